@@ -1,0 +1,2 @@
+//! The Holdfast node and its command line.
+fn main() {}

@@ -1,0 +1,75 @@
+//! Buffers against plain vectors.
+
+use super::*;
+
+#[test]
+fn fresh_buffers_are_aligned_and_recycled() {
+    let mut a = IoBuf::zeroed(5000);
+    let address = a.as_mut_ptr();
+    assert_eq!(address as usize % ALIGNMENT, 0);
+    assert_eq!(a.len(), 5000);
+    drop(a);
+    let mut b = IoBuf::new(8000);
+    assert_eq!(b.as_mut_ptr(), address, "the same class comes from the free list");
+}
+
+#[test]
+fn split_parts_join_in_order_only() {
+    let mut rest = IoBuf::copy_from(b"abcdefgh");
+    let mut a = rest.split_to(3);
+    let b = rest.split_to(2);
+    let rest = a.join(rest).expect_err("a gap is no neighbour");
+    a.join(b).expect("neighbours");
+    a.join(rest).expect("neighbours");
+    assert_eq!(&a[..], b"abcdefgh");
+}
+
+#[test]
+fn frozen_buffers_unfreeze_only_when_alone() {
+    let shared = IoBuf::copy_from(b"hello").freeze();
+    let part = shared.slice(1..99);
+    assert_eq!(&part[..], b"ello");
+    let shared = shared.try_unfreeze().expect_err("two handles");
+    drop(part);
+    let mut buf = shared.try_unfreeze().expect("one handle");
+    buf[0] = b'j';
+    assert_eq!(&buf[..], b"jello");
+}
+
+#[test]
+fn huge_and_empty_lengths() {
+    assert_eq!(IoBuf::zeroed(0).len(), 0);
+    let big = IoBuf::zeroed(MAX_CLASS + 1);
+    assert!(big.iter().all(|b| *b == 0));
+}
+
+#[test]
+fn crosses_threads() {
+    let shared = IoBuf::copy_from(&[7; 4096]).freeze();
+    let clones: Vec<_> = (0..8).map(|_| shared.clone()).collect();
+    let threads: Vec<_> = clones
+        .into_iter()
+        .map(|c| std::thread::spawn(move || c.iter().map(|b| u64::from(*b)).sum::<u64>()))
+        .collect();
+    for t in threads {
+        assert_eq!(t.join().expect("no panic"), 7 * 4096);
+    }
+    assert!(shared.try_unfreeze().is_ok());
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_split_joins_back(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..9000), cuts in proptest::collection::vec(0usize..9000, 0..6)) {
+        let mut rest = IoBuf::copy_from(&bytes);
+        let mut parts = Vec::new();
+        for cut in cuts {
+            parts.push(rest.split_to(cut));
+        }
+        parts.push(rest);
+        let mut whole = IoBuf::new(0);
+        for part in parts {
+            whole.join(part).expect("in order");
+        }
+        proptest::prop_assert_eq!(&whole[..], &bytes[..]);
+    }
+}

@@ -1,0 +1,74 @@
+//! What a caller asks for and what it gets back.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+
+/// The open file a request works on. Cheap to clone; the last clone closes it.
+#[derive(Clone, Debug)]
+pub enum IoTarget {
+    /// A file or device of the operating system.
+    File(Arc<OwnedFd>),
+    /// A file of the simulator, by the number it was given there.
+    Simulated(u32),
+}
+
+impl IoTarget {
+    /// The descriptor for a system call, if there is one.
+    #[must_use]
+    pub fn raw_fd(&self) -> Option<RawFd> {
+        match self {
+            Self::File(fd) => Some(fd.as_raw_fd()),
+            Self::Simulated(_) => None,
+        }
+    }
+}
+
+/// One operation, with the buffers it uses.
+#[derive(Debug)]
+pub enum IoOp {
+    /// Fill the buffer from the target.
+    Read(IoBuf),
+    /// Write the buffer to the target; `durable` asks for stable storage (RWF_DSYNC) before completion.
+    Write {
+        /// What to write.
+        data: SharedBuf,
+        /// Whether completion means stable storage.
+        durable: bool,
+    },
+    /// Make all completed writes durable (fdatasync).
+    Sync,
+    /// Deallocate `len` bytes; they read as zeros afterwards (fallocate PUNCH_HOLE | KEEP_SIZE).
+    PunchHole {
+        /// Bytes to deallocate.
+        len: u64,
+    },
+    /// Make `len` bytes read as zeros without giving the space back (fallocate ZERO_RANGE | KEEP_SIZE).
+    ZeroRange {
+        /// Bytes to zero.
+        len: u64,
+    },
+}
+
+/// An operation at a place.
+#[derive(Debug)]
+pub struct IoRequest {
+    /// The open file.
+    pub target: IoTarget,
+    /// Byte offset in it; ignored for [`IoOp::Sync`].
+    pub offset: u64,
+    /// What to do there.
+    pub op: IoOp,
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct IoCompletion {
+    /// Bytes transferred (0 for operations without data), or the system's error. A read at the end of the file
+    /// is short, not an error.
+    pub result: io::Result<usize>,
+    /// The operation with its buffers, returned to the caller.
+    pub op: IoOp,
+}

@@ -1,0 +1,1 @@
+//! Counters, latency histograms, logging set-up and the inspect tree

@@ -1,0 +1,1 @@
+//! Files and block devices of this machine as BlockDevices, and their discovery

@@ -1,0 +1,1 @@
+//! Decorators of a BlockDevice: fault injection, statistics

@@ -1,0 +1,1 @@
+//! The pool's on-disk structures: superblock, checkpoint, log records. Pure

@@ -1,0 +1,1 @@
+//! Where data goes: columns, copies, slabs, fault domains. Pure

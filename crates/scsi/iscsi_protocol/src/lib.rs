@@ -1,0 +1,1 @@
+//! iSCSI PDUs, text keys and login negotiation (RFC 7143). Pure

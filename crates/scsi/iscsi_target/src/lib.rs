@@ -1,0 +1,1 @@
+//! iSCSI portals, sessions and connections on shards

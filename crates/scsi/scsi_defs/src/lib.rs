@@ -1,0 +1,1 @@
+//! SCSI wire structures: CDBs, sense data, VPD and mode pages. Pure

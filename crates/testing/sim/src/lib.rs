@@ -1,0 +1,1 @@
+//! Deterministic simulation: disks that lose power, a seeded world, oracles. Development only

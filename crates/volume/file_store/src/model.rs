@@ -1,0 +1,1 @@
+//! A file store in memory: the oracle of tests.

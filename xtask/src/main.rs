@@ -1,0 +1,2 @@
+//! Checks of the tree that clippy cannot make.
+fn main() {}
