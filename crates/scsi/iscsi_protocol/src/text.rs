@@ -142,7 +142,7 @@ fn base64(digits: &str, limit: usize) -> Option<Vec<u8>> {
     let body = digits.trim_end_matches('=');
     if body.is_empty()
         || digits.len() - body.len() > 2
-        || body.len() > (limit + 2) / 3 * 4
+        || body.len() > limit.div_ceil(3) * 4
         || body.len() % 4 == 1
     {
         return None;
