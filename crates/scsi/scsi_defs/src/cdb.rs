@@ -131,6 +131,33 @@ pub fn opcode_known(opcode: u8) -> bool {
     COMMANDS.iter().any(|entry| entry.opcode == opcode)
 }
 
+impl Op {
+    /// Whether this is RESERVE, RELEASE or one of the PERSISTENT RESERVE commands.
+    #[must_use]
+    pub fn is_reservation_command(self) -> bool {
+        use Op::*;
+        matches!(
+            self,
+            Reserve6
+                | Release6
+                | Reserve10
+                | Release10
+                | PrInReadKeys
+                | PrInReadReservation
+                | PrInReportCapabilities
+                | PrInReadFullStatus
+                | PrOutRegister
+                | PrOutReserve
+                | PrOutRelease
+                | PrOutClear
+                | PrOutPreempt
+                | PrOutPreemptAbort
+                | PrOutRegisterIgnore
+                | PrOutRegisterMove
+        )
+    }
+}
+
 impl Cdb {
     /// Checks a CDB. Bytes after the command's length are padding of the transport.
     ///
