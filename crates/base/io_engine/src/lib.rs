@@ -24,6 +24,7 @@
 mod block_on;
 mod blocking;
 mod detect;
+pub mod device_info;
 mod request;
 mod ring;
 mod slots;

@@ -8,6 +8,7 @@
 //! A task that panics ends alone: the shard and its other tasks go on.
 
 mod clock;
+mod detached;
 mod entropy;
 mod shards;
 mod task;
@@ -15,6 +16,7 @@ mod task;
 mod tests;
 
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
+pub use detached::{FinishAnyway, adopt_detached_work, detach, finish_anyway};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use io_engine::flush as flush_engine;
 pub use shards::{Shard, ShardGone, Shards};

@@ -171,6 +171,7 @@ fn serve(mut queue: mpsc::UnboundedReceiver<Job>, started: &std::sync::mpsc::Sen
                 return;
             }
         }
+        crate::adopt_detached_work();
         while let Some(job) = queue.recv().await {
             job();
         }

@@ -53,3 +53,19 @@ fn seeded_entropy_repeats() {
     assert_eq!(a.next_id(), b.next_id());
     assert_ne!(a.next_u64(), SeededEntropy::new(6).next_u64());
 }
+
+#[test]
+fn dropped_work_comes_to_its_end() {
+    let shards = Shards::start(1).expect("shards");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let dropped = on_any_thread(shards.all()[0].run(move || async move {
+        let work = finish_anyway(async move {
+            sleep(Duration::from_millis(5)).await;
+            let _ = sender.send(());
+        });
+        timeout(Duration::from_millis(1), work).await.is_none()
+    }));
+    assert_eq!(dropped, Ok(true));
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(()));
+    shards.stop();
+}
