@@ -51,6 +51,9 @@ impl CopyList {
         let target_bytes = be(data, 2, 2) as usize;
         let segment_bytes = be(data, 8, 4) as usize;
         let inline_bytes = be(data, 12, 4) as usize;
+        if data.len() - 16 < target_bytes.saturating_add(segment_bytes) {
+            return Err(Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR));
+        }
         if !target_bytes.is_multiple_of(TARGET_BYTES) {
             return Err(Sense::parameter_field(2));
         }

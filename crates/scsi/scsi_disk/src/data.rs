@@ -189,7 +189,7 @@ impl LogicalUnit {
         };
         let (offset, len) = self.range(cdb.lba(), blocks)?;
         let block = self.block() as usize;
-        if !no_data && data.len() < block {
+        if !no_data && data.len() != block {
             return Err(Sense::cdb_field(1).into());
         }
         let pattern = if no_data { &[][..] } else { &data[..block] };
@@ -233,7 +233,8 @@ impl LogicalUnit {
             return Err(Sense::parameter_field(2).into());
         }
         let descriptors = list[8..8 + bytes].chunks_exact(16);
-        let ranges: Result<Vec<_>, _> = descriptors.map(|d| self.range(be(d, 0, 8), be(d, 8, 4))).collect();
+        let ranges: Result<Vec<_>, _> =
+            descriptors.filter(|d| be(d, 8, 4) != 0).map(|d| self.range(be(d, 0, 8), be(d, 8, 4))).collect();
         for (offset, len) in ranges?.into_iter().filter(|(_, len)| *len > 0) {
             self.still_wanted(task)?;
             self.backing.unmap(offset, len).await?;
