@@ -47,6 +47,9 @@ impl Tool {
 const CONFLICT: &str = "RESERVATION CONFLICT";
 
 pub(super) fn run(context: &Context) -> Result {
+    if context.peer {
+        return Err(Outcome::Skip("tgt forgets a registration at logout".into()));
+    }
     let mut server = Server::start(context, Options::default())?;
     let tool = Tool::build(context, server.url())?;
     tool.expect("1", &["register", "0xabc1", "aptpl"], "GOOD")?;
