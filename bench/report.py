@@ -75,7 +75,7 @@ def write(folder, results):
            "cores, so IOPS are noisy and **CPU of the server process per I/O** is the figure to compare." % m, ""]
     note = lambda name: ["", "Not measured: %s" % results[name]["error"], ""] if "error" in results[name] else None
     if "iscsi" in results:
-        out += ["## iSCSI against tgt", "", "tgt's better mode (`rdwr` or `aio`) at each point; same medium, same durability.", ""]
+        out += ["## iSCSI against tgt", "", "tgt's better mode (`rdwr`, with O_SYNC for write-through; `aio` where it can keep the same promise) at each point.", ""]
         out += note("iscsi") or table(results["iscsi"]["points"])
         svg = chart(results["iscsi"].get("points", []))
         if svg:
