@@ -1,11 +1,11 @@
 //! The runner of the end-to-end cases.
 //!
 //! ```text
-//!   e2e [--set ci|full] [--list] [--peer] [--repeat-for SECONDS] [NAME ...]
+//!   e2e [--set ci|full] [--list] [--peer | --url URL] [--repeat-for SECONDS] [NAME ...]
 //! ```
-//! Without names all cases run. `--peer` puts Debian's tgt in Holdfast's place. Folders of failed cases are kept.
+//! Without names all cases run. `--peer` puts Debian's tgt in Holdfast's place, `--url` a server that
+//! runs already. Folders of failed cases are kept.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use tests::process::Deadline;
 
 fn main() -> ExitCode {
     let mut names: Vec<String> = Vec::new();
-    let (mut full, mut peer, mut repeat) = (false, false, None);
+    let (mut full, mut peer, mut url, mut repeat) = (false, false, None, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             }
             "--set" => full = words.next().as_deref() == Some("full"),
             "--peer" => peer = true,
+            "--url" => url = words.next(),
             "--repeat-for" => repeat = words.next().and_then(|s| s.parse().ok()).map(Duration::from_secs),
             name if CASES.iter().any(|c| c.name == name) => names.push(name.into()),
             other => {
@@ -43,7 +44,8 @@ fn main() -> ExitCode {
     for round in 0.. {
         for case in &chosen {
             let folder = root.join(format!("{}-{round}", case.name));
-            match one(case, folder, full, peer) {
+            let context = Context { folder, full, peer, url: url.clone() };
+            match one(case, &context) {
                 Ok(()) => passed += 1,
                 Err(Outcome::Skip(_)) => skipped += 1,
                 Err(Outcome::Fail(_)) => failed += 1,
@@ -60,18 +62,16 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn one(case: &Case, folder: PathBuf, full: bool, peer: bool) -> tests::Result {
+fn one(case: &Case, context: &Context) -> tests::Result {
     #[expect(clippy::disallowed_methods, reason = "says how long the case took; nothing depends on it")]
     let start = Instant::now();
-    let kept = folder.clone();
-    let result = std::fs::create_dir_all(&folder)
-        .map_err(Outcome::from)
-        .and_then(|()| (case.run)(&Context { folder, full, peer }));
+    let kept = &context.folder;
+    let result = std::fs::create_dir_all(kept).map_err(Outcome::from).and_then(|()| (case.run)(context));
     let seconds = start.elapsed().as_secs();
     match &result {
         Ok(()) => {
             println!("ok   {} ({seconds} s)", case.name);
-            let _ = std::fs::remove_dir_all(&kept);
+            let _ = std::fs::remove_dir_all(kept);
         }
         Err(Outcome::Skip(why)) => println!("skip {}: {why}", case.name),
         Err(Outcome::Fail(why)) => {

@@ -18,7 +18,8 @@ pub(super) fn run(context: &Context) -> Result {
     let server = Server::start(context, Options::default())?;
     let csv = context.folder.join("libiscsi.csv");
     let mut suite = command("python3");
-    suite.arg(home().join("tools/libiscsi/run_iscsi_cu.py")).arg(server.url()).arg(&csv);
+    // The second address is the same LUN over a second session, for the multipath suite.
+    suite.arg(home().join("tools/libiscsi/run_iscsi_cu.py")).arg(server.url()).arg(&csv).arg(server.url());
     run_program(Duration::from_secs(900), &suite)?.ok("libiscsi's suite")?;
     let results = std::fs::read_to_string(&csv)?;
     if let Some(folder) = std::env::var_os("E2E_RESULTS") {
@@ -30,7 +31,9 @@ pub(super) fn run(context: &Context) -> Result {
     for row in results.lines().skip(1) {
         // suite,test,result,seconds,reason (the reason may hold commas)
         let fields: Vec<&str> = row.splitn(5, ',').collect();
-        let [suite, test, result, _, reason] = fields.as_slice() else { continue };
+        let [suite, test, result, _, reason] = fields.as_slice() else {
+            continue;
+        };
         let name = format!("{suite}.{test}");
         match *result {
             "pass" => passed += 1,

@@ -39,6 +39,8 @@ pub struct Context {
     pub full: bool,
     /// Use tgt in Holdfast's place.
     pub peer: bool,
+    /// Use the LUN of a server that runs already: `iscsi://ADDRESS:PORT/IQN/LUN`. Its data is destroyed.
+    pub url: Option<String>,
 }
 
 /// All cases, quick ones first.
@@ -99,11 +101,18 @@ pub enum Server {
     Node(Box<Node>),
     /// tgt: no faults can be switched on, so a case shows only that it is right itself.
     Peer(Tgt, bool),
+    /// A server that somebody else started, as (url, portal, iqn).
+    Other(String, String, String),
 }
 
 impl Server {
     /// Starts what the context says.
     pub fn start(context: &Context, options: Options) -> Result<Self> {
+        if let Some(url) = &context.url {
+            let mut parts = url.trim_start_matches("iscsi://").split('/');
+            let (portal, iqn) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            return Ok(Self::Other(url.clone(), portal.into(), iqn.into()));
+        }
         if context.peer {
             let port = 20_000 + (std::process::id() % 10_000) as u16;
             let chap = options.chap.then_some(PEER_CHAP);
@@ -118,6 +127,7 @@ impl Server {
         match self {
             Self::Node(node) => &node.ready().portal,
             Self::Peer(tgt, _) => &tgt.portal,
+            Self::Other(_, portal, _) => portal,
         }
     }
 
@@ -127,6 +137,7 @@ impl Server {
         match self {
             Self::Node(node) => node.ready().url.clone(),
             Self::Peer(tgt, _) => format!("iscsi://{}/{IQN}/1", tgt.portal),
+            Self::Other(url, ..) => url.clone(),
         }
     }
 
@@ -142,6 +153,7 @@ impl Server {
                 let (user, secret) = if *chap { PEER_CHAP } else { ("", "") };
                 (IQN.to_string(), user.to_string(), secret.to_string())
             }
+            Self::Other(_, _, iqn) => (iqn.clone(), String::new(), String::new()),
         };
         vec![
             ("PORTAL", format!("10.0.2.2:{port}")),
@@ -155,7 +167,7 @@ impl Server {
     pub fn node(&mut self) -> Option<&mut Node> {
         match self {
             Self::Node(node) => Some(node),
-            Self::Peer(..) => None,
+            Self::Peer(..) | Self::Other(..) => None,
         }
     }
 
@@ -164,6 +176,7 @@ impl Server {
         match self {
             Self::Node(node) => node.finish(),
             Self::Peer(tgt, _) => tgt.stop(),
+            Self::Other(..) => Ok(()),
         }
     }
 }

@@ -33,8 +33,8 @@ fn admin(arguments: &[&str]) -> Result {
 }
 
 pub(super) fn run(context: &Context) -> Result {
-    if context.peer {
-        return Err(Outcome::Skip("tgt listens on one portal only".into()));
+    if context.peer || context.url.is_some() {
+        return Err(Outcome::Skip("needs a node of its own".into()));
     }
     need("ip", "iproute2")?;
     need_root("network namespaces")?;
