@@ -257,18 +257,19 @@ impl Meta {
 
     async fn count_votes(&self, reached: usize, seq: Seq) -> Result<(), CommitFailed> {
         let (guid, total) = self.with_state(|state| (state.guid, state.metadata_disks().count()));
-        let mut votes = reached;
-        if reached < total {
-            // A disk missed this: the witness must know, or that disk could be believed alone later.
-            match self.witness.store(guid, self.epoch, seq).await {
-                Ok(()) => votes += usize::from(has_witness_vote(total)),
-                Err(error) => {
-                    tracing::error!("the quorum witness cannot be written: {error}");
-                    return Err(CommitFailed);
-                }
-            }
+        let possible = reached + usize::from(reached < total && has_witness_vote(total));
+        if possible < votes_needed(total) {
+            // Not to be promised, so the witness must not hear of it either: it would be ahead of all disks.
+            return Err(CommitFailed);
         }
-        if votes >= votes_needed(total) { Ok(()) } else { Err(CommitFailed) }
+        if reached < total
+            // A disk missed this: the witness must know, or that disk could be believed alone later.
+            && let Err(error) = self.witness.store(guid, self.epoch, seq).await
+        {
+            tracing::error!("the quorum witness cannot be written: {error}");
+            return Err(CommitFailed);
+        }
+        Ok(())
     }
 }
 
