@@ -206,7 +206,7 @@ impl Meta {
             let data = data.clone();
             async move {
                 let at = disk.layout.read().log_start + used;
-                disk.write(at, data, Durability::Durable).await.is_ok()
+                put(&disk, at, data).await
             }
         });
         let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
@@ -230,11 +230,11 @@ impl Meta {
             async move {
                 let layout = disk.layout.read().clone();
                 if data.len() as u64 > layout.checkpoint_size {
-                    tracing::error!("the pool's metadata has outgrown its area on disk {}", disk.id);
+                    disk.take_offline("the pool's metadata has outgrown its area on the disk");
                     return false;
                 }
                 let at = layout.checkpoint_start + u64::from(slot) * layout.checkpoint_size;
-                disk.write(at, data, Durability::Durable).await.is_ok()
+                put(&disk, at, data).await
             }
         });
         let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
@@ -270,6 +270,18 @@ impl Meta {
             return Err(CommitFailed);
         }
         Ok(())
+    }
+}
+
+/// Writes metadata to a disk. One that misses a batch has a gap in its log and may not vote until a checkpoint
+/// has filled it: whatever the reason, it goes offline.
+async fn put(disk: &PoolDisk, at: u64, data: aligned_buffer::SharedBuf) -> bool {
+    match disk.write(at, data, Durability::Durable).await {
+        Ok(()) => true,
+        Err(error) => {
+            disk.take_offline(&error.to_string());
+            false
+        }
     }
 }
 
