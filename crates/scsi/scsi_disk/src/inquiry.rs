@@ -11,8 +11,9 @@ use crate::target::{Caller, MappedUnit};
 use crate::unit::LogicalUnit;
 
 const VENDOR: &[u8; 8] = b"HOLDFAST";
-/// Largest READ or WRITE, in bytes: bounds the buffer of one command.
-pub(crate) const MAX_TRANSFER_BYTES: u64 = 16 << 20;
+/// Largest READ or WRITE, in bytes: bounds the buffer of one command. 65536 blocks of 512 bytes, and what the
+/// transport takes for one command.
+pub(crate) const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 /// Most descriptors of one UNMAP.
 pub(crate) const MAX_UNMAP_DESCRIPTORS: u32 = 256;
 /// Most blocks of one COMPARE AND WRITE: its count is one byte.

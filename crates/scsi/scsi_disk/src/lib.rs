@@ -26,6 +26,7 @@ mod backing;
 mod copy;
 mod data;
 pub mod fuzz;
+mod hole_map;
 mod inquiry;
 mod mode;
 mod range_lock;

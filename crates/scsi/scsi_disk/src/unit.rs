@@ -1,6 +1,6 @@
 //! [`LogicalUnit`]: one disk, its task set, attentions and reservations, and the admission of commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,6 +9,7 @@ use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 use tokio::sync::Notify;
 
 use crate::backing::{Backing, ReservationStore};
+use crate::copy::EndedCopy;
 use crate::mode::Mode;
 use crate::reply::{Failure, Outcome};
 use crate::reservations::{Port, Reservations};
@@ -48,6 +49,7 @@ pub enum UnitState {
 struct NexusEntry {
     port: Port,
     attentions: Vec<u16>,
+    copies: VecDeque<EndedCopy>,
 }
 
 struct Task {
@@ -201,7 +203,7 @@ impl LogicalUnit {
 
     pub(crate) fn connect(&self, nexus: &Nexus) {
         let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
-        let entry = NexusEntry { port, attentions: vec![asc::POWER_ON] };
+        let entry = NexusEntry { port, attentions: vec![asc::POWER_ON], copies: VecDeque::new() };
         self.inner.lock().nexuses.entry(nexus.id).or_insert(entry);
     }
 
@@ -453,6 +455,15 @@ impl Inner {
     pub(crate) fn attention_all(&mut self, except: Option<u64>, code: u16) {
         let ids: Vec<u64> = self.nexuses.keys().copied().filter(|id| Some(*id) != except).collect();
         ids.into_iter().for_each(|id| self.attention(id, code));
+    }
+
+    /// Copies of a nexus that can be asked about.
+    pub(crate) fn ended_copies(&self, nexus: u64) -> impl Iterator<Item = &EndedCopy> {
+        self.nexuses.get(&nexus).into_iter().flat_map(|entry| &entry.copies)
+    }
+
+    pub(crate) fn ended_copies_mut(&mut self, nexus: u64) -> Option<&mut VecDeque<EndedCopy>> {
+        self.nexuses.get_mut(&nexus).map(|entry| &mut entry.copies)
     }
 
     /// The nexuses of a port now.
