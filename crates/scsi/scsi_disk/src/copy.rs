@@ -127,6 +127,11 @@ impl LogicalUnit {
             if bytes % from.unit.block() != 0 || bytes % to.unit.block() != 0 {
                 return Err(aborted(asc::INVALID_FIELD_IN_PARAMETER_LIST));
             }
+            // The destination's own task set knows of the copy, so that who fences us there waits for it.
+            let guest = match std::ptr::eq(Arc::as_ptr(&to.unit), self) {
+                true => None,
+                false => Some(to.unit.join(caller.nexus.id)?),
+            };
             for (unit, writes) in [(&from.unit, false), (&to.unit, true)] {
                 let inner = unit.inner.lock();
                 let me = caller.nexus.id;
@@ -134,11 +139,18 @@ impl LogicalUnit {
                 let reserved = inner.legacy.is_some_and(|holder| holder != me)
                     || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
                 let there = Caller { read_only: to.read_only, ..*caller };
-                if reserved || (writes && unit.protected(&inner, &there)) {
+                if inner.sanitize_allows(Op::ExtendedCopy1).is_err()
+                    || reserved
+                    || (writes && unit.protected(&inner, &there))
+                {
                     return Err(aborted(asc::COPY_TARGET_NOT_REACHABLE));
                 }
             }
-            self.copy_range(task, (&from.unit, source), (&to.unit, target), bytes).await?;
+            let wanted = || {
+                self.still_wanted(task)?;
+                guest.as_ref().map_or(Ok(()), |guest| to.unit.still_wanted(guest.1))
+            };
+            Self::copy_range(wanted, (&from.unit, source), (&to.unit, target), bytes).await?;
             ended.segments += 1;
             ended.bytes += bytes;
         }
@@ -146,8 +158,7 @@ impl LogicalUnit {
     }
 
     async fn copy_range(
-        &self,
-        task: u64,
+        wanted: impl Fn() -> Result<(), Failure>,
         from: (&Arc<LogicalUnit>, u64),
         to: (&Arc<LogicalUnit>, u64),
         bytes: u64,
@@ -157,14 +168,14 @@ impl LogicalUnit {
             (from.0.backing.clone_handle(), to.0.backing.clone_handle(), overlap)
             && Arc::ptr_eq(&source.store, &target.store)
         {
-            self.still_wanted(task)?;
+            wanted()?;
             source.store.clone_range((source.file, from.1), (target.file, to.1), bytes).await?;
             return Ok(());
         }
         let durability = to.0.durability(false);
         let mut done = 0;
         while done < bytes {
-            self.still_wanted(task)?;
+            wanted()?;
             let step = STEP_BYTES.min(bytes - done);
             // Overlapping upwards: from the end, so that nothing is read after it was overwritten.
             let at = if overlap && from.1 < to.1 { bytes - done - step } else { done };

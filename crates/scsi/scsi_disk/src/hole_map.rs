@@ -31,6 +31,9 @@ impl HoleMap {
     /// The range will be written.
     pub(crate) fn remove(&mut self, offset: u64, len: u64) {
         let (start, end) = (offset, offset.saturating_add(len));
+        if len == 0 {
+            return;
+        }
         while let Some((&s, &e)) = self.0.range(..end).next_back().filter(|(_, e)| **e > start) {
             self.0.remove(&s);
             if e > end && self.0.len() < MAX_HOLES {

@@ -191,6 +191,7 @@ impl LogicalUnit {
                 let rate: u16 = if self.backing.rotational() { 7200 } else { 1 };
                 out.extend_from_slice(&rate.to_be_bytes());
                 out.resize(64, 0);
+                out[7] = 0x40; // after a block erase, reads find zeros
             }
             0xb2 => {
                 let zeroes = u8::from(self.backing.unmap_zeroes()) << 2;

@@ -42,7 +42,11 @@ struct Rig {
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(future)
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        shard_runtime::adopt_detached_work();
+        future.await
+    })
 }
 
 async fn open(rows: Arc<Rows>) -> Arc<LogicalUnit> {
@@ -56,6 +60,8 @@ async fn open(rows: Arc<Rows>) -> Arc<LogicalUnit> {
     let disk = MemoryDisk::new((BLOCKS * 512) as usize, 512);
     LogicalUnit::open(config, Arc::new(DeviceBacking::new(Arc::new(disk))), rows).await.unwrap()
 }
+
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl Rig {
     async fn new() -> Self {
