@@ -91,10 +91,7 @@ fn main() {
         write_cache: false,
         target_ports: vec![1],
     };
-    let disk = Slow {
-        disk: MemoryDisk::new(mib << 20, block_size),
-        pause: Duration::from_millis(pause),
-    };
+    let disk = Slow { disk: MemoryDisk::new(mib << 20, block_size), pause: Duration::from_millis(pause) };
     let backing = Arc::new(DeviceBacking::new(Arc::new(disk)));
     let store = Arc::new(Rows::default());
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
