@@ -157,7 +157,8 @@ impl LogicalUnit {
         Ok(())
     }
 
-    async fn copy_range(
+    /// Copies; `wanted` is asked before each step and after each reading.
+    pub(crate) async fn copy_range(
         wanted: impl Fn() -> Result<(), Failure>,
         from: (&Arc<LogicalUnit>, u64),
         to: (&Arc<LogicalUnit>, u64),
@@ -169,8 +170,9 @@ impl LogicalUnit {
             && Arc::ptr_eq(&source.store, &target.store)
         {
             wanted()?;
+            to.0.tokens.changing(to.1, bytes);
             source.store.clone_range((source.file, from.1), (target.file, to.1), bytes).await?;
-            return Ok(());
+            return wanted();
         }
         let durability = to.0.durability(false);
         let mut done = 0;
@@ -180,6 +182,8 @@ impl LogicalUnit {
             // Overlapping upwards: from the end, so that nothing is read after it was overwritten.
             let at = if overlap && from.1 < to.1 { bytes - done - step } else { done };
             let buf = from.0.read_exact(from.1 + at, step).await?;
+            wanted()?;
+            to.0.tokens.changing(to.1 + at, step);
             to.0.backing.write(to.1 + at, buf.freeze(), durability).await?;
             done += step;
         }

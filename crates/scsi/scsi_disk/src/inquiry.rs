@@ -8,6 +8,7 @@ use scsi_defs::{Cdb, Op, Sense};
 
 use crate::reply::{Outcome, Reply};
 use crate::target::{Caller, MappedUnit};
+use crate::token;
 use crate::unit::LogicalUnit;
 
 const VENDOR: &[u8; 8] = b"HOLDFAST";
@@ -168,8 +169,16 @@ impl LogicalUnit {
                 out.resize(64, 0);
             }
             0x8f => {
-                // Supported commands: EXTENDED COPY(LID1) and the RECEIVE COPY service actions.
-                out.extend_from_slice(&[0, 1, 0, 8, 7, 0x83, 1, 0, 0x84, 2, 0, 3]);
+                // Limits of tokens: ranges, seconds, blocks.
+                out.extend_from_slice(&[0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
+                out.extend_from_slice(&token::MAX_RANGES.to_be_bytes());
+                out.extend_from_slice(&token::TIMEOUTS.1.to_be_bytes());
+                out.extend_from_slice(&token::TIMEOUTS.0.to_be_bytes());
+                for bytes in [token::MAX_TOKEN_TRANSFER, token::MAX_TOKEN_TRANSFER / 4] {
+                    out.extend_from_slice(&(bytes / self.block()).to_be_bytes());
+                }
+                // Supported commands: EXTENDED COPY(LID1), the token commands, the RECEIVE COPY service actions.
+                out.extend_from_slice(&[0, 1, 0, 12, 10, 0x83, 3, 0, 0x10, 0x11, 0x84, 3, 0, 3, 7, 0]);
                 // Supported descriptors: block to block, identification.
                 out.extend_from_slice(&[0, 8, 0, 4, 2, 2, 0xe4, 0]);
             }

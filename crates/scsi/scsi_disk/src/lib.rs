@@ -19,7 +19,7 @@
 //!   task management function (or PREEMPT AND ABORT) ends after it. So nothing changes the medium after a fence.
 //! * No input panics, and what a peer can make the device hold is bounded.
 //!
-//! Not done here: sessions and data transfer (the transport); ODX, LID4 copies, WRITE ATOMIC (refused as
+//! Not done here: sessions and data transfer (the transport); LID4 copies, WRITE ATOMIC (refused as
 //! unsupported, and REPORT SUPPORTED OPERATION CODES says so).
 
 mod backing;
@@ -36,6 +36,7 @@ pub mod reservations;
 mod sanitize;
 mod target;
 mod task_set;
+mod token;
 mod unit;
 
 pub use backing::{

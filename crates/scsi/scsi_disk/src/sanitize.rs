@@ -195,6 +195,7 @@ impl LogicalUnit {
                     break;
                 }
                 let step = step.min(end - at);
+                self.tokens.changing(at, step);
                 match &fill {
                     Some(fill) => {
                         self.backing.write(at, fill.slice(0..step as usize), Durability::Volatile).await?;

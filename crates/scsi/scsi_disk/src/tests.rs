@@ -14,6 +14,7 @@ use crate::reservations::{MAX_REGISTRATIONS, Port, Reservations};
 use crate::*;
 
 mod going_on;
+mod tokens;
 
 #[derive(Default)]
 struct Rows(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);

@@ -17,6 +17,7 @@ use crate::reservations::{Port, Reservations};
 use crate::sanitize::Sanitize;
 use crate::target::Caller;
 use crate::task_set::Task;
+use crate::token::{EndedToken, Tokens};
 
 /// Most commands a unit holds, of all nexuses: bounds memory; more get TASK SET FULL.
 pub const MAX_TASKS: usize = 4096;
@@ -53,6 +54,7 @@ pub(crate) struct NexusEntry {
     port: Port,
     pub(crate) attentions: Vec<u16>,
     copies: VecDeque<EndedCopy>,
+    pub(crate) tokens: VecDeque<EndedToken>,
 }
 
 pub(crate) struct Inner {
@@ -82,6 +84,7 @@ pub struct LogicalUnit {
     /// One reservation change at a time, including its durable step.
     pub(crate) changes: tokio::sync::Mutex<()>,
     pub(crate) tasks_changed: Notify,
+    pub(crate) tokens: Tokens,
 }
 
 impl LogicalUnit {
@@ -137,6 +140,7 @@ impl LogicalUnit {
             inner: Mutex::new(inner),
             changes: tokio::sync::Mutex::new(()),
             tasks_changed: Notify::new(),
+            tokens: Tokens::default(),
         }))
     }
 
@@ -193,7 +197,12 @@ impl LogicalUnit {
 
     pub(crate) fn connect(&self, nexus: &Nexus) {
         let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
-        let entry = NexusEntry { port, attentions: vec![asc::POWER_ON], copies: VecDeque::new() };
+        let entry = NexusEntry {
+            port,
+            attentions: vec![asc::POWER_ON],
+            copies: VecDeque::new(),
+            tokens: VecDeque::new(),
+        };
         self.inner.lock().nexuses.entry(nexus.id).or_insert(entry);
     }
 
@@ -340,6 +349,9 @@ impl LogicalUnit {
             }
             Op::SanitizeOverwrite | Op::SanitizeBlockErase | Op::SanitizeExitFailure => {
                 self.sanitize_command(task, cdb, &command.data_out).await
+            }
+            Op::PopulateToken | Op::WriteUsingToken | Op::ReceiveRodTokenInformation => {
+                self.token_command(caller, task, cdb, &command.data_out).await
             }
             Op::RequestSense => self.request_sense(caller, cdb),
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
