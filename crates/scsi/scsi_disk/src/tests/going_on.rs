@@ -7,8 +7,10 @@ use tokio::sync::Notify;
 use super::*;
 
 /// A disk whose writes wait while it is closed, and fail while it is broken.
-struct Gate {
+pub(super) struct Gate {
     disk: MemoryDisk,
+    /// Whether what was read is handed over late.
+    pub(super) late: Mutex<bool>,
     state: Mutex<(bool, bool)>,
     changed: Notify,
 }
@@ -16,7 +18,7 @@ struct Gate {
 impl Gate {
     fn new() -> Arc<Self> {
         let disk = MemoryDisk::new((BLOCKS * 512) as usize, 512);
-        Arc::new(Self { disk, state: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self { disk, late: Mutex::default(), state: Mutex::default(), changed: Notify::new() })
     }
 
     fn set(&self, closed: bool, broken: bool) {
@@ -47,7 +49,13 @@ impl BlockDevice for Gate {
         self.disk.size()
     }
     fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
-        self.disk.read(offset, buf)
+        Box::pin(async move {
+            let read = self.disk.read(offset, buf).await;
+            while *self.late.lock() {
+                tokio::task::yield_now().await;
+            }
+            read
+        })
     }
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
@@ -70,7 +78,7 @@ impl BlockDevice for Gate {
 }
 
 /// Whether the future is still pending after everything that can run has run.
-async fn pending<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+pub(super) async fn pending<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
     for _ in 0..50 {
         if futures_util::poll!(&mut *future).is_ready() {
             return false;
@@ -80,7 +88,7 @@ async fn pending<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
     true
 }
 
-async fn gated() -> (Arc<Gate>, Rig) {
+pub(super) async fn gated() -> (Arc<Gate>, Rig) {
     let (gate, rows) = (Gate::new(), Arc::new(Rows::default()));
     let unit = open_on(rows.clone(), gate.clone()).await;
     (gate, Rig::with(unit, rows).await)

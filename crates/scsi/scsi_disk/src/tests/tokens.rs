@@ -1,5 +1,6 @@
 //! Copies by token.
 
+use super::going_on::{gated, pending};
 use super::*;
 
 fn cdb(action: u8, id: u8, len: usize) -> [u8; 16] {
@@ -68,6 +69,10 @@ fn tokens_copy_until_something_changes() {
         for (at, value) in [(100, 6), (200, 7), (201, 1)] {
             assert_eq!(rig.good(0, &rw(0x28, 0, at, 1), &[]).await, [value; 512]);
         }
+        // Past the first range.
+        assert_eq!(rig.use_token(1, &token, 4, &[(300, 1)]).await, (0, 0));
+        assert_eq!(rig.good(0, &rw(0x28, 0, 300, 1), &[]).await, [2; 512]);
+        assert_eq!(rig.use_token(1, &token, 1, &[(100, 1), (200, 2)]).await, (0, 0));
         let data = rig.information(1, 2).await;
         assert_eq!((data.len(), data[4], data[5], data[23]), (36, 0x11, 1, 3));
         // More than there is, behind the end, overlapping, of no unit.
@@ -139,6 +144,21 @@ fn tokens_obey_reservations_and_bounds() {
         for cut in [1, 15, 16, 31] {
             assert_eq!(rig.sense(0, &cdb(0x10, 1, cut), &list[..cut]).await, (5, 0x1a00));
         }
+    });
+}
+
+#[test]
+fn a_change_while_reading_is_noticed() {
+    run(async {
+        let (gate, rig) = gated().await;
+        let token = rig.token(0, &[(0, 1)]).await;
+        *gate.late.lock() = true;
+        let mut copy = Box::pin(rig.use_token(0, &token, 0, &[(1, 1)]));
+        assert!(pending(&mut copy).await);
+        rig.good(1, &rw(0x2a, 0, 0, 1), &[5; 512]).await;
+        *gate.late.lock() = false;
+        assert_eq!(copy.await, (5, 0x2300));
+        assert_eq!(rig.good(0, &rw(0x28, 0, 1, 1), &[]).await, [0; 512]);
     });
 }
 
