@@ -1,5 +1,5 @@
 //! Serves a memory-backed disk over iSCSI, for conformance suites:
-//! `disk_server [ADDRESS [MIB [BLOCK_SIZE [MILLISECONDS]]]]`. Writes of 1 MiB and more take the milliseconds given:
+//! `disk_server [ADDRESS [MIB [BLOCK_SIZE [MILLISECONDS [ro]]]]]`. Writes of 1 MiB and more take the milliseconds given:
 //! some suites want to see long commands at work.
 #![allow(
     clippy::unwrap_used,
@@ -84,6 +84,7 @@ fn main() {
     let mib: usize = args.get(2).map_or(256, |v| v.parse().expect("MiB"));
     let block_size = args.get(3).map_or(512, |v| v.parse().expect("block size"));
     let pause = args.get(4).map_or(0, |v| v.parse().expect("milliseconds"));
+    let read_only = args.get(5).is_some_and(|v| v == "ro");
     let config = UnitConfig {
         id: *b"\x60disk-server-001",
         product: "memory".into(),
@@ -97,7 +98,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
     let unit = runtime.block_on(LogicalUnit::open(config, backing, store)).expect("unit");
     let device = TargetDevice::new();
-    let luns = BTreeMap::from([(0, MappedUnit { unit, read_only: false })]);
+    let luns = BTreeMap::from([(0, MappedUnit { unit, read_only })]);
     device.configure(vec![Group { luns, ..Group::default() }]);
     let server = IscsiServer::new(ServerConfig::default(), support::Threads::start(1), support::random())
         .expect("server");

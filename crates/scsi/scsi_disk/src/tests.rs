@@ -163,6 +163,12 @@ fn data_commands() {
         rig.good(0, &rw(0x41, 0, 0, 0), &[0x77; 512]).await;
         assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0x77; 512]);
         assert_eq!(rig.sense(0, &rw(0x41, 0x10, 0, 1), &[0; 512]).await, (5, 0x2400));
+        // With UNMAP, what is read afterwards is still what was sent: only zeros are deallocated.
+        rig.good(0, &rw(0x41, 8, 2000, 0), &[0x66; 512]).await;
+        assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0x66; 512]);
+        rig.good(0, &rw(0x41, 8, 2000, 0), &[0; 512]).await;
+        assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0; 512]);
+        assert_eq!(rig.good(0, &rw(0x28, 0, 1999, 1), &[]).await, [0x77; 512]);
         let mut unmap = vec![0, 22, 0, 16, 0, 0, 0, 0];
         unmap.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 0]);
         rig.good(0, &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &unmap).await;
