@@ -10,6 +10,11 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pool_log_batch", pool_format::fuzz::log_batch),
     ("pool_checkpoint", pool_format::fuzz::checkpoint),
     ("pool_state", pool_state),
+    ("iscsi_pdu", iscsi_protocol::fuzz::fuzz_pdu),
+    ("iscsi_text", iscsi_protocol::fuzz::fuzz_text),
+    ("iscsi_login", iscsi_protocol::fuzz::fuzz_login),
+    ("scsi_parameters", scsi_defs::fuzz::fuzz_scsi_defs),
+    ("scsi_state_rows", scsi_disk::fuzz::fuzz_state_rows),
     ("foreign_disk", pool_format::fuzz::foreign_disk),
 ];
 

@@ -44,6 +44,24 @@ fn main() -> std::io::Result<()> {
     if let Some(superblock) = layout_for(4 << 30, 64 << 20) {
         seed("pool_superblock", &superblock.encode())?;
     }
+    let text = b"InitiatorName=iqn.2000-01.test:chap\0SessionType=Normal\0TargetName=iqn.2000-01.test:t\0AuthMethod=CHAP,None\0\
+        HeaderDigest=CRC32C,None\0MaxRecvDataSegmentLength=262144\0MaxBurstLength=1048576\0CHAP_A=5\0CHAP_N=u\0CHAP_R=0x00\0";
+    let mut login = vec![0x43, 0x81, 0, 0, 0, 0, 0, text.len() as u8];
+    login.resize(48, 0);
+    login.extend_from_slice(text);
+    seed("iscsi_pdu", &login)?;
+    seed("iscsi_text", text)?;
+    // A second request in the next stage follows the first.
+    let next = login.clone();
+    login.extend_from_slice(&next);
+    login[48 + text.len() + 1] = 0x87;
+    seed("iscsi_login", &login)?;
+    let mut read16 = vec![0x88, 0x08];
+    read16.resize(16, 1);
+    seed("scsi_parameters", &read16)?;
+    let mut list = vec![0_u8; 48];
+    list[..12].copy_from_slice(&[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0]);
+    seed("scsi_state_rows", &list)?;
     // A disk with a partition table and an ext4 file system in it, as far as one can tell from its first bytes.
     let mut foreign = vec![0_u8; 4096];
     foreign[510..512].copy_from_slice(&[0x55, 0xaa]);
