@@ -35,7 +35,7 @@ macro_rules! commands {
     ($($name:ident $opcode:literal $action:expr, $effect:ident, [$($usage:literal),*];)*) => {
         /// The commands of a disk. Names are the standard's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)]
+        #[allow(missing_docs, reason = "the standard's names say it")]
         pub enum Op { $($name),* }
         /// Every command, by opcode and service action.
         pub const COMMANDS: &[Entry] = &[$(Entry {
