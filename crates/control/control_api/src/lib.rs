@@ -23,6 +23,8 @@
 //! Deliberately absent: any I/O, any clock, defaults that depend on the machine.
 
 mod config;
+mod config_check;
+mod config_diff;
 mod disk;
 mod fault;
 mod file;
@@ -42,6 +44,11 @@ pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,
     PoolConfig,
 };
+pub use config_check::{
+    CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_iscsi_name,
+    check_name,
+};
+pub use config_diff::REDACTED;
 pub use disk::{Disk, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
