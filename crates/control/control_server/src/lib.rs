@@ -28,6 +28,8 @@ mod data_dir;
 mod files;
 mod http;
 mod jobs;
+#[cfg(any(test, feature = "memory"))]
+pub mod memory;
 mod node;
 pub mod offline;
 mod running;
