@@ -1,6 +1,8 @@
 //! The real command line against a node in this process, whose disks, pools and targets are in memory: who is
 //! asked, told and refused what, and what survives a restart.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
