@@ -21,8 +21,21 @@
 //! * [`IoOp::Write`] with `durable` has reached stable storage when it completes, and so have, at the
 //!   completion of [`IoOp::Sync`], all writes *completed* before it was submitted.
 
+mod block_on;
+mod blocking;
+mod detect;
+pub mod device_info;
 mod request;
+mod ring;
+mod slots;
 mod thread;
 
+pub use block_on::block_on;
+pub use blocking::BlockingEngine;
+pub use detect::{Detected, detect};
 pub use request::{IoCompletion, IoOp, IoRequest, IoTarget};
-pub use thread::{Engine, EngineGuard, IoFuture, SubmitToken, install, kind, submit};
+pub use ring::RingEngine;
+pub use thread::{Engine, EngineGuard, IoFuture, SubmitToken, flush, install, kind, reap, submit};
+
+#[cfg(test)]
+mod tests;

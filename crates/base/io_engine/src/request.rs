@@ -52,6 +52,23 @@ pub enum IoOp {
     },
 }
 
+/// fallocate modes (linux/falloc.h); KEEP_SIZE so that no operation changes a file's length.
+pub(crate) const PUNCH_HOLE: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+pub(crate) const ZERO_RANGE: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_ZERO_RANGE;
+
+impl IoOp {
+    /// Bytes of buffer the operation transfers; 0 for operations without data.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a length of work, not of a collection")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Read(buf) => buf.len(),
+            Self::Write { data, .. } => data.len(),
+            Self::Sync | Self::PunchHole { .. } | Self::ZeroRange { .. } => 0,
+        }
+    }
+}
+
 /// An operation at a place.
 #[derive(Debug)]
 pub struct IoRequest {

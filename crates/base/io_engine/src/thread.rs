@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -20,6 +21,14 @@ pub struct SubmitToken(pub u64);
 pub trait Engine {
     /// The engine's name for logs and metrics: `ring`, `blocking`, `simulated`.
     fn kind(&self) -> &'static str;
+
+    /// A descriptor that polls readable when [`Engine::reap`] has something to collect, if there is one.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    fn event_fd(&self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
 
     /// Takes a request; it may wait in a queue until [`Engine::flush`].
     fn submit(&self, request: IoRequest) -> SubmitToken;
@@ -93,6 +102,22 @@ pub fn submit(request: IoRequest) -> IoFuture {
             IoFuture { state: State::Failed(Some(IoCompletion { result, op: request.op })) }
         }
     }
+}
+
+/// Hands this thread's queued requests to the kernel. Event loops do it before parking; a task that has
+/// started a batch may do it at once so that the disks start while it goes on.
+pub fn flush() {
+    let engine = ENGINE.with(|slot| slot.borrow().clone());
+    if let Some(engine) = engine {
+        // A ring that cannot be entered shows in the requests, which then never end: nothing to add here.
+        let _ = engine.flush();
+    }
+}
+
+/// Collects completions of this thread's engine and wakes their futures.
+pub fn reap() -> usize {
+    let engine = ENGINE.with(|slot| slot.borrow().clone());
+    engine.map_or(0, |engine| engine.reap())
 }
 
 enum State {

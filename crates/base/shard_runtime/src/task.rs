@@ -23,3 +23,8 @@ pub async fn sleep(duration: Duration) {
 pub async fn yield_now() {
     tokio::task::yield_now().await;
 }
+
+/// The future's output, or `None` when `duration` passes first.
+pub async fn timeout<F: Future>(duration: Duration, future: F) -> Option<F::Output> {
+    tokio::time::timeout(duration, future).await.ok()
+}

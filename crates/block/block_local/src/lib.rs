@@ -1,1 +1,13 @@
-//! Files and block devices of this machine as BlockDevices, and their discovery
+//! Files and block devices of this machine as [`block_device::BlockDevice`]s, and their discovery.
+//!
+//! [`LocalDisk`] is the bottom of the storage stack: one open file or device, reached through the calling
+//! shard's I/O engine, past the page cache (O_DIRECT) where the file system allows it. The simulator runs the
+//! same code over its own files.
+//!
+//! Deliberately absent: caching, checksums, retries of failed writes.
+
+mod disk;
+mod open;
+
+pub use disk::{LocalDisk, LocalGeometry};
+pub use open::{CreateFile, OpenError, OpenMode};

@@ -1,1 +1,32 @@
-//! The pool's on-disk structures: superblock, checkpoint, log records. Pure
+//! The pool's on-disk structures: superblock, checkpoint, log. Pure: bytes in, bytes out.
+//!
+//! The page `docs/formats/pool.md` has the pictures and the argument why a crash at any point is safe. The
+//! layouts are written here once, in the `encode`/`decode` pairs; every decoder takes hostile bytes.
+//!
+//! * [`Superblock`]: who a disk is, at both ends of it.
+//! * [`Change`]: one change of the pool's metadata; [`LogBatch`]: changes that become durable together.
+//! * [`PoolState`]: the metadata, changed only by [`PoolState::apply`]; encoded whole in a checkpoint.
+
+mod change;
+mod codec;
+mod envelope;
+pub mod foreign;
+pub mod fuzz;
+mod ids;
+mod state;
+mod superblock;
+#[cfg(test)]
+mod tests;
+
+pub use change::Change;
+pub use codec::{DecodeError, Reader, Writer};
+pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES};
+pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
+pub use state::{
+    ColumnRecord, CopyRecord, DiskRecord, DiskUse, MAX_COPIES, PoolState, Provisioning, REGIONS, Resiliency,
+    RowRecord, SpaceRecord,
+};
+pub use superblock::{SUPERBLOCK_BYTES, Superblock, layout_for};
+
+/// Unit of everything on disk, in bytes.
+pub const BLOCK: u64 = 4096;

@@ -1,1 +1,16 @@
-//! Where data goes: columns, copies, slabs, fault domains. Pure
+//! Where data goes: pure arithmetic and choices, no I/O.
+//!
+//! ```text
+//!  space address   0 ─────────────── row 0 ───────────────┬──── row 1 ────  …     row = columns × slab size
+//!                  │ interleave │ interleave │ interleave │ …
+//!                  ▼            ▼            ▼
+//!  columns         column 0     column 1     column 0 …          each column of a row: one slab per copy
+//! ```
+//! * [`Striping`] maps a range of a space to [`Piece`]s of columns.
+//! * [`choose_disks`] picks the disks of a new row or copy.
+
+mod choose;
+mod striping;
+
+pub use choose::{Candidate, choose_copy, choose_disks};
+pub use striping::{Piece, Pieces, Striping};

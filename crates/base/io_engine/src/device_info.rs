@@ -1,0 +1,90 @@
+//! What the system knows of an open file or device: the few ioctls that std does not offer, made safe.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+// Request numbers of linux/fs.h; libc has no constants for them on every target.
+const BLKROGET: libc::c_ulong = 0x125e;
+const BLKSSZGET: libc::c_ulong = 0x1268;
+const BLKPBSZGET: libc::c_ulong = 0x127b;
+const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+
+/// Sizes of an open block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Size in bytes.
+    pub size: u64,
+    /// Logical block size in bytes.
+    pub logical_block: u32,
+    /// Physical block size in bytes.
+    pub physical_block: u32,
+    /// Whether the device refuses writes.
+    pub read_only: bool,
+}
+
+/// Asks a block device for its sizes.
+///
+/// # Errors
+/// When `fd` is not a block device.
+pub fn device_info(fd: impl AsFd) -> io::Result<DeviceInfo> {
+    let fd = fd.as_fd().as_raw_fd();
+    let (mut size, mut logical, mut physical, mut read_only) = (0u64, 0i32, 0u32, 0i32);
+    let ask = |request, answer: *mut libc::c_void| {
+        // SAFETY: each request writes one value of the type that `answer` points to, which outlives the call.
+        if unsafe { libc::ioctl(fd, request, answer) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    ask(BLKGETSIZE64, (&raw mut size).cast())?;
+    ask(BLKSSZGET, (&raw mut logical).cast())?;
+    ask(BLKPBSZGET, (&raw mut physical).cast())?;
+    ask(BLKROGET, (&raw mut read_only).cast())?;
+    Ok(DeviceInfo {
+        size,
+        logical_block: logical.max(0) as u32,
+        physical_block: physical,
+        read_only: read_only != 0,
+    })
+}
+
+/// What direct I/O on a file asks of offsets and lengths, in bytes (STATX_DIOALIGN); `None` when the file
+/// system does not say or cannot do direct I/O.
+pub fn direct_io_alignment(fd: impl AsFd) -> Option<u32> {
+    let mut answer = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an empty path with AT_EMPTY_PATH asks about the descriptor; `answer` is a statx buffer.
+    let result = unsafe {
+        libc::statx(
+            fd.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            answer.as_mut_ptr(),
+        )
+    };
+    if result < 0 {
+        return None;
+    }
+    // SAFETY: zeroed at first, which is valid for this plain structure, and then filled by the kernel.
+    let answer = unsafe { answer.assume_init() };
+    (answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align > 0)
+        .then_some(answer.stx_dio_offset_align)
+}
+
+/// Takes the file for this process alone until it is closed.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] when another process has it.
+pub fn lock_exclusive(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    let result = unsafe { libc::flock(fd.as_fd().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reserves the blocks of a file without writing them, growing it to `len` bytes.
+///
+/// # Errors
+/// When there is no space, or the file system cannot.
+pub fn preallocate(fd: impl AsFd, len: u64) -> io::Result<()> {
+    let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: no memory is involved.
+    let result = unsafe { libc::fallocate(fd.as_fd().as_raw_fd(), 0, 0, len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

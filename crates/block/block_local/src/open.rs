@@ -1,0 +1,175 @@
+//! Opening files and devices.
+
+use std::error::Error;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use io_engine::{IoTarget, device_info};
+
+use crate::{LocalDisk, LocalGeometry};
+
+/// Blocks of files whose file system does not say what direct I/O asks for, in bytes.
+const DEFAULT_BLOCK: u32 = 4096;
+
+/// How to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// For use: reads and writes, alone.
+    ReadWrite,
+    /// To look at: other users are not disturbed.
+    ReadOnly,
+}
+
+/// A file to make as a disk.
+#[derive(Clone, Debug)]
+pub struct CreateFile {
+    /// Where. It must not exist.
+    pub path: PathBuf,
+    /// Size in bytes, rounded down to 4 KiB.
+    pub size: u64,
+    /// Reserve the space now rather than at the first write of each block.
+    pub preallocate: bool,
+}
+
+/// Why a disk could not be opened.
+#[derive(Debug)]
+pub struct OpenError {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Busy,
+    NotADisk,
+    Empty,
+    Io(&'static str, io::Error),
+}
+
+impl OpenError {
+    /// Whether another process or a mounted file system has the disk.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self.why, Why::Busy)
+    }
+
+    /// Whether there is nothing at the path.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(&self.why, Why::Io(_, error) if matches!(error.kind(), io::ErrorKind::NotFound)
+            || matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM)))
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.why {
+            Why::Busy => write!(f, "{path} is in use by another process or a mounted file system"),
+            Why::NotADisk => write!(f, "{path} is neither a regular file nor a block device"),
+            Why::Empty => write!(f, "{path} is smaller than one block"),
+            Why::Io(doing, error) => write!(f, "cannot {doing} {path}: {error}"),
+        }
+    }
+}
+
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.why {
+            Why::Io(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl LocalDisk {
+    /// Opens a file or block device. [`OpenMode::ReadWrite`] takes it for this process alone.
+    ///
+    /// # Errors
+    /// When there is nothing, it is not a disk, it is in use, or the system refuses.
+    pub fn open(path: &Path, mode: OpenMode) -> Result<Self, OpenError> {
+        let fail = |why| OpenError { path: path.to_owned(), why };
+        let io = |doing| move |error| fail(Why::Io(doing, error));
+        let kind = std::fs::metadata(path).map_err(io("open"))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(fail(Why::NotADisk));
+        }
+        let writable = mode == OpenMode::ReadWrite;
+        // O_EXCL without O_CREAT on a block device: refused while it is mounted or held.
+        let exclusive = if writable && kind.is_block_device() { libc::O_EXCL } else { 0 };
+        let open = |flags| {
+            OpenOptions::new().read(true).write(writable).custom_flags(flags | libc::O_CLOEXEC).open(path)
+        };
+        let file = match open(libc::O_DIRECT | exclusive) {
+            // A file system without direct I/O: durability comes from RWF_DSYNC and fdatasync all the same.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(exclusive),
+            other => other,
+        };
+        let file = file.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => fail(Why::Busy),
+            _ => fail(Why::Io("open", error)),
+        })?;
+        if writable {
+            device_info::lock_exclusive(&file).map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => fail(Why::Busy),
+                _ => fail(Why::Io("lock", error)),
+            })?;
+        }
+        let mut geometry = if kind.is_block_device() {
+            let info = device_info::device_info(&file).map_err(io("ask for the size of"))?;
+            LocalGeometry {
+                size: info.size,
+                block_size: info.logical_block.max(512),
+                physical_block_size: info.physical_block,
+                rotational: is_rotational(path),
+                read_only: info.read_only,
+            }
+        } else {
+            let size = file.metadata().map_err(io("ask for the size of"))?.len();
+            let block_size = device_info::direct_io_alignment(&file).unwrap_or(DEFAULT_BLOCK).max(512);
+            LocalGeometry { size, block_size, physical_block_size: 4096, rotational: false, read_only: false }
+        };
+        geometry.read_only |= !writable;
+        geometry.size -= geometry.size % u64::from(geometry.block_size);
+        if geometry.size == 0 {
+            return Err(fail(Why::Empty));
+        }
+        let target = IoTarget::File(Arc::new(file.into()));
+        Ok(Self::over(&path.to_string_lossy(), target, &geometry))
+    }
+
+    /// Makes a file that can be opened as a disk.
+    ///
+    /// # Errors
+    /// When the path exists, or there is no space.
+    pub fn create_file(request: &CreateFile) -> Result<(), OpenError> {
+        let fail = |doing| move |error| OpenError { path: request.path.clone(), why: Why::Io(doing, error) };
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&request.path);
+        let file: File = file.map_err(fail("create"))?;
+        let size = request.size - request.size % u64::from(DEFAULT_BLOCK);
+        let made = file
+            .set_len(size)
+            .and_then(|()| if request.preallocate { device_info::preallocate(&file, size) } else { Ok(()) })
+            .and_then(|()| file.sync_all());
+        made.map_err(|error| {
+            // Nothing half-done: the file is ours, made just now.
+            let _ = std::fs::remove_file(&request.path);
+            fail("set the size of")(error)
+        })
+    }
+}
+
+fn is_rotational(path: &Path) -> bool {
+    let Ok(real) = path.canonicalize() else { return false };
+    let Some(name) = real.file_name() else { return false };
+    let queue = Path::new("/sys/class/block").join(name);
+    ["queue/rotational", "../queue/rotational"]
+        .iter()
+        .filter_map(|place| std::fs::read_to_string(queue.join(place)).ok())
+        .next()
+        .is_some_and(|answer| answer.trim() == "1")
+}

@@ -1,0 +1,448 @@
+//! The pool's metadata: disks, spaces, and where every slab lies.
+//!
+//! Changed only by [`PoolState::apply`], which is the same when a change is made and when it is replayed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Change, DecodeError, DiskId, Guid, Reader, SpaceId, Writer};
+
+/// Regions of a slab, one bit each in the dirty and stale masks: 1 MiB for slabs of 64 MiB.
+pub const REGIONS: u32 = 64;
+/// Copies a column may have: three, and one being made.
+pub const MAX_COPIES: usize = 4;
+
+/// What a disk is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskUse {
+    /// Holds slabs and takes new ones.
+    Active,
+    /// Waits to replace another.
+    Spare,
+    /// Its slabs are being moved away; takes no new ones.
+    Draining,
+    /// Declared lost; its slabs are being rebuilt elsewhere.
+    Retired,
+}
+
+/// A disk of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskRecord {
+    /// Its number.
+    pub id: DiskId,
+    /// Its identity, as in its superblock.
+    pub guid: Guid,
+    /// What it is used for.
+    pub usage: DiskUse,
+    /// Whether it carries the pool's metadata.
+    pub metadata: bool,
+    /// How many slabs it has.
+    pub slab_count: u32,
+    /// Where they start, in bytes.
+    pub data_start: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Media type: 0 unspecified, 1 SSD, 2 HDD.
+    pub media: u8,
+    /// Enclosure, empty when unknown: a fault domain.
+    pub enclosure: String,
+    /// Slot in the enclosure.
+    pub slot: String,
+    /// Node the disk is attached to, empty for this one: a fault domain.
+    pub node: String,
+    /// Model, for people.
+    pub model: String,
+    /// Serial number, for people.
+    pub serial: String,
+}
+
+/// How a space keeps its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resiliency {
+    /// One copy.
+    Simple,
+    /// This many copies, 2 or 3.
+    Mirror(u8),
+}
+
+impl Resiliency {
+    /// Copies of each byte.
+    #[must_use]
+    pub fn copies(self) -> usize {
+        match self {
+            Self::Simple => 1,
+            Self::Mirror(copies) => usize::from(copies),
+        }
+    }
+}
+
+/// When a space takes its slabs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provisioning {
+    /// At the first write.
+    Thin,
+    /// At its creation.
+    Fixed,
+}
+
+/// A space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceRecord {
+    /// Its number.
+    pub id: SpaceId,
+    /// Its identity.
+    pub guid: Guid,
+    /// Its name, unique in the pool.
+    pub name: String,
+    /// How it keeps its data.
+    pub resiliency: Resiliency,
+    /// When it takes slabs.
+    pub provisioning: Provisioning,
+    /// Disks that data is striped over.
+    pub columns: u8,
+    /// Bytes that go to one column before the next, a power of two.
+    pub interleave: u32,
+    /// Size in bytes, a multiple of 4 KiB.
+    pub size: u64,
+}
+
+/// One copy of a column: a slab on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyRecord {
+    /// The disk.
+    pub disk: DiskId,
+    /// Which of its slabs.
+    pub slab: u32,
+    /// Regions whose content is older than acknowledged writes.
+    pub stale: u64,
+}
+
+/// One column of a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ColumnRecord {
+    /// Its copies.
+    pub copies: Vec<CopyRecord>,
+    /// Regions with writes that may not have reached all copies.
+    pub dirty: u64,
+}
+
+/// A row of slabs: `columns × slab size` bytes of a space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowRecord {
+    /// Its columns.
+    pub columns: Vec<ColumnRecord>,
+}
+
+/// All metadata of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolState {
+    /// The pool's identity.
+    pub guid: Guid,
+    /// Its name.
+    pub name: String,
+    /// Size of a slab, in bytes.
+    pub slab_size: u64,
+    /// Disks.
+    pub disks: BTreeMap<DiskId, DiskRecord>,
+    /// Spaces.
+    pub spaces: BTreeMap<SpaceId, SpaceRecord>,
+    /// Rows of the spaces that have been allocated.
+    pub rows: BTreeMap<(SpaceId, u32), RowRecord>,
+    /// The next disk's number.
+    pub next_disk: u32,
+    /// The next space's number.
+    pub next_space: u32,
+}
+
+impl PoolState {
+    /// The disks that carry metadata.
+    pub fn metadata_disks(&self) -> impl Iterator<Item = &DiskRecord> {
+        self.disks.values().filter(|disk| disk.metadata)
+    }
+
+    /// Applies one change. Applying a change twice is the same as once. A change that names what is not there
+    /// (any more) does nothing: the caller checks before it commits.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::PutDisk(disk) => {
+                self.next_disk = self.next_disk.max(disk.id.0.saturating_add(1));
+                self.disks.insert(disk.id, disk.clone());
+            }
+            Change::RemoveDisk(id) => {
+                self.disks.remove(id);
+            }
+            Change::PutSpace(space) => {
+                self.next_space = self.next_space.max(space.id.0.saturating_add(1));
+                self.spaces.insert(space.id, space.clone());
+            }
+            Change::DeleteSpace(id) => {
+                self.spaces.remove(id);
+                self.rows.retain(|(space, _), _| space != id);
+            }
+            Change::PutRow { space, row, record } => {
+                self.rows.insert((*space, *row), record.clone());
+            }
+            Change::FreeRow { space, row } => {
+                self.rows.remove(&(*space, *row));
+            }
+            Change::Dirty { space, row, column, mask } => {
+                if let Some(column) = self.column(*space, *row, *column) {
+                    column.dirty |= mask;
+                }
+            }
+            Change::Clean { space, row, column, mask } => {
+                if let Some(column) = self.column(*space, *row, *column) {
+                    column.dirty &= !mask;
+                }
+            }
+            Change::MarkStale { space, row, column, disk, mask } => {
+                if let Some(copy) = self.copy(*space, *row, *column, *disk) {
+                    copy.stale |= mask;
+                }
+            }
+            Change::ClearStale { space, row, column, disk, mask } => {
+                if let Some(copy) = self.copy(*space, *row, *column, *disk) {
+                    copy.stale &= !mask;
+                }
+            }
+            Change::AddCopy { space, row, column, copy } => {
+                if let Some(column) = self.column(*space, *row, *column)
+                    && column.copies.len() < MAX_COPIES
+                    && column.copies.iter().all(|present| present.disk != copy.disk)
+                {
+                    column.copies.push(*copy);
+                }
+            }
+            Change::RemoveCopy { space, row, column, disk } => {
+                if let Some(column) = self.column(*space, *row, *column) {
+                    column.copies.retain(|copy| copy.disk != *disk);
+                }
+            }
+        }
+    }
+
+    fn column(&mut self, space: SpaceId, row: u32, column: u8) -> Option<&mut ColumnRecord> {
+        self.rows.get_mut(&(space, row))?.columns.get_mut(usize::from(column))
+    }
+
+    fn copy(&mut self, space: SpaceId, row: u32, column: u8, disk: DiskId) -> Option<&mut CopyRecord> {
+        self.column(space, row, column)?.copies.iter_mut().find(|copy| copy.disk == disk)
+    }
+
+    /// The whole state, for a checkpoint.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.raw(&self.guid.0);
+        w.text(&self.name);
+        w.u64(self.slab_size);
+        w.u32(self.next_disk);
+        w.u32(self.next_space);
+        w.u32(self.disks.len() as u32);
+        self.disks.values().for_each(|disk| disk.encode(&mut w));
+        w.u32(self.spaces.len() as u32);
+        self.spaces.values().for_each(|space| space.encode(&mut w));
+        w.u32(self.rows.len() as u32);
+        for ((space, row), record) in &self.rows {
+            w.u32(space.0);
+            w.u32(*row);
+            record.encode(&mut w);
+        }
+        w.finish()
+    }
+
+    /// The state in a checkpoint.
+    ///
+    /// # Errors
+    /// When the bytes are not a state that [`PoolState::encode`] writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let mut state = Self {
+            guid: Guid(r.guid()?),
+            name: r.text()?,
+            slab_size: r.u64()?,
+            next_disk: r.u32()?,
+            next_space: r.u32()?,
+            ..Self::default()
+        };
+        if !state.slab_size.is_power_of_two() {
+            return Err(DecodeError::Invalid("slab size"));
+        }
+        for _ in 0..r.u32()? {
+            let disk = DiskRecord::decode(&mut r)?;
+            state.disks.insert(disk.id, disk);
+        }
+        for _ in 0..r.u32()? {
+            let space = SpaceRecord::decode(&mut r)?;
+            state.spaces.insert(space.id, space);
+        }
+        for _ in 0..r.u32()? {
+            let key = (SpaceId(r.u32()?), r.u32()?);
+            state.rows.insert(key, RowRecord::decode(&mut r)?);
+        }
+        if r.remaining() > 0 {
+            return Err(DecodeError::Invalid("length"));
+        }
+        Ok(state)
+    }
+
+    /// What is wrong in the state itself: slabs used twice or out of bounds, copies on the same disk, rows
+    /// without a space. Empty when it is sound.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut used = BTreeSet::new();
+        for ((space, row), record) in &self.rows {
+            let place = format!("row {row} of space {space}");
+            let Some(owner) = self.spaces.get(space) else {
+                problems.push(format!("{place} belongs to no space"));
+                continue;
+            };
+            if record.columns.len() != usize::from(owner.columns) {
+                problems.push(format!("{place} has {} columns, not {}", record.columns.len(), owner.columns));
+            }
+            let mut in_row = BTreeSet::new();
+            for copy in record.columns.iter().flat_map(|column| &column.copies) {
+                let slab = copy.slab;
+                match self.disks.get(&copy.disk) {
+                    None => {
+                        problems.push(format!("{place} lies on disk {}, which is not in the pool", copy.disk))
+                    }
+                    Some(disk) if slab >= disk.slab_count => {
+                        problems
+                            .push(format!("{place} uses slab {slab} of disk {}, beyond its end", copy.disk));
+                    }
+                    Some(_) => {}
+                }
+                if !used.insert((copy.disk, slab)) {
+                    problems
+                        .push(format!("slab {slab} of disk {} is used twice, also by {place}", copy.disk));
+                }
+                if !in_row.insert(copy.disk) {
+                    problems.push(format!("{place} uses disk {} twice", copy.disk));
+                }
+            }
+        }
+        problems
+    }
+}
+
+impl DiskRecord {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.u32(self.id.0);
+        w.raw(&self.guid.0);
+        w.u8(self.usage as u8);
+        w.u8(u8::from(self.metadata));
+        w.u32(self.slab_count);
+        w.u64(self.data_start);
+        w.u64(self.size);
+        w.u8(self.media);
+        for text in [&self.enclosure, &self.slot, &self.node, &self.model, &self.serial] {
+            w.text(text);
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: DiskId(r.u32()?),
+            guid: Guid(r.guid()?),
+            usage: match r.u8()? {
+                0 => DiskUse::Active,
+                1 => DiskUse::Spare,
+                2 => DiskUse::Draining,
+                3 => DiskUse::Retired,
+                _ => return Err(DecodeError::Invalid("disk use")),
+            },
+            metadata: r.u8()? != 0,
+            slab_count: r.u32()?,
+            data_start: r.u64()?,
+            size: r.u64()?,
+            media: r.u8()?,
+            enclosure: r.text()?,
+            slot: r.text()?,
+            node: r.text()?,
+            model: r.text()?,
+            serial: r.text()?,
+        })
+    }
+}
+
+impl SpaceRecord {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.u32(self.id.0);
+        w.raw(&self.guid.0);
+        w.text(&self.name);
+        // Kind 0 is copies; kinds for parity, and the tier part of a space, follow here.
+        w.u8(0);
+        w.u8(self.resiliency.copies() as u8);
+        w.u8(u8::from(self.provisioning == Provisioning::Fixed));
+        w.u8(self.columns);
+        w.u32(self.interleave);
+        w.u64(self.size);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let space = Self {
+            id: SpaceId(r.u32()?),
+            guid: Guid(r.guid()?),
+            name: r.text()?,
+            resiliency: match (r.u8()?, r.u8()?) {
+                (0, 1) => Resiliency::Simple,
+                (0, copies @ (2 | 3)) => Resiliency::Mirror(copies),
+                _ => return Err(DecodeError::Invalid("resiliency")),
+            },
+            provisioning: if r.u8()? == 0 { Provisioning::Thin } else { Provisioning::Fixed },
+            columns: r.u8()?,
+            interleave: r.u32()?,
+            size: r.u64()?,
+        };
+        if space.columns == 0 {
+            return Err(DecodeError::Invalid("columns"));
+        }
+        if !space.interleave.is_power_of_two() || u64::from(space.interleave) < crate::BLOCK {
+            return Err(DecodeError::Invalid("interleave"));
+        }
+        if !space.size.is_multiple_of(crate::BLOCK) {
+            return Err(DecodeError::Invalid("space size"));
+        }
+        Ok(space)
+    }
+}
+
+impl CopyRecord {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.u32(self.disk.0);
+        w.u32(self.slab);
+        w.u64(self.stale);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { disk: DiskId(r.u32()?), slab: r.u32()?, stale: r.u64()? })
+    }
+}
+
+impl RowRecord {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.u8(self.columns.len() as u8);
+        for column in &self.columns {
+            w.u64(column.dirty);
+            w.u8(column.copies.len() as u8);
+            column.copies.iter().for_each(|copy| copy.encode(w));
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut row = Self::default();
+        for _ in 0..r.u8()? {
+            let mut column = ColumnRecord { dirty: r.u64()?, copies: Vec::new() };
+            let copies = usize::from(r.u8()?);
+            if copies > MAX_COPIES {
+                return Err(DecodeError::Invalid("copies"));
+            }
+            for _ in 0..copies {
+                column.copies.push(CopyRecord::decode(r)?);
+            }
+            row.columns.push(column);
+        }
+        Ok(row)
+    }
+}

@@ -1,0 +1,172 @@
+//! Who a disk is: the first and the last block of every disk of a pool.
+
+use crate::codec::crc32c;
+use crate::{BLOCK, DecodeError, DiskId, Epoch, Guid, Reader, Writer};
+
+/// Size of a superblock, in bytes.
+pub const SUPERBLOCK_BYTES: usize = BLOCK as usize;
+/// As in PNG: a byte above 127, a name, and line ends that text-mode damage would change.
+const MAGIC: [u8; 16] = *b"\x89HOLDFAST\r\n\x1a\n\0\0\0";
+const VERSION: u32 = 1;
+/// Features a reader must know to write (bits); none yet. Bits a reader does not know mean: read-only at best.
+const KNOWN_FEATURES: u32 = 0;
+const CRC_AT: usize = SUPERBLOCK_BYTES - 4;
+/// Where the metadata area starts on every disk, in bytes.
+const METADATA_START: u64 = 1 << 20;
+/// The metadata area is this fraction of the disk: slab maps grow with the disks (docs/formats/pool.md).
+const METADATA_FRACTION: u64 = 1024;
+const METADATA_MIN: u64 = 1 << 20;
+
+/// Who a disk is and where its areas lie. All offsets and sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The pool.
+    pub pool: Guid,
+    /// The pool's name, for messages.
+    pub pool_name: String,
+    /// The disk.
+    pub disk: Guid,
+    /// The disk's number in the pool's metadata.
+    pub disk_id: DiskId,
+    /// The epoch in which this block was written.
+    pub epoch: Epoch,
+    /// Size of the disk that the layout was made for.
+    pub disk_size: u64,
+    /// Size of a slab.
+    pub slab_size: u64,
+    /// Where the two checkpoint slots start.
+    pub checkpoint_start: u64,
+    /// Size of one checkpoint slot.
+    pub checkpoint_size: u64,
+    /// Where the log starts.
+    pub log_start: u64,
+    /// Size of the log.
+    pub log_size: u64,
+    /// Where the slabs start.
+    pub data_start: u64,
+    /// How many slabs there are.
+    pub slab_count: u32,
+}
+
+/// Where the areas of a disk of `size` bytes lie, with identity fields left empty; `None` when not even one
+/// slab fits.
+#[must_use]
+pub fn layout_for(size: u64, slab_size: u64) -> Option<Superblock> {
+    let metadata = (size / METADATA_FRACTION).max(METADATA_MIN) / (8 * BLOCK) * (8 * BLOCK);
+    let checkpoint_size = metadata / 8 * 3;
+    let log_size = metadata - 2 * checkpoint_size;
+    let data_start = (METADATA_START + metadata).next_multiple_of(METADATA_START.min(slab_size));
+    let data = size.checked_sub(BLOCK)?.checked_sub(data_start)?;
+    let slab_count = u32::try_from(data / slab_size).ok().filter(|count| *count > 0)?;
+    Some(Superblock {
+        pool: Guid::default(),
+        pool_name: String::new(),
+        disk: Guid::default(),
+        disk_id: DiskId(0),
+        epoch: Epoch(0),
+        disk_size: size,
+        slab_size,
+        checkpoint_start: METADATA_START,
+        checkpoint_size,
+        log_start: METADATA_START + 2 * checkpoint_size,
+        log_size,
+        data_start,
+        slab_count,
+    })
+}
+
+impl Superblock {
+    /// Where slab `index` starts.
+    #[must_use]
+    pub fn slab_offset(&self, index: u32) -> u64 {
+        self.data_start + u64::from(index) * self.slab_size
+    }
+
+    /// The block.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.raw(&MAGIC);
+        w.u32(VERSION);
+        w.u32(KNOWN_FEATURES);
+        w.raw(&self.pool.0);
+        w.raw(&self.disk.0);
+        w.u32(self.disk_id.0);
+        w.u32(self.slab_count);
+        w.u64(self.epoch.0);
+        w.u64(self.disk_size);
+        w.u64(self.slab_size);
+        w.u64(self.checkpoint_start);
+        w.u64(self.checkpoint_size);
+        w.u64(self.log_start);
+        w.u64(self.log_size);
+        w.u64(self.data_start);
+        w.text(&self.pool_name.chars().take(255).collect::<String>());
+        let mut block = w.finish();
+        block.resize(CRC_AT, 0);
+        let crc = crc32c(&block);
+        block.extend_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    /// The superblock in a block.
+    ///
+    /// # Errors
+    /// [`DecodeError::WrongMagic`] when the block is something else; others when it is damaged or too new.
+    pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
+        let block = block.get(..SUPERBLOCK_BYTES).ok_or(DecodeError::Truncated)?;
+        let mut r = Reader::new(block);
+        if r.raw(MAGIC.len())? != MAGIC {
+            return Err(DecodeError::WrongMagic);
+        }
+        if crc32c(&block[..CRC_AT]).to_le_bytes() != block[CRC_AT..] {
+            return Err(DecodeError::WrongChecksum);
+        }
+        let (version, features) = (r.u32()?, r.u32()?);
+        if version != VERSION {
+            return Err(DecodeError::Unsupported(version));
+        }
+        if features & !KNOWN_FEATURES != 0 {
+            return Err(DecodeError::Unsupported(features));
+        }
+        let superblock = Self {
+            pool: Guid(r.guid()?),
+            disk: Guid(r.guid()?),
+            disk_id: DiskId(r.u32()?),
+            slab_count: r.u32()?,
+            epoch: Epoch(r.u64()?),
+            disk_size: r.u64()?,
+            slab_size: r.u64()?,
+            checkpoint_start: r.u64()?,
+            checkpoint_size: r.u64()?,
+            log_start: r.u64()?,
+            log_size: r.u64()?,
+            data_start: r.u64()?,
+            pool_name: r.text()?,
+        };
+        superblock.check()?;
+        Ok(superblock)
+    }
+
+    /// A matching checksum does not make a layout sound: no area may overlap another or leave the disk.
+    fn check(&self) -> Result<(), DecodeError> {
+        if !self.slab_size.is_power_of_two() || self.slab_size < crate::REGIONS as u64 * BLOCK {
+            return Err(DecodeError::Invalid("slab size"));
+        }
+        let end = |start: u64, size: u64| start.checked_add(size).ok_or(DecodeError::Invalid("area"));
+        let checkpoints = self.checkpoint_size.checked_mul(2).ok_or(DecodeError::Invalid("area"))?;
+        let slabs =
+            self.slab_size.checked_mul(u64::from(self.slab_count)).ok_or(DecodeError::Invalid("area"))?;
+        let aligned =
+            (self.checkpoint_start | self.checkpoint_size | self.log_start | self.log_size | self.data_start)
+                .is_multiple_of(BLOCK);
+        let sound = aligned
+            && self.checkpoint_start >= BLOCK
+            && self.log_size >= 2 * BLOCK
+            && self.checkpoint_size >= BLOCK
+            && end(self.checkpoint_start, checkpoints)? <= self.log_start
+            && end(self.log_start, self.log_size)? <= self.data_start
+            && end(end(self.data_start, slabs)?, BLOCK)? <= self.disk_size;
+        if sound { Ok(()) } else { Err(DecodeError::Invalid("layout")) }
+    }
+}

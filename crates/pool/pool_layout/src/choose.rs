@@ -1,0 +1,116 @@
+//! Which disks a new row or copy goes to.
+//!
+//! Hard rule: the slabs of a row never share a disk. Wish: the copies of a column are in different nodes, then
+//! in different enclosures. Among equals the emptiest disk wins, then the lowest number: no chance involved.
+
+use std::cmp::Reverse;
+
+use pool_format::DiskId;
+
+/// A disk that could take a slab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The disk.
+    pub disk: DiskId,
+    /// Free slabs.
+    pub free: u32,
+    /// All slabs.
+    pub total: u32,
+    /// Node, a fault domain.
+    pub node: String,
+    /// Enclosure, a fault domain.
+    pub enclosure: String,
+}
+
+impl Candidate {
+    /// How far this disk is from `other`: 2 another node, 1 another enclosure, 0 the same domains.
+    fn distance(&self, other: &Self) -> u8 {
+        if self.node != other.node { 2 } else { u8::from(self.enclosure != other.enclosure) }
+    }
+
+    /// Free share in thousandths.
+    fn fill(&self) -> u64 {
+        u64::from(self.free) * 1000 / u64::from(self.total.max(1))
+    }
+}
+
+/// The disks of a new row, one list of copies per column; `None` when there are not enough disks with space.
+#[must_use]
+pub fn choose_disks(candidates: &[Candidate], columns: usize, copies: usize) -> Option<Vec<Vec<DiskId>>> {
+    let mut row: Vec<&Candidate> = Vec::new();
+    let mut chosen = Vec::with_capacity(columns);
+    for _ in 0..columns {
+        let mut column: Vec<&Candidate> = Vec::with_capacity(copies);
+        for _ in 0..copies {
+            let next = best(candidates, &column, |c| row.iter().all(|used| used.disk != c.disk))?;
+            row.push(next);
+            column.push(next);
+        }
+        chosen.push(column.iter().map(|c| c.disk).collect());
+    }
+    Some(chosen)
+}
+
+/// The disk of a further copy of a column whose present copies lie on `peers`; none of the disks in `used`.
+#[must_use]
+pub fn choose_copy(candidates: &[Candidate], peers: &[Candidate], used: &[DiskId]) -> Option<DiskId> {
+    let peers: Vec<&Candidate> = peers.iter().collect();
+    best(candidates, &peers, |c| !used.contains(&c.disk)).map(|c| c.disk)
+}
+
+fn best<'a>(
+    candidates: &'a [Candidate],
+    peers: &[&Candidate],
+    allowed: impl Fn(&Candidate) -> bool,
+) -> Option<&'a Candidate> {
+    candidates.iter().filter(|c| c.free > 0 && allowed(c)).max_by_key(|c| {
+        let distance = peers.iter().map(|peer| c.distance(peer)).min().unwrap_or(2);
+        (distance, c.fill(), Reverse(c.disk))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn candidate(disk: u32, free: u32, enclosure: &str) -> Candidate {
+        Candidate { disk: DiskId(disk), free, total: 10, node: String::new(), enclosure: enclosure.into() }
+    }
+
+    #[test]
+    fn copies_go_to_different_enclosures() {
+        let all: Vec<_> = (0..4).map(|i| candidate(i, 5, if i < 2 { "a" } else { "b" })).collect();
+        let row = choose_disks(&all, 2, 2).expect("four disks");
+        for column in row {
+            assert_ne!(column[0].0 < 2, column[1].0 < 2, "{column:?}");
+        }
+    }
+
+    #[test]
+    fn the_emptiest_disk_is_taken_and_a_full_one_never() {
+        let all = [candidate(0, 0, ""), candidate(1, 3, ""), candidate(2, 9, "")];
+        assert_eq!(choose_disks(&all, 1, 1), Some(vec![vec![DiskId(2)]]));
+        assert_eq!(choose_disks(&all, 1, 3), None);
+        assert_eq!(choose_copy(&all, &all[2..], &[DiskId(2)]), Some(DiskId(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_never_uses_a_disk_twice(free in proptest::collection::vec(0u32..10, 1..12), columns in 1usize..4, copies in 1usize..4) {
+            let all: Vec<_> = free.iter().enumerate().map(|(i, f)| candidate(i as u32, *f, ["a", "b", "c"][i % 3])).collect();
+            let enough = free.iter().filter(|f| **f > 0).count() >= columns * copies;
+            match choose_disks(&all, columns, copies) {
+                Some(row) => {
+                    let used: BTreeSet<_> = row.iter().flatten().collect();
+                    prop_assert_eq!(used.len(), columns * copies);
+                    prop_assert!(row.iter().flatten().all(|d| free[d.0 as usize] > 0));
+                }
+                None => prop_assert!(!enough),
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! From an accepted socket to a connection in full feature phase.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use iscsi_protocol::login::{
+    Access, LoginMachine, LoginPolicy, LoginResponse, LoginResult, LoginStatus, LoginSubject, MAX_LOGIN_DATA,
+    Outcome,
+};
+use iscsi_protocol::pdu::padded;
+use iscsi_protocol::{BHS_BYTES, Bhs};
+use scsi_core::Nexus;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::connection::Connection;
+use crate::limits::{LOGIN_TIMEOUT, MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
+use crate::server::{LoginSeat, Shared};
+use crate::session::{Message, Peer, ReserveError, Session, SessionSeed};
+
+struct Policy<'a> {
+    shared: &'a Shared,
+    group: u16,
+}
+
+impl LoginPolicy for Policy<'_> {
+    fn access(&self, subject: &LoginSubject) -> Result<Access, LoginStatus> {
+        let Some(name) = &subject.target else {
+            let auth = self.shared.config.read().discovery_auth.to_auth();
+            return Ok(Access { portal_group: self.group, alias: None, auth });
+        };
+        let target = self.shared.targets.read().get(name).cloned().ok_or(LoginStatus::NOT_FOUND)?;
+        let config = Arc::clone(&target.config.read());
+        if !config.in_group(self.group) {
+            return Err(LoginStatus::NOT_FOUND);
+        }
+        if !config.access.allows(&subject.initiator) {
+            return Err(LoginStatus::FORBIDDEN);
+        }
+        Ok(Access { portal_group: self.group, alias: config.alias.clone(), auth: config.auth.to_auth() })
+    }
+}
+
+/// What a login ends with.
+struct Admitted {
+    result: LoginResult,
+    session: Option<Arc<Session>>,
+    peer: Arc<Peer>,
+    stat_sn: u32,
+    first_cmd_sn: u32,
+}
+
+/// Serves one connection from its first byte to its last.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    mut stream: TcpStream,
+    group: u16,
+    shard: usize,
+    seat: LoginSeat,
+) {
+    let admitted = tokio::time::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
+    drop(seat);
+    let Ok(Ok(Some(admitted))) = admitted else { return };
+    let Admitted { result, session, peer, stat_sn, first_cmd_sn } = admitted;
+    Connection::new(shared, stream, result, session, peer, stat_sn, first_cmd_sn).run().await;
+}
+
+async fn read_request(stream: &mut TcpStream) -> io::Result<(Bhs, Vec<u8>)> {
+    let mut head = [0; BHS_BYTES];
+    stream.read_exact(&mut head).await?;
+    let bhs = Bhs(head);
+    // Digests are never on during login.
+    let (ahs, data) = (bhs.ahs_len(), bhs.data_len());
+    if data > MAX_LOGIN_DATA {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; ahs + padded(data)];
+    stream.read_exact(&mut body).await?;
+    body.drain(..ahs);
+    body.truncate(data);
+    Ok((bhs, body))
+}
+
+async fn send(stream: &mut TcpStream, response: &LoginResponse) -> io::Result<()> {
+    let mut bytes = response.bhs.0.to_vec();
+    bytes.extend_from_slice(&response.data);
+    bytes.resize(padded(bytes.len()), 0);
+    stream.write_all(&bytes).await
+}
+
+async fn login(
+    shared: &Arc<Shared>,
+    stream: &mut TcpStream,
+    group: u16,
+    shard: usize,
+) -> io::Result<Option<Admitted>> {
+    let addresses = (stream.peer_addr()?, stream.local_addr()?);
+    let mut machine = LoginMachine::new(shared.config.read().offer.clone());
+    let random = Arc::clone(&shared.random);
+    let mut stat_sn = 0;
+    loop {
+        let (bhs, data) = read_request(stream).await?;
+        let policy = Policy { shared, group };
+        let mut step = machine.request(&bhs, &data, &policy, &mut |out| random(out));
+        if let Outcome::Refused(status) = step.outcome {
+            refused(&machine, addresses.0, status);
+        }
+        let mut admitted = None;
+        if step.outcome == Outcome::Done
+            && let Some(result) = machine.result()
+        {
+            let peer = Peer::new(result.subject.cid, addresses, shard, result.connection.clone());
+            match establish(shared, &result, &peer, bhs.cmd_sn()).await {
+                Ok(session) => {
+                    // A discovery session needs a handle that is not 0, too; nobody can join it.
+                    let tsih = session.as_ref().map_or(1, |session| session.tsih);
+                    step.response.bhs.set_u16(14, tsih);
+                    let stat_sn = stat_sn + 1;
+                    admitted = Some(Admitted { result, session, peer, stat_sn, first_cmd_sn: bhs.cmd_sn() });
+                }
+                Err(status) => {
+                    refused(&machine, addresses.0, status);
+                    step.response.refuse(status);
+                    step.outcome = Outcome::Refused(status);
+                }
+            }
+        }
+        let (expected, max) = match admitted.as_ref().and_then(|a| a.session.as_ref()) {
+            Some(session) => session.window(),
+            None => (bhs.cmd_sn(), bhs.cmd_sn().wrapping_add(1)),
+        };
+        step.response.bhs.set_sequence(stat_sn, expected, max);
+        stat_sn += 1;
+        if let Err(error) = send(stream, &step.response).await {
+            if let Some(Admitted { session: Some(session), peer, .. }) = &admitted {
+                leave(shared, session, peer);
+            }
+            return Err(error);
+        }
+        match step.outcome {
+            Outcome::Continue => {}
+            Outcome::Done => return Ok(admitted),
+            Outcome::Refused(_) => return Ok(None),
+        }
+    }
+}
+
+fn refused(machine: &LoginMachine, remote: std::net::SocketAddr, status: LoginStatus) {
+    let subject = machine.subject();
+    tracing::info!(
+        %remote,
+        initiator = subject.map(|s| s.initiator.as_str()),
+        target = subject.and_then(|s| s.target.as_ref()).map(|t| t.as_str()),
+        status = format_args!("{:#06x}", status.0),
+        "iSCSI login refused"
+    );
+}
+
+/// Takes a connection out of its session, and the session out of its target with the last one.
+pub(crate) fn leave(shared: &Shared, session: &Arc<Session>, peer: &Arc<Peer>) {
+    if session.leave(peer) {
+        end(shared, session);
+    }
+}
+
+fn end(shared: &Shared, session: &Arc<Session>) {
+    session.finish();
+    // The target may have been removed from the table already; then there is nothing to clean.
+    if let Some(target) = shared.targets.read().get(&session.target) {
+        let mut sessions = target.sessions.lock();
+        if sessions.get(&session.tsih).is_some_and(|other| Arc::ptr_eq(other, session)) {
+            sessions.remove(&session.tsih);
+        }
+    }
+}
+
+/// Finds or makes the session (RFC 7143 6.3.5): reinstates, joins, or begins one.
+async fn establish(
+    shared: &Arc<Shared>,
+    result: &LoginResult,
+    peer: &Arc<Peer>,
+    first_cmd_sn: u32,
+) -> Result<Option<Arc<Session>>, LoginStatus> {
+    let subject = &result.subject;
+    let Some(name) = &subject.target else { return Ok(None) };
+    let target = shared.targets.read().get(name).cloned().ok_or(LoginStatus::REMOVED)?;
+    if subject.tsih != 0 {
+        let session = target.sessions.lock().get(&subject.tsih).cloned().ok_or(LoginStatus::NO_SESSION)?;
+        if session.initiator != subject.initiator
+            || session.isid != subject.isid
+            || session.nexus.target_port != result.portal_group
+        {
+            return Err(LoginStatus::NO_SESSION);
+        }
+        session.reserve(subject.cid).map_err(|error| match error {
+            ReserveError::Ended => LoginStatus::NO_SESSION,
+            ReserveError::Full => LoginStatus::TOO_MANY_CONNECTIONS,
+        })?;
+        let place = Place { shared, session, taken: false };
+        if let Some(old) = place.session.peer(subject.cid) {
+            // Connection reinstatement: the old one ends, with its commands, before the new one begins.
+            old.tell(Message::Close);
+            if tokio::time::timeout(REINSTATE_TIMEOUT, old.wait_gone()).await.is_err() {
+                return Err(LoginStatus::OUT_OF_RESOURCES);
+            }
+        }
+        return Ok(Some(place.take(peer)));
+    }
+    loop {
+        let same = |session: &&Arc<Session>| {
+            session.initiator == subject.initiator
+                && session.isid == subject.isid
+                && session.nexus.target_port == result.portal_group
+        };
+        let old = target.sessions.lock().values().find(same).cloned();
+        let Some(old) = old else { break };
+        old.close();
+        if tokio::time::timeout(REINSTATE_TIMEOUT, old.wait_ended()).await.is_err() {
+            return Err(LoginStatus::OUT_OF_RESOURCES);
+        }
+    }
+    let config = Arc::clone(&target.config.read());
+    let mut sessions = target.sessions.lock();
+    if sessions.len() >= MAX_SESSIONS_PER_TARGET {
+        return Err(LoginStatus::OUT_OF_RESOURCES);
+    }
+    let tsih = loop {
+        let tsih = target.next_tsih.fetch_add(1, Ordering::Relaxed) as u16;
+        if tsih != 0 && !sessions.contains_key(&tsih) {
+            break tsih;
+        }
+    };
+    let nexus = Arc::new(Nexus {
+        id: shared.next_nexus.fetch_add(1, Ordering::Relaxed),
+        initiator: subject.initiator.as_str().to_owned(),
+        initiator_port: subject.isid,
+        target_port: result.portal_group,
+    });
+    let session = Session::new(SessionSeed {
+        nexus,
+        device: Arc::clone(&config.device),
+        target: name.clone(),
+        initiator: subject.initiator.clone(),
+        alias: subject.alias.clone(),
+        user: result.user.clone(),
+        tsih,
+        params: result.session.clone(),
+        first_cmd_sn,
+    });
+    sessions.insert(tsih, Arc::clone(&session));
+    session.join(peer);
+    drop(sessions);
+    // A target removed meanwhile did not see this session in its list.
+    if !shared.targets.read().get(name).is_some_and(|now| Arc::ptr_eq(now, &target)) {
+        leave(shared, &session, peer);
+        return Err(LoginStatus::REMOVED);
+    }
+    Ok(Some(session))
+}
+
+/// A reserved place in a session, given back when the login fails or is dropped.
+struct Place<'a> {
+    shared: &'a Shared,
+    session: Arc<Session>,
+    taken: bool,
+}
+
+impl Place<'_> {
+    fn take(mut self, peer: &Arc<Peer>) -> Arc<Session> {
+        self.taken = true;
+        self.session.join(peer);
+        Arc::clone(&self.session)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if !self.taken && self.session.give_up() {
+            end(self.shared, &self.session);
+        }
+    }
+}
