@@ -6,7 +6,7 @@ use control_api::{Confirm, Done, Session};
 use crate::context::Context;
 use crate::error::CliResult;
 use crate::table::Table;
-use crate::units::{bytes, seconds};
+use crate::units::bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -34,7 +34,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
 
 fn print(sessions: &[Session]) {
     let headings =
-        [">ID", "INITIATOR", "ADDRESS", "TARGET", ">CONNECTIONS", ">COMMANDS", ">READ", ">WRITTEN", ">AGE"];
+        [">ID", "INITIATOR", "ADDRESS", "TARGET", ">CONNECTIONS", ">COMMANDS", ">READ", ">WRITTEN"];
     let mut table = Table::new(&headings, "There are no sessions.");
     for session in sessions {
         table.row([
@@ -46,7 +46,6 @@ fn print(sessions: &[Session]) {
             session.commands.to_string(),
             bytes(session.read_bytes),
             bytes(session.written_bytes),
-            seconds(session.age_seconds),
         ]);
     }
     table.print();

@@ -333,8 +333,6 @@ pub struct Session {
     pub read_bytes: u64,
     /// Bytes written by the initiator.
     pub written_bytes: u64,
-    /// Seconds since login.
-    pub age_seconds: u64,
     /// Digests in use ("header", "data").
     pub digests: Vec<String>,
 }

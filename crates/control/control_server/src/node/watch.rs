@@ -153,12 +153,15 @@ impl Node {
         }
     }
 
-    /// Tries pools again that could not be opened: their disks may be back.
+    /// Tries again what could not be opened or served: disks may be back, an address may be free.
     async fn retry_closed(&self) {
         let closed = self.pools.lock().values().any(|slot| slot.handle.is_none());
         let unopened = self.volumes.lock().values().any(|slot| slot.handle.is_none());
         if closed || unopened {
             self.open_pools(&[]).await;
+        }
+        let unserved = !self.unserved.lock().is_empty();
+        if closed || unopened || unserved {
             self.reconcile().await;
         }
     }

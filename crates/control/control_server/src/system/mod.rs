@@ -1,5 +1,7 @@
 //! The parts of this machine behind the node's seams.
 
+mod iscsi;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,6 +9,7 @@ use control_api::{CheckReport, Code, Problem};
 use shard_runtime::Clock;
 
 use crate::backend::Backends;
+pub use iscsi::{Iscsi, UnitBackend};
 
 fn absent<T>() -> Result<T, Problem> {
     Err(Problem::new(Code::Unsupported, "The data path is not wired in this build."))
