@@ -69,6 +69,8 @@ pub(crate) struct Connection {
     /// Numbered requests other than SCSI commands that wait for their turn, by CmdSN.
     deferred: BTreeMap<u32, (Bhs, Vec<u8>)>,
     immediate: usize,
+    /// Whether commands were started in this turn.
+    started: bool,
     stat_sn: u32,
     next_ttt: u32,
     /// CmdSN of a discovery session, which has no [`Session`].
@@ -111,6 +113,7 @@ impl Connection {
             charged: 0,
             deferred: BTreeMap::new(),
             immediate: 0,
+            started: false,
             stat_sn,
             next_ttt: 1,
             discovery_cmd_sn: first_cmd_sn,
@@ -181,6 +184,10 @@ impl Connection {
             self.on_done(done);
         }
         self.start_waiting();
+        // Disk requests of the whole batch go to the kernel before the time that sending takes.
+        if std::mem::take(&mut self.started) {
+            shard_runtime::flush_engine();
+        }
         let sent = self.transmit.poll_send(&mut self.stream, cx).map_err(|_| End::Disconnected)?;
         if sent {
             self.stuck_ticks = 0;

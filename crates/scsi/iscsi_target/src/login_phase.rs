@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use crate::connection::Connection;
 use crate::limits::{LOGIN_TIMEOUT, MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
-use crate::server::{LoginSeat, Shared};
+use crate::server::{LoginSeat, Shared, Target};
 use crate::session::{Message, Peer, ReserveError, Session, SessionSeed};
 
 struct Policy<'a> {
@@ -45,10 +45,25 @@ impl LoginPolicy for Policy<'_> {
 /// What a login ends with.
 struct Admitted {
     result: LoginResult,
-    session: Option<Arc<Session>>,
-    peer: Arc<Peer>,
+    seat: SessionSeat,
     stat_sn: u32,
     first_cmd_sn: u32,
+}
+
+/// A connection in its session while the last response is on its way: a login that is dropped there, by its
+/// time limit or a failed send, leaves the session again.
+struct SessionSeat {
+    shared: Arc<Shared>,
+    session: Option<Arc<Session>>,
+    peer: Arc<Peer>,
+}
+
+impl Drop for SessionSeat {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            leave(&self.shared, &session, &self.peer);
+        }
+    }
 }
 
 /// Serves one connection from its first byte to its last.
@@ -59,10 +74,13 @@ pub(crate) async fn serve(
     shard: usize,
     seat: LoginSeat,
 ) {
-    let admitted = tokio::time::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
+    let admitted = shard_runtime::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
     drop(seat);
-    let Ok(Ok(Some(admitted))) = admitted else { return };
-    let Admitted { result, session, peer, stat_sn, first_cmd_sn } = admitted;
+    let Some(Ok(Some(mut admitted))) = admitted else { return };
+    // From here on the connection takes itself out of the session.
+    let session = admitted.seat.session.take();
+    let peer = Arc::clone(&admitted.seat.peer);
+    let Admitted { result, stat_sn, first_cmd_sn, .. } = admitted;
     Connection::new(shared, stream, result, session, peer, stat_sn, first_cmd_sn).run().await;
 }
 
@@ -97,12 +115,12 @@ async fn login(
 ) -> io::Result<Option<Admitted>> {
     let addresses = (stream.peer_addr()?, stream.local_addr()?);
     let mut machine = LoginMachine::new(shared.config.read().offer.clone());
-    let random = Arc::clone(&shared.random);
+    let entropy = Arc::clone(&shared.entropy);
     let mut stat_sn = 0;
     loop {
         let (bhs, data) = read_request(stream).await?;
         let policy = Policy { shared, group };
-        let mut step = machine.request(&bhs, &data, &policy, &mut |out| random(out));
+        let mut step = machine.request(&bhs, &data, &policy, &mut |out| entropy.fill(out));
         if let Outcome::Refused(status) = step.outcome {
             refused(&machine, addresses.0, status);
         }
@@ -117,7 +135,8 @@ async fn login(
                     let tsih = session.as_ref().map_or(1, |session| session.tsih);
                     step.response.bhs.set_u16(14, tsih);
                     let stat_sn = stat_sn + 1;
-                    admitted = Some(Admitted { result, session, peer, stat_sn, first_cmd_sn: bhs.cmd_sn() });
+                    let seat = SessionSeat { shared: Arc::clone(shared), session, peer };
+                    admitted = Some(Admitted { result, seat, stat_sn, first_cmd_sn: bhs.cmd_sn() });
                 }
                 Err(status) => {
                     refused(&machine, addresses.0, status);
@@ -126,18 +145,13 @@ async fn login(
                 }
             }
         }
-        let (expected, max) = match admitted.as_ref().and_then(|a| a.session.as_ref()) {
+        let (expected, max) = match admitted.as_ref().and_then(|a| a.seat.session.as_ref()) {
             Some(session) => session.window(),
             None => (bhs.cmd_sn(), bhs.cmd_sn().wrapping_add(1)),
         };
         step.response.bhs.set_sequence(stat_sn, expected, max);
         stat_sn += 1;
-        if let Err(error) = send(stream, &step.response).await {
-            if let Some(Admitted { session: Some(session), peer, .. }) = &admitted {
-                leave(shared, session, peer);
-            }
-            return Err(error);
-        }
+        send(stream, &step.response).await?;
         match step.outcome {
             Outcome::Continue => {}
             Outcome::Done => return Ok(admitted),
@@ -201,27 +215,57 @@ async fn establish(
         if let Some(old) = place.session.peer(subject.cid) {
             // Connection reinstatement: the old one ends, with its commands, before the new one begins.
             old.tell(Message::Close);
-            if tokio::time::timeout(REINSTATE_TIMEOUT, old.wait_gone()).await.is_err() {
+            if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_gone()).await.is_none() {
                 return Err(LoginStatus::OUT_OF_RESOURCES);
             }
         }
         return Ok(Some(place.take(peer)));
     }
-    loop {
-        let same = |session: &&Arc<Session>| {
-            session.initiator == subject.initiator
-                && session.isid == subject.isid
-                && session.nexus.target_port == result.portal_group
+    let session = loop {
+        let old = match begin(shared, &target, result, peer, first_cmd_sn)? {
+            Begun::New(session) => break session,
+            Begun::Old(old) => old,
         };
-        let old = target.sessions.lock().values().find(same).cloned();
-        let Some(old) = old else { break };
+        // Session reinstatement: the old one ends, with its commands, before the new one begins.
         old.close();
-        if tokio::time::timeout(REINSTATE_TIMEOUT, old.wait_ended()).await.is_err() {
+        if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_ended()).await.is_none() {
             return Err(LoginStatus::OUT_OF_RESOURCES);
         }
+    };
+    // A target removed meanwhile did not see this session in its list.
+    if !shared.targets.read().get(name).is_some_and(|now| Arc::ptr_eq(now, &target)) {
+        leave(shared, &session, peer);
+        return Err(LoginStatus::REMOVED);
     }
+    Ok(Some(session))
+}
+
+enum Begun {
+    New(Arc<Session>),
+    /// A session of the same initiator port, to be ended first.
+    Old(Arc<Session>),
+}
+
+/// Looks for a session of the same initiator port and makes one if there is none, in one step: two logins at
+/// once never both begin.
+fn begin(
+    shared: &Shared,
+    target: &Target,
+    result: &LoginResult,
+    peer: &Arc<Peer>,
+    first_cmd_sn: u32,
+) -> Result<Begun, LoginStatus> {
+    let subject = &result.subject;
     let config = Arc::clone(&target.config.read());
     let mut sessions = target.sessions.lock();
+    let same = |session: &&Arc<Session>| {
+        session.initiator == subject.initiator
+            && session.isid == subject.isid
+            && session.nexus.target_port == result.portal_group
+    };
+    if let Some(old) = sessions.values().find(same) {
+        return Ok(Begun::Old(Arc::clone(old)));
+    }
     if sessions.len() >= MAX_SESSIONS_PER_TARGET {
         return Err(LoginStatus::OUT_OF_RESOURCES);
     }
@@ -240,7 +284,7 @@ async fn establish(
     let session = Session::new(SessionSeed {
         nexus,
         device: Arc::clone(&config.device),
-        target: name.clone(),
+        target: config.name.clone(),
         initiator: subject.initiator.clone(),
         alias: subject.alias.clone(),
         user: result.user.clone(),
@@ -250,13 +294,7 @@ async fn establish(
     });
     sessions.insert(tsih, Arc::clone(&session));
     session.join(peer);
-    drop(sessions);
-    // A target removed meanwhile did not see this session in its list.
-    if !shared.targets.read().get(name).is_some_and(|now| Arc::ptr_eq(now, &target)) {
-        leave(shared, &session, peer);
-        return Err(LoginStatus::REMOVED);
-    }
-    Ok(Some(session))
+    Ok(Begun::New(session))
 }
 
 /// A reserved place in a session, given back when the login fails or is dropped.

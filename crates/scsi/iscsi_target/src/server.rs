@@ -11,6 +11,7 @@ use std::time::Duration;
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::discovery::TargetListing;
 use parking_lot::{Mutex, RwLock};
+use shard_runtime::{Entropy, Shard};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -30,8 +31,18 @@ pub trait Spawner: Send + Sync + 'static {
     fn spawn(&self, shard: usize, job: ShardJob);
 }
 
-/// Fills a buffer with unpredictable bytes: CHAP challenges depend on it.
-pub type RandomSource = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
+impl Spawner for Vec<Shard> {
+    fn shards(&self) -> usize {
+        self.len()
+    }
+
+    fn spawn(&self, shard: usize, job: ShardJob) {
+        // A shard that is gone takes its connections with it: the node is stopping.
+        if self.get(shard).is_none_or(|shard| shard.spawn(job).is_err()) {
+            tracing::debug!(shard, "connection dropped: the shard has stopped");
+        }
+    }
+}
 
 pub(crate) struct Target {
     pub(crate) config: RwLock<Arc<TargetConfig>>,
@@ -48,7 +59,7 @@ struct Portal {
 pub(crate) struct Shared {
     pub(crate) config: RwLock<Arc<ServerConfig>>,
     pub(crate) targets: RwLock<BTreeMap<IscsiName, Arc<Target>>>,
-    pub(crate) random: RandomSource,
+    pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) next_nexus: AtomicU64,
     portals: Mutex<Vec<Arc<Portal>>>,
     logins: Mutex<BTreeMap<IpAddr, usize>>,
@@ -70,14 +81,14 @@ impl IscsiServer {
     pub fn new(
         config: ServerConfig,
         spawner: Arc<dyn Spawner>,
-        random: RandomSource,
+        entropy: Arc<dyn Entropy>,
     ) -> Result<Self, ConfigError> {
         check_auth(&config.discovery_auth)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 config: RwLock::new(Arc::new(config)),
                 targets: RwLock::new(BTreeMap::new()),
-                random,
+                entropy,
                 next_nexus: AtomicU64::new(1),
                 portals: Mutex::new(Vec::new()),
                 logins: Mutex::new(BTreeMap::new()),
@@ -257,7 +268,7 @@ async fn drain(targets: Vec<Arc<Target>>, grace: Duration) {
             session.wait_ended().await;
         }
     };
-    if tokio::time::timeout(grace, all).await.is_err() {
+    if shard_runtime::timeout(grace, all).await.is_none() {
         for session in &sessions {
             session.close();
         }

@@ -360,6 +360,7 @@ impl Connection {
             let response = session.device.execute(&session.nexus, lun, command).await;
             Done::Command(itt, response)
         };
+        self.started = true;
         self.running.push(Running::new(Rc::clone(&task.abort), future));
     }
 

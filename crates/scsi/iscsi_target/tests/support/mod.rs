@@ -219,8 +219,8 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Random bytes for challenges.
-pub fn random() -> iscsi_target::RandomSource {
-    Arc::new(|out: &mut [u8]| getrandom::fill(out).expect("entropy"))
+pub fn random() -> Arc<dyn shard_runtime::Entropy> {
+    Arc::new(shard_runtime::SystemEntropy)
 }
 
 pub type Boxed = Pin<Box<dyn Future<Output = ()>>>;
