@@ -81,8 +81,8 @@ pub enum DiskContent {
 pub trait OpenDisk: Send + Sync + 'static {
     /// Size in bytes.
     fn size(&self) -> u64;
-    /// What went through it.
-    fn counters(&self) -> IoCounters;
+    /// What went through it, if that is counted.
+    fn counters(&self) -> Option<IoCounters>;
     /// Replaces the faults that are switched on.
     fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem>;
     /// What is on it.

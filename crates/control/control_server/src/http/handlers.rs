@@ -7,8 +7,9 @@ use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
+use control_api::Problem;
 use control_api::{
-    AddDisk, CheckRequest, ConfigRequest, Confirm, DiskUpdate, FaultRequest, FileClone, FileCreate,
+    AddDisk, CheckRequest, Code, ConfigRequest, Confirm, DiskUpdate, FaultRequest, FileClone, FileCreate,
     FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport,
     PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeUpdate,
 };
@@ -148,7 +149,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
             handle(f, async |State(n): S, Sent(b): Sent<ConfigRequest>| answer(n.config_apply(b).await))
         }
         "job_list" => handle(f, async |State(n): S| answer(n.job_list().await.map(List::from))),
-        "job_show" => handle(f, async |State(n): S, Path(j): Path<u64>| answer(n.job_show(j).await)),
+        "job_show" => handle(f, async |State(n): S, Path(j): Path<String>| {
+            answer(number(&j).and_then(|j| n.job_show(j)))
+        }),
         _ => return None,
     })
 }
@@ -249,9 +252,17 @@ fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
             })
         }
         "session_list" => handle(f, async |State(n): S| answer(n.session_list().await.map(List::from))),
-        "session_end" => handle(f, async |State(n): S, Path(s): Path<u64>, Sent(b): Sent<Confirm>| {
-            answer(n.session_end(s, b.confirm).await)
-        }),
+        "session_end" => {
+            handle(f, async |State(n): S, Path(s): Path<String>, Sent(b): Sent<Confirm>| match number(&s) {
+                Ok(id) => answer(n.session_end(id, b.confirm).await),
+                Err(problem) => answer(Err(problem)),
+            })
+        }
         _ => return None,
     })
+}
+
+/// A number in a path.
+fn number(text: &str) -> Result<u64, Problem> {
+    text.parse().map_err(|_| Problem::new(Code::InvalidRequest, format!("{text:?} is not a number.")))
 }

@@ -198,7 +198,7 @@ impl Node {
             slot: found.slot.clone(),
             pool: None,
             guid: None,
-            io: known.open.as_ref().map(|open| open.counters()),
+            io: known.open.as_ref().and_then(|open| open.counters()),
             faults: known
                 .faults
                 .iter()

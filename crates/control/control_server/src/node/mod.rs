@@ -198,7 +198,7 @@ impl Node {
     }
 
     /// A job.
-    pub async fn job_show(&self, id: u64) -> Result<Job, Problem> {
+    pub fn job_show(&self, id: u64) -> Result<Job, Problem> {
         self.jobs.get(id).ok_or_else(|| missing("job", &id.to_string(), "holdfast job list"))
     }
 }

@@ -16,6 +16,7 @@ use iscsi_protocol::chap::{ChapUser, Secret};
 use iscsi_target::{ConfigError, InitiatorAccess, IscsiServer, ServerConfig, ShardJob, Spawner};
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
+use shard_runtime::SystemEntropy;
 
 use crate::backend::{IscsiBackend, ServedLun, ShardBackend, Work};
 
@@ -101,14 +102,9 @@ impl Iscsi {
     /// # Errors
     /// Those of the server.
     pub fn new(shards: Arc<dyn ShardBackend>, units: Arc<dyn UnitBackend>) -> Result<Self, Problem> {
-        let random = Arc::new(|bytes: &mut [u8]| {
-            // Without entropy no challenge can be made; zeros would be guessable. Linux has it after boot.
-            if getrandom::fill(bytes).is_err() {
-                tracing::error!("the system gives no random bytes: CHAP logins are not safe");
-            }
-        });
-        let server = IscsiServer::new(ServerConfig::default(), Arc::new(Threads(shards)), random)
-            .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        let server =
+            IscsiServer::new(ServerConfig::default(), Arc::new(Threads(shards)), Arc::new(SystemEntropy))
+                .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
         Ok(Self { server, units, in_effect: Mutex::default() })
     }
 
