@@ -88,6 +88,8 @@ async fn document_is_served_and_noise_is_survived() {
     for noise in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "GET /v1/status HTTP/9.9\r\n\r\n"] {
         let mut stream = UnixStream::connect(node.socket()).await.expect("listens");
         stream.write_all(noise.as_bytes()).await.expect("sent");
+        // The end of what is sent, or a server that waits for more would be waited for.
+        stream.shutdown().await.expect("half closed");
         let mut answer = Vec::new();
         // Closed with or without an answer; both are right.
         let _ = stream.read_to_end(&mut answer).await;
