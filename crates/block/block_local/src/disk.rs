@@ -109,11 +109,13 @@ impl LocalDisk {
         let durable = durability == Durability::Durable;
         let (result, _) = self.request(offset, IoOp::Write { data, durable }).await;
         result.map(drop).map_err(|error| {
-            // Without a promise of durability a failed write leaves only its own blocks undecided.
-            if durable {
+            let error = self.error(error, "write", offset, len);
+            // A failed write leaves only its own blocks undecided, unless it promised durability: then what
+            // the device did with its cache is unknown. A file system without space never got that far.
+            if durable && error.kind() != BlockErrorKind::NoSpace {
                 self.poisoned.store(true, Ordering::Release);
             }
-            self.error(error, "write", offset, len)
+            error
         })
     }
 

@@ -1,1 +1,50 @@
-//! Pools of disks and the spaces in them: metadata quorum, mirrors, dirty regions, repair
+//! Pools of disks and the resilient spaces in them.
+//!
+//! ```text
+//!   Pool ── Meta (log, checkpoints, votes) ───────────────► metadata areas of up to five disks
+//!     │
+//!     ├── Space: BlockDevice ── Row ── Column ── copies ──► slabs of disks
+//!     │        write: range lock → dirty mark → all good copies → stale marks → acknowledged
+//!     └── background: settle after a crash, catch copies up, restore redundancy, clean dirty marks
+//! ```
+//! Vocabulary: `pool_format` has the records; a *copy* is *good* when its disk is here and it has all
+//! acknowledged writes, *stale* in the regions where it lacks some. A region is *dirty* while its copies may
+//! differ after a crash, *unsettled* after a crash until they have been made equal.
+//!
+//! Invariants:
+//! * An acknowledged write is on every copy that the metadata calls up to date, or the others are durably
+//!   marked stale first.
+//! * Of each region at least one copy is never marked stale.
+//! * Metadata changes only by committed [`pool_format::Change`]s; after a failed commit the pool stops.
+//! * A slab is reused only when the change that freed it is durable and no request can touch it.
+//!
+//! Deliberately absent: files, checksums of data and parity (their place is kept in the formats), the choice
+//! of when to replace a lost disk (the node's policy).
+
+mod check;
+mod core;
+mod disk;
+mod error;
+mod meta;
+mod open;
+mod pool;
+mod range_lock;
+mod repair;
+mod resync;
+mod row;
+mod slabs;
+mod space;
+mod status;
+#[cfg(test)]
+mod tests;
+mod witness;
+
+pub use check::{Finding, Severity};
+pub use core::{Faults, RepairParams};
+pub use error::{PoolError, PoolErrorKind};
+pub use open::{CreateOptions, DiskDescription, NewDisk, OpenOptions, Probe, foreign_data, probe};
+pub use pool::{Pool, SpaceSpec, Surroundings};
+pub use pool_format::{DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, Seq, SpaceId};
+pub use space::Space;
+pub use status::{DiskStatus, PoolStatus, SpaceStatus};
+pub use witness::{MemoryWitness, QuorumWitness, WitnessFuture};

@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     immediate: usize,
     /// Whether commands were started in this turn.
     started: bool,
+    /// Numbers held up by what came in this turn, with the connections that hold them.
+    released: Vec<(Arc<Peer>, u32)>,
     stat_sn: u32,
     next_ttt: u32,
     /// CmdSN of a discovery session, which has no [`Session`].
@@ -114,6 +116,7 @@ impl Connection {
             deferred: BTreeMap::new(),
             immediate: 0,
             started: false,
+            released: Vec::new(),
             stat_sn,
             next_ttt: 1,
             discovery_cmd_sn: first_cmd_sn,
@@ -182,6 +185,9 @@ impl Connection {
         while let Poll::Ready(Some(done)) = self.running.poll_next_unpin(cx) {
             moved = true;
             self.on_done(done);
+        }
+        for (peer, cmd_sn) in self.released.drain(..) {
+            peer.tell(Message::Release(cmd_sn));
         }
         self.start_waiting();
         // Disk requests of the whole batch go to the kernel before the time that sending takes.

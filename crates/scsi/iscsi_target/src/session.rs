@@ -167,8 +167,9 @@ impl Session {
         })
     }
 
-    /// Places a numbered PDU in the session's order.
-    pub(crate) fn turn(&self, cmd_sn: u32, peer: &Arc<Peer>) -> Turn {
+    /// Places a numbered PDU in the session's order. Those that it held up go to `released`, to be told when this
+    /// one has been started: commands are started in the order of their numbers.
+    pub(crate) fn turn(&self, cmd_sn: u32, peer: &Arc<Peer>, released: &mut Vec<(Arc<Peer>, u32)>) -> Turn {
         let mut order = self.order.lock();
         if cmd_sn == order.expected && !sn_lt(order.max, cmd_sn) {
             order.expected = order.expected.wrapping_add(1);
@@ -176,7 +177,7 @@ impl Session {
                 let next = order.expected;
                 let Some(holder) = order.held.remove(&next) else { break };
                 order.expected = next.wrapping_add(1);
-                holder.tell(Message::Release(next));
+                released.push((holder, next));
             }
             return Turn::Now;
         }

@@ -1,1 +1,45 @@
-//! A SCSI disk over a file or block device: commands, unit attentions, persistent reservations
+//! A SCSI target device: disks over files or block devices, for any transport.
+//!
+//! Vocabulary: a [`LogicalUnit`] is one disk; a [`Group`] is what a set of initiators sees (LUN number to unit);
+//! a *nexus* is one session; a *unit attention* is news that a nexus must hear before its next command.
+//!
+//! ```text
+//! transport --execute--> TargetDevice --view of the nexus--> LogicalUnit
+//!     admission (one short lock): task set, unit attention, reservations, write protection
+//!     command  --one call--> Backing (file of a volume | block device)
+//! ```
+//!
+//! Cost of a READ or WRITE: the CDB is checked against its row of the table, one short lock to admit and one to
+//! leave, one backing call; the data is not copied. The only allocations are the boxed futures and the buffer.
+//!
+//! Invariants:
+//! * A reservation change that asks for APTPL is durable before its status is returned.
+//! * With WCE=0 (the default) a write's GOOD means durable; with WCE=1, after SYNCHRONIZE CACHE or with FUA.
+//! * A command aborted by another nexus is never dropped half way: it ends first, then it is not answered, and the
+//!   task management function (or PREEMPT AND ABORT) ends after it. So nothing changes the medium after a fence.
+//! * No input panics, and what a peer can make the device hold is bounded.
+//!
+//! Not done here: sessions and data transfer (the transport); ODX, LID4 copies, SANITIZE, WRITE ATOMIC (refused as
+//! unsupported, and REPORT SUPPORTED OPERATION CODES says so).
+
+mod backing;
+mod copy;
+mod data;
+pub mod fuzz;
+mod inquiry;
+mod mode;
+mod range_lock;
+mod reply;
+mod reservation_commands;
+pub mod reservations;
+mod target;
+mod unit;
+
+pub use backing::{
+    Backing, CloneHandle, DeviceBacking, FileBacking, NoReservationStore, ReservationStore,
+    VolumeReservations,
+};
+pub use target::{Group, MAX_LUN, MappedUnit, TargetDevice};
+pub use unit::{LogicalUnit, MAX_TASKS, UnitConfig, UnitState};
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,11 @@ impl Connection {
         if bhs.itt() == RESERVED_TAG {
             return Err(End::Protocol("SCSI command with the reserved task tag"));
         }
-        let turn = if bhs.immediate() { Turn::Now } else { session.turn(bhs.cmd_sn(), &self.peer) };
+        let turn = if bhs.immediate() {
+            Turn::Now
+        } else {
+            session.turn(bhs.cmd_sn(), &self.peer, &mut self.released)
+        };
         if turn == Turn::Ignore {
             return Ok(Placement::Nowhere);
         }

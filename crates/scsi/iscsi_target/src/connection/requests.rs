@@ -50,7 +50,7 @@ impl Connection {
         }
         if !bhs.immediate() {
             let turn = match &self.session {
-                Some(session) => session.turn(bhs.cmd_sn(), &self.peer),
+                Some(session) => session.turn(bhs.cmd_sn(), &self.peer, &mut self.released),
                 None if bhs.cmd_sn() == self.discovery_cmd_sn => {
                     self.discovery_cmd_sn = self.discovery_cmd_sn.wrapping_add(1);
                     Turn::Now

@@ -1,0 +1,49 @@
+# The one entry. `make help` lists what there is.
+# CARGO_FLAGS, PROFILE=release, BENCH_SECONDS, FUZZ_SECONDS, SOAK_SECONDS can be set.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+BENCH_SECONDS ?= 8
+FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 3600
+DEMO_DIR ?= holdfast-demo
+
+.PHONY: help run prepare test unit lint deny e2e fuzz bench soak clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+run: ## build, then serve a LUN on a mirrored pool made of files (data in holdfast-demo/)
+	cargo build --release --locked --package holdfast
+	exec target/release/holdfast demo --dir $(DEMO_DIR)
+
+prepare: ## install what the tests need (as root, on Debian; otherwise says what is missing)
+	@tests/tools/prepare.sh
+
+test: prepare ## lint, every test of the workspace, end-to-end cases; closing line with the sum
+	@cargo xtask test
+
+unit: ## only the tests of the workspace
+	@cargo xtask unit
+
+lint: ## rustfmt, clippy, tidy, cargo deny where installed
+	@cargo xtask lint
+
+deny: ## licences, advisories, banned and duplicate crates (needs cargo-deny)
+	cargo deny check
+
+e2e: prepare ## end-to-end cases at full size, with the optimised binary; E2E="name ..." picks
+	@PROFILE=release cargo xtask e2e --set full $(E2E)
+
+fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly toolchain)
+	@fuzz/run.sh $(FUZZ_SECONDS)
+
+bench: prepare ## compare with tgt and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
+	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh
+
+soak: prepare ## end-to-end cases with faults again and again for SOAK_SECONDS
+	@PROFILE=release cargo xtask e2e --set full --repeat-for $(SOAK_SECONDS) $(E2E)
+
+clean: ## remove what was built (not the demo's data)
+	cargo clean
+	rm -rf fuzz/target

@@ -1,0 +1,112 @@
+"""Turns the figures of run.py into docs/results/iscsi.md and a chart."""
+import json
+import os
+
+BETTER = {"iops": max, "cpu": min}
+
+
+def best_peer(points, key):
+    return BETTER[key](p[key] for p in points if p["server"].startswith("tgt"))
+
+
+def groups(points):
+    """Points of one workload on one medium with one durability, all servers together."""
+    found = {}
+    for p in points:
+        found.setdefault((p["medium"], p["durability"], p["mode"], p["bs"], p["qd"]), []).append(p)
+    return found
+
+
+def goal(mode, bs, qd, speed, cpu):
+    """Whether the goals of the project hold for this ratio, and what they are."""
+    if bs > 65536:
+        return speed >= 1, "throughput >= tgt"
+    if qd >= 32:
+        return speed >= 1.5 and cpu <= 0.4, "IOPS >= 1.5x, CPU <= 40 %"
+    return speed >= 1 and cpu <= 0.6, "IOPS >= 1x, CPU <= 60 %"
+
+
+def table(points):
+    out = ["| medium | durability | workload | tgt IOPS | Holdfast IOPS | ratio | tgt CPU µs | Holdfast CPU µs | ratio | goal | met |",
+           "|---|---|---|--:|--:|--:|--:|--:|--:|---|---|"]
+    for (medium, durability, mode, bs, qd), rows in groups(points).items():
+        ours = [p for p in rows if p["server"] == "holdfast"]
+        if not ours:
+            continue
+        ours = ours[0]
+        iops, cpu = best_peer(rows, "iops"), best_peer(rows, "cpu")
+        speed, cost = ours["iops"] / iops, ours["cpu"] / cpu
+        met, text = goal(mode, bs, qd, speed, cost)
+        out.append("| %s | %s | %s %d KiB qd%d | %.0f | %.0f (%.0f–%.0f) | %.2f | %.1f | %.1f | %.2f | %s | %s |" % (
+            medium, durability, mode, bs // 1024, qd, iops, ours["iops"], ours["low"], ours["high"], speed, cpu,
+            ours["cpu"], cost, text, "yes" if met else "**no**"))
+    return out
+
+
+def chart(points):
+    """Server CPU per I/O: a bar for tgt's better mode and one for Holdfast per workload."""
+    rows = []
+    for (medium, durability, mode, bs, qd), group in groups(points).items():
+        ours = [p["cpu"] for p in group if p["server"] == "holdfast"]
+        if bs == 4096 and ours:
+            rows.append(("%s %s %s qd%d" % (medium, durability, mode, qd), best_peer(group, "cpu"), ours[0]))
+    if not rows:
+        return ""
+    scale = 420 / max(max(a, b) for _, a, b in rows)
+    height = 30 + 34 * len(rows)
+    svg = ['<svg xmlns="http://www.w3.org/2000/svg" width="780" height="%d" font-family="sans-serif" font-size="12">' % height,
+           '<rect width="100%" height="100%" fill="#fff"/>',
+           '<text x="8" y="18">Server CPU per 4 KiB I/O in µs: tgt (grey, better mode), Holdfast (blue)</text>']
+    for i, (name, peer, ours) in enumerate(rows):
+        y = 30 + 34 * i
+        svg.append('<text x="8" y="%d">%s</text>' % (y + 18, name))
+        for value, colour, dy in ((peer, "#999", 0), (ours, "#2b6cb0", 14)):
+            svg.append('<rect x="290" y="%d" width="%.1f" height="12" fill="%s"/><text x="%.1f" y="%d">%.1f</text>' % (
+                y + dy, value * scale, colour, 296 + value * scale, y + dy + 11, value))
+    return "\n".join(svg + ["</svg>"]) + "\n"
+
+
+def write(folder, results):
+    os.makedirs(folder, exist_ok=True)
+    m = results["machine"]
+    out = ["# Holdfast and its peers on one machine", "",
+           "`make bench` wrote this on %(date)s at commit %(commit)s: %(cpu)s, %(cores)s cores, Linux %(kernel)s. Each figure is "
+           "the median of %(reps)d runs of %(seconds)g s; the peers took turns within one run. Client and server share the "
+           "cores, so IOPS are noisy and **CPU of the server process per I/O** is the figure to compare." % m, ""]
+    note = lambda name: ["", "Not measured: %s" % results[name]["error"], ""] if "error" in results[name] else None
+    if "iscsi" in results:
+        out += ["## iSCSI against tgt", "", "tgt's better mode (`rdwr`, with O_SYNC for write-through; `aio` where it can keep the same promise) at each point.", ""]
+        out += note("iscsi") or table(results["iscsi"]["points"])
+        svg = chart(results["iscsi"].get("points", []))
+        if svg:
+            with open(os.path.join(folder, "iscsi.svg"), "w") as f:
+                f.write(svg)
+            out += ["", "![Server CPU per I/O](iscsi.svg)"]
+        out.append("")
+    if "raw" in results:
+        out += ["## Through iSCSI against the raw disk", "",
+                "fio io_uring on a file (O_DIRECT, O_DSYNC for writes) and the LUN on a space of the same disk, 4 KiB, depth 32. "
+                "The LUN's figure includes TCP and the client on the same cores.", ""]
+        out += note("raw") or ["| workload | raw | simple | ratio | mirror2 | ratio |", "|---|--:|--:|--:|--:|--:|"] + [
+            "| %s | %.0f | %.0f | %.2f | %.0f | %.2f |" % (
+                r["mode"], r["raw"], r["holdfast"], r["holdfast"] / r["raw"], r["holdfast-mirror2"],
+                r["holdfast-mirror2"] / r["raw"]) for r in results["raw"]["rows"]]
+        out.append("")
+    out += ["## Other figures", ""]
+    if "first-write" in results:
+        r = results["first-write"]
+        out += note("first-write") or ["* First writes to a thin LUN, 4 KiB random, write-through, depth 32: %.0f IOPS, overwrites %.0f: "
+                                       "%.0f %% (goal 50 %%)." % (r["first"], r["overwrite"], 100 * r["first"] / r["overwrite"])]
+    if "memory" in results:
+        r = results["memory"]
+        out += note("memory") or ["* Memory of an idle node with 1 pool, %d LUNs, %d sessions: %.0f MiB resident (%.0f MiB before; goal 200)."
+                                  % (r["luns"], r["sessions"], r["mib"], r["empty_mib"])]
+    if "recovery" in results:
+        r = results["recovery"]
+        out += note("recovery") or ["* kill -9 under load to the first answered read: median %.2f s, worst %.2f s (goal 2 s)."
+                                    % (r["seconds"], r["worst"])]
+    with open(os.path.join(folder, "iscsi.md"), "w") as f:
+        f.write("\n".join(out) + "\n")
+    with open(os.path.join(folder, "iscsi.json"), "w") as f:
+        json.dump(results, f, indent=1)
+        f.write("\n")

@@ -1,0 +1,15 @@
+#!/bin/bash
+# Measures Holdfast against Debian's tgt and the raw disk on this machine, interleaved, and writes docs/results/.
+#
+#   run.sh [PART ...]     parts: iscsi raw first-write memory recovery (all)
+#   BENCH_SECONDS=8       length of one measurement
+#   BENCH_REPS=5          measurements of each point; the median counts
+#   BENCH_DIR=DIR         where the disk-backed files go (default: target/bench)
+#
+# Needs root (tgtd), gcc and libiscsi-dev; `make bench` installs what is missing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cargo build --release --locked --quiet --package holdfast
+mkdir -p target/bench docs/results
+gcc -O2 -o target/bench/iscsibench bench/iscsibench.c -liscsi
+exec python3 bench/run.py "$@"

@@ -1,0 +1,119 @@
+"""The two servers that are compared: a holdfast node and Debian's tgtd, each started here and ended here."""
+import json
+import os
+import shutil
+import subprocess
+import time
+
+BINARY = os.path.abspath("target/release/holdfast")
+IQN = "iqn.2026-01.io.holdfast:bench"
+
+
+def wait_for(what, done, seconds=30):
+    """Until done() is true."""
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            raise RuntimeError("not in time: " + what)
+        time.sleep(0.05)
+
+
+class Tgt:
+    """One tgtd with one LUN. bstype rdwr or aio; sync opens the file with O_SYNC (write-through)."""
+
+    def __init__(self, folder, port, mib, bstype, sync):
+        self.name = "tgt-" + bstype
+        self.folder, self.control = folder, str(port)
+        os.makedirs(folder, exist_ok=True)
+        self.image = os.path.join(folder, "tgt.img")
+        with open(self.image, "wb") as f:
+            f.truncate(mib << 20)
+        self.log = open(os.path.join(folder, "tgtd.log"), "ab")
+        self.process = subprocess.Popen(
+            ["tgtd", "-f", "-C", self.control, "--iscsi", "portal=127.0.0.1:%d" % port],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        wait_for("tgtd", lambda: self.admin("--op", "show", "--mode", "sys") == 0)
+        self.need("--op", "new", "--mode", "target", "--tid", "1", "-T", IQN)
+        lun = ["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", self.image, "-E", bstype]
+        self.need(*(lun + (["-f", "sync"] if sync else [])))
+        self.need("--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL")
+        self.url = "iscsi://127.0.0.1:%d/%s/1" % (port, IQN)
+
+    def admin(self, *words):
+        return subprocess.call(["tgtadm", "-C", self.control, "--lld", "iscsi", *words],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def need(self, *words):
+        if self.admin(*words) != 0:
+            raise RuntimeError("tgtadm " + " ".join(words))
+
+    def pid(self):
+        return self.process.pid
+
+    def stop(self):
+        self.process.kill()  # it does not listen to SIGTERM
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Holdfast:
+    """One node with a pool of file disks, a volume and a LUN `bench`."""
+
+    def __init__(self, folder, port, mib, resiliency="simple", disks=1, write_cache=False, disk_mib=None):
+        self.name = "holdfast" if resiliency == "simple" else "holdfast-" + resiliency
+        self.folder, self.port = folder, port
+        os.makedirs(folder, exist_ok=True)
+        self.data = os.path.join(folder, "node")
+        self.log = open(os.path.join(folder, "holdfast.log"), "ab")
+        self.start()
+        paths = []
+        for i in range(disks):
+            path = os.path.join(folder, "disk%d.img" % i)
+            with open(path, "wb") as f:
+                f.truncate((disk_mib or mib + 4096) << 20)
+            paths.append(path)
+        self.cli("pool", "create", "bench", *paths)
+        self.cli("volume", "create", "bench", "--pool", "bench", "--resiliency", resiliency,
+                 "--size", "%dMiB" % (mib + 2048))
+        self.cli("initiator-group", "create", "everyone", "--any")
+        self.cli("target", "create", IQN)
+        self.cli("portal", "create", "127.0.0.1:%d" % port)
+        self.lun("bench", mib, 1, write_cache)
+        self.url = "iscsi://127.0.0.1:%d/%s/1" % (port, IQN)
+
+    def lun(self, name, mib, number, write_cache=False):
+        words = ["lun", "create", name, "--volume", "bench", "--size", "%dMiB" % mib, "--group", "everyone",
+                 "--target", IQN, "--number", str(number)]
+        self.cli(*(words + (["--write-cache"] if write_cache else [])))
+
+    def start(self):
+        self.process = subprocess.Popen([BINARY, "serve", "--data-dir", self.data], stdin=subprocess.DEVNULL,
+                                        stdout=self.log, stderr=self.log)
+        wait_for("holdfast", lambda: self.process.poll() is not None or self.try_status())
+        if self.process.poll() is not None:
+            raise RuntimeError("holdfast ended: see " + self.log.name)
+
+    def try_status(self):
+        done = subprocess.run([BINARY, "--node", self.data, "--json", "status"], capture_output=True, text=True)
+        return done.returncode == 0 and json.loads(done.stdout).get("ready", False)
+
+    def cli(self, *words):
+        done = subprocess.run([BINARY, "--node", self.data, "--yes", *words], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError("holdfast %s: %s" % (" ".join(words), done.stderr.strip()))
+        return done.stdout
+
+    def pid(self):
+        return self.process.pid
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)

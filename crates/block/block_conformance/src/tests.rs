@@ -1,0 +1,120 @@
+//! The suite passes on the disk in memory and fails on disks that break one sentence of the contract.
+
+use std::sync::Arc;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockFuture, Device, Durability, Geometry, MemoryDisk, UnmapBehavior};
+
+use crate::{Options, Subject, SubjectFuture, pattern, run};
+
+#[derive(Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    IgnoresDurableWriteOfOneBlock,
+    ZeroesOneBlockShort,
+    AcceptsBeyondEnd,
+    ClaimsUnmapKeeps,
+    ReadsStaleTail,
+}
+
+struct Broken {
+    flaw: Flaw,
+    geometry: Geometry,
+    inner: MemoryDisk,
+}
+
+struct Made(Flaw, u32);
+
+impl Subject for Made {
+    fn create(&self) -> SubjectFuture<'_, Device> {
+        let inner = MemoryDisk::new(12 << 20, self.1);
+        let mut geometry = inner.geometry().clone();
+        if self.0 == Flaw::ClaimsUnmapKeeps {
+            geometry.unmap = UnmapBehavior::Ignored;
+        }
+        let device: Device = Arc::new(Broken { flaw: self.0, geometry, inner });
+        Box::pin(async { device })
+    }
+}
+
+impl BlockDevice for Broken {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        Box::pin(async move {
+            let mut buf = self.inner.read(offset, buf).await?;
+            if self.flaw == Flaw::ReadsStaleTail && buf.len() > 8 << 20 {
+                let last = buf.len() - 1;
+                buf[last] ^= 1;
+            }
+            Ok(buf)
+        })
+    }
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        let block = u64::from(self.geometry.block_size);
+        let one = data.len() as u64 == block && offset.is_multiple_of(block) && offset < self.size();
+        match self.flaw {
+            Flaw::IgnoresDurableWriteOfOneBlock if one && durability == Durability::Durable => {
+                Box::pin(async { Ok(()) })
+            }
+            Flaw::AcceptsBeyondEnd if offset == self.size() => Box::pin(async { Ok(()) }),
+            _ => self.inner.write(offset, data, durability),
+        }
+    }
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        self.inner.flush()
+    }
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.inner.unmap(offset, len)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        let block = u64::from(self.geometry.block_size);
+        let short = if self.flaw == Flaw::ZeroesOneBlockShort && len > 8 * block { block } else { 0 };
+        self.inner.write_zeroes(offset, len - short.min(len), durability)
+    }
+}
+
+fn outcome(flaw: Flaw, block_size: u32) -> crate::Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    runtime.block_on(run(&Made(flaw, block_size), Options::seeded(11)))
+}
+
+#[test]
+fn memory_disk_conforms() {
+    for block_size in [512, 4096] {
+        outcome(Flaw::None, block_size).expect("the disk in memory conforms");
+    }
+}
+
+#[test]
+fn every_flaw_is_found() {
+    for (flaw, group) in [
+        (Flaw::IgnoresDurableWriteOfOneBlock, "transfer"),
+        (Flaw::ZeroesOneBlockShort, "write_zeroes"),
+        (Flaw::AcceptsBeyondEnd, "ranges"),
+        (Flaw::ClaimsUnmapKeeps, "unmap"),
+        (Flaw::ReadsStaleTail, "large transfer"),
+    ] {
+        let failure = outcome(flaw, 4096).expect_err("the suite finds the flaw").to_string();
+        assert!(failure.contains(group), "found elsewhere: {failure}");
+    }
+}
+
+#[test]
+fn patterns_identify_themselves() {
+    let mut buf = vec![0; 1024];
+    assert_eq!(pattern::identify(&buf[..512]), pattern::Found::Zero);
+    pattern::fill(&mut buf, 3, 8192, 77);
+    let second = pattern::Found::Written { device: 3, offset: 8704, generation: 77 };
+    assert_eq!(pattern::identify(&buf[512..]), second);
+    for bit in [0, 70, 130, 200, 4095] {
+        buf[512 + bit / 8] ^= 1 << (bit % 8);
+        assert_ne!(pattern::identify(&buf[512..]), second, "bit {bit}");
+        buf[512 + bit / 8] ^= 1 << (bit % 8);
+    }
+    assert_eq!(pattern::identify(&buf[..100]), pattern::Found::Garbage);
+}

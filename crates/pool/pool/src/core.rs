@@ -1,0 +1,259 @@
+//! What all parts of an open pool share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use block_device::{BlockError, BlockErrorKind};
+use parking_lot::{Mutex, RwLock};
+use pool_format::{
+    Change, ColumnRecord, CopyRecord, DiskId, DiskUse, Guid, PoolState, RowRecord, SpaceId, SpaceRecord,
+};
+use pool_layout::{Candidate, choose_copy, choose_disks};
+use shard_runtime::Clock;
+use tokio::sync::Notify;
+
+use crate::disk::PoolDisk;
+use crate::meta::{CommitFailed, DiskMap, Meta};
+use crate::row::{Column, CopyState, Place};
+use crate::slabs::Slabs;
+use crate::space::Space;
+
+/// The shared part of an open pool.
+pub(crate) struct Core {
+    pub(crate) guid: Guid,
+    pub(crate) name: String,
+    pub(crate) slab_size: u64,
+    pub(crate) read_only: bool,
+    pub(crate) disks: Arc<DiskMap>,
+    pub(crate) meta: Arc<Meta>,
+    pub(crate) spaces: RwLock<BTreeMap<SpaceId, Arc<Space>>>,
+    pub(crate) slabs: Mutex<Slabs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) params: RwLock<RepairParams>,
+    /// Wakes the background task.
+    pub(crate) attention: Notify,
+    pub(crate) closing: AtomicBool,
+    pub(crate) copied_bytes: AtomicU64,
+    pub(crate) faults: Faults,
+    /// Allocation of rows and copies, one at a time.
+    pub(crate) allocating: tokio::sync::Mutex<()>,
+}
+
+/// Deliberate defects, for the proof that the crash tests find them. Never set outside tests.
+#[derive(Default)]
+pub struct Faults {
+    /// `flush` succeeds without flushing.
+    pub skip_flush: AtomicBool,
+    /// A write whose copy failed is acknowledged without marking the copy stale.
+    pub skip_stale_mark: AtomicBool,
+    /// Regions are written without being marked dirty first.
+    pub skip_dirty_mark: AtomicBool,
+}
+
+/// How repair may use the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairParams {
+    /// Bytes copied per second at most; 0 for no limit.
+    pub bytes_per_second: u64,
+    /// Columns worked on at the same time.
+    pub parallel: usize,
+    /// No new copying while set.
+    pub paused: bool,
+}
+
+impl Default for RepairParams {
+    fn default() -> Self {
+        // Four columns keep several disks busy; more only lengthens the queues that clients wait in.
+        Self { bytes_per_second: 0, parallel: 4, paused: false }
+    }
+}
+
+impl Core {
+    pub(crate) fn disk(&self, id: DiskId) -> Option<Arc<PoolDisk>> {
+        self.disks.read().get(&id).cloned()
+    }
+
+    pub(crate) fn all_disks(&self) -> Vec<Arc<PoolDisk>> {
+        self.disks.read().values().cloned().collect()
+    }
+
+    pub(crate) fn all_spaces(&self) -> Vec<Arc<Space>> {
+        self.spaces.read().values().cloned().collect()
+    }
+
+    /// Every allocated column of the pool.
+    pub(crate) fn for_each_column(&self, mut visit: impl FnMut(&Arc<Space>, Place, &Column)) {
+        for space in self.all_spaces() {
+            for (number, row) in space.rows() {
+                for (index, column) in row.columns.iter().enumerate() {
+                    visit(&space, Place { space: space.id(), row: number, column: index as u8 }, column);
+                }
+            }
+        }
+    }
+
+    /// Refuses writes to a pool that may not be written.
+    pub(crate) fn check_writable(&self) -> Result<(), BlockError> {
+        if self.read_only {
+            return Err(BlockError::new(BlockErrorKind::ReadOnly, "write to a pool opened read-only"));
+        }
+        if self.meta.is_poisoned() || self.closing.load(Ordering::Acquire) {
+            return Err(BlockError::new(BlockErrorKind::Poisoned, "write to a stopped pool"));
+        }
+        Ok(())
+    }
+
+    /// Marks a copy stale in these regions and waits until that is durable.
+    pub(crate) async fn mark_stale(
+        &self,
+        place: Place,
+        column: &Column,
+        copy: &CopyState,
+        mask: u64,
+    ) -> Result<(), CommitFailed> {
+        if copy.stale_durable.load(Ordering::Acquire) & mask == mask {
+            return Ok(());
+        }
+        let commit = {
+            let _order = column.order.lock();
+            copy.stale.fetch_or(mask, Ordering::AcqRel);
+            self.meta.submit(vec![stale_change(place, copy.id(), mask)])
+        };
+        commit.done().await?;
+        copy.stale_durable.fetch_or(mask, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Marks stale, on a disk that went offline, every region that was dirty: acknowledged writes that were
+    /// not yet flushed there may be lost. The last good copy of a region is never marked.
+    pub(crate) async fn mark_losses(&self, disk: &Arc<PoolDisk>) -> Result<(), CommitFailed> {
+        if disk.loss_marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut commits = Vec::new();
+        let mut marked: Vec<(Arc<CopyState>, u64)> = Vec::new();
+        self.for_each_column(|_, place, column| {
+            let copies = column.copies();
+            let Some(copy) = copies.iter().find(|copy| copy.id() == disk.id) else { return };
+            let order = column.order.lock();
+            let dirty = column.dirty_durable.load(Ordering::Acquire) | order.cleaning;
+            let covered = regions_with_another(&copies, disk.id, dirty);
+            if covered != 0 {
+                copy.stale.fetch_or(covered, Ordering::AcqRel);
+                // Submitted under the column's order, as the rule asks.
+                commits.push(self.meta.submit(vec![stale_change(place, disk.id, covered)]));
+                marked.push((Arc::clone(copy), covered));
+            }
+            drop(order);
+        });
+        for commit in commits {
+            commit.done().await?;
+        }
+        for (copy, mask) in marked {
+            copy.stale_durable.fetch_or(mask, Ordering::AcqRel);
+        }
+        disk.loss_marked.store(true, Ordering::Release);
+        self.attention.notify_one();
+        Ok(())
+    }
+
+    /// Disks that could take a slab, with their free space.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let slabs = self.slabs.lock();
+        self.meta.with_state(|state| {
+            let usable = state.disks.values().filter(|disk| {
+                disk.usage == DiskUse::Active && self.disk(disk.id).is_some_and(|present| present.is_online())
+            });
+            usable.map(|disk| candidate(state, &slabs, disk.id)).collect()
+        })
+    }
+
+    /// Takes slabs for a new row, clears them and commits it.
+    pub(crate) async fn allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
+        let copies = space.resiliency.copies();
+        let chosen = choose_disks(&self.candidates(), usize::from(space.columns), copies);
+        let no_space = || BlockError::new(BlockErrorKind::NoSpace, "allocate a row of slabs").on(&space.name);
+        let chosen = chosen.ok_or_else(no_space)?;
+        let mut record = RowRecord::default();
+        {
+            let mut slabs = self.slabs.lock();
+            for disks in &chosen {
+                let taken = disks.iter().filter_map(|disk| {
+                    slabs.take(*disk).map(|slab| CopyRecord { disk: *disk, slab, stale: 0 })
+                });
+                record.columns.push(ColumnRecord { copies: taken.collect(), dirty: 0 });
+            }
+        }
+        let complete = record.columns.iter().all(|column| column.copies.len() == copies);
+        let done = if complete { self.clear_and_commit(space, row, &record).await } else { Err(no_space()) };
+        if let Err(error) = done {
+            self.give_back(&record);
+            return Err(error);
+        }
+        Ok(record)
+    }
+
+    async fn clear_and_commit(
+        &self,
+        space: &SpaceRecord,
+        row: u32,
+        record: &RowRecord,
+    ) -> Result<(), BlockError> {
+        let copies = record.columns.iter().flat_map(|column| &column.copies);
+        let clear = copies.map(|copy| async {
+            let disk =
+                self.disk(copy.disk).ok_or_else(|| BlockError::new(BlockErrorKind::Gone, "clear a slab"))?;
+            // A slab may hold what another space once wrote: it must read as zeros before it is anyone's.
+            let start = disk.layout.read().slab_offset(copy.slab);
+            disk.zero(start, self.slab_size, true, block_device::Durability::Durable).await
+        });
+        for cleared in futures_util::future::join_all(clear).await {
+            cleared?;
+        }
+        let change = Change::PutRow { space: space.id, row, record: record.clone() };
+        Ok(self.meta.commit(vec![change]).await?)
+    }
+
+    pub(crate) fn give_back(&self, record: &RowRecord) {
+        let mut slabs = self.slabs.lock();
+        for copy in record.columns.iter().flat_map(|column| &column.copies) {
+            slabs.give_back(copy.disk, copy.slab);
+        }
+    }
+
+    /// A slab for a further copy of a column, on a disk that its row does not use.
+    pub(crate) fn take_copy_slab(&self, row: &[DiskId], peers: &[DiskId]) -> Option<CopyRecord> {
+        let candidates = self.candidates();
+        let peers: Vec<Candidate> = {
+            let slabs = self.slabs.lock();
+            self.meta.with_state(|state| peers.iter().map(|id| candidate(state, &slabs, *id)).collect())
+        };
+        let disk = choose_copy(&candidates, &peers, row)?;
+        let slab = self.slabs.lock().take(disk)?;
+        Some(CopyRecord { disk, slab, stale: u64::MAX })
+    }
+}
+
+/// Regions of `mask` in which some copy other than the one on `disk` is good.
+pub(crate) fn regions_with_another(copies: &[Arc<CopyState>], disk: DiskId, mask: u64) -> u64 {
+    let others = copies.iter().filter(|copy| copy.id() != disk && copy.disk.is_online());
+    let good = others.fold(0, |good, copy| good | !copy.stale.load(Ordering::Acquire));
+    mask & good
+}
+
+pub(crate) fn stale_change(place: Place, disk: DiskId, mask: u64) -> Change {
+    Change::MarkStale { space: place.space, row: place.row, column: place.column, disk, mask }
+}
+
+fn candidate(state: &PoolState, slabs: &Slabs, id: DiskId) -> Candidate {
+    let (free, total) = slabs.count(id);
+    let record = state.disks.get(&id);
+    Candidate {
+        disk: id,
+        free,
+        total,
+        node: record.map(|disk| disk.node.clone()).unwrap_or_default(),
+        enclosure: record.map(|disk| disk.enclosure.clone()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,162 @@
+//! A disk of an open pool: present or not, and what it owes its copies.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockError, BlockErrorKind, Device, Durability, UnmapBehavior};
+use parking_lot::{Mutex, RwLock};
+use pool_format::{DiskId, Guid, Superblock};
+
+/// Read errors of a present disk after which it is taken offline: a medium that fails here and there keeps
+/// serving (other copies heal it), one that fails everywhere does not.
+const READ_ERRORS_MAX: u64 = 1000;
+
+/// A disk of an open pool.
+pub(crate) struct PoolDisk {
+    pub(crate) id: DiskId,
+    pub(crate) guid: Guid,
+    /// Where its areas lie.
+    pub(crate) layout: RwLock<Superblock>,
+    device: RwLock<Option<Device>>,
+    online: AtomicBool,
+    /// Volatile writes have completed since the last flush began.
+    unflushed: AtomicBool,
+    /// One flush at a time, so that whoever finds nothing to flush knows that it is on the disk.
+    flushing: tokio::sync::Mutex<()>,
+    /// Since the disk went offline, everything it may have lost has been marked stale.
+    pub(crate) loss_marked: AtomicBool,
+    pub(crate) read_errors: AtomicU64,
+    pub(crate) write_errors: AtomicU64,
+    /// Blocks rewritten from another copy.
+    pub(crate) healed: AtomicU64,
+    why_offline: Mutex<String>,
+}
+
+impl PoolDisk {
+    pub(crate) fn new(id: DiskId, layout: Superblock, device: Option<Device>) -> Self {
+        let online = device.is_some();
+        Self {
+            id,
+            guid: layout.disk,
+            layout: RwLock::new(layout),
+            device: RwLock::new(device),
+            online: AtomicBool::new(online),
+            unflushed: AtomicBool::new(false),
+            flushing: tokio::sync::Mutex::new(()),
+            // A disk that is missing when the pool opens: what it may have lost follows from the dirty regions.
+            loss_marked: AtomicBool::new(online),
+            read_errors: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
+            healed: AtomicU64::new(0),
+            why_offline: Mutex::new(if online { String::new() } else { "not found at start".into() }),
+        }
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        self.online.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn why_offline(&self) -> String {
+        self.why_offline.lock().clone()
+    }
+
+    /// Stops using the disk. Says so once.
+    pub(crate) fn take_offline(&self, why: &str) {
+        if self.online.swap(false, Ordering::AcqRel) {
+            self.loss_marked.store(false, Ordering::Release);
+            *self.why_offline.lock() = why.to_owned();
+            tracing::warn!(disk = %self.guid, "disk {} is offline: {why}; its copies are no longer written", self.id);
+        }
+    }
+
+    /// Uses `device` from now on. The caller has made sure that it is this disk, and that what it missed is
+    /// marked stale.
+    pub(crate) fn bring_online(&self, device: Device) {
+        *self.device.write() = Some(device);
+        self.unflushed.store(false, Ordering::Release);
+        self.read_errors.store(0, Ordering::Relaxed);
+        self.why_offline.lock().clear();
+        self.online.store(true, Ordering::Release);
+        tracing::info!(disk = %self.guid, "disk {} is back", self.id);
+    }
+
+    /// Lets go of the device, so that its file or path can be opened anew.
+    pub(crate) fn release_device(&self) {
+        *self.device.write() = None;
+    }
+
+    fn device(&self, doing: &'static str) -> Result<Device, BlockError> {
+        let device = if self.is_online() { self.device.read().clone() } else { None };
+        device.ok_or_else(|| BlockError::new(BlockErrorKind::Gone, doing))
+    }
+
+    pub(crate) async fn read(&self, offset: u64, buf: IoBuf) -> Result<IoBuf, BlockError> {
+        let result = self.device("read")?.read(offset, buf).await;
+        if let Err(error) = &result {
+            let errors = self.read_errors.fetch_add(1, Ordering::Relaxed) + 1;
+            let gone = matches!(error.kind(), BlockErrorKind::Gone | BlockErrorKind::Fenced);
+            if gone || errors > READ_ERRORS_MAX {
+                self.take_offline(&error.to_string());
+            }
+        }
+        result
+    }
+
+    pub(crate) async fn write(
+        &self,
+        offset: u64,
+        data: SharedBuf,
+        durability: Durability,
+    ) -> Result<(), BlockError> {
+        let result = self.device("write")?.write(offset, data, durability).await;
+        self.wrote(&result, durability);
+        result
+    }
+
+    pub(crate) async fn zero(
+        &self,
+        offset: u64,
+        len: u64,
+        unmap: bool,
+        durability: Durability,
+    ) -> Result<(), BlockError> {
+        let device = self.device("zero")?;
+        // Only an unmap that leaves zeros makes all copies read the same.
+        let result = if unmap && device.geometry().unmap == UnmapBehavior::Zeroes {
+            device.unmap(offset, len).await
+        } else {
+            device.write_zeroes(offset, len, Durability::Volatile).await
+        };
+        self.wrote(&result, Durability::Volatile);
+        result?;
+        if durability == Durability::Durable { self.flush().await } else { Ok(()) }
+    }
+
+    fn wrote(&self, result: &Result<(), BlockError>, durability: Durability) {
+        match result {
+            Ok(()) if durability == Durability::Volatile => self.unflushed.store(true, Ordering::Release),
+            Ok(()) => {}
+            Err(error) => {
+                self.write_errors.fetch_add(1, Ordering::Relaxed);
+                // A disk without space serves on; anything else makes its copies unreliable.
+                if error.kind() != BlockErrorKind::NoSpace {
+                    self.take_offline(&error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Makes completed writes durable; nothing to do when there were none.
+    pub(crate) async fn flush(&self) -> Result<(), BlockError> {
+        let _one = self.flushing.lock().await;
+        let device = self.device("flush")?;
+        if !self.unflushed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let result = device.flush().await;
+        if let Err(error) = &result {
+            self.take_offline(&error.to_string());
+        }
+        result
+    }
+}

@@ -1,0 +1,318 @@
+//! The metadata's way to disk: group commit, checkpoints, votes.
+//!
+//! ```text
+//!  submit(changes) ──► queue ──► committer task: one batch ──► log of every metadata disk (durable, parallel)
+//!                                                              │ majority of votes?
+//!                                          apply to the state ◄┘ yes          no ► poisoned: nothing more is
+//!                                          wake whoever waits                      promised (fail stop)
+//! ```
+//! Changes are committed in the order of [`Meta::submit`]; callers that care hold a lock across the call,
+//! which never waits. When the log is half full, the whole state goes to the older checkpoint slot and the log
+//! starts again at its beginning.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, BlockErrorKind, Durability};
+use futures_util::future::join_all;
+use parking_lot::{Mutex, RwLock};
+use pool_format::{Change, Checkpoint, DiskId, Epoch, LogBatch, MAX_BATCH_BYTES, PoolState, Seq};
+use tokio::sync::{Notify, oneshot};
+
+use crate::disk::PoolDisk;
+use crate::witness::QuorumWitness;
+
+/// The log is checkpointed at this many bytes at the latest, so that replay stays short.
+const LOG_BYTES_MAX: u64 = 8 << 20;
+
+/// A metadata commit failed: the pool has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommitFailed;
+
+impl From<CommitFailed> for BlockError {
+    fn from(_: CommitFailed) -> Self {
+        Self::new(BlockErrorKind::Poisoned, "commit pool metadata")
+    }
+}
+
+/// The disks of a pool, by number.
+pub(crate) type DiskMap = RwLock<BTreeMap<DiskId, Arc<PoolDisk>>>;
+
+/// The pool's metadata and its committer.
+pub(crate) struct Meta {
+    state: RwLock<PoolState>,
+    disks: Arc<DiskMap>,
+    witness: Arc<dyn QuorumWitness>,
+    epoch: Epoch,
+    queue: Mutex<Queue>,
+    work: Notify,
+    poisoned: AtomicBool,
+    commits: AtomicU64,
+}
+
+struct Queue {
+    jobs: VecDeque<Job>,
+    closed: bool,
+}
+
+enum Job {
+    Commit(Vec<Change>, oneshot::Sender<Result<(), CommitFailed>>),
+    Checkpoint(oneshot::Sender<Result<(), CommitFailed>>),
+}
+
+/// Where the log stands; the committer's own.
+pub(crate) struct LogPosition {
+    pub(crate) seq: Seq,
+    pub(crate) used: u64,
+    pub(crate) slot: u8,
+}
+
+/// Waits for a submitted commit.
+pub(crate) struct Commit(oneshot::Receiver<Result<(), CommitFailed>>);
+
+impl Commit {
+    pub(crate) async fn done(self) -> Result<(), CommitFailed> {
+        self.0.await.unwrap_or(Err(CommitFailed))
+    }
+}
+
+impl Meta {
+    pub(crate) fn new(
+        state: PoolState,
+        disks: Arc<DiskMap>,
+        witness: Arc<dyn QuorumWitness>,
+        epoch: Epoch,
+    ) -> Self {
+        Self {
+            state: RwLock::new(state),
+            disks,
+            witness,
+            epoch,
+            queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
+            work: Notify::new(),
+            poisoned: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+        }
+    }
+
+    /// Looks at the committed state.
+    pub(crate) fn with_state<T>(&self, look: impl FnOnce(&PoolState) -> T) -> T {
+        look(&self.state.read())
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Batches written so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Puts changes in the queue, to be committed together; never waits.
+    pub(crate) fn submit(&self, changes: Vec<Change>) -> Commit {
+        let (sender, receiver) = oneshot::channel();
+        self.push(Job::Commit(changes, sender));
+        Commit(receiver)
+    }
+
+    /// Commits changes.
+    pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<(), CommitFailed> {
+        self.submit(changes).done().await
+    }
+
+    /// Writes a checkpoint to all metadata disks that are here, also ones that missed batches.
+    pub(crate) async fn checkpoint(&self) -> Result<(), CommitFailed> {
+        let (sender, receiver) = oneshot::channel();
+        self.push(Job::Checkpoint(sender));
+        Commit(receiver).done().await
+    }
+
+    fn push(&self, job: Job) {
+        let mut queue = self.queue.lock();
+        // Dropping the job's sender tells the caller.
+        if !queue.closed {
+            queue.jobs.push_back(job);
+            self.work.notify_one();
+        }
+    }
+
+    /// Refuses further work; the committer ends when the queue is empty.
+    pub(crate) fn close(&self) {
+        self.queue.lock().closed = true;
+        self.work.notify_one();
+    }
+
+    /// The committer: runs until [`Meta::close`] or a failure.
+    pub(crate) async fn run(self: Arc<Self>, mut position: LogPosition) {
+        loop {
+            let (jobs, closed) = {
+                let mut queue = self.queue.lock();
+                (std::mem::take(&mut queue.jobs), queue.closed)
+            };
+            if jobs.is_empty() {
+                if closed {
+                    return;
+                }
+                self.work.notified().await;
+                continue;
+            }
+            for group in groups(jobs) {
+                let result = match &group {
+                    Group::Commit(changes, _) => self.write_batch(&mut position, changes).await,
+                    Group::Checkpoint(_) => self.write_checkpoint(&mut position).await,
+                };
+                if result.is_err() {
+                    self.poison();
+                }
+                for sender in group.into_senders() {
+                    let _ = sender.send(result);
+                }
+                if result.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn poison(&self) {
+        tracing::error!("the pool's metadata did not reach a majority of its disks: the pool has stopped");
+        self.poisoned.store(true, Ordering::Release);
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        queue.jobs.clear();
+    }
+
+    async fn write_batch(&self, position: &mut LogPosition, changes: &[Change]) -> Result<(), CommitFailed> {
+        let first = Seq(position.seq.0 + 1);
+        let bytes = LogBatch { epoch: self.epoch, first, changes: changes.to_vec() }.encode();
+        let room = self.log_room();
+        if position.used + bytes.len() as u64 > room {
+            self.write_checkpoint(position).await?;
+            if bytes.len() as u64 > room {
+                return Err(CommitFailed);
+            }
+        }
+        let last = Seq(position.seq.0 + changes.len() as u64);
+        let data = IoBuf::copy_from(&bytes).freeze();
+        let used = position.used;
+        let writes = self.metadata_disks().into_iter().map(|disk| {
+            let data = data.clone();
+            async move {
+                let at = disk.layout.read().log_start + used;
+                disk.write(at, data, Durability::Durable).await.is_ok()
+            }
+        });
+        let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
+        self.count_votes(reached, last).await?;
+        position.used += bytes.len() as u64;
+        position.seq = last;
+        let mut state = self.state.write();
+        changes.iter().for_each(|change| state.apply(change));
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes the state to the older slot. A crash half-way leaves the newer slot and the log after it.
+    pub(crate) async fn write_checkpoint(&self, position: &mut LogPosition) -> Result<(), CommitFailed> {
+        let checkpoint =
+            Checkpoint { epoch: self.epoch, seq: position.seq, state: self.state.read().clone() };
+        let data = IoBuf::copy_from(&checkpoint.encode()).freeze();
+        let slot = 1 - position.slot;
+        let writes = self.metadata_disks().into_iter().map(|disk| {
+            let data = data.clone();
+            async move {
+                let layout = disk.layout.read().clone();
+                if data.len() as u64 > layout.checkpoint_size {
+                    tracing::error!("the pool's metadata has outgrown its area on disk {}", disk.id);
+                    return false;
+                }
+                let at = layout.checkpoint_start + u64::from(slot) * layout.checkpoint_size;
+                disk.write(at, data, Durability::Durable).await.is_ok()
+            }
+        });
+        let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
+        self.count_votes(reached, position.seq).await?;
+        position.slot = slot;
+        position.used = 0;
+        Ok(())
+    }
+
+    fn log_room(&self) -> u64 {
+        let rooms = self.metadata_disks().into_iter().map(|disk| disk.layout.read().log_size);
+        rooms.min().unwrap_or(0).min(LOG_BYTES_MAX)
+    }
+
+    fn metadata_disks(&self) -> Vec<Arc<PoolDisk>> {
+        let ids: Vec<DiskId> = self.state.read().metadata_disks().map(|disk| disk.id).collect();
+        let disks = self.disks.read();
+        ids.iter().filter_map(|id| disks.get(id)).filter(|disk| disk.is_online()).cloned().collect()
+    }
+
+    async fn count_votes(&self, reached: usize, seq: Seq) -> Result<(), CommitFailed> {
+        let (guid, total) = self.with_state(|state| (state.guid, state.metadata_disks().count()));
+        let mut votes = reached;
+        if reached < total {
+            // A disk missed this: the witness must know, or that disk could be believed alone later.
+            match self.witness.store(guid, self.epoch, seq).await {
+                Ok(()) => votes += usize::from(has_witness_vote(total)),
+                Err(error) => {
+                    tracing::error!("the quorum witness cannot be written: {error}");
+                    return Err(CommitFailed);
+                }
+            }
+        }
+        if votes >= votes_needed(total) { Ok(()) } else { Err(CommitFailed) }
+    }
+}
+
+/// With an even number of metadata disks the witness breaks the tie.
+pub(crate) fn has_witness_vote(metadata_disks: usize) -> bool {
+    metadata_disks.is_multiple_of(2)
+}
+
+/// A majority of the metadata disks' votes and the witness's, if it has one.
+pub(crate) fn votes_needed(metadata_disks: usize) -> usize {
+    (metadata_disks + usize::from(has_witness_vote(metadata_disks))) / 2 + 1
+}
+
+enum Group {
+    Commit(Vec<Change>, Vec<oneshot::Sender<Result<(), CommitFailed>>>),
+    Checkpoint(oneshot::Sender<Result<(), CommitFailed>>),
+}
+
+impl Group {
+    fn into_senders(self) -> Vec<oneshot::Sender<Result<(), CommitFailed>>> {
+        match self {
+            Self::Commit(_, senders) => senders,
+            Self::Checkpoint(sender) => vec![sender],
+        }
+    }
+}
+
+/// Gathers commits, in order, into batches that fit.
+fn groups(jobs: VecDeque<Job>) -> Vec<Group> {
+    /// No change is longer than this: a disk's record with its five texts is the longest by far.
+    const CHANGE_BYTES_GUESS: usize = 128;
+    let room = MAX_BATCH_BYTES / CHANGE_BYTES_GUESS;
+    let mut groups: Vec<Group> = Vec::new();
+    for job in jobs {
+        match (job, groups.last_mut()) {
+            (Job::Commit(more, sender), Some(Group::Commit(changes, senders)))
+                if changes.len() + more.len() <= room =>
+            {
+                changes.extend(more);
+                senders.push(sender);
+            }
+            (Job::Commit(changes, sender), _) => groups.push(Group::Commit(changes, vec![sender])),
+            (Job::Checkpoint(sender), _) => groups.push(Group::Checkpoint(sender)),
+        }
+    }
+    groups
+}

@@ -1,0 +1,588 @@
+//! An open pool: making, opening, spaces, disks, closing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use block_device::Device;
+use parking_lot::{Mutex, RwLock};
+use pool_format::{
+    BLOCK, Change, DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, SpaceId, SpaceRecord, Superblock,
+};
+use pool_layout::Striping;
+use shard_runtime::{Clock, Entropy, spawn_local};
+use tokio::sync::Notify;
+
+use crate::core::{Core, Faults, RepairParams};
+use crate::disk::PoolDisk;
+use crate::error::{PoolError, PoolErrorKind};
+use crate::meta::{CommitFailed, LogPosition, Meta};
+use crate::open::{self, CreateOptions, NewDisk, OpenOptions, Probe};
+use crate::row::Row;
+use crate::slabs::Slabs;
+use crate::space::Space;
+use crate::witness::QuorumWitness;
+use crate::{repair, resync};
+
+/// Columns of a space, at most.
+const COLUMNS_MAX: u8 = 32;
+
+/// What pools need from their surroundings.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness for identities.
+    pub entropy: Arc<dyn Entropy>,
+    /// The vote apart from the disks.
+    pub witness: Arc<dyn QuorumWitness>,
+}
+
+/// How to make a space.
+#[derive(Clone, Debug)]
+pub struct SpaceSpec {
+    /// Its name, unique in the pool.
+    pub name: String,
+    /// How it keeps its data.
+    pub resiliency: Resiliency,
+    /// When it takes slabs.
+    pub provisioning: Provisioning,
+    /// Disks that data is striped over.
+    pub columns: u8,
+    /// Bytes that go to one column before the next.
+    pub interleave: u32,
+    /// Size in bytes; rounded up to 4 KiB.
+    pub size: u64,
+}
+
+impl SpaceSpec {
+    /// A thin space with one column and the usual interleave of 256 KiB.
+    #[must_use]
+    pub fn thin(name: &str, resiliency: Resiliency, size: u64) -> Self {
+        let name = name.to_owned();
+        Self { name, resiliency, provisioning: Provisioning::Thin, columns: 1, interleave: 256 << 10, size }
+    }
+}
+
+/// An open pool. Its tasks live on the shard that opened it; its spaces serve all shards.
+pub struct Pool {
+    pub(crate) core: Arc<Core>,
+    surroundings: Surroundings,
+}
+
+impl From<CommitFailed> for PoolError {
+    fn from(_: CommitFailed) -> Self {
+        Self::new(
+            PoolErrorKind::Stopped,
+            "the pool's metadata did not reach a majority of its disks; it has stopped",
+        )
+    }
+}
+
+impl Pool {
+    /// Makes a pool on `disks` and opens it. Call on a shard.
+    ///
+    /// # Errors
+    /// When a disk carries something else (named in the error), is too small, or fails.
+    pub async fn create(
+        disks: Vec<NewDisk>,
+        options: CreateOptions,
+        surroundings: Surroundings,
+    ) -> Result<Self, PoolError> {
+        let guid = open::create(&disks, &options, &*surroundings.witness, &*surroundings.entropy).await?;
+        let devices = disks.into_iter().map(|disk| disk.device).collect();
+        Self::open(guid, devices, OpenOptions::default(), surroundings).await
+    }
+
+    /// Opens the pool `guid` from those of `devices` that belong to it. Call on a shard.
+    ///
+    /// # Errors
+    /// When too few of its disks are here, or they cannot be trusted to know the newest state.
+    pub async fn open(
+        guid: Guid,
+        devices: Vec<Device>,
+        options: OpenOptions,
+        surroundings: Surroundings,
+    ) -> Result<Self, PoolError> {
+        let mut probes = Vec::new();
+        for device in &devices {
+            // A disk that cannot be read is as good as absent.
+            if let Ok(Some(probe)) = open::probe(device).await {
+                probes.push(probe);
+            }
+        }
+        let found = open::find_state(guid, probes, &*surroundings.witness, options).await?;
+        let epoch = if options.read_only { found.epoch } else { Epoch(found.epoch.0 + 1) };
+        let disks = open_disks(&found);
+        let problems = found.state.problems();
+        if let Some(first) = problems.first() {
+            let detail = format!("pool {}: the metadata is inconsistent: {first}", found.state.name);
+            return Err(PoolError::new(PoolErrorKind::Damaged, detail));
+        }
+        let disks = Arc::new(RwLock::new(disks));
+        let state = found.state.clone();
+        let slabs = Slabs::new(&state);
+        let witness = Arc::clone(&surroundings.witness);
+        let meta = Arc::new(Meta::new(found.state, Arc::clone(&disks), witness, epoch));
+        let mut position = LogPosition { seq: found.seq, used: 0, slot: 0 };
+        if !options.read_only {
+            fence(&meta, &mut position, &surroundings, guid, &found.present).await?;
+        }
+        let core = Arc::new_cyclic(|core| {
+            let make = |record: &SpaceRecord| {
+                let striping = Striping::new(record.columns, record.interleave, state.slab_size)?;
+                Some((record.id, Space::new(core, record.clone(), striping, options.read_only)))
+            };
+            let spaces: BTreeMap<SpaceId, Arc<Space>> = state.spaces.values().filter_map(make).collect();
+            Core {
+                guid,
+                name: state.name.clone(),
+                slab_size: state.slab_size,
+                read_only: options.read_only,
+                disks,
+                meta: Arc::clone(&meta),
+                spaces: RwLock::new(spaces),
+                slabs: Mutex::new(slabs),
+                clock: Arc::clone(&surroundings.clock),
+                params: RwLock::new(RepairParams::default()),
+                attention: Notify::new(),
+                closing: AtomicBool::new(false),
+                copied_bytes: AtomicU64::new(0),
+                faults: Faults::default(),
+                allocating: tokio::sync::Mutex::new(()),
+            }
+        });
+        for ((space, number), record) in &state.rows {
+            let space = core.spaces.read().get(space).cloned();
+            if let Some(space) = space {
+                space.put_row(*number, Row::new(record, &|id| core.disk(id), true));
+            }
+        }
+        if !options.read_only {
+            spawn_local(Arc::clone(&meta).run(position));
+            spawn_local(repair::run(Arc::clone(&core)));
+        }
+        Ok(Self { core, surroundings })
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.core.guid
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Size of its slabs, in bytes.
+    #[must_use]
+    pub fn slab_size(&self) -> u64 {
+        self.core.slab_size
+    }
+
+    /// Deliberate defects for tests of the tests.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.core.faults
+    }
+
+    /// Makes a space.
+    ///
+    /// # Errors
+    /// When the name is taken, the numbers make no sense, or a fixed space does not fit.
+    pub async fn create_space(&self, spec: SpaceSpec) -> Result<Arc<Space>, PoolError> {
+        let core = &self.core;
+        core.check_writable()?;
+        let invalid = |detail: String| PoolError::new(PoolErrorKind::Invalid, detail);
+        if spec.name.is_empty() || spec.name.len() > 255 {
+            return Err(invalid("a space's name has 1 to 255 bytes".into()));
+        }
+        if spec.size == 0 || spec.size > i64::MAX as u64 / 2 {
+            return Err(invalid(format!("a space cannot have {} bytes", spec.size)));
+        }
+        if spec.columns > COLUMNS_MAX
+            || matches!(spec.resiliency, Resiliency::Mirror(copies) if !(2..=3).contains(&copies))
+        {
+            return Err(invalid(format!(
+                "a space has 1 to {COLUMNS_MAX} columns and a mirror 2 or 3 copies"
+            )));
+        }
+        let Some(striping) = Striping::new(spec.columns, spec.interleave, core.slab_size) else {
+            let most = core.slab_size / u64::from(pool_format::REGIONS);
+            return Err(invalid(format!(
+                "the interleave must be a power of two from {BLOCK} to {most} bytes with slabs of {} bytes",
+                core.slab_size
+            )));
+        };
+        if u64::from(spec.interleave) < BLOCK {
+            return Err(invalid(format!("the interleave must be at least {BLOCK} bytes")));
+        }
+        let needed = spec.resiliency.copies() * usize::from(spec.columns);
+        let active =
+            core.meta.with_state(|s| s.disks.values().filter(|d| d.usage == DiskUse::Active).count());
+        if active < needed {
+            let detail = format!(
+                "the pool has {active} active disks; {needed} are needed for this many copies and columns"
+            );
+            return Err(PoolError::new(PoolErrorKind::NoSpace, detail));
+        }
+        let (id, taken) = core.meta.with_state(|state| {
+            (SpaceId(state.next_space), state.spaces.values().any(|space| space.name == spec.name))
+        });
+        if taken {
+            return Err(PoolError::new(
+                PoolErrorKind::AlreadyExists,
+                format!("there is a space {} already", spec.name),
+            ));
+        }
+        let record = SpaceRecord {
+            id,
+            guid: Guid(self.surroundings.entropy.next_id()),
+            name: spec.name,
+            resiliency: spec.resiliency,
+            provisioning: spec.provisioning,
+            columns: spec.columns,
+            interleave: spec.interleave,
+            size: spec.size.next_multiple_of(BLOCK),
+        };
+        core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
+        let space = Space::new(&Arc::downgrade(core), record.clone(), striping, false);
+        core.spaces.write().insert(id, Arc::clone(&space));
+        if record.provisioning == Provisioning::Fixed
+            && let Err(error) = self.allocate_all(&space, 0, record.size).await
+        {
+            // Nothing half-done: a fixed space that does not fit is not there.
+            self.delete_space(id).await?;
+            return Err(error);
+        }
+        Ok(space)
+    }
+
+    async fn allocate_all(&self, space: &Arc<Space>, from: u64, size: u64) -> Result<(), PoolError> {
+        for row in space.striping.rows(from)..space.striping.rows(size) {
+            space.row_for_write(&self.core, row as u32).await?;
+        }
+        Ok(())
+    }
+
+    /// The spaces, by number.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<Arc<Space>> {
+        self.core.all_spaces()
+    }
+
+    /// The space of that name.
+    #[must_use]
+    pub fn space(&self, name: &str) -> Option<Arc<Space>> {
+        self.core.all_spaces().into_iter().find(|space| space.name() == name)
+    }
+
+    /// Grows a space while it is in use.
+    ///
+    /// # Errors
+    /// When the new size is smaller, or a fixed space does not fit.
+    pub async fn grow_space(&self, id: SpaceId, size: u64) -> Result<(), PoolError> {
+        let space = self.core.spaces.read().get(&id).cloned();
+        let space = space
+            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
+        let mut record = space.record();
+        let size = size.next_multiple_of(BLOCK);
+        if size < record.size || size > i64::MAX as u64 / 2 {
+            let detail = format!("space {} has {} bytes and can only grow", record.name, record.size);
+            return Err(PoolError::new(PoolErrorKind::Invalid, detail));
+        }
+        if record.provisioning == Provisioning::Fixed {
+            self.allocate_all(&space, record.size, size).await?;
+        }
+        record.size = size;
+        self.core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
+        space.set_record(record);
+        Ok(())
+    }
+
+    /// Deletes a space and its data.
+    ///
+    /// # Errors
+    /// When it isn't there, or the metadata cannot be written.
+    pub async fn delete_space(&self, id: SpaceId) -> Result<(), PoolError> {
+        let space = self.core.spaces.write().remove(&id);
+        let space = space
+            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
+        let _one = self.core.allocating.lock().await;
+        self.core.meta.commit(vec![Change::DeleteSpace(id)]).await?;
+        for (number, row) in space.rows() {
+            space.take_row(number);
+            // The map's handle is gone and `row` is ours: a further one is a request under way.
+            while Arc::strong_count(&row) > 1 {
+                shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            let mut slabs = self.core.slabs.lock();
+            for copy in row.columns.iter().flat_map(|column| column.copies().to_vec()) {
+                slabs.give_back(copy.id(), copy.slab);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back a disk of this pool that was missing. What it missed is copied in the background.
+    ///
+    /// # Errors
+    /// When the disk is not one of this pool's, or is in use already.
+    pub async fn disk_returned(&self, device: Device) -> Result<DiskId, PoolError> {
+        let probe = open::probe(&device).await?.filter(|probe| probe.superblock.pool == self.core.guid);
+        let known = probe.and_then(|probe| {
+            let disk = self.core.disk(probe.superblock.disk_id)?;
+            (disk.guid == probe.superblock.disk).then_some((probe, disk))
+        });
+        let Some((probe, disk)) = known else {
+            return Err(PoolError::new(PoolErrorKind::NotFound, "the disk does not belong to this pool"));
+        };
+        if disk.is_online() {
+            return Err(PoolError::new(PoolErrorKind::InUse, format!("disk {} is in use already", disk.id)));
+        }
+        self.core.mark_losses(&disk).await?;
+        let mut superblock = probe.superblock.clone();
+        superblock.epoch = self.core.meta.epoch();
+        open::write_superblock(&device, &superblock).await?;
+        disk.bring_online(device);
+        // Metadata that it missed comes with a checkpoint; until then its copy of the log has a gap, which
+        // ends replay early and loses to the others' newer state.
+        self.core.meta.checkpoint().await?;
+        self.core.attention.notify_one();
+        Ok(disk.id)
+    }
+
+    /// Stops using a disk at once, as if it had vanished.
+    ///
+    /// # Errors
+    /// When there is no such disk.
+    pub async fn disk_lost(&self, id: DiskId, why: &str) -> Result<(), PoolError> {
+        let disk = self.present(id)?;
+        disk.take_offline(why);
+        disk.release_device();
+        self.core.mark_losses(&disk).await?;
+        Ok(())
+    }
+
+    fn present(&self, id: DiskId) -> Result<Arc<PoolDisk>, PoolError> {
+        self.core
+            .disk(id)
+            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no disk {id}")))
+    }
+
+    /// Adds a disk, for use at once or as a spare.
+    ///
+    /// # Errors
+    /// When it carries something else, is too small, or fails.
+    pub async fn add_disk(
+        &self,
+        disk: NewDisk,
+        spare: bool,
+        overwrite_foreign: bool,
+    ) -> Result<DiskId, PoolError> {
+        let core = &self.core;
+        core.check_writable()?;
+        let state = core.meta.with_state(Clone::clone);
+        let id = DiskId(state.next_disk);
+        let epoch = core.meta.epoch();
+        let superblock =
+            open::prepare(&disk, id, &state, overwrite_foreign, epoch, &*self.surroundings.entropy).await?;
+        open::clear_metadata(&disk.device, &superblock).await?;
+        open::write_superblock(&disk.device, &superblock).await?;
+        let usage = if spare { DiskUse::Spare } else { DiskUse::Active };
+        let record = open::disk_record(&disk, &superblock, usage);
+        let count = record.slab_count;
+        core.disks.write().insert(id, Arc::new(PoolDisk::new(id, superblock, Some(disk.device))));
+        if let Err(failed) = core.meta.commit(vec![Change::PutDisk(record)]).await {
+            core.disks.write().remove(&id);
+            return Err(failed.into());
+        }
+        core.slabs.lock().add_disk(id, count);
+        self.spread_metadata().await?;
+        core.attention.notify_one();
+        Ok(id)
+    }
+
+    /// Changes what a disk is used for: puts a spare to work, drains, retires, or takes a change of mind back.
+    ///
+    /// # Errors
+    /// When there is no such disk.
+    pub async fn set_disk_use(&self, id: DiskId, usage: DiskUse) -> Result<(), PoolError> {
+        let record = self.core.meta.with_state(|state| state.disks.get(&id).cloned());
+        let mut record = record
+            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no disk {id}")))?;
+        record.usage = usage;
+        self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
+        self.spread_metadata().await?;
+        self.core.attention.notify_one();
+        Ok(())
+    }
+
+    /// Removes a disk that holds nothing any more (drain or retire it first).
+    ///
+    /// # Errors
+    /// When copies are still on it, with how many.
+    pub async fn remove_disk(&self, id: DiskId) -> Result<(), PoolError> {
+        self.present(id)?;
+        let slabs = self.slabs_on(id);
+        if slabs > 0 {
+            let detail =
+                format!("disk {id} still holds {slabs} slabs; drain or retire it and wait for the repair");
+            return Err(PoolError::new(PoolErrorKind::InUse, detail));
+        }
+        self.set_disk_use(id, DiskUse::Retired).await?;
+        self.core.meta.commit(vec![Change::RemoveDisk(id)]).await?;
+        let disk = self.core.disks.write().remove(&id);
+        self.core.slabs.lock().remove_disk(id);
+        if let Some(disk) = disk
+            && disk.is_online()
+        {
+            // So that it is nobody's: the next probe finds no pool on it.
+            let size = disk.layout.read().disk_size;
+            for at in [0, size - BLOCK] {
+                let zeros = aligned_buffer::IoBuf::zeroed(BLOCK as usize).freeze();
+                disk.write(at, zeros, block_device::Durability::Durable).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn slabs_on(&self, id: DiskId) -> usize {
+        self.core.meta.with_state(|state| {
+            let columns = state.rows.values().flat_map(|row| &row.columns);
+            columns.flat_map(|column| &column.copies).filter(|copy| copy.disk == id).count()
+        })
+    }
+
+    /// Keeps the metadata on up to five disks of different fault domains, one change of the voters at a time:
+    /// a disk gets the whole state before its vote counts.
+    async fn spread_metadata(&self) -> Result<(), PoolError> {
+        let wanted = self.core.meta.with_state(open::choose_metadata_disks);
+        let present: Vec<_> = self.core.meta.with_state(|s| s.metadata_disks().cloned().collect());
+        let missing = wanted.iter().filter(|id| present.iter().all(|disk| disk.id != **id));
+        let leaving =
+            present.iter().filter(|disk| matches!(disk.usage, DiskUse::Retired | DiskUse::Draining));
+        let room = open::choose_metadata_disks(&self.core.meta.with_state(Clone::clone)).len();
+        let mut count = present.len();
+        let mut leaving = leaving.cloned().collect::<Vec<_>>().into_iter();
+        for id in missing {
+            let online = self.core.disk(*id).is_some_and(|disk| disk.is_online());
+            let replaced = leaving.next();
+            if !online || (count >= room && replaced.is_none()) {
+                continue;
+            }
+            let record = self.core.meta.with_state(|state| state.disks.get(id).cloned());
+            let Some(mut record) = record else { continue };
+            record.metadata = true;
+            self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
+            self.core.meta.checkpoint().await?;
+            count += 1;
+            if let Some(mut old) = replaced {
+                old.metadata = false;
+                self.core.meta.commit(vec![Change::PutDisk(old)]).await?;
+                count -= 1;
+            }
+        }
+        for mut old in leaving {
+            if count <= 1 {
+                break;
+            }
+            old.metadata = false;
+            self.core.meta.commit(vec![Change::PutDisk(old)]).await?;
+            count -= 1;
+        }
+        Ok(())
+    }
+
+    /// How repair may use the disks from now on.
+    pub fn set_repair_params(&self, params: RepairParams) {
+        *self.core.params.write() = params;
+        self.core.attention.notify_one();
+    }
+
+    /// How repair may use the disks.
+    #[must_use]
+    pub fn repair_params(&self) -> RepairParams {
+        *self.core.params.read()
+    }
+
+    /// One pass of repair now, besides the background's: for tests that want it done.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written.
+    pub async fn repair_now(&self) -> Result<(), PoolError> {
+        Ok(repair::pass(&self.core).await?)
+    }
+
+    /// Flushes all disks, calls all regions clean and stops. Requests under way should have ended.
+    ///
+    /// # Errors
+    /// When a disk fails; the pool is closed all the same, and the next opening does what is left.
+    pub async fn close(&self) -> Result<(), PoolError> {
+        let core = &self.core;
+        if core.read_only {
+            return Ok(());
+        }
+        let cleaned = resync::clean(core, true).await;
+        core.closing.store(true, Ordering::Release);
+        core.attention.notify_one();
+        let saved = core.meta.checkpoint().await;
+        core.meta.close();
+        for disk in core.all_disks() {
+            disk.release_device();
+        }
+        cleaned?;
+        Ok(saved?)
+    }
+}
+
+fn open_disks(found: &open::Found) -> BTreeMap<DiskId, Arc<PoolDisk>> {
+    let make = |record: &pool_format::DiskRecord| {
+        let probe: Option<&Probe> = found.present.get(&record.id);
+        let layout = probe.map(|probe| probe.superblock.clone()).or_else(|| absent_layout(found, record))?;
+        let device = probe.map(|probe| Arc::clone(&probe.device));
+        Some((record.id, Arc::new(PoolDisk::new(record.id, layout, device))))
+    };
+    found.state.disks.values().filter_map(make).collect()
+}
+
+/// The layout of a disk that is not here, as far as it matters: where its slabs would be.
+fn absent_layout(found: &open::Found, record: &pool_format::DiskRecord) -> Option<Superblock> {
+    let mut layout = pool_format::layout_for(record.size, found.state.slab_size)?;
+    layout.disk = record.guid;
+    layout.disk_id = record.id;
+    layout.pool = found.state.guid;
+    layout.data_start = record.data_start;
+    layout.slab_count = record.slab_count;
+    Some(layout)
+}
+
+/// Makes this opening's epoch durable before anything else is written.
+async fn fence(
+    meta: &Meta,
+    position: &mut LogPosition,
+    surroundings: &Surroundings,
+    guid: Guid,
+    present: &BTreeMap<DiskId, Probe>,
+) -> Result<(), PoolError> {
+    // Both slots in turn: the older one first, then the other, so that no stale checkpoint of a higher
+    // number is left and every disk that is here has the state twice.
+    meta.write_checkpoint(position).await?;
+    meta.write_checkpoint(position).await?;
+    let stored = surroundings.witness.store(guid, meta.epoch(), position.seq).await;
+    stored.map_err(|error| {
+        PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be written").because(error)
+    })?;
+    for probe in present.values() {
+        let mut superblock = probe.superblock.clone();
+        superblock.epoch = meta.epoch();
+        // A disk that fails here is found offline at its next use.
+        if let Err(error) = open::write_superblock(&probe.device, &superblock).await {
+            tracing::warn!("the superblock of disk {} cannot be written: {error}", superblock.disk_id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Restoring redundancy: new copies for those on lost or leaving disks, and the task that does it.
+//!
+//! A new copy begins as a further copy of its column, stale everywhere; resync fills it; then the copy it
+//! replaces is given up. Until then the old copy counts: a lost disk that returns in the meantime can still
+//! serve what only it has.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use block_device::BlockError;
+use futures_util::stream::{self, StreamExt};
+use pool_format::{Change, CopyRecord, DiskId, DiskUse, MAX_COPIES};
+
+use crate::core::Core;
+use crate::resync;
+use crate::row::{Column, Copies, CopyState, Place};
+use crate::space::Space;
+
+/// How often the background task looks for work nobody told it of.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Regions become clean after being quiet for one to two of these.
+const CLEAN_EVERY: Duration = Duration::from_secs(5);
+
+/// The pool's background task: runs until the pool closes or stops.
+pub(crate) async fn run(core: Arc<Core>) {
+    let mut cleaned = core.clock.now();
+    while !core.closing.load(Ordering::Acquire) && !core.meta.is_poisoned() {
+        if let Err(error) = pass(&core).await {
+            tracing::warn!("repair of pool {} was interrupted: {error}", core.name);
+        }
+        let now = core.clock.now();
+        if now.since(cleaned) >= CLEAN_EVERY {
+            cleaned = now;
+            if let Err(error) = resync::clean(&core, false).await {
+                tracing::warn!("dirty regions of pool {} could not be cleaned: {error}", core.name);
+            }
+        }
+        shard_runtime::timeout(LOOK_EVERY, core.attention.notified()).await;
+    }
+}
+
+/// One pass over all columns: the ones with the fewest good copies first.
+pub(crate) async fn pass(core: &Arc<Core>) -> Result<(), BlockError> {
+    for disk in core.all_disks() {
+        if !disk.is_online() {
+            core.mark_losses(&disk).await?;
+        }
+    }
+    let mut work = Vec::new();
+    core.for_each_column(|space, place, column| {
+        let copies = column.copies();
+        if needs_work(core, space, column, &copies) {
+            let good = copies.iter().filter(|copy| copy.is_good(u64::MAX)).count();
+            work.push((good, place, Arc::clone(space)));
+        }
+    });
+    work.sort_by_key(|(good, place, _)| (*good, place.space, place.row, place.column));
+    let parallel = core.params.read().parallel.max(1);
+    let results = stream::iter(work)
+        .map(|(_, place, space)| async move { work_on(core, &space, place).await })
+        .buffer_unordered(parallel)
+        .collect::<Vec<_>>()
+        .await;
+    results.into_iter().collect()
+}
+
+fn usage(core: &Core, disk: DiskId) -> Option<DiskUse> {
+    core.meta.with_state(|state| state.disks.get(&disk).map(|record| record.usage))
+}
+
+fn is_leaving(core: &Core, copy: &CopyState) -> bool {
+    !matches!(usage(core, copy.id()), Some(DiskUse::Active | DiskUse::Spare))
+}
+
+fn needs_work(core: &Core, space: &Space, column: &Column, copies: &Copies) -> bool {
+    let wanted = space.record().resiliency.copies();
+    column.unsettled.load(Ordering::Acquire) != 0
+        || copies.len() > wanted
+        || copies.iter().any(|copy| {
+            (copy.disk.is_online() && copy.stale.load(Ordering::Acquire) != 0) || is_leaving(core, copy)
+        })
+}
+
+async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), BlockError> {
+    let Some(row) = space.row(place.row) else { return Ok(()) };
+    let column = &row.columns[usize::from(place.column)];
+    let wanted = space.record().resiliency.copies();
+    let copies = column.copies();
+    let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
+    if !core.params.read().paused && staying < wanted && copies.len() < MAX_COPIES {
+        let in_row: Vec<DiskId> = row
+            .columns
+            .iter()
+            .flat_map(|column| column.copies().iter().map(|copy| copy.id()).collect::<Vec<_>>())
+            .collect();
+        let peers: Vec<DiskId> =
+            copies.iter().filter(|copy| !is_leaving(core, copy)).map(|copy| copy.id()).collect();
+        match core.take_copy_slab(&in_row, &peers) {
+            Some(record) => add_copy(core, place, column, record).await?,
+            None => {
+                tracing::debug!("no disk has room for a new copy of row {} of {}", place.row, space.name())
+            }
+        }
+    }
+    resync::bring_up_to_date(core, space, place, column).await?;
+    let copies = column.copies();
+    let good = copies.iter().filter(|copy| !is_leaving(core, copy) && copy.is_good(u64::MAX)).count();
+    if good >= wanted && copies.len() > wanted && column.unsettled.load(Ordering::Acquire) == 0 {
+        let given_up = copies
+            .iter()
+            .find(|copy| is_leaving(core, copy))
+            .or_else(|| copies.iter().rev().find(|copy| !copy.is_good(u64::MAX)).or(copies.last()));
+        if let Some(copy) = given_up.cloned() {
+            drop(copies);
+            remove_copy(core, space, place, column, &copy).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn add_copy(
+    core: &Arc<Core>,
+    place: Place,
+    column: &Column,
+    record: CopyRecord,
+) -> Result<(), BlockError> {
+    let Some(disk) = core.disk(record.disk) else { return Ok(()) };
+    let Place { space, row, column: index } = place;
+    let change = Change::AddCopy { space, row, column: index, copy: record };
+    if let Err(failed) = core.meta.commit(vec![change]).await {
+        core.slabs.lock().give_back(record.disk, record.slab);
+        return Err(failed.into());
+    }
+    let mut copies = column.copies.write();
+    *copies = copies.iter().cloned().chain([Arc::new(CopyState::new(&record, disk))]).collect();
+    Ok(())
+}
+
+/// Gives a copy up. Durable first: a crash in between must not bring the old copy back as a good one. Its slab
+/// is free only when no request can touch it any more.
+async fn remove_copy(
+    core: &Arc<Core>,
+    space: &Space,
+    place: Place,
+    column: &Column,
+    copy: &Arc<CopyState>,
+) -> Result<(), BlockError> {
+    let Place { space: id, row, column: index } = place;
+    core.meta.commit(vec![Change::RemoveCopy { space: id, row, column: index, disk: copy.id() }]).await?;
+    let old = {
+        let mut copies = column.copies.write();
+        let rest: Copies = copies.iter().filter(|present| !Arc::ptr_eq(present, copy)).cloned().collect();
+        std::mem::replace(&mut *copies, rest)
+    };
+    // Writes hold the column's ranges, reads hold the old list.
+    drop(column.locks.lock(0, space.striping.region_size() * u64::from(pool_format::REGIONS)).await);
+    while Arc::strong_count(&old) > 1 {
+        shard_runtime::sleep(Duration::from_millis(1)).await;
+    }
+    core.slabs.lock().give_back(copy.id(), copy.slab);
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! What a pool says of itself: is everything as redundant as promised, and if not, what is missing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use observe::Inspect;
+use pool_format::{DiskId, DiskRecord, Epoch, SpaceRecord};
+use serde_json::json;
+
+use crate::pool::Pool;
+
+/// A disk's state.
+#[derive(Clone, Debug)]
+pub struct DiskStatus {
+    /// What the metadata knows of it.
+    pub record: DiskRecord,
+    /// Whether it is in use now.
+    pub online: bool,
+    /// Why not.
+    pub why_offline: String,
+    /// Slabs in use.
+    pub used_slabs: u32,
+    /// Reads that failed since the opening.
+    pub read_errors: u64,
+    /// Writes that failed since the opening.
+    pub write_errors: u64,
+    /// Blocks of 4 KiB rewritten from another copy.
+    pub healed_blocks: u64,
+    /// Bytes that its copies lack.
+    pub stale_bytes: u64,
+}
+
+/// A space's state.
+#[derive(Clone, Debug)]
+pub struct SpaceStatus {
+    /// How it is made.
+    pub record: SpaceRecord,
+    /// Bytes of address space that have slabs.
+    pub allocated_bytes: u64,
+    /// The fewest good copies that any of its regions has now; the promised number when nothing is allocated.
+    pub copies_now: usize,
+    /// Copies promised.
+    pub copies_promised: usize,
+    /// Bytes whose copies are fewer than promised.
+    pub degraded_bytes: u64,
+    /// Bytes of which no good copy is here.
+    pub unavailable_bytes: u64,
+    /// Bytes to copy until everything is as promised, as far as disks for it are here.
+    pub repair_bytes: u64,
+}
+
+/// A pool's state.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// Fencing generation of this opening.
+    pub epoch: Epoch,
+    /// The pool stopped after a failure of durability.
+    pub stopped: bool,
+    /// It was opened read-only.
+    pub read_only: bool,
+    /// Disks, by number.
+    pub disks: Vec<DiskStatus>,
+    /// Spaces, by number.
+    pub spaces: Vec<SpaceStatus>,
+    /// Bytes of all active disks' slabs.
+    pub capacity: u64,
+    /// Bytes of free slabs on active disks.
+    pub free: u64,
+    /// Bytes copied by resync and repair since the opening.
+    pub copied_bytes: u64,
+    /// Bytes in regions whose copies may still differ after a crash.
+    pub unsettled_bytes: u64,
+}
+
+impl PoolStatus {
+    /// Whether all data has all its copies, and settled.
+    #[must_use]
+    pub fn is_fully_redundant(&self) -> bool {
+        !self.stopped
+            && self.unsettled_bytes == 0
+            && self.spaces.iter().all(|space| space.degraded_bytes == 0)
+    }
+
+    /// Bytes still to copy.
+    #[must_use]
+    pub fn repair_bytes(&self) -> u64 {
+        self.unsettled_bytes + self.spaces.iter().map(|space| space.repair_bytes).sum::<u64>()
+    }
+}
+
+impl Pool {
+    /// The pool's state now.
+    #[must_use]
+    pub fn status(&self) -> PoolStatus {
+        let core = &self.core;
+        let mut stale: BTreeMap<DiskId, u64> = BTreeMap::new();
+        let mut spaces: BTreeMap<_, SpaceStatus> = BTreeMap::new();
+        for space in core.all_spaces() {
+            let record = space.record();
+            let (rows, _) = space.allocation();
+            let promised = record.resiliency.copies();
+            let status = SpaceStatus {
+                allocated_bytes: rows * space.striping.row_size(),
+                copies_now: promised,
+                copies_promised: promised,
+                degraded_bytes: 0,
+                unavailable_bytes: 0,
+                repair_bytes: 0,
+                record,
+            };
+            spaces.insert(space.id(), status);
+        }
+        let usages: BTreeMap<DiskId, DiskRecord> = core.meta.with_state(|state| state.disks.clone());
+        let mut unsettled_bytes = 0;
+        core.for_each_column(|space, place, column| {
+            let region = space.striping.region_size();
+            let Some(status) = spaces.get_mut(&place.space) else { return };
+            unsettled_bytes += u64::from(column.unsettled.load(Ordering::Acquire).count_ones()) * region;
+            let copies = column.copies();
+            let mut good_per_region = [0usize; 64];
+            for copy in copies.iter() {
+                let lacks = copy.stale.load(Ordering::Acquire);
+                *stale.entry(copy.id()).or_default() += u64::from(lacks.count_ones()) * region;
+                let leaving =
+                    usages.get(&copy.id()).is_none_or(|disk| disk.usage == pool_format::DiskUse::Retired);
+                if copy.disk.is_online() {
+                    status.repair_bytes += u64::from(lacks.count_ones()) * region;
+                    for (bit, good) in good_per_region.iter_mut().enumerate() {
+                        *good += usize::from(lacks & (1 << bit) == 0 && !leaving);
+                    }
+                }
+                if leaving && copies.len() <= status.copies_promised {
+                    status.repair_bytes += 64 * region;
+                }
+            }
+            for good in good_per_region {
+                status.copies_now = status.copies_now.min(good);
+                status.degraded_bytes += if good < status.copies_promised { region } else { 0 };
+                status.unavailable_bytes += if good == 0 { region } else { 0 };
+            }
+        });
+        let (mut capacity, mut free) = (0, 0);
+        let mut disks = Vec::new();
+        for (id, record) in usages {
+            let (free_slabs, slabs) = core.slabs.lock().count(id);
+            let disk = core.disk(id);
+            if record.usage == pool_format::DiskUse::Active {
+                capacity += u64::from(slabs) * core.slab_size;
+                free += u64::from(free_slabs) * core.slab_size;
+            }
+            let count = |counter: fn(&crate::disk::PoolDisk) -> u64| disk.as_deref().map_or(0, counter);
+            disks.push(DiskStatus {
+                online: disk.as_ref().is_some_and(|disk| disk.is_online()),
+                why_offline: disk.as_ref().map(|disk| disk.why_offline()).unwrap_or_default(),
+                used_slabs: slabs - free_slabs,
+                read_errors: count(|disk| disk.read_errors.load(Ordering::Relaxed)),
+                write_errors: count(|disk| disk.write_errors.load(Ordering::Relaxed)),
+                healed_blocks: count(|disk| disk.healed.load(Ordering::Relaxed)),
+                stale_bytes: stale.get(&id).copied().unwrap_or(0),
+                record,
+            });
+        }
+        PoolStatus {
+            epoch: core.meta.epoch(),
+            stopped: core.meta.is_poisoned(),
+            read_only: core.read_only,
+            disks,
+            spaces: spaces.into_values().collect(),
+            capacity,
+            free,
+            copied_bytes: core.copied_bytes.load(Ordering::Relaxed),
+            unsettled_bytes,
+        }
+    }
+}
+
+impl Inspect for Pool {
+    fn inspect(&self) -> serde_json::Value {
+        let status = self.status();
+        json!({
+            "name": self.name(), "guid": self.guid().to_string(), "epoch": status.epoch.0,
+            "stopped": status.stopped, "slab_size_bytes": self.slab_size(),
+            "capacity_bytes": status.capacity, "free_bytes": status.free,
+            "metadata_commits": self.core.meta.commits(), "copied_bytes": status.copied_bytes,
+            "disks": status.disks.iter().map(|disk| json!({
+                "id": disk.record.id.0, "online": disk.online, "why_offline": disk.why_offline,
+                "used_slabs": disk.used_slabs, "stale_bytes": disk.stale_bytes,
+                "read_errors": disk.read_errors, "write_errors": disk.write_errors, "healed_blocks": disk.healed_blocks,
+            })).collect::<Vec<_>>(),
+            "spaces": self.spaces().iter().map(|space| json!({
+                "name": space.name(), "io": space.stats().inspect(),
+            })).collect::<Vec<_>>(),
+        })
+    }
+}

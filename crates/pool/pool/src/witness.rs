@@ -1,0 +1,42 @@
+//! The vote that is not on a disk of the pool.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+use parking_lot::Mutex;
+use pool_format::{Epoch, Guid, Seq};
+
+/// The future of a witness.
+pub type WitnessFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>>;
+
+/// Remembers the newest epoch and change of a pool, apart from its disks.
+///
+/// With an even number of metadata disks the witness is one more vote. It is told at every opening, and of
+/// every change that did not reach all metadata disks; so a disk that knows less than the witness has missed
+/// something and is never believed alone.
+pub trait QuorumWitness: Send + Sync + 'static {
+    /// What was last stored for the pool.
+    fn load(&self, pool: Guid) -> WitnessFuture<'_, Option<(Epoch, Seq)>>;
+
+    /// Remembers durably.
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()>;
+}
+
+/// A witness in memory, for tests.
+#[derive(Default)]
+pub struct MemoryWitness(Mutex<BTreeMap<Guid, (Epoch, Seq)>>);
+
+impl QuorumWitness for MemoryWitness {
+    fn load(&self, pool: Guid) -> WitnessFuture<'_, Option<(Epoch, Seq)>> {
+        Box::pin(async move { Ok(self.0.lock().get(&pool).copied()) })
+    }
+
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.lock().insert(pool, (epoch, seq));
+            Ok(())
+        })
+    }
+}

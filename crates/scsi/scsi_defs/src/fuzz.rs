@@ -1,0 +1,25 @@
+//! Entries for fuzz targets: any bytes, no panic.
+
+/// Parses `data` as everything this crate parses.
+pub fn fuzz_scsi_defs(data: &[u8]) {
+    if let Ok(cdb) = crate::Cdb::parse(data) {
+        let _ = (cdb.lba(), cdb.length());
+    }
+    let _ = crate::copy::CopyList::parse(data);
+    for moving in [false, true] {
+        let _ = crate::reservation::OutParameters::parse(data, moving);
+    }
+    let _ = crate::reservation::parse_transport_id(data);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn short_inputs() {
+        for len in 0..64 {
+            for byte in 0..=255 {
+                super::fuzz_scsi_defs(&vec![byte; len]);
+            }
+        }
+    }
+}

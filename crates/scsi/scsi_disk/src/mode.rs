@@ -1,0 +1,182 @@
+//! Mode pages: caching and control can be changed and saved; the rest only tells (SPC-4 7.5, SBC-3 6.5).
+
+use scsi_defs::{Cdb, Op, Sense, asc, be};
+
+use crate::reply::{Failure, Outcome, Reply};
+use crate::target::Caller;
+use crate::unit::LogicalUnit;
+
+/// What can be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mode {
+    pub(crate) write_cache: bool,
+    pub(crate) d_sense: bool,
+    pub(crate) tas: bool,
+    pub(crate) swp: bool,
+}
+
+impl Mode {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let bits = [self.write_cache, self.d_sense, self.tas, self.swp];
+        let bits = bits.iter().enumerate().fold(0, |out, (i, bit)| out | u8::from(*bit) << i);
+        [&b"HFMP\x01"[..], &[bits]].concat()
+    }
+
+    pub(crate) fn decode(row: &[u8]) -> Option<Self> {
+        let [bits @ 0..16] = *row.strip_prefix(b"HFMP\x01")? else { return None };
+        let bit = |n: u8| bits >> n & 1 == 1;
+        Some(Self { write_cache: bit(0), d_sense: bit(1), tas: bit(2), swp: bit(3) })
+    }
+
+    /// A page with its header; `None` if there is none of this code.
+    fn page(self, code: u8) -> Option<Vec<u8>> {
+        let mut page = match code {
+            0x01 => vec![0x81, 10, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            0x08 => {
+                let mut page = vec![0; 20];
+                page[2] = u8::from(self.write_cache) << 2;
+                page
+            }
+            0x0a => vec![
+                0,
+                0,
+                u8::from(self.d_sense) << 2,
+                0x10,
+                u8::from(self.swp) << 3,
+                u8::from(self.tas) << 6,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ],
+            0x1c => vec![0; 12],
+            _ => return None,
+        };
+        page[0] = 0x80 | code;
+        page[1] = (page.len() - 2) as u8;
+        Some(page)
+    }
+}
+
+const PAGES: [u8; 4] = [0x01, 0x08, 0x0a, 0x1c];
+const ALL_SET: Mode = Mode { write_cache: true, d_sense: true, tas: true, swp: true };
+
+impl LogicalUnit {
+    pub(crate) fn mode_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {
+        let (long, control, code, subpage) =
+            (cdb.op == Op::ModeSense10, cdb.byte(2) >> 6, cdb.byte(2) & 0x3f, cdb.byte(3));
+        let inner = self.inner.lock();
+        let (saved, current) = (inner.saved_mode, inner.mode);
+        let protected = u8::from(self.protected(&inner, caller)) << 7;
+        drop(inner);
+        if !(subpage == 0 || subpage == 0xff && code == 0x3f) {
+            return Err(Sense::cdb_field(3).into());
+        }
+        let mode = match control {
+            0 => current,
+            2 => Mode { write_cache: self.config.write_cache, ..Mode::default() },
+            3 => saved,
+            _ => ALL_SET,
+        };
+        let mut pages = Vec::new();
+        for known in PAGES {
+            if (code == 0x3f || code == known)
+                && let Some(mut page) = mode.page(known)
+            {
+                if control == 1 {
+                    // Changeable: what differs between all set and all clear.
+                    let clear = Mode::default().page(known).unwrap_or_default();
+                    page.iter_mut().zip(clear).skip(2).for_each(|(byte, clear)| *byte ^= clear);
+                }
+                pages.extend_from_slice(&page);
+            }
+        }
+        if pages.is_empty() {
+            return Err(Sense::cdb_field(2).into());
+        }
+        let mut descriptor = Vec::new();
+        if !cdb.bit(1, 3) {
+            let blocks = self.blocks();
+            if long && cdb.bit(1, 4) {
+                descriptor.extend_from_slice(&blocks.to_be_bytes());
+                descriptor.extend_from_slice(&[0; 4]);
+            } else {
+                descriptor.extend_from_slice(&u32::try_from(blocks).unwrap_or(u32::MAX).to_be_bytes());
+            }
+            descriptor.extend_from_slice(&self.config.block_size.to_be_bytes());
+        }
+        let specific = protected | 0x10; // DPOFUA
+        let total = descriptor.len() + pages.len();
+        let mut out = if long {
+            let [high, low] = ((total + 6) as u16).to_be_bytes();
+            vec![high, low, 0, specific, u8::from(descriptor.len() == 16), 0, 0, descriptor.len() as u8]
+        } else {
+            vec![(total + 3) as u8, 0, specific, descriptor.len() as u8]
+        };
+        out.extend_from_slice(&descriptor);
+        out.extend_from_slice(&pages);
+        Reply::parameters(&out, cdb.length())
+    }
+
+    pub(crate) async fn mode_select(&self, caller: &Caller<'_>, cdb: &Cdb, data: &[u8]) -> Outcome {
+        let length = cdb.length() as usize;
+        if !cdb.bit(1, 4) {
+            return Err(Sense::cdb_field(1).into()); // PF=0: vendor-specific pages
+        }
+        if length == 0 {
+            return Reply::good(0);
+        }
+        let short = || Failure::Sense(Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR));
+        let data = data.get(..length).ok_or_else(short)?;
+        let (header, descriptor) = if cdb.op == Op::ModeSelect10 {
+            (8, be(data, 6, 2) as usize)
+        } else {
+            (4, be(data, 3, 1) as usize)
+        };
+        let mut rest = data.get(header + descriptor..).ok_or_else(short)?;
+        let _one_at_a_time = self.changes.lock().await;
+        let mut mode = self.inner.lock().mode;
+        while !rest.is_empty() {
+            let at = (length - rest.len()) as u16;
+            let current = mode.page(rest[0] & 0x3f).ok_or(Sense::parameter_field(at))?;
+            if rest[0] & 0x40 != 0 || rest.get(1) != current.get(1) {
+                return Err(Sense::parameter_field(at).into());
+            }
+            let page = rest.get(..current.len()).ok_or_else(short)?;
+            match rest[0] & 0x3f {
+                0x08 => mode.write_cache = page[2] & 4 != 0,
+                0x0a => {
+                    (mode.d_sense, mode.swp, mode.tas) =
+                        (page[2] & 4 != 0, page[4] & 8 != 0, page[5] & 0x40 != 0)
+                }
+                _ => {}
+            }
+            // Bits that cannot be changed must be as they are.
+            let now = mode.page(rest[0] & 0x3f).unwrap_or_default();
+            if let Some(wrong) = (2..page.len()).find(|i| now[*i] != page[*i]) {
+                return Err(Sense::parameter_field(at + wrong as u16).into());
+            }
+            rest = &rest[current.len()..];
+        }
+        let before = self.inner.lock().mode;
+        if before.write_cache && !mode.write_cache {
+            // What was cached must be safe before anyone relies on write-through.
+            self.inner.lock().mode.write_cache = false;
+            self.backing.flush().await?;
+        }
+        if cdb.bit(1, 0) {
+            self.store.save(&Self::row_key(&self.config.id, b'm'), Some(mode.encode())).await?;
+        }
+        let mut inner = self.inner.lock();
+        inner.mode = mode;
+        if cdb.bit(1, 0) {
+            inner.saved_mode = mode;
+        }
+        if before != mode {
+            inner.attention_all(Some(caller.nexus.id), asc::MODE_PARAMETERS_CHANGED);
+        }
+        Reply::good(length as u64)
+    }
+}

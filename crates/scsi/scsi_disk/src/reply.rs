@@ -1,0 +1,55 @@
+//! How a command ends inside this crate.
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use file_store::{StoreError, StoreErrorKind};
+use scsi_core::ScsiStatus;
+use scsi_defs::{Sense, SenseKey, asc};
+
+/// Success.
+pub(crate) struct Reply {
+    pub(crate) data: Option<SharedBuf>,
+    pub(crate) transfer: u64,
+}
+
+/// Anything else.
+pub(crate) enum Failure {
+    Sense(Sense),
+    Status(ScsiStatus),
+}
+
+pub(crate) type Outcome = Result<Reply, Failure>;
+
+impl From<Sense> for Failure {
+    fn from(sense: Sense) -> Self {
+        Self::Sense(sense)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Sense(match error.kind() {
+            StoreErrorKind::NoSpace => Sense::new(SenseKey::DataProtect, asc::SPACE_ALLOCATION_FAILED),
+            StoreErrorKind::ReadOnly | StoreErrorKind::AccessDenied => {
+                Sense::new(SenseKey::DataProtect, asc::WRITE_PROTECTED)
+            }
+            StoreErrorKind::Corrupt => Sense::new(SenseKey::MediumError, asc::UNRECOVERED_READ_ERROR),
+            StoreErrorKind::InvalidArgument => Sense::illegal(asc::LBA_OUT_OF_RANGE),
+            StoreErrorKind::Stopped => Sense::new(SenseKey::NotReady, asc::NOT_READY_MANUAL),
+            _ => Sense::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),
+        })
+    }
+}
+
+impl Reply {
+    /// Done, after moving `transfer` bytes.
+    pub(crate) fn good(transfer: u64) -> Outcome {
+        Ok(Self { data: None, transfer })
+    }
+
+    /// Parameter data, cut to the allocation length.
+    pub(crate) fn parameters(bytes: &[u8], allocation: u32) -> Outcome {
+        let bytes = &bytes[..bytes.len().min(allocation as usize)];
+        let data = (!bytes.is_empty()).then(|| IoBuf::copy_from(bytes).freeze());
+        Ok(Self { data, transfer: bytes.len() as u64 })
+    }
+}

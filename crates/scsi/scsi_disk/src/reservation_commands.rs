@@ -1,0 +1,134 @@
+//! RESERVE, RELEASE and the PERSISTENT RESERVE commands over the state machine of `reservations`.
+
+use scsi_core::ScsiStatus;
+use scsi_defs::reservation::{OutParameters, transport_id};
+use scsi_defs::{Cdb, Op, Sense, asc};
+
+use crate::reply::{Failure, Outcome, Reply};
+use crate::reservations::{Refused, Reservations};
+use crate::target::Caller;
+use crate::unit::LogicalUnit;
+
+impl LogicalUnit {
+    pub(crate) async fn reservation_command(
+        &self,
+        caller: &Caller<'_>,
+        task: u64,
+        cdb: &Cdb,
+        data: &[u8],
+    ) -> Outcome {
+        let me = caller.nexus.id;
+        match cdb.op {
+            Op::Reserve6 | Op::Reserve10 => {
+                let mut inner = self.inner.lock();
+                if !inner.reservations.registrations.is_empty() {
+                    return Err(Failure::Status(ScsiStatus::ReservationConflict));
+                }
+                inner.legacy = Some(me);
+                Reply::good(0)
+            }
+            Op::Release6 | Op::Release10 => {
+                let mut inner = self.inner.lock();
+                if !inner.reservations.registrations.is_empty() {
+                    return Err(Failure::Status(ScsiStatus::ReservationConflict));
+                }
+                if inner.legacy == Some(me) {
+                    inner.legacy = None;
+                }
+                Reply::good(0)
+            }
+            Op::PrInReadKeys
+            | Op::PrInReadReservation
+            | Op::PrInReportCapabilities
+            | Op::PrInReadFullStatus => {
+                let bytes = reservation_data(&self.inner.lock().reservations, cdb.op);
+                Reply::parameters(&bytes, cdb.length())
+            }
+            _ => self.reserve_out(caller, task, cdb, data).await,
+        }
+    }
+
+    async fn reserve_out(&self, caller: &Caller<'_>, task: u64, cdb: &Cdb, data: &[u8]) -> Outcome {
+        let length = cdb.length();
+        let short = Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR);
+        let data = data.get(..length as usize).ok_or(short)?;
+        let parameters = OutParameters::parse(data, cdb.op == Op::PrOutRegisterMove)?;
+        let _one_at_a_time = self.changes.lock().await;
+        let (before, port) = {
+            let inner = self.inner.lock();
+            let Some(port) = inner.port_of(caller.nexus.id) else {
+                return Err(Failure::Status(ScsiStatus::ReservationConflict));
+            };
+            (inner.reservations.clone(), port)
+        };
+        let mut after = before.clone();
+        let effects = after
+            .apply(cdb.op, cdb.byte(2), &port, &parameters, &self.config.target_ports)
+            .map_err(|refused| match refused {
+                Refused::Conflict => Failure::Status(ScsiStatus::ReservationConflict),
+                Refused::Sense(sense) => Failure::Sense(sense),
+            })?;
+        if after.aptpl || before.aptpl {
+            let row = after.aptpl.then(|| after.encode());
+            self.store.save(&Self::row_key(&self.config.id, b'r'), row).await?;
+        }
+        let victims: Vec<u64> = {
+            let mut inner = self.inner.lock();
+            inner.reservations = after;
+            effects.attentions.iter().for_each(|(port, code)| inner.raise(port, *code));
+            effects.aborted.iter().flat_map(|port| inner.nexuses_of(port)).collect()
+        };
+        if !victims.is_empty() {
+            // The new state already refuses their next commands; those that run must end before we answer.
+            self.abort(|nexus| victims.contains(&nexus), Some(task)).await;
+        }
+        Reply::good(u64::from(length))
+    }
+}
+
+fn reservation_data(state: &Reservations, op: Op) -> Vec<u8> {
+    if op == Op::PrInReportCapabilities {
+        // ATP_C, PTPL_C; TMV, PTPL_A; all six types.
+        return vec![0, 8, 0x05, 0x80 | u8::from(state.aptpl), 0xea, 0x01, 0, 0];
+    }
+    let mut list = Vec::new();
+    match op {
+        Op::PrInReadKeys => {
+            state.registrations.iter().for_each(|r| list.extend_from_slice(&r.key.to_be_bytes()))
+        }
+        Op::PrInReadReservation => {
+            if let Some((kind, holder)) = &state.reservation {
+                let key = if kind.all() { 0 } else { state.key_of(holder).unwrap_or(0) };
+                list.extend_from_slice(&key.to_be_bytes());
+                list.extend_from_slice(&[0, 0, 0, 0, 0, *kind as u8, 0, 0]);
+            }
+        }
+        _ => {
+            for r in &state.registrations {
+                let holds = state.holds(&r.port);
+                let kind = state.reservation.as_ref().map_or(0, |(kind, _)| *kind as u8);
+                let id = transport_id(&r.port.initiator);
+                list.extend_from_slice(&r.key.to_be_bytes());
+                list.extend_from_slice(&[
+                    0,
+                    0,
+                    0,
+                    0,
+                    u8::from(holds),
+                    if holds { kind } else { 0 },
+                    0,
+                    0,
+                    0,
+                    0,
+                ]);
+                list.extend_from_slice(&r.port.target.to_be_bytes());
+                list.extend_from_slice(&(id.len() as u32).to_be_bytes());
+                list.extend_from_slice(&id);
+            }
+        }
+    }
+    let mut out = state.generation.to_be_bytes().to_vec();
+    out.extend_from_slice(&(list.len() as u32).to_be_bytes());
+    out.extend_from_slice(&list);
+    out
+}

@@ -1,0 +1,326 @@
+//! Persistent reservations: a state machine without I/O (SPC-4 5.12).
+//!
+//! The caller clones the state, applies a change, makes the clone durable if it asks for APTPL, installs it, and
+//! only then answers and raises the attentions that the change returned.
+
+use scsi_defs::reservation::{Kind, MAX_PORT_NAME_BYTES, OutParameters};
+use scsi_defs::{Op, Sense, asc, be};
+
+/// Most registrations of a unit: bounds the durable row and READ FULL STATUS (64 KiB).
+pub const MAX_REGISTRATIONS: usize = 256;
+
+/// An initiator port through a target port, as reservations remember it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port {
+    /// The initiator port's name.
+    pub initiator: String,
+    /// The relative target port.
+    pub target: u16,
+}
+
+/// One registered I_T nexus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Who.
+    pub port: Port,
+    /// With which key.
+    pub key: u64,
+}
+
+/// All there is to know of a unit's persistent reservations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reservations {
+    /// Counts changes of registrations; starts at zero with each start of the node.
+    pub generation: u32,
+    /// Registered nexuses.
+    pub registrations: Vec<Registration>,
+    /// The reservation, and its holder (one of several for the all-registrants types).
+    pub reservation: Option<(Kind, Port)>,
+    /// Whether all this must survive the loss of power.
+    pub aptpl: bool,
+}
+
+/// Why a service action fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// With RESERVATION CONFLICT.
+    Conflict,
+    /// With CHECK CONDITION.
+    Sense(Sense),
+}
+
+/// Attentions to raise, by port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Additional sense codes for the nexuses of ports.
+    pub attentions: Vec<(Port, u16)>,
+    /// Ports whose commands PREEMPT AND ABORT ends.
+    pub aborted: Vec<Port>,
+}
+
+impl Reservations {
+    /// The key `port` is registered with.
+    #[must_use]
+    pub fn key_of(&self, port: &Port) -> Option<u64> {
+        self.registrations.iter().find(|r| r.port == *port).map(|r| r.key)
+    }
+
+    /// Whether `port` holds the reservation.
+    #[must_use]
+    pub fn holds(&self, port: &Port) -> bool {
+        match &self.reservation {
+            Some((kind, _)) if kind.all() => self.key_of(port).is_some(),
+            Some((_, holder)) => holder == port,
+            None => false,
+        }
+    }
+
+    /// Whether `port` may read or write now.
+    #[must_use]
+    pub fn allows(&self, port: &Port, reads_only: bool) -> bool {
+        let Some((kind, _)) = &self.reservation else { return true };
+        (reads_only && kind.readable()) || self.holds(port) || (kind.shared() && self.key_of(port).is_some())
+    }
+
+    /// Carries a PERSISTENT RESERVE OUT service action out for `port`. `kind` is the CDB's type and scope byte.
+    ///
+    /// # Errors
+    /// The state may then be half changed: the caller drops the clone it works on.
+    pub fn apply(
+        &mut self,
+        op: Op,
+        scope_kind: u8,
+        port: &Port,
+        parameters: &OutParameters,
+        ports: &[u16],
+    ) -> Result<Effects, Refused> {
+        let registered = self.key_of(port);
+        if op == Op::PrOutRegister {
+            if parameters.key != registered.unwrap_or(0) {
+                return Err(Refused::Conflict);
+            }
+        } else if op != Op::PrOutRegisterIgnore && registered != Some(parameters.key) {
+            return Err(Refused::Conflict);
+        }
+        if parameters.specify_initiators {
+            // SIP_C=0 in REPORT CAPABILITIES.
+            return Err(Refused::Sense(Sense::parameter_field(20)));
+        }
+        let typed = || {
+            let kind = Kind::from_code(scope_kind & 0x0f).filter(|_| scope_kind >> 4 == 0);
+            kind.ok_or(Refused::Sense(Sense::cdb_field(2)))
+        };
+        match op {
+            Op::PrOutRegister | Op::PrOutRegisterIgnore => self.register(port, parameters, ports),
+            Op::PrOutReserve => {
+                let kind = typed()?;
+                match &self.reservation {
+                    None => self.reservation = Some((kind, port.clone())),
+                    Some((current, _)) if *current == kind && self.holds(port) => {}
+                    Some(_) => return Err(Refused::Conflict),
+                }
+                Ok(Effects::default())
+            }
+            Op::PrOutRelease => {
+                let kind = typed()?;
+                let Some((current, _)) = self.reservation else { return Ok(Effects::default()) };
+                if !self.holds(port) {
+                    return Ok(Effects::default());
+                }
+                if current != kind {
+                    return Err(Refused::Sense(Sense::illegal(asc::INVALID_RELEASE_OF_RESERVATION)));
+                }
+                self.reservation = None;
+                Ok(self.tell_others(port, if kind.shared() { asc::RESERVATIONS_RELEASED } else { 0 }))
+            }
+            Op::PrOutClear => {
+                let effects = self.tell_others(port, asc::RESERVATIONS_PREEMPTED);
+                self.registrations.clear();
+                self.reservation = None;
+                self.generation = self.generation.wrapping_add(1);
+                Ok(effects)
+            }
+            Op::PrOutPreempt | Op::PrOutPreemptAbort => {
+                self.preempt(typed, port, parameters.action_key, op == Op::PrOutPreemptAbort)
+            }
+            Op::PrOutRegisterMove => self.register_and_move(port, parameters, ports),
+            _ => Err(Refused::Sense(Sense::cdb_field(1))),
+        }
+    }
+
+    fn tell_others(&self, port: &Port, code: u16) -> Effects {
+        let others = self.registrations.iter().filter(|r| code != 0 && r.port != *port);
+        Effects { attentions: others.map(|r| (r.port.clone(), code)).collect(), aborted: Vec::new() }
+    }
+
+    fn register(&mut self, port: &Port, p: &OutParameters, ports: &[u16]) -> Result<Effects, Refused> {
+        let mut effects = Effects::default();
+        let targets = if p.all_ports { ports } else { std::slice::from_ref(&port.target) };
+        for &target in targets {
+            let port = Port { initiator: port.initiator.clone(), target };
+            match (self.registrations.iter().position(|r| r.port == port), p.action_key) {
+                (Some(at), 0) => {
+                    let held = self.holds(&port);
+                    self.registrations.remove(at);
+                    if held {
+                        effects.attentions.extend(self.holder_left(&port));
+                    }
+                }
+                (Some(at), key) => self.registrations[at].key = key,
+                (None, 0) => {}
+                (None, key) => {
+                    if self.registrations.len() >= MAX_REGISTRATIONS {
+                        let code = asc::INSUFFICIENT_REGISTRATION_RESOURCES;
+                        return Err(Refused::Sense(Sense::illegal(code)));
+                    }
+                    self.registrations.push(Registration { port, key });
+                }
+            }
+        }
+        self.aptpl = p.aptpl;
+        self.generation = self.generation.wrapping_add(1);
+        Ok(effects)
+    }
+
+    /// The holder's registration is gone: all-registrants types live on while a registrant is left.
+    fn holder_left(&mut self, port: &Port) -> Vec<(Port, u16)> {
+        let Some((kind, _)) = self.reservation else { return Vec::new() };
+        if kind.all()
+            && let Some(next) = self.registrations.first()
+        {
+            self.reservation = Some((kind, next.port.clone()));
+            return Vec::new();
+        }
+        self.reservation = None;
+        self.tell_others(port, if kind.shared() { asc::RESERVATIONS_RELEASED } else { 0 }).attentions
+    }
+
+    fn preempt(
+        &mut self,
+        typed: impl Fn() -> Result<Kind, Refused>,
+        port: &Port,
+        key: u64,
+        abort: bool,
+    ) -> Result<Effects, Refused> {
+        let mut effects = Effects::default();
+        let (all, holder_key) = match &self.reservation {
+            Some((kind, holder)) => (kind.all(), if kind.all() { None } else { self.key_of(holder) }),
+            None => (false, None),
+        };
+        let takes_over = self.reservation.is_some() && ((all && key == 0) || holder_key == Some(key));
+        if key == 0 && !all {
+            return Err(Refused::Sense(Sense::parameter_field(8)));
+        }
+        if !takes_over && !self.registrations.iter().any(|r| r.key == key) {
+            return Err(Refused::Conflict);
+        }
+        let victim = |r: &Registration| r.port != *port && ((all && key == 0) || r.key == key);
+        // A registrant that preempts its own key without holding loses its registration too.
+        let suicide = |r: &Registration| !takes_over && r.port == *port && r.key == key;
+        let gone: Vec<Port> =
+            self.registrations.iter().filter(|r| victim(r)).map(|r| r.port.clone()).collect();
+        self.registrations.retain(|r| !victim(r) && !suicide(r));
+        effects.attentions.extend(gone.iter().map(|p| (p.clone(), asc::REGISTRATIONS_PREEMPTED)));
+        if takes_over {
+            let kind = typed()?;
+            let before = self.reservation.replace((kind, port.clone()));
+            if before.is_some_and(|(old, _)| old != kind && old.shared()) {
+                effects.attentions.extend(self.tell_others(port, asc::RESERVATIONS_RELEASED).attentions);
+            }
+        } else if all {
+            let left = self.registrations.first().map(|r| r.port.clone());
+            self.reservation = self.reservation.take().zip(left).map(|((kind, _), port)| (kind, port));
+        }
+        if abort {
+            effects.aborted = gone;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        Ok(effects)
+    }
+
+    fn register_and_move(
+        &mut self,
+        port: &Port,
+        p: &OutParameters,
+        ports: &[u16],
+    ) -> Result<Effects, Refused> {
+        let Some((kind, _)) = self.reservation.clone().filter(|_| self.holds(port)) else {
+            return Err(Refused::Conflict);
+        };
+        if kind.all() {
+            return Err(Refused::Conflict);
+        }
+        let to = Port { initiator: p.destination.clone(), target: p.target_port };
+        if p.action_key == 0 {
+            return Err(Refused::Sense(Sense::parameter_field(8)));
+        }
+        if !ports.contains(&to.target) {
+            return Err(Refused::Sense(Sense::parameter_field(18)));
+        }
+        if to == *port {
+            return Err(Refused::Sense(Sense::parameter_field(24)));
+        }
+        let at = self.registrations.iter().position(|r| r.port == to);
+        match at {
+            Some(at) => self.registrations[at].key = p.action_key,
+            None if self.registrations.len() >= MAX_REGISTRATIONS => {
+                return Err(Refused::Sense(Sense::illegal(asc::INSUFFICIENT_REGISTRATION_RESOURCES)));
+            }
+            None => self.registrations.push(Registration { port: to.clone(), key: p.action_key }),
+        }
+        self.reservation = Some((kind, to));
+        if p.unregister {
+            self.registrations.retain(|r| r.port != *port);
+        }
+        self.aptpl = p.aptpl;
+        self.generation = self.generation.wrapping_add(1);
+        Ok(Effects::default())
+    }
+
+    /// The durable row (docs/formats/scsi_state.md).
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = b"HFPR\x01".to_vec();
+        let kind = self.reservation.as_ref().map_or(0, |(kind, _)| *kind as u8);
+        let holder = self
+            .reservation
+            .as_ref()
+            .and_then(|(_, port)| self.registrations.iter().position(|r| r.port == *port));
+        out.push(kind);
+        out.extend_from_slice(&(holder.unwrap_or(0) as u16).to_be_bytes());
+        out.extend_from_slice(&(self.registrations.len() as u16).to_be_bytes());
+        for r in &self.registrations {
+            out.extend_from_slice(&r.key.to_be_bytes());
+            out.extend_from_slice(&r.port.target.to_be_bytes());
+            out.extend_from_slice(&(r.port.initiator.len() as u16).to_be_bytes());
+            out.extend_from_slice(r.port.initiator.as_bytes());
+        }
+        out
+    }
+
+    /// Reads a durable row; `None` when it is not one.
+    #[must_use]
+    pub fn decode(row: &[u8]) -> Option<Self> {
+        let mut rest = row.strip_prefix(b"HFPR\x01")?;
+        let (kind, holder, count) = (*rest.first()?, be(rest, 1, 2) as usize, be(rest, 3, 2) as usize);
+        rest = rest.get(5..)?;
+        if count > MAX_REGISTRATIONS {
+            return None;
+        }
+        let mut out = Self { aptpl: true, ..Self::default() };
+        for _ in 0..count {
+            let len = be(rest, 10, 2) as usize;
+            if rest.len() < 12 || len > MAX_PORT_NAME_BYTES {
+                return None;
+            }
+            let initiator = std::str::from_utf8(rest.get(12..12 + len)?).ok()?.to_owned();
+            let port = Port { initiator, target: be(rest, 8, 2) as u16 };
+            out.registrations.push(Registration { port, key: be(rest, 0, 8) });
+            rest = &rest[12 + len..];
+        }
+        if kind != 0 {
+            out.reservation = Some((Kind::from_code(kind)?, out.registrations.get(holder)?.port.clone()));
+        }
+        rest.is_empty().then_some(out)
+    }
+}

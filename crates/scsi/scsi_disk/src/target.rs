@@ -1,0 +1,216 @@
+//! [`TargetDevice`]: which nexus sees which unit under which number.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use scsi_core::{
+    Nexus, ScsiCommand, ScsiDevice, ScsiFuture, ScsiResponse, ScsiStatus, TaskManagement,
+    TaskManagementOutcome, WireLun,
+};
+use scsi_defs::{Cdb, Op, Sense, asc};
+
+use crate::unit::LogicalUnit;
+
+/// Highest unit number (flat addressing has 14 bits).
+pub const MAX_LUN: u16 = 16383;
+
+/// A unit under a number.
+#[derive(Clone)]
+pub struct MappedUnit {
+    /// The disk.
+    pub unit: Arc<LogicalUnit>,
+    /// Whether these initiators may only read.
+    pub read_only: bool,
+}
+
+/// What a set of initiators sees.
+#[derive(Clone, Default)]
+pub struct Group {
+    /// Initiator names in lower case; empty means everyone.
+    pub initiators: BTreeSet<String>,
+    /// Unit numbers 0 to 16383.
+    pub luns: BTreeMap<u16, MappedUnit>,
+}
+
+struct Session {
+    nexus: Arc<Nexus>,
+    view: Arc<BTreeMap<u16, MappedUnit>>,
+}
+
+#[derive(Default)]
+struct State {
+    groups: Vec<Group>,
+    sessions: BTreeMap<u64, Session>,
+}
+
+/// Who asks, and what it sees.
+pub(crate) struct Caller<'a> {
+    pub(crate) nexus: &'a Nexus,
+    pub(crate) view: &'a BTreeMap<u16, MappedUnit>,
+    pub(crate) read_only: bool,
+}
+
+/// The device behind a target.
+#[derive(Default)]
+pub struct TargetDevice {
+    state: RwLock<State>,
+}
+
+fn view_of(groups: &[Group], initiator: &str) -> BTreeMap<u16, MappedUnit> {
+    // Named groups come before the open one; among equals the first that has the number wins.
+    let named = groups.iter().filter(|g| g.initiators.contains(initiator));
+    let open = groups.iter().filter(|g| g.initiators.is_empty());
+    let mut view = BTreeMap::new();
+    for (lun, mapped) in named.chain(open).flat_map(|group| &group.luns) {
+        if *lun <= MAX_LUN {
+            view.entry(*lun).or_insert_with(|| mapped.clone());
+        }
+    }
+    view
+}
+
+fn same(a: &BTreeMap<u16, MappedUnit>, b: &BTreeMap<u16, MappedUnit>) -> bool {
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(&a.1.unit, &b.1.unit) && a.1.read_only == b.1.read_only)
+}
+
+impl TargetDevice {
+    /// A device without units.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Replaces who sees what. Sessions whose view changes are told at their next command.
+    pub fn configure(&self, groups: Vec<Group>) {
+        let mut state = self.state.write();
+        for session in state.sessions.values_mut() {
+            let view = view_of(&groups, &session.nexus.initiator);
+            if same(&view, &session.view) {
+                continue;
+            }
+            for mapped in session.view.values() {
+                if !view.values().any(|new| Arc::ptr_eq(&new.unit, &mapped.unit)) {
+                    mapped.unit.disconnect(session.nexus.id);
+                }
+            }
+            for mapped in view.values() {
+                mapped.unit.connect(&session.nexus);
+                mapped.unit.attention(session.nexus.id, asc::REPORTED_LUNS_CHANGED);
+            }
+            session.view = Arc::new(view);
+        }
+        state.groups = groups;
+    }
+
+    fn view(&self, nexus: u64) -> Option<Arc<BTreeMap<u16, MappedUnit>>> {
+        self.state.read().sessions.get(&nexus).map(|session| session.view.clone())
+    }
+
+    /// Commands for a number without a unit.
+    fn absent(caller: &Caller<'_>, lun: WireLun, command: &ScsiCommand) -> ScsiResponse {
+        let outcome = Cdb::parse(&command.cdb).and_then(|cdb| {
+            match cdb.op {
+                Op::Inquiry => {
+                    // Qualifier 1: could be connected, is not (LUN 0); 3: there cannot be such a unit.
+                    let peripheral = if lun.number().is_some() { 0x3f } else { 0x7f };
+                    crate::inquiry::absent_inquiry(&cdb, peripheral)
+                }
+                Op::ReportLuns => crate::inquiry::report_luns(caller.view, &cdb),
+                Op::RequestSense => Ok(Sense::illegal(asc::LUN_NOT_SUPPORTED).encode(cdb.bit(1, 0))),
+                _ => Err(Sense::illegal(asc::LUN_NOT_SUPPORTED)),
+            }
+            .map(|bytes| crate::reply::Reply::parameters(&bytes, cdb.length()))
+        });
+        match outcome {
+            Ok(Ok(reply)) => ScsiResponse {
+                status: ScsiStatus::Good,
+                sense: Vec::new(),
+                data_in: reply.data,
+                transfer_length: reply.transfer,
+            },
+            Ok(Err(_)) => ScsiResponse {
+                status: ScsiStatus::Busy,
+                sense: Vec::new(),
+                data_in: None,
+                transfer_length: 0,
+            },
+            Err(sense) => ScsiResponse {
+                status: ScsiStatus::CheckCondition,
+                sense: Sense { code: asc::LUN_NOT_SUPPORTED, field: None, ..sense }.encode(false),
+                data_in: None,
+                transfer_length: 0,
+            },
+        }
+    }
+}
+
+impl ScsiDevice for TargetDevice {
+    fn nexus_established(&self, nexus: &Arc<Nexus>) {
+        let mut state = self.state.write();
+        let view = view_of(&state.groups, &nexus.initiator);
+        view.values().for_each(|mapped| mapped.unit.connect(nexus));
+        state.sessions.insert(nexus.id, Session { nexus: nexus.clone(), view: Arc::new(view) });
+    }
+
+    fn nexus_lost(&self, nexus: &Arc<Nexus>) {
+        if let Some(session) = self.state.write().sessions.remove(&nexus.id) {
+            session.view.values().for_each(|mapped| mapped.unit.disconnect(nexus.id));
+        }
+    }
+
+    fn execute<'a>(
+        &'a self,
+        nexus: &'a Arc<Nexus>,
+        lun: WireLun,
+        command: ScsiCommand,
+    ) -> ScsiFuture<'a, Option<ScsiResponse>> {
+        Box::pin(async move {
+            let view = self.view(nexus.id)?;
+            let mapped = lun.number().and_then(|number| view.get(&number));
+            let read_only = mapped.is_some_and(|mapped| mapped.read_only);
+            let caller = Caller { nexus, view: &view, read_only };
+            match mapped {
+                Some(mapped) => mapped.unit.run(&caller, command).await,
+                None => Some(Self::absent(&caller, lun, &command)),
+            }
+        })
+    }
+
+    fn task_management<'a>(
+        &'a self,
+        nexus: &'a Arc<Nexus>,
+        lun: WireLun,
+        function: TaskManagement,
+    ) -> ScsiFuture<'a, TaskManagementOutcome> {
+        Box::pin(async move {
+            let Some(view) = self.view(nexus.id) else { return TaskManagementOutcome::Rejected };
+            if matches!(function, TaskManagement::TargetWarmReset | TaskManagement::TargetColdReset) {
+                for mapped in view.values() {
+                    mapped.unit.reset().await;
+                }
+                return TaskManagementOutcome::Complete;
+            }
+            let Some(mapped) = lun.number().and_then(|number| view.get(&number)) else {
+                return TaskManagementOutcome::IncorrectLun;
+            };
+            match function {
+                TaskManagement::AbortTaskSet => {
+                    mapped.unit.abort(|id| id == nexus.id, None).await;
+                }
+                TaskManagement::ClearTaskSet => {
+                    for other in mapped.unit.abort(|_| true, None).await {
+                        if other != nexus.id {
+                            mapped.unit.attention(other, asc::COMMANDS_CLEARED);
+                        }
+                    }
+                }
+                _ => mapped.unit.reset().await,
+            }
+            TaskManagementOutcome::Complete
+        })
+    }
+}

@@ -1,0 +1,470 @@
+//! [`LogicalUnit`]: one disk, its task set, attentions and reservations, and the admission of commands.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use scsi_core::{Nexus, ScsiCommand, ScsiResponse, ScsiStatus, TaskAttribute};
+use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
+use tokio::sync::Notify;
+
+use crate::backing::{Backing, ReservationStore};
+use crate::mode::Mode;
+use crate::reply::{Failure, Outcome};
+use crate::reservations::{Port, Reservations};
+use crate::target::Caller;
+
+/// Most commands a unit holds, of all nexuses: bounds memory; more get TASK SET FULL.
+pub const MAX_TASKS: usize = 4096;
+/// Most attentions queued for a nexus; each code is there once, so this is never reached in practice.
+const MAX_ATTENTIONS: usize = 16;
+
+/// What a unit is.
+#[derive(Clone, Debug)]
+pub struct UnitConfig {
+    /// Identifies the unit for ever, whatever its number: NAA 6, serial number and reservation row come from it.
+    pub id: [u8; 16],
+    /// Shown as the product, up to 16 printable ASCII characters.
+    pub product: String,
+    /// Logical block size: 512 or 4096.
+    pub block_size: u32,
+    /// Whether writes are cached until SYNCHRONIZE CACHE, unless the initiators say otherwise.
+    pub write_cache: bool,
+    /// Relative identifiers of all target ports (also their groups' tags).
+    pub target_ports: Vec<u16>,
+}
+
+/// Whether a unit serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitState {
+    /// Yes.
+    Online,
+    /// Reads only, for the reason given.
+    ReadOnly(String),
+    /// Not at all, for the reason given.
+    Offline(String),
+}
+
+struct NexusEntry {
+    port: Port,
+    attentions: Vec<u16>,
+}
+
+struct Task {
+    nexus: u64,
+    ordered: bool,
+    started: bool,
+    aborted: bool,
+}
+
+pub(crate) struct Inner {
+    nexuses: BTreeMap<u64, NexusEntry>,
+    tasks: BTreeMap<u64, Task>,
+    ordered: usize,
+    next_task: u64,
+    pub(crate) reservations: Reservations,
+    pub(crate) legacy: Option<u64>,
+    pub(crate) mode: Mode,
+    pub(crate) saved_mode: Mode,
+    state: UnitState,
+    pub(crate) stopped: bool,
+    capacity: u64,
+}
+
+/// One disk.
+pub struct LogicalUnit {
+    pub(crate) config: UnitConfig,
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) store: Arc<dyn ReservationStore>,
+    pub(crate) inner: Mutex<Inner>,
+    /// One reservation change at a time, including its durable step.
+    pub(crate) changes: tokio::sync::Mutex<()>,
+    tasks_changed: Notify,
+}
+
+/// Takes a command out of the task set when it ends or is dropped.
+struct TaskGuard<'a>(&'a LogicalUnit, u64);
+
+impl Drop for TaskGuard<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.0.inner.lock();
+        let Some(task) = inner.tasks.remove(&self.1) else { return };
+        inner.ordered -= usize::from(task.ordered);
+        let waiting = task.aborted || inner.ordered > 0 || task.ordered;
+        drop(inner);
+        if waiting {
+            self.0.tasks_changed.notify_waiters();
+        }
+    }
+}
+
+impl LogicalUnit {
+    /// Opens a unit, with the reservations and mode pages that were stored.
+    ///
+    /// # Errors
+    /// A message saying what is wrong with the configuration or the stored rows. A unit whose reservations cannot be read must
+    /// not serve: someone may be fenced off.
+    pub async fn open(
+        config: UnitConfig,
+        backing: Arc<dyn Backing>,
+        store: Arc<dyn ReservationStore>,
+    ) -> Result<Arc<Self>, String> {
+        if !matches!(config.block_size, 512 | 4096) {
+            return Err(format!("block size {} is not 512 or 4096", config.block_size));
+        }
+        let load = |kind: u8| {
+            let key = Self::row_key(&config.id, kind);
+            let store = store.clone();
+            async move { store.load(&key).await.map_err(|error| format!("cannot read the unit's state: {error}")) }
+        };
+        let reservations = match load(b'r').await? {
+            Some(row) => Reservations::decode(&row).ok_or("the stored reservations are damaged")?,
+            None => Reservations::default(),
+        };
+        let mut mode = Mode { write_cache: config.write_cache, ..Mode::default() };
+        if let Some(row) = load(b'm').await? {
+            mode = Mode::decode(&row).ok_or("the stored mode pages are damaged")?;
+        }
+        let inner = Inner {
+            nexuses: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            ordered: 0,
+            next_task: 0,
+            reservations,
+            legacy: None,
+            mode,
+            saved_mode: mode,
+            state: UnitState::Online,
+            stopped: false,
+            capacity: backing.size() / u64::from(config.block_size),
+        };
+        Ok(Arc::new(Self {
+            config,
+            backing,
+            store,
+            inner: Mutex::new(inner),
+            changes: tokio::sync::Mutex::new(()),
+            tasks_changed: Notify::new(),
+        }))
+    }
+
+    pub(crate) fn row_key(id: &[u8; 16], kind: u8) -> Vec<u8> {
+        [&id[..], &[kind]].concat()
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block(&self) -> u64 {
+        u64::from(self.config.block_size)
+    }
+
+    /// Blocks now; news of a change goes to all nexuses.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.backing.size() / self.block()
+    }
+
+    /// Whether the unit serves, and why not.
+    #[must_use]
+    pub fn state(&self) -> UnitState {
+        self.inner.lock().state.clone()
+    }
+
+    /// Changes whether the unit serves. Commands that run go on.
+    pub fn set_state(&self, state: UnitState) {
+        self.inner.lock().state = state;
+    }
+
+    /// Reservations now, for the administrator.
+    #[must_use]
+    pub fn reservations(&self) -> Reservations {
+        self.inner.lock().reservations.clone()
+    }
+
+    /// Waits until the size changes and tells all nexuses; to be called in a loop by whoever owns the unit.
+    ///
+    /// # Errors
+    /// The backing can no longer say.
+    pub async fn watch_resize(&self) -> Result<u64, file_store::StoreError> {
+        let known = self.inner.lock().capacity * self.block();
+        let size = self.backing.wait_resize(known).await?;
+        self.notice_capacity();
+        Ok(size)
+    }
+
+    fn notice_capacity(&self) {
+        let now = self.blocks();
+        let mut inner = self.inner.lock();
+        if inner.capacity != now {
+            inner.capacity = now;
+            inner.attention_all(None, asc::CAPACITY_CHANGED);
+        }
+    }
+
+    pub(crate) fn connect(&self, nexus: &Nexus) {
+        let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
+        let entry = NexusEntry { port, attentions: vec![asc::POWER_ON] };
+        self.inner.lock().nexuses.entry(nexus.id).or_insert(entry);
+    }
+
+    pub(crate) fn disconnect(&self, nexus: u64) {
+        let mut inner = self.inner.lock();
+        inner.nexuses.remove(&nexus);
+        if inner.legacy == Some(nexus) {
+            inner.legacy = None;
+        }
+    }
+
+    /// Raises an attention for one nexus.
+    pub(crate) fn attention(&self, nexus: u64, code: u16) {
+        self.inner.lock().attention(nexus, code);
+    }
+
+    /// Marks commands as aborted and waits until they have ended.
+    pub(crate) async fn abort(&self, concerns: impl Fn(u64) -> bool, except: Option<u64>) -> Vec<u64> {
+        let mut nexuses = Vec::new();
+        let marked: Vec<u64> = {
+            let mut inner = self.inner.lock();
+            let tasks = inner.tasks.iter_mut().filter(|(id, t)| concerns(t.nexus) && Some(**id) != except);
+            tasks
+                .map(|(id, task)| {
+                    task.aborted = true;
+                    nexuses.push(task.nexus);
+                    *id
+                })
+                .collect()
+        };
+        self.tasks_changed.notify_waiters();
+        loop {
+            let changed = self.tasks_changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if !marked.iter().any(|id| self.inner.lock().tasks.contains_key(id)) {
+                nexuses.dedup();
+                return nexuses;
+            }
+            changed.await;
+        }
+    }
+
+    /// LOGICAL UNIT RESET.
+    pub(crate) async fn reset(&self) {
+        self.abort(|_| true, None).await;
+        let mut inner = self.inner.lock();
+        inner.legacy = None;
+        inner.stopped = false;
+        inner.mode = inner.saved_mode;
+        inner.attention_all(None, asc::DEVICE_RESET);
+    }
+
+    /// Whether the command was aborted; long commands look between steps.
+    pub(crate) fn aborted(&self, task: u64) -> bool {
+        self.inner.lock().tasks.get(&task).is_none_or(|task| task.aborted)
+    }
+
+    /// Carries a command out, from admission to response.
+    pub(crate) async fn run(&self, caller: &Caller<'_>, command: ScsiCommand) -> Option<ScsiResponse> {
+        let parsed = Cdb::parse(&command.cdb);
+        let task = match self.enter(caller, &parsed, command.attribute) {
+            Ok(task) => task,
+            Err(failure) => return Some(self.respond(Err(failure))),
+        };
+        let guard = TaskGuard(self, task);
+        let mut outcome: Outcome = Err(Failure::Status(ScsiStatus::TaskAborted));
+        if self.may_start(task).await {
+            outcome = match parsed {
+                Ok(cdb) => match self.admit(caller, &cdb) {
+                    Ok(()) => self.dispatch(caller, task, &cdb, command).await,
+                    Err(failure) => Err(failure),
+                },
+                Err(sense) => Err(sense.into()),
+            };
+        }
+        let silent = self.aborted(task);
+        drop(guard);
+        if silent {
+            let answer = self.inner.lock().mode.tas;
+            return answer.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted))));
+        }
+        Some(self.respond(outcome))
+    }
+
+    /// Puts a command into the task set, unless there is news for its nexus first.
+    fn enter(
+        &self,
+        caller: &Caller<'_>,
+        parsed: &Result<Cdb, Sense>,
+        attribute: TaskAttribute,
+    ) -> Result<u64, Failure> {
+        let mut inner = self.inner.lock();
+        let hears =
+            !matches!(parsed, Ok(cdb) if matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense));
+        if attribute == TaskAttribute::Aca {
+            return Err(Sense::cdb_field(0).into());
+        }
+        if inner.tasks.len() >= MAX_TASKS {
+            return Err(Failure::Status(ScsiStatus::TaskSetFull));
+        }
+        if hears
+            && let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
+            && !entry.attentions.is_empty()
+        {
+            return Err(Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0)).into());
+        }
+        let ordered = attribute == TaskAttribute::Ordered;
+        let started = match attribute {
+            TaskAttribute::HeadOfQueue => true,
+            TaskAttribute::Ordered => inner.tasks.is_empty(),
+            _ => inner.ordered == 0,
+        };
+        let id = inner.next_task;
+        inner.next_task += 1;
+        inner.ordered += usize::from(ordered);
+        inner.tasks.insert(id, Task { nexus: caller.nexus.id, ordered, started, aborted: false });
+        Ok(id)
+    }
+
+    /// Waits for the commands this one is ordered after. False: aborted meanwhile.
+    async fn may_start(&self, id: u64) -> bool {
+        loop {
+            let changed = self.tasks_changed.notified();
+            tokio::pin!(changed);
+            {
+                let mut inner = self.inner.lock();
+                let Some(task) = inner.tasks.get(&id) else { return false };
+                if task.aborted {
+                    return false;
+                }
+                let ordered = task.ordered;
+                if task.started || !inner.tasks.range(..id).any(|(_, older)| ordered || older.ordered) {
+                    if let Some(task) = inner.tasks.get_mut(&id) {
+                        task.started = true;
+                    }
+                    return true;
+                }
+                changed.as_mut().enable();
+            }
+            changed.await;
+        }
+    }
+
+    /// Reservations, state and write protection.
+    fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
+        let inner = self.inner.lock();
+        let always = cdb.effect == Effect::Always;
+        let reserving = cdb.op.is_reservation_command();
+        let removes = cdb.op == Op::PreventAllow || cdb.op == Op::StartStop;
+        if inner.legacy.is_some_and(|holder| holder != caller.nexus.id)
+            && (!always || reserving || removes)
+            && !matches!(cdb.op, Op::Release6 | Op::Release10)
+        {
+            return Err(Failure::Status(ScsiStatus::ReservationConflict));
+        }
+        if inner.reservations.reservation.is_some() && (!always || cdb.op == Op::StartStop && !cdb.bit(4, 0))
+        {
+            let reads = cdb.effect == Effect::Read;
+            let allowed = inner
+                .nexuses
+                .get(&caller.nexus.id)
+                .is_some_and(|e| inner.reservations.allows(&e.port, reads));
+            if !allowed {
+                return Err(Failure::Status(ScsiStatus::ReservationConflict));
+            }
+        }
+        let medium = !always || matches!(cdb.op, Op::TestUnitReady | Op::ReadCapacity10 | Op::ReadCapacity16);
+        if medium {
+            if matches!(inner.state, UnitState::Offline(_)) {
+                return Err(Sense::new(SenseKey::NotReady, asc::NOT_READY_OFFLINE).into());
+            }
+            if inner.stopped && !matches!(cdb.op, Op::ModeSense6 | Op::ModeSense10) {
+                return Err(Sense::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED).into());
+            }
+        }
+        if cdb.effect == Effect::Write && self.protected(&inner, caller) {
+            return Err(Sense::new(SenseKey::DataProtect, asc::WRITE_PROTECTED).into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn protected(&self, inner: &Inner, caller: &Caller<'_>) -> bool {
+        caller.read_only
+            || inner.mode.swp
+            || self.backing.read_only()
+            || matches!(inner.state, UnitState::ReadOnly(_))
+    }
+
+    fn respond(&self, outcome: Outcome) -> ScsiResponse {
+        match outcome {
+            Ok(reply) => ScsiResponse {
+                status: ScsiStatus::Good,
+                sense: Vec::new(),
+                data_in: reply.data,
+                transfer_length: reply.transfer,
+            },
+            Err(Failure::Status(status)) => {
+                ScsiResponse { status, sense: Vec::new(), data_in: None, transfer_length: 0 }
+            }
+            Err(Failure::Sense(sense)) => ScsiResponse {
+                status: ScsiStatus::CheckCondition,
+                sense: sense.encode(self.inner.lock().mode.d_sense),
+                data_in: None,
+                transfer_length: 0,
+            },
+        }
+    }
+
+    async fn dispatch(&self, caller: &Caller<'_>, task: u64, cdb: &Cdb, command: ScsiCommand) -> Outcome {
+        match cdb.op {
+            op if op.is_reservation_command() => {
+                self.reservation_command(caller, task, cdb, &command.data_out).await
+            }
+            Op::ModeSense6 | Op::ModeSense10 => self.mode_sense(caller, cdb),
+            Op::ModeSelect6 | Op::ModeSelect10 => self.mode_select(caller, cdb, &command.data_out).await,
+            Op::ExtendedCopy1 | Op::ReceiveCopyStatus1 | Op::ReceiveCopyParameters => {
+                self.copy_command(caller, task, cdb, &command.data_out).await
+            }
+            Op::RequestSense => self.request_sense(caller, cdb),
+            _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
+            _ => self.data_command(task, cdb, command.data_out).await,
+        }
+    }
+
+    fn request_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {
+        let mut inner = self.inner.lock();
+        let mut sense = Sense::new(SenseKey::NoSense, asc::NONE);
+        if let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
+            && !entry.attentions.is_empty()
+        {
+            sense = Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0));
+        }
+        crate::reply::Reply::parameters(&sense.encode(cdb.bit(1, 0)), cdb.length())
+    }
+}
+
+impl Inner {
+    fn attention(&mut self, nexus: u64, code: u16) {
+        if let Some(entry) = self.nexuses.get_mut(&nexus)
+            && !entry.attentions.contains(&code)
+            && entry.attentions.len() < MAX_ATTENTIONS
+        {
+            entry.attentions.push(code);
+        }
+    }
+
+    /// Raises an attention for every nexus but one.
+    pub(crate) fn attention_all(&mut self, except: Option<u64>, code: u16) {
+        let ids: Vec<u64> = self.nexuses.keys().copied().filter(|id| Some(*id) != except).collect();
+        ids.into_iter().for_each(|id| self.attention(id, code));
+    }
+
+    /// The nexuses of a port now.
+    pub(crate) fn nexuses_of(&self, port: &Port) -> Vec<u64> {
+        self.nexuses.iter().filter(|(_, e)| e.port == *port).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn raise(&mut self, port: &Port, code: u16) {
+        self.nexuses_of(port).into_iter().for_each(|id| self.attention(id, code));
+    }
+
+    pub(crate) fn port_of(&self, nexus: u64) -> Option<Port> {
+        self.nexuses.get(&nexus).map(|entry| entry.port.clone())
+    }
+}

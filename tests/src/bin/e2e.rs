@@ -1,0 +1,83 @@
+//! The runner of the end-to-end cases.
+//!
+//! ```text
+//!   e2e [--set ci|full] [--list] [--peer | --url URL] [--repeat-for SECONDS] [NAME ...]
+//! ```
+//! Without names all cases run. `--peer` puts Debian's tgt in Holdfast's place, `--url` a server that
+//! runs already. Folders of failed cases are kept.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use tests::Outcome;
+use tests::cases::{CASES, Case, Context};
+use tests::process::Deadline;
+
+fn main() -> ExitCode {
+    let mut names: Vec<String> = Vec::new();
+    let (mut full, mut peer, mut url, mut repeat) = (false, false, None, None);
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--list" => {
+                for case in CASES {
+                    println!("{:14} {}", case.name, case.about);
+                }
+                return ExitCode::SUCCESS;
+            }
+            "--set" => full = words.next().as_deref() == Some("full"),
+            "--peer" => peer = true,
+            "--url" => url = words.next(),
+            "--repeat-for" => repeat = words.next().and_then(|s| s.parse().ok()).map(Duration::from_secs),
+            name if CASES.iter().any(|c| c.name == name) => names.push(name.into()),
+            other => {
+                eprintln!("e2e: there is no case `{other}`; --list names them");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let chosen: Vec<&Case> =
+        CASES.iter().filter(|c| names.is_empty() || names.iter().any(|n| n == c.name)).collect();
+    let end = repeat.map(Deadline::after);
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let root = std::env::temp_dir().join(format!("holdfast-e2e-{}", std::process::id()));
+    for round in 0.. {
+        for case in &chosen {
+            let folder = root.join(format!("{}-{round}", case.name));
+            let context = Context { folder, full, peer, url: url.clone() };
+            match one(case, &context) {
+                Ok(()) => passed += 1,
+                Err(Outcome::Skip(_)) => skipped += 1,
+                Err(Outcome::Fail(_)) => failed += 1,
+            }
+        }
+        if failed > 0 || end.is_none_or(|e| e.left().is_zero()) {
+            break;
+        }
+    }
+    if failed == 0 {
+        let _ = std::fs::remove_dir_all(&root);
+    }
+    println!("e2e: {passed} passed, {failed} failed, {skipped} skipped");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(case: &Case, context: &Context) -> tests::Result {
+    #[expect(clippy::disallowed_methods, reason = "says how long the case took; nothing depends on it")]
+    let start = Instant::now();
+    let kept = &context.folder;
+    let result = std::fs::create_dir_all(kept).map_err(Outcome::from).and_then(|()| (case.run)(context));
+    let seconds = start.elapsed().as_secs();
+    match &result {
+        Ok(()) => {
+            println!("ok   {} ({seconds} s)", case.name);
+            let _ = std::fs::remove_dir_all(kept);
+        }
+        Err(Outcome::Skip(why)) => println!("skip {}: {why}", case.name),
+        Err(Outcome::Fail(why)) => {
+            println!("FAIL {} ({seconds} s): {why}", case.name);
+            println!("     its files are in {}", kept.display());
+        }
+    }
+    result
+}

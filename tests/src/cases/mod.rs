@@ -1,0 +1,182 @@
+//! The list of cases, and what each of them gets.
+
+mod bad_input;
+mod config;
+mod disks;
+mod frames;
+mod libiscsi;
+mod multipath;
+mod reservations;
+mod restart;
+mod root_disk;
+
+use std::path::PathBuf;
+
+use crate::Result;
+use crate::node::{Node, Options};
+use crate::peer::{IQN, Tgt};
+
+/// User and secret of the stand-in's CHAP account.
+const PEER_CHAP: (&str, &str) = ("peer", "peer-secret-123");
+
+/// One case.
+#[derive(Debug)]
+pub struct Case {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, in a sentence.
+    pub about: &'static str,
+    /// Does it.
+    pub run: fn(&Context) -> Result,
+}
+
+/// What a case gets.
+#[derive(Debug)]
+pub struct Context {
+    /// A folder of its own.
+    pub folder: PathBuf,
+    /// Sizes as for a release; otherwise as for each change.
+    pub full: bool,
+    /// Use tgt in Holdfast's place.
+    pub peer: bool,
+    /// Use the LUN of a server that runs already: `iscsi://ADDRESS:PORT/IQN/LUN`. Its data is destroyed.
+    pub url: Option<String>,
+}
+
+/// All cases, quick ones first.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "restart",
+        about: "data survives kill -9; a second node is refused; SIGTERM is clean",
+        run: restart::run,
+    },
+    Case {
+        name: "bad-input",
+        about: "garbage, half-open and flooding connections harm nobody",
+        run: bad_input::run,
+    },
+    Case { name: "frames", about: "tshark finds no malformed iSCSI frame in a session", run: frames::run },
+    Case {
+        name: "config",
+        about: "config show, wipe, apply restores targets, LUNs, groups",
+        run: config::run,
+    },
+    Case {
+        name: "reservations",
+        about: "persistent reservations survive kill -9 with APTPL",
+        run: reservations::run,
+    },
+    Case {
+        name: "guest-vanish",
+        about: "kernel client, CHAP, ext4, fio verify while a disk goes and returns",
+        run: disks::vanish,
+    },
+    Case {
+        name: "guest-replace",
+        about: "kernel client, xfs, fio verify while a lost disk is replaced",
+        run: disks::replace,
+    },
+    Case {
+        name: "guest-kill",
+        about: "kernel client, ext4, fio verify while the node is killed -9 and started",
+        run: disks::kill,
+    },
+    Case { name: "multipath", about: "dm-multipath over two portals, one of them cut", run: multipath::run },
+    Case {
+        name: "root-disk",
+        about: "a Debian guest runs from a root file system on a LUN, through QEMU's initiator",
+        run: root_disk::run,
+    },
+    Case {
+        name: "libiscsi",
+        about: "libiscsi's test suite: no failure, at least 200 passed",
+        run: libiscsi::run,
+    },
+];
+
+/// The node, or what stands in for it.
+#[derive(Debug)]
+pub enum Server {
+    /// Holdfast.
+    Node(Box<Node>),
+    /// tgt: no faults can be switched on, so a case shows only that it is right itself.
+    Peer(Tgt, bool),
+    /// A server that somebody else started, as (url, portal, iqn).
+    Other(String, String, String),
+}
+
+impl Server {
+    /// Starts what the context says.
+    pub fn start(context: &Context, options: Options) -> Result<Self> {
+        if let Some(url) = &context.url {
+            let mut parts = url.trim_start_matches("iscsi://").split('/');
+            let (portal, iqn) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            return Ok(Self::Other(url.clone(), portal.into(), iqn.into()));
+        }
+        if context.peer {
+            let port = 20_000 + (std::process::id() % 10_000) as u16;
+            let chap = options.chap.then_some(PEER_CHAP);
+            return Ok(Self::Peer(Tgt::start(&context.folder, port, 20_480, chap)?, options.chap));
+        }
+        Ok(Self::Node(Box::new(Node::start(&context.folder, options)?)))
+    }
+
+    /// `address:port`
+    #[must_use]
+    pub fn portal(&self) -> &str {
+        match self {
+            Self::Node(node) => &node.ready().portal,
+            Self::Peer(tgt, _) => &tgt.portal,
+            Self::Other(_, portal, _) => portal,
+        }
+    }
+
+    /// The LUN as libiscsi and QEMU name it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match self {
+            Self::Node(node) => node.ready().url.clone(),
+            Self::Peer(tgt, _) => format!("iscsi://{}/{IQN}/1", tgt.portal),
+            Self::Other(url, ..) => url.clone(),
+        }
+    }
+
+    /// What a guest script needs to log in through QEMU's user network.
+    #[must_use]
+    pub fn guest_env(&self) -> Vec<(&'static str, String)> {
+        let port = self.portal().rsplit(':').next().unwrap_or_default();
+        let (iqn, user, secret) = match self {
+            Self::Node(node) => {
+                (node.ready().iqn.clone(), node.told("iscsi_user"), node.told("iscsi_password"))
+            }
+            Self::Peer(_, chap) => {
+                let (user, secret) = if *chap { PEER_CHAP } else { ("", "") };
+                (IQN.to_string(), user.to_string(), secret.to_string())
+            }
+            Self::Other(_, _, iqn) => (iqn.clone(), String::new(), String::new()),
+        };
+        vec![
+            ("PORTAL", format!("10.0.2.2:{port}")),
+            ("IQN", iqn),
+            ("CHAP_USER", user),
+            ("CHAP_SECRET", secret),
+        ]
+    }
+
+    /// The node, when it is one.
+    pub fn node(&mut self) -> Option<&mut Node> {
+        match self {
+            Self::Node(node) => Some(node),
+            Self::Peer(..) | Self::Other(..) => None,
+        }
+    }
+
+    /// Ends it; a node must end cleanly and have nothing unexpected in its log.
+    pub fn finish(self) -> Result {
+        match self {
+            Self::Node(node) => node.finish(),
+            Self::Peer(tgt, _) => tgt.stop(),
+            Self::Other(..) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! dm-multipath in the guest over two portals in two networks; one cable is pulled under load and put back.
+
+use std::time::Duration;
+
+use super::Context;
+use crate::guest::{Guest, Setup, home};
+use crate::node::{Node, Options};
+use crate::process::{self, command, need, need_root};
+use crate::{Outcome, Result, ensure};
+
+/// The network of namespaces, removed on drop.
+struct Net(String);
+
+impl Net {
+    fn up() -> Result<Self> {
+        let name = format!("hf{}", std::process::id());
+        admin(&["up", &name, "1", "2"])?;
+        Ok(Self(name))
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        let _ = admin(&["down", &self.0]);
+    }
+}
+
+fn admin(arguments: &[&str]) -> Result {
+    let mut tool = command(home().join("tools/guest/guest-net.sh"));
+    tool.args(arguments);
+    process::run(Duration::from_secs(30), &tool)?.ok("guest-net.sh")?;
+    Ok(())
+}
+
+pub(super) fn run(context: &Context) -> Result {
+    if context.peer || context.url.is_some() {
+        return Err(Outcome::Skip("needs a node of its own".into()));
+    }
+    need("ip", "iproute2")?;
+    need_root("network namespaces")?;
+    let net = Net::up()?;
+    let options =
+        Options { iscsi: "10.99.0.11:3260".into(), netns: Some(format!("{}-n1", net.0)), chap: false };
+    let mut node = Node::start(&context.folder, options)?;
+    node.cli(&["portal", "create", "10.99.1.11:3260"])?;
+    let env = vec![
+        ("IQN", node.ready().iqn.clone()),
+        ("PORTALS", "10.99.0.11:3260 10.99.1.11:3260".into()),
+        ("SIZE_MIB", if context.full { "1024" } else { "128" }.into()),
+    ];
+    let setup = Setup {
+        script: "multipath.sh",
+        env,
+        net: Some(&net.0),
+        limit: Duration::from_secs(400),
+        ..Setup::default()
+    };
+    let mut guest = Guest::start(&context.folder, setup)?;
+    guest.wait_for("READY")?;
+    // The node sees connections die.
+    node.expect_log("connection");
+    node.expect_log("session");
+    admin(&["cut", &net.0, "1", "0"])?;
+    guest.tell("cut")?;
+    guest.wait_for("ONE-PATH")?;
+    admin(&["mend", &net.0, "1", "0"])?;
+    guest.tell("mended")?;
+    let said = guest.finish()?;
+    ensure(said.contains("TWO-PATHS"), || format!("the second path did not come back:\n{said}"))?;
+    node.finish()
+}

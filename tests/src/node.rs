@@ -1,0 +1,243 @@
+//! A Holdfast node under test: `holdfast demo` in a folder of its own, driven by the command line as a person would.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::process::{Deadline, Running, command, run, tail};
+use crate::{Outcome, Result, ensure};
+
+/// From start to the line that says it is ready. The first start makes disks, pool, volume and LUN.
+const READY: Duration = Duration::from_secs(60);
+/// From SIGTERM to the end, with clients that hold sessions.
+const STOP: Duration = Duration::from_secs(30);
+/// A command of the CLI.
+const VERB: Duration = Duration::from_secs(60);
+/// From the last fault to full redundancy, on a busy emulated machine.
+const HEAL: Duration = Duration::from_secs(180);
+
+/// How a node is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Address of iSCSI; port 0 the first time, then the port that it got.
+    pub iscsi: String,
+    /// Whether initiators must prove themselves.
+    pub chap: bool,
+    /// Network namespace it runs in.
+    pub netns: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { iscsi: "127.0.0.1:0".into(), chap: false, netns: None }
+    }
+}
+
+/// What the ready line of `holdfast demo --json` says.
+#[derive(Debug, Clone, Default)]
+pub struct Ready {
+    /// The whole line.
+    pub line: Value,
+    /// `iscsi://user%secret@address/iqn/lun`
+    pub url: String,
+    /// `address:port`
+    pub portal: String,
+    /// The target's name.
+    pub iqn: String,
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    binary: PathBuf,
+    dir: PathBuf,
+    options: Options,
+    process: Option<Running>,
+    ready: Ready,
+    expected: Vec<String>,
+}
+
+impl Node {
+    /// Starts one whose data is below `folder`.
+    pub fn start(folder: &Path, options: Options) -> Result<Self> {
+        let binary = std::env::var_os("HOLDFAST_BIN")
+            .map(PathBuf::from)
+            .ok_or_else(|| Outcome::Skip("HOLDFAST_BIN does not say where the binary is".into()))?;
+        let dir = folder.join("node");
+        std::fs::create_dir_all(&dir)?;
+        let mut node =
+            Self { binary, dir, options, process: None, ready: Ready::default(), expected: Vec::new() };
+        node.launch()?;
+        Ok(node)
+    }
+
+    fn launch(&mut self) -> Result {
+        let mut start = match &self.options.netns {
+            None => command(&self.binary),
+            Some(name) => {
+                let mut inside = command("ip");
+                inside.args(["netns", "exec", name]).arg(&self.binary);
+                inside
+            }
+        };
+        start.args(["--json", "demo", "--iscsi", &self.options.iscsi, "--dir"]).arg(self.dir.join("data"));
+        if self.options.chap {
+            start.arg("--chap");
+        }
+        let mut process = Running::start("holdfast", start, &self.log_file())?;
+        let deadline = Deadline::after(READY);
+        let line = loop {
+            match process.line(deadline)? {
+                Some(line) if line.starts_with('{') => break line,
+                Some(_) => {}
+                None => {
+                    let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
+                    return Err(format!("holdfast ended before it was ready:\n{}", tail(&log, 20)).into());
+                }
+            }
+        };
+        let line: Value = serde_json::from_str(&line).map_err(|e| format!("ready line {line:?}: {e}"))?;
+        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
+        self.ready =
+            Ready { url: text("iscsi_url"), portal: text("iscsi_address"), iqn: text("iscsi_target"), line };
+        ensure(!self.ready.url.is_empty(), || format!("no iscsi_url in the ready line {}", self.ready.line))?;
+        // A restart comes back on the same port, as a node with a fixed address does.
+        self.options.iscsi.clone_from(&self.ready.portal);
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// What the ready line said.
+    #[must_use]
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// A string of the ready line.
+    #[must_use]
+    pub fn told(&self, key: &str) -> String {
+        self.ready.line.get(key).and_then(Value::as_str).unwrap_or_default().to_string()
+    }
+
+    /// The n-th disk of the demo, from 0.
+    pub fn disk(&self, n: usize) -> Result<String> {
+        let disks = self.ready.line.get("disks").and_then(Value::as_array);
+        let name = disks.and_then(|d| d.get(n)).and_then(Value::as_str);
+        Ok(name.ok_or_else(|| format!("no disk {n} in the ready line"))?.to_string())
+    }
+
+    /// The folder of the node's data.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// The node's process id.
+    pub fn id(&self) -> Result<u32> {
+        Ok(self.process.as_ref().ok_or_else(|| "the node is not running".to_string())?.id())
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.join("holdfast.log")
+    }
+
+    /// A command of the CLI; its standard output.
+    pub fn cli(&self, arguments: &[&str]) -> Result<String> {
+        let mut cli = command(&self.binary);
+        cli.arg("--node").arg(self.told("api_socket")).args(["--yes"]).args(arguments);
+        run(VERB, &cli)?.ok(&format!("holdfast {}", arguments.join(" ")))
+    }
+
+    /// A command of the CLI with `--json`, parsed.
+    pub fn json(&self, arguments: &[&str]) -> Result<Value> {
+        let text = self.cli(&[&["--json"], arguments].concat())?;
+        serde_json::from_str(&text)
+            .map_err(|e| format!("holdfast {}: {e}: {text}", arguments.join(" ")).into())
+    }
+
+    /// The verdict of `holdfast status`.
+    pub fn verdict(&self) -> Result<String> {
+        let status = self.json(&["status"])?;
+        Ok(status.get("verdict").and_then(Value::as_str).unwrap_or_default().to_string())
+    }
+
+    /// Waits until all data is as redundant as promised.
+    pub fn wait_redundant(&self) -> Result {
+        let mut last = String::new();
+        let healed = Deadline::after(HEAL).poll("full redundancy", || {
+            last = self.verdict()?;
+            Ok((last == "fully-redundant").then_some(()))
+        });
+        healed.map_err(|_| {
+            let status = self.cli(&["status"]).unwrap_or_else(|e| e.to_string());
+            Outcome::Fail(format!("not fully redundant again but {last}:\n{status}"))
+        })
+    }
+
+    /// Waits until `holdfast status` says that something is wrong.
+    pub fn wait_reduced(&self) -> Result {
+        Deadline::after(HEAL).poll("a verdict that notices the fault", || {
+            Ok((self.verdict()? != "fully-redundant").then_some(()))
+        })
+    }
+
+    /// Announces that log lines with this text may come.
+    pub fn expect_log(&mut self, text: &str) {
+        self.expected.push(text.into());
+    }
+
+    /// kill -9, then a new start on the same data.
+    pub fn crash_and_restart(&mut self) -> Result {
+        if let Some(mut process) = self.process.take() {
+            process.kill()?;
+        }
+        self.launch()
+    }
+
+    /// SIGTERM, and waits for a clean end.
+    pub fn stop(&mut self) -> Result {
+        if let Some(mut process) = self.process.take() {
+            process.signal("TERM")?;
+            let status = process.wait(Deadline::after(STOP))?;
+            ensure(status.success(), || format!("holdfast ended with {status} after SIGTERM"))?;
+        }
+        Ok(())
+    }
+
+    /// Starts again what was stopped.
+    pub fn start_again(&mut self) -> Result {
+        self.launch()
+    }
+
+    /// Ends the case: a clean stop, and a log without surprises.
+    pub fn finish(mut self) -> Result {
+        self.stop()?;
+        let log = std::fs::read_to_string(self.log_file())?;
+        let surprises: Vec<&str> =
+            log.lines().filter(|l| is_complaint(l) && !self.expected.iter().any(|e| l.contains(e))).collect();
+        ensure(surprises.is_empty(), || {
+            format!("{} unexpected line(s) in the log:\n{}", surprises.len(), tail(&surprises.join("\n"), 12))
+        })
+    }
+}
+
+/// Whether a log line is a warning, an error or a panic.
+fn is_complaint(line: &str) -> bool {
+    let head: String = line.chars().take(80).collect();
+    head.split(|c: char| !c.is_ascii_alphanumeric()).any(|w| w == "WARN" || w == "ERROR")
+        || line.contains("panicked at")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_complaint;
+
+    #[test]
+    fn complaints_are_told_from_talk() {
+        assert!(is_complaint("2026-01-01T00:00:00Z  WARN pool: disk is gone"));
+        assert!(is_complaint("\u{1b}[31mERROR\u{1b}[0m volume: no"));
+        assert!(is_complaint("thread 'shard-0' panicked at src/lib.rs:1:1"));
+        assert!(!is_complaint("2026-01-01T00:00:00Z  INFO pool: no ERRORS found"));
+    }
+}

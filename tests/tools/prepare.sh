@@ -1,0 +1,40 @@
+#!/bin/bash
+# Installs the programs that the tests drive Holdfast with, when it can (root on Debian or Ubuntu). Otherwise it says
+# what is missing; the tests that need it are then counted as skipped.
+#
+#   prepare.sh            installs or reports; returns 0 unless an installation fails
+set -euo pipefail
+export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+# program=package, each used by tests/ or bench/
+needed="gcc=gcc python3=python3 iscsi-test-cu=libiscsi-bin qemu-system-x86_64=qemu-system-x86
+        qemu-img=qemu-utils fio=fio tshark=tshark tgtd=tgt ip=iproute2 mke2fs=e2fsprogs"
+missing=()
+for pair in $needed; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+done
+# QEMU's iSCSI client and the headers that iscsibench.c is built with are not programs.
+[ -e /usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so ] || missing+=(qemu-block-extra)
+[ -e /usr/include/iscsi/iscsi.h ] || missing+=(libiscsi-dev)
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "prepare: installing ${missing[*]}"
+        opts=(-qq -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+        apt-get "${opts[@]}" update >/dev/null
+        # A daemon that its package starts (tgt) is not wanted: the tests start their own.
+        [ -e /usr/sbin/policy-rc.d ] || { printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+            chmod 755 /usr/sbin/policy-rc.d; trap 'rm -f /usr/sbin/policy-rc.d' EXIT; }
+        apt-get "${opts[@]}" install --no-install-recommends "${missing[@]}" </dev/null >/dev/null
+    else
+        echo "prepare: not installed: ${missing[*]} (as root: apt-get install ${missing[*]}); some tests will be skipped"
+    fi
+fi
+
+# The guest needs packages from the mirror once; later runs find it in the cache and need no network.
+if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && command -v qemu-system-x86_64 >/dev/null; then
+    cache=${GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-guest}
+    "$here/guest/build-guest.sh" "$cache" || echo "prepare: no test guest; the tests that need it will be skipped"
+fi
