@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args, json: bool) -> CliResult {
             )));
         }
     }
-    crate::logging::start();
+    observe::init_logging();
     let options = NodeOptions { data_dir: args.dir.clone(), socket: None, shards: args.shards };
     runtime()?.block_on(async {
         let signals = control_server::Signals::new().map_err(CliError::here)?;

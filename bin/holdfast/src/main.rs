@@ -15,7 +15,6 @@ mod fault;
 mod file;
 mod group;
 mod job;
-mod logging;
 mod lun;
 mod offline;
 mod pool;

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> CliResult {
-    crate::logging::start();
+    observe::init_logging();
     let default = args.data_dir == Path::new(DEFAULT_DATA_DIR);
     let socket = args.socket.or_else(|| default.then(|| DEFAULT_SOCKET.into()));
     let options = NodeOptions { data_dir: args.data_dir, socket, shards: args.shards };

@@ -218,8 +218,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Makes everything durable and says so on the disks.
     fn close(&self) -> Work<'_, ()>;
-    /// Destroys the pool: its disks are empty afterwards.
-    fn destroy(&self) -> Work<'_, ()>;
+    /// Destroys the pool, whose members that are there are `disks`: they are empty afterwards.
+    fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()>;
 }
 
 /// Pools on disks.

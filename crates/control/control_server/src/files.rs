@@ -8,7 +8,7 @@ use block_device::Durability;
 use control_api::{Code, FileClone, FileCreate, FileEntry, FileKind, FileRename, Problem};
 use file_store::{
     Access, Attributes, DirectoryCursor, FileId, FileKind as StoreKind, FileStore, NewFile, OpenFile,
-    OpenOptions, StoreError, StoreErrorKind,
+    OpenOptions, Share, StoreError, StoreErrorKind,
 };
 
 /// Deepest path that is resolved: more names than any sane tree, few enough to be quick.
@@ -232,11 +232,21 @@ pub(crate) async fn open(
     path: &str,
     access: Access,
 ) -> Result<Arc<dyn OpenFile>, Problem> {
+    open_shared(store, path, access, Share::ALL).await
+}
+
+/// Opens a file and says what others may do with it meanwhile.
+pub(crate) async fn open_shared(
+    store: &dyn FileStore,
+    path: &str,
+    access: Access,
+    share: Share,
+) -> Result<Arc<dyn OpenFile>, Problem> {
     let (file, kind) = resolve(store, path).await?;
     if kind == StoreKind::Directory {
         return Err(Problem::new(Code::InvalidRequest, format!("{path} is a directory.")));
     }
-    store.open(file, OpenOptions::shared(access)).await.map_err(at(path))
+    store.open(file, OpenOptions { share, ..OpenOptions::shared(access) }).await.map_err(at(path))
 }
 
 /// Reads `len` bytes at `offset` piece by piece into `sink`, which says whether to go on.

@@ -42,4 +42,4 @@ pub use backend::{
 };
 pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
-pub use system::{Iscsi, SystemDisk, SystemDisks, SystemShards, UnitBackend, WitnessFiles, assemble};
+pub use system::{Iscsi, SystemDisk, SystemDisks, SystemShards, UnitBackend, WitnessFiles};

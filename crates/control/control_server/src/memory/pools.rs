@@ -236,7 +236,7 @@ impl PoolHandle for Pool {
         now(Ok(()))
     }
 
-    fn destroy(&self) -> Work<'_, ()> {
+    fn destroy(&self, _disks: Vec<PoolDisk>) -> Work<'_, ()> {
         let guids: Vec<Uuid> = self.state.lock().members.iter().map(|member| member.guid).collect();
         for guid in guids {
             drop(self.remove(guid));

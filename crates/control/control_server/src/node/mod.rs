@@ -8,6 +8,7 @@ mod iscsi;
 mod luns;
 mod pools;
 mod status;
+pub(crate) use status::report;
 mod volumes;
 mod watch;
 

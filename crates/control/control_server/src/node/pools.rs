@@ -316,7 +316,8 @@ impl Node {
         })?;
         let disks: Vec<String> =
             self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
-        handle.destroy().await?;
+        let members = self.members(guid).into_iter().map(|(_, disk)| disk).collect();
+        handle.destroy(members).await?;
         self.config.change(|config| {
             config.pools.retain(|pool| pool.guid != guid);
             Ok(())

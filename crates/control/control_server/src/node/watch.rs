@@ -116,7 +116,7 @@ impl Node {
         let missing: Vec<Uuid> = info
             .members
             .iter()
-            .filter(|member| member.state == DiskState::Missing)
+            .filter(|member| matches!(member.state, DiskState::Missing | DiskState::Failed))
             .map(|member| member.guid)
             .collect();
         slot.missing_since.retain(|member, _| missing.contains(member));

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aligned_buffer::IoBuf;
-use block_device::Device;
+use block_device::{BlockDevice, Device};
 use block_local::{LocalDisk, OpenMode};
 use control_api::{Code, FaultRule, IoCounters, Problem};
 use pool_format::{SUPERBLOCK_BYTES, Superblock, foreign};
 use uuid::Uuid;
 
+use shard_runtime::Clock;
+
 use super::discovery;
 use super::shards::SystemShards;
+use super::watched::WatchedDisk;
 use crate::backend::{DiskBackend, DiskContent, FoundDisk, OpenDisk, Work};
 
 /// Everything that names data of others lies in this much at either end of a disk (`pool_format::foreign`).
@@ -22,7 +25,7 @@ const SAMPLE: u64 = foreign::SAMPLE_BYTES as u64;
 /// A disk that this node has open.
 pub struct SystemDisk {
     id: String,
-    device: Device,
+    device: Arc<WatchedDisk>,
     shards: Arc<SystemShards>,
     shard: usize,
 }
@@ -74,15 +77,16 @@ impl OpenDisk for SystemDisk {
     }
 
     fn counters(&self) -> Option<IoCounters> {
-        None
+        Some(self.device.counters())
     }
 
-    fn set_faults(&self, _rules: &[FaultRule]) -> Result<(), Problem> {
-        Err(Problem::new(Code::Unsupported, "Faults can't be injected in this build."))
+    fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem> {
+        self.device.set_faults(rules);
+        Ok(())
     }
 
     fn probe(&self) -> Work<'_, DiskContent> {
-        let device = self.device.clone();
+        let device = self.device();
         Box::pin(self.shards.run(self.shard, move || look(device)))
     }
 
@@ -94,14 +98,15 @@ impl OpenDisk for SystemDisk {
 /// The disks of this machine.
 pub struct SystemDisks {
     shards: Arc<SystemShards>,
+    clock: Arc<dyn Clock>,
     next: AtomicUsize,
 }
 
 impl SystemDisks {
     /// Disks that do their I/O on these shards.
     #[must_use]
-    pub fn new(shards: Arc<SystemShards>) -> Self {
-        Self { shards, next: AtomicUsize::new(0) }
+    pub fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
+        Self { shards, clock, next: AtomicUsize::new(0) }
     }
 }
 
@@ -126,7 +131,7 @@ impl DiskBackend for SystemDisks {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
             let disk: Arc<dyn OpenDisk> = Arc::new(SystemDisk {
                 id: id.into(),
-                device: Arc::new(device),
+                device: Arc::new(WatchedDisk::new(Arc::new(device), self.clock.clone())),
                 shards: self.shards.clone(),
                 shard,
             });
@@ -144,7 +149,7 @@ mod tests {
     async fn content_of_file_disks_is_recognised_and_disks_are_taken_alone() {
         let dir = tempfile::tempdir().expect("temp dir");
         let shards = SystemShards::start(Some(1)).expect("shards");
-        let disks = SystemDisks::new(shards.clone());
+        let disks = SystemDisks::new(shards.clone(), Arc::new(shard_runtime::SystemClock::new()));
         let path = dir.path().join("disk");
         std::fs::File::create(&path).and_then(|file| file.set_len(64 << 20)).expect("sparse file");
         let disk = disks.open("d", &path).await.expect("opens");

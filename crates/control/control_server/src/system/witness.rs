@@ -7,7 +7,11 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
+use std::sync::Arc;
+
+use pool::{QuorumWitness, WitnessFuture};
 use pool_format::{Epoch, Guid, Seq};
+use tokio::runtime::Handle;
 
 use crate::data_dir::{make_private_dir, replace_file};
 
@@ -61,6 +65,38 @@ impl WitnessFiles {
     pub fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> io::Result<()> {
         let line = format!("{HEADER} {} {} {}\n", epoch.0, seq.0, check(epoch.0, seq.0));
         replace_file(&self.dir.join(pool.to_string()), line.as_bytes())
+    }
+}
+
+/// The witness files as pools use them. Files block, shards must not: the files' threads are the control
+/// plane's.
+pub(super) struct Witness {
+    files: Arc<WitnessFiles>,
+    control: Handle,
+}
+
+impl Witness {
+    /// Uses the threads of the runtime that `control` belongs to.
+    pub(super) fn new(files: WitnessFiles, control: Handle) -> Self {
+        Self { files: Arc::new(files), control }
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&WitnessFiles) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let files = self.files.clone();
+        self.control.spawn_blocking(move || work(&files)).await.map_err(io::Error::other)?
+    }
+}
+
+impl QuorumWitness for Witness {
+    fn load(&self, pool: Guid) -> WitnessFuture<'_, Option<(Epoch, Seq)>> {
+        Box::pin(self.with(move |files| files.load(pool)))
+    }
+
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
+        Box::pin(self.with(move |files| files.store(pool, epoch, seq)))
     }
 }
 
