@@ -5,24 +5,27 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 
 use crate::EngineGuard;
 
-struct Ignore;
+struct Unpark(Thread);
 
-impl Wake for Ignore {
-    fn wake(self: Arc<Self>) {}
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 /// Runs `future` to its end, sleeping in the engine while it waits for I/O.
 ///
-/// The future may wait for nothing but this thread's I/O (and short locks): there is no timer and no one else
-/// to wake it.
+/// The future may wait for this thread's I/O and for other threads, but has no timer. While I/O is in flight
+/// it is woken by that I/O; a wake-up from another thread is then seen at the next completion.
 ///
 /// # Errors
 /// When the engine itself fails.
 pub fn block_on<F: Future>(engine: &EngineGuard, future: F) -> io::Result<F::Output> {
-    let waker = Waker::from(Arc::new(Ignore));
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
@@ -30,8 +33,8 @@ pub fn block_on<F: Future>(engine: &EngineGuard, future: F) -> io::Result<F::Out
             return Ok(output);
         }
         if engine.engine().wait()? == 0 {
-            // Nothing is in flight: the future waits for another thread (a lock held there). Let that one run.
-            std::thread::yield_now();
+            // Nothing is in flight: another thread will wake the future (or already has: then this returns at once).
+            std::thread::park();
         }
     }
 }

@@ -10,6 +10,7 @@
 mod clock;
 mod detached;
 mod entropy;
+mod range_lock;
 mod shards;
 mod task;
 #[cfg(test)]
@@ -19,5 +20,6 @@ pub use clock::{Clock, Monotonic, SystemClock, WallTime};
 pub use detached::{FinishAnyway, adopt_detached_work, detach, finish_anyway};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use io_engine::flush as flush_engine;
+pub use range_lock::{Locking, RangeGuard, RangeLocks};
 pub use shards::{Shard, ShardGone, Shards};
 pub use task::{JoinHandle, sleep, spawn_local, timeout, yield_now};

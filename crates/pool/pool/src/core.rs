@@ -162,15 +162,42 @@ impl Core {
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let slabs = self.slabs.lock();
         self.meta.with_state(|state| {
-            let usable = state.disks.values().filter(|disk| {
-                disk.usage == DiskUse::Active && self.disk(disk.id).is_some_and(|present| present.is_online())
-            });
-            usable.map(|disk| candidate(state, &slabs, disk.id)).collect()
+            let usable = state.disks.values().filter(|disk| disk.usage == DiskUse::Active);
+            usable.map(|disk| self.candidate(state, &slabs, disk.id)).collect()
         })
     }
 
-    /// Takes slabs for a new row, clears them and commits it.
+    fn candidate(&self, state: &PoolState, slabs: &Slabs, id: DiskId) -> Candidate {
+        let (free, total) = slabs.count(id);
+        let record = state.disks.get(&id);
+        Candidate {
+            disk: id,
+            online: self.disk(id).is_some_and(|disk| disk.is_online()),
+            free,
+            total,
+            node: record.map(|disk| disk.node.clone()).unwrap_or_default(),
+            enclosure: record.map(|disk| disk.enclosure.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Takes slabs for a new row, clears them and commits it. A disk that fails meanwhile is offline then, and
+    /// the next attempt does without it.
     pub(crate) async fn allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
+        let mut attempts = self.disks.read().len();
+        loop {
+            let before = self.online_count();
+            match self.try_allocate_row(space, row).await {
+                Err(_) if attempts > 0 && self.online_count() < before => attempts -= 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn online_count(&self) -> usize {
+        self.disks.read().values().filter(|disk| disk.is_online()).count()
+    }
+
+    async fn try_allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
         let copies = space.resiliency.copies();
         let chosen = choose_disks(&self.candidates(), usize::from(space.columns), copies);
         let no_space = || BlockError::new(BlockErrorKind::NoSpace, "allocate a row of slabs").on(&space.name);
@@ -180,7 +207,10 @@ impl Core {
             let mut slabs = self.slabs.lock();
             for disks in &chosen {
                 let taken = disks.iter().filter_map(|disk| {
-                    slabs.take(*disk).map(|slab| CopyRecord { disk: *disk, slab, stale: 0 })
+                    // A copy on a missing disk lacks everything until the disk is back.
+                    let here = self.disk(*disk).is_some_and(|disk| disk.is_online());
+                    let stale = if here { 0 } else { u64::MAX };
+                    slabs.take(*disk).map(|slab| CopyRecord { disk: *disk, slab, stale })
                 });
                 record.columns.push(ColumnRecord { copies: taken.collect(), dirty: 0 });
             }
@@ -200,7 +230,7 @@ impl Core {
         row: u32,
         record: &RowRecord,
     ) -> Result<(), BlockError> {
-        let copies = record.columns.iter().flat_map(|column| &column.copies);
+        let copies = record.columns.iter().flat_map(|column| &column.copies).filter(|copy| copy.stale == 0);
         let clear = copies.map(|copy| async {
             let disk =
                 self.disk(copy.disk).ok_or_else(|| BlockError::new(BlockErrorKind::Gone, "clear a slab"))?;
@@ -224,10 +254,11 @@ impl Core {
 
     /// A slab for a further copy of a column, on a disk that its row does not use.
     pub(crate) fn take_copy_slab(&self, row: &[DiskId], peers: &[DiskId]) -> Option<CopyRecord> {
-        let candidates = self.candidates();
+        let mut candidates = self.candidates();
+        candidates.retain(|candidate| candidate.online);
         let peers: Vec<Candidate> = {
             let slabs = self.slabs.lock();
-            self.meta.with_state(|state| peers.iter().map(|id| candidate(state, &slabs, *id)).collect())
+            self.meta.with_state(|state| peers.iter().map(|id| self.candidate(state, &slabs, *id)).collect())
         };
         let disk = choose_copy(&candidates, &peers, row)?;
         let slab = self.slabs.lock().take(disk)?;
@@ -244,16 +275,4 @@ pub(crate) fn regions_with_another(copies: &[Arc<CopyState>], disk: DiskId, mask
 
 pub(crate) fn stale_change(place: Place, disk: DiskId, mask: u64) -> Change {
     Change::MarkStale { space: place.space, row: place.row, column: place.column, disk, mask }
-}
-
-fn candidate(state: &PoolState, slabs: &Slabs, id: DiskId) -> Candidate {
-    let (free, total) = slabs.count(id);
-    let record = state.disks.get(&id);
-    Candidate {
-        disk: id,
-        free,
-        total,
-        node: record.map(|disk| disk.node.clone()).unwrap_or_default(),
-        enclosure: record.map(|disk| disk.enclosure.clone()).unwrap_or_default(),
-    }
 }

@@ -28,7 +28,6 @@ mod error;
 mod meta;
 mod open;
 mod pool;
-mod range_lock;
 mod repair;
 mod resync;
 mod row;

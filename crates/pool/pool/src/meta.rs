@@ -206,7 +206,7 @@ impl Meta {
             let data = data.clone();
             async move {
                 let at = disk.layout.read().log_start + used;
-                disk.write(at, data, Durability::Durable).await.is_ok()
+                put(&disk, at, data).await
             }
         });
         let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
@@ -230,11 +230,11 @@ impl Meta {
             async move {
                 let layout = disk.layout.read().clone();
                 if data.len() as u64 > layout.checkpoint_size {
-                    tracing::error!("the pool's metadata has outgrown its area on disk {}", disk.id);
+                    disk.take_offline("the pool's metadata has outgrown its area on the disk");
                     return false;
                 }
                 let at = layout.checkpoint_start + u64::from(slot) * layout.checkpoint_size;
-                disk.write(at, data, Durability::Durable).await.is_ok()
+                put(&disk, at, data).await
             }
         });
         let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
@@ -257,18 +257,31 @@ impl Meta {
 
     async fn count_votes(&self, reached: usize, seq: Seq) -> Result<(), CommitFailed> {
         let (guid, total) = self.with_state(|state| (state.guid, state.metadata_disks().count()));
-        let mut votes = reached;
-        if reached < total {
-            // A disk missed this: the witness must know, or that disk could be believed alone later.
-            match self.witness.store(guid, self.epoch, seq).await {
-                Ok(()) => votes += usize::from(has_witness_vote(total)),
-                Err(error) => {
-                    tracing::error!("the quorum witness cannot be written: {error}");
-                    return Err(CommitFailed);
-                }
-            }
+        let possible = reached + usize::from(reached < total && has_witness_vote(total));
+        if possible < votes_needed(total) {
+            // Not to be promised, so the witness must not hear of it either: it would be ahead of all disks.
+            return Err(CommitFailed);
         }
-        if votes >= votes_needed(total) { Ok(()) } else { Err(CommitFailed) }
+        if reached < total
+            // A disk missed this: the witness must know, or that disk could be believed alone later.
+            && let Err(error) = self.witness.store(guid, self.epoch, seq).await
+        {
+            tracing::error!("the quorum witness cannot be written: {error}");
+            return Err(CommitFailed);
+        }
+        Ok(())
+    }
+}
+
+/// Writes metadata to a disk. One that misses a batch has a gap in its log and may not vote until a checkpoint
+/// has filled it: whatever the reason, it goes offline.
+async fn put(disk: &PoolDisk, at: u64, data: aligned_buffer::SharedBuf) -> bool {
+    match disk.write(at, data, Durability::Durable).await {
+        Ok(()) => true,
+        Err(error) => {
+            disk.take_offline(&error.to_string());
+            false
+        }
     }
 }
 

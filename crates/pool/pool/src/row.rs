@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pool_format::{ColumnRecord, CopyRecord, DiskId, RowRecord, SpaceId};
+use shard_runtime::RangeLocks;
 
 use crate::disk::PoolDisk;
-use crate::range_lock::RangeLocks;
 
 /// Where a column is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

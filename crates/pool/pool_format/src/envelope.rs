@@ -8,7 +8,8 @@
 //! ```
 //! `crc` covers everything but itself and the padding: head (with `crc` as zero) and `length` bytes of body.
 
-use crate::codec::crc32c;
+use byte_codec::crc32c;
+
 use crate::{BLOCK, Change, DecodeError, Epoch, PoolState, Reader, Seq, Writer};
 
 const BATCH_MAGIC: [u8; 8] = *b"\x89HFlog\r\n";

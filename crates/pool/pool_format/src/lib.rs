@@ -8,7 +8,6 @@
 //! * [`PoolState`]: the metadata, changed only by [`PoolState::apply`]; encoded whole in a checkpoint.
 
 mod change;
-mod codec;
 mod envelope;
 pub mod foreign;
 pub mod fuzz;
@@ -18,8 +17,8 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
+pub use byte_codec::{DecodeError, Reader, Writer};
 pub use change::Change;
-pub use codec::{DecodeError, Reader, Writer};
 pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES};
 pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
 pub use state::{

@@ -1,6 +1,7 @@
 //! Who a disk is: the first and the last block of every disk of a pool.
 
-use crate::codec::crc32c;
+use byte_codec::crc32c;
+
 use crate::{BLOCK, DecodeError, DiskId, Epoch, Guid, Reader, Writer};
 
 /// Size of a superblock, in bytes.

@@ -1,7 +1,8 @@
 //! Which disks a new row or copy goes to.
 //!
 //! Hard rule: the slabs of a row never share a disk. Wish: the copies of a column are in different nodes, then
-//! in different enclosures. Among equals the emptiest disk wins, then the lowest number: no chance involved.
+//! in different enclosures. A disk that is missing at the moment is taken only when too few are here: its copy
+//! begins stale. Among equals the emptiest disk wins, then the lowest number: no chance involved.
 
 use std::cmp::Reverse;
 
@@ -12,6 +13,8 @@ use pool_format::DiskId;
 pub struct Candidate {
     /// The disk.
     pub disk: DiskId,
+    /// Whether it is here.
+    pub online: bool,
     /// Free slabs.
     pub free: u32,
     /// All slabs.
@@ -34,21 +37,21 @@ impl Candidate {
     }
 }
 
-/// The disks of a new row, one list of copies per column; `None` when there are not enough disks with space.
+/// The disks of a new row, one list of copies per column; `None` when there are not enough disks with space, or
+/// a column would have no disk that is here.
 #[must_use]
 pub fn choose_disks(candidates: &[Candidate], columns: usize, copies: usize) -> Option<Vec<Vec<DiskId>>> {
-    let mut row: Vec<&Candidate> = Vec::new();
-    let mut chosen = Vec::with_capacity(columns);
-    for _ in 0..columns {
-        let mut column: Vec<&Candidate> = Vec::with_capacity(copies);
-        for _ in 0..copies {
-            let next = best(candidates, &column, |c| row.iter().all(|used| used.disk != c.disk))?;
-            row.push(next);
-            column.push(next);
+    let mut chosen: Vec<Vec<&Candidate>> = vec![Vec::with_capacity(copies); columns];
+    // Copy by copy, so that every column gets a disk that is here before any gets two.
+    for _ in 0..copies {
+        for column in 0..columns {
+            let free = |c: &Candidate| chosen.iter().flatten().all(|used| used.disk != c.disk);
+            let next = best(candidates, &chosen[column], free)?;
+            chosen[column].push(next);
         }
-        chosen.push(column.iter().map(|c| c.disk).collect());
     }
-    Some(chosen)
+    let served = chosen.iter().all(|column| column.iter().any(|c| c.online));
+    served.then(|| chosen.iter().map(|column| column.iter().map(|c| c.disk).collect()).collect())
 }
 
 /// The disk of a further copy of a column whose present copies lie on `peers`; none of the disks in `used`.
@@ -65,7 +68,7 @@ fn best<'a>(
 ) -> Option<&'a Candidate> {
     candidates.iter().filter(|c| c.free > 0 && allowed(c)).max_by_key(|c| {
         let distance = peers.iter().map(|peer| c.distance(peer)).min().unwrap_or(2);
-        (distance, c.fill(), Reverse(c.disk))
+        (c.online, distance, c.fill(), Reverse(c.disk))
     })
 }
 
@@ -78,7 +81,14 @@ mod tests {
     use super::*;
 
     fn candidate(disk: u32, free: u32, enclosure: &str) -> Candidate {
-        Candidate { disk: DiskId(disk), free, total: 10, node: String::new(), enclosure: enclosure.into() }
+        Candidate {
+            disk: DiskId(disk),
+            online: true,
+            free,
+            total: 10,
+            node: String::new(),
+            enclosure: enclosure.into(),
+        }
     }
 
     #[test]
@@ -96,6 +106,17 @@ mod tests {
         assert_eq!(choose_disks(&all, 1, 1), Some(vec![vec![DiskId(2)]]));
         assert_eq!(choose_disks(&all, 1, 3), None);
         assert_eq!(choose_copy(&all, &all[2..], &[DiskId(2)]), Some(DiskId(1)));
+    }
+
+    #[test]
+    fn a_missing_disk_is_the_last_choice_and_never_the_only_copy() {
+        let mut all: Vec<_> = (0..4).map(|i| candidate(i, 5, "")).collect();
+        all[0].online = false;
+        let row = choose_disks(&all, 2, 2).expect("degraded");
+        assert_eq!(row.iter().filter(|column| column.contains(&DiskId(0))).count(), 1);
+        assert!(!choose_disks(&all, 1, 3).expect("three are here")[0].contains(&DiskId(0)));
+        (1..4).for_each(|i| all[i].online = false);
+        assert_eq!(choose_disks(&all, 1, 2), None);
     }
 
     proptest! {

@@ -1,1 +1,40 @@
-//! A file store on a space: metadata database, extents, clones, crash-safe first writes
+//! A file store on a space.
+//!
+//! ```text
+//!  FileStore verbs ──► Metadata: one thread, one redb database on the device, group commit
+//!  OpenFile data   ──► Stream: extents in memory ──► device, in place, no metadata
+//!                        hole? map a window of up to 16 MiB   shared? replace by a copy
+//!  background      ──► freed clusters → zeroed → free; content of removed files
+//! ```
+//! Vocabulary: a *cluster* is 64 KiB; an *extent* maps clusters of a stream to clusters of the device; clusters
+//! are *free* (zero, nobody's), *freed* (nobody's, not yet zero), used, or *shared* by several extents.
+//!
+//! Invariants:
+//! * **Zero.** A free cluster reads as zeros. So a mapped cluster holds zeros or data of its own stream, and no
+//!   crash can show anyone else's old data, without a record of which blocks have been written.
+//! * A cluster is given back only after it left every map, every earlier read has ended, and it is zero on disk.
+//! * The database changes only by committed transactions; after a failed one the volume stops.
+//!
+//! This differs from the first design, which marked mapped space *unwritten* and logged each first write: with
+//! zeroed free space a first write in a mapped window costs what an overwrite costs, and needs no log. The price
+//! is zeroing on give-back, which a space does by unmapping.
+
+mod backend;
+mod check;
+mod clusters;
+mod copy;
+mod core;
+mod database;
+mod extents;
+mod free;
+mod gate;
+mod namespace;
+mod open_file;
+mod stream;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+pub use check::{Finding, Severity};
+pub use volume::{Environment, FormatOptions, Volume};

@@ -1,1 +1,19 @@
-//! The volume's on-disk structures: superblock, first-write log, database schema. Pure
+//! The volume's on-disk structures. Pure: bytes in, bytes out; every decoder takes hostile bytes.
+//!
+//! The page `docs/formats/volume.md` has the pictures, the schema of the metadata database and the argument why
+//! a crash at any point is safe.
+
+pub mod fuzz;
+mod inode;
+mod length;
+mod superblock;
+
+pub use byte_codec::DecodeError;
+pub use inode::{Entry, Inode, StreamRecord};
+pub use length::LengthRecord;
+pub use superblock::{Superblock, layout_for};
+
+/// Unit of everything on disk, in bytes.
+pub const BLOCK: u64 = 4096;
+/// Unit of allocation, in bytes.
+pub const CLUSTER: u64 = 64 << 10;

@@ -1,4 +1,5 @@
-//! Little-endian fields one after another, with bounds checked on the way back.
+//! Little-endian fields one after another, with bounds checked on the way back, and the checksum that all
+//! on-disk structures use. Pure.
 
 use std::fmt;
 
@@ -178,6 +179,7 @@ impl<'a> Reader<'a> {
 }
 
 /// CRC-32C (Castagnoli), as in iSCSI and ext4.
-pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }

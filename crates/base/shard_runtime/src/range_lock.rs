@@ -1,7 +1,6 @@
-//! Locks on byte ranges of a column.
+//! Locks on byte ranges, of a column of a pool or a stream of a volume.
 //!
-//! Writes, resync and repair lock what they change, so that copies never take overlapping writes in different
-//! orders. First come, first served: a waiter never starves behind later ones that overlap it.
+//! Whoever changes a range locks it, so that overlapping changes happen one after another. First come, first served: a waiter never starves behind later ones that overlap it.
 //!
 //! Cost uncontended: two short mutexes, no allocation after warm-up.
 
@@ -11,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// The locked and awaited ranges of one column.
+/// The locked and awaited ranges of one thing.
 #[derive(Default)]
-pub(crate) struct RangeLocks {
+pub struct RangeLocks {
     inner: Mutex<Inner>,
 }
 
@@ -39,7 +38,8 @@ impl Ticket {
 
 impl RangeLocks {
     /// Waits until no one holds a part of the range, and holds it until the guard is dropped.
-    pub(crate) fn lock(&self, offset: u64, len: u64) -> Locking<'_> {
+    #[must_use]
+    pub fn lock(&self, offset: u64, len: u64) -> Locking<'_> {
         Locking { locks: self, start: offset, end: offset.saturating_add(len), state: State::New }
     }
 
@@ -84,7 +84,7 @@ enum State {
 }
 
 /// The future of [`RangeLocks::lock`].
-pub(crate) struct Locking<'a> {
+pub struct Locking<'a> {
     locks: &'a RangeLocks,
     start: u64,
     end: u64,
@@ -140,7 +140,7 @@ impl Drop for Locking<'_> {
 }
 
 /// Holds a range.
-pub(crate) struct RangeGuard<'a> {
+pub struct RangeGuard<'a> {
     locks: &'a RangeLocks,
     id: u64,
 }

@@ -1,0 +1,46 @@
+//! Every kind of space keeps the contract of a block device.
+
+use block_conformance::{Options, Subject, SubjectFuture};
+use block_device::Device;
+
+use super::{Bench, on_shard};
+use crate::{Provisioning, Resiliency, SpaceSpec};
+
+struct Spaces {
+    resiliency: Resiliency,
+    columns: u8,
+    provisioning: Provisioning,
+}
+
+impl Subject for Spaces {
+    fn create(&self) -> SubjectFuture<'_, Device> {
+        Box::pin(async move {
+            let pool = Box::leak(Box::new(Bench::new(6).create().await));
+            let spec = SpaceSpec {
+                name: "s".into(),
+                resiliency: self.resiliency,
+                provisioning: self.provisioning,
+                columns: self.columns,
+                interleave: 16 << 10,
+                size: 12 << 20,
+            };
+            let device: Device = pool.create_space(spec).await.expect("space");
+            device
+        })
+    }
+}
+
+#[test]
+fn spaces_conform() {
+    for (resiliency, columns, provisioning) in [
+        (Resiliency::Simple, 1, Provisioning::Thin),
+        (Resiliency::Simple, 3, Provisioning::Fixed),
+        (Resiliency::Mirror(2), 1, Provisioning::Thin),
+        (Resiliency::Mirror(2), 3, Provisioning::Thin),
+        (Resiliency::Mirror(3), 2, Provisioning::Fixed),
+    ] {
+        let subject = Spaces { resiliency, columns, provisioning };
+        let outcome = on_shard(block_conformance::run(&subject, Options { seed: 7, random_ops: 200 }));
+        outcome.unwrap_or_else(|failure| panic!("{resiliency:?} x {columns}: {failure}"));
+    }
+}

@@ -1,0 +1,201 @@
+//! Disks that vanish, return, fail, are replaced and drained.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockDevice, Durability};
+use shard_runtime::sleep;
+
+use super::bench_disk::TestDisk;
+use super::{Bench, DISK, SLAB, on_shard};
+use crate::{DiskDescription, DiskId, DiskUse, NewDisk, Pool, PoolErrorKind, Resiliency, Space, SpaceSpec};
+
+async fn mirror(pool: &Pool, rows: u64) -> Arc<Space> {
+    let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), rows * SLAB);
+    spec.interleave = 4096;
+    pool.create_space(spec).await.expect("space")
+}
+
+async fn fill(space: &Space, rows: u64, salt: u8) {
+    for row in 0..rows {
+        for block in 0..SLAB / 4096 {
+            let data = IoBuf::copy_from(&[(row * 31 + block) as u8 ^ salt; 4096]).freeze();
+            space.write(row * SLAB + block * 4096, data, Durability::Volatile).await.expect("write");
+        }
+    }
+    space.flush().await.expect("flush");
+}
+
+async fn verify(space: &Space, rows: u64, salt: u8) {
+    for row in 0..rows {
+        let read = space.read(row * SLAB, IoBuf::new(SLAB as usize)).await.expect("read");
+        for (block, bytes) in read.chunks(4096).enumerate() {
+            let expected = (row * 31 + block as u64) as u8 ^ salt;
+            assert!(bytes.iter().all(|b| *b == expected), "row {row} block {block}");
+        }
+    }
+}
+
+async fn until(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if done() {
+            return;
+        }
+        sleep(std::time::Duration::from_secs(1)).await;
+    }
+    panic!("did not come to pass: {what}");
+}
+
+#[test]
+fn a_returned_disk_gets_only_what_it_missed() {
+    on_shard(async {
+        let bench = Bench::new(2);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 8).await;
+        fill(&space, 8, 0).await;
+        sleep(std::time::Duration::from_secs(30)).await; // all clean
+        bench.disks[1].gone.store(true, Ordering::SeqCst);
+        let changed = IoBuf::copy_from(&[0xee; 4096]).freeze();
+        space.write(3 * SLAB, changed.clone(), Durability::Durable).await.expect("one copy is enough");
+        space.write(5 * SLAB + 8192, changed, Durability::Durable).await.expect("one copy is enough");
+        let status = pool.status();
+        assert!(!status.is_fully_redundant());
+        assert_eq!(status.spaces[0].copies_now, 1);
+        assert_eq!(status.disks[1].stale_bytes, 2 * SLAB / 64);
+        bench.disks[1].gone.store(false, Ordering::SeqCst);
+        let before = bench.disks[1].written.load(Ordering::SeqCst);
+        pool.disk_returned(bench.device(1)).await.expect("it is ours");
+        until("fully redundant", || pool.status().is_fully_redundant()).await;
+        let metadata = 256 << 10;
+        let copied = bench.disks[1].written.load(Ordering::SeqCst) - before;
+        assert!(copied <= 2 * SLAB / 64 + metadata, "{copied} bytes went to the returned disk");
+        assert_eq!(pool.status().copied_bytes, 2 * SLAB / 64);
+        // Now the returned one must be able to serve alone.
+        bench.disks[0].gone.store(true, Ordering::SeqCst);
+        let read = space.read(3 * SLAB, IoBuf::new(4096)).await.expect("read");
+        assert!(read.iter().all(|b| *b == 0xee));
+    });
+}
+
+#[test]
+fn a_lost_disk_is_rebuilt_on_others_and_can_be_removed() {
+    on_shard(async {
+        let bench = Bench::new(4);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 10).await;
+        fill(&space, 10, 1).await;
+        bench.disks[2].gone.store(true, Ordering::SeqCst);
+        fill(&space, 10, 2).await;
+        assert!(!pool.status().is_fully_redundant());
+        pool.set_disk_use(DiskId(2), DiskUse::Retired).await.expect("retire");
+        until("rebuilt", || pool.status().is_fully_redundant() && pool.slabs_on(DiskId(2)) == 0).await;
+        pool.remove_disk(DiskId(2)).await.expect("nothing is on it");
+        verify(&space, 10, 2).await;
+        // Any one of the others may go now.
+        bench.disks[0].gone.store(true, Ordering::SeqCst);
+        verify(&space, 10, 2).await;
+    });
+}
+
+#[test]
+fn a_disk_is_drained_while_it_serves() {
+    on_shard(async {
+        let bench = Bench::new(4);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 6).await;
+        fill(&space, 6, 3).await;
+        assert_eq!(pool.remove_disk(DiskId(1)).await.err().map(|e| e.kind()), Some(PoolErrorKind::InUse));
+        pool.set_disk_use(DiskId(1), DiskUse::Draining).await.expect("drain");
+        until("drained", || pool.slabs_on(DiskId(1)) == 0).await;
+        assert!(pool.status().is_fully_redundant());
+        pool.remove_disk(DiskId(1)).await.expect("empty");
+        verify(&space, 6, 3).await;
+        assert_eq!(pool.check(true).await, Vec::new());
+        assert!(crate::probe(&bench.device(1)).await.expect("readable").is_none(), "it is nobody's now");
+    });
+}
+
+#[test]
+fn a_spare_takes_over() {
+    on_shard(async {
+        let mut bench = Bench::new(2);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 4).await;
+        fill(&space, 4, 4).await;
+        bench.disks.push(Arc::new(TestDisk::new(DISK, Arc::clone(&bench.power))));
+        let spare = NewDisk {
+            device: bench.device(2),
+            name: "spare".into(),
+            description: DiskDescription::default(),
+        };
+        let id = pool.add_disk(spare, true, false).await.expect("add");
+        assert_eq!(pool.status().disks[2].used_slabs, 0);
+        bench.disks[0].gone.store(true, Ordering::SeqCst);
+        fill(&space, 4, 5).await;
+        pool.set_disk_use(DiskId(0), DiskUse::Retired).await.expect("retire");
+        pool.set_disk_use(id, DiskUse::Active).await.expect("to work");
+        until("rebuilt", || pool.status().is_fully_redundant()).await;
+        bench.disks[1].gone.store(true, Ordering::SeqCst);
+        verify(&space, 4, 5).await;
+    });
+}
+
+#[test]
+fn an_unreadable_block_is_healed_from_the_other_copy() {
+    on_shard(async {
+        let bench = Bench::new(2);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 1).await;
+        fill(&space, 1, 6).await;
+        let mut start = 0;
+        pool.core.for_each_column(|_, _, column| start = column.copies()[0].start);
+        let victim = pool
+            .core
+            .meta
+            .with_state(|s| s.rows.values().next().map(|r| r.columns[0].copies[0].disk))
+            .expect("row");
+        bench.disks[victim.0 as usize].fail_reads_at.store(start + 4096, Ordering::SeqCst);
+        verify(&space, 1, 6).await;
+        until("healed", || bench.disks[victim.0 as usize].fail_reads_at.load(Ordering::SeqCst) == u64::MAX)
+            .await;
+        assert!(pool.status().disks[victim.0 as usize].healed_blocks > 0);
+    });
+}
+
+#[test]
+fn a_failed_flush_makes_the_copy_stale_and_not_the_data_lost() {
+    on_shard(async {
+        let bench = Bench::new(2);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 2).await;
+        bench.disks[0].fail_flush.store(true, Ordering::SeqCst);
+        fill(&space, 2, 7).await;
+        let status = pool.status();
+        assert!(!status.disks[0].online && status.disks[0].stale_bytes > 0);
+        verify(&space, 2, 7).await;
+        bench.disks[1].fail_flush.store(true, Ordering::SeqCst);
+        let data = IoBuf::copy_from(&[1; 4096]).freeze();
+        space.write(0, data, Durability::Volatile).await.expect("volatile");
+        space.flush().await.expect_err("the last copy cannot promise it");
+    });
+}
+
+#[test]
+fn foreign_disks_are_refused_by_name() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        bench.disks[2].corrupt(1080, b"\x53\xef");
+        let pool = Bench {
+            disks: bench.disks[..2].to_vec(),
+            power: Arc::clone(&bench.power),
+            surroundings: bench.surroundings.clone(),
+        }
+        .create()
+        .await;
+        let error = pool.add_disk(bench.new_disk(2), false, false).await.expect_err("ext4");
+        assert_eq!(error.kind(), PoolErrorKind::ForeignData);
+        assert!(error.to_string().contains("disk2 carries an ext2, ext3 or ext4"), "{error}");
+        pool.add_disk(bench.new_disk(2), false, true).await.expect("told to");
+    });
+}

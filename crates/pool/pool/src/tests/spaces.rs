@@ -1,0 +1,95 @@
+//! Making, growing, filling and deleting spaces.
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockDevice, BlockErrorKind, Durability};
+
+use super::{Bench, SLAB, on_shard};
+use crate::{PoolErrorKind, Provisioning, Resiliency, SpaceSpec};
+
+fn block(byte: u8) -> aligned_buffer::SharedBuf {
+    IoBuf::copy_from(&[byte; 4096]).freeze()
+}
+
+#[test]
+fn copies_never_share_an_enclosure_when_there_are_two() {
+    on_shard(async {
+        let bench = Bench::new(4);
+        let pool = bench.create().await;
+        let mut wide = SpaceSpec::thin("s", Resiliency::Mirror(2), 8 * SLAB);
+        wide.columns = 2;
+        let space = pool.create_space(wide).await;
+        assert_eq!(space.err().map(|error| error.kind()), Some(PoolErrorKind::Invalid), "interleave");
+        let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), 8 * SLAB);
+        spec.interleave = 4096;
+        let space = pool.create_space(spec).await.expect("space");
+        for row in 0..8 {
+            space.write(row * SLAB, block(1), Durability::Durable).await.expect("write");
+        }
+        pool.core.for_each_column(|_, _, column| {
+            let copies = column.copies();
+            assert_ne!(copies[0].id().0 < 2, copies[1].id().0 < 2);
+        });
+        assert!(pool.status().is_fully_redundant());
+        assert_eq!(pool.check(true).await, Vec::new());
+    });
+}
+
+#[test]
+fn a_full_pool_refuses_new_space_and_goes_on_serving_the_old() {
+    on_shard(async {
+        let bench = Bench::new(2);
+        let pool = bench.create().await;
+        let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), 100 * SLAB);
+        spec.interleave = 4096;
+        let space = pool.create_space(spec.clone()).await.expect("space");
+        let mut rows = 0;
+        let error = loop {
+            match space.write(rows * SLAB, block(rows as u8 + 1), Durability::Durable).await {
+                Ok(()) => rows += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), BlockErrorKind::NoSpace);
+        assert!(rows > 10);
+        assert_eq!(pool.status().free, 0);
+        for row in 0..rows {
+            space.write(row * SLAB + 4096, block(200), Durability::Durable).await.expect("overwrite");
+            let read = space.read(row * SLAB, IoBuf::new(8192)).await.expect("read");
+            assert_eq!((read[0], read[4096]), (row as u8 + 1, 200));
+        }
+        // A fixed space that does not fit leaves nothing behind.
+        let before = pool.status().free;
+        spec.name = "fixed".into();
+        spec.provisioning = Provisioning::Fixed;
+        assert_eq!(pool.create_space(spec).await.err().map(|e| e.kind()), Some(PoolErrorKind::NoSpace));
+        assert_eq!((pool.status().free, pool.spaces().len()), (before, 1));
+        // Unmapped rows come back, and hold zeros when they are used again.
+        space.unmap(0, 2 * SLAB).await.expect("unmap");
+        assert!(pool.status().free >= 4 * SLAB);
+        space.write(rows * SLAB, block(9), Durability::Durable).await.expect("room again");
+        let read = space.read(rows * SLAB, IoBuf::new(8192)).await.expect("read");
+        assert_eq!((read[0], read[4096]), (9, 0), "no stale data of the freed row");
+        pool.delete_space(space.id()).await.expect("delete");
+        assert_eq!(pool.status().free, pool.status().capacity);
+    });
+}
+
+#[test]
+fn growing_is_seen_by_who_waits_for_it() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let mut spec = SpaceSpec::thin("s", Resiliency::Simple, SLAB);
+        spec.interleave = 4096;
+        let space = pool.create_space(spec).await.expect("space");
+        let waiting = shard_runtime::spawn_local({
+            let space = std::sync::Arc::clone(&space);
+            async move { space.wait_resize(SLAB).await.expect("resize") }
+        });
+        shard_runtime::yield_now().await;
+        assert!(pool.grow_space(space.id(), SLAB / 2).await.is_err());
+        pool.grow_space(space.id(), 3 * SLAB).await.expect("grow");
+        assert_eq!(waiting.await.expect("task"), 3 * SLAB);
+        space.write(2 * SLAB, block(3), Durability::Durable).await.expect("in the new part");
+    });
+}

@@ -1,0 +1,254 @@
+//! Changes of who uses which clusters, inside a transaction.
+//!
+//! A cluster of the device is in exactly one of these states: free (in memory only), freed (in `freed`, waiting
+//! to be zeroed), used once, or used several times (in `shares`, with the number of users).
+
+use file_store::{StoreError, StoreErrorKind};
+use redb::{ReadableTable, Table};
+
+use crate::database::{Session, database_error};
+use crate::extents::Extent;
+use crate::free::Run;
+use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, SHARED, SHARES};
+
+/// A stream of a file.
+pub(crate) type StreamKey = (u64, u32);
+
+pub(crate) fn no_space() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::NoSpace,
+        "the volume has no free clusters; delete files or grow the volume",
+    )
+}
+
+impl Session<'_> {
+    /// Turns a failure of the database into one that ends the whole group.
+    pub(crate) fn fatal<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if result.is_err() {
+            self.failed = true;
+        }
+        result
+    }
+
+    /// Maps holes of a stream to free clusters. All of them or none.
+    pub(crate) fn map(&mut self, stream: StreamKey, holes: &[(u64, u64)]) -> Result<Vec<Extent>, StoreError> {
+        let wanted = holes.iter().map(|(_, count)| count).sum();
+        let runs = self.free.take(wanted).ok_or_else(no_space)?;
+        self.changed = true;
+        let extents = lay_out(holes, runs);
+        let stored = self.insert_extents(stream, &extents);
+        self.fatal(stored)?;
+        Ok(extents)
+    }
+
+    pub(crate) fn insert_extents(
+        &mut self,
+        (file, stream): StreamKey,
+        extents: &[Extent],
+    ) -> Result<(), StoreError> {
+        let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+        for extent in extents {
+            let flags = if extent.shared { SHARED } else { 0 };
+            let value = (extent.device, extent.count, flags);
+            table.insert((file, stream, extent.first), value).map_err(database_error)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a hole of the clusters `first..end` of a stream; what nobody else uses becomes freed.
+    pub(crate) fn unmap(&mut self, stream: StreamKey, first: u64, end: u64) -> Result<(), StoreError> {
+        self.changed = true;
+        let removed = self.cut_extents(stream, first, end);
+        let removed = self.fatal(removed)?;
+        for extent in removed {
+            let run = Run { start: extent.device, count: extent.count };
+            let given_up = if extent.shared { self.give_up_shared(run) } else { self.put_freed(run) };
+            self.fatal(given_up)?;
+        }
+        Ok(())
+    }
+
+    /// Takes extents out of the table, putting back what reaches beyond the range.
+    fn cut_extents(
+        &mut self,
+        (file, stream): StreamKey,
+        first: u64,
+        end: u64,
+    ) -> Result<Vec<Extent>, StoreError> {
+        let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+        let met = meeting(&table, (file, stream), first, end)?;
+        let mut removed = Vec::new();
+        for extent in met {
+            table.remove((file, stream, extent.first)).map_err(database_error)?;
+            let rests = [(extent.first, first), (end, extent.end())];
+            for (from, to) in rests.into_iter().filter(|(from, to)| from < to) {
+                let rest = extent.part(from, to);
+                let flags = if rest.shared { SHARED } else { 0 };
+                table
+                    .insert((file, stream, rest.first), (rest.device, rest.count, flags))
+                    .map_err(database_error)?;
+            }
+            removed.push(extent.part(first, end));
+        }
+        Ok(removed)
+    }
+
+    /// Clusters that lost their last user wait in `freed` until they are zero.
+    pub(crate) fn put_freed(&mut self, run: Run) -> Result<(), StoreError> {
+        let mut table = self.txn.open_table(FREED).map_err(database_error)?;
+        table.insert(run.start, run.count).map_err(database_error)?;
+        Ok(())
+    }
+
+    /// Clusters that waited in `freed` have a user.
+    pub(crate) fn forget_freed(&mut self, run: Run) -> Result<(), StoreError> {
+        let mut table = self.txn.open_table(FREED).map_err(database_error)?;
+        table.remove(run.start).map_err(database_error)?;
+        Ok(())
+    }
+
+    /// Puts other extents where `old` was, without giving up or taking clusters.
+    pub(crate) fn replace(
+        &mut self,
+        stream: StreamKey,
+        old: Extent,
+        new: &[Extent],
+    ) -> Result<(), StoreError> {
+        self.cut_extents(stream, old.first, old.end())?;
+        self.insert_extents(stream, new)
+    }
+
+    /// One user less for each cluster of a run.
+    fn give_up_shared(&mut self, run: Run) -> Result<(), StoreError> {
+        for (part, users) in self.users(run)? {
+            match users {
+                0 | 1 => self.put_freed(part)?,
+                _ => self.set_users(part, users - 1)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// One user more for each cluster of a run.
+    pub(crate) fn share(&mut self, run: Run) -> Result<(), StoreError> {
+        self.changed = true;
+        for (part, users) in self.users(run)? {
+            self.set_users(part, users + 1)?;
+        }
+        Ok(())
+    }
+
+    /// The number of users of each part of a run that is in use.
+    pub(crate) fn users(&self, run: Run) -> Result<Vec<(Run, u32)>, StoreError> {
+        let table = self.txn.open_table(SHARES).map_err(database_error)?;
+        let end = run.start + run.count;
+        let mut parts = Vec::new();
+        let mut at = run.start;
+        for (start, (count, users)) in shares_meeting(&table, run.start, end)? {
+            let from = start.max(run.start);
+            let to = (start + count).min(end);
+            if from > at {
+                parts.push((Run { start: at, count: from - at }, 1));
+            }
+            parts.push((Run { start: from, count: to - from }, users));
+            at = to;
+        }
+        if at < end {
+            parts.push((Run { start: at, count: end - at }, 1));
+        }
+        Ok(parts)
+    }
+
+    fn set_users(&mut self, run: Run, users: u32) -> Result<(), StoreError> {
+        let mut table = self.txn.open_table(SHARES).map_err(database_error)?;
+        let end = run.start + run.count;
+        for (start, (count, old)) in shares_meeting(&table, run.start, end)? {
+            table.remove(start).map_err(database_error)?;
+            if start < run.start {
+                table.insert(start, (run.start - start, old)).map_err(database_error)?;
+            }
+            if start + count > end {
+                table.insert(end, (start + count - end, old)).map_err(database_error)?;
+            }
+        }
+        if users > 1 {
+            table.insert(run.start, (run.count, users)).map_err(database_error)?;
+        }
+        Ok(())
+    }
+
+    /// All extents of a stream, in order.
+    pub(crate) fn extents(&self, stream: StreamKey) -> Result<Vec<Extent>, StoreError> {
+        let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+        meeting(&table, stream, 0, u64::MAX)
+    }
+}
+
+/// Spreads runs over holes.
+fn lay_out(holes: &[(u64, u64)], runs: Vec<Run>) -> Vec<Extent> {
+    let mut extents = Vec::new();
+    let mut runs = runs.into_iter();
+    let mut run = Run { start: 0, count: 0 };
+    for (mut first, mut count) in holes.iter().copied() {
+        while count > 0 {
+            if run.count == 0 {
+                let Some(next) = runs.next() else { return extents };
+                run = next;
+            }
+            let step = run.count.min(count);
+            extents.push(Extent { first, count: step, device: run.start, shared: false });
+            run = Run { start: run.start + step, count: run.count - step };
+            first += step;
+            count -= step;
+        }
+    }
+    extents
+}
+
+type ExtentRow<'a> = (redb::AccessGuard<'a, ExtentKey>, redb::AccessGuard<'a, ExtentValue>);
+
+fn read_extent(row: Result<ExtentRow<'_>, redb::StorageError>) -> Result<Extent, StoreError> {
+    let (key, value) = row.map_err(database_error)?;
+    let (device, count, flags) = value.value();
+    Ok(Extent { first: key.value().2, count, device, shared: flags & SHARED != 0 })
+}
+
+/// The extents of a stream that meet the clusters `first..end`, whole.
+fn meeting(
+    table: &Table<'_, ExtentKey, ExtentValue>,
+    (file, stream): StreamKey,
+    first: u64,
+    end: u64,
+) -> Result<Vec<Extent>, StoreError> {
+    let mut met = Vec::new();
+    let mut before = table.range((file, stream, 0u64)..(file, stream, first)).map_err(database_error)?;
+    if let Some(row) = before.next_back() {
+        met.push(read_extent(row)?);
+    }
+    met.retain(|extent: &Extent| extent.end() > first);
+    for row in table.range((file, stream, first)..(file, stream, end)).map_err(database_error)? {
+        met.push(read_extent(row)?);
+    }
+    Ok(met)
+}
+
+type Share = (u64, (u64, u32));
+
+fn shares_meeting(
+    table: &Table<'_, u64, (u64, u32)>,
+    first: u64,
+    end: u64,
+) -> Result<Vec<Share>, StoreError> {
+    let mut met = Vec::new();
+    let mut before = table.range(..first).map_err(database_error)?;
+    if let Some(row) = before.next_back() {
+        let (key, value) = row.map_err(database_error)?;
+        met.push((key.value(), value.value()));
+    }
+    met.retain(|(start, (count, _)): &Share| start + count > first);
+    for row in table.range(first..end).map_err(database_error)? {
+        let (key, value) = row.map_err(database_error)?;
+        met.push((key.value(), value.value()));
+    }
+    Ok(met)
+}

@@ -1,0 +1,194 @@
+//! The metadata database and its one thread, with group commit.
+//!
+//! ```text
+//!  change(f) ──► queue ──► metadata thread: one transaction for all that is queued
+//!                              f1, f2, f3 … ──► commit (two-phase) ──► answers
+//! ```
+//! A change checks everything before it writes anything, so an error it returns leaves no trace in the
+//! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
+//! after a failed commit nobody knows what is on the disk.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use block_device::Device;
+use file_store::{StoreError, StoreErrorKind};
+use parking_lot::Mutex;
+use redb::{Database, WriteTransaction};
+use tokio::sync::oneshot;
+use volume_format::Superblock;
+
+use crate::backend::DeviceBackend;
+use crate::free::Free;
+use crate::tables;
+
+/// Page cache of the database, in bytes: the hot part of a few million extents.
+const CACHE_BYTES: usize = 32 << 20;
+/// Changes committed together at most, so that the first of them does not wait for ever.
+const GROUP_MAX: usize = 512;
+
+/// What a change works on.
+pub(crate) struct Session<'a> {
+    pub(crate) txn: &'a WriteTransaction,
+    pub(crate) free: &'a mut Free,
+    /// Set by whoever writes, so that a group of lookups needs no commit.
+    pub(crate) changed: bool,
+    /// The database failed: the group is given up.
+    pub(crate) failed: bool,
+}
+
+type Answer = Box<dyn FnOnce(bool) + Send>;
+type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
+
+/// The database, as the rest of the volume sees it.
+pub(crate) struct Metadata {
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    stopped: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+pub(crate) fn stopped() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Stopped,
+        "the volume has stopped after a failure of its metadata; open it again to go on from what is durable",
+    )
+}
+
+/// A failure of the database, as a store's error.
+pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
+    let error = error.into();
+    let kind = match &error {
+        redb::Error::Corrupted(_) => StoreErrorKind::Corrupt,
+        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => StoreErrorKind::NoSpace,
+        _ => StoreErrorKind::Stopped,
+    };
+    StoreError::new(kind, format!("metadata database: {error}")).because(error)
+}
+
+impl Metadata {
+    /// Opens (or makes) the database on a new thread; `prepare` runs there first and yields the free clusters.
+    pub(crate) async fn open<T: Send + 'static>(
+        device: Device,
+        superblock: Superblock,
+        prepare: impl FnOnce(&Database) -> Result<(Free, T), StoreError> + Send + 'static,
+    ) -> Result<(Self, T), StoreError> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (ready, opened) = oneshot::channel();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stopped);
+        let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
+            let prepared = open_database(device, &superblock)
+                .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)));
+            match prepared {
+                Ok((database, free, value)) => {
+                    if ready.send(Ok(value)).is_ok() {
+                        serve(&database, free, &queue, &flag);
+                    }
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        });
+        let thread = spawned.map_err(|error| {
+            StoreError::new(StoreErrorKind::Io, "the metadata thread cannot be started").because(error)
+        })?;
+        let value = opened.await.map_err(|_| self::stopped())??;
+        Ok((Self { jobs: Mutex::new(Some(jobs)), stopped, thread: Mutex::new(Some(thread)) }, value))
+    }
+
+    /// Runs `f` in the next transaction; ends when that is durable.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (sender, receiver) = oneshot::channel();
+        let job: Job = Box::new(move |session| {
+            let result = f(session);
+            Box::new(move |committed| {
+                let _ = sender.send(if committed { result } else { Err(stopped()) });
+            })
+        });
+        {
+            let jobs = self.jobs.lock();
+            let Some(jobs) = jobs.as_ref() else { return Err(stopped()) };
+            jobs.send(job).map_err(|_| stopped())?;
+        }
+        receiver.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Lets the thread end after what is queued, and waits for it.
+    pub(crate) async fn close(&self) {
+        drop(self.jobs.lock().take());
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // The thread needs the shards for nothing but pool commits; poll instead of blocking this one.
+            while !thread.is_finished() {
+                shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open_database(device: Device, superblock: &Superblock) -> Result<Database, StoreError> {
+    let backend = DeviceBackend::open(device, superblock).map_err(|error| {
+        StoreError::new(StoreErrorKind::Io, "the metadata area cannot be read").because(error)
+    })?;
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder.create_with_backend(backend).map_err(database_error)
+}
+
+fn serve(database: &Database, mut free: Free, queue: &mpsc::Receiver<Job>, stopped: &AtomicBool) {
+    while let Ok(first) = queue.recv() {
+        let more = queue.try_iter().take(GROUP_MAX - 1);
+        let group = std::iter::once(first).chain(more).collect();
+        if let Err(error) = run_group(database, &mut free, group) {
+            tracing::error!("a volume stops: {error}");
+            stopped.store(true, Ordering::Release);
+            return;
+        }
+    }
+}
+
+fn run_group(database: &Database, free: &mut Free, group: Vec<Job>) -> Result<(), StoreError> {
+    let mut txn = database.begin_write().map_err(database_error)?;
+    txn.set_two_phase_commit(true);
+    txn.set_quick_repair(true);
+    let mut session = Session { txn: &txn, free, changed: false, failed: false };
+    let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
+    let (changed, failed) = (session.changed, session.failed);
+    let ended = if failed {
+        drop(txn);
+        Err(self::stopped())
+    } else if changed {
+        txn.commit().map_err(database_error)
+    } else {
+        txn.abort().map_err(database_error)
+    };
+    let committed = ended.is_ok();
+    answers.into_iter().for_each(|answer| answer(committed));
+    ended
+}
+
+/// Makes all tables, so that reading one that was never written is no special case.
+pub(crate) fn make_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
+    let all = || -> Result<(), redb::TableError> {
+        txn.open_table(tables::INODES)?;
+        txn.open_table(tables::ENTRIES)?;
+        txn.open_table(tables::EXTENTS)?;
+        txn.open_table(tables::SHARES)?;
+        txn.open_table(tables::FREED)?;
+        txn.open_table(tables::ORPHANS)?;
+        txn.open_table(tables::SECURITY)?;
+        txn.open_table(tables::STATE)?;
+        txn.open_table(tables::COUNTERS)?;
+        Ok(())
+    };
+    all().map_err(database_error)
+}

@@ -1,0 +1,381 @@
+//! Names, directories and inodes, inside a transaction.
+
+use file_store::{
+    Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, InfoChange,
+    StoreError, StoreErrorKind, StreamInfo, Times,
+};
+use redb::ReadableTable;
+use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
+
+use crate::clusters::StreamKey;
+use crate::database::{Session, database_error};
+use crate::tables::{COUNTERS, ENTRIES, INODES, NEXT_FILE, ORPHANS, ROOT, SECURITY};
+
+/// Longest name, in UTF-16 units.
+const NAME_MAX: usize = 255;
+
+/// The key under which a name is found in any case.
+pub(crate) fn fold(name: &str) -> String {
+    name.chars().flat_map(char::to_uppercase).collect()
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
+    let bad = name.is_empty()
+        || name == "."
+        || name == ".."
+        || name.encode_utf16().count() > NAME_MAX
+        || name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\' | ':' | '\0'));
+    if bad {
+        return Err(StoreError::new(StoreErrorKind::InvalidName, format!("{name:?} cannot be a name")));
+    }
+    Ok(())
+}
+
+fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
+    StoreError::new(StoreErrorKind::Corrupt, format!("{what} {error}"))
+}
+
+impl Session<'_> {
+    pub(crate) fn inode(&self, file: u64) -> Result<Inode, StoreError> {
+        let table = self.txn.open_table(INODES).map_err(database_error)?;
+        let row = table.get(file).map_err(database_error)?;
+        let row =
+            row.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, format!("there is no file {file}")))?;
+        Inode::decode(row.value()).map_err(|error| corrupt(&format!("the record of file {file}"), error))
+    }
+
+    pub(crate) fn put_inode(&mut self, file: u64, inode: &Inode) -> Result<(), StoreError> {
+        self.changed = true;
+        let mut table = self.txn.open_table(INODES).map_err(database_error)?;
+        table.insert(file, inode.encode().as_slice()).map_err(database_error)?;
+        Ok(())
+    }
+
+    pub(crate) fn directory(&self, file: u64) -> Result<Inode, StoreError> {
+        let inode = self.inode(file)?;
+        if inode.directory {
+            return Ok(inode);
+        }
+        Err(StoreError::new(StoreErrorKind::NotADirectory, format!("{} is not a directory", inode.name)))
+    }
+
+    pub(crate) fn find(&self, directory: u64, name: &str) -> Result<Option<Entry>, StoreError> {
+        let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
+        let row = table.get((directory, fold(name).as_str())).map_err(database_error)?;
+        let decode = |row: redb::AccessGuard<'_, &[u8]>| Entry::decode(row.value());
+        row.map(decode).transpose().map_err(|error| corrupt(&format!("the entry of {name}"), error))
+    }
+
+    pub(crate) fn lookup(&self, directory: u64, name: &str) -> Result<Entry, StoreError> {
+        self.directory(directory)?;
+        let found = self.find(directory, name)?;
+        found.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, format!("there is no {name}")))
+    }
+
+    fn put_entry(&mut self, directory: u64, entry: &Entry) -> Result<(), StoreError> {
+        self.changed = true;
+        let mut table = self.txn.open_table(ENTRIES).map_err(database_error)?;
+        table
+            .insert((directory, fold(&entry.name).as_str()), entry.encode().as_slice())
+            .map_err(database_error)?;
+        Ok(())
+    }
+
+    fn take_entry(&mut self, directory: u64, name: &str) -> Result<(), StoreError> {
+        self.changed = true;
+        let mut table = self.txn.open_table(ENTRIES).map_err(database_error)?;
+        table.remove((directory, fold(name).as_str())).map_err(database_error)?;
+        Ok(())
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        directory: u64,
+        name: &str,
+        new: &file_store::NewFile,
+        now: u64,
+    ) -> Result<u64, StoreError> {
+        check_name(name)?;
+        self.directory(directory)?;
+        if self.find(directory, name)?.is_some() {
+            return Err(StoreError::new(StoreErrorKind::AlreadyExists, format!("there is a {name} already")));
+        }
+        let made = self.create_checked(directory, name, new, now);
+        self.fatal(made)
+    }
+
+    fn create_checked(
+        &mut self,
+        directory: u64,
+        name: &str,
+        new: &file_store::NewFile,
+        now: u64,
+    ) -> Result<u64, StoreError> {
+        let file = {
+            let mut counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
+            let next = counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value());
+            counters.insert(NEXT_FILE, next + 1).map_err(database_error)?;
+            next
+        };
+        let is_directory = new.kind == FileKind::Directory;
+        let unnamed = StreamRecord { id: 0, name: String::new(), size: 0 };
+        let inode = Inode {
+            directory: is_directory,
+            parent: directory,
+            name: name.to_owned(),
+            attributes: new.attributes.0,
+            times: [now; 4],
+            next_stream: 1,
+            streams: if is_directory { Vec::new() } else { vec![unnamed] },
+        };
+        self.put_inode(file, &inode)?;
+        self.put_entry(directory, &Entry { file, directory: is_directory, name: name.to_owned() })?;
+        if !new.security.is_empty() {
+            self.put_security(file, &new.security)?;
+        }
+        self.touch_directory(directory, now)?;
+        Ok(file)
+    }
+
+    fn touch_directory(&mut self, directory: u64, now: u64) -> Result<(), StoreError> {
+        let mut inode = self.inode(directory)?;
+        inode.times[2] = now;
+        inode.times[3] = now;
+        self.put_inode(directory, &inode)
+    }
+
+    pub(crate) fn is_empty(&self, directory: u64) -> Result<bool, StoreError> {
+        let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
+        let mut rows = table.range((directory, "")..(directory + 1, "")).map_err(database_error)?;
+        Ok(rows.next().is_none())
+    }
+
+    /// Takes a name away. The content goes with `delete` now, or stays as an orphan until the last close.
+    pub(crate) fn remove(
+        &mut self,
+        directory: u64,
+        entry: &Entry,
+        keep: bool,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        if entry.directory && !self.is_empty(entry.file)? {
+            return Err(StoreError::new(StoreErrorKind::NotEmpty, format!("{} is not empty", entry.name)));
+        }
+        let removed = self.remove_checked(directory, entry, keep, now);
+        self.fatal(removed)
+    }
+
+    fn remove_checked(
+        &mut self,
+        directory: u64,
+        entry: &Entry,
+        keep: bool,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        self.take_entry(directory, &entry.name)?;
+        self.touch_directory(directory, now)?;
+        let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
+        orphans.insert(entry.file, ()).map_err(database_error)?;
+        drop(orphans);
+        if keep { Ok(()) } else { self.delete(entry.file) }
+    }
+
+    /// Deletes the content of an orphan.
+    pub(crate) fn delete(&mut self, file: u64) -> Result<(), StoreError> {
+        let inode = self.inode(file)?;
+        for stream in &inode.streams {
+            self.unmap((file, stream.id), 0, u64::MAX / CLUSTER)?;
+        }
+        self.changed = true;
+        self.txn.open_table(INODES).map_err(database_error)?.remove(file).map_err(database_error)?;
+        self.txn.open_table(SECURITY).map_err(database_error)?.remove(file).map_err(database_error)?;
+        self.txn.open_table(ORPHANS).map_err(database_error)?.remove(file).map_err(database_error)?;
+        Ok(())
+    }
+
+    pub(crate) fn rename(
+        &mut self,
+        from: (u64, &str),
+        to: (u64, &str),
+        replaced: Option<(Entry, bool)>,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        let entry = self.lookup(from.0, from.1)?;
+        let moved = self.rename_checked(from.0, &entry, to, replaced, now);
+        self.fatal(moved)
+    }
+
+    fn rename_checked(
+        &mut self,
+        from: u64,
+        entry: &Entry,
+        to: (u64, &str),
+        replaced: Option<(Entry, bool)>,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        if let Some((old, keep)) = replaced {
+            self.remove_checked(to.0, &old, keep, now)?;
+        }
+        self.take_entry(from, &entry.name)?;
+        self.put_entry(to.0, &Entry { name: to.1.to_owned(), ..entry.clone() })?;
+        let mut inode = self.inode(entry.file)?;
+        inode.parent = to.0;
+        inode.name = to.1.to_owned();
+        inode.times[3] = now;
+        self.put_inode(entry.file, &inode)?;
+        self.touch_directory(from, now)?;
+        self.touch_directory(to.0, now)
+    }
+
+    /// Whether `file` is `below` or one of its descendants.
+    pub(crate) fn is_within(&self, mut file: u64, below: u64) -> Result<bool, StoreError> {
+        // No path is longer than this; a longer chain is a loop.
+        for _ in 0..4096 {
+            if file == below {
+                return Ok(true);
+            }
+            let parent = self.inode(file)?.parent;
+            if parent == file {
+                return Ok(false);
+            }
+            file = parent;
+        }
+        Err(StoreError::new(StoreErrorKind::Corrupt, "a directory is its own ancestor"))
+    }
+
+    pub(crate) fn read_directory(
+        &self,
+        directory: u64,
+        cursor: &DirectoryCursor,
+        limit: usize,
+    ) -> Result<DirectoryPage, StoreError> {
+        self.directory(directory)?;
+        let after = String::from_utf8_lossy(&cursor.0).into_owned();
+        let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
+        let rows = table.range((directory, after.as_str())..(directory + 1, "")).map_err(database_error)?;
+        let mut page = DirectoryPage { entries: Vec::new(), next: None };
+        let mut last = after.clone();
+        for row in rows {
+            let (key, value) = row.map_err(database_error)?;
+            let name = key.value().1.to_owned();
+            if name == after {
+                continue;
+            }
+            if page.entries.len() == limit {
+                page.next = Some(DirectoryCursor(last.into_bytes()));
+                return Ok(page);
+            }
+            let entry = Entry::decode(value.value())
+                .map_err(|error| corrupt(&format!("the entry of {name}"), error))?;
+            let kind = if entry.directory { FileKind::Directory } else { FileKind::File };
+            page.entries.push(DirectoryEntry { name: entry.name, file: FileId(entry.file), kind });
+            last = name;
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn info(&self, file: u64) -> Result<FileInfo, StoreError> {
+        let inode = self.inode(file)?;
+        let size = inode.streams.iter().find(|stream| stream.id == 0).map_or(0, |stream| stream.size);
+        Ok(FileInfo {
+            file: FileId(file),
+            parent: FileId(inode.parent),
+            kind: if inode.directory { FileKind::Directory } else { FileKind::File },
+            size,
+            allocated: self.allocated((file, 0))?,
+            attributes: Attributes(inode.attributes),
+            times: Times {
+                created: inode.times[0],
+                accessed: inode.times[1],
+                written: inode.times[2],
+                changed: inode.times[3],
+            },
+        })
+    }
+
+    fn allocated(&self, stream: StreamKey) -> Result<u64, StoreError> {
+        Ok(self.extents(stream)?.iter().map(|extent| extent.count * CLUSTER).sum())
+    }
+
+    pub(crate) fn set_info(&mut self, file: u64, change: InfoChange, now: u64) -> Result<(), StoreError> {
+        let mut inode = self.inode(file)?;
+        if let Some(attributes) = change.attributes {
+            inode.attributes = attributes.0;
+        }
+        let times = [change.created, change.accessed, change.written, change.changed.or(Some(now))];
+        for (time, new) in inode.times.iter_mut().zip(times) {
+            *time = new.unwrap_or(*time);
+        }
+        let stored = self.put_inode(file, &inode);
+        self.fatal(stored)
+    }
+
+    pub(crate) fn set_size(
+        &mut self,
+        (file, stream): StreamKey,
+        size: u64,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        let mut inode = self.inode(file)?;
+        let record = inode.streams.iter_mut().find(|record| record.id == stream);
+        let record =
+            record.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, "the stream was removed"))?;
+        record.size = size;
+        inode.times[2] = now;
+        inode.times[3] = now;
+        let stored = self.put_inode(file, &inode);
+        self.fatal(stored)
+    }
+
+    pub(crate) fn put_security(&mut self, file: u64, descriptor: &[u8]) -> Result<(), StoreError> {
+        self.changed = true;
+        let mut table = self.txn.open_table(SECURITY).map_err(database_error)?;
+        table.insert(file, descriptor).map_err(database_error)?;
+        Ok(())
+    }
+
+    /// The stream of that name, made if told to.
+    pub(crate) fn open_stream(
+        &mut self,
+        file: u64,
+        name: &str,
+        create: bool,
+    ) -> Result<StreamRecord, StoreError> {
+        let mut inode = self.inode(file)?;
+        let folded = fold(name);
+        if let Some(found) = inode.streams.iter().find(|stream| fold(&stream.name) == folded) {
+            return Ok(found.clone());
+        }
+        if name.is_empty() {
+            return Err(StoreError::new(
+                StoreErrorKind::IsADirectory,
+                format!("{} is a directory", inode.name),
+            ));
+        }
+        if !create {
+            return Err(StoreError::new(StoreErrorKind::NotFound, format!("there is no stream {name}")));
+        }
+        check_name(name)?;
+        let record = StreamRecord { id: inode.next_stream, name: name.to_owned(), size: 0 };
+        inode.next_stream += 1;
+        inode.streams.push(record.clone());
+        if inode.streams.len() > 1024 {
+            return Err(StoreError::new(StoreErrorKind::InvalidArgument, "a file has at most 1024 streams"));
+        }
+        let stored = self.put_inode(file, &inode);
+        self.fatal(stored)?;
+        Ok(record)
+    }
+
+    pub(crate) fn streams(&self, file: u64) -> Result<Vec<StreamInfo>, StoreError> {
+        let inode = self.inode(file)?;
+        inode
+            .streams
+            .into_iter()
+            .map(|stream| {
+                let allocated = self.allocated((file, stream.id))?;
+                Ok(StreamInfo { name: stream.name, size: stream.size, allocated })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,539 @@
+//! The data path of a stream: reads, writes, holes, sizes.
+//!
+//! # Life of a write
+//! 1. Its blocks are locked in the stream, so that overlapping changes happen one after another.
+//! 2. Holes are mapped, ahead of need: a window of up to 16 MiB in one transaction. The clusters are zero (the
+//!    free list's invariant), so mapped means readable, and later first writes in the window cost nothing more
+//!    than overwrites.
+//! 3. Clusters that others may use are replaced by copies.
+//! 4. Data goes in place; blocks that are only partly written are read first.
+//! 5. A new size is committed before a durable write ends; otherwise the next flush does it.
+//!
+//! Budget of an aligned overwrite: one range lock, one look at the map, one device write per extent, no
+//! transaction, no copy. A write that began comes to its end even if its caller goes away.
+//!
+//! Bytes beyond the size, in mapped clusters, are undefined; whoever grows a stream zeroes them first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::Durability;
+use file_store::{FileId, Range, StoreError, StoreErrorKind};
+use futures_util::future::{join_all, try_join_all};
+use parking_lot::RwLock;
+use shard_runtime::RangeLocks;
+use tokio::sync::Notify;
+use volume_format::{BLOCK, CLUSTER};
+
+use crate::clusters::StreamKey;
+use crate::core::Core;
+use crate::extents::{Extent, ExtentMap, Segment};
+
+/// Clusters mapped together around a first write: 16 MiB.
+const WINDOW: u64 = 256;
+
+/// An open stream, shared by all its opens.
+pub(crate) struct Stream {
+    pub(crate) key: StreamKey,
+    pub(crate) size: AtomicU64,
+    /// The size that the database has.
+    pub(crate) durable_size: AtomicU64,
+    pub(crate) map: RwLock<ExtentMap>,
+    pub(crate) locks: RangeLocks,
+    pub(crate) resized: Notify,
+    /// One mapping at a time: the second finds what the first has mapped.
+    mapping: tokio::sync::Mutex<()>,
+    /// One change of the size at a time.
+    sizing: tokio::sync::Mutex<()>,
+}
+
+impl Stream {
+    pub(crate) fn new(key: StreamKey, size: u64, extents: Vec<Extent>) -> Self {
+        let mut map = ExtentMap::default();
+        extents.into_iter().for_each(|extent| map.insert(extent));
+        Self {
+            key,
+            size: AtomicU64::new(size),
+            durable_size: AtomicU64::new(size),
+            map: RwLock::new(map),
+            locks: RangeLocks::default(),
+            resized: Notify::new(),
+            mapping: tokio::sync::Mutex::new(()),
+            sizing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn file(&self) -> FileId {
+        FileId(self.key.0)
+    }
+
+    /// Reads what lies before the end of the stream.
+    pub(crate) async fn read(&self, core: &Core, offset: u64, mut buf: IoBuf) -> Result<IoBuf, StoreError> {
+        check_range(offset, buf.len() as u64)?;
+        let room = self.size().saturating_sub(offset);
+        if (buf.len() as u64) > room {
+            buf.truncate(room as usize);
+        }
+        self.read_mapped(core, offset, buf).await
+    }
+
+    /// Reads from the device and from holes, whatever the size says.
+    async fn read_mapped(&self, core: &Core, offset: u64, mut buf: IoBuf) -> Result<IoBuf, StoreError> {
+        let _reading = core.gate.enter();
+        let len = buf.len() as u64;
+        if !(offset | len).is_multiple_of(BLOCK) {
+            let first = offset / BLOCK * BLOCK;
+            let end = (offset + len).next_multiple_of(BLOCK);
+            let around = Box::pin(self.read_aligned(core, first, IoBuf::new((end - first) as usize))).await?;
+            let at = (offset - first) as usize;
+            buf.copy_from_slice(&around[at..at + len as usize]);
+            return Ok(buf);
+        }
+        self.read_aligned(core, offset, buf).await
+    }
+
+    async fn read_aligned(&self, core: &Core, offset: u64, mut buf: IoBuf) -> Result<IoBuf, StoreError> {
+        let segments = self.map.read().segments(offset, buf.len() as u64);
+        if let [only] = segments[..] {
+            return read_segment(core, only, buf).await;
+        }
+        let parts = segments
+            .into_iter()
+            .map(|segment| read_segment(core, segment, buf.split_to(segment.len as usize)));
+        let mut whole = IoBuf::new(0);
+        for part in join_all(parts).await {
+            if let Err(part) = whole.join(part?) {
+                // A device gave back another buffer: rare, and worth a copy.
+                let mut copy = IoBuf::new(whole.len() + part.len());
+                copy[..whole.len()].copy_from_slice(&whole);
+                copy[whole.len()..].copy_from_slice(&part);
+                whole = copy;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Writes `data`, growing the stream as needed.
+    pub(crate) async fn write(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        offset: u64,
+        data: SharedBuf,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let end = check_range(offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        if end <= self.size() {
+            let _range = self.lock_blocks(offset, end).await;
+            return self.write_locked(&core, offset, data, durability).await;
+        }
+        let _sizing = self.sizing.lock().await;
+        let size = self.size();
+        // Everything from the old end on changes its meaning.
+        let _range = self.lock_blocks(offset.min(size), end.max(size)).await;
+        if end > size {
+            self.zero_beyond(&core, size, offset).await?;
+        }
+        self.write_locked(&core, offset, data, durability).await?;
+        if end > size {
+            self.size.store(end, Ordering::Release);
+            self.resized.notify_waiters();
+            if durability == Durability::Durable {
+                self.save_size(&core).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn lock_blocks(&self, offset: u64, end: u64) -> shard_runtime::RangeGuard<'_> {
+        let first = offset / BLOCK * BLOCK;
+        self.locks.lock(first, end.next_multiple_of(BLOCK) - first).await
+    }
+
+    async fn write_locked(
+        &self,
+        core: &Core,
+        offset: u64,
+        data: SharedBuf,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let end = offset + data.len() as u64;
+        self.make_writable(core, offset, end).await?;
+        let (offset, data) = self.to_blocks(core, offset, data).await?;
+        let segments = self.map.read().segments(offset, data.len() as u64);
+        if let [Segment { device: Some(device), .. }] = segments[..] {
+            return Ok(core.device.write(core.at(device), data, durability).await?);
+        }
+        let writes = segments.into_iter().map(|segment| {
+            let from = (segment.offset - offset) as usize;
+            let part = data.slice(from..from + segment.len as usize);
+            async move {
+                let Some(device) = segment.device else {
+                    return Err(StoreError::new(
+                        StoreErrorKind::Io,
+                        "a hole is left where a write was prepared",
+                    ));
+                };
+                Ok(core.device.write(core.at(device), part, durability).await?)
+            }
+        });
+        // All end before the first error is told.
+        join_all(writes).await.into_iter().collect()
+    }
+
+    /// Whole blocks around `data`, the rest of them read back.
+    async fn to_blocks(
+        &self,
+        core: &Core,
+        offset: u64,
+        data: SharedBuf,
+    ) -> Result<(u64, SharedBuf), StoreError> {
+        let end = offset + data.len() as u64;
+        if (offset | end).is_multiple_of(BLOCK) {
+            return Ok((offset, data));
+        }
+        let first = offset / BLOCK * BLOCK;
+        let last = end.next_multiple_of(BLOCK);
+        let mut blocks = IoBuf::new((last - first) as usize);
+        let edges = if last - first == BLOCK { vec![first] } else { vec![first, last - BLOCK] };
+        for edge in edges {
+            let read = self.read_aligned(core, edge, IoBuf::new(BLOCK as usize)).await?;
+            let at = (edge - first) as usize;
+            blocks[at..at + BLOCK as usize].copy_from_slice(&read);
+        }
+        let at = (offset - first) as usize;
+        blocks[at..at + data.len()].copy_from_slice(&data);
+        Ok((first, blocks.freeze()))
+    }
+
+    /// Maps the holes of a range and replaces its shared clusters. The range is locked.
+    async fn make_writable(&self, core: &Core, offset: u64, end: u64) -> Result<(), StoreError> {
+        let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
+        let (hole, shared) = {
+            let map = self.map.read();
+            let met = map.meeting(first, last);
+            let mapped: u64 = met.iter().map(|extent| extent.count).sum();
+            (mapped < last - first, met.iter().any(|extent| extent.shared))
+        };
+        if hole {
+            self.map_ahead(core, first, last).await?;
+        }
+        if shared {
+            crate::copy::unshare(self, core, first, last).await?;
+        }
+        Ok(())
+    }
+
+    /// Maps the holes of `first..last` and, if there is room, of the window around them.
+    pub(crate) async fn map_ahead(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
+        let _one = self.mapping.lock().await;
+        // No further than the stream goes, or will go if it doubles.
+        let size = self.size().max(last * CLUSTER).div_ceil(CLUSTER);
+        let window_end =
+            last.next_multiple_of(WINDOW).min(size.max(last.saturating_mul(2).min(last + WINDOW))).max(last);
+        let window_end = if size > last { window_end.min(size) } else { window_end };
+        let window_first = first / WINDOW * WINDOW;
+        let holes = self.map.read().holes(window_first, window_end);
+        let mapped = match self.map_holes(core, holes).await {
+            Err(error) if error.kind() == StoreErrorKind::NoSpace => {
+                let needed = self.map.read().holes(first, last);
+                self.map_holes(core, needed).await?
+            }
+            other => other?,
+        };
+        let mut map = self.map.write();
+        mapped.into_iter().for_each(|extent| map.insert(extent));
+        Ok(())
+    }
+
+    async fn map_holes(&self, core: &Core, holes: Vec<(u64, u64)>) -> Result<Vec<Extent>, StoreError> {
+        if holes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let key = self.key;
+        core.metadata.change(move |session| session.map(key, &holes)).await
+    }
+
+    /// Zeroes what lies mapped between the old end and where new data begins.
+    async fn zero_beyond(&self, core: &Core, size: u64, until: u64) -> Result<(), StoreError> {
+        // The whole blocks from the old end on; the block with the end itself is put together by the write
+        // path, so its tail is zeroed here too.
+        let until = until.max(size).next_multiple_of(BLOCK);
+        self.zero_mapped(core, size, until.max(size.next_multiple_of(BLOCK)), Durability::Durable).await
+    }
+
+    /// Zeroes the mapped parts of a range in place; holes are zero already. The range is locked.
+    async fn zero_mapped(
+        &self,
+        core: &Core,
+        offset: u64,
+        end: u64,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let mut at = offset;
+        while at < end {
+            let segments = self.map.read().segments(at, end - at);
+            let Some(segment) = segments.into_iter().find(|segment| segment.device.is_some()) else {
+                return Ok(());
+            };
+            let (from, to) = (segment.offset, segment.offset + segment.len);
+            if segment.shared {
+                crate::copy::unshare(self, core, from / CLUSTER, to.div_ceil(CLUSTER)).await?;
+                at = from;
+                continue;
+            }
+            let (whole_from, whole_to) = (from.next_multiple_of(BLOCK), to / BLOCK * BLOCK);
+            if whole_from < whole_to {
+                let device = segment.device.unwrap_or_default() + (whole_from - from);
+                core.device.write_zeroes(core.at(device), whole_to - whole_from, durability).await?;
+            }
+            for (edge_from, edge_to) in [(from, whole_from.min(to)), (whole_to.max(from), to)] {
+                if edge_from < edge_to && (edge_from < whole_from || whole_to >= whole_from) {
+                    self.zero_edge(core, edge_from, edge_to, durability).await?;
+                }
+            }
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Zeroes a part of one block.
+    async fn zero_edge(
+        &self,
+        core: &Core,
+        from: u64,
+        to: u64,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let zeros = IoBuf::zeroed((to - from) as usize).freeze();
+        let (offset, block) = self.to_blocks(core, from, zeros).await?;
+        let segments = self.map.read().segments(offset, block.len() as u64);
+        if let [Segment { device: Some(device), .. }] = segments[..] {
+            core.device.write(core.at(device), block, durability).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares and, if equal, writes, under one lock.
+    pub(crate) async fn compare_and_write(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        offset: u64,
+        expected: SharedBuf,
+        data: SharedBuf,
+    ) -> Result<Option<u64>, StoreError> {
+        let end = check_range(offset, expected.len().max(data.len()) as u64)?;
+        if end > self.size() {
+            return Err(StoreError::new(StoreErrorKind::InvalidArgument, "compare and write beyond the end"));
+        }
+        let _range = self.lock_blocks(offset, end).await;
+        let present = self.read_mapped(&core, offset, IoBuf::new(expected.len())).await?;
+        if let Some(at) = present.iter().zip(expected.iter()).position(|(a, b)| a != b) {
+            return Ok(Some(at as u64));
+        }
+        self.write_locked(&core, offset, data, Durability::Durable).await?;
+        Ok(None)
+    }
+
+    /// Makes completed writes and the size durable.
+    pub(crate) async fn flush(self: Arc<Self>, core: Arc<Core>) -> Result<(), StoreError> {
+        core.device.flush().await?;
+        if self.durable_size.load(Ordering::Acquire) != self.size() {
+            let _sizing = self.sizing.lock().await;
+            self.save_size(&core).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits the present size; under `sizing`.
+    async fn save_size(&self, core: &Core) -> Result<(), StoreError> {
+        let (key, size, now) = (self.key, self.size(), core.clock.wall().0);
+        core.metadata.change(move |session| session.set_size(key, size, now)).await?;
+        self.durable_size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps a range without changing what it reads.
+    pub(crate) async fn allocate(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        offset: u64,
+        len: u64,
+        grow: bool,
+    ) -> Result<(), StoreError> {
+        let end = check_range(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if grow && end > self.size() {
+            Arc::clone(&self).set_size(Arc::clone(&core), end).await?;
+        }
+        let _range = self.lock_blocks(offset, end).await;
+        let _one = self.mapping.lock().await;
+        let holes = self.map.read().holes(offset / CLUSTER, end.div_ceil(CLUSTER));
+        let mapped = self.map_holes(&core, holes).await?;
+        let mut map = self.map.write();
+        mapped.into_iter().for_each(|extent| map.insert(extent));
+        Ok(())
+    }
+
+    /// Gives whole clusters of a range back and zeroes the rest.
+    pub(crate) async fn punch_hole(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), StoreError> {
+        let end = check_range(offset, len)?.min(self.size().next_multiple_of(CLUSTER));
+        if offset >= end {
+            return Ok(());
+        }
+        let _range = self.lock_blocks(offset / CLUSTER * CLUSTER, end.next_multiple_of(CLUSTER)).await;
+        let (first, last) = (offset.div_ceil(CLUSTER), end / CLUSTER);
+        if first < last {
+            self.zero_mapped(&core, offset, first * CLUSTER, Durability::Durable).await?;
+            self.zero_mapped(&core, last * CLUSTER, end, Durability::Durable).await?;
+            self.drop_clusters(&core, first, last).await
+        } else {
+            self.zero_mapped(&core, offset, end, Durability::Durable).await
+        }
+    }
+
+    /// Makes holes of whole clusters. They leave the map first: a read that starts when they may be zeroed and
+    /// reused must not find them there any more.
+    async fn drop_clusters(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
+        if self.map.read().meeting(first, last).is_empty() {
+            return Ok(());
+        }
+        self.map.write().remove(first, last);
+        let key = self.key;
+        core.metadata.change(move |session| session.unmap(key, first, last)).await?;
+        core.attention.notify_one();
+        Ok(())
+    }
+
+    /// Zeroes a range, keeping its clusters.
+    pub(crate) async fn zero_range(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        offset: u64,
+        len: u64,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let end = check_range(offset, len)?;
+        if end > self.size() {
+            Arc::clone(&self).set_size(Arc::clone(&core), end).await?;
+        }
+        let _range = self.lock_blocks(offset, end).await;
+        self.zero_mapped(&core, offset, end, durability).await
+    }
+
+    /// Cuts or grows the stream.
+    pub(crate) async fn set_size(self: Arc<Self>, core: Arc<Core>, size: u64) -> Result<(), StoreError> {
+        check_range(0, size)?;
+        let _sizing = self.sizing.lock().await;
+        let old = self.size();
+        if size == old {
+            return Ok(());
+        }
+        let from = size.min(old) / CLUSTER * CLUSTER;
+        let _range = self.locks.lock(from, u64::MAX - from).await;
+        if size > old {
+            self.zero_beyond(&core, old, size).await?;
+        }
+        // A smaller size is durable before clusters go: a crash in between leaves them, not a hole in the file.
+        self.size.store(size, Ordering::Release);
+        self.save_size(&core).await?;
+        if size < old {
+            self.drop_clusters(&core, size.div_ceil(CLUSTER), u64::MAX / CLUSTER).await?;
+        }
+        self.resized.notify_waiters();
+        Ok(())
+    }
+
+    /// The parts of a range that are mapped.
+    pub(crate) fn allocated_ranges(
+        &self,
+        offset: u64,
+        len: u64,
+        limit: usize,
+    ) -> Result<Vec<Range>, StoreError> {
+        let end = check_range(offset, len)?.min(self.size());
+        let mut ranges: Vec<Range> = Vec::new();
+        if offset >= end {
+            return Ok(ranges);
+        }
+        for segment in self.map.read().segments(offset, end - offset) {
+            if segment.device.is_none() {
+                continue;
+            }
+            if let Some(last) = ranges.last_mut()
+                && last.offset + last.len == segment.offset
+            {
+                last.len += segment.len;
+            } else if ranges.len() == limit {
+                break;
+            } else {
+                ranges.push(Range { offset: segment.offset, len: segment.len });
+            }
+        }
+        Ok(ranges)
+    }
+}
+
+async fn read_segment(core: &Core, segment: Segment, mut buf: IoBuf) -> Result<IoBuf, StoreError> {
+    match segment.device {
+        Some(device) => Ok(core.device.read(core.at(device), buf).await?),
+        None => {
+            buf.fill(0);
+            Ok(buf)
+        }
+    }
+}
+
+/// The end of a range.
+pub(crate) fn check_range(offset: u64, len: u64) -> Result<u64, StoreError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= i64::MAX as u64 / 2 => Ok(end),
+        _ => Err(StoreError::new(
+            StoreErrorKind::InvalidArgument,
+            format!("a file cannot reach to {offset}+{len}"),
+        )),
+    }
+}
+
+/// Copies bytes of one stream to the other through memory, in pieces.
+pub(crate) async fn copy_bytes(
+    core: &Arc<Core>,
+    source: &Arc<Stream>,
+    from: u64,
+    target: &Arc<Stream>,
+    to: u64,
+    len: u64,
+) -> Result<(), StoreError> {
+    const PIECE: u64 = 1 << 20;
+    let mut done = 0;
+    while done < len {
+        let step = PIECE.min(len - done);
+        let data = source.read_mapped(core, from + done, IoBuf::new(step as usize)).await?;
+        target.write_locked(core, to + done, data.freeze(), Durability::Durable).await?;
+        done += step;
+    }
+    Ok(())
+}
+
+/// Reads several whole device ranges, for copies of shared clusters.
+pub(crate) async fn read_extents(core: &Core, extents: &[Extent]) -> Result<Vec<IoBuf>, StoreError> {
+    let reads = extents.iter().map(|extent| async {
+        let buf = IoBuf::new((extent.count * CLUSTER) as usize);
+        Ok::<_, StoreError>(core.device.read(core.at(extent.device * CLUSTER), buf).await?)
+    });
+    try_join_all(reads).await
+}

@@ -1,0 +1,52 @@
+//! Entries for fuzzing: every decoder over hostile bytes.
+
+use crate::{Entry, Inode, LengthRecord, Superblock};
+
+/// All structures of a volume.
+pub fn structures(bytes: &[u8]) {
+    if let Ok(superblock) = Superblock::decode(bytes) {
+        let _ = superblock.clusters(superblock.size);
+    }
+    let _ = LengthRecord::decode(bytes);
+    let _ = Inode::decode(bytes);
+    let _ = Entry::decode(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{StreamRecord, layout_for};
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+            structures(&bytes);
+        }
+
+        #[test]
+        fn records_survive_the_round_trip(name in "\\PC{0,40}", number: u64, directory: bool, streams in 0u32..5) {
+            let streams = (0..streams).map(|id| StreamRecord { id, name: format!("{name}{id}"), size: number }).collect();
+            let inode = Inode { directory, parent: number, name: name.clone(), attributes: 32, times: [1, 2, 3, number], next_stream: 9, streams };
+            prop_assert_eq!(Inode::decode(&inode.encode()), Ok(inode));
+            let entry = Entry { file: number, directory, name };
+            prop_assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
+            let length = LengthRecord { number, length: number / 2 };
+            prop_assert_eq!(LengthRecord::decode(&length.encode()), Ok(length));
+        }
+    }
+
+    #[test]
+    fn a_damaged_superblock_is_found() {
+        let superblock = layout_for(64 << 20).expect("large enough");
+        let block = superblock.encode();
+        assert_eq!(Superblock::decode(&block), Ok(superblock));
+        for at in 16..block.len() {
+            let mut damaged = block.clone();
+            damaged[at] ^= 0x10;
+            assert!(Superblock::decode(&damaged).is_err(), "byte {at}");
+        }
+        assert_eq!(layout_for(1 << 20), None);
+    }
+}

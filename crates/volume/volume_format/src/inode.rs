@@ -1,0 +1,122 @@
+//! Records of the database: what a file is, and what a name names.
+
+use byte_codec::{DecodeError, Reader, Writer};
+
+/// Version of the records; a reader refuses others.
+const VERSION: u8 = 1;
+/// Streams of a file, at most: what fits a record that is read whole.
+const STREAMS_MAX: usize = 1024;
+
+/// A stream of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamRecord {
+    /// Its number within the file; 0 is the unnamed one. Never reused.
+    pub id: u32,
+    /// Its name; empty for the unnamed one.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// A file or directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inode {
+    /// Whether it is a directory.
+    pub directory: bool,
+    /// The directory it is in; its own number for the root.
+    pub parent: u64,
+    /// Its name there.
+    pub name: String,
+    /// FILE_ATTRIBUTE_* bits.
+    pub attributes: u32,
+    /// Created, accessed, written, changed: nanoseconds since 1970.
+    pub times: [u64; 4],
+    /// The next stream's number.
+    pub next_stream: u32,
+    /// Its streams.
+    pub streams: Vec<StreamRecord>,
+}
+
+impl Inode {
+    /// The record.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u8(u8::from(self.directory));
+        w.u64(self.parent);
+        w.text(&self.name);
+        w.u32(self.attributes);
+        self.times.iter().for_each(|time| w.u64(*time));
+        w.u32(self.next_stream);
+        w.u16(self.streams.len() as u16);
+        for stream in &self.streams {
+            w.u32(stream.id);
+            w.text(&stream.name);
+            w.u64(stream.size);
+        }
+        w.finish()
+    }
+
+    /// The record in `bytes`.
+    ///
+    /// # Errors
+    /// When the bytes are not a record that [`Inode::encode`] writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let version = r.u8()?;
+        if version != VERSION {
+            return Err(DecodeError::Unsupported(u32::from(version)));
+        }
+        let mut inode = Self {
+            directory: r.u8()? != 0,
+            parent: r.u64()?,
+            name: r.text()?,
+            attributes: r.u32()?,
+            times: [r.u64()?, r.u64()?, r.u64()?, r.u64()?],
+            next_stream: r.u32()?,
+            streams: Vec::new(),
+        };
+        let streams = usize::from(r.u16()?);
+        if streams > STREAMS_MAX {
+            return Err(DecodeError::Invalid("streams"));
+        }
+        for _ in 0..streams {
+            inode.streams.push(StreamRecord { id: r.u32()?, name: r.text()?, size: r.u64()? });
+        }
+        if r.remaining() > 0 { Err(DecodeError::Invalid("length")) } else { Ok(inode) }
+    }
+}
+
+/// What a name in a directory names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The file.
+    pub file: u64,
+    /// Whether it is a directory.
+    pub directory: bool,
+    /// The name, in the case it was given (the key has it in upper case).
+    pub name: String,
+}
+
+impl Entry {
+    /// The record.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u64(self.file);
+        w.u8(u8::from(self.directory));
+        w.text(&self.name);
+        w.finish()
+    }
+
+    /// The record in `bytes`.
+    ///
+    /// # Errors
+    /// When the bytes are not a record that [`Entry::encode`] writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let entry = Self { file: r.u64()?, directory: r.u8()? != 0, name: r.text()? };
+        if r.remaining() > 0 { Err(DecodeError::Invalid("length")) } else { Ok(entry) }
+    }
+}

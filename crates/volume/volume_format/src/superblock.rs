@@ -1,0 +1,128 @@
+//! What a volume is: the first block and the one in the middle of its first cluster.
+
+use byte_codec::{DecodeError, Reader, Writer, crc32c};
+
+use crate::{BLOCK, CLUSTER};
+
+const MAGIC: [u8; 16] = *b"\x89HFVOLUME\r\n\x1a\n\0\0\0";
+const VERSION: u32 = 1;
+/// Features a reader must know (bits); none yet. Snapshots, tiers and checksums get theirs.
+const KNOWN_FEATURES: u32 = 0;
+const CRC_AT: usize = BLOCK as usize - 4;
+/// The database may grow to this fraction of the volume: 1 TiB of 64 KiB extents, one by one, takes 1 GiB.
+const METADATA_FRACTION: u64 = 64;
+const METADATA_MIN: u64 = 8 << 20;
+const METADATA_MAX: u64 = 64 << 30;
+
+/// What a volume is and where its areas lie. Offsets and sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Its identity.
+    pub guid: [u8; 16],
+    /// Its name, for messages.
+    pub name: String,
+    /// Size of the device when the volume was made.
+    pub size: u64,
+    /// Where the two blocks with the database's length are.
+    pub length_start: u64,
+    /// Where the database starts.
+    pub metadata_start: u64,
+    /// How large it may become.
+    pub metadata_size: u64,
+    /// Where cluster 0 starts; clusters go on to the end of the device.
+    pub data_start: u64,
+}
+
+/// Where the areas of a volume on a device of `size` bytes lie; `None` when it is too small.
+#[must_use]
+pub fn layout_for(size: u64) -> Option<Superblock> {
+    let metadata_size = (size / METADATA_FRACTION).clamp(METADATA_MIN, METADATA_MAX) / CLUSTER * CLUSTER;
+    let metadata_start = 2 * CLUSTER;
+    let data_start = metadata_start + metadata_size;
+    (size >= data_start + CLUSTER).then(|| Superblock {
+        guid: [0; 16],
+        name: String::new(),
+        size,
+        length_start: CLUSTER,
+        metadata_start,
+        metadata_size,
+        data_start,
+    })
+}
+
+impl Superblock {
+    /// Where the two copies lie.
+    pub const OFFSETS: [u64; 2] = [0, CLUSTER / 2];
+
+    /// How many clusters a device of `size` bytes has for data.
+    #[must_use]
+    pub fn clusters(&self, size: u64) -> u64 {
+        size.saturating_sub(self.data_start) / CLUSTER
+    }
+
+    /// The block.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.raw(&MAGIC);
+        w.u32(VERSION);
+        w.u32(KNOWN_FEATURES);
+        w.raw(&self.guid);
+        w.u64(CLUSTER);
+        for value in [self.size, self.length_start, self.metadata_start, self.metadata_size, self.data_start]
+        {
+            w.u64(value);
+        }
+        w.text(&self.name.chars().take(255).collect::<String>());
+        let mut block = w.finish();
+        block.resize(CRC_AT, 0);
+        let crc = crc32c(&block);
+        block.extend_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    /// The superblock in a block.
+    ///
+    /// # Errors
+    /// [`DecodeError::WrongMagic`] when the block is something else; others when it is damaged or too new.
+    pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
+        let block = block.get(..BLOCK as usize).ok_or(DecodeError::Truncated)?;
+        let mut r = Reader::new(block);
+        if r.raw(MAGIC.len())? != MAGIC {
+            return Err(DecodeError::WrongMagic);
+        }
+        if crc32c(&block[..CRC_AT]).to_le_bytes() != block[CRC_AT..] {
+            return Err(DecodeError::WrongChecksum);
+        }
+        let (version, features) = (r.u32()?, r.u32()?);
+        if version != VERSION {
+            return Err(DecodeError::Unsupported(version));
+        }
+        if features & !KNOWN_FEATURES != 0 {
+            return Err(DecodeError::Unsupported(features));
+        }
+        let guid = r.guid()?;
+        if r.u64()? != CLUSTER {
+            return Err(DecodeError::Invalid("cluster size"));
+        }
+        let volume = Self {
+            guid,
+            size: r.u64()?,
+            length_start: r.u64()?,
+            metadata_start: r.u64()?,
+            metadata_size: r.u64()?,
+            data_start: r.u64()?,
+            name: r.text()?,
+        };
+        let end = volume.metadata_start.checked_add(volume.metadata_size);
+        let aligned =
+            (volume.length_start | volume.metadata_start | volume.metadata_size | volume.data_start)
+                .is_multiple_of(CLUSTER);
+        let sound = aligned
+            && volume.length_start >= CLUSTER
+            && volume.length_start < volume.metadata_start
+            && end.is_some_and(|end| end <= volume.data_start)
+            && volume.data_start <= volume.size;
+        if sound { Ok(volume) } else { Err(DecodeError::Invalid("layout")) }
+    }
+}
