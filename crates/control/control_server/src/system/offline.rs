@@ -107,7 +107,8 @@ pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], _deep: bool) -> Re
         let environment = volumes::environment(&surroundings());
         let opened = Volume::open(space, environment).await.map_err(|error| files::problem(&error))?;
         let place = format!("volume {name}");
-        Ok(opened.check().await.into_iter().map(|found| volumes::finding(found, &place)).collect())
+        let findings = opened.check().await.map_err(|error| files::problem(&error))?;
+        Ok(findings.into_iter().map(|found| volumes::finding(found, &place)).collect())
     })?;
     Ok(report(format!("volume {volume}"), findings))
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use control_api::{Code, Problem};
-use parking_lot::Mutex;
-use shard_runtime::{Shard, Shards};
+use parking_lot::{Mutex, RwLock};
+use shard_runtime::{Shard, ShardGone, Shards};
 
 use crate::backend::{ShardBackend, ShardTask, Work};
 
 /// Threads that serve, one per core unless told otherwise.
 pub struct SystemShards {
-    shards: Vec<Shard>,
+    count: usize,
     engine: String,
+    /// Emptied when the node stops: a shard ends when nobody can give it work any more.
+    shards: RwLock<Vec<Shard>>,
     /// Taken when the node stops.
     threads: Mutex<Option<Shards>>,
 }
@@ -31,13 +33,18 @@ impl SystemShards {
             (name, None) => name.to_owned(),
             (name, Some(why)) => format!("{name} ({why})"),
         };
-        Ok(Arc::new(Self { shards: threads.all().to_vec(), engine, threads: Mutex::new(Some(threads)) }))
+        let shards = threads.all().to_vec();
+        Ok(Arc::new(Self {
+            count: shards.len(),
+            engine,
+            shards: RwLock::new(shards),
+            threads: Mutex::new(Some(threads)),
+        }))
     }
 
-    /// A shard by its number, any number.
-    pub(super) fn shard(&self, number: usize) -> &Shard {
-        // There is at least one.
-        &self.shards[number % self.shards.len()]
+    /// A shard by its number, any number; none when the node has stopped.
+    pub(super) fn shard(&self, number: usize) -> Option<Shard> {
+        self.shards.read().get(number % self.count).cloned()
     }
 
     /// Runs work on a shard and brings its result back.
@@ -47,7 +54,8 @@ impl SystemShards {
         M: FnOnce() -> F + Send + 'static,
         F: Future<Output = Result<T, Problem>> + 'static,
     {
-        match self.shard(number).run(make).await {
+        let shard = self.shard(number).ok_or(ShardGone);
+        match async { shard?.run(make).await }.await {
             Ok(result) => result,
             Err(gone) => Err(Problem::new(Code::Unavailable, gone.to_string())),
         }
@@ -56,12 +64,14 @@ impl SystemShards {
 
 impl ShardBackend for SystemShards {
     fn count(&self) -> usize {
-        self.shards.len()
+        self.count
     }
 
     fn spawn(&self, shard: usize, task: ShardTask) {
         // A shard that is gone drops the task, which its owner notices.
-        let _ = self.shard(shard).spawn(task);
+        if let Some(shard) = self.shard(shard) {
+            let _ = shard.spawn(task);
+        }
     }
 
     fn engine(&self) -> String {
@@ -69,6 +79,7 @@ impl ShardBackend for SystemShards {
     }
 
     fn stop(&self) -> Work<'_, ()> {
+        self.shards.write().clear();
         let threads = self.threads.lock().take();
         Box::pin(async move {
             let Some(threads) = threads else { return Ok(()) };

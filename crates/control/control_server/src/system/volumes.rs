@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use control_api::{CheckFinding, Code, Problem};
+use control_api::{CheckFinding, Code, Problem, Severity};
 use file_store::FileStore;
 use pool::{Space, Surroundings};
 use volume::{Environment, FormatOptions, Volume};
@@ -74,10 +74,14 @@ impl SystemVolume {
 /// A finding of a volume's check.
 pub(super) fn finding(finding: volume::Finding, place: &str) -> CheckFinding {
     CheckFinding {
-        severity: control_api::Severity::Error,
-        structure: "volume".into(),
+        severity: match finding.severity {
+            volume::Severity::Critical => Severity::Critical,
+            volume::Severity::Error => Severity::Error,
+            volume::Severity::Warning => Severity::Warning,
+        },
+        structure: finding.structure.into(),
         place: place.into(),
-        detail: finding.to_string(),
+        detail: finding.detail,
         action: None,
     }
 }
@@ -98,7 +102,9 @@ impl VolumeHandle for SystemVolume {
                     .todo("Leave --repair out to see what is wrong; copy the files that can be read to a new volume."));
             }
             let volume = self.volume.clone();
-            let findings = self.shards.run(self.shard, move || async move { Ok(volume.check().await) });
+            let findings = self.shards.run(self.shard, move || async move {
+                volume.check().await.map_err(|error| files::problem(&error))
+            });
             let place = format!("volume {}", self.name);
             Ok(findings.await?.into_iter().map(|found| finding(found, &place)).collect())
         })

@@ -46,7 +46,10 @@ impl SystemPool {
         surroundings: Surroundings,
     ) -> Arc<dyn PoolHandle> {
         let watched = Arc::downgrade(&pool);
-        let _ = shards.shard(home).spawn(move || remove_given_up(watched));
+        if let Some(shard) = shards.shard(home) {
+            // A shard that has just stopped has no pool to look after either.
+            let _ = shard.spawn(move || remove_given_up(watched));
+        }
         Arc::new(Self { pool, home, shards, surroundings, comebacks: Mutex::default() })
     }
 
