@@ -1,2 +1,44 @@
-//! The Holdfast node and its command line.
-fn main() {}
+//! The Holdfast node and its command line, in one binary.
+//!
+//! `holdfast serve` is the node; `holdfast demo` is a node that makes its own disks; every other verb asks a
+//! node over its socket. A verb is one file: its arguments, what it sends, how the answer looks.
+//!
+//! Exit codes: 0 done, 1 it could not be done, 2 the command line makes no sense.
+
+mod cli;
+mod config;
+mod context;
+mod demo;
+mod disk;
+mod error;
+mod fault;
+mod file;
+mod group;
+mod job;
+mod lun;
+mod offline;
+mod pool;
+mod portal;
+mod progress;
+mod serve;
+mod session;
+mod status;
+mod table;
+mod target;
+mod units;
+mod volume;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let args = cli::Cli::parse();
+    match args.run() {
+        Ok(code) => code,
+        Err(error) => {
+            error.print();
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

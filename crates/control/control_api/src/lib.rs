@@ -1,1 +1,115 @@
-//! Request and response types of the management API
+//! What is said on the management API: requests, responses, errors, and the declarative configuration.
+//!
+//! ```text
+//!   CLI, scripts ──► control_client ──HTTP/JSON over a Unix socket──► control_server ──► pools, volumes, LUNs
+//!                          └───────────── control_api: these types ─────────────┘
+//! ```
+//!
+//! Vocabulary: a *disk* is a block device or file of the machine, named by a stable id; a *pool* owns disks;
+//! a *volume* is a space of a pool with a file store on it; a *file* lives in a volume; a *LUN* is a file
+//! offered to initiators by a *target* under a number; an *initiator group* says who may see it; a *portal*
+//! is an address that the targets are served on; a *job* is work that takes long.
+//!
+//! Invariants:
+//! * Version 1 ([`BASE_PATH`]) only grows: fields are added with a default, never renamed or given another
+//!   meaning. Requests refuse unknown fields, responses may carry fields a client does not know.
+//! * Every route is in [`routes::ROUTES`], from which the OpenAPI 3.1 document is made ([`openapi::document`]).
+//! * Lists travel as `{"items": [...]}` ([`List`]); errors as RFC 9457 problem details ([`Problem`]) with a
+//!   stable `code`.
+//! * Sizes are bytes, durations are in the unit that the field's name says, times are seconds since 1970 UTC.
+//! * A request that destroys something carries `confirm`, which must repeat the name of the thing; without
+//!   it, the answer is the problem `confirmation-required`, whose `destroys` says what would be lost.
+//!
+//! Deliberately absent: any I/O, any clock, defaults that depend on the machine.
+
+mod config;
+mod config_check;
+mod config_diff;
+mod disk;
+mod fault;
+mod file;
+mod iscsi;
+mod job;
+pub mod openapi;
+mod pool;
+mod problem;
+pub mod routes;
+mod status;
+mod volume;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use config::{
+    CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,
+    PoolConfig,
+};
+pub use config_check::{
+    CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_iscsi_name,
+    check_name,
+};
+pub use config_diff::REDACTED;
+pub use disk::{Disk, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
+pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
+pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
+pub use iscsi::{
+    AuthConfig, ChapUser, GroupConfig, GroupUpdate, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate,
+    MapConfig, PortalConfig, PortalInfo, Session, Target, TargetConfig, TargetUpdate,
+};
+pub use job::{Job, JobKind, JobState};
+pub use pool::{
+    AddDisk, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport, PoolMember,
+    PoolState, RedundancyState, RemoveDisk, ReplaceDisk, SpaceState,
+};
+pub use problem::{Code, Problem};
+pub use status::{Counts, Issue, Severity, Status, Verdict};
+pub use volume::{Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate};
+
+/// Prefix of every route.
+pub const BASE_PATH: &str = "/v1";
+
+/// Where the node listens when nothing else is said.
+pub const DEFAULT_SOCKET: &str = "/run/holdfast/holdfast.sock";
+
+/// Name of the socket inside a data directory.
+pub const SOCKET_NAME: &str = "holdfast.sock";
+
+/// A list as it travels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct List<T> {
+    /// The things listed, sorted by what hurts most, then by name.
+    pub items: Vec<T>,
+}
+
+impl<T> From<Vec<T>> for List<T> {
+    fn from(items: Vec<T>) -> Self {
+        Self { items }
+    }
+}
+
+/// The body of a request that destroys something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Confirm {
+    /// The name of the thing to destroy, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// An answer that says only that it was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Done {
+    /// One sentence for people: what was done.
+    pub message: String,
+    /// The job that goes on with it, if it takes longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
+}
+
+impl Done {
+    /// Done, with a sentence.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), job: None }
+    }
+}

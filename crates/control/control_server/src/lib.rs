@@ -1,1 +1,45 @@
-//! The node behind the API: pools, volumes, LUNs, configuration
+//! The node behind the API: it assembles disks, pools, volumes, LUNs and targets, and keeps its configuration.
+//!
+//! ```text
+//!   Unix socket ── http ── Node ─┬─ config_store   what cannot be found on disks (TOML, atomic)
+//!   (root or same user)          ├─ disk_table     LocalDisk → FaultDisk → StatsDisk, by stable id
+//!                                ├─ pools, volumes opened in parallel, one volume per space
+//!                                ├─ luns           files of volumes → logical units → targets, portals
+//!                                └─ watch          returned disks, spares, repair, jobs
+//!   control runtime (2 threads)  │  run_on   ┌─ shard 0 ─┐ ┌─ shard 1 ─┐
+//!                                └──────────►│ pools, volumes, iSCSI: one thread each │
+//! ```
+//!
+//! Invariants:
+//! * One change at a time: everything that changes the configuration or the pools' shape runs under
+//!   [`Node`]'s change lock. Looking takes no such lock and never waits for disks.
+//! * The configuration on disk is replaced only as a whole (write aside, sync, rename, sync the directory),
+//!   and before the change is answered.
+//! * The data directory has one owner at a time (a lock on a file, released by the kernel when the owner
+//!   dies); a socket left by a dead owner is replaced.
+//! * Nothing that destroys data runs without the name repeated in `confirm`.
+//!
+//! Deliberately absent: listening on the network (a later issue, with TLS and tokens), any decision that needs
+//! more than this node.
+
+mod backend;
+mod config_store;
+mod data_dir;
+mod files;
+mod http;
+mod jobs;
+#[cfg(any(test, feature = "memory"))]
+pub mod memory;
+mod node;
+pub mod offline;
+mod running;
+mod socket;
+mod system;
+
+pub use backend::{
+    Backends, DiskBackend, DiskContent, FoundDisk, IscsiBackend, NewPool, NewSpace, OpenDisk, PoolBackend,
+    PoolDisk, PoolHandle, PoolInfo, ServedLun, ShardBackend, ShardTask, SpaceInfo, VolumeHandle, Work,
+};
+pub use node::Node;
+pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
+pub use system::{Iscsi, SystemDisk, SystemDisks, SystemShards, UnitBackend, WitnessFiles};

@@ -1,0 +1,222 @@
+//! The command line as a whole.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::context::{Context, print_json};
+use crate::error::{CliError, CliResult};
+use crate::{
+    config, demo, disk, file, group, job, lun, pool, portal, serve, session, status, target, volume,
+};
+
+/// Continuously available shared storage for virtual machines.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, max_term_width = 110, after_help = AFTER)]
+pub(crate) struct Cli {
+    /// Socket or data directory of the node.
+    ///
+    /// Without it: HOLDFAST_SOCKET, then /run/holdfast/holdfast.sock, /var/lib/holdfast, ./holdfast-demo.
+    #[arg(long, global = true, value_name = "PATH")]
+    node: Option<PathBuf>,
+    /// Print JSON; lists are {"items": [...]}.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Answer yes when asked whether to destroy something.
+    #[arg(long, global = true)]
+    yes: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const AFTER: &str = "A first tour: `holdfast demo`, then in another terminal `holdfast status`.\n\
+                     Exit codes: 0 done, 1 it could not be done, 2 the command line makes no sense.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run a node.
+    Serve(serve::Args),
+    /// Run a node that makes its own disks, to try Holdfast out.
+    Demo(demo::Args),
+    /// Is all data as redundant as promised? What is wrong, and what to do.
+    Status(status::Args),
+    /// Disks of the machine and of pools.
+    #[command(subcommand)]
+    Disk(disk::Command),
+    /// Pools: disks that volumes take their space from.
+    #[command(subcommand)]
+    Pool(pool::Command),
+    /// Volumes: file stores with a promise of redundancy.
+    #[command(subcommand)]
+    Volume(volume::Command),
+    /// Files of volumes; paths are VOLUME:/DIR/FILE.
+    #[command(subcommand)]
+    File(file::Command),
+    /// iSCSI targets.
+    #[command(subcommand)]
+    Target(target::Command),
+    /// LUNs: files of volumes that initiators use as disks.
+    #[command(subcommand)]
+    Lun(lun::Command),
+    /// Initiator groups: who sees which LUNs.
+    #[command(subcommand, alias = "group")]
+    InitiatorGroup(group::Command),
+    /// Addresses that targets are served on.
+    #[command(subcommand)]
+    Portal(portal::Command),
+    /// iSCSI sessions.
+    #[command(subcommand)]
+    Session(session::Command),
+    /// The node's configuration, declaratively.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Work that takes long.
+    #[command(subcommand)]
+    Job(job::Command),
+    /// The live state of everything, for diagnosis.
+    Inspect,
+    /// Print a script that completes commands in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+impl Cli {
+    /// Does what was asked.
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        match self.verb {
+            Verb::Serve(args) => return serve::run(args).map(|()| ExitCode::SUCCESS),
+            Verb::Demo(args) => return demo::run(args, self.json).map(|()| ExitCode::SUCCESS),
+            Verb::Completions { shell } => {
+                clap_complete::generate(shell, &mut Self::command(), "holdfast", &mut std::io::stdout());
+                return Ok(ExitCode::SUCCESS);
+            }
+            _ => {}
+        }
+        let context = Context::new(self.node.as_deref(), self.json, self.yes);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::here)?;
+        runtime.block_on(ask(self.verb, &context))
+    }
+}
+
+async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
+    match verb {
+        Verb::Status(args) => status::run(args, context).await?,
+        Verb::Disk(command) => disk::run(command, context).await?,
+        Verb::Pool(command) => return pool::run(command, context).await,
+        Verb::Volume(command) => return volume::run(command, context).await,
+        Verb::File(command) => file::run(command, context).await?,
+        Verb::Target(command) => target::run(command, context).await?,
+        Verb::Lun(command) => lun::run(command, context).await?,
+        Verb::InitiatorGroup(command) => group::run(command, context).await?,
+        Verb::Portal(command) => portal::run(command, context).await?,
+        Verb::Session(command) => session::run(command, context).await?,
+        Verb::Config(command) => config::run(command, context).await?,
+        Verb::Job(command) => job::run(command, context).await?,
+        Verb::Inspect => print_json(&context.client.get::<serde_json::Value>("/inspect").await?)?,
+        // Handled before a node is looked for.
+        Verb::Serve(_) | Verb::Demo(_) | Verb::Completions { .. } => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn command_lines_parse() {
+        for line in [
+            "serve --data-dir /d --socket /s",
+            "demo --dir d --iscsi 127.0.0.1:0 --json",
+            "status",
+            "status --json",
+            "disk list",
+            "disk rescan",
+            "disk set d1 --media ssd --enclosure e --slot 4",
+            "disk fault d1 vanish",
+            "disk fault d1 delay --operation read --delay-ms 5 --count 3",
+            "pool create p d1 d2 d3 --spare d4 --slab 64M --overwrite-foreign --yes",
+            "pool list --json",
+            "pool show p",
+            "pool add-disk p d5 --spare",
+            "pool remove-disk p d5",
+            "pool replace p d5 --with d6",
+            "pool retire p d5",
+            "pool repair p",
+            "pool check p --deep",
+            "pool check --offline --disk a --disk b",
+            "pool import p",
+            "pool delete p",
+            "volume create v --resiliency mirror2 --size 1T --thin --columns 2 --interleave 256k",
+            "volume create v --size 1T --fixed --pool p",
+            "volume resize v 2T",
+            "volume check v",
+            "volume check v --offline --disk a",
+            "file ls v:/",
+            "file create v:/a --size 1G",
+            "file put local v:/a",
+            "file get v:/a local",
+            "file rm v:/a",
+            "file mv v:/a v:/b",
+            "file mkdir v:/d",
+            "file stat v:/a",
+            "file clone v:/a v:/b",
+            "target create iqn.2026-01.io.holdfast:a --chap-user u --chap-secret-file f",
+            "target list",
+            "lun create l --volume v --size 20G --target iqn.2026-01.io.holdfast:a --group g --number 3",
+            "lun map l --group g",
+            "lun unmap l --group g",
+            "lun resize l 30G",
+            "lun offline l --reason why",
+            "lun online l",
+            "lun read-only l --reason why",
+            "lun list",
+            "lun delete l --keep-file",
+            "initiator-group create g --any",
+            "initiator-group create g iqn.2026-01.io.x:1",
+            "initiator-group add g iqn.2026-01.io.x:1",
+            "portal create 127.0.0.1:3260 --group 2",
+            "session list",
+            "config show --redact",
+            "config apply f --dry-run",
+            "job list",
+            "completions bash",
+            "inspect",
+            "status --node /s",
+        ] {
+            let words = std::iter::once("holdfast").chain(line.split(' '));
+            if let Err(error) = Cli::try_parse_from(words) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_command_lines_do_not_parse() {
+        for line in [
+            "",
+            "disk",
+            "volume create v",
+            "volume create v --size 1T --thin --fixed",
+            "volume create v --size big",
+            "volume create v --size 1T --resiliency raid5",
+            "pool create p",
+            "lun offline l",
+            "pool check p --disk a",
+            "initiator-group create g",
+        ] {
+            let words = std::iter::once("holdfast").chain(line.split_terminator(' '));
+            assert!(Cli::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}

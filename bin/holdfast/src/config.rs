@@ -1,0 +1,79 @@
+//! `holdfast config …`: the node's configuration as one file.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use control_api::{Config, ConfigDiff, ConfigRequest};
+
+use crate::context::Context;
+use crate::error::{CliError, CliResult};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print the configuration, as `config apply` takes it. Holds secrets unless told otherwise.
+    Show {
+        /// Leave secrets out.
+        #[arg(long)]
+        redact: bool,
+    },
+    /// Make the node's configuration what a file says: shows what changes, and makes the changes.
+    Apply {
+        /// The file (TOML, or JSON as from `config show --json`); `-` for standard input.
+        file: PathBuf,
+        /// Only show what would change.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
+    match command {
+        Command::Show { redact } => {
+            let path = if redact { "/config?redact=true" } else { "/config" };
+            let config: Config = context.client.get(path).await?;
+            if config.has_secrets() && !redact {
+                eprintln!("holdfast: this holds secrets; keep it where only you can read it.");
+            }
+            let text = toml::to_string_pretty(&config).map_err(CliError::here)?;
+            context.show(&config, |_| print!("{text}"))
+        }
+        Command::Apply { file, dry_run } => {
+            let config = read(&file)?;
+            let diff: ConfigDiff = context
+                .confirmed(async |confirm| {
+                    let request = ConfigRequest { config: config.clone(), dry_run, confirm };
+                    context.client.put("/config", &request).await
+                })
+                .await?;
+            context.show(&diff, print)
+        }
+    }
+}
+
+fn read(file: &Path) -> CliResult<Config> {
+    let text = if file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let wrong = |error: String| CliError::here(format!("{}: {error}", file.display()));
+    let text = text.map_err(|error| wrong(error.to_string()))?;
+    if text.trim_start().starts_with('{') {
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+    } else {
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+fn print(diff: &ConfigDiff) {
+    for change in &diff.items {
+        let detail = if change.detail.is_empty() { String::new() } else { format!(": {}", change.detail) };
+        println!("{} {}{detail}", change.sign, change.subject);
+    }
+    match (diff.items.len(), diff.applied) {
+        (0, _) => println!("The node is configured like that already."),
+        (count, true) => println!("{count} changes made."),
+        (count, false) => println!("{count} changes would be made."),
+    }
+    diff.warnings.iter().for_each(|warning| println!("note: {warning}"));
+}

@@ -1,0 +1,115 @@
+//! What every command needs: the node, how to print, how to ask.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use control_api::{Code, DEFAULT_SOCKET, List, SOCKET_NAME};
+use control_client::{Client, ClientError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{CliError, CliResult};
+
+/// Where the node keeps its data when nothing else is said.
+pub(crate) const DEFAULT_DATA_DIR: &str = "/var/lib/holdfast";
+
+/// Where `holdfast demo` keeps its data when nothing else is said.
+pub(crate) const DEFAULT_DEMO_DIR: &str = "holdfast-demo";
+
+/// What every command needs.
+pub(crate) struct Context {
+    /// The node.
+    pub(crate) client: Client,
+    /// Print JSON.
+    pub(crate) json: bool,
+    yes: bool,
+}
+
+impl Context {
+    /// Finds the node: `--node`, then `HOLDFAST_SOCKET`, then the places where a node puts its socket.
+    pub(crate) fn new(node: Option<&Path>, json: bool, yes: bool) -> Self {
+        Self { client: Client::new(find_socket(node)), json, yes }
+    }
+
+    /// Prints an answer: as JSON, or as `human` does.
+    pub(crate) fn show<T: Serialize>(&self, answer: &T, human: impl FnOnce(&T)) -> CliResult {
+        if self.json {
+            print_json(answer)
+        } else {
+            human(answer);
+            Ok(())
+        }
+    }
+
+    /// Asks for a list and prints it.
+    pub(crate) async fn show_list<T>(&self, path: &str, human: impl FnOnce(&[T])) -> CliResult
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let items: Vec<T> = self.client.list(path).await?;
+        self.show(&List { items }, |list| human(&list.items))
+    }
+
+    /// Sends a request that may destroy something: says what, asks, and sends it again with the confirmation.
+    pub(crate) async fn confirmed<T>(
+        &self,
+        send: impl AsyncFn(Option<String>) -> Result<T, ClientError>,
+    ) -> CliResult<T> {
+        let problem = match send(None).await {
+            Err(ClientError::Problem(problem)) if problem.code == Code::ConfirmationRequired => problem,
+            other => return Ok(other?),
+        };
+        let name = problem.confirm.clone().unwrap_or_default();
+        for line in &problem.destroys {
+            eprintln!("{line}");
+        }
+        if !self.yes {
+            ask(&name)?;
+        }
+        Ok(send(Some(name)).await?)
+    }
+}
+
+fn ask(name: &str) -> CliResult {
+    if !io::stdin().is_terminal() {
+        return Err(CliError::here("nothing was done: repeat the command with --yes if you want this."));
+    }
+    eprint!("Type {name} to go on: ");
+    let _ = io::stderr().flush();
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(CliError::here)?;
+    if line.trim() == name { Ok(()) } else { Err(CliError::here("nothing was done.")) }
+}
+
+/// Prints JSON for people and programs alike.
+pub(crate) fn print_json(value: &impl Serialize) -> CliResult {
+    let text = serde_json::to_string_pretty(value).map_err(CliError::here)?;
+    // A closed pipe (`| head`) is not an error worth a message.
+    let _ = writeln!(io::stdout(), "{text}");
+    Ok(())
+}
+
+fn find_socket(node: Option<&Path>) -> PathBuf {
+    let from_env = std::env::var_os("HOLDFAST_SOCKET").filter(|text| !text.is_empty()).map(PathBuf::from);
+    if let Some(path) = node.map(Path::to_owned).or(from_env) {
+        return if path.is_dir() { path.join(SOCKET_NAME) } else { path };
+    }
+    let in_dir = |dir: &str| Path::new(dir).join(SOCKET_NAME);
+    [PathBuf::from(DEFAULT_SOCKET), in_dir(DEFAULT_DATA_DIR), in_dir(DEFAULT_DEMO_DIR)]
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| DEFAULT_SOCKET.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_may_be_a_socket_or_a_data_directory() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        assert_eq!(find_socket(Some(dir.path())), dir.path().join(SOCKET_NAME));
+        let socket = dir.path().join("other.sock");
+        assert_eq!(find_socket(Some(&socket)), socket);
+    }
+}

@@ -1,0 +1,312 @@
+//! `holdfast demo`: a node that makes its own disks, to try Holdfast out.
+//!
+//! It is the same node as `holdfast serve`; what it makes, it makes over the node's own API, as a person would.
+//! A second run finds everything there and goes on with it.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use control_api::{
+    AuthConfig, ChapUser, Config, Disk, DiskUpdate, Done, GroupConfig, Lun, LunCreate, LunMap, PoolCreate,
+    PoolDetail, PortalConfig, PortalInfo, Provisioning, Resiliency, Target, TargetConfig, TargetUpdate,
+    Volume, VolumeCreate,
+};
+use control_client::{Client, Query, segment};
+use control_server::{NodeOptions, Running};
+use serde_json::json;
+
+use crate::context::DEFAULT_DEMO_DIR;
+use crate::error::{CliError, CliResult};
+use crate::serve::runtime;
+
+const POOL: &str = "demo";
+const VOLUME: &str = "vm";
+const LUN: &str = "disk1";
+const GROUP: &str = "everyone";
+const TARGET: &str = "iqn.2026-01.io.holdfast:demo";
+const NUMBER: u16 = 0;
+const DISKS: u32 = 4;
+const DISK_BYTES: u64 = 20 << 30;
+const VOLUME_BYTES: u64 = 32 << 30;
+const LUN_BYTES: u64 = 20 << 30;
+
+/// Run a node that makes its own disks, to try Holdfast out.
+///
+/// Makes, if they aren't there, four sparse file disks in two pretend enclosures, a pool, a two-way mirrored
+/// thin volume and a 20 GiB LUN, and serves the LUN over iSCSI to whoever connects. Ctrl-C stops it; another
+/// run goes on with the same data.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where everything is kept.
+    #[arg(long, default_value = DEFAULT_DEMO_DIR)]
+    dir: PathBuf,
+    /// Address that iSCSI is served on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:3260", value_name = "ADDR:PORT")]
+    iscsi: std::net::SocketAddr,
+    /// Initiators must prove themselves with CHAP; user and secret are made up and printed.
+    #[arg(long)]
+    chap: bool,
+    /// Threads that serve; one per core when absent.
+    #[arg(long, value_name = "N")]
+    shards: Option<usize>,
+    /// Address that SMB is served on: not yet.
+    #[arg(long, value_name = "ADDR:PORT")]
+    smb: Option<String>,
+    /// Address that the web pages are served on: not yet.
+    #[arg(long, value_name = "ADDR:PORT")]
+    http: Option<String>,
+}
+
+pub(crate) fn run(args: Args, json: bool) -> CliResult {
+    for (option, given) in [("--smb", &args.smb), ("--http", &args.http)] {
+        if given.is_some() {
+            let what = if option == "--smb" { "SMB" } else { "HTTP" };
+            return Err(CliError::Usage(format!(
+                "{option}: this release serves iSCSI only; there is no {what} service yet. Leave the option out."
+            )));
+        }
+    }
+    observe::init_logging();
+    let options = NodeOptions { data_dir: args.dir.clone(), socket: None, shards: args.shards };
+    runtime()?.block_on(async {
+        let signals = control_server::Signals::new().map_err(CliError::here)?;
+        let node = Running::start(options).await?;
+        let client = Client::new(node.socket());
+        let made = tokio::select! {
+            made = async {
+                node.wait_ready().await;
+                make(&args, &client).await
+            } => made,
+            _ = signals.wait() => Ok(None),
+        };
+        match made {
+            Ok(Some(demo)) => {
+                if json {
+                    println!("{}", demo.line(node.socket()));
+                } else {
+                    demo.print(&args.dir, node.socket());
+                }
+                signals.wait().await;
+                eprintln!("holdfast: stopping cleanly.");
+                node.stop().await?;
+                Ok(())
+            }
+            Ok(None) => Ok(node.stop().await?),
+            Err(error) => {
+                node.stop().await?;
+                Err(error)
+            }
+        }
+    })
+}
+
+/// What the demo serves.
+struct Demo {
+    disks: Vec<String>,
+    iscsi: String,
+    chap: Option<ChapUser>,
+}
+
+impl Demo {
+    fn url(&self) -> String {
+        let user =
+            self.chap.as_ref().map(|chap| format!("{}%{}@", chap.user, chap.secret)).unwrap_or_default();
+        format!("iscsi://{user}{}/{TARGET}/{NUMBER}", self.iscsi)
+    }
+
+    /// Everything a script needs, on one line.
+    fn line(&self, socket: &Path) -> String {
+        let (user, secret) = self.chap.as_ref().map(|chap| (&chap.user, &chap.secret)).unzip();
+        json!({
+            "ready": true,
+            "pid": std::process::id(),
+            "api_socket": socket,
+            "data_dir": socket.parent(),
+            "iscsi_address": self.iscsi,
+            "iscsi_target": TARGET,
+            "iscsi_lun": NUMBER,
+            "iscsi_url": self.url(),
+            "iscsi_user": user,
+            "iscsi_password": secret,
+            "pool": POOL,
+            "volume": VOLUME,
+            "lun": LUN,
+            "lun_bytes": LUN_BYTES,
+            "disks": self.disks,
+        })
+        .to_string()
+    }
+
+    fn print(&self, dir: &Path, socket: &Path) {
+        let (url, address) = (self.url(), &self.iscsi);
+        println!(
+            "Holdfast serves a 20 GiB LUN, mirrored over {DISKS} file disks in two pretend enclosures.\n"
+        );
+        println!("  data        {}", dir.display());
+        println!("  iSCSI       {url}");
+        match &self.chap {
+            Some(chap) => println!("  CHAP        user {}, secret {}", chap.user, chap.secret),
+            None => println!(
+                "  CHAP        off: whoever reaches {address} may read and write (--chap turns it on)"
+            ),
+        }
+        println!("\nAttach it");
+        println!("  qemu        qemu-system-x86_64 -drive file={url},format=raw,if=virtio …");
+        println!("  qemu-img    qemu-img info {url}");
+        println!("  open-iscsi  iscsiadm -m discovery -t sendtargets -p {address}");
+        if let Some(chap) = &self.chap {
+            for (name, value) in
+                [("authmethod", "CHAP"), ("username", &chap.user), ("password", &chap.secret)]
+            {
+                println!(
+                    "              iscsiadm -m node -T {TARGET} -o update -n node.session.auth.{name} -v {value}"
+                );
+            }
+        }
+        println!("              iscsiadm -m node -T {TARGET} -p {address} --login");
+        let node = if socket.starts_with(std::env::current_dir().unwrap_or_default().join(DEFAULT_DEMO_DIR)) {
+            String::new()
+        } else {
+            format!(" --node {}", socket.display())
+        };
+        let disk = self.disks.first().map(String::as_str).unwrap_or_default();
+        println!("\nBreak a disk and watch it heal (in another terminal)");
+        println!("  holdfast status{node}");
+        println!("  holdfast disk fault{node} {disk} vanish");
+        println!("  holdfast status{node}");
+        println!("  holdfast disk fault{node} {disk} return");
+        println!(
+            "\nCtrl-C stops it. Another run goes on with the same data; remove {} to start afresh.",
+            dir.display()
+        );
+    }
+}
+
+/// Makes what isn't there.
+async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
+    let dir = std::path::absolute(args.dir.join("disks")).map_err(CliError::here)?;
+    let paths: Vec<String> =
+        (1..=DISKS).map(|i| dir.join(format!("disk{i}.img")).to_string_lossy().into_owned()).collect();
+    let config: Config = client.get("/config").await?;
+    if !config.pools.iter().any(|pool| pool.name == POOL) {
+        make_pool(client, &dir, &paths).await?;
+    }
+    if !client.list::<Volume>("/volumes").await?.iter().any(|volume| volume.name == VOLUME) {
+        let request = VolumeCreate {
+            name: VOLUME.into(),
+            pool: Some(POOL.into()),
+            size_bytes: VOLUME_BYTES,
+            resiliency: Resiliency::Mirror2,
+            provisioning: Provisioning::Thin,
+            columns: None,
+            interleave_bytes: None,
+        };
+        client.post::<Volume>("/volumes", &request).await?;
+    }
+    if !config.groups.iter().any(|group| group.name == GROUP) {
+        let group = GroupConfig { name: GROUP.into(), initiators: Vec::new(), any: true };
+        client.post::<GroupConfig>("/initiator-groups", &group).await?;
+    }
+    let chap = make_target(client, &config, args.chap).await?;
+    if !config.luns.iter().any(|lun| lun.name == LUN) {
+        let map = LunMap {
+            target: Some(TARGET.into()),
+            number: Some(NUMBER),
+            group: GROUP.into(),
+            read_only: false,
+        };
+        let request = LunCreate {
+            name: LUN.into(),
+            volume: Some(VOLUME.into()),
+            path: None,
+            size_bytes: Some(LUN_BYTES),
+            block_size: None,
+            reserve: false,
+            write_cache: false,
+            map: vec![map],
+        };
+        client.post::<Lun>("/luns", &request).await?;
+    }
+    let iscsi = make_portal(client, &config, args.iscsi.to_string()).await?;
+    Ok(Some(Demo { disks: paths, iscsi, chap }))
+}
+
+async fn make_pool(client: &Client, dir: &Path, paths: &[String]) -> CliResult {
+    std::fs::create_dir_all(dir).map_err(|error| CliError::here(format!("{}: {error}", dir.display())))?;
+    for (i, path) in paths.iter().enumerate() {
+        let wrong = |error| CliError::here(format!("{path}: {error}"));
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(wrong)?;
+        if file.metadata().map_err(wrong)?.len() < DISK_BYTES {
+            file.set_len(DISK_BYTES).map_err(wrong)?;
+        }
+        let place = DiskUpdate {
+            media: None,
+            enclosure: Some(if i < paths.len() / 2 { "shelf-a" } else { "shelf-b" }.into()),
+            slot: Some((i + 1).to_string()),
+        };
+        client.patch::<Disk>(Query::new("/disks").with("disk", path).as_str(), &place).await?;
+    }
+    let request = PoolCreate {
+        name: POOL.into(),
+        disks: paths.to_vec(),
+        spares: Vec::new(),
+        slab_bytes: None,
+        overwrite_foreign: false,
+        confirm: Some(POOL.into()),
+    };
+    client.post::<PoolDetail>("/pools", &request).await?;
+    Ok(())
+}
+
+async fn make_target(client: &Client, config: &Config, chap: bool) -> CliResult<Option<ChapUser>> {
+    let there = config.targets.iter().find(|target| target.name == TARGET);
+    let known = there.and_then(|target| target.auth.chap.first().cloned());
+    let wanted = match (chap, known.clone()) {
+        (false, _) => None,
+        (true, Some(user)) => Some(user),
+        (true, None) => Some(ChapUser { user: "demo".into(), secret: control_server::random_secret()? }),
+    };
+    let auth = AuthConfig { chap: wanted.iter().cloned().collect(), mutual: None };
+    if there.is_none() {
+        let target = TargetConfig {
+            name: TARGET.into(),
+            alias: "Holdfast demo".into(),
+            portal_groups: Vec::new(),
+            auth,
+        };
+        client.post::<Target>("/targets", &target).await?;
+    } else if wanted != known {
+        let path = format!("/targets/{}", segment(TARGET));
+        client.patch::<Target>(&path, &TargetUpdate { auth: Some(auth), ..TargetUpdate::default() }).await?;
+    }
+    Ok(wanted)
+}
+
+/// Listens on `wanted` and nowhere else, and returns where that is.
+async fn make_portal(client: &Client, config: &Config, wanted: String) -> CliResult<String> {
+    for portal in config.portals.iter().filter(|portal| portal.address != wanted) {
+        let path = Query::new("/portals").with("address", &portal.address);
+        let confirm = control_api::Confirm { confirm: Some(portal.address.clone()) };
+        client.delete::<Done>(path.as_str(), &confirm).await?;
+    }
+    if !config.portals.iter().any(|portal| portal.address == wanted) {
+        client.post::<PortalInfo>("/portals", &PortalConfig { address: wanted.clone(), group: 1 }).await?;
+    }
+    let portals: Vec<PortalInfo> = client.list("/portals").await?;
+    let portal = portals.into_iter().find(|portal| portal.address == wanted);
+    match portal {
+        Some(PortalInfo { listening: Some(address), .. }) => Ok(address),
+        Some(PortalInfo { problem, .. }) => Err(CliError::here(format!(
+            "iSCSI {wanted}: {}\n  Choose another address with --iscsi ADDR:PORT (port 0 takes a free one).",
+            problem.unwrap_or_else(|| "it does not listen".into())
+        ))),
+        None => Err(CliError::here(format!("iSCSI {wanted}: the portal is gone again"))),
+    }
+}

@@ -1,0 +1,85 @@
+//! `holdfast disk fault`: faults for tests, hidden from the help.
+
+use clap::ValueEnum;
+use control_api::{Disk, FaultKind, FaultOperation, FaultRequest, FaultRule};
+use control_client::Query;
+
+use crate::context::Context;
+use crate::disk;
+use crate::error::CliResult;
+use crate::units::parse_bytes;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Id or path of the disk.
+    disk: String,
+    /// What happens; `return` and `none` switch all faults off.
+    kind: Kind,
+    /// To which operations.
+    #[arg(long, default_value = "any")]
+    operation: Operation,
+    /// First byte of the range it concerns.
+    #[arg(long, default_value = "0", value_parser = parse_bytes)]
+    offset: u64,
+    /// Length of the range.
+    #[arg(long, value_parser = parse_bytes)]
+    len: Option<u64>,
+    /// How often, before it ends.
+    #[arg(long)]
+    count: Option<u64>,
+    /// Milliseconds, for delay.
+    #[arg(long, default_value = "0")]
+    delay_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    Error,
+    Delay,
+    Torn,
+    Lost,
+    Misdirected,
+    BitRot,
+    Vanish,
+    Return,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Operation {
+    Any,
+    Read,
+    Write,
+    Flush,
+}
+
+pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
+    let kind = match args.kind {
+        Kind::Error => Some(FaultKind::Error),
+        Kind::Delay => Some(FaultKind::Delay),
+        Kind::Torn => Some(FaultKind::Torn),
+        Kind::Lost => Some(FaultKind::Lost),
+        Kind::Misdirected => Some(FaultKind::Misdirected),
+        Kind::BitRot => Some(FaultKind::BitRot),
+        Kind::Vanish => Some(FaultKind::Vanish),
+        Kind::Return | Kind::None => None,
+    };
+    let operation = match args.operation {
+        Operation::Any => FaultOperation::Any,
+        Operation::Read => FaultOperation::Read,
+        Operation::Write => FaultOperation::Write,
+        Operation::Flush => FaultOperation::Flush,
+    };
+    let rule = |kind| FaultRule {
+        kind,
+        operation,
+        offset: args.offset,
+        len: args.len,
+        count: args.count,
+        delay_ms: args.delay_ms,
+    };
+    let request = FaultRequest { rules: kind.map(rule).into_iter().collect() };
+    let path = Query::new("/disks/faults").with("disk", &args.disk);
+    let disk: Disk = context.client.put(path.as_str(), &request).await?;
+    context.show(&disk, |disk| disk::print(std::slice::from_ref(disk)))
+}

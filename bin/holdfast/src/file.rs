@@ -1,0 +1,263 @@
+//! `holdfast file …`: files of volumes, named `VOLUME:/DIR/FILE`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Subcommand;
+use control_api::{Confirm, Done, FileClone, FileCreate, FileEntry, FileKind, FileRename};
+use control_client::{Query, segment};
+
+use crate::context::Context;
+use crate::error::{CliError, CliResult};
+use crate::pool::usage;
+use crate::progress;
+use crate::table::{Table, word};
+use crate::units::{bytes, parse_bytes, time};
+
+/// A file of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    volume: String,
+    path: String,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((volume, "")) if !volume.is_empty() => Ok(Self { volume: volume.into(), path: "/".into() }),
+            Some((volume, path)) if !volume.is_empty() && path.starts_with('/') => {
+                Ok(Self { volume: volume.into(), path: path.into() })
+            }
+            _ => Err(format!("{text:?} is not a file of a volume: write VOLUME:/DIR/FILE")),
+        }
+    }
+}
+
+impl Place {
+    fn route(&self, verb: &str) -> String {
+        format!("/volumes/{}/{verb}", segment(&self.volume))
+    }
+
+    fn query(&self, verb: &str) -> Query {
+        Query::new(self.route(verb)).with("path", &self.path)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List a directory.
+    Ls {
+        /// VOLUME:/DIR
+        place: Place,
+    },
+    /// Show a file or directory.
+    Stat {
+        /// VOLUME:/FILE
+        place: Place,
+    },
+    /// Make a file that reads as zeros.
+    Create {
+        /// VOLUME:/FILE
+        place: Place,
+        /// Its size.
+        #[arg(long, value_parser = parse_bytes, default_value = "0")]
+        size: u64,
+        /// Reserve the space now.
+        #[arg(long)]
+        reserve: bool,
+    },
+    /// Make a directory and those above it.
+    Mkdir {
+        /// VOLUME:/DIR
+        place: Place,
+    },
+    /// Copy a local file into a volume.
+    Put {
+        /// The local file; `-` for standard input.
+        from: PathBuf,
+        /// VOLUME:/FILE
+        to: Place,
+        /// Replace the file that is there.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Copy a file of a volume here.
+    Get {
+        /// VOLUME:/FILE
+        from: Place,
+        /// The local file; `-` for standard output.
+        to: PathBuf,
+        /// First byte.
+        #[arg(long, value_parser = parse_bytes, default_value = "0")]
+        offset: u64,
+        /// How many bytes; to the end when absent.
+        #[arg(long, value_parser = parse_bytes)]
+        len: Option<u64>,
+    },
+    /// Remove a file or an empty directory.
+    Rm {
+        /// VOLUME:/FILE
+        place: Place,
+    },
+    /// Move a name within its volume.
+    Mv {
+        /// VOLUME:/FILE
+        from: Place,
+        /// VOLUME:/FILE
+        to: Place,
+        /// Replace the file that is there.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Make a file that shares another one's storage.
+    Clone {
+        /// VOLUME:/FILE
+        from: Place,
+        /// VOLUME:/FILE
+        to: Place,
+    },
+}
+
+pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
+    let client = &context.client;
+    let one = |entry: &FileEntry| print(std::slice::from_ref(entry));
+    match command {
+        Command::Ls { place } => context.show_list(place.query("files").as_str(), print).await,
+        Command::Stat { place } => {
+            let entry: FileEntry = client.get(place.query("stat").as_str()).await?;
+            context.show(&entry, one)
+        }
+        Command::Create { place, size, reserve } => {
+            let request = FileCreate {
+                path: place.path.clone(),
+                kind: FileKind::File,
+                size_bytes: size,
+                reserve,
+                parents: false,
+            };
+            let entry: FileEntry = client.post(&place.route("files"), &request).await?;
+            context.show(&entry, one)
+        }
+        Command::Mkdir { place } => {
+            let request = FileCreate {
+                path: place.path.clone(),
+                kind: FileKind::Directory,
+                size_bytes: 0,
+                reserve: false,
+                parents: true,
+            };
+            let entry: FileEntry = client.post(&place.route("files"), &request).await?;
+            context.show(&entry, one)
+        }
+        Command::Put { from, to, replace } => put(from, &to, replace, context).await,
+        Command::Get { from, to, offset, len } => get(&from, to, offset, len, context).await,
+        Command::Rm { place } => {
+            let query = place.query("files");
+            let done: Done = context
+                .confirmed(async |confirm| client.delete(query.as_str(), &Confirm { confirm }).await)
+                .await?;
+            context.show(&done, |done| println!("{}", done.message))
+        }
+        Command::Mv { from, to, replace } => {
+            same_volume(&from, &to)?;
+            let entry: FileEntry = context
+                .confirmed(async |confirm| {
+                    let request =
+                        FileRename { from: from.path.clone(), to: to.path.clone(), replace, confirm };
+                    client.post(&from.route("rename"), &request).await
+                })
+                .await?;
+            context.show(&entry, one)
+        }
+        Command::Clone { from, to } => {
+            same_volume(&from, &to)?;
+            let request = FileClone { from: from.path.clone(), to: to.path };
+            let entry: FileEntry = client.post(&from.route("clone"), &request).await?;
+            context.show(&entry, one)
+        }
+    }
+}
+
+fn same_volume(from: &Place, to: &Place) -> CliResult {
+    if from.volume == to.volume {
+        Ok(())
+    } else {
+        usage("both files must be of the same volume; use `file get` and `file put` to copy between volumes.")
+    }
+}
+
+async fn put(from: PathBuf, to: &Place, replace: bool, context: &Context) -> CliResult {
+    let query = to.query("content").with("truncate", if replace { "true" } else { "new" });
+    let reading = |error: std::io::Error| CliError::here(format!("{}: {error}", from.display()));
+    let entry: FileEntry = if from.as_os_str() == "-" {
+        context.client.upload(query.as_str(), tokio::io::stdin(), |_| {}).await?
+    } else {
+        let file = tokio::fs::File::open(&from).await.map_err(reading)?;
+        let total = file.metadata().await.map_err(reading)?.len();
+        let bar = progress::bar(total, &to.path, context.json);
+        let entry = context.client.upload(query.as_str(), file, |done| bar.set_position(done)).await;
+        bar.finish_and_clear();
+        entry?
+    };
+    context.show(&entry, |entry| print(std::slice::from_ref(entry)))
+}
+
+async fn get(from: &Place, to: PathBuf, offset: u64, len: Option<u64>, context: &Context) -> CliResult {
+    let mut query = from.query("content").with("offset", &offset.to_string());
+    if let Some(len) = len {
+        query = query.with("len", &len.to_string());
+    }
+    if to.as_os_str() == "-" {
+        context.client.download(query.as_str(), &mut tokio::io::stdout(), |_| {}).await?;
+        return Ok(());
+    }
+    let entry: FileEntry = context.client.get(from.query("stat").as_str()).await?;
+    let total = len.unwrap_or(u64::MAX).min(entry.size_bytes.saturating_sub(offset));
+    let writing = |error: std::io::Error| CliError::here(format!("{}: {error}", to.display()));
+    let mut file = tokio::fs::File::create(&to).await.map_err(writing)?;
+    let bar = progress::bar(total, &from.path, context.json);
+    let done = context.client.download(query.as_str(), &mut file, |done| bar.set_position(done)).await;
+    bar.finish_and_clear();
+    let done = done?;
+    file.sync_all().await.map_err(writing)?;
+    if done != total {
+        return Err(CliError::here(format!(
+            "{}: {done} of {total} bytes came; the rest could not be read.",
+            to.display()
+        )));
+    }
+    context
+        .show(&Done::new(format!("{}: {}", to.display(), bytes(done))), |done| println!("{}", done.message))
+}
+
+fn print(entries: &[FileEntry]) {
+    let mut table =
+        Table::new(&["NAME", "KIND", ">SIZE", ">ALLOCATED", "WRITTEN (UTC)"], "The directory is empty.");
+    for entry in entries {
+        table.row([
+            entry.name.clone(),
+            word(&entry.kind),
+            bytes(entry.size_bytes),
+            bytes(entry.allocated_bytes),
+            time(entry.written),
+        ]);
+    }
+    table.print();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let place = |volume: &str, path: &str| Ok(Place { volume: volume.into(), path: path.into() });
+        assert_eq!("v:/a/b:c".parse(), place("v", "/a/b:c"));
+        assert_eq!("v:".parse(), place("v", "/"));
+        for text in ["", "v", ":/a", "v:a", "/a"] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `holdfast lun …`.
+
+use clap::Subcommand;
+use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate};
+use control_client::{Query, segment};
+
+use crate::context::Context;
+use crate::error::CliResult;
+use crate::pool::usage;
+use crate::table::{Table, or_dash, word};
+use crate::units::{bytes, parse_bytes};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List LUNs, those in trouble first.
+    List,
+    /// Make a LUN: a file of a volume, served as a disk.
+    Create {
+        /// Its name.
+        name: String,
+        /// The volume; needed when there are several.
+        #[arg(long)]
+        volume: Option<String>,
+        /// Its size; without it, the file must be there.
+        #[arg(long, value_parser = parse_bytes)]
+        size: Option<u64>,
+        /// The file; /luns/NAME when absent.
+        #[arg(long)]
+        path: Option<String>,
+        /// Bytes in a logical block: 512 or 4096.
+        #[arg(long)]
+        block_size: Option<u32>,
+        /// Reserve the space now.
+        #[arg(long)]
+        reserve: bool,
+        /// Acknowledge writes before they are durable, until the initiator flushes.
+        #[arg(long)]
+        write_cache: bool,
+        /// Show it at once to this initiator group.
+        #[arg(long)]
+        group: Option<String>,
+        /// The target it is shown under; needed when there are several.
+        #[arg(long, requires = "group")]
+        target: Option<String>,
+        /// Its number there, 0 to 16383; the lowest free one when absent.
+        #[arg(long, requires = "group")]
+        number: Option<u16>,
+    },
+    /// Show a LUN to an initiator group.
+    Map {
+        /// The LUN.
+        lun: String,
+        /// Who sees it.
+        #[arg(long)]
+        group: String,
+        /// The target; needed when there are several.
+        #[arg(long)]
+        target: Option<String>,
+        /// Its number there, 0 to 16383; the lowest free one when absent.
+        #[arg(long)]
+        number: Option<u16>,
+        /// This group may only read.
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// Hide a LUN from an initiator group.
+    Unmap {
+        /// The LUN.
+        lun: String,
+        /// Who saw it.
+        #[arg(long)]
+        group: String,
+        /// The target; needed when it is mapped under several.
+        #[arg(long)]
+        target: Option<String>,
+        /// The number; needed when it is mapped under several.
+        #[arg(long)]
+        number: Option<u16>,
+    },
+    /// Change the size of a LUN; initiators are told.
+    Resize {
+        /// The LUN.
+        lun: String,
+        /// Its new size.
+        #[arg(value_parser = parse_bytes)]
+        size: u64,
+    },
+    /// Serve a LUN again.
+    Online {
+        /// The LUN.
+        lun: String,
+        /// Why.
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Stop serving a LUN.
+    Offline {
+        /// The LUN.
+        lun: String,
+        /// Why; shown wherever the LUN is.
+        #[arg(long)]
+        reason: String,
+    },
+    /// Serve a LUN for reading only.
+    ReadOnly {
+        /// The LUN.
+        lun: String,
+        /// Why; shown wherever the LUN is.
+        #[arg(long)]
+        reason: String,
+    },
+    /// Change whether writes may be acknowledged before they are durable.
+    WriteCache {
+        /// The LUN.
+        lun: String,
+        /// on or off.
+        #[arg(action = clap::ArgAction::Set, value_parser = clap::builder::BoolishValueParser::new())]
+        state: bool,
+    },
+    /// Take a LUN away, and its file.
+    Delete {
+        /// The LUN.
+        lun: String,
+        /// Keep the file.
+        #[arg(long)]
+        keep_file: bool,
+    },
+}
+
+pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
+    let client = &context.client;
+    let one = |lun: &Lun| print(std::slice::from_ref(lun));
+    let update = async |lun: &str, update: LunUpdate| -> CliResult {
+        let path = format!("/luns/{}", segment(lun));
+        let lun: Lun = context
+            .confirmed(async |confirm| client.patch(&path, &LunUpdate { confirm, ..update.clone() }).await)
+            .await?;
+        context.show(&lun, one)
+    };
+    let state = async |lun: &str, state: LunState, reason: String| -> CliResult {
+        update(lun, LunUpdate { state: Some(state), reason: Some(reason), ..LunUpdate::default() }).await
+    };
+    match command {
+        Command::List => context.show_list("/luns", print).await,
+        Command::Create {
+            name,
+            volume,
+            size,
+            path,
+            block_size,
+            reserve,
+            write_cache,
+            group,
+            target,
+            number,
+        } => {
+            if size.is_none() && path.is_none() {
+                return usage("say how large the LUN is (--size), or which file it is (--path).");
+            }
+            let map =
+                group.map(|group| LunMap { target, number, group, read_only: false }).into_iter().collect();
+            let request =
+                LunCreate { name, volume, path, size_bytes: size, block_size, reserve, write_cache, map };
+            let lun: Lun = client.post("/luns", &request).await?;
+            context.show(&lun, one)
+        }
+        Command::Map { lun, group, target, number, read_only } => {
+            let path = format!("/luns/{}/map", segment(&lun));
+            let lun: Lun = client.post(&path, &LunMap { target, number, group, read_only }).await?;
+            context.show(&lun, one)
+        }
+        Command::Unmap { lun, group, target, number } => {
+            let path = format!("/luns/{}/unmap", segment(&lun));
+            let lun: Lun = client.post(&path, &LunMap { target, number, group, read_only: false }).await?;
+            context.show(&lun, one)
+        }
+        Command::Resize { lun, size } => {
+            update(&lun, LunUpdate { size_bytes: Some(size), ..LunUpdate::default() }).await
+        }
+        Command::Online { lun, reason } => state(&lun, LunState::Online, reason).await,
+        Command::Offline { lun, reason } => state(&lun, LunState::Offline, reason).await,
+        Command::ReadOnly { lun, reason } => state(&lun, LunState::ReadOnly, reason).await,
+        Command::WriteCache { lun, state } => {
+            update(&lun, LunUpdate { write_cache: Some(state), ..LunUpdate::default() }).await
+        }
+        Command::Delete { lun, keep_file } => {
+            let path = Query::new(format!("/luns/{}", segment(&lun)))
+                .with("keep_file", if keep_file { "true" } else { "false" });
+            let done: Done = context
+                .confirmed(async |confirm| client.delete(path.as_str(), &Confirm { confirm }).await)
+                .await?;
+            context.show(&done, |done| println!("{}", done.message))
+        }
+    }
+}
+
+fn print(luns: &[Lun]) {
+    let headings = ["LUN", "STATE", ">SIZE", ">ALLOCATED", "FILE", "MAPPED", "NOTE"];
+    let mut table = Table::new(&headings, "There are no LUNs. Make one with `holdfast lun create`.");
+    for lun in luns {
+        let config = &lun.config;
+        let maps: Vec<String> = config
+            .map
+            .iter()
+            .map(|map| {
+                let read_only = if map.read_only { " (read-only)" } else { "" };
+                format!("{} #{} for {}{read_only}", map.target, map.number, map.group)
+            })
+            .collect();
+        let reason = (!config.reason.is_empty()).then(|| config.reason.clone());
+        table.row([
+            config.name.clone(),
+            word(&lun.serving),
+            bytes(lun.size_bytes),
+            bytes(lun.allocated_bytes),
+            format!("{}:{}", config.volume, config.path),
+            if maps.is_empty() { "nowhere".into() } else { maps.join(", ") },
+            or_dash(lun.problem.as_ref().or(reason.as_ref())),
+        ]);
+    }
+    table.print();
+}

@@ -1,0 +1,335 @@
+//! `holdfast pool …`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use control_api::{
+    AddDisk, CheckReport, CheckRequest, Confirm, Done, Pool, PoolCreate, PoolDetail, PoolImport, RemoveDisk,
+    ReplaceDisk,
+};
+use control_client::{Query, segment};
+
+use crate::context::Context;
+use crate::error::{CliError, CliResult};
+use crate::table::{Table, or_dash, word};
+use crate::units::{bytes, parse_bytes};
+use crate::{job, offline, progress};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List pools, those in trouble first.
+    List,
+    /// Show a pool with its disks and volumes.
+    Show {
+        /// The pool.
+        pool: String,
+    },
+    /// Make a pool. Takes the disks over entirely.
+    Create {
+        /// Its name.
+        name: String,
+        /// Ids or paths of disks.
+        #[arg(required = true)]
+        disks: Vec<String>,
+        /// Disk that waits to replace another one; may be given several times.
+        #[arg(long = "spare", value_name = "DISK")]
+        spares: Vec<String>,
+        /// Size of a slab, the unit of allocation: a power of two.
+        #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+        slab: Option<u64>,
+        /// Destroy data of others that is on the disks.
+        #[arg(long)]
+        overwrite_foreign: bool,
+    },
+    /// Take over a pool that is on disks of this machine.
+    Import {
+        /// Name or GUID.
+        pool: String,
+        /// Path of a file disk to look at too; may be given several times.
+        #[arg(long = "disk", value_name = "PATH")]
+        disks: Vec<String>,
+        /// Open it although newer changes may be on disks that are not there.
+        #[arg(long)]
+        accept_loss: bool,
+    },
+    /// Add a disk.
+    AddDisk {
+        /// The pool.
+        pool: String,
+        /// Id or path.
+        disk: String,
+        /// Keep it to replace another one.
+        #[arg(long)]
+        spare: bool,
+        /// Destroy data of others that is on it.
+        #[arg(long)]
+        overwrite_foreign: bool,
+    },
+    /// Empty a disk and take it out.
+    RemoveDisk {
+        /// The pool.
+        pool: String,
+        /// Id, path or GUID of the disk.
+        disk: String,
+        /// Don't wait until it is empty.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Give what a lost disk held to another one.
+    Replace {
+        /// The pool.
+        pool: String,
+        /// Id or GUID of the lost disk.
+        disk: String,
+        /// The new disk; without it, a spare or the free space of the others is used.
+        #[arg(long, value_name = "DISK")]
+        with: Option<String>,
+        /// Destroy data of others that is on the new disk.
+        #[arg(long)]
+        overwrite_foreign: bool,
+        /// Don't wait until all copies are restored.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Put nothing new on a disk.
+    Retire {
+        /// The pool.
+        pool: String,
+        /// Id, path or GUID of the disk.
+        disk: String,
+    },
+    /// Restore redundancy now.
+    Repair {
+        /// The pool.
+        pool: String,
+        /// Don't wait until all copies are restored.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Verify all structures of a pool.
+    Check {
+        /// The pool.
+        #[arg(required_unless_present = "offline")]
+        pool: Option<String>,
+        /// Read and compare data too.
+        #[arg(long)]
+        deep: bool,
+        /// Without a node: open the disks read-only here.
+        #[arg(long, requires = "disks")]
+        offline: bool,
+        /// With --offline: a disk of the pool; may be given several times.
+        #[arg(long = "disk", value_name = "PATH", requires = "offline")]
+        disks: Vec<PathBuf>,
+    },
+    /// Destroy a pool and everything in it.
+    Delete {
+        /// The pool.
+        pool: String,
+    },
+}
+
+pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCode> {
+    let client = &context.client;
+    match command {
+        Command::List => context.show_list("/pools", print).await?,
+        Command::Show { pool } => {
+            let pool: PoolDetail = client.get(&format!("/pools/{}", segment(&pool))).await?;
+            context.show(&pool, print_detail)?;
+        }
+        Command::Create { name, disks, spares, slab, overwrite_foreign } => {
+            let disks = here(disks);
+            let spares = here(spares);
+            let pool: PoolDetail = context
+                .confirmed(async |confirm| {
+                    let request = PoolCreate {
+                        name: name.clone(),
+                        disks: disks.clone(),
+                        spares: spares.clone(),
+                        slab_bytes: slab,
+                        overwrite_foreign,
+                        confirm,
+                    };
+                    client.post("/pools", &request).await
+                })
+                .await?;
+            context.show(&pool, print_detail)?;
+        }
+        Command::Import { pool, disks, accept_loss } => {
+            let disks = here(disks);
+            let pool: PoolDetail = context
+                .confirmed(async |confirm| {
+                    let request =
+                        PoolImport { pool: pool.clone(), disks: disks.clone(), accept_loss, confirm };
+                    client.post("/pools/import", &request).await
+                })
+                .await?;
+            context.show(&pool, print_detail)?;
+        }
+        Command::AddDisk { pool, disk, spare, overwrite_foreign } => {
+            let path = format!("/pools/{}/disks", segment(&pool));
+            let disk = here_one(disk);
+            let pool: PoolDetail = context
+                .confirmed(async |confirm| {
+                    client
+                        .post(&path, &AddDisk { disk: disk.clone(), spare, overwrite_foreign, confirm })
+                        .await
+                })
+                .await?;
+            context.show(&pool, print_detail)?;
+        }
+        Command::RemoveDisk { pool, disk, no_wait } => {
+            let path = on_disk(&pool, "remove", &disk);
+            let done: Done = context
+                .confirmed(async |confirm| client.post(path.as_str(), &RemoveDisk { confirm }).await)
+                .await?;
+            finish(context, &done, no_wait).await?;
+        }
+        Command::Replace { pool, disk, with, overwrite_foreign, no_wait } => {
+            let path = on_disk(&pool, "replace", &disk);
+            let with = with.map(here_one);
+            let done: Done = context
+                .confirmed(async |confirm| {
+                    let request = ReplaceDisk { with: with.clone(), overwrite_foreign, confirm };
+                    client.post(path.as_str(), &request).await
+                })
+                .await?;
+            finish(context, &done, no_wait).await?;
+        }
+        Command::Retire { pool, disk } => {
+            let pool: PoolDetail = client.post(on_disk(&pool, "retire", &disk).as_str(), &()).await?;
+            context.show(&pool, print_detail)?;
+        }
+        Command::Repair { pool, no_wait } => {
+            let done: Done = client.post(&format!("/pools/{}/repair", segment(&pool)), &()).await?;
+            finish(context, &done, no_wait).await?;
+        }
+        Command::Check { pool, deep, offline, disks } => {
+            let report = match pool {
+                Some(pool) if !offline => {
+                    let request = CheckRequest { deep, ..CheckRequest::default() };
+                    client.post(&format!("/pools/{}/check", segment(&pool)), &request).await?
+                }
+                _ => offline::check_pool(&disks, deep)?,
+            };
+            return show_report(context, &report);
+        }
+        Command::Delete { pool } => {
+            let path = format!("/pools/{}", segment(&pool));
+            let done: Done =
+                context.confirmed(async |confirm| client.delete(&path, &Confirm { confirm }).await).await?;
+            context.show(&done, |done| println!("{}", done.message))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a check found; the exit code says whether it was clean.
+pub(crate) fn show_report(context: &Context, report: &CheckReport) -> CliResult<ExitCode> {
+    context.show(report, |report| {
+        println!("{}", report.summary);
+        for finding in &report.items {
+            println!(
+                "{:>9}  {} at {}: {}",
+                word(&finding.severity),
+                finding.structure,
+                finding.place,
+                finding.detail
+            );
+            if let Some(action) = &finding.action {
+                println!("           -> {action}");
+            }
+        }
+    })?;
+    Ok(if report.clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Follows the job that an answer names, unless told not to.
+async fn finish(context: &Context, done: &Done, no_wait: bool) -> CliResult {
+    let Some(id) = done.job.filter(|_| !no_wait) else {
+        return context.show(done, |done| println!("{}", done.message));
+    };
+    if !context.json {
+        println!("{}", done.message);
+    }
+    let job = progress::follow(&context.client, id, context.json).await?;
+    context.show(&job, |job| println!("{}", job::line(job)))
+}
+
+fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {
+    Query::new(format!("/pools/{}/{verb}", segment(pool))).with("disk", disk)
+}
+
+/// A path here is another one for the node, which may run elsewhere in the file system: makes it absolute.
+fn here_one(disk: String) -> String {
+    match std::path::absolute(&disk) {
+        Ok(path) if path.exists() => path.to_string_lossy().into_owned(),
+        _ => disk,
+    }
+}
+
+fn here(disks: Vec<String>) -> Vec<String> {
+    disks.into_iter().map(here_one).collect()
+}
+
+fn print(pools: &[Pool]) {
+    let headings =
+        ["POOL", "STATE", "REDUNDANCY", ">CAPACITY", ">FREE", ">DISKS", ">VOLUMES", ">TO REPAIR", "NOTE"];
+    let mut table = Table::new(&headings, "There are no pools. Make one with `holdfast pool create`.");
+    for pool in pools {
+        let disks = match pool.disks_missing {
+            0 => pool.disks.to_string(),
+            missing => format!("{} ({missing} missing)", pool.disks),
+        };
+        table.row([
+            pool.name.clone(),
+            word(&pool.state),
+            word(&pool.redundancy),
+            bytes(pool.capacity_bytes),
+            bytes(pool.free_bytes),
+            disks,
+            pool.volumes.to_string(),
+            bytes(pool.repair_bytes),
+            or_dash(pool.reason.as_ref()),
+        ]);
+    }
+    table.print();
+}
+
+fn print_detail(detail: &PoolDetail) {
+    print(std::slice::from_ref(&detail.pool));
+    println!();
+    let headings = ["MEMBER", "STATE", ">SIZE", ">ALLOCATED", "MEDIA", "ENCLOSURE", "SLOT", "NOTE"];
+    let mut table = Table::new(&headings, "It has no disks.");
+    for member in &detail.members {
+        table.row([
+            member.disk.clone().unwrap_or_else(|| member.guid.to_string()),
+            word(&member.state),
+            bytes(member.size_bytes),
+            bytes(member.allocated_bytes),
+            word(&member.media),
+            or_dash(member.enclosure.as_ref()),
+            or_dash(member.slot.as_ref()),
+            or_dash(member.reason.as_ref()),
+        ]);
+    }
+    table.print();
+    println!();
+    let mut table =
+        Table::new(&["VOLUME", "PROMISED", "REDUNDANCY", ">TO REPAIR", "NOTE"], "It has no volumes.");
+    for space in &detail.spaces {
+        table.row([
+            space.name.clone(),
+            word(&space.resiliency),
+            word(&space.redundancy),
+            bytes(space.repair_bytes),
+            or_dash(space.reason.as_ref()),
+        ]);
+    }
+    table.print();
+}
+
+/// For commands that need something from the caller.
+pub(crate) fn usage<T>(what: &str) -> CliResult<T> {
+    Err(CliError::Usage(what.into()))
+}

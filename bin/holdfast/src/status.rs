@@ -1,0 +1,61 @@
+//! `holdfast status`.
+
+use control_api::{Severity, Status};
+
+use crate::context::Context;
+use crate::error::CliResult;
+use crate::job;
+use crate::units::{bytes, seconds};
+
+/// Is all data as redundant as promised? What is wrong, and what to do.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) async fn run(_: Args, context: &Context) -> CliResult {
+    let status: Status = context.client.get("/status").await?;
+    context.show(&status, print)
+}
+
+fn print(status: &Status) {
+    println!("{}", status.summary);
+    for issue in &status.issues {
+        let mark = match issue.severity {
+            Severity::Critical => "CRITICAL",
+            Severity::Error => "ERROR",
+            Severity::Warning => "warning",
+            Severity::Info => "info",
+        };
+        println!("\n{mark:>8}  {}: {}", issue.subject, issue.detail);
+        if !issue.todo.is_empty() {
+            println!("          -> {}", issue.todo);
+        }
+    }
+    if !status.jobs.is_empty() {
+        println!();
+        status.jobs.iter().for_each(|job| println!("{}", job::line(job)));
+    }
+    let counts = &status.counts;
+    println!(
+        "\n{} of {} free in {}; {}, {}, {} ({} online), {}",
+        bytes(status.free_bytes),
+        bytes(status.capacity_bytes),
+        many(counts.pools, "pool"),
+        many(counts.disks, "disk"),
+        many(counts.volumes, "volume"),
+        many(counts.luns, "LUN"),
+        counts.luns_online,
+        many(counts.sessions, "session"),
+    );
+    println!(
+        "node {}, Holdfast {}, up {}, disk I/O by {}{}",
+        status.node,
+        status.version,
+        seconds(status.uptime_seconds),
+        status.io_engine,
+        if status.ready { "" } else { ", still starting" }
+    );
+}
+
+fn many(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}

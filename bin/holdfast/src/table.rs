@@ -1,0 +1,62 @@
+//! Tables for people.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Inner, presets};
+
+/// A table whose columns are as wide as needed.
+pub(crate) struct Table {
+    inner: Inner,
+    right: Vec<bool>,
+    rows: usize,
+    empty: &'static str,
+}
+
+impl Table {
+    /// A table with these headings; those that start with `>` are columns of numbers, set to the right.
+    /// `empty` is said in place of a table without rows.
+    pub(crate) fn new(headings: &[&str], empty: &'static str) -> Self {
+        let mut inner = Inner::new();
+        inner.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        let right: Vec<bool> = headings.iter().map(|heading| heading.starts_with('>')).collect();
+        inner.set_header(
+            headings.iter().zip(&right).map(|(heading, right)| cell(heading.trim_start_matches('>'), *right)),
+        );
+        Self { inner, right, rows: 0, empty }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows += 1;
+        let cells = cells.iter().enumerate();
+        self.inner.add_row(cells.map(|(i, text)| cell(text, self.right.get(i).copied().unwrap_or_default())));
+    }
+
+    /// Prints it.
+    pub(crate) fn print(&self) {
+        if self.rows == 0 {
+            println!("{}", self.empty);
+            return;
+        }
+        for line in self.inner.lines() {
+            // The preset pads every column; the first one starts at the margin.
+            println!("{}", line.strip_prefix(' ').unwrap_or(&line).trim_end());
+        }
+    }
+}
+
+fn cell(text: &str, right: bool) -> Cell {
+    let text = if text.is_empty() { "-" } else { text };
+    Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
+}
+
+/// An optional text for a cell.
+pub(crate) fn or_dash(text: Option<&String>) -> String {
+    text.cloned().unwrap_or_default()
+}
+
+/// A value of the API as it is written in JSON ("read-only"), for a cell.
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}

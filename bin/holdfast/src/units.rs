@@ -1,0 +1,126 @@
+//! Sizes and times as people write them.
+
+const STEP: f64 = 1024.0;
+const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/// Bytes with three significant digits: `20.0 GiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    let mut value = count as f64;
+    let mut unit = 0;
+    // From 999.5 on, three digits would read "1000".
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= STEP;
+        unit += 1;
+    }
+    let digits = match value {
+        _ if unit == 0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// Reads a size: `4096`, `64k`, `20G`, `20GiB`, `1.5T` (powers of 1024), `20GB` (powers of 1000).
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size: use bytes or a number with K, M, G, T or P, as 20G");
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let lower = unit.trim().to_ascii_lowercase();
+    let (letter, step) = match lower.as_str() {
+        "" | "b" => ("", 1024_u64),
+        unit if unit.len() == 2 && unit.ends_with('b') => (&unit[..1], 1000),
+        unit => (unit.strip_suffix("ib").unwrap_or(unit), 1024),
+    };
+    let power = ["", "k", "m", "g", "t", "p"].iter().position(|unit| *unit == letter).ok_or_else(wrong)?;
+    let factor = step.pow(power as u32);
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(|| format!("{text:?} is too large"));
+    }
+    let value: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = value * factor as f64;
+    // Whole 512-byte blocks, so that a fraction does not give a size that no disk can have.
+    if bytes.is_finite() && bytes < 9.0e18 {
+        Ok(bytes as u64 / 512 * 512)
+    } else {
+        Err(format!("{text:?} is too large"))
+    }
+}
+
+/// A duration in its two largest units: `3 min 20 s`.
+pub(crate) fn seconds(total: u64) -> String {
+    let (days, hours, minutes, seconds) = (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {seconds} s"),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// A time as `2026-01-31 13:45:00` UTC.
+pub(crate) fn time(unix: u64) -> String {
+    let (days, rest) = (unix / 86_400, unix % 86_400);
+    // Days to civil date; the era starts on 0000-03-01 so that leap days are last.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, want) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64k", 64 << 10),
+            ("20G", 20 << 30),
+            ("20GiB", 20 << 30),
+            ("20 gib", 20 << 30),
+            ("1.5T", (1 << 40) + (1 << 39)),
+            ("20GB", 20_000_000_000),
+            ("512b", 512),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(want), "{text}");
+        }
+        for text in ["", "G", "-1", "1x", "1.2.3G", "99999999P", "1e9", "ib"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written() {
+        for (count, want) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1023, "1.00 KiB"),
+            (4096, "4.00 KiB"),
+            (20 << 30, "20.0 GiB"),
+            (150 << 30, "150 GiB"),
+            (1 << 40, "1.00 TiB"),
+            (u64::MAX, "16384 PiB"),
+        ] {
+            assert_eq!(bytes(count), want);
+        }
+    }
+
+    #[test]
+    fn times_are_written() {
+        assert_eq!(time(0), "1970-01-01 00:00:00");
+        assert_eq!(time(951_827_696), "2000-02-29 12:34:56");
+        assert_eq!(time(1_795_244_400), "2026-11-21 07:00:00");
+        assert_eq!(seconds(59), "59 s");
+        assert_eq!(seconds(200), "3 min 20 s");
+        assert_eq!(seconds(90_000), "1 d 1 h");
+    }
+}

@@ -1,0 +1,326 @@
+//! The real command line against a node in this process, whose disks, pools and targets are in memory: who is
+//! asked, told and refused what, and what survives a restart.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use control_server::memory::Machine;
+use control_server::{NodeOptions, Running};
+use serde_json::Value;
+use shard_runtime::SystemClock;
+use tokio::runtime::Runtime;
+
+const TARGET: &str = "iqn.2026-01.io.holdfast:t";
+
+/// A node, its machine, its directory.
+struct Bench {
+    dir: tempfile::TempDir,
+    machine: Arc<Machine>,
+    runtime: Runtime,
+    node: Option<Running>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let mut bench = Self {
+            dir: tempfile::tempdir().expect("temp dir"),
+            machine: Arc::new(Machine::default()),
+            runtime: runtime.expect("runtime"),
+            node: None,
+        };
+        for i in 1..=5 {
+            let file = std::fs::File::create(bench.disk(i)).expect("file disk");
+            file.set_len(1 << 30).expect("sparse");
+        }
+        bench.start();
+        bench
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn disk(&self, i: u32) -> String {
+        self.dir.path().canonicalize().expect("there").join(format!("disk{i}")).to_string_lossy().into_owned()
+    }
+
+    fn try_start(&self) -> Result<Running, control_api::Problem> {
+        let options = NodeOptions { data_dir: self.data(), socket: None, shards: None };
+        let clock = Arc::new(SystemClock::new());
+        self.runtime.block_on(async {
+            let node = Running::start_with(options, clock, |_, _| Ok(self.machine.backends())).await?;
+            node.wait_ready().await;
+            Ok(node)
+        })
+    }
+
+    fn start(&mut self) {
+        self.node = Some(self.try_start().expect("node starts"));
+    }
+
+    fn stop(&mut self) {
+        let node = self.node.take().expect("running");
+        self.runtime.block_on(node.stop()).expect("stops cleanly");
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(args)
+            .env("HOLDFAST_SOCKET", self.data())
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("runs")
+    }
+
+    fn ok(&self, line: &str) -> String {
+        let output = self.run(&line.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn json(&self, line: &str) -> Value {
+        let text = self.ok(&format!("{line} --json"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
+    }
+
+    /// Runs what must fail, and returns its exit code and message.
+    fn refused(&self, line: &str) -> (i32, String) {
+        let output = self.run(&line.split(' ').collect::<Vec<_>>());
+        assert!(!output.status.success(), "{line} was not refused");
+        (output.status.code().expect("exit code"), String::from_utf8(output.stderr).expect("text"))
+    }
+
+    fn items(&self, line: &str) -> Vec<Value> {
+        self.json(line)["items"].as_array().unwrap_or_else(|| panic!("{line}: no items")).clone()
+    }
+
+    fn names(&self, line: &str) -> Vec<String> {
+        self.items(line).iter().map(|item| item["name"].as_str().expect("name").to_owned()).collect()
+    }
+
+    /// Pool, volume, LUN, target, group.
+    fn furnish(&self) {
+        let [a, b, c, d, _] = [1, 2, 3, 4, 5].map(|i| self.disk(i));
+        self.ok(&format!("disk set {a} --enclosure shelf-a --slot 1 --media ssd"));
+        self.ok(&format!("pool create p {a} {b} {c} {d} --yes"));
+        self.ok("volume create v --size 2G");
+        self.ok(&format!("target create {TARGET}"));
+        self.ok("initiator-group create g --any");
+        self.ok("lun create l --size 1G --group g");
+        self.ok("portal create 127.0.0.1:3260");
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if self.node.is_some() && !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+#[test]
+fn pools_are_made_only_when_confirmed() {
+    let bench = Bench::new();
+    let line = format!("pool create p {} {}", bench.disk(1), bench.disk(2));
+    let (code, message) = bench.refused(&line);
+    assert_eq!(code, 1);
+    assert!(message.contains("entirely") && message.contains("--yes"), "{message}");
+    assert_eq!(bench.items("pool list").len(), 0);
+    bench.ok(&format!("{line} --yes"));
+    assert_eq!(bench.names("pool list"), ["p"]);
+    let (_, message) = bench.refused(&format!("pool create q {} --yes", bench.disk(1)));
+    assert!(message.contains("belongs to pool p"), "{message}");
+}
+
+#[test]
+fn foreign_data_is_refused_until_told_twice() {
+    let bench = Bench::new();
+    bench.machine.write_foreign(&bench.disk(1), "ext4 file system \"home\"");
+    let line = format!("pool create p {} {}", bench.disk(1), bench.disk(2));
+    let (_, message) = bench.refused(&format!("{line} --yes"));
+    assert!(message.contains("ext4") && message.contains("--overwrite-foreign"), "{message}");
+    let (_, message) = bench.refused(&format!("{line} --overwrite-foreign"));
+    assert!(message.contains("entirely"), "{message}");
+    bench.ok(&format!("{line} --overwrite-foreign --yes"));
+}
+
+#[test]
+fn a_lost_disk_shows_and_heals() {
+    let bench = Bench::new();
+    bench.furnish();
+    assert_eq!(bench.json("status")["verdict"], "fully-redundant");
+    assert!(bench.ok("status").starts_with("OK: all data is as redundant as promised."));
+    let disk = bench.disk(2);
+    bench.ok(&format!("disk fault {disk} vanish"));
+    let status = bench.json("status");
+    assert_eq!(status["verdict"], "reduced");
+    assert!(status["issues"][0]["subject"].as_str().expect("text").contains(&disk), "{status}");
+    assert_eq!(bench.items("disk list")[0]["state"], "missing", "what hurts comes first");
+    bench.ok(&format!("disk fault {disk} return"));
+    assert_eq!(bench.json("status")["verdict"], "fully-redundant");
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_lost_disk() {
+    let bench = Bench::new();
+    let [a, b, c] = [1, 2, 3].map(|i| bench.disk(i));
+    bench.ok(&format!("pool create p {a} {b} --spare {c} --yes"));
+    bench.ok("volume create v --size 1G");
+    let file = bench.dir.path().join("config.json");
+    let mut config = bench.json("config show");
+    config["policy"]["spare_after_seconds"] = 1.into();
+    config["policy"]["rescan_seconds"] = 1.into();
+    std::fs::write(&file, config.to_string()).expect("written");
+    bench.ok(&format!("config apply {}", file.display()));
+    bench.ok(&format!("disk fault {a} vanish"));
+    assert_eq!(bench.json("status")["verdict"], "reduced");
+    // No deadline: the test runner's own is the limit.
+    while bench.json("status")["verdict"] != "fully-redundant" {
+        std::thread::yield_now();
+    }
+    let members = bench.json("pool show p")["members"].clone();
+    assert_eq!(members.as_array().expect("members").len(), 2, "{members}");
+}
+
+#[test]
+fn a_restart_finds_everything_again() {
+    let mut bench = Bench::new();
+    bench.furnish();
+    let before = (bench.names("lun list"), bench.items("target list"), bench.json("config show"));
+    match bench.try_start() {
+        Ok(_) => panic!("a second node on the same data directory must be refused"),
+        Err(problem) => assert!(problem.detail.contains(&std::process::id().to_string()), "{problem}"),
+    }
+    bench.stop();
+    let (code, message) = bench.refused("status");
+    assert_eq!(code, 1);
+    assert!(message.contains("holdfast serve"), "{message}");
+    bench.start();
+    assert_eq!((bench.names("lun list"), bench.items("target list"), bench.json("config show")), before);
+    assert_eq!(bench.json("lun list")["items"][0]["serving"], "online");
+}
+
+#[test]
+fn configuration_goes_round() {
+    let bench = Bench::new();
+    bench.furnish();
+    let secret = bench.dir.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef\n").expect("written");
+    bench.ok(&format!("target set {TARGET} --chap-user u --chap-secret-file {}", secret.display()));
+    assert!(!bench.ok("config show --redact").contains("0123456789abcdef"));
+    let saved = bench.ok("config show");
+    let full = bench.dir.path().join("full.toml");
+    let empty = bench.dir.path().join("empty.toml");
+    std::fs::write(&full, &saved).expect("written");
+    std::fs::write(&empty, "schema = 1\n").expect("written");
+    let (_, message) = bench.refused(&format!("config apply {}", empty.display()));
+    assert!(message.contains("lun l is taken away"), "{message}");
+    assert!(bench.ok(&format!("config apply {} --dry-run", empty.display())).contains("- lun l"));
+    bench.ok(&format!("config apply {} --yes", empty.display()));
+    for list in ["lun list", "target list", "pool list", "volume list", "initiator-group list", "portal list"]
+    {
+        assert_eq!(bench.items(list).len(), 0, "{list}");
+    }
+    assert!(bench.ok(&format!("config apply {}", full.display())).contains("+ lun l"));
+    assert_eq!(bench.ok("config show"), saved);
+    assert_eq!(bench.json("lun list")["items"][0]["serving"], "online");
+    assert!(bench.ok(&format!("config apply {}", full.display())).contains("already"));
+}
+
+#[test]
+fn files_go_in_and_come_out() {
+    let bench = Bench::new();
+    bench.furnish();
+    let path = |name: &str| bench.dir.path().join(name);
+    let content: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
+    std::fs::write(path("in"), &content).expect("written");
+    bench.ok("file mkdir v:/a/b");
+    let put = format!("file put {} v:/a/b/f", path("in").display());
+    bench.ok(&put);
+    let (_, message) = bench.refused(&put);
+    assert!(message.contains("already") && message.contains("--replace"), "{message}");
+    bench.ok(&format!("file get v:/A/B/F {}", path("out").display()));
+    assert_eq!(std::fs::read(path("out")).expect("there"), content);
+    bench.ok(&format!("file get v:/a/b/f {} --offset 1000 --len 10", path("part").display()));
+    assert_eq!(std::fs::read(path("part")).expect("there"), content[1000..1010]);
+    bench.ok("file clone v:/a/b/f v:/g");
+    bench.ok("file mv v:/a/b/f v:/a/h");
+    assert_eq!(bench.names("file ls v:/a"), ["b", "h"]);
+    assert_eq!(bench.json("file stat v:/g")["size_bytes"], 3_000_000);
+    let (_, message) = bench.refused("file rm v:/g");
+    assert!(message.contains("3000000 bytes"), "{message}");
+    bench.ok("file rm v:/g --yes");
+    assert_eq!(bench.names("file ls v:/"), ["a", "luns"]);
+}
+
+#[test]
+fn luns_protect_their_files_and_keep_their_reasons() {
+    let bench = Bench::new();
+    bench.furnish();
+    for line in
+        ["file rm v:/LUNS/l --yes", "file mv v:/luns v:/x", "volume delete v --yes", "pool delete p --yes"]
+    {
+        bench.refused(line);
+    }
+    bench.ok("lun read-only l --reason migration");
+    let lun = &bench.items("lun list")[0];
+    assert_eq!((&lun["serving"], &lun["reason"]), (&"read-only".into(), &"migration".into()));
+    assert!(bench.ok("status").contains("migration"));
+    bench.ok("lun online l");
+    assert_eq!(bench.json("lun resize l 2G")["size_bytes"], 2_u64 << 30);
+    let (_, message) = bench.refused("lun resize l 1G");
+    assert!(message.contains("is lost"), "{message}");
+    bench.refused("lun resize l 1000");
+    bench.refused("lun create m --size 1G --group nobody");
+    assert_eq!(bench.names("file ls v:/luns"), ["l"], "a refused LUN leaves no file");
+    bench.ok("lun unmap l --group g");
+    bench.ok("lun map l --group g --number 16383 --read-only");
+    bench.refused("lun map l --group g --number 5");
+    bench.ok("lun delete l --yes");
+    assert_eq!(bench.names("file ls v:/luns"), [] as [&str; 0]);
+    bench.ok("volume delete v --yes");
+    bench.ok("pool delete p --yes");
+    assert!(bench.items("disk list").iter().all(|disk| disk["state"] == "free"));
+}
+
+#[test]
+fn a_disk_leaves_and_another_one_comes() {
+    let bench = Bench::new();
+    bench.furnish();
+    bench.ok(&format!("pool add-disk p {} --yes", bench.disk(5)));
+    bench.ok(&format!("pool remove-disk p {} --yes", bench.disk(1)));
+    let members = bench.json("pool show p")["members"].clone();
+    let ids: Vec<&str> =
+        members.as_array().expect("list").iter().filter_map(|member| member["disk"].as_str()).collect();
+    assert!(ids.contains(&bench.disk(5).as_str()) && !ids.contains(&bench.disk(1).as_str()), "{ids:?}");
+    assert!(bench.items("job list").iter().any(|job| job["kind"] == "drain" && job["state"] == "done"));
+}
+
+#[test]
+fn a_portal_that_cannot_be_had_is_not_kept() {
+    let bench = Bench::new();
+    let (_, message) = bench.refused("portal create 127.0.0.1:1");
+    assert!(message.contains("in use"), "{message}");
+    assert_eq!(bench.items("portal list").len(), 0);
+}
+
+#[test]
+fn exit_codes_tell_usage_from_failure() {
+    let bench = Bench::new();
+    assert_eq!(bench.refused("volume create v").0, 2);
+    assert_eq!(bench.refused("frobnicate").0, 2);
+    assert_eq!(bench.refused("demo --smb 127.0.0.1:445").0, 2);
+    assert_eq!(bench.refused("pool show nothing").0, 1);
+    assert_eq!(bench.refused(&format!("status --node {}", Path::new("/nowhere").display())).0, 1);
+}
+
+#[test]
+fn completions_are_printed() {
+    let bench = Bench::new();
+    assert!(bench.ok("completions bash").contains("initiator-group"));
+}

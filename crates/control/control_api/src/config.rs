@@ -1,0 +1,162 @@
+//! The declarative configuration of a node: what `config show` prints and `config apply` takes.
+//!
+//! It holds what cannot be found on the disks themselves: which disks and pools this node uses, portals,
+//! targets, groups, LUNs, policies. Volumes, files and data are in the pools.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{GroupConfig, LunConfig, MediaType, PortalConfig, TargetConfig};
+
+/// Version of the configuration's schema that this release writes.
+pub const CONFIG_SCHEMA: u32 = 1;
+
+/// The whole configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Version of the schema.
+    pub schema: u32,
+    /// The node itself.
+    #[serde(default)]
+    pub node: NodeConfig,
+    /// What the node does by itself.
+    #[serde(default)]
+    pub policy: PolicyConfig,
+    /// Disks that are files, and overrides.
+    #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskConfig>,
+    /// Pools that this node opens.
+    #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolConfig>,
+    /// Addresses that targets are served on.
+    #[serde(default, rename = "portal", skip_serializing_if = "Vec::is_empty")]
+    pub portals: Vec<PortalConfig>,
+    /// Who sees what.
+    #[serde(default, rename = "initiator_group", skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupConfig>,
+    /// Targets.
+    #[serde(default, rename = "target", skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetConfig>,
+    /// LUNs.
+    #[serde(default, rename = "lun", skip_serializing_if = "Vec::is_empty")]
+    pub luns: Vec<LunConfig>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            schema: CONFIG_SCHEMA,
+            node: NodeConfig::default(),
+            policy: PolicyConfig::default(),
+            disks: Vec::new(),
+            pools: Vec::new(),
+            portals: Vec::new(),
+            groups: Vec::new(),
+            targets: Vec::new(),
+            luns: Vec::new(),
+        }
+    }
+}
+
+/// The node itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Its name; empty for the machine's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Threads that serve; 0 for one per core.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shards: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(value: &u16) -> bool {
+    *value == 0
+}
+
+/// What the node does by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyConfig {
+    /// Seconds that a disk may be missing before a spare takes its place; 0 for never.
+    pub spare_after_seconds: u64,
+    /// Seconds between looks for disks that came back.
+    pub rescan_seconds: u64,
+    /// Bytes per second that repair may copy; 0 for no limit.
+    pub repair_bytes_per_second: u64,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        // Five minutes: longer than the restart of an enclosure, shorter than it takes a second disk to die.
+        Self { spare_after_seconds: 300, rescan_seconds: 5, repair_bytes_per_second: 0 }
+    }
+}
+
+/// A disk that is a file, or what people know better than a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskConfig {
+    /// The disk's stable id; for a file, its absolute path.
+    pub id: String,
+    /// What it is made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media: Option<MediaType>,
+    /// Enclosure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enclosure: Option<String>,
+    /// Slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
+}
+
+/// A pool that this node opens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Its name, for people.
+    pub name: String,
+    /// Its identity.
+    pub guid: Uuid,
+}
+
+/// A configuration to compare with or to put in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigRequest {
+    /// What is wanted.
+    pub config: Config,
+    /// Only say what would change.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Needed when something is taken away: the word `apply`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// One change between two configurations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigChange {
+    /// `+`, `-` or `~`.
+    pub sign: char,
+    /// What ("lun web1").
+    pub subject: String,
+    /// How it changes ("state online → offline"); empty when added or removed whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// What applying a configuration changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigDiff {
+    /// The changes, removals first.
+    pub items: Vec<ConfigChange>,
+    /// Whether they have been made.
+    pub applied: bool,
+    /// What could not be put into effect yet, and why (a volume that is not there).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}

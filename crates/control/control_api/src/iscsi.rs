@@ -1,0 +1,338 @@
+//! Targets, LUNs, initiator groups, portals, sessions.
+//!
+//! The `…Config` types are what the configuration file holds; `Lun`, `Target`, `PortalInfo` and `Session` are
+//! what is there now.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A user name and a secret of CHAP.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChapUser {
+    /// The name.
+    pub user: String,
+    /// The secret: 12 to 255 bytes.
+    pub secret: String,
+}
+
+/// Secrets are not for logs.
+impl std::fmt::Debug for ChapUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ChapUser({}, secret hidden)", self.user)
+    }
+}
+
+/// Who may log in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthConfig {
+    /// Initiators must prove to be one of these; none for no CHAP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chap: Vec<ChapUser>,
+    /// What the target proves to be to initiators that ask (mutual CHAP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual: Option<ChapUser>,
+}
+
+impl AuthConfig {
+    /// Whether nobody has to prove anything.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.chap.is_empty() && self.mutual.is_none()
+    }
+}
+
+/// A target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetConfig {
+    /// Its iSCSI name: `iqn.…`, `eui.…` or `naa.…`.
+    pub name: String,
+    /// A name for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub alias: String,
+    /// The portal groups it is served on; none for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub portal_groups: Vec<u16>,
+    /// Who may log in.
+    #[serde(default, skip_serializing_if = "AuthConfig::is_open")]
+    pub auth: AuthConfig,
+}
+
+/// Changes a target; fields that are absent stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetUpdate {
+    /// A name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// The portal groups it is served on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portal_groups: Option<Vec<u16>>,
+    /// Who may log in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthConfig>,
+}
+
+/// A target as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Target {
+    /// Its iSCSI name.
+    pub name: String,
+    /// A name for people.
+    pub alias: String,
+    /// The portal groups it is served on; none for all.
+    pub portal_groups: Vec<u16>,
+    /// Names of CHAP users; none when nobody has to prove anything.
+    pub chap_users: Vec<String>,
+    /// Whether the target proves itself too.
+    pub mutual_chap: bool,
+    /// LUNs mapped.
+    pub luns: u64,
+    /// Sessions.
+    pub sessions: u64,
+}
+
+/// Whether a LUN is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LunState {
+    /// Not served: commands that reach the medium end with NOT READY.
+    Offline,
+    /// Served for reading.
+    ReadOnly,
+    /// Served.
+    #[default]
+    Online,
+}
+
+impl LunState {
+    fn is_online(&self) -> bool {
+        *self == Self::Online
+    }
+}
+
+/// A LUN under a number of a target, for an initiator group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MapConfig {
+    /// The target.
+    pub target: String,
+    /// The number, 0 to 16383.
+    pub number: u16,
+    /// Who sees it.
+    pub group: String,
+    /// This group may only read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+}
+
+/// A LUN.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LunConfig {
+    /// Its name, unique on the node.
+    pub name: String,
+    /// Its identity for initiators (VPD page 83); never changes. Given by the node when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guid: Option<uuid::Uuid>,
+    /// The volume that holds its file.
+    pub volume: String,
+    /// The file.
+    pub path: String,
+    /// Bytes in a logical block: 512 or 4096.
+    #[serde(default = "default_block", skip_serializing_if = "is_default_block")]
+    pub block_size: u32,
+    /// Whether it is served.
+    #[serde(default, skip_serializing_if = "LunState::is_online")]
+    pub state: LunState,
+    /// Why it is in this state.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Writes may be acknowledged before they are durable, until the initiator flushes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub write_cache: bool,
+    /// Where it is seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub map: Vec<MapConfig>,
+}
+
+fn default_block() -> u32 {
+    512
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_default_block(size: &u32) -> bool {
+    *size == default_block()
+}
+
+/// A LUN as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lun {
+    /// What was configured.
+    #[serde(flatten)]
+    pub config: LunConfig,
+    /// Size in bytes; 0 while its volume is not there.
+    pub size_bytes: u64,
+    /// Space that its file takes, in bytes.
+    pub allocated_bytes: u64,
+    /// Whether it serves now, after everything below was looked at.
+    pub serving: LunState,
+    /// Why it doesn't serve as configured, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// Makes a LUN.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LunCreate {
+    /// Its name.
+    pub name: String,
+    /// The volume; may be absent when the node has one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The file; absent for `/luns/NAME`. A file that is there is used as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Size in bytes; absent to use a file that is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// Bytes in a logical block: 512 or 4096; absent for 512.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u32>,
+    /// Reserve the space now.
+    #[serde(default)]
+    pub reserve: bool,
+    /// Writes may be acknowledged before they are durable, until the initiator flushes.
+    #[serde(default)]
+    pub write_cache: bool,
+    /// Where it is seen at once.
+    #[serde(default)]
+    pub map: Vec<LunMap>,
+}
+
+/// Maps a LUN.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LunMap {
+    /// The target; may be absent when the node has one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The number, 0 to 16383; absent for the lowest free one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u16>,
+    /// Who sees it.
+    pub group: String,
+    /// This group may only read.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// Changes a LUN; fields that are absent stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LunUpdate {
+    /// New size in bytes; smaller needs `confirm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// Whether it is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<LunState>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Writes may be acknowledged before they are durable, until the initiator flushes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache: Option<bool>,
+    /// With a smaller size: the LUN's name, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// Initiators that see the same LUNs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupConfig {
+    /// Its name.
+    pub name: String,
+    /// Names of initiators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub initiators: Vec<String>,
+    /// Every initiator belongs to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any: bool,
+}
+
+/// Changes a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupUpdate {
+    /// Initiators to add.
+    #[serde(default)]
+    pub add: Vec<String>,
+    /// Initiators to take out.
+    #[serde(default)]
+    pub remove: Vec<String>,
+    /// Whether every initiator belongs to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub any: Option<bool>,
+}
+
+/// An address that targets are served on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortalConfig {
+    /// `ADDRESS:PORT`, `[v6]:PORT`.
+    pub address: String,
+    /// Its target portal group tag, 1 to 65535.
+    #[serde(default = "one")]
+    pub group: u16,
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// A portal as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PortalInfo {
+    /// As configured.
+    pub address: String,
+    /// Where it listens, with the port that was chosen for port 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listening: Option<String>,
+    /// Its target portal group tag.
+    pub group: u16,
+    /// Why it doesn't listen, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A session of an initiator with a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Session {
+    /// Its number in this run of the node.
+    pub id: u64,
+    /// The initiator's name.
+    pub initiator: String,
+    /// Where it comes from.
+    pub address: String,
+    /// The target; empty for discovery.
+    pub target: String,
+    /// The initiator's session id.
+    pub isid: String,
+    /// The target's session handle.
+    pub tsih: u16,
+    /// Connections.
+    pub connections: u64,
+    /// Commands that ended.
+    pub commands: u64,
+    /// Bytes read by the initiator.
+    pub read_bytes: u64,
+    /// Bytes written by the initiator.
+    pub written_bytes: u64,
+    /// Digests in use ("header", "data").
+    pub digests: Vec<String>,
+}

@@ -1,0 +1,250 @@
+//! Pools and their members.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{DiskState, MediaType, Resiliency};
+
+/// Whether data is as redundant as promised. The order is by how much it hurts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RedundancyState {
+    /// Some data cannot be read now.
+    Unavailable,
+    /// All data is there, with fewer copies than promised, and nothing restores it now.
+    Reduced,
+    /// All data is there; copies are being restored.
+    Restoring,
+    /// Every copy that was promised is there.
+    Full,
+}
+
+/// What a pool is to this node. The order is by how much it hurts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolState {
+    /// It cannot be opened; the reason says why.
+    Closed,
+    /// It serves reads only; the reason says why.
+    ReadOnly,
+    /// It is being opened.
+    Opening,
+    /// It serves, with some of its disks missing.
+    Degraded,
+    /// It serves.
+    Online,
+}
+
+/// A pool in a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub guid: Uuid,
+    /// What it is to this node.
+    pub state: PoolState,
+    /// Why, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether its data is as redundant as promised.
+    pub redundancy: RedundancyState,
+    /// Bytes of all members.
+    pub capacity_bytes: u64,
+    /// Bytes that slabs take.
+    pub allocated_bytes: u64,
+    /// Bytes free for new slabs.
+    pub free_bytes: u64,
+    /// Members.
+    pub disks: u64,
+    /// Members that are missing or failed.
+    pub disks_missing: u64,
+    /// Volumes.
+    pub volumes: u64,
+    /// Bytes to copy until everything is as redundant as promised.
+    pub repair_bytes: u64,
+    /// Bytes in a slab.
+    pub slab_bytes: u64,
+    /// Ownership epoch.
+    pub epoch: u64,
+}
+
+/// A disk as a pool sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolMember {
+    /// Its identity in the pool.
+    pub guid: Uuid,
+    /// The disk's stable id, when it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// What it is.
+    pub state: DiskState,
+    /// Why, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes that slabs take.
+    pub allocated_bytes: u64,
+    /// What it is made of.
+    pub media: MediaType,
+    /// Enclosure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enclosure: Option<String>,
+    /// Slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
+}
+
+/// The space under a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SpaceState {
+    /// The volume's name.
+    pub name: String,
+    /// What was promised.
+    pub resiliency: Resiliency,
+    /// Whether the promise is kept now.
+    pub redundancy: RedundancyState,
+    /// Bytes to copy until it is.
+    pub repair_bytes: u64,
+    /// Why it isn't, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A pool with its parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolDetail {
+    /// The pool.
+    #[serde(flatten)]
+    pub pool: Pool,
+    /// Its disks, sorted by what hurts most.
+    pub members: Vec<PoolMember>,
+    /// Its spaces, sorted by what hurts most.
+    pub spaces: Vec<SpaceState>,
+}
+
+/// Makes a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolCreate {
+    /// Its name.
+    pub name: String,
+    /// Ids or paths of disks.
+    pub disks: Vec<String>,
+    /// Ids or paths of disks that wait to replace others.
+    #[serde(default)]
+    pub spares: Vec<String>,
+    /// Bytes in a slab: a power of two; absent for 64 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slab_bytes: Option<u64>,
+    /// Destroy data of others that is on the disks. Needs `confirm` too.
+    #[serde(default)]
+    pub overwrite_foreign: bool,
+    /// The pool's name, repeated: the disks are taken over entirely.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// Takes over a pool that is on disks of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolImport {
+    /// Name or GUID of the pool.
+    pub pool: String,
+    /// Paths of file disks to look at in addition.
+    #[serde(default)]
+    pub disks: Vec<String>,
+    /// Open it although newer changes may be on disks that are not there.
+    #[serde(default)]
+    pub accept_loss: bool,
+    /// With `accept_loss`: the pool's name, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// Adds a disk to a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddDisk {
+    /// Id or path.
+    pub disk: String,
+    /// Keep it to replace another one.
+    #[serde(default)]
+    pub spare: bool,
+    /// Destroy data of others that is on it. Needs `confirm` too.
+    #[serde(default)]
+    pub overwrite_foreign: bool,
+    /// The disk, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// Empties a disk and takes it out of its pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveDisk {
+    /// The disk, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// Gives what a lost or retired disk held to another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceDisk {
+    /// Id or path of the new disk; absent to use a spare or the free space of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
+    /// Destroy data of others that is on it. Needs `confirm` too.
+    #[serde(default)]
+    pub overwrite_foreign: bool,
+    /// The disk that is replaced, repeated: what is on it is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// How to check.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckRequest {
+    /// Read and compare data too, not only structures.
+    #[serde(default)]
+    pub deep: bool,
+    /// Repair what can be repaired.
+    #[serde(default)]
+    pub repair: bool,
+    /// With `repair`: the name, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// Something that a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckFinding {
+    /// How bad it is.
+    pub severity: crate::Severity,
+    /// Which structure.
+    pub structure: String,
+    /// Where.
+    pub place: String,
+    /// What.
+    pub detail: String,
+    /// What was or can be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckReport {
+    /// What was checked.
+    pub subject: String,
+    /// Nothing worse than a remark was found.
+    pub clean: bool,
+    /// One sentence.
+    pub summary: String,
+    /// What was found, worst first.
+    pub items: Vec<CheckFinding>,
+}

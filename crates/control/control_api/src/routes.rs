@@ -1,0 +1,439 @@
+//! Every route of the API, in one table. The server registers handlers for exactly these (a test compares),
+//! and the OpenAPI document is made from them.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use crate::*;
+
+/// HTTP methods in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Looks.
+    Get,
+    /// Makes, or acts.
+    Post,
+    /// Replaces.
+    Put,
+    /// Changes.
+    Patch,
+    /// Destroys.
+    Delete,
+}
+
+impl Method {
+    /// As OpenAPI writes it.
+    #[must_use]
+    pub fn lower(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Post => "post",
+            Self::Put => "put",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What travels in a body.
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    /// Nothing.
+    Empty,
+    /// JSON of this schema.
+    Json(fn(&mut SchemaGenerator) -> Schema),
+    /// Bytes of a file.
+    Bytes,
+}
+
+/// A route.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// Method.
+    pub method: Method,
+    /// Path below [`BASE_PATH`], with `{parameters}`.
+    pub path: &'static str,
+    /// Name of the operation, unique.
+    pub id: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// Query parameters.
+    pub query: &'static [&'static str],
+    /// What is sent.
+    pub request: Body,
+    /// What comes back.
+    pub response: Body,
+}
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+const fn json<T: JsonSchema>() -> Body {
+    Body::Json(schema::<T>)
+}
+
+const fn get(path: &'static str, id: &'static str, summary: &'static str, response: Body) -> Route {
+    Route { method: Method::Get, path, id, summary, query: &[], request: Body::Empty, response }
+}
+
+const fn send(
+    method: Method,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    request: Body,
+    response: Body,
+) -> Route {
+    Route { method, path, id, summary, query: &[], request, response }
+}
+
+const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
+    route.query = query;
+    route
+}
+
+use Method::{Delete, Patch, Post, Put};
+
+/// The routes.
+pub const ROUTES: &[Route] = &[
+    get("/openapi.json", "openapi", "This document.", json::<serde_json::Value>()),
+    get("/status", "status", "The node at a glance: is all data as redundant as promised?", json::<Status>()),
+    get("/inspect", "inspect", "The live state of everything, for diagnosis.", json::<serde_json::Value>()),
+    // --- disks ---
+    get("/disks", "disk_list", "Disks of the machine and of pools.", json::<List<Disk>>()),
+    send(
+        Post,
+        "/disks/rescan",
+        "disk_rescan",
+        "Looks for new and returned disks.",
+        Body::Empty,
+        json::<RescanReport>(),
+    ),
+    with_query(
+        send(
+            Patch,
+            "/disks",
+            "disk_set",
+            "Says what the disk doesn't: media type, enclosure, slot.",
+            json::<DiskUpdate>(),
+            json::<Disk>(),
+        ),
+        &["disk"],
+    ),
+    with_query(
+        send(
+            Put,
+            "/disks/faults",
+            "disk_fault",
+            "Switches faults on, for tests.",
+            json::<FaultRequest>(),
+            json::<Disk>(),
+        ),
+        &["disk"],
+    ),
+    // --- pools ---
+    get("/pools", "pool_list", "Pools.", json::<List<Pool>>()),
+    send(Post, "/pools", "pool_create", "Makes a pool of disks.", json::<PoolCreate>(), json::<PoolDetail>()),
+    send(
+        Post,
+        "/pools/import",
+        "pool_import",
+        "Takes over a pool that is on disks of this machine.",
+        json::<PoolImport>(),
+        json::<PoolDetail>(),
+    ),
+    get("/pools/{pool}", "pool_show", "A pool with its disks and spaces.", json::<PoolDetail>()),
+    send(
+        Delete,
+        "/pools/{pool}",
+        "pool_delete",
+        "Destroys a pool and everything in it.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    send(
+        Post,
+        "/pools/{pool}/disks",
+        "pool_add_disk",
+        "Adds a disk.",
+        json::<AddDisk>(),
+        json::<PoolDetail>(),
+    ),
+    with_query(
+        send(
+            Post,
+            "/pools/{pool}/remove",
+            "pool_remove_disk",
+            "Empties a disk and takes it out.",
+            json::<RemoveDisk>(),
+            json::<Done>(),
+        ),
+        &["disk"],
+    ),
+    with_query(
+        send(
+            Post,
+            "/pools/{pool}/retire",
+            "pool_retire_disk",
+            "Puts nothing new on a disk.",
+            Body::Empty,
+            json::<PoolDetail>(),
+        ),
+        &["disk"],
+    ),
+    with_query(
+        send(
+            Post,
+            "/pools/{pool}/replace",
+            "pool_replace_disk",
+            "Gives what a lost disk held to another one.",
+            json::<ReplaceDisk>(),
+            json::<Done>(),
+        ),
+        &["disk"],
+    ),
+    send(
+        Post,
+        "/pools/{pool}/repair",
+        "pool_repair",
+        "Restores redundancy now.",
+        Body::Empty,
+        json::<Done>(),
+    ),
+    send(
+        Post,
+        "/pools/{pool}/check",
+        "pool_check",
+        "Verifies all structures.",
+        json::<CheckRequest>(),
+        json::<CheckReport>(),
+    ),
+    // --- volumes ---
+    get("/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
+    send(
+        Post,
+        "/volumes",
+        "volume_create",
+        "Makes a space and a volume on it.",
+        json::<VolumeCreate>(),
+        json::<Volume>(),
+    ),
+    get("/volumes/{volume}", "volume_show", "A volume.", json::<Volume>()),
+    send(
+        Patch,
+        "/volumes/{volume}",
+        "volume_update",
+        "Grows a volume.",
+        json::<VolumeUpdate>(),
+        json::<Volume>(),
+    ),
+    send(
+        Delete,
+        "/volumes/{volume}",
+        "volume_delete",
+        "Destroys a volume and everything in it.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    send(
+        Post,
+        "/volumes/{volume}/check",
+        "volume_check",
+        "Verifies all structures.",
+        json::<CheckRequest>(),
+        json::<CheckReport>(),
+    ),
+    // --- files ---
+    with_query(
+        get("/volumes/{volume}/files", "file_list", "Entries of a directory.", json::<List<FileEntry>>()),
+        &["path"],
+    ),
+    send(
+        Post,
+        "/volumes/{volume}/files",
+        "file_create",
+        "Makes a file or directory.",
+        json::<FileCreate>(),
+        json::<FileEntry>(),
+    ),
+    with_query(
+        send(
+            Delete,
+            "/volumes/{volume}/files",
+            "file_remove",
+            "Removes a file or an empty directory.",
+            json::<Confirm>(),
+            json::<Done>(),
+        ),
+        &["path"],
+    ),
+    with_query(
+        get("/volumes/{volume}/stat", "file_stat", "A file or directory.", json::<FileEntry>()),
+        &["path"],
+    ),
+    send(
+        Post,
+        "/volumes/{volume}/rename",
+        "file_rename",
+        "Moves a name.",
+        json::<FileRename>(),
+        json::<FileEntry>(),
+    ),
+    send(
+        Post,
+        "/volumes/{volume}/clone",
+        "file_clone",
+        "Makes a file that shares another's storage.",
+        json::<FileClone>(),
+        json::<FileEntry>(),
+    ),
+    with_query(
+        Route {
+            method: Method::Get,
+            path: "/volumes/{volume}/content",
+            id: "file_get",
+            summary: "Bytes of a file.",
+            query: &[],
+            request: Body::Empty,
+            response: Body::Bytes,
+        },
+        &["path", "offset", "len"],
+    ),
+    with_query(
+        send(
+            Put,
+            "/volumes/{volume}/content",
+            "file_put",
+            "Writes bytes to a file, durably.",
+            Body::Bytes,
+            json::<FileEntry>(),
+        ),
+        &["path", "offset", "truncate"],
+    ),
+    // --- iSCSI ---
+    get("/targets", "target_list", "Targets.", json::<List<Target>>()),
+    send(Post, "/targets", "target_create", "Makes a target.", json::<TargetConfig>(), json::<Target>()),
+    send(
+        Patch,
+        "/targets/{target}",
+        "target_update",
+        "Changes a target.",
+        json::<TargetUpdate>(),
+        json::<Target>(),
+    ),
+    send(
+        Delete,
+        "/targets/{target}",
+        "target_delete",
+        "Takes a target away.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    get("/luns", "lun_list", "LUNs.", json::<List<Lun>>()),
+    send(Post, "/luns", "lun_create", "Makes a LUN.", json::<LunCreate>(), json::<Lun>()),
+    get("/luns/{lun}", "lun_show", "A LUN.", json::<Lun>()),
+    send(
+        Patch,
+        "/luns/{lun}",
+        "lun_update",
+        "Changes a LUN: size, state, write cache.",
+        json::<LunUpdate>(),
+        json::<Lun>(),
+    ),
+    with_query(
+        send(
+            Delete,
+            "/luns/{lun}",
+            "lun_delete",
+            "Takes a LUN away, and its file unless told to keep it.",
+            json::<Confirm>(),
+            json::<Done>(),
+        ),
+        &["keep_file"],
+    ),
+    send(
+        Post,
+        "/luns/{lun}/map",
+        "lun_map",
+        "Shows a LUN to an initiator group.",
+        json::<LunMap>(),
+        json::<Lun>(),
+    ),
+    send(
+        Post,
+        "/luns/{lun}/unmap",
+        "lun_unmap",
+        "Hides a LUN from an initiator group.",
+        json::<LunMap>(),
+        json::<Lun>(),
+    ),
+    get("/initiator-groups", "group_list", "Initiator groups.", json::<List<GroupConfig>>()),
+    send(
+        Post,
+        "/initiator-groups",
+        "group_create",
+        "Makes an initiator group.",
+        json::<GroupConfig>(),
+        json::<GroupConfig>(),
+    ),
+    send(
+        Patch,
+        "/initiator-groups/{group}",
+        "group_update",
+        "Changes an initiator group.",
+        json::<GroupUpdate>(),
+        json::<GroupConfig>(),
+    ),
+    send(
+        Delete,
+        "/initiator-groups/{group}",
+        "group_delete",
+        "Takes an initiator group away.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    get("/portals", "portal_list", "Portals.", json::<List<PortalInfo>>()),
+    send(
+        Post,
+        "/portals",
+        "portal_create",
+        "Listens on an address.",
+        json::<PortalConfig>(),
+        json::<PortalInfo>(),
+    ),
+    with_query(
+        send(
+            Delete,
+            "/portals",
+            "portal_delete",
+            "Stops listening on an address.",
+            json::<Confirm>(),
+            json::<Done>(),
+        ),
+        &["address"],
+    ),
+    get("/sessions", "session_list", "iSCSI sessions.", json::<List<Session>>()),
+    send(
+        Delete,
+        "/sessions/{session}",
+        "session_end",
+        "Ends a session; the initiator may log in again.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    // --- configuration, jobs ---
+    with_query(
+        get("/config", "config_show", "The declarative configuration.", json::<Config>()),
+        &["redact"],
+    ),
+    send(
+        Put,
+        "/config",
+        "config_apply",
+        "Puts a configuration in place, or says what would change.",
+        json::<ConfigRequest>(),
+        json::<ConfigDiff>(),
+    ),
+    get("/jobs", "job_list", "Work that takes long.", json::<List<Job>>()),
+    get("/jobs/{job}", "job_show", "A job.", json::<Job>()),
+];

@@ -1,0 +1,101 @@
+//! The node at a glance.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Job;
+
+/// How bad something is. The order is worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Data cannot be read or is damaged.
+    Critical,
+    /// Data is less safe than promised, or something is not served.
+    Error,
+    /// Something needs attention soon.
+    Warning,
+    /// Good to know.
+    Info,
+}
+
+/// The answer to "is all data as redundant as promised?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Yes.
+    FullyRedundant,
+    /// Yes soon: copies are being restored.
+    Restoring,
+    /// No, but all data is there.
+    Reduced,
+    /// No: some data is not available.
+    Unavailable,
+    /// There is no data yet.
+    Empty,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Issue {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about ("disk wwn-0x5000…", "pool p1").
+    pub subject: String,
+    /// What is wrong.
+    pub detail: String,
+    /// What to do.
+    pub todo: String,
+}
+
+/// How many of each there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counts {
+    /// Pools.
+    pub pools: u64,
+    /// Disks of pools.
+    pub disks: u64,
+    /// Volumes.
+    pub volumes: u64,
+    /// Targets.
+    pub targets: u64,
+    /// LUNs.
+    pub luns: u64,
+    /// LUNs that are served for reading and writing, or for reading when that is what they are for.
+    pub luns_online: u64,
+    /// iSCSI sessions.
+    pub sessions: u64,
+}
+
+/// The node at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    /// The node's name.
+    pub node: String,
+    /// Version of Holdfast.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Whether everything that starts at start has started.
+    pub ready: bool,
+    /// Whether all data is as redundant as promised.
+    pub verdict: Verdict,
+    /// The verdict as a sentence.
+    pub summary: String,
+    /// What is not as it should be, worst first.
+    pub issues: Vec<Issue>,
+    /// Work under way.
+    pub jobs: Vec<Job>,
+    /// How many of each there are.
+    pub counts: Counts,
+    /// Bytes of all pools.
+    pub capacity_bytes: u64,
+    /// Bytes that are free in all pools.
+    pub free_bytes: u64,
+    /// How the node does its disk I/O ("ring" or "blocking").
+    pub io_engine: String,
+    /// Process id.
+    pub pid: u32,
+    /// The data directory.
+    pub data_dir: String,
+}

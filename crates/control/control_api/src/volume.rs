@@ -1,0 +1,132 @@
+//! Volumes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::RedundancyState;
+
+/// How data survives the loss of disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Resiliency {
+    /// One copy: a lost disk loses data.
+    Simple,
+    /// Two copies: one disk may be lost.
+    #[default]
+    Mirror2,
+    /// Three copies: two disks may be lost.
+    Mirror3,
+}
+
+impl Resiliency {
+    /// Copies of each block.
+    #[must_use]
+    pub fn copies(self) -> u8 {
+        match self {
+            Self::Simple => 1,
+            Self::Mirror2 => 2,
+            Self::Mirror3 => 3,
+        }
+    }
+}
+
+impl fmt::Display for Resiliency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Simple => "simple",
+            Self::Mirror2 => "mirror2",
+            Self::Mirror3 => "mirror3",
+        })
+    }
+}
+
+impl FromStr for Resiliency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "simple" => Ok(Self::Simple),
+            "mirror2" => Ok(Self::Mirror2),
+            "mirror3" => Ok(Self::Mirror3),
+            other => Err(format!("{other:?} is not a resiliency: use simple, mirror2 or mirror3")),
+        }
+    }
+}
+
+/// When space is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Provisioning {
+    /// At the first write.
+    #[default]
+    Thin,
+    /// At creation.
+    Fixed,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Volume {
+    /// Its name, unique on the node.
+    pub name: String,
+    /// The pool it lies in.
+    pub pool: String,
+    /// Whether it serves.
+    pub online: bool,
+    /// Why not, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How data survives the loss of disks.
+    pub resiliency: Resiliency,
+    /// Whether that promise is kept now.
+    pub redundancy: RedundancyState,
+    /// When space is taken.
+    pub provisioning: Provisioning,
+    /// Columns that data is striped over.
+    pub columns: u16,
+    /// Bytes on one column before the next.
+    pub interleave_bytes: u64,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes that files take.
+    pub used_bytes: u64,
+    /// Bytes that it takes in the pool, all copies counted.
+    pub allocated_bytes: u64,
+}
+
+/// Makes a space and a volume on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeCreate {
+    /// Its name.
+    pub name: String,
+    /// The pool; may be absent when the node has one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// How data survives the loss of disks.
+    #[serde(default)]
+    pub resiliency: Resiliency,
+    /// When space is taken.
+    #[serde(default)]
+    pub provisioning: Provisioning,
+    /// Columns; absent for as many as the pool's disks allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<u16>,
+    /// Bytes on one column before the next; absent for 256 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleave_bytes: Option<u64>,
+}
+
+/// Changes a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeUpdate {
+    /// New size in bytes; not smaller than it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+}

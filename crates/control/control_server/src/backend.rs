@@ -1,0 +1,283 @@
+//! What the node needs of the parts below it, as small traits: shards, disks, pools, volumes, iSCSI.
+//!
+//! The node's own logic (what is known of which disk, who may destroy what, when a spare takes over, what is
+//! served under which name) is on this side; the parts that do the work are on the other. The tests of the
+//! logic run on parts in memory. Futures here are `Send`: the implementations move the work to shards.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use control_api::{
+    CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
+    Provisioning, Resiliency, Session, SpaceState,
+};
+use file_store::FileStore;
+use uuid::Uuid;
+
+/// The future of work that is done elsewhere.
+pub type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + Send + 'a>>;
+
+/// A task for a shard: made there, and stays there.
+pub type ShardTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// The threads that serve.
+pub trait ShardBackend: Send + Sync + 'static {
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// Starts a task on one.
+    fn spawn(&self, shard: usize, task: ShardTask);
+    /// How disk I/O is done ("ring", "blocking").
+    fn engine(&self) -> String;
+    /// Ends when all of them have ended.
+    fn stop(&self) -> Work<'_, ()>;
+}
+
+/// A disk that discovery found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundDisk {
+    /// Stable identity.
+    pub id: String,
+    /// Where it is now.
+    pub path: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// What it is made of.
+    pub media: MediaType,
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// Bus.
+    pub bus: Option<String>,
+    /// Enclosure.
+    pub enclosure: Option<String>,
+    /// Slot.
+    pub slot: Option<String>,
+    /// What of this machine uses it, if something does.
+    pub in_use_by: Option<String>,
+}
+
+/// What is on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskContent {
+    /// Nothing that is known.
+    Empty,
+    /// A member of a pool.
+    Member {
+        /// The pool's name when it was written.
+        pool_name: String,
+        /// The pool.
+        pool: Uuid,
+        /// The disk.
+        disk: Uuid,
+    },
+    /// Something else ("GPT partition table").
+    Foreign(String),
+}
+
+/// A disk that is open, with its wrappers.
+pub trait OpenDisk: Send + Sync + 'static {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+    /// What went through it, if that is counted.
+    fn counters(&self) -> Option<IoCounters>;
+    /// Replaces the faults that are switched on.
+    fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem>;
+    /// What is on it.
+    fn probe(&self) -> Work<'_, DiskContent>;
+    /// For the implementation of pools, which knows what it is.
+    fn as_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync>;
+}
+
+/// The disks of the machine.
+pub trait DiskBackend: Send + Sync + 'static {
+    /// Looks which disks there are.
+    fn discover(&self) -> Work<'_, Vec<FoundDisk>>;
+    /// Opens a disk, for this process alone.
+    fn open<'a>(&'a self, id: &'a str, path: &'a Path) -> Work<'a, Arc<dyn OpenDisk>>;
+}
+
+/// A disk for a pool, with where it is.
+#[derive(Clone)]
+pub struct PoolDisk {
+    /// The disk.
+    pub disk: Arc<dyn OpenDisk>,
+    /// Its stable id.
+    pub id: String,
+    /// What it is made of.
+    pub media: MediaType,
+    /// Enclosure.
+    pub enclosure: Option<String>,
+    /// Slot.
+    pub slot: Option<String>,
+    /// Waits to replace another one.
+    pub spare: bool,
+}
+
+/// How to make a pool.
+#[derive(Clone, Debug)]
+pub struct NewPool {
+    /// Its name.
+    pub name: String,
+    /// Bytes in a slab; absent for the default.
+    pub slab_bytes: Option<u64>,
+    /// Destroy what others left on the disks.
+    pub overwrite_foreign: bool,
+}
+
+/// How to make a space.
+#[derive(Clone, Debug)]
+pub struct NewSpace {
+    /// Its name.
+    pub name: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Copies.
+    pub resiliency: Resiliency,
+    /// When space is taken.
+    pub provisioning: Provisioning,
+    /// Columns; absent for as many as the disks allow.
+    pub columns: Option<u16>,
+    /// Bytes on one column before the next; absent for the default.
+    pub interleave_bytes: Option<u64>,
+}
+
+/// A space as its pool sees it.
+#[derive(Clone, Debug)]
+pub struct SpaceInfo {
+    /// Promise and redundancy.
+    pub state: SpaceState,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes that it takes in the pool, all copies counted.
+    pub allocated_bytes: u64,
+    /// When space is taken.
+    pub provisioning: Provisioning,
+    /// Columns.
+    pub columns: u16,
+    /// Bytes on one column before the next.
+    pub interleave_bytes: u64,
+}
+
+/// A pool now.
+#[derive(Clone, Debug)]
+pub struct PoolInfo {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub guid: Uuid,
+    /// Whether it serves.
+    pub state: PoolState,
+    /// Why not, or not wholly.
+    pub reason: Option<String>,
+    /// Bytes in a slab.
+    pub slab_bytes: u64,
+    /// Ownership epoch.
+    pub epoch: u64,
+    /// Its disks; `disk` is left for the node to fill in.
+    pub members: Vec<PoolMember>,
+    /// Its spaces.
+    pub spaces: Vec<SpaceInfo>,
+    /// Whether copies are being restored now.
+    pub repairing: bool,
+}
+
+/// An open pool.
+pub trait PoolHandle: Send + Sync + 'static {
+    /// What it is now. Waits for nothing.
+    fn info(&self) -> PoolInfo;
+    /// A member is back.
+    fn returned(&self, guid: Uuid, disk: PoolDisk) -> Work<'_, ()>;
+    /// A member is gone.
+    fn lost(&self, guid: Uuid) -> Work<'_, ()>;
+    /// Adds a disk and returns its identity in the pool.
+    fn add(&self, disk: PoolDisk, overwrite_foreign: bool) -> Work<'_, Uuid>;
+    /// Puts nothing new on a member.
+    fn retire(&self, guid: Uuid) -> Work<'_, ()>;
+    /// Moves everything off a member that is there; ends when that has begun.
+    fn drain(&self, guid: Uuid) -> Work<'_, ()>;
+    /// Takes an empty or lost member out.
+    fn remove(&self, guid: Uuid) -> Work<'_, ()>;
+    /// Gives up what a member held and restores it elsewhere; ends when that has begun.
+    fn give_up(&self, guid: Uuid) -> Work<'_, ()>;
+    /// Puts a spare in a lost member's place; says whether there was one.
+    fn use_spare(&self, guid: Uuid) -> Work<'_, bool>;
+    /// Restores redundancy as fast as `bytes_per_second` allows (0: no limit).
+    fn repair(&self, bytes_per_second: u64) -> Work<'_, ()>;
+    /// Verifies all structures.
+    fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>>;
+    /// Makes a space, with an empty volume on it.
+    fn create_volume(&self, space: NewSpace) -> Work<'_, Arc<dyn VolumeHandle>>;
+    /// Opens the volume of a space.
+    fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>>;
+    /// Grows a space.
+    fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()>;
+    /// Destroys a space. Its volume is closed.
+    fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
+    /// Makes everything durable and says so on the disks.
+    fn close(&self) -> Work<'_, ()>;
+    /// Destroys the pool, whose members that are there are `disks`: they are empty afterwards.
+    fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()>;
+}
+
+/// Pools on disks.
+pub trait PoolBackend: Send + Sync + 'static {
+    /// Makes a pool.
+    fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>>;
+    /// Opens the pool `guid` from those of `disks` that belong to it.
+    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, accept_loss: bool) -> Work<'_, Arc<dyn PoolHandle>>;
+}
+
+/// An open volume.
+pub trait VolumeHandle: Send + Sync + 'static {
+    /// Its files. Used on shards only.
+    fn store(&self) -> Arc<dyn FileStore>;
+    /// The shard that the node uses it on.
+    fn shard(&self) -> usize;
+    /// Verifies all structures, and repairs them when told.
+    fn check(&self, deep: bool, repair: bool) -> Work<'_, Vec<CheckFinding>>;
+    /// Makes everything durable.
+    fn close(&self) -> Work<'_, ()>;
+}
+
+/// A LUN that has its file.
+#[derive(Clone)]
+pub struct ServedLun {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The volume that its file lies in.
+    pub volume: Arc<dyn VolumeHandle>,
+}
+
+/// iSCSI: targets, logical units, portals, sessions.
+pub trait IscsiBackend: Send + Sync + 'static {
+    /// Makes what is served equal to the configuration: LUNs that are not in `luns` (their volume isn't there)
+    /// are shown as not ready. What goes on unchanged is not disturbed. Returns what could not be done, as
+    /// ("lun web1", "why").
+    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>>;
+    /// Portals and where they listen.
+    fn portals(&self) -> Vec<PortalInfo>;
+    /// Sessions now.
+    fn sessions(&self) -> Vec<Session>;
+    /// Ends a session; says whether it was there.
+    fn end_session(&self, id: u64) -> Work<'_, bool>;
+    /// Takes no more commands, lets those under way end, ends sessions.
+    fn stop(&self) -> Work<'_, ()>;
+    /// The live state, for diagnosis.
+    fn inspect(&self) -> serde_json::Value;
+}
+
+/// All parts.
+#[derive(Clone)]
+pub struct Backends {
+    /// Threads.
+    pub shards: Arc<dyn ShardBackend>,
+    /// Disks.
+    pub disks: Arc<dyn DiskBackend>,
+    /// Pools and volumes.
+    pub pools: Arc<dyn PoolBackend>,
+    /// iSCSI.
+    pub iscsi: Arc<dyn IscsiBackend>,
+}

@@ -1,0 +1,355 @@
+//! Files of a volume as the API sees them: paths instead of ids. Runs on the shard of the volume.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use aligned_buffer::IoBuf;
+use block_device::Durability;
+use control_api::{Code, FileClone, FileCreate, FileEntry, FileKind, FileRename, Problem};
+use file_store::{
+    Access, Attributes, DirectoryCursor, FileId, FileKind as StoreKind, FileStore, NewFile, OpenFile,
+    OpenOptions, Share, StoreError, StoreErrorKind,
+};
+
+/// Deepest path that is resolved: more names than any sane tree, few enough to be quick.
+const MAX_DEPTH: usize = 64;
+
+/// Entries read from a directory at a time.
+const PAGE: usize = 512;
+
+/// Most entries of a directory in one answer.
+const MAX_ENTRIES: usize = 100_000;
+
+/// Bytes read or written at a time.
+pub(crate) const CHUNK: usize = 1 << 20;
+
+/// An error of a file store as a problem.
+pub(crate) fn problem(error: &StoreError) -> Problem {
+    let code = match error.kind() {
+        StoreErrorKind::NotFound => Code::NotFound,
+        StoreErrorKind::AlreadyExists => Code::AlreadyExists,
+        StoreErrorKind::InvalidName
+        | StoreErrorKind::InvalidArgument
+        | StoreErrorKind::NotADirectory
+        | StoreErrorKind::IsADirectory => Code::InvalidRequest,
+        StoreErrorKind::NotEmpty | StoreErrorKind::ReadOnly | StoreErrorKind::Stopped => Code::WrongState,
+        StoreErrorKind::SharingViolation | StoreErrorKind::AccessDenied => Code::InUse,
+        StoreErrorKind::NoSpace => Code::NoSpace,
+        StoreErrorKind::Corrupt => Code::Damaged,
+        _ => Code::Io,
+    };
+    let mut detail = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(below) = cause {
+        detail.push_str(&format!(": {below}"));
+        cause = below.source();
+    }
+    let problem = Problem::new(code, detail);
+    match code {
+        Code::NoSpace => problem
+            .todo("Remove files, grow the volume (`holdfast volume resize`), or add disks to the pool."),
+        Code::Damaged => problem.todo("Run `holdfast volume check` on the volume."),
+        _ => problem,
+    }
+}
+
+fn at(path: &str) -> impl Fn(StoreError) -> Problem + '_ {
+    move |error| {
+        let mut problem = problem(&error);
+        problem.detail = format!("{path}: {}", problem.detail);
+        problem
+    }
+}
+
+/// The names of a path.
+///
+/// # Errors
+/// When it is not absolute, or too deep.
+pub(crate) fn split(path: &str) -> Result<Vec<&str>, Problem> {
+    let Some(rest) = path.strip_prefix('/') else {
+        return Err(Problem::new(Code::InvalidRequest, format!("{path:?} is not a path in a volume."))
+            .todo("Paths start with '/'."));
+    };
+    let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty()).collect();
+    if names.len() > MAX_DEPTH {
+        return Err(Problem::new(Code::InvalidRequest, format!("the path has more than {MAX_DEPTH} names.")));
+    }
+    Ok(names)
+}
+
+/// Where a path leads.
+pub(crate) async fn resolve(store: &dyn FileStore, path: &str) -> Result<(FileId, StoreKind), Problem> {
+    let mut here = (store.root(), StoreKind::Directory);
+    for name in split(path)? {
+        let entry = store.lookup(here.0, name).await.map_err(at(path))?;
+        here = (entry.file, entry.kind);
+    }
+    Ok(here)
+}
+
+/// The directory that a path lies in, and the path's last name. Makes the directories when told.
+async fn parent<'a>(store: &dyn FileStore, path: &'a str, make: bool) -> Result<(FileId, &'a str), Problem> {
+    let mut names = split(path)?;
+    let Some(last) = names.pop() else {
+        return Err(Problem::new(Code::InvalidRequest, "The root directory is always there and stays."));
+    };
+    let mut here = store.root();
+    for name in names {
+        here = match store.lookup(here, name).await {
+            Ok(entry) => entry.file,
+            Err(error) if make && error.kind() == StoreErrorKind::NotFound => {
+                store.create(here, name, new(StoreKind::Directory)).await.map_err(at(path))?
+            }
+            Err(error) => return Err(at(path)(error)),
+        };
+    }
+    Ok((here, last))
+}
+
+fn new(kind: StoreKind) -> NewFile {
+    NewFile { kind, attributes: Attributes::default(), security: Vec::new() }
+}
+
+async fn entry(store: &dyn FileStore, path: &str, name: &str, file: FileId) -> Result<FileEntry, Problem> {
+    let info = store.info(file).await.map_err(at(path))?;
+    Ok(FileEntry {
+        name: name.into(),
+        path: path.into(),
+        kind: match info.kind {
+            StoreKind::File => FileKind::File,
+            StoreKind::Directory => FileKind::Directory,
+        },
+        size_bytes: info.size,
+        allocated_bytes: info.allocated,
+        created: info.times.created / 1_000_000_000,
+        written: info.times.written / 1_000_000_000,
+        file_id: info.file.0,
+    })
+}
+
+/// A file or directory.
+pub(crate) async fn stat(store: &dyn FileStore, path: &str) -> Result<FileEntry, Problem> {
+    let (file, _) = resolve(store, path).await?;
+    let names = split(path)?;
+    entry(store, path, names.last().copied().unwrap_or("/"), file).await
+}
+
+/// Entries of a directory, by name; of a file, the file.
+pub(crate) async fn list(store: &dyn FileStore, path: &str) -> Result<Vec<FileEntry>, Problem> {
+    let (file, kind) = resolve(store, path).await?;
+    if kind == StoreKind::File {
+        return Ok(vec![stat(store, path).await?]);
+    }
+    let base = path.trim_end_matches('/');
+    let mut entries = Vec::new();
+    let mut cursor = Some(DirectoryCursor::default());
+    while let Some(from) = cursor {
+        let page = store.read_directory(file, from, PAGE).await.map_err(at(path))?;
+        for found in page.entries {
+            if entries.len() == MAX_ENTRIES {
+                return Err(Problem::new(
+                    Code::Unsupported,
+                    format!(
+                        "{path}: the directory has more than {MAX_ENTRIES} entries, too many for one answer."
+                    ),
+                ));
+            }
+            match entry(store, &format!("{base}/{}", found.name), &found.name, found.file).await {
+                Ok(entry) => entries.push(entry),
+                // Removed since its name was read.
+                Err(problem) if problem.code == Code::NotFound => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        cursor = page.next;
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// Makes a file or directory.
+pub(crate) async fn create(store: &dyn FileStore, request: &FileCreate) -> Result<FileEntry, Problem> {
+    let path = request.path.as_str();
+    let (directory, name) = parent(store, path, request.parents).await?;
+    let kind = match request.kind {
+        FileKind::File => StoreKind::File,
+        FileKind::Directory => StoreKind::Directory,
+    };
+    let file = store.create(directory, name, new(kind)).await.map_err(at(path))?;
+    if kind == StoreKind::File && request.size_bytes > 0 {
+        let sized = async {
+            let open = store.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
+            open.set_size(request.size_bytes).await?;
+            if request.reserve { open.allocate(0, request.size_bytes, false).await } else { Ok(()) }
+        };
+        if let Err(error) = sized.await {
+            // A file without what was asked for is of no use; the first error is the one to tell.
+            let _ = store.remove(directory, name).await;
+            return Err(at(path)(error));
+        }
+    }
+    entry(store, path, name, file).await
+}
+
+/// Removes a file or an empty directory.
+pub(crate) async fn remove(store: &dyn FileStore, path: &str) -> Result<(), Problem> {
+    let (directory, name) = parent(store, path, false).await?;
+    store.remove(directory, name).await.map_err(at(path))
+}
+
+/// Moves a name.
+pub(crate) async fn rename(store: &dyn FileStore, request: &FileRename) -> Result<FileEntry, Problem> {
+    let from = parent(store, &request.from, false).await?;
+    let to = parent(store, &request.to, false).await?;
+    store.rename(from, to, request.replace).await.map_err(at(&request.from))?;
+    stat(store, &request.to).await
+}
+
+/// Makes a file that shares another one's storage.
+pub(crate) async fn clone(store: &dyn FileStore, request: &FileClone) -> Result<FileEntry, Problem> {
+    let (source, kind) = resolve(store, &request.from).await?;
+    if kind == StoreKind::Directory {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            format!("{}: directories can't be cloned.", request.from),
+        ));
+    }
+    let size = store.info(source).await.map_err(at(&request.from))?.size;
+    let (directory, name) = parent(store, &request.to, false).await?;
+    let file = store.create(directory, name, new(StoreKind::File)).await.map_err(at(&request.to))?;
+    if size > 0
+        && let Err(error) = store.clone_range((source, 0), (file, 0), size).await
+    {
+        let _ = store.remove(directory, name).await;
+        return Err(at(&request.to)(error));
+    }
+    entry(store, &request.to, name, file).await
+}
+
+/// Opens a file.
+pub(crate) async fn open(
+    store: &dyn FileStore,
+    path: &str,
+    access: Access,
+) -> Result<Arc<dyn OpenFile>, Problem> {
+    open_shared(store, path, access, Share::ALL).await
+}
+
+/// Opens a file and says what others may do with it meanwhile.
+pub(crate) async fn open_shared(
+    store: &dyn FileStore,
+    path: &str,
+    access: Access,
+    share: Share,
+) -> Result<Arc<dyn OpenFile>, Problem> {
+    let (file, kind) = resolve(store, path).await?;
+    if kind == StoreKind::Directory {
+        return Err(Problem::new(Code::InvalidRequest, format!("{path} is a directory.")));
+    }
+    store.open(file, OpenOptions { share, ..OpenOptions::shared(access) }).await.map_err(at(path))
+}
+
+/// Reads `len` bytes at `offset` piece by piece into `sink`, which says whether to go on.
+pub(crate) async fn read<F: Future<Output = bool>>(
+    file: &dyn OpenFile,
+    mut offset: u64,
+    len: u64,
+    mut sink: impl FnMut(IoBuf) -> F,
+) -> Result<(), Problem> {
+    let end = offset.saturating_add(len).min(file.size());
+    while offset < end {
+        let piece = (end - offset).min(CHUNK as u64) as usize;
+        let buf = file.read(offset, IoBuf::new(piece)).await.map_err(|error| problem(&error))?;
+        let got = buf.len() as u64;
+        // Nothing before the known end: the file was cut meanwhile.
+        if got == 0 || !sink(buf).await {
+            break;
+        }
+        offset += got;
+    }
+    Ok(())
+}
+
+/// How the bytes of a `put` meet what is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub enum PutMode {
+    /// There must be no such file.
+    #[serde(rename = "new")]
+    New,
+    /// The file that is there is replaced, as a whole and at once.
+    #[serde(rename = "true")]
+    Replace,
+    /// The bytes go into the file that is there, or a new one.
+    #[default]
+    #[serde(rename = "keep")]
+    Keep,
+}
+
+/// Writes what `source` gives to a file, durably. A file that is made or replaced appears under its name only
+/// when all of it is durable.
+pub(crate) async fn put<F: Future<Output = Option<Result<Vec<u8>, Problem>>>>(
+    store: &dyn FileStore,
+    path: &str,
+    mut offset: u64,
+    mode: PutMode,
+    mut source: impl FnMut() -> F,
+) -> Result<FileEntry, Problem> {
+    let (directory, name) = parent(store, path, false).await?;
+    let there = match store.lookup(directory, name).await {
+        Ok(entry) => Some(entry),
+        Err(error) if error.kind() == StoreErrorKind::NotFound => None,
+        Err(error) => return Err(at(path)(error)),
+    };
+    if there.as_ref().is_some_and(|entry| entry.kind == StoreKind::Directory) {
+        return Err(Problem::new(Code::InvalidRequest, format!("{path} is a directory.")));
+    }
+    if there.is_some() && mode == PutMode::New {
+        return Err(Problem::new(Code::AlreadyExists, format!("{path} is there already."))
+            .todo("Replace it with --replace, or choose another name."));
+    }
+    let in_place = there.is_some() && mode == PutMode::Keep;
+    let aside = format!(".put-{}-{name}", directory.0);
+    let aside: String = aside.chars().take(200).collect();
+    let file = match &there {
+        Some(entry) if in_place => entry.file,
+        _ => {
+            // What an earlier put that broke off may have left.
+            let _ = store.remove(directory, &aside).await;
+            store.create(directory, &aside, new(StoreKind::File)).await.map_err(at(path))?
+        }
+    };
+    let write = async {
+        let open = store.open(file, OpenOptions::shared(Access::READ_WRITE)).await.map_err(at(path))?;
+        while let Some(piece) = source().await {
+            let piece = piece?;
+            let len = piece.len() as u64;
+            let data = IoBuf::copy_from(&piece).freeze();
+            open.write(offset, data, Durability::Volatile).await.map_err(at(path))?;
+            offset += len;
+        }
+        open.flush().await.map_err(at(path))
+    };
+    let mut done = write.await;
+    if done.is_ok() && !in_place {
+        let replace = mode == PutMode::Replace;
+        done = store.rename((directory, &aside), (directory, name), replace).await.map_err(at(path));
+    }
+    if done.is_err() && !in_place {
+        let _ = store.remove(directory, &aside).await;
+    }
+    done?;
+    entry(store, path, name, file).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        assert_eq!(split("/").expect("root"), Vec::<&str>::new());
+        assert_eq!(split("/a//b/").expect("path"), ["a", "b"]);
+        assert!(split("a").is_err());
+        assert!(split(&"/a".repeat(65)).is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! One handler for each route. They only unpack and pack; the node does the work.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter};
+use control_api::Problem;
+use control_api::{
+    AddDisk, CheckRequest, Code, ConfigRequest, Confirm, DiskUpdate, FaultRequest, FileClone, FileCreate,
+    FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport,
+    PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeUpdate,
+};
+use serde::Deserialize;
+
+use super::handle;
+use super::parts::{Failure, Json, Params, Sent, answer};
+use crate::node::{Node, PutMode};
+
+type S = State<Arc<Node>>;
+
+#[derive(Deserialize)]
+struct DiskQuery {
+    disk: String,
+}
+
+#[derive(Deserialize)]
+struct PathQuery {
+    #[serde(default = "root")]
+    path: String,
+}
+
+fn root() -> String {
+    "/".into()
+}
+
+#[derive(Deserialize)]
+struct AddressQuery {
+    address: String,
+}
+
+#[derive(Deserialize)]
+struct KeepQuery {
+    #[serde(default)]
+    keep_file: bool,
+}
+
+#[derive(Deserialize)]
+struct RedactQuery {
+    #[serde(default)]
+    redact: bool,
+}
+
+#[derive(Deserialize)]
+struct GetQuery {
+    path: String,
+    #[serde(default)]
+    offset: u64,
+    len: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct PutQuery {
+    path: String,
+    #[serde(default)]
+    offset: u64,
+    #[serde(default)]
+    truncate: PutMode,
+}
+
+/// The handler of the route named `id`.
+pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
+    let f = filter;
+    Some(match id {
+        "openapi" => handle(f, async || Json(control_api::openapi::document())),
+        "status" => handle(f, async |State(n): S| answer(n.status().await)),
+        "inspect" => handle(f, async |State(n): S| answer(n.inspect().await)),
+        "disk_list" => handle(f, async |State(n): S| answer(n.disk_list().await.map(List::from))),
+        "disk_rescan" => handle(f, async |State(n): S| answer(n.disk_rescan().await)),
+        "disk_set" => {
+            handle(f, async |State(n): S, Params(q): Params<DiskQuery>, Sent(b): Sent<DiskUpdate>| {
+                answer(n.disk_set(&q.disk, b).await)
+            })
+        }
+        "disk_fault" => {
+            handle(f, async |State(n): S, Params(q): Params<DiskQuery>, Sent(b): Sent<FaultRequest>| {
+                answer(n.disk_fault(&q.disk, b).await)
+            })
+        }
+        _ => return pool_handler(id, f).or_else(|| file_handler(id, f)).or_else(|| iscsi_handler(id, f)),
+    })
+}
+
+fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
+    type P = Path<String>;
+    type D = Params<DiskQuery>;
+    Some(match id {
+        "pool_list" => handle(f, async |State(n): S| answer(n.pool_list().await.map(List::from))),
+        "pool_create" => {
+            handle(f, async |State(n): S, Sent(b): Sent<PoolCreate>| answer(n.pool_create(b).await))
+        }
+        "pool_import" => {
+            handle(f, async |State(n): S, Sent(b): Sent<PoolImport>| answer(n.pool_import(b).await))
+        }
+        "pool_show" => handle(f, async |State(n): S, Path(p): P| answer(n.pool_show(&p).await)),
+        "pool_delete" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<Confirm>| {
+            answer(n.pool_delete(&p, b.confirm).await)
+        }),
+        "pool_add_disk" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<AddDisk>| {
+            answer(n.pool_add_disk(&p, b).await)
+        }),
+        "pool_remove_disk" => {
+            handle(f, async |State(n): S, Path(p): P, Params(q): D, Sent(b): Sent<RemoveDisk>| {
+                answer(n.pool_remove_disk(&p, &q.disk, b).await)
+            })
+        }
+        "pool_retire_disk" => handle(f, async |State(n): S, Path(p): P, Params(q): D| {
+            answer(n.pool_retire_disk(&p, &q.disk).await)
+        }),
+        "pool_replace_disk" => {
+            handle(f, async |State(n): S, Path(p): P, Params(q): D, Sent(b): Sent<ReplaceDisk>| {
+                answer(n.pool_replace_disk(&p, &q.disk, b).await)
+            })
+        }
+        "pool_repair" => handle(f, async |State(n): S, Path(p): P| answer(n.pool_repair(&p).await)),
+        "pool_check" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<CheckRequest>| {
+            answer(n.pool_check(&p, b).await)
+        }),
+        "volume_list" => handle(f, async |State(n): S| answer(n.volume_list().await.map(List::from))),
+        "volume_create" => {
+            handle(f, async |State(n): S, Sent(b): Sent<VolumeCreate>| answer(n.volume_create(b).await))
+        }
+        "volume_show" => handle(f, async |State(n): S, Path(v): P| answer(n.volume_show(&v).await)),
+        "volume_update" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<VolumeUpdate>| {
+            answer(n.volume_update(&v, b).await)
+        }),
+        "volume_delete" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
+            answer(n.volume_delete(&v, b.confirm).await)
+        }),
+        "volume_check" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<CheckRequest>| {
+            answer(n.volume_check(&v, b).await)
+        }),
+        "config_show" => {
+            handle(f, async |State(n): S, Params(q): Params<RedactQuery>| Json(n.config_show(q.redact)))
+        }
+        "config_apply" => {
+            handle(f, async |State(n): S, Sent(b): Sent<ConfigRequest>| answer(n.config_apply(b).await))
+        }
+        "job_list" => handle(f, async |State(n): S| answer(n.job_list().await.map(List::from))),
+        "job_show" => handle(f, async |State(n): S, Path(j): Path<String>| {
+            answer(number(&j).and_then(|j| n.job_show(j)))
+        }),
+        _ => return None,
+    })
+}
+
+fn file_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
+    type V = Path<String>;
+    type Q = Params<PathQuery>;
+    Some(match id {
+        "file_list" => handle(f, async |State(n): S, Path(v): V, Params(q): Q| {
+            answer(n.file_list(&v, &q.path).await.map(List::from))
+        }),
+        "file_stat" => {
+            handle(f, async |State(n): S, Path(v): V, Params(q): Q| answer(n.file_stat(&v, &q.path).await))
+        }
+        "file_create" => handle(f, async |State(n): S, Path(v): V, Sent(b): Sent<FileCreate>| {
+            answer(n.file_create(&v, b).await)
+        }),
+        "file_remove" => handle(f, async |State(n): S, Path(v): V, Params(q): Q, Sent(b): Sent<Confirm>| {
+            answer(n.file_remove(&v, &q.path, b.confirm).await)
+        }),
+        "file_rename" => handle(f, async |State(n): S, Path(v): V, Sent(b): Sent<FileRename>| {
+            answer(n.file_rename(&v, b).await)
+        }),
+        "file_clone" => handle(f, async |State(n): S, Path(v): V, Sent(b): Sent<FileClone>| {
+            answer(n.file_clone(&v, b).await)
+        }),
+        "file_get" => handle(f, file_get),
+        "file_put" => handle(f, async |State(n): S, Path(v): V, Params(q): Params<PutQuery>, body: Body| {
+            answer(n.file_put(&v, &q.path, q.offset, q.truncate, body.into_data_stream()).await)
+        }),
+        _ => return None,
+    })
+}
+
+async fn file_get(
+    State(n): S,
+    Path(v): Path<String>,
+    Params(q): Params<GetQuery>,
+) -> Result<Response, Failure> {
+    let (len, stream) = n.file_get(&v, &q.path, q.offset, q.len).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, len.to_string()),
+    ];
+    Ok((headers, Body::from_stream(stream)).into_response())
+}
+
+fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
+    type P = Path<String>;
+    Some(match id {
+        "target_list" => handle(f, async |State(n): S| answer(n.target_list().await.map(List::from))),
+        "target_create" => {
+            handle(f, async |State(n): S, Sent(b): Sent<TargetConfig>| answer(n.target_create(b).await))
+        }
+        "target_update" => handle(f, async |State(n): S, Path(t): P, Sent(b): Sent<TargetUpdate>| {
+            answer(n.target_update(&t, b).await)
+        }),
+        "target_delete" => handle(f, async |State(n): S, Path(t): P, Sent(b): Sent<Confirm>| {
+            answer(n.target_delete(&t, b.confirm).await)
+        }),
+        "lun_list" => handle(f, async |State(n): S| answer(n.lun_list().await.map(List::from))),
+        "lun_create" => {
+            handle(f, async |State(n): S, Sent(b): Sent<LunCreate>| answer(n.lun_create(b).await))
+        }
+        "lun_show" => handle(f, async |State(n): S, Path(l): P| answer(n.lun_show(&l).await)),
+        "lun_update" => handle(f, async |State(n): S, Path(l): P, Sent(b): Sent<LunUpdate>| {
+            answer(n.lun_update(&l, b).await)
+        }),
+        "lun_delete" => handle(
+            f,
+            async |State(n): S, Path(l): P, Params(q): Params<KeepQuery>, Sent(b): Sent<Confirm>| {
+                answer(n.lun_delete(&l, q.keep_file, b.confirm).await)
+            },
+        ),
+        "lun_map" => {
+            handle(f, async |State(n): S, Path(l): P, Sent(b): Sent<LunMap>| answer(n.lun_map(&l, b).await))
+        }
+        "lun_unmap" => {
+            handle(f, async |State(n): S, Path(l): P, Sent(b): Sent<LunMap>| answer(n.lun_unmap(&l, b).await))
+        }
+        "group_list" => handle(f, async |State(n): S| Json(List::from(n.group_list()))),
+        "group_create" => {
+            handle(f, async |State(n): S, Sent(b): Sent<GroupConfig>| answer(n.group_create(b).await))
+        }
+        "group_update" => handle(f, async |State(n): S, Path(g): P, Sent(b): Sent<GroupUpdate>| {
+            answer(n.group_update(&g, b).await)
+        }),
+        "group_delete" => handle(f, async |State(n): S, Path(g): P, Sent(b): Sent<Confirm>| {
+            answer(n.group_delete(&g, b.confirm).await)
+        }),
+        "portal_list" => handle(f, async |State(n): S| answer(n.portal_list().await.map(List::from))),
+        "portal_create" => {
+            handle(f, async |State(n): S, Sent(b): Sent<PortalConfig>| answer(n.portal_create(b).await))
+        }
+        "portal_delete" => {
+            handle(f, async |State(n): S, Params(q): Params<AddressQuery>, Sent(b): Sent<Confirm>| {
+                answer(n.portal_delete(&q.address, b.confirm).await)
+            })
+        }
+        "session_list" => handle(f, async |State(n): S| answer(n.session_list().await.map(List::from))),
+        "session_end" => {
+            handle(f, async |State(n): S, Path(s): Path<String>, Sent(b): Sent<Confirm>| match number(&s) {
+                Ok(id) => answer(n.session_end(id, b.confirm).await),
+                Err(problem) => answer(Err(problem)),
+            })
+        }
+        _ => return None,
+    })
+}
+
+/// A number in a path.
+fn number(text: &str) -> Result<u64, Problem> {
+    text.parse().map_err(|_| Problem::new(Code::InvalidRequest, format!("{text:?} is not a number.")))
+}

@@ -1,0 +1,168 @@
+//! Parts in memory, for tests of the node's logic and of the command line. Not in a production build.
+//!
+//! They keep promises about *who is told what and when*, not about data: a pool here is a list of members, a
+//! volume a tree of byte vectors. What is on a [`Machine`] outlives the nodes that run on it, as disks do.
+
+mod iscsi;
+mod pools;
+mod store;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+
+use control_api::{Code, FaultKind, FaultRule, IoCounters, Problem};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::backend::{
+    Backends, DiskBackend, DiskContent, FoundDisk, OpenDisk, ShardBackend, ShardTask, Work,
+};
+pub use iscsi::MemoryIscsi;
+use pools::PoolState;
+
+/// A machine with disks, and what is on them.
+#[derive(Default)]
+pub struct Machine {
+    /// Block devices that discovery finds.
+    pub found: Mutex<Vec<FoundDisk>>,
+    disks: Mutex<BTreeMap<String, Arc<MemoryDisk>>>,
+    pools: Mutex<BTreeMap<Uuid, Arc<Mutex<PoolState>>>>,
+    guids: Mutex<u128>,
+}
+
+impl Machine {
+    /// The parts for a node on this machine.
+    pub fn backends(self: &Arc<Self>) -> Backends {
+        Backends {
+            shards: Arc::new(MemoryShards::start()),
+            disks: Arc::new(Disks(self.clone())),
+            pools: Arc::new(pools::Pools(self.clone())),
+            iscsi: Arc::new(MemoryIscsi::default()),
+        }
+    }
+
+    /// Puts something on a disk, as other software would.
+    pub fn write_foreign(&self, id: &str, what: &str) {
+        *self.disk(id, 0).content.lock() = DiskContent::Foreign(what.into());
+    }
+
+    fn disk(&self, id: &str, size: u64) -> Arc<MemoryDisk> {
+        let new = || {
+            Arc::new(MemoryDisk {
+                size: Mutex::new(size),
+                content: Mutex::new(DiskContent::Empty),
+                faults: Mutex::default(),
+            })
+        };
+        let disk = self.disks.lock().entry(id.to_owned()).or_insert_with(new).clone();
+        if size > 0 {
+            *disk.size.lock() = size;
+        }
+        disk
+    }
+
+    fn guid(&self) -> Uuid {
+        let mut last = self.guids.lock();
+        *last += 1;
+        Uuid::from_u128(*last)
+    }
+}
+
+/// Work that is done at once.
+pub(crate) fn now<'a, T: Send + 'a>(result: Result<T, Problem>) -> Work<'a, T> {
+    Box::pin(std::future::ready(result))
+}
+
+struct Disks(Arc<Machine>);
+
+impl DiskBackend for Disks {
+    fn discover(&self) -> Work<'_, Vec<FoundDisk>> {
+        now(Ok(self.0.found.lock().clone()))
+    }
+
+    fn open<'a>(&'a self, id: &'a str, path: &'a Path) -> Work<'a, Arc<dyn OpenDisk>> {
+        let size = std::fs::metadata(path).map_or(1 << 30, |meta| meta.len());
+        let disk: Arc<dyn OpenDisk> = self.0.disk(id, size);
+        now(Ok(disk))
+    }
+}
+
+pub(crate) struct MemoryDisk {
+    size: Mutex<u64>,
+    pub(crate) content: Mutex<DiskContent>,
+    faults: Mutex<Vec<FaultRule>>,
+}
+
+impl OpenDisk for MemoryDisk {
+    fn size(&self) -> u64 {
+        *self.size.lock()
+    }
+
+    fn counters(&self) -> Option<IoCounters> {
+        None
+    }
+
+    fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem> {
+        *self.faults.lock() = rules.to_vec();
+        Ok(())
+    }
+
+    fn probe(&self) -> Work<'_, DiskContent> {
+        if self.faults.lock().iter().any(|rule| rule.kind == FaultKind::Vanish) {
+            return now(Err(Problem::new(Code::Io, "device is gone")));
+        }
+        now(Ok(self.content.lock().clone()))
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {
+        self
+    }
+}
+
+/// One thread with a local task set.
+struct MemoryShards(mpsc::UnboundedSender<ShardTask>);
+
+impl MemoryShards {
+    fn start() -> Self {
+        let (send, mut receive) = mpsc::unbounded_channel::<ShardTask>();
+        std::thread::spawn(move || {
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+                return;
+            };
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
+                while let Some(task) = receive.recv().await {
+                    tokio::task::spawn_local(task());
+                }
+            });
+        });
+        Self(send)
+    }
+}
+
+impl ShardBackend for MemoryShards {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn spawn(&self, _shard: usize, task: ShardTask) {
+        let _ = self.0.send(task);
+    }
+
+    fn engine(&self) -> String {
+        "memory".into()
+    }
+
+    fn stop(&self) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+}
+
+/// So that the compiler checks that what crosses threads may.
+#[expect(dead_code, reason = "compile-time check only")]
+fn futures_cross_threads(node: &crate::Node) {
+    fn check(_: impl Future + Send) {}
+    check(node.status());
+}

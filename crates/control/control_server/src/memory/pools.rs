@@ -1,0 +1,266 @@
+//! Pools as lists of members.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control_api::{
+    CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState, SpaceState,
+};
+use file_store::FileStore;
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use super::store::MemoryStore;
+use super::{Machine, MemoryDisk, now};
+use crate::backend::{
+    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, SpaceInfo, VolumeHandle,
+    Work,
+};
+
+pub(crate) struct PoolState {
+    name: String,
+    guid: Uuid,
+    members: Vec<PoolMember>,
+    spaces: BTreeMap<String, (NewSpace, Arc<MemoryStore>)>,
+    epoch: u64,
+}
+
+pub(crate) struct Pools(pub(crate) Arc<Machine>);
+
+fn memory(disk: &PoolDisk) -> Option<Arc<MemoryDisk>> {
+    disk.disk.clone().as_any().downcast::<MemoryDisk>().ok()
+}
+
+impl Pools {
+    fn claim(&self, state: &mut PoolState, disk: &PoolDisk) -> Uuid {
+        let guid = self.0.guid();
+        if let Some(memory) = memory(disk) {
+            *memory.content.lock() =
+                DiskContent::Member { pool_name: state.name.clone(), pool: state.guid, disk: guid };
+        }
+        state.members.push(PoolMember {
+            guid,
+            disk: None,
+            state: if disk.spare { DiskState::Spare } else { DiskState::Online },
+            reason: None,
+            size_bytes: disk.disk.size(),
+            allocated_bytes: 0,
+            media: disk.media,
+            enclosure: disk.enclosure.clone(),
+            slot: disk.slot.clone(),
+        });
+        guid
+    }
+}
+
+impl PoolBackend for Pools {
+    fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>> {
+        let guid = self.0.guid();
+        let mut state =
+            PoolState { name: new.name, guid, members: vec![], spaces: BTreeMap::new(), epoch: 1 };
+        for disk in &disks {
+            self.claim(&mut state, disk);
+        }
+        let state = Arc::new(Mutex::new(state));
+        self.0.pools.lock().insert(guid, state.clone());
+        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()) });
+        now(Ok(handle))
+    }
+
+    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, _accept_loss: bool) -> Work<'_, Arc<dyn PoolHandle>> {
+        let Some(state) = self.0.pools.lock().get(&guid).cloned() else {
+            return now(Err(Problem::new(Code::Damaged, "no metadata of this pool")));
+        };
+        let there: Vec<Uuid> = disks
+            .iter()
+            .filter_map(memory)
+            .filter_map(|disk| match &*disk.content.lock() {
+                DiskContent::Member { disk, .. } => Some(*disk),
+                _ => None,
+            })
+            .collect();
+        let mut locked = state.lock();
+        if there.len() * 2 <= locked.members.len() {
+            let all = locked.members.len();
+            return now(Err(Problem::new(
+                Code::NotEnoughDisks,
+                format!("{} of {all} disks are there, no majority", there.len()),
+            )));
+        }
+        locked.epoch += 1;
+        for member in &mut locked.members {
+            if !there.contains(&member.guid) {
+                member.state = DiskState::Missing;
+            }
+        }
+        drop(locked);
+        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()) });
+        now(Ok(handle))
+    }
+}
+
+struct Pool {
+    state: Arc<Mutex<PoolState>>,
+    pools: Pools,
+}
+
+impl Pool {
+    fn member<'a, T: Send + 'a>(&self, guid: Uuid, change: impl FnOnce(&mut PoolMember) -> T) -> Work<'a, T> {
+        let mut state = self.state.lock();
+        match state.members.iter_mut().find(|member| member.guid == guid) {
+            Some(member) => now(Ok(change(member))),
+            None => now(Err(Problem::new(Code::NotFound, "no such member"))),
+        }
+    }
+}
+
+impl PoolHandle for Pool {
+    fn info(&self) -> PoolInfo {
+        let state = self.state.lock();
+        let missing = state.members.iter().filter(|member| member.state == DiskState::Missing).count();
+        let redundancy = |space: &NewSpace| match missing {
+            0 => RedundancyState::Full,
+            lost if lost < usize::from(space.resiliency.copies()) => RedundancyState::Reduced,
+            _ => RedundancyState::Unavailable,
+        };
+        let spaces = state.spaces.values().map(|(space, _)| SpaceInfo {
+            state: SpaceState {
+                name: space.name.clone(),
+                resiliency: space.resiliency,
+                redundancy: redundancy(space),
+                repair_bytes: missing as u64 * 1000,
+                reason: None,
+            },
+            size_bytes: space.size_bytes,
+            allocated_bytes: 0,
+            provisioning: space.provisioning,
+            columns: space.columns.unwrap_or(1),
+            interleave_bytes: space.interleave_bytes.unwrap_or(256 << 10),
+        });
+        PoolInfo {
+            name: state.name.clone(),
+            guid: state.guid,
+            state: if missing > 0 { ApiState::Degraded } else { ApiState::Online },
+            reason: None,
+            slab_bytes: 64 << 20,
+            epoch: state.epoch,
+            members: state.members.clone(),
+            spaces: spaces.collect(),
+            repairing: false,
+        }
+    }
+
+    fn returned(&self, guid: Uuid, _disk: PoolDisk) -> Work<'_, ()> {
+        self.member(guid, |member| member.state = DiskState::Online)
+    }
+
+    fn lost(&self, guid: Uuid) -> Work<'_, ()> {
+        self.member(guid, |member| member.state = DiskState::Missing)
+    }
+
+    fn add(&self, disk: PoolDisk, _overwrite_foreign: bool) -> Work<'_, Uuid> {
+        now(Ok(self.pools.claim(&mut self.state.lock(), &disk)))
+    }
+
+    fn retire(&self, guid: Uuid) -> Work<'_, ()> {
+        self.member(guid, |member| member.state = DiskState::Retiring)
+    }
+
+    fn drain(&self, guid: Uuid) -> Work<'_, ()> {
+        self.member(guid, |member| member.state = DiskState::Retiring)
+    }
+
+    fn remove(&self, guid: Uuid) -> Work<'_, ()> {
+        self.state.lock().members.retain(|member| member.guid != guid);
+        for disk in self.pools.0.disks.lock().values() {
+            let mut content = disk.content.lock();
+            if matches!(&*content, DiskContent::Member { disk, .. } if *disk == guid) {
+                *content = DiskContent::Empty;
+            }
+        }
+        now(Ok(()))
+    }
+
+    fn give_up(&self, guid: Uuid) -> Work<'_, ()> {
+        self.member(guid, |member| member.allocated_bytes = 0)
+    }
+
+    fn use_spare(&self, guid: Uuid) -> Work<'_, bool> {
+        let mut state = self.state.lock();
+        let Some(spare) = state.members.iter_mut().find(|member| member.state == DiskState::Spare) else {
+            return now(Ok(false));
+        };
+        spare.state = DiskState::Online;
+        state.members.retain(|member| member.guid != guid);
+        now(Ok(true))
+    }
+
+    fn repair(&self, _bytes_per_second: u64) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+
+    fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {
+        now(Ok(Vec::new()))
+    }
+
+    fn create_volume(&self, space: NewSpace) -> Work<'_, Arc<dyn VolumeHandle>> {
+        let store = Arc::new(MemoryStore::default());
+        self.state.lock().spaces.insert(space.name.clone(), (space, store.clone()));
+        let handle: Arc<dyn VolumeHandle> = Arc::new(Volume(store));
+        now(Ok(handle))
+    }
+
+    fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
+        match self.state.lock().spaces.get(name) {
+            Some((_, store)) => {
+                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+                now(Ok(handle))
+            }
+            None => now(Err(Problem::new(Code::NotFound, "no such space"))),
+        }
+    }
+
+    fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()> {
+        if let Some((space, _)) = self.state.lock().spaces.get_mut(name) {
+            space.size_bytes = size_bytes;
+        }
+        now(Ok(()))
+    }
+
+    fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        self.state.lock().spaces.remove(name);
+        now(Ok(()))
+    }
+
+    fn close(&self) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+
+    fn destroy(&self, _disks: Vec<PoolDisk>) -> Work<'_, ()> {
+        let guids: Vec<Uuid> = self.state.lock().members.iter().map(|member| member.guid).collect();
+        for guid in guids {
+            drop(self.remove(guid));
+        }
+        now(Ok(()))
+    }
+}
+
+struct Volume(Arc<MemoryStore>);
+
+impl VolumeHandle for Volume {
+    fn store(&self) -> Arc<dyn FileStore> {
+        self.0.clone()
+    }
+
+    fn shard(&self) -> usize {
+        0
+    }
+
+    fn check(&self, _deep: bool, _repair: bool) -> Work<'_, Vec<CheckFinding>> {
+        now(Ok(Vec::new()))
+    }
+
+    fn close(&self) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+}

@@ -1,0 +1,98 @@
+//! `config apply`: makes the configuration what a file says.
+
+use control_api::{Config, ConfigDiff, ConfigRequest, Problem};
+
+use super::Node;
+use super::luns::new_guid;
+
+impl Node {
+    /// Puts a configuration in place, or says what would change.
+    ///
+    /// # Errors
+    /// When it makes no sense, or takes something away and is not confirmed. Nothing has changed then.
+    pub async fn config_apply(&self, request: ConfigRequest) -> Result<ConfigDiff, Problem> {
+        let _changing = self.changes.lock().await;
+        let have = self.config.get();
+        let mut want = request.config;
+        keep_identities(&have, &mut want)?;
+        want.check()?;
+        let items = have.diff(&want);
+        if request.dry_run || items.is_empty() {
+            return Ok(ConfigDiff { items, applied: !request.dry_run, warnings: Vec::new() });
+        }
+        let removed: Vec<String> = items
+            .iter()
+            .filter(|change| change.sign == '-')
+            .map(|change| format!("{} is taken away.", change.subject))
+            .collect();
+        if !removed.is_empty() {
+            super::confirm("apply", request.confirm.as_deref(), || removed)?;
+        }
+        self.config.change(|config| {
+            *config = want;
+            Ok(())
+        })?;
+        self.look().await;
+        // Disks of pools that are this node's from now on are kept open.
+        for known in self.disks.all() {
+            self.probe(&known.found.id).await;
+        }
+        self.close_dropped_pools().await;
+        self.open_pools(&[]).await;
+        self.reconcile().await;
+        let unserved =
+            self.unserved.lock().iter().map(|(subject, why)| format!("{subject}: {why}")).collect();
+        Ok(ConfigDiff { items, applied: true, warnings: unserved })
+    }
+
+    /// Closes pools that the configuration no longer names. Their data stays on their disks.
+    async fn close_dropped_pools(&self) {
+        let wanted: Vec<uuid::Uuid> =
+            self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
+        let dropped: Vec<uuid::Uuid> =
+            self.pools.lock().keys().filter(|guid| !wanted.contains(guid)).copied().collect();
+        if dropped.is_empty() {
+            return;
+        }
+        // LUNs let go of their files first.
+        let gone: Vec<String> = self
+            .volumes
+            .lock()
+            .iter()
+            .filter(|(_, slot)| dropped.contains(&slot.pool))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut closing = Vec::new();
+        for name in &gone {
+            closing.extend(self.volumes.lock().remove(name).and_then(|slot| slot.handle));
+        }
+        self.reconcile().await;
+        for volume in closing {
+            if let Err(problem) = volume.close().await {
+                tracing::error!(%problem, "a volume was not closed cleanly");
+            }
+        }
+        for guid in dropped {
+            let slot = self.pools.lock().remove(&guid);
+            if let Some(handle) = slot.and_then(|slot| slot.handle)
+                && let Err(problem) = handle.close().await
+            {
+                tracing::error!(pool = %guid, %problem, "a pool was not closed cleanly");
+            }
+        }
+        for known in self.disks.all() {
+            self.probe(&known.found.id).await;
+        }
+    }
+}
+
+/// LUNs keep the identity that initiators know them by; new ones get one.
+fn keep_identities(have: &Config, want: &mut Config) -> Result<(), Problem> {
+    for lun in want.luns.iter_mut().filter(|lun| lun.guid.is_none()) {
+        lun.guid = match have.luns.iter().find(|there| there.name == lun.name).and_then(|there| there.guid) {
+            Some(guid) => Some(guid),
+            None => Some(new_guid()?),
+        };
+    }
+    Ok(())
+}

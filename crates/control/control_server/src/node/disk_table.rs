@@ -1,0 +1,155 @@
+//! The disks that are known: found by discovery, files of the configuration, open ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control_api::{DiskConfig, FaultRule};
+use parking_lot::Mutex;
+
+use crate::backend::{DiskContent, FoundDisk, OpenDisk};
+
+/// A known disk.
+#[derive(Clone)]
+pub(super) struct Known {
+    /// What discovery said, with overrides.
+    pub(super) found: FoundDisk,
+    /// Open, when the node has it.
+    pub(super) open: Option<Arc<dyn OpenDisk>>,
+    /// What was on it when it was last looked at.
+    pub(super) content: Option<DiskContent>,
+    /// Why it could not be opened or looked at.
+    pub(super) trouble: Option<String>,
+    /// Faults that were switched on.
+    pub(super) faults: Vec<FaultRule>,
+    /// Whether it was there at the last look.
+    pub(super) present: bool,
+}
+
+/// The table, by stable id.
+#[derive(Default)]
+pub(super) struct DiskTable {
+    disks: Mutex<BTreeMap<String, Known>>,
+}
+
+impl DiskTable {
+    /// Takes in what a look at the machine found; returns the ids of those that were not there before and of
+    /// those that are gone.
+    pub(super) fn update(
+        &self,
+        found: Vec<FoundDisk>,
+        overrides: &[DiskConfig],
+    ) -> (Vec<String>, Vec<String>) {
+        let mut disks = self.disks.lock();
+        let mut seen: BTreeMap<String, FoundDisk> =
+            found.into_iter().map(|disk| (disk.id.clone(), disk)).collect();
+        for wanted in overrides {
+            if let Some(disk) = seen.get_mut(&wanted.id) {
+                override_with(disk, wanted);
+            }
+        }
+        let mut gone = Vec::new();
+        for (id, known) in disks.iter_mut() {
+            if known.present && !seen.contains_key(id) {
+                known.present = false;
+                gone.push(id.clone());
+            }
+        }
+        // Those that nothing refers to any more are forgotten.
+        disks.retain(|_, known| known.present || matches!(known.content, Some(DiskContent::Member { .. })));
+        let mut new = Vec::new();
+        for (id, found) in seen {
+            match disks.get_mut(&id) {
+                Some(known) => {
+                    if !known.present {
+                        new.push(id);
+                    }
+                    known.found = found;
+                    known.present = true;
+                }
+                None => {
+                    new.push(id.clone());
+                    disks.insert(
+                        id,
+                        Known {
+                            found,
+                            open: None,
+                            content: None,
+                            trouble: None,
+                            faults: Vec::new(),
+                            present: true,
+                        },
+                    );
+                }
+            }
+        }
+        (new, gone)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Known> {
+        self.disks.lock().values().cloned().collect()
+    }
+
+    /// The disk with this id or path.
+    pub(super) fn find(&self, name: &str) -> Option<Known> {
+        let disks = self.disks.lock();
+        disks.get(name).or_else(|| disks.values().find(|known| known.found.path == name)).cloned()
+    }
+
+    /// Changes what is known of a disk.
+    pub(super) fn change<T>(&self, id: &str, change: impl FnOnce(&mut Known) -> T) -> Option<T> {
+        self.disks.lock().get_mut(id).map(change)
+    }
+
+    /// Forgets open handles.
+    pub(super) fn close_all(&self) {
+        self.disks.lock().values_mut().for_each(|known| known.open = None);
+    }
+}
+
+fn override_with(disk: &mut FoundDisk, wanted: &DiskConfig) {
+    if let Some(media) = wanted.media {
+        disk.media = media;
+    }
+    if wanted.enclosure.is_some() {
+        disk.enclosure.clone_from(&wanted.enclosure);
+    }
+    if wanted.slot.is_some() {
+        disk.slot.clone_from(&wanted.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(id: &str) -> FoundDisk {
+        FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() }
+    }
+
+    #[test]
+    fn new_gone_and_returned() {
+        let table = DiskTable::default();
+        assert_eq!(table.update(vec![found("a"), found("b")], &[]).0, ["a", "b"]);
+        table.change("a", |known| {
+            known.content = Some(DiskContent::Member {
+                pool_name: "p".into(),
+                pool: uuid::Uuid::from_u128(1),
+                disk: uuid::Uuid::from_u128(2),
+            });
+        });
+        let (new, gone) = table.update(vec![], &[]);
+        assert_eq!((new.len(), gone), (0, vec!["a".to_owned(), "b".to_owned()]));
+        assert!(table.find("b").is_none(), "an empty disk that left is forgotten");
+        assert!(table.find("/dev/a").is_some_and(|known| !known.present), "a member is not");
+        assert_eq!(table.update(vec![found("a")], &[]).0, ["a"]);
+    }
+
+    #[test]
+    fn overrides_win() {
+        let table = DiskTable::default();
+        let over = DiskConfig { id: "a".into(), media: None, enclosure: Some("e".into()), slot: None };
+        table.update(vec![found("a")], &[over]);
+        assert_eq!(table.find("a").and_then(|known| known.found.enclosure), Some("e".into()));
+    }
+}

@@ -1,0 +1,344 @@
+//! Disks: what is there, what is on it, overrides and faults.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use control_api::{
+    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, MediaType, Problem, RescanReport,
+};
+use uuid::Uuid;
+
+use super::disk_table::Known;
+use super::{Node, missing};
+use crate::backend::{DiskContent, FoundDisk, PoolDisk};
+
+impl Node {
+    /// Looks which disks there are and what is on those that were not there before. Returns the ids of new and
+    /// of gone ones.
+    pub(super) async fn look(&self) -> (Vec<String>, Vec<String>) {
+        let configured = self.config.with(|config| config.disks.clone());
+        let mut found = match self.backends.disks.discover().await {
+            Ok(found) => found,
+            Err(problem) => {
+                tracing::warn!(%problem, "the machine's disks can't be listed");
+                Vec::new()
+            }
+        };
+        found.extend(configured.iter().filter_map(file_disk));
+        let (new, gone) = self.disks.update(found, &configured);
+        for id in &gone {
+            // The handle leads to a device that is no more; what comes back gets a new one.
+            self.disks.change(id, |known| known.open = None);
+        }
+        for id in &new {
+            self.probe(id).await;
+        }
+        (new, gone)
+    }
+
+    /// Opens what belongs to pools of the configuration.
+    pub(super) async fn open_disks(&self) {
+        self.look().await;
+    }
+
+    /// Looks what is on a disk. Keeps it open if it belongs to a pool of this node.
+    pub(super) async fn probe(&self, id: &str) {
+        let Some(known) = self.disks.find(id) else { return };
+        if known.found.in_use_by.is_some() {
+            return;
+        }
+        let open = match known.open {
+            Some(open) => Ok(open),
+            None => self.backends.disks.open(id, Path::new(&known.found.path)).await,
+        };
+        let (open, content) = match open {
+            Ok(open) => {
+                let content = open.probe().await;
+                (Some(open), content)
+            }
+            Err(problem) => (None, Err(problem)),
+        };
+        let ours = |content: &DiskContent| match content {
+            DiskContent::Member { pool, .. } => self.owns_pool(*pool),
+            _ => false,
+        };
+        self.disks.change(id, |known| match content {
+            Ok(content) => {
+                // A disk that isn't ours is not kept open: others may want to use it.
+                known.open = open.filter(|_| ours(&content));
+                known.content = Some(content);
+                known.trouble = None;
+            }
+            Err(problem) => {
+                known.open = None;
+                known.trouble = Some(problem.detail);
+            }
+        });
+    }
+
+    fn owns_pool(&self, guid: Uuid) -> bool {
+        self.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid))
+    }
+
+    /// The members of a pool that are there.
+    pub(super) fn members(&self, pool: Uuid) -> Vec<(Uuid, PoolDisk)> {
+        let mut members = Vec::new();
+        for known in self.disks.all() {
+            if let Some(DiskContent::Member { pool: of, disk, .. }) = &known.content
+                && *of == pool
+                && known.present
+                && !vanished(&known)
+                && let Some(disk_handle) = pool_disk(&known, false)
+            {
+                members.push((*disk, disk_handle));
+            }
+        }
+        members
+    }
+
+    /// A disk that a person named, for a pool: known or a file, not in use, open.
+    pub(super) async fn take_disk(&self, name: &str, spare: bool) -> Result<PoolDisk, Problem> {
+        let known = self.known_or_file(name).await?;
+        let id = known.found.id.clone();
+        if let Some(user) = &known.found.in_use_by {
+            return Err(Problem::new(Code::InUse, format!("disk {id} is in use: {user}."))
+                .todo("Unmount or release it first, or choose another disk."));
+        }
+        if let Some(DiskContent::Member { pool, pool_name, .. }) = &known.content
+            && self.owns_pool(*pool)
+        {
+            return Err(Problem::new(Code::InUse, format!("disk {id} belongs to pool {pool_name}."))
+                .todo("Remove it from that pool first, or choose another disk."));
+        }
+        if known.open.is_none() {
+            let open = self.backends.disks.open(&id, Path::new(&known.found.path)).await?;
+            self.disks.change(&id, |known| known.open = Some(open));
+        }
+        let known = self.disks.find(&id);
+        known
+            .and_then(|known| pool_disk(&known, spare))
+            .ok_or_else(|| Problem::new(Code::Unavailable, format!("disk {id} has just left.")))
+    }
+
+    /// Gives back what [`Node::take_disk`] took but was not used.
+    pub(super) async fn release_disk(&self, id: &str) {
+        self.disks.change(id, |known| known.open = None);
+        self.probe(id).await;
+    }
+
+    /// A disk that a person named. A file that is not known yet becomes known, in the configuration too.
+    async fn known_or_file(&self, name: &str) -> Result<Known, Problem> {
+        if let Some(known) = self.disks.find(name).filter(|known| known.present) {
+            return Ok(known);
+        }
+        let regular = Path::new(name).is_absolute() && Path::new(name).is_file();
+        if !regular {
+            return Err(missing("disk", name, "holdfast disk list"));
+        }
+        let id = Path::new(name)
+            .canonicalize()
+            .map_err(|error| Problem::new(Code::Io, format!("{name}: {error}")))?
+            .to_string_lossy()
+            .into_owned();
+        self.config.change(|config| {
+            if !config.disks.iter().any(|disk| disk.id == id) {
+                config.disks.push(DiskConfig { id: id.clone(), media: None, enclosure: None, slot: None });
+            }
+            Ok(())
+        })?;
+        self.look().await;
+        self.disks.find(&id).ok_or_else(|| missing("disk", name, "holdfast disk list"))
+    }
+
+    /// Disks, those in trouble first.
+    pub async fn disk_list(&self) -> Result<Vec<Disk>, Problem> {
+        let mut disks: Vec<Disk> = self.disks.all().iter().map(|known| self.describe(known)).collect();
+        // Members that no disk of the machine is known for.
+        for slot in self.pools.lock().values() {
+            let Some(handle) = &slot.handle else { continue };
+            for member in handle.info().members {
+                if !disks.iter().any(|disk| disk.guid == Some(member.guid)) {
+                    disks.push(Disk {
+                        id: member.guid.to_string(),
+                        path: None,
+                        state: member.state,
+                        reason: member.reason.or_else(|| Some("it is not on this machine".into())),
+                        size_bytes: member.size_bytes,
+                        media: member.media,
+                        model: None,
+                        serial: None,
+                        bus: None,
+                        enclosure: member.enclosure,
+                        slot: member.slot,
+                        pool: Some(slot.name.clone()),
+                        guid: Some(member.guid),
+                        io: None,
+                        faults: Vec::new(),
+                    });
+                }
+            }
+        }
+        disks.sort_by(|a, b| (a.state, &a.id).cmp(&(b.state, &b.id)));
+        Ok(disks)
+    }
+
+    fn describe(&self, known: &Known) -> Disk {
+        let found = &known.found;
+        let mut disk = Disk {
+            id: found.id.clone(),
+            path: known.present.then(|| found.path.clone()),
+            state: DiskState::Free,
+            reason: known.trouble.clone(),
+            size_bytes: found.size_bytes,
+            media: found.media,
+            model: found.model.clone(),
+            serial: found.serial.clone(),
+            bus: found.bus.clone(),
+            enclosure: found.enclosure.clone(),
+            slot: found.slot.clone(),
+            pool: None,
+            guid: None,
+            io: known.open.as_ref().and_then(|open| open.counters()),
+            faults: known
+                .faults
+                .iter()
+                .map(|rule| format!("{:?} on {:?}", rule.kind, rule.operation))
+                .collect(),
+        };
+        if let Some(user) = &found.in_use_by {
+            disk.state = DiskState::InUse;
+            disk.reason = Some(user.clone());
+            return disk;
+        }
+        match &known.content {
+            Some(DiskContent::Member { pool, pool_name, disk: guid }) => {
+                disk.guid = Some(*guid);
+                disk.pool = Some(pool_name.clone());
+                let pools = self.pools.lock();
+                let slot = pools.get(pool);
+                let info = slot.and_then(|slot| slot.handle.as_ref()).map(|handle| handle.info());
+                let member =
+                    info.and_then(|info| info.members.into_iter().find(|member| member.guid == *guid));
+                (disk.state, disk.reason) = match member {
+                    Some(member) if known.present => (member.state, member.reason),
+                    Some(_) => (DiskState::Missing, Some("it is not on this machine any more".into())),
+                    None if slot.is_some() => (
+                        DiskState::Failed,
+                        Some("its pool is not open or no longer counts it as a member".into()),
+                    ),
+                    None => (
+                        DiskState::OtherPool,
+                        Some(format!(
+                            "pool {pool_name} is not this node's; `holdfast pool import {pool_name}` takes it over"
+                        )),
+                    ),
+                };
+            }
+            Some(DiskContent::Foreign(what)) => {
+                disk.state = DiskState::Foreign;
+                disk.reason = Some(what.clone());
+            }
+            Some(DiskContent::Empty) => {}
+            None => disk.state = DiskState::Failed,
+        }
+        if vanished(known) {
+            disk.state = DiskState::Missing;
+        }
+        disk
+    }
+
+    /// A disk as it is listed.
+    fn shown(&self, id: &str) -> Result<Disk, Problem> {
+        let known = self.disks.find(id).ok_or_else(|| missing("disk", id, "holdfast disk list"))?;
+        Ok(self.describe(&known))
+    }
+
+    /// Looks for new and returned disks.
+    pub async fn disk_rescan(&self) -> Result<RescanReport, Problem> {
+        let _changing = self.changes.lock().await;
+        Ok(self.rescan().await)
+    }
+
+    /// Says what a disk doesn't.
+    pub async fn disk_set(&self, name: &str, update: DiskUpdate) -> Result<Disk, Problem> {
+        let _changing = self.changes.lock().await;
+        let id = self.known_or_file(name).await?.found.id;
+        self.config.change(|config| {
+            let disk = match config.disks.iter_mut().position(|disk| disk.id == id) {
+                Some(at) => &mut config.disks[at],
+                None => {
+                    config.disks.push(DiskConfig {
+                        id: id.clone(),
+                        media: None,
+                        enclosure: None,
+                        slot: None,
+                    });
+                    let last = config.disks.len() - 1;
+                    &mut config.disks[last]
+                }
+            };
+            if let Some(media) = update.media {
+                disk.media = Some(media).filter(|media| *media != MediaType::Unspecified);
+            }
+            if let Some(enclosure) = update.enclosure {
+                disk.enclosure = Some(enclosure).filter(|text| !text.is_empty());
+            }
+            if let Some(slot) = update.slot {
+                disk.slot = Some(slot).filter(|text| !text.is_empty());
+            }
+            Ok(())
+        })?;
+        self.look().await;
+        self.shown(&id)
+    }
+
+    /// Switches faults on, for tests.
+    pub async fn disk_fault(&self, name: &str, request: FaultRequest) -> Result<Disk, Problem> {
+        let _changing = self.changes.lock().await;
+        let known = self.disks.find(name).ok_or_else(|| missing("disk", name, "holdfast disk list"))?;
+        let Some(open) = known.open else {
+            return Err(Problem::new(Code::WrongState, format!("disk {name} is not open."))
+                .todo("Faults can be switched on for disks of this node's pools."));
+        };
+        open.set_faults(&request.rules)?;
+        self.disks.change(&known.found.id, |known| known.faults = request.rules);
+        // The pool learns at once what it would otherwise find out at the next look.
+        self.rescan().await;
+        self.shown(&known.found.id)
+    }
+}
+
+/// Whether a fault makes the disk look gone.
+pub(super) fn vanished(known: &Known) -> bool {
+    known.faults.iter().any(|rule| rule.kind == FaultKind::Vanish)
+}
+
+fn pool_disk(known: &Known, spare: bool) -> Option<PoolDisk> {
+    Some(PoolDisk {
+        disk: known.open.clone()?,
+        id: known.found.id.clone(),
+        media: known.found.media,
+        enclosure: known.found.enclosure.clone(),
+        slot: known.found.slot.clone(),
+        spare,
+    })
+}
+
+/// A disk of the configuration that is a regular file.
+fn file_disk(config: &DiskConfig) -> Option<FoundDisk> {
+    let path = Path::new(&config.id);
+    if !path.is_absolute() {
+        return None;
+    }
+    let meta = std::fs::metadata(path).ok()?;
+    if !meta.is_file() || meta.file_type().is_block_device() {
+        return None;
+    }
+    Some(FoundDisk {
+        id: config.id.clone(),
+        path: config.id.clone(),
+        size_bytes: meta.len(),
+        bus: Some("file".into()),
+        ..FoundDisk::default()
+    })
+}

@@ -1,0 +1,199 @@
+//! Files of volumes: each request runs on the shard of its volume.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use control_api::{Code, Done, FileClone, FileCreate, FileEntry, FileRename, Problem};
+use file_store::{Access, FileStore};
+use futures_util::{Stream, StreamExt};
+use tokio::sync::mpsc;
+
+use super::{Node, confirm};
+use crate::files::{self, PutMode};
+
+/// Pieces of a file under way between a shard and a connection: enough to overlap, little to hold.
+const PIECES: usize = 4;
+
+/// Bytes of a file as they come from its shard.
+pub struct FileBytes(mpsc::Receiver<Result<Bytes, Problem>>);
+
+impl Stream for FileBytes {
+    type Item = Result<Bytes, Problem>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context)
+    }
+}
+
+impl Node {
+    async fn with_store<T, F, R>(&self, volume: &str, work: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(Arc<dyn FileStore>) -> R + Send + 'static,
+        R: Future<Output = Result<T, Problem>> + 'static,
+    {
+        let handle = self.volume(volume)?;
+        let store = handle.store();
+        self.on_shard(handle.shard(), move || work(store)).await
+    }
+
+    /// Refuses to change a file that a LUN is made of, or a directory above one.
+    fn refuse_lun_file(&self, volume: &str, path: &str) -> Result<(), Problem> {
+        let names = |path: &str| -> Vec<String> {
+            path.split('/').filter(|name| !name.is_empty()).map(str::to_lowercase).collect()
+        };
+        let wanted = names(path);
+        let lun = self.config.with(|config| {
+            let mut luns = config.luns.iter().filter(|lun| lun.volume == volume);
+            luns.find(|lun| names(&lun.path).starts_with(&wanted)).map(|lun| lun.name.clone())
+        });
+        match lun {
+            Some(lun) => Err(Problem::new(Code::InUse, format!("{path} holds the data of LUN {lun}."))
+                .todo("Delete the LUN first (`holdfast lun delete --keep-file` keeps the file).")),
+            None => Ok(()),
+        }
+    }
+
+    /// Entries of a directory.
+    pub async fn file_list(&self, volume: &str, path: &str) -> Result<Vec<FileEntry>, Problem> {
+        let path = path.to_owned();
+        self.with_store(volume, async move |store| files::list(&*store, &path).await).await
+    }
+
+    /// A file or directory.
+    pub async fn file_stat(&self, volume: &str, path: &str) -> Result<FileEntry, Problem> {
+        let path = path.to_owned();
+        self.with_store(volume, async move |store| files::stat(&*store, &path).await).await
+    }
+
+    /// Makes a file or directory.
+    pub async fn file_create(&self, volume: &str, request: FileCreate) -> Result<FileEntry, Problem> {
+        self.with_store(volume, async move |store| files::create(&*store, &request).await).await
+    }
+
+    /// Removes a file or an empty directory.
+    pub async fn file_remove(
+        &self,
+        volume: &str,
+        path: &str,
+        confirmed: Option<String>,
+    ) -> Result<Done, Problem> {
+        self.refuse_lun_file(volume, path)?;
+        let entry = self.file_stat(volume, path).await?;
+        confirm(path, confirmed.as_deref(), || {
+            vec![format!("{path} of volume {volume} is removed ({} bytes).", entry.size_bytes)]
+        })?;
+        let owned = path.to_owned();
+        self.with_store(volume, async move |store| files::remove(&*store, &owned).await).await?;
+        Ok(Done::new(format!("{path} is removed.")))
+    }
+
+    /// Moves a name.
+    pub async fn file_rename(&self, volume: &str, request: FileRename) -> Result<FileEntry, Problem> {
+        self.refuse_lun_file(volume, &request.from)?;
+        self.refuse_lun_file(volume, &request.to)?;
+        if request.replace
+            && let Ok(there) = self.file_stat(volume, &request.to).await
+        {
+            confirm(&request.to, request.confirm.as_deref(), || {
+                vec![format!(
+                    "{} of volume {volume} is replaced; its {} bytes are lost.",
+                    there.path, there.size_bytes
+                )]
+            })?;
+        }
+        self.with_store(volume, async move |store| files::rename(&*store, &request).await).await
+    }
+
+    /// Makes a file that shares another one's storage.
+    pub async fn file_clone(&self, volume: &str, request: FileClone) -> Result<FileEntry, Problem> {
+        self.with_store(volume, async move |store| files::clone(&*store, &request).await).await
+    }
+
+    /// Bytes of a file: how many will come, and the bytes.
+    pub async fn file_get(
+        &self,
+        volume: &str,
+        path: &str,
+        offset: u64,
+        len: Option<u64>,
+    ) -> Result<(u64, FileBytes), Problem> {
+        let handle = self.volume(volume)?;
+        let store = handle.store();
+        let path = path.to_owned();
+        let (send, receive) = mpsc::channel(PIECES);
+        let (opened, size) = tokio::sync::oneshot::channel();
+        self.backends.shards.spawn(
+            handle.shard(),
+            Box::new(move || {
+                Box::pin(async move {
+                    let file = match files::open(&*store, &path, Access::READ).await {
+                        Ok(file) => file,
+                        Err(problem) => return drop(opened.send(Err(problem))),
+                    };
+                    let len = len.unwrap_or(u64::MAX).min(file.size().saturating_sub(offset));
+                    let _ = opened.send(Ok(len));
+                    let sink = |piece: aligned_buffer::IoBuf| {
+                        let send = &send;
+                        async move { send.send(Ok(Bytes::copy_from_slice(&piece))).await.is_ok() }
+                    };
+                    if let Err(problem) = files::read(&*file, offset, len, sink).await {
+                        let _ = send.send(Err(problem)).await;
+                    }
+                })
+            }),
+        );
+        let gone = |_| Problem::new(Code::Unavailable, "the node is stopping");
+        Ok((size.await.map_err(gone)??, FileBytes(receive)))
+    }
+
+    /// Writes bytes to a file, durably.
+    pub async fn file_put(
+        &self,
+        volume: &str,
+        path: &str,
+        offset: u64,
+        mode: PutMode,
+        mut bytes: impl Stream<Item = Result<Bytes, axum::Error>> + Unpin + Send,
+    ) -> Result<FileEntry, Problem> {
+        self.refuse_lun_file(volume, path)?;
+        if offset > 0 && mode != PutMode::Keep {
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                "An offset makes sense only when the file that is there stays.",
+            ));
+        }
+        let path = path.to_owned();
+        let (send, mut receive) = mpsc::channel::<Result<Vec<u8>, Problem>>(PIECES);
+        let writing = self.with_store(volume, async move |store| {
+            // One piece at a time: the closure lends the receiver to each future it makes.
+            let receive = tokio::sync::Mutex::new(&mut receive);
+            files::put(&*store, &path, offset, mode, || async { receive.lock().await.recv().await }).await
+        });
+        let feeding = async move {
+            let mut piece: Vec<u8> = Vec::with_capacity(files::CHUNK);
+            while let Some(next) = bytes.next().await {
+                match next {
+                    Ok(next) => piece.extend_from_slice(&next),
+                    Err(error) => {
+                        let broken =
+                            Problem::new(Code::InvalidRequest, format!("the bytes broke off: {error}"));
+                        let _ = send.send(Err(broken)).await;
+                        return;
+                    }
+                }
+                if piece.len() >= files::CHUNK && send.send(Ok(std::mem::take(&mut piece))).await.is_err() {
+                    // The writer has failed and says why.
+                    return;
+                }
+            }
+            if !piece.is_empty() {
+                let _ = send.send(Ok(piece)).await;
+            }
+        };
+        let (written, ()) = tokio::join!(writing, feeding);
+        written
+    }
+}

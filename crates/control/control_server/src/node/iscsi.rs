@@ -1,0 +1,261 @@
+//! Targets, initiator groups, portals, sessions: changes of the configuration, put into effect.
+
+use control_api::{
+    Code, Config, Done, GroupConfig, GroupUpdate, PortalConfig, PortalInfo, Problem, Session, Target,
+    TargetConfig, TargetUpdate, check_name,
+};
+
+use super::{Node, confirm, missing, taken};
+
+impl Node {
+    /// Changes the configuration and puts the change into effect.
+    async fn change<T>(&self, change: impl FnOnce(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
+        let value = self.config.change(change)?;
+        self.reconcile().await;
+        Ok(value)
+    }
+
+    /// Targets, by name.
+    pub async fn target_list(&self) -> Result<Vec<Target>, Problem> {
+        let config = self.config.get();
+        let sessions = self.backends.iscsi.sessions();
+        let mut targets: Vec<Target> = config
+            .targets
+            .iter()
+            .map(|target| Target {
+                name: target.name.clone(),
+                alias: target.alias.clone(),
+                portal_groups: target.portal_groups.clone(),
+                chap_users: target.auth.chap.iter().map(|user| user.user.clone()).collect(),
+                mutual_chap: target.auth.mutual.is_some(),
+                luns: config
+                    .luns
+                    .iter()
+                    .filter(|lun| lun.map.iter().any(|map| map.target == target.name))
+                    .count() as u64,
+                sessions: sessions.iter().filter(|session| session.target == target.name).count() as u64,
+            })
+            .collect();
+        targets.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(targets)
+    }
+
+    async fn target(&self, name: &str) -> Result<Target, Problem> {
+        let targets = self.target_list().await?;
+        targets
+            .into_iter()
+            .find(|target| target.name == name)
+            .ok_or_else(|| missing("target", name, "holdfast target list"))
+    }
+
+    /// Makes a target.
+    pub async fn target_create(&self, target: TargetConfig) -> Result<Target, Problem> {
+        let _changing = self.changes.lock().await;
+        let name = target.name.clone();
+        self.change(|config| {
+            if config.targets.iter().any(|there| there.name == target.name) {
+                return Err(taken("target", &target.name));
+            }
+            config.targets.push(target);
+            Ok(())
+        })
+        .await?;
+        self.target(&name).await
+    }
+
+    /// Changes a target.
+    pub async fn target_update(&self, name: &str, update: TargetUpdate) -> Result<Target, Problem> {
+        let _changing = self.changes.lock().await;
+        self.change(|config| {
+            let target = config.targets.iter_mut().find(|target| target.name == name);
+            let target = target.ok_or_else(|| missing("target", name, "holdfast target list"))?;
+            if let Some(alias) = update.alias {
+                target.alias = alias;
+            }
+            if let Some(groups) = update.portal_groups {
+                target.portal_groups = groups;
+            }
+            if let Some(auth) = update.auth {
+                target.auth = auth;
+            }
+            Ok(())
+        })
+        .await?;
+        self.target(name).await
+    }
+
+    /// Takes a target away.
+    pub async fn target_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let target = self.target(name).await?;
+        confirm(name, confirmed.as_deref(), || {
+            vec![format!(
+                "Target {name} disappears: {} sessions end, {} LUNs are no longer seen through it. Their data stays.",
+                target.sessions, target.luns
+            )]
+        })?;
+        self.change(|config| {
+            config.targets.retain(|target| target.name != name);
+            config.luns.iter_mut().for_each(|lun| lun.map.retain(|map| map.target != name));
+            Ok(())
+        })
+        .await?;
+        Ok(Done::new(format!("Target {name} is gone.")))
+    }
+
+    /// Initiator groups.
+    pub fn group_list(&self) -> Vec<GroupConfig> {
+        let mut groups = self.config.with(|config| config.groups.clone());
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        groups
+    }
+
+    /// Makes an initiator group.
+    pub async fn group_create(&self, group: GroupConfig) -> Result<GroupConfig, Problem> {
+        let _changing = self.changes.lock().await;
+        check_name("initiator group", &group.name)?;
+        self.change(|config| {
+            if config.groups.iter().any(|there| there.name == group.name) {
+                return Err(taken("initiator group", &group.name));
+            }
+            config.groups.push(group.clone());
+            Ok(group)
+        })
+        .await
+    }
+
+    /// Changes an initiator group.
+    pub async fn group_update(&self, name: &str, update: GroupUpdate) -> Result<GroupConfig, Problem> {
+        let _changing = self.changes.lock().await;
+        self.change(|config| {
+            let group = config.groups.iter_mut().find(|group| group.name == name);
+            let group =
+                group.ok_or_else(|| missing("initiator group", name, "holdfast initiator-group list"))?;
+            group.initiators.retain(|initiator| !update.remove.contains(initiator));
+            for initiator in update.add {
+                if !group.initiators.contains(&initiator) {
+                    group.initiators.push(initiator);
+                }
+            }
+            group.any = update.any.unwrap_or(group.any);
+            Ok(group.clone())
+        })
+        .await
+    }
+
+    /// Takes an initiator group away.
+    pub async fn group_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let seen = self.config.with(|config| {
+            let there = config.groups.iter().any(|group| group.name == name);
+            there
+                .then(|| config.luns.iter().filter(|lun| lun.map.iter().any(|map| map.group == name)).count())
+        });
+        let seen = seen.ok_or_else(|| missing("initiator group", name, "holdfast initiator-group list"))?;
+        confirm(name, confirmed.as_deref(), || {
+            vec![format!(
+                "Initiator group {name} disappears: its initiators no longer see {seen} LUNs. Their data stays."
+            )]
+        })?;
+        self.change(|config| {
+            config.groups.retain(|group| group.name != name);
+            config.luns.iter_mut().for_each(|lun| lun.map.retain(|map| map.group != name));
+            Ok(())
+        })
+        .await?;
+        Ok(Done::new(format!("Initiator group {name} is gone.")))
+    }
+
+    /// Portals, those in trouble first.
+    pub async fn portal_list(&self) -> Result<Vec<PortalInfo>, Problem> {
+        let listening = self.backends.iscsi.portals();
+        let mut portals: Vec<PortalInfo> = self.config.with(|config| {
+            config
+                .portals
+                .iter()
+                .map(|portal| {
+                    let there = listening.iter().find(|there| there.address == portal.address).cloned();
+                    there.unwrap_or_else(|| PortalInfo {
+                        address: portal.address.clone(),
+                        listening: None,
+                        group: portal.group,
+                        problem: self.unserved.lock().get(&format!("portal {}", portal.address)).cloned(),
+                    })
+                })
+                .collect()
+        });
+        portals.sort_by(|a, b| (a.problem.is_none(), &a.address).cmp(&(b.problem.is_none(), &b.address)));
+        Ok(portals)
+    }
+
+    /// Listens on an address.
+    pub async fn portal_create(&self, portal: PortalConfig) -> Result<PortalInfo, Problem> {
+        let _changing = self.changes.lock().await;
+        let address = portal.address.clone();
+        self.change(|config| {
+            if config.portals.iter().any(|there| there.address == portal.address) {
+                return Err(taken("portal", &portal.address));
+            }
+            config.portals.push(portal);
+            Ok(())
+        })
+        .await?;
+        let made = self.portal_list().await?.into_iter().find(|portal| portal.address == address);
+        match made {
+            Some(PortalInfo { listening: None, problem, .. }) => {
+                // A portal that can't be had now is not kept: whoever asked is there to choose another.
+                self.change(|config| {
+                    config.portals.retain(|portal| portal.address != address);
+                    Ok(())
+                })
+                .await?;
+                let why = problem.unwrap_or_else(|| "it does not listen".into());
+                Err(Problem::new(Code::Io, format!("portal {address}: {why}"))
+                    .todo("Choose an address of this machine and a port that is free."))
+            }
+            Some(portal) => Ok(portal),
+            None => Err(missing("portal", &address, "holdfast portal list")),
+        }
+    }
+
+    /// Stops listening on an address.
+    pub async fn portal_delete(&self, address: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        if !self.config.with(|config| config.portals.iter().any(|portal| portal.address == address)) {
+            return Err(missing("portal", address, "holdfast portal list"));
+        }
+        confirm(address, confirmed.as_deref(), || {
+            vec![format!("Nothing is served on {address} any more; sessions over it end.")]
+        })?;
+        self.change(|config| {
+            config.portals.retain(|portal| portal.address != address);
+            Ok(())
+        })
+        .await?;
+        Ok(Done::new(format!("Nothing is served on {address} any more.")))
+    }
+
+    /// Sessions, the oldest first.
+    pub async fn session_list(&self) -> Result<Vec<Session>, Problem> {
+        let mut sessions = self.backends.iscsi.sessions();
+        sessions.sort_by_key(|session| session.id);
+        Ok(sessions)
+    }
+
+    /// Ends a session.
+    pub async fn session_end(&self, id: u64, confirmed: Option<String>) -> Result<Done, Problem> {
+        let name = id.to_string();
+        let session = self.backends.iscsi.sessions().into_iter().find(|session| session.id == id);
+        let session = session.ok_or_else(|| missing("session", &name, "holdfast session list"))?;
+        confirm(&name, confirmed.as_deref(), || {
+            vec![format!(
+                "The session of {} with {} ends; commands under way are lost. The initiator may log in again.",
+                session.initiator, session.target
+            )]
+        })?;
+        match self.backends.iscsi.end_session(id).await? {
+            true => Ok(Done::new(format!("Session {id} has ended."))),
+            false => Err(missing("session", &name, "holdfast session list")),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! LUNs: files of volumes that targets serve.
+
+use control_api::{
+    Code, Done, FileCreate, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER,
+    MapConfig, Problem, TargetConfig, check_name,
+};
+use file_store::Access;
+use uuid::Uuid;
+
+use super::{Node, confirm, missing, taken};
+use crate::backend::ServedLun;
+use crate::files;
+
+impl Node {
+    /// Makes what iSCSI serves equal to the configuration, as far as volumes are there.
+    pub(super) async fn reconcile(&self) {
+        let config = self.config.get();
+        let mut served = Vec::new();
+        for lun in &config.luns {
+            if let Ok(volume) = self.volume(&lun.volume) {
+                served.push(ServedLun { name: lun.name.clone(), volume });
+            }
+        }
+        let trouble = match self.backends.iscsi.apply(&config, served).await {
+            Ok(trouble) => trouble,
+            Err(problem) => vec![("iSCSI".into(), problem.detail)],
+        };
+        let trouble: std::collections::BTreeMap<String, String> = trouble.into_iter().collect();
+        let mut before = self.unserved.lock();
+        for (subject, why) in &trouble {
+            if before.get(subject) != Some(why) {
+                tracing::error!(subject, why, "not served");
+            }
+        }
+        *before = trouble;
+    }
+
+    fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
+        let found = self.config.with(|config| config.luns.iter().find(|lun| lun.name == name).cloned());
+        found.ok_or_else(|| missing("LUN", name, "holdfast lun list"))
+    }
+
+    async fn describe_lun(&self, config: LunConfig) -> Lun {
+        let mut problem = self.unserved.lock().get(&format!("lun {}", config.name)).cloned();
+        let (mut size, mut allocated) = (0, 0);
+        match self.file_stat(&config.volume, &config.path).await {
+            Ok(file) => (size, allocated) = (file.size_bytes, file.allocated_bytes),
+            Err(why) => problem = Some(why.detail),
+        }
+        let serving = if problem.is_some() { LunState::Offline } else { config.state };
+        Lun { config, size_bytes: size, allocated_bytes: allocated, serving, problem }
+    }
+
+    /// LUNs, those in trouble first.
+    pub async fn lun_list(&self) -> Result<Vec<Lun>, Problem> {
+        let mut luns = Vec::new();
+        for config in self.config.with(|config| config.luns.clone()) {
+            luns.push(self.describe_lun(config).await);
+        }
+        luns.sort_by(|a, b| {
+            (a.problem.is_none(), a.serving, &a.config.name).cmp(&(
+                b.problem.is_none(),
+                b.serving,
+                &b.config.name,
+            ))
+        });
+        Ok(luns)
+    }
+
+    /// A LUN.
+    pub async fn lun_show(&self, name: &str) -> Result<Lun, Problem> {
+        Ok(self.describe_lun(self.lun_config(name)?).await)
+    }
+
+    /// Makes a LUN.
+    pub async fn lun_create(&self, request: LunCreate) -> Result<Lun, Problem> {
+        let _changing = self.changes.lock().await;
+        check_name("LUN", &request.name)?;
+        if self.lun_config(&request.name).is_ok() {
+            return Err(taken("LUN", &request.name));
+        }
+        let volume = self.volume_or_only(request.volume.as_deref())?;
+        let path = request.path.clone().unwrap_or_else(|| format!("/luns/{}", request.name));
+        let block_size = request.block_size.unwrap_or(512);
+        // Everything but the file is checked first, so that a refused request leaves nothing behind.
+        let mut wanted = self.config.get();
+        let mut lun = LunConfig {
+            name: request.name.clone(),
+            guid: Some(new_guid()?),
+            volume: volume.clone(),
+            path: path.clone(),
+            block_size,
+            state: LunState::Online,
+            reason: String::new(),
+            write_cache: request.write_cache,
+            map: Vec::new(),
+        };
+        for map in &request.map {
+            let map = place(&wanted.targets, &wanted.luns, &lun.map, map)?;
+            lun.map.push(map);
+        }
+        wanted.luns.push(lun.clone());
+        wanted.check()?;
+        let made = self.lun_file(&request, &volume, &path, block_size).await?;
+        let saved = self.config.change(|config| {
+            config.luns.push(lun);
+            Ok(())
+        });
+        if let Err(problem) = saved {
+            if made {
+                let (volume, path) = (volume.clone(), path.clone());
+                // The first problem is the one to tell.
+                let _ = self.remove_file(&volume, &path).await;
+            }
+            return Err(problem);
+        }
+        self.reconcile().await;
+        self.lun_show(&request.name).await
+    }
+
+    /// Finds or makes the file of a LUN; says whether it was made.
+    async fn lun_file(
+        &self,
+        request: &LunCreate,
+        volume: &str,
+        path: &str,
+        block: u32,
+    ) -> Result<bool, Problem> {
+        let whole = |size: u64| {
+            if size == 0 || !size.is_multiple_of(u64::from(block)) {
+                Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!("A LUN consists of whole blocks of {block} bytes; {size} bytes do not."),
+                ))
+            } else {
+                Ok(())
+            }
+        };
+        match (self.file_stat(volume, path).await, request.size_bytes) {
+            (Ok(file), size) => {
+                if file.kind == FileKind::Directory {
+                    return Err(Problem::new(Code::InvalidRequest, format!("{path} is a directory.")));
+                }
+                if size.is_some_and(|size| size != file.size_bytes) {
+                    return Err(Problem::new(
+                        Code::AlreadyExists,
+                        format!(
+                            "{path} of volume {volume} is there already, with {} bytes.",
+                            file.size_bytes
+                        ),
+                    )
+                    .todo("Leave the size out to use it as it is, or choose another --path."));
+                }
+                whole(file.size_bytes)?;
+                Ok(false)
+            }
+            (Err(problem), Some(size)) if problem.code == Code::NotFound => {
+                whole(size)?;
+                let create = FileCreate {
+                    path: path.into(),
+                    kind: FileKind::File,
+                    size_bytes: size,
+                    reserve: request.reserve,
+                    parents: true,
+                };
+                self.file_create(volume, create).await?;
+                Ok(true)
+            }
+            (Err(problem), None) if problem.code == Code::NotFound => {
+                Err(problem.todo("Say how large the LUN is with --size to make the file."))
+            }
+            (Err(problem), _) => Err(problem),
+        }
+    }
+
+    async fn remove_file(&self, volume: &str, path: &str) -> Result<(), Problem> {
+        let handle = self.volume(volume)?;
+        let (store, path) = (handle.store(), path.to_owned());
+        self.on_shard(handle.shard(), move || async move { files::remove(&*store, &path).await }).await
+    }
+
+    /// Changes a LUN.
+    pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
+        let _changing = self.changes.lock().await;
+        let lun = self.lun_config(name)?;
+        if let Some(size) = request.size_bytes {
+            if size == 0 || !size.is_multiple_of(u64::from(lun.block_size)) {
+                return Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!(
+                        "LUN {name} consists of whole blocks of {} bytes; {size} bytes do not.",
+                        lun.block_size
+                    ),
+                ));
+            }
+            let now = self.file_stat(&lun.volume, &lun.path).await?.size_bytes;
+            if size < now {
+                confirm(name, request.confirm.as_deref(), || {
+                    vec![format!("LUN {name} shrinks from {now} to {size} bytes; what lies beyond is lost.")]
+                })?;
+            }
+            let handle = self.volume(&lun.volume)?;
+            let (store, path) = (handle.store(), lun.path.clone());
+            self.on_shard(handle.shard(), move || async move {
+                let file = files::open(&*store, &path, Access::READ_WRITE).await?;
+                file.set_size(size).await.map_err(|error| files::problem(&error))
+            })
+            .await?;
+        }
+        self.config.change(|config| {
+            let lun = find(&mut config.luns, name)?;
+            if let Some(state) = request.state {
+                lun.state = state;
+                lun.reason = request.reason.clone().unwrap_or_default();
+            }
+            if let Some(cache) = request.write_cache {
+                lun.write_cache = cache;
+            }
+            Ok(())
+        })?;
+        self.reconcile().await;
+        self.lun_show(name).await
+    }
+
+    /// Takes a LUN away.
+    pub async fn lun_delete(
+        &self,
+        name: &str,
+        keep_file: bool,
+        confirmed: Option<String>,
+    ) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let lun = self.lun_config(name)?;
+        confirm(name, confirmed.as_deref(), || {
+            let file = format!("{}:{}", lun.volume, lun.path);
+            vec![if keep_file {
+                format!("LUN {name} disappears from initiators; its file {file} stays.")
+            } else {
+                format!(
+                    "LUN {name} disappears from initiators, and its file {file} with all data is destroyed."
+                )
+            }]
+        })?;
+        self.config.change(|config| {
+            config.luns.retain(|lun| lun.name != name);
+            Ok(())
+        })?;
+        // Closes the file before it is removed.
+        self.reconcile().await;
+        if !keep_file {
+            match self.remove_file(&lun.volume, &lun.path).await {
+                Err(problem) if problem.code == Code::NotFound => {}
+                other => other?,
+            }
+        }
+        Ok(Done::new(format!("LUN {name} is gone.")))
+    }
+
+    /// Shows a LUN to an initiator group.
+    pub async fn lun_map(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
+        let _changing = self.changes.lock().await;
+        self.config.change(|config| {
+            let own = find(&mut config.luns, name)?.map.clone();
+            let map = place(&config.targets, &config.luns, &own, &request)?;
+            let lun = find(&mut config.luns, name)?;
+            if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
+                return Err(taken("mapping to this target and group of LUN", name));
+            }
+            lun.map.push(map);
+            Ok(())
+        })?;
+        self.reconcile().await;
+        self.lun_show(name).await
+    }
+
+    /// Hides a LUN from an initiator group.
+    pub async fn lun_unmap(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
+        let _changing = self.changes.lock().await;
+        self.config.change(|config| {
+            let lun = find(&mut config.luns, name)?;
+            let meant = |map: &MapConfig| {
+                map.group == request.group
+                    && request.target.as_ref().is_none_or(|target| *target == map.target)
+                    && request.number.is_none_or(|number| number == map.number)
+            };
+            match lun.map.iter().filter(|map| meant(map)).count() {
+                1 => {
+                    lun.map.retain(|map| !meant(map));
+                    Ok(())
+                }
+                0 => Err(missing("such mapping of LUN", name, "holdfast lun list")),
+                _ => Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!("LUN {name} is mapped several times for this group."),
+                )
+                .todo("Say which one with --target and --number.")),
+            }
+        })?;
+        self.reconcile().await;
+        self.lun_show(name).await
+    }
+}
+
+fn find<'a>(luns: &'a mut [LunConfig], name: &str) -> Result<&'a mut LunConfig, Problem> {
+    luns.iter_mut().find(|lun| lun.name == name).ok_or_else(|| missing("LUN", name, "holdfast lun list"))
+}
+
+/// Completes a mapping: the only target, the lowest number that is free there for this group.
+fn place(
+    targets: &[TargetConfig],
+    luns: &[LunConfig],
+    own: &[MapConfig],
+    wanted: &LunMap,
+) -> Result<MapConfig, Problem> {
+    let target = match (&wanted.target, targets) {
+        (Some(target), _) => target.clone(),
+        (None, [only]) => only.name.clone(),
+        (None, []) => {
+            return Err(Problem::new(Code::NotFound, "There is no target yet.")
+                .todo("Make one with `holdfast target create`."));
+        }
+        (None, _) => {
+            return Err(Problem::new(Code::InvalidRequest, "There are several targets.")
+                .todo("Say which one with --target."));
+        }
+    };
+    let taken: std::collections::BTreeSet<u16> = luns
+        .iter()
+        .flat_map(|lun| &lun.map)
+        .chain(own)
+        .filter(|map| map.target == target && map.group == wanted.group)
+        .map(|map| map.number)
+        .collect();
+    let number = match wanted.number {
+        Some(number) => number,
+        None => (0..=MAX_LUN_NUMBER).find(|number| !taken.contains(number)).ok_or_else(|| {
+            Problem::new(Code::NoSpace, format!("target {target} has no free number for this group."))
+        })?,
+    };
+    Ok(MapConfig { target, number, group: wanted.group.clone(), read_only: wanted.read_only })
+}
+
+/// A new random identity.
+pub(super) fn new_guid() -> Result<Uuid, Problem> {
+    Ok(uuid::Builder::from_random_bytes(crate::entropy()?).into_uuid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_lowest_free_ones_for_the_group() {
+        let target = |name: &str| TargetConfig {
+            name: name.into(),
+            alias: String::new(),
+            portal_groups: vec![],
+            auth: control_api::AuthConfig::default(),
+        };
+        let map = |number, group: &str| MapConfig {
+            target: "t".into(),
+            number,
+            group: group.into(),
+            read_only: false,
+        };
+        let wanted =
+            |group: &str| LunMap { target: None, number: None, group: group.into(), read_only: false };
+        let own = [map(0, "g"), map(2, "g"), map(1, "h")];
+        let targets = [target("t")];
+        assert_eq!(place(&targets, &[], &own, &wanted("g")).expect("placed").number, 1);
+        assert_eq!(place(&targets, &[], &own, &wanted("h")).expect("placed").number, 0);
+        assert!(place(&[], &[], &own, &wanted("g")).is_err());
+        assert!(place(&[target("t"), target("u")], &[], &own, &wanted("g")).is_err());
+    }
+}

@@ -1,0 +1,230 @@
+//! The node: what is known, and one change at a time.
+
+mod apply;
+mod disk_table;
+mod disks;
+mod files;
+mod iscsi;
+mod luns;
+mod pools;
+mod status;
+pub(crate) use status::report;
+mod volumes;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use control_api::{Code, Config, Job, Problem};
+use parking_lot::Mutex;
+use shard_runtime::{Clock, Monotonic};
+use tokio::sync::watch as signal;
+use uuid::Uuid;
+
+use crate::backend::{Backends, PoolHandle, VolumeHandle};
+use crate::config_store::ConfigStore;
+use crate::data_dir::DataDir;
+use crate::jobs::Jobs;
+use disk_table::DiskTable;
+
+pub(crate) use crate::files::PutMode;
+
+/// A pool of the configuration.
+#[derive(Clone, Default)]
+struct PoolSlot {
+    name: String,
+    handle: Option<Arc<dyn PoolHandle>>,
+    /// Why there is no handle.
+    reason: Option<String>,
+    /// Since when each member is missing.
+    missing_since: BTreeMap<Uuid, Monotonic>,
+}
+
+/// A volume of an open pool.
+#[derive(Clone)]
+struct VolumeSlot {
+    pool: Uuid,
+    handle: Option<Arc<dyn VolumeHandle>>,
+    /// Why there is no handle.
+    reason: Option<String>,
+}
+
+/// The node.
+pub struct Node {
+    data: DataDir,
+    config: ConfigStore,
+    clock: Arc<dyn Clock>,
+    started: Monotonic,
+    backends: Backends,
+    disks: DiskTable,
+    pools: Mutex<BTreeMap<Uuid, PoolSlot>>,
+    volumes: Mutex<BTreeMap<String, VolumeSlot>>,
+    /// What iSCSI could not put into effect, by subject.
+    unserved: Mutex<BTreeMap<String, String>>,
+    jobs: Jobs,
+    /// Held by whoever changes the configuration or the shape of pools.
+    changes: tokio::sync::Mutex<()>,
+    ready: signal::Sender<bool>,
+    stopping: signal::Sender<bool>,
+}
+
+impl Node {
+    /// A node over an owned data directory. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// When the configuration can't be read.
+    pub fn new(data: DataDir, clock: Arc<dyn Clock>, backends: Backends) -> Result<Arc<Self>, Problem> {
+        let config = ConfigStore::open(data.join("config.toml"))?;
+        Ok(Arc::new(Self::with(data, config, clock, backends)))
+    }
+
+    /// The same with a configuration that was read before (it says how many shards there are).
+    #[must_use]
+    pub fn with(data: DataDir, config: ConfigStore, clock: Arc<dyn Clock>, backends: Backends) -> Self {
+        Self {
+            data,
+            config,
+            started: clock.now(),
+            clock,
+            backends,
+            disks: DiskTable::default(),
+            pools: Mutex::default(),
+            volumes: Mutex::default(),
+            unserved: Mutex::default(),
+            jobs: Jobs::default(),
+            changes: tokio::sync::Mutex::new(()),
+            ready: signal::Sender::new(false),
+            stopping: signal::Sender::new(false),
+        }
+    }
+
+    /// Opens everything: disks, pools and volumes in parallel, targets as soon as their volumes are there.
+    /// Ends when all that can be opened is; the API serves meanwhile.
+    pub async fn open(self: &Arc<Self>) {
+        let _changing = self.changes.lock().await;
+        self.open_disks().await;
+        // Portals first: initiators that log in again after a restart find someone, and wait for their LUNs.
+        self.reconcile().await;
+        self.open_pools(&[]).await;
+        self.reconcile().await;
+        self.ready.send_replace(true);
+    }
+
+    /// Ends when [`Node::open`] has.
+    pub async fn wait_ready(&self) {
+        // The sender lives as long as the node.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// Stops cleanly: no new commands, then volumes, then pools, so that each finds its lower part still there.
+    ///
+    /// # Errors
+    /// What could not be closed cleanly; it recovers at the next start as after a crash.
+    pub async fn close(&self) -> Result<(), Problem> {
+        self.stopping.send_replace(true);
+        let _changing = self.changes.lock().await;
+        let mut failed = Vec::new();
+        let mut note = |what: &str, result: Result<(), Problem>| {
+            if let Err(problem) = result {
+                failed.push(format!("{what}: {}", problem.detail));
+            }
+        };
+        note("iSCSI", self.backends.iscsi.stop().await);
+        let volumes = std::mem::take(&mut *self.volumes.lock());
+        for (name, slot) in volumes {
+            if let Some(handle) = slot.handle {
+                note(&format!("volume {name}"), handle.close().await);
+            }
+        }
+        let pools = std::mem::take(&mut *self.pools.lock());
+        for slot in pools.into_values() {
+            if let Some(handle) = slot.handle {
+                note(&format!("pool {}", slot.name), handle.close().await);
+            }
+        }
+        self.disks.close_all();
+        note("shards", self.backends.shards.stop().await);
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(Problem::new(Code::Io, format!("not closed cleanly: {}", failed.join("; ")))
+                .todo("The next start recovers it as after a crash."))
+        }
+    }
+
+    /// Ends when the node is told to stop.
+    pub(crate) async fn stopped(&self) {
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// Runs work on a shard and brings its result back.
+    async fn on_shard<T, F, R>(&self, shard: usize, work: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+        R: Future<Output = Result<T, Problem>> + 'static,
+    {
+        let (send, receive) = tokio::sync::oneshot::channel();
+        self.backends.shards.spawn(
+            shard,
+            Box::new(move || {
+                Box::pin(async move {
+                    // Whoever asked may be gone; the work is done all the same.
+                    let _ = send.send(work().await);
+                })
+            }),
+        );
+        receive.await.unwrap_or_else(|_| {
+            Err(Problem::new(Code::Internal, "the work ended without a result")
+                .todo("The log says why; please report it."))
+        })
+    }
+
+    /// Now, in milliseconds since the node started, and in seconds since 1970.
+    fn times(&self) -> (u64, u64) {
+        let now = self.clock.now().since(self.started);
+        (now.as_millis() as u64, self.clock.wall().0 / 1_000_000_000)
+    }
+
+    /// The configuration, whole or without secrets.
+    pub fn config_show(&self, redact: bool) -> Config {
+        let config = self.config.get();
+        if redact { config.redacted() } else { config }
+    }
+
+    /// Jobs.
+    pub async fn job_list(&self) -> Result<Vec<Job>, Problem> {
+        Ok(self.jobs.list())
+    }
+
+    /// A job.
+    pub fn job_show(&self, id: u64) -> Result<Job, Problem> {
+        self.jobs.get(id).ok_or_else(|| missing("job", &id.to_string(), "holdfast job list"))
+    }
+}
+
+/// There is no such thing.
+fn missing(what: &str, name: &str, list: &str) -> Problem {
+    Problem::new(Code::NotFound, format!("There is no {what} {name}."))
+        .todo(format!("`{list}` shows what there is."))
+}
+
+/// The name is taken.
+fn taken(what: &str, name: &str) -> Problem {
+    Problem::new(Code::AlreadyExists, format!("There is a {what} {name} already."))
+        .todo("Choose another name.")
+}
+
+/// Asks for confirmation unless `confirm` repeats `name`.
+fn confirm(name: &str, confirm: Option<&str>, destroys: impl FnOnce() -> Vec<String>) -> Result<(), Problem> {
+    match confirm {
+        Some(given) if given == name => Ok(()),
+        Some(given) => Err(Problem::new(
+            Code::InvalidRequest,
+            format!("The confirmation names {given:?}, but this is about {name:?}."),
+        )
+        .todo("Nothing was done.")),
+        None => Err(Problem::confirmation(name, destroys())),
+    }
+}

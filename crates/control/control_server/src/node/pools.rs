@@ -1,0 +1,562 @@
+//! Pools: opening, making, changing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control_api::{
+    AddDisk, CheckReport, CheckRequest, Code, DiskState, Done, JobKind, Pool, PoolConfig, PoolCreate,
+    PoolDetail, PoolImport, PoolState, Problem, RedundancyState, RemoveDisk, ReplaceDisk, check_name,
+};
+use uuid::Uuid;
+
+use super::status::report;
+use super::{Node, PoolSlot, confirm, missing, taken};
+use crate::backend::{DiskContent, NewPool, PoolDisk, PoolHandle, PoolInfo};
+
+impl Node {
+    /// Opens pools of the configuration that aren't open, in parallel, and their volumes.
+    /// `accept_loss` names those that may be opened although newer changes may be elsewhere.
+    pub(super) async fn open_pools(&self, accept_loss: &[Uuid]) {
+        let wanted = self.config.with(|config| config.pools.clone());
+        let mut opening = Vec::new();
+        for pool in wanted {
+            let slot = self.pools.lock().get(&pool.guid).cloned();
+            if slot.as_ref().is_some_and(|slot| slot.handle.is_some()) {
+                continue;
+            }
+            let before = slot.and_then(|slot| slot.reason);
+            self.pools.lock().entry(pool.guid).or_default().name.clone_from(&pool.name);
+            let disks = self.members(pool.guid);
+            let accept = accept_loss.contains(&pool.guid);
+            opening.push(async move {
+                let result = if disks.is_empty() {
+                    Err(Problem::new(Code::Unavailable, "none of its disks is on this machine"))
+                } else {
+                    let disks = disks.into_iter().map(|(_, disk)| disk).collect();
+                    self.backends.pools.open(pool.guid, disks, accept).await
+                };
+                match result {
+                    Ok(handle) => {
+                        tracing::info!(pool = pool.name, "pool is open");
+                        self.took_over(pool.guid, &pool.name, handle).await;
+                    }
+                    Err(problem) => {
+                        // Once, not at every try.
+                        if before.as_ref() != Some(&problem.detail) {
+                            tracing::error!(pool = pool.name, %problem, "pool can't be opened");
+                        }
+                        if let Some(slot) = self.pools.lock().get_mut(&pool.guid) {
+                            slot.reason = Some(problem.detail);
+                        }
+                    }
+                }
+            });
+        }
+        join_all(opening).await;
+        self.open_volumes().await;
+    }
+
+    /// Takes an open pool in: limits repair and lets it run.
+    async fn took_over(&self, guid: Uuid, name: &str, handle: Arc<dyn PoolHandle>) {
+        let limit = self.config.with(|config| config.policy.repair_bytes_per_second);
+        if let Err(problem) = handle.repair(limit).await {
+            tracing::error!(pool = name, %problem, "repair can't run");
+        }
+        let slot = PoolSlot {
+            name: name.into(),
+            handle: Some(handle),
+            reason: None,
+            missing_since: BTreeMap::new(),
+        };
+        self.pools.lock().insert(guid, slot);
+    }
+
+    /// The open pool of this name or GUID.
+    pub(super) fn pool(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>), Problem> {
+        let pools = self.pools.lock();
+        let found = pools.iter().find(|(guid, slot)| slot.name == name || guid.to_string() == name);
+        let (guid, slot) = found.ok_or_else(|| missing("pool", name, "holdfast pool list"))?;
+        match &slot.handle {
+            Some(handle) => Ok((*guid, handle.clone())),
+            None => Err(Problem::new(
+                Code::WrongState,
+                format!(
+                    "pool {name} is not open: {}.",
+                    slot.reason.as_deref().unwrap_or("it is being opened")
+                ),
+            )
+            .todo("`holdfast status` says what to do.")),
+        }
+    }
+
+    /// The pool of this name, or the only one.
+    pub(super) fn pool_or_only(&self, name: Option<&str>) -> Result<(Uuid, Arc<dyn PoolHandle>), Problem> {
+        if let Some(name) = name {
+            return self.pool(name);
+        }
+        let names: Vec<String> = self.pools.lock().values().map(|slot| slot.name.clone()).collect();
+        match names.as_slice() {
+            [only] => self.pool(only),
+            [] => Err(Problem::new(Code::NotFound, "There is no pool yet.")
+                .todo("Make one with `holdfast pool create`.")),
+            _ => Err(Problem::new(
+                Code::InvalidRequest,
+                format!("There are several pools: {}.", names.join(", ")),
+            )
+            .todo("Say which one with --pool.")),
+        }
+    }
+
+    /// What a pool is now, members with the ids of their disks.
+    fn pool_info(&self, handle: &Arc<dyn PoolHandle>) -> PoolInfo {
+        let mut info = handle.info();
+        let known = self.disks.all();
+        for member in &mut info.members {
+            let disk = known.iter().find(|known| {
+                matches!(&known.content, Some(DiskContent::Member { disk, .. }) if *disk == member.guid)
+            });
+            member.disk = disk.map(|known| known.found.id.clone());
+        }
+        info.members.sort_by(|a, b| (a.state, &a.disk).cmp(&(b.state, &b.disk)));
+        info.spaces
+            .sort_by(|a, b| (a.state.redundancy, &a.state.name).cmp(&(b.state.redundancy, &b.state.name)));
+        info
+    }
+
+    /// Pools, those in trouble first.
+    pub async fn pool_list(&self) -> Result<Vec<Pool>, Problem> {
+        let slots: Vec<(Uuid, PoolSlot)> =
+            self.pools.lock().iter().map(|(guid, slot)| (*guid, slot.clone())).collect();
+        let mut pools: Vec<Pool> = slots
+            .into_iter()
+            .map(|(guid, slot)| match slot.handle {
+                Some(handle) => summary(&self.pool_info(&handle)),
+                None => closed(guid, &slot),
+            })
+            .collect();
+        pools.sort_by(|a, b| (a.redundancy, a.state, &a.name).cmp(&(b.redundancy, b.state, &b.name)));
+        Ok(pools)
+    }
+
+    /// A pool with its parts.
+    pub async fn pool_show(&self, name: &str) -> Result<PoolDetail, Problem> {
+        let (_, handle) = self.pool(name)?;
+        let info = self.pool_info(&handle);
+        Ok(PoolDetail {
+            pool: summary(&info),
+            members: info.members,
+            spaces: info.spaces.into_iter().map(|space| space.state).collect(),
+        })
+    }
+
+    /// Makes a pool.
+    pub async fn pool_create(&self, request: PoolCreate) -> Result<PoolDetail, Problem> {
+        let _changing = self.changes.lock().await;
+        check_name("pool", &request.name)?;
+        if self.config.with(|config| config.pools.iter().any(|pool| pool.name == request.name)) {
+            return Err(taken("pool", &request.name));
+        }
+        let mut disks = Vec::new();
+        let wanted = request
+            .disks
+            .iter()
+            .map(|disk| (disk, false))
+            .chain(request.spares.iter().map(|disk| (disk, true)));
+        let mut result = Ok(());
+        for (name, spare) in wanted {
+            match self.take_disk(name, spare).await {
+                Ok(disk) => disks.push(disk),
+                Err(problem) => {
+                    result = Err(problem);
+                    break;
+                }
+            }
+        }
+        let result = match result {
+            Ok(()) => self.make_pool(&request, &disks).await,
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = result {
+            for disk in &disks {
+                self.release_disk(&disk.id).await;
+            }
+            return Err(problem);
+        }
+        self.pool_show(&request.name).await
+    }
+
+    async fn make_pool(&self, request: &PoolCreate, disks: &[PoolDisk]) -> Result<(), Problem> {
+        let mut ids: Vec<&str> = disks.iter().map(|disk| disk.id.as_str()).collect();
+        ids.sort_unstable();
+        if ids.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Problem::new(Code::InvalidRequest, "A disk is named twice."));
+        }
+        self.refuse_foreign(disks, request.overwrite_foreign).await?;
+        confirm(&request.name, request.confirm.as_deref(), || {
+            vec![format!(
+                "Pool {} takes these disks over entirely, whatever is on them: {}.",
+                request.name,
+                ids.join(", ")
+            )]
+        })?;
+        let new = NewPool {
+            name: request.name.clone(),
+            slab_bytes: request.slab_bytes,
+            overwrite_foreign: request.overwrite_foreign,
+        };
+        let handle = self.backends.pools.create(new, disks.to_vec()).await?;
+        let guid = handle.info().guid;
+        self.config.change(|config| {
+            config.pools.push(PoolConfig { name: request.name.clone(), guid });
+            Ok(())
+        })?;
+        for disk in disks {
+            self.probe(&disk.id).await;
+        }
+        self.took_over(guid, &request.name, handle).await;
+        Ok(())
+    }
+
+    /// Refuses disks with something on them, all at once, unless told to destroy it.
+    async fn refuse_foreign(&self, disks: &[PoolDisk], overwrite: bool) -> Result<(), Problem> {
+        let mut foreign = Vec::new();
+        for disk in disks {
+            match disk.disk.probe().await? {
+                DiskContent::Empty => {}
+                DiskContent::Foreign(what) => foreign.push(format!("disk {}: {what}", disk.id)),
+                DiskContent::Member { pool_name, pool, .. } => {
+                    foreign.push(format!("disk {}: a member of Holdfast pool {pool_name} ({pool})", disk.id));
+                }
+            }
+        }
+        if foreign.is_empty() || overwrite {
+            return Ok(());
+        }
+        let mut problem = Problem::new(Code::ForeignData, "There is data of others on the disks.")
+            .todo("Choose other disks, or repeat with --overwrite-foreign to destroy this data.");
+        problem.destroys = foreign;
+        Err(problem)
+    }
+
+    /// Takes over a pool that is on disks of this machine.
+    pub async fn pool_import(&self, request: PoolImport) -> Result<PoolDetail, Problem> {
+        let _changing = self.changes.lock().await;
+        let mut files = Vec::new();
+        for disk in &request.disks {
+            files.push(self.take_disk(disk, false).await?.id);
+        }
+        self.look().await;
+        let mut found: Vec<(String, Uuid)> = self
+            .disks
+            .all()
+            .into_iter()
+            .filter_map(|known| match known.content {
+                Some(DiskContent::Member { pool, pool_name, .. }) => Some((pool_name, pool)),
+                _ => None,
+            })
+            .filter(|(name, guid)| *name == request.pool || guid.to_string() == request.pool)
+            .collect();
+        found.sort();
+        found.dedup();
+        let (name, guid) = match found.as_slice() {
+            [one] => one.clone(),
+            [] => return Err(missing("pool", &request.pool, "holdfast disk list")),
+            _ => {
+                let guids: Vec<String> = found.iter().map(|(_, guid)| guid.to_string()).collect();
+                return Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!("Several pools are named {}.", request.pool),
+                )
+                .todo(format!("Name one by its GUID: {}.", guids.join(", "))));
+            }
+        };
+        if request.accept_loss {
+            confirm(&name, request.confirm.as_deref(), || {
+                vec![format!(
+                    "Pool {name} is opened although newer changes may be on disks that are not there; those changes are given up."
+                )]
+            })?;
+        }
+        self.config.change(|config| {
+            if !config.pools.iter().any(|pool| pool.guid == guid) {
+                if config.pools.iter().any(|pool| pool.name == name) {
+                    return Err(taken("pool", &name));
+                }
+                config.pools.push(PoolConfig { name: name.clone(), guid });
+            }
+            Ok(())
+        })?;
+        // Now that it is this node's, its disks are kept open.
+        for known in self.disks.all() {
+            if matches!(&known.content, Some(DiskContent::Member { pool, .. }) if *pool == guid) {
+                self.probe(&known.found.id).await;
+            }
+        }
+        let accept: &[Uuid] = if request.accept_loss { &[guid] } else { &[] };
+        self.open_pools(accept).await;
+        self.reconcile().await;
+        self.pool_show(&guid.to_string()).await
+    }
+
+    /// Destroys a pool.
+    pub async fn pool_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (guid, handle) = self.pool(name)?;
+        let info = handle.info();
+        let volumes: Vec<String> = info.spaces.iter().map(|space| space.state.name.clone()).collect();
+        if !volumes.is_empty() {
+            return Err(Problem::new(
+                Code::InUse,
+                format!("pool {} holds the volumes {}.", info.name, volumes.join(", ")),
+            )
+            .todo("Delete the volumes first."));
+        }
+        confirm(&info.name, confirmed.as_deref(), || {
+            vec![format!("Pool {} is destroyed; its {} disks become free.", info.name, info.members.len())]
+        })?;
+        let disks: Vec<String> =
+            self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
+        let members = self.members(guid).into_iter().map(|(_, disk)| disk).collect();
+        handle.destroy(members).await?;
+        self.config.change(|config| {
+            config.pools.retain(|pool| pool.guid != guid);
+            Ok(())
+        })?;
+        self.pools.lock().remove(&guid);
+        for disk in disks {
+            self.release_disk(&disk).await;
+        }
+        Ok(Done::new(format!("Pool {} is destroyed.", info.name)))
+    }
+
+    /// The member of a pool that a person names by id, path or GUID.
+    fn member(&self, handle: &Arc<dyn PoolHandle>, name: &str) -> Result<control_api::PoolMember, Problem> {
+        let by_path = self.disks.find(name).map(|known| known.found.id);
+        let info = self.pool_info(handle);
+        info.members
+            .into_iter()
+            .find(|member| {
+                member.guid.to_string() == name || (member.disk.is_some() && member.disk == by_path)
+            })
+            .ok_or_else(|| missing("disk in this pool", name, "holdfast pool show"))
+    }
+
+    /// Adds a disk.
+    pub async fn pool_add_disk(&self, pool: &str, request: AddDisk) -> Result<PoolDetail, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, handle) = self.pool(pool)?;
+        self.add_disk(&handle, &request).await?;
+        self.pool_show(pool).await
+    }
+
+    async fn add_disk(&self, handle: &Arc<dyn PoolHandle>, request: &AddDisk) -> Result<Uuid, Problem> {
+        let disk = self.take_disk(&request.disk, request.spare).await?;
+        let id = disk.id.clone();
+        let added = async {
+            self.refuse_foreign(std::slice::from_ref(&disk), request.overwrite_foreign).await?;
+            if request.confirm.as_ref() != Some(&id) {
+                confirm(&request.disk, request.confirm.as_deref(), || {
+                    vec![format!("The pool takes disk {id} over entirely, whatever is on it.")]
+                })?;
+            }
+            handle.add(disk.clone(), request.overwrite_foreign).await
+        };
+        match added.await {
+            Ok(guid) => {
+                self.probe(&id).await;
+                Ok(guid)
+            }
+            Err(problem) => {
+                self.release_disk(&id).await;
+                Err(problem)
+            }
+        }
+    }
+
+    /// Puts nothing new on a disk.
+    pub async fn pool_retire_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, handle) = self.pool(pool)?;
+        handle.retire(self.member(&handle, disk)?.guid).await?;
+        self.pool_show(pool).await
+    }
+
+    /// Empties a disk and takes it out.
+    pub async fn pool_remove_disk(
+        self: &Arc<Self>,
+        pool: &str,
+        disk: &str,
+        request: RemoveDisk,
+    ) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (guid, handle) = self.pool(pool)?;
+        let member = self.member(&handle, disk)?;
+        let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
+        let gone = matches!(member.state, DiskState::Missing | DiskState::Failed);
+        confirm(disk, request.confirm.as_deref(), || {
+            let how = if gone && member.allocated_bytes > 0 {
+                "What it held is restored elsewhere from other copies first; nothing of it can be used any more when it comes back."
+            } else {
+                "What it holds is moved to the other disks first."
+            };
+            vec![format!("Disk {name} leaves pool {pool}. {how}")]
+        })?;
+        if gone {
+            handle.give_up(member.guid).await?;
+        } else {
+            handle.drain(member.guid).await?;
+        }
+        let (now_ms, wall) = self.times();
+        let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
+        self.jobs.progress(job, member.allocated_bytes, "is being emptied", now_ms);
+        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
+        Ok(Done {
+            message: format!("Disk {name} is being emptied and then leaves the pool."),
+            job: Some(job),
+        })
+    }
+
+    /// Follows a drain and takes the disk out at its end.
+    async fn finish_drain(self: Arc<Self>, job: u64, pool: Uuid, member: Uuid, name: String) {
+        let end = loop {
+            tokio::select! {
+                () = tokio::time::sleep(std::time::Duration::from_millis(300)) => {}
+                // The pool remembers the drain; `pool remove-disk` goes on with it after the next start.
+                () = self.stopped() => return,
+            }
+            let Some(handle) = self.pools.lock().get(&pool).and_then(|slot| slot.handle.clone()) else {
+                break Err("its pool was closed".to_owned());
+            };
+            let left =
+                handle.info().members.into_iter().find(|m| m.guid == member).map_or(0, |m| m.allocated_bytes);
+            self.jobs.progress(job, left, "is being emptied", self.times().0);
+            if left == 0 {
+                let _changing = self.changes.lock().await;
+                break handle.remove(member).await.map_err(|problem| problem.detail);
+            }
+        };
+        let done = end.is_ok();
+        self.jobs.end(job, end.map(|()| format!("Disk {name} is empty and has left the pool.")));
+        if done {
+            self.release_disk(&name).await;
+        }
+    }
+
+    /// Gives what a lost disk held to another one.
+    pub async fn pool_replace_disk(
+        self: &Arc<Self>,
+        pool: &str,
+        disk: &str,
+        request: ReplaceDisk,
+    ) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (guid, handle) = self.pool(pool)?;
+        let member = self.member(&handle, disk)?;
+        let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
+        confirm(disk, request.confirm.as_deref(), || {
+            vec![format!(
+                "Disk {name} is given up: what it holds is restored elsewhere from other copies, and it leaves pool {pool}."
+            )]
+        })?;
+        if let Some(with) = &request.with {
+            let add = AddDisk {
+                disk: with.clone(),
+                spare: false,
+                overwrite_foreign: request.overwrite_foreign,
+                confirm: Some(with.clone()),
+            };
+            self.add_disk(&handle, &add).await?;
+        }
+        if matches!(member.state, DiskState::Missing | DiskState::Failed) {
+            handle.give_up(member.guid).await?;
+        } else {
+            handle.drain(member.guid).await?;
+        }
+        let (now_ms, wall) = self.times();
+        let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
+        self.jobs.progress(job, member.allocated_bytes, "is being replaced", now_ms);
+        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
+        Ok(Done { message: format!("What disk {name} held is being restored elsewhere."), job: Some(job) })
+    }
+
+    /// Restores redundancy now.
+    pub async fn pool_repair(&self, pool: &str) -> Result<Done, Problem> {
+        let (_, handle) = self.pool(pool)?;
+        let limit = self.config.with(|config| config.policy.repair_bytes_per_second);
+        handle.repair(limit).await?;
+        let info = handle.info();
+        let left: u64 = info.spaces.iter().map(|space| space.state.repair_bytes).sum();
+        if left == 0 {
+            return Ok(Done::new(format!("Pool {} is as redundant as promised.", info.name)));
+        }
+        let (now_ms, wall) = self.times();
+        let job = self.jobs.start(JobKind::Repair, &format!("pool {}", info.name), now_ms, wall);
+        self.jobs.progress(job, left, "copies are being restored", now_ms);
+        Ok(Done { message: format!("Pool {} is being repaired.", info.name), job: Some(job) })
+    }
+
+    /// Verifies all structures of a pool.
+    pub async fn pool_check(&self, pool: &str, request: CheckRequest) -> Result<CheckReport, Problem> {
+        if request.repair {
+            return Err(Problem::new(Code::Unsupported, "A pool repairs what it can by itself.")
+                .todo("Use `holdfast pool repair` to restore copies now."));
+        }
+        let (_, handle) = self.pool(pool)?;
+        Ok(report(format!("pool {pool}"), handle.check(request.deep).await?))
+    }
+}
+
+fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
+    Pool {
+        name: slot.name.clone(),
+        guid,
+        state: if slot.reason.is_some() { PoolState::Closed } else { PoolState::Opening },
+        reason: slot.reason.clone(),
+        redundancy: RedundancyState::Unavailable,
+        capacity_bytes: 0,
+        allocated_bytes: 0,
+        free_bytes: 0,
+        disks: 0,
+        disks_missing: 0,
+        volumes: 0,
+        repair_bytes: 0,
+        slab_bytes: 0,
+        epoch: 0,
+    }
+}
+
+/// A pool for a list.
+pub(super) fn summary(info: &PoolInfo) -> Pool {
+    let there = |state: DiskState| matches!(state, DiskState::Online | DiskState::Retiring);
+    let capacity = info.members.iter().filter(|m| there(m.state)).map(|m| m.size_bytes).sum();
+    let allocated = info.members.iter().map(|m| m.allocated_bytes).sum();
+    let free = info.members.iter().filter(|m| m.state == DiskState::Online);
+    let redundancy = info.spaces.iter().map(|space| space.state.redundancy).min();
+    Pool {
+        name: info.name.clone(),
+        guid: info.guid,
+        state: info.state,
+        reason: info.reason.clone(),
+        redundancy: redundancy.unwrap_or(RedundancyState::Full),
+        capacity_bytes: capacity,
+        allocated_bytes: allocated,
+        free_bytes: free.map(|m| m.size_bytes.saturating_sub(m.allocated_bytes)).sum(),
+        disks: info.members.len() as u64,
+        disks_missing: info
+            .members
+            .iter()
+            .filter(|m| matches!(m.state, DiskState::Missing | DiskState::Failed))
+            .count() as u64,
+        volumes: info.spaces.len() as u64,
+        repair_bytes: info.spaces.iter().map(|space| space.state.repair_bytes).sum(),
+        slab_bytes: info.slab_bytes,
+        epoch: info.epoch,
+    }
+}
+
+/// Runs all of them together to their ends.
+pub(super) async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
+    use futures_util::stream::{FuturesUnordered, StreamExt};
+    let mut running: FuturesUnordered<F> = futures.into_iter().collect();
+    while running.next().await.is_some() {}
+}

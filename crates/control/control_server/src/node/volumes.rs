@@ -1,0 +1,246 @@
+//! Volumes: one on each space of each open pool.
+
+use std::sync::Arc;
+
+use control_api::{
+    CheckReport, CheckRequest, Code, Done, Problem, RedundancyState, Volume, VolumeCreate, VolumeUpdate,
+    check_name,
+};
+use uuid::Uuid;
+
+use super::pools::join_all;
+use super::status::report;
+use super::{Node, VolumeSlot, confirm, missing, taken};
+use crate::backend::{NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
+use crate::files;
+
+/// Smallest volume: below this its own structures would take most of it.
+const LEAST_VOLUME_BYTES: u64 = 64 << 20;
+
+impl Node {
+    /// Opens volumes of open pools that aren't open, in parallel.
+    pub(super) async fn open_volumes(&self) {
+        let mut opening = Vec::new();
+        for (guid, pool) in self.open_handles() {
+            for space in pool.info().spaces {
+                let name = space.state.name;
+                let slot = self.volumes.lock().get(&name).cloned();
+                if slot.as_ref().is_some_and(|slot| slot.handle.is_some()) {
+                    continue;
+                }
+                if let Some(other) = slot.as_ref().filter(|slot| slot.pool != guid) {
+                    tracing::error!(volume = name, pool = %guid, other = %other.pool, "two pools have a volume of this name; the second stays closed");
+                    continue;
+                }
+                let before = slot.and_then(|slot| slot.reason);
+                let pool = pool.clone();
+                opening.push(async move {
+                    let slot = match pool.open_volume(&name).await {
+                        Ok(handle) => {
+                            tracing::info!(volume = name, "volume is open");
+                            VolumeSlot { pool: guid, handle: Some(handle), reason: None }
+                        }
+                        Err(problem) => {
+                            if before.as_ref() != Some(&problem.detail) {
+                                tracing::error!(volume = name, %problem, "volume can't be opened");
+                            }
+                            VolumeSlot { pool: guid, handle: None, reason: Some(problem.detail) }
+                        }
+                    };
+                    self.volumes.lock().insert(name, slot);
+                });
+            }
+        }
+        join_all(opening).await;
+    }
+
+    /// An open volume.
+    pub(super) fn volume(&self, name: &str) -> Result<Arc<dyn VolumeHandle>, Problem> {
+        let volumes = self.volumes.lock();
+        let slot = volumes.get(name).ok_or_else(|| missing("volume", name, "holdfast volume list"))?;
+        slot.handle.clone().ok_or_else(|| {
+            let why = slot.reason.as_deref().unwrap_or("it is being opened");
+            Problem::new(Code::WrongState, format!("volume {name} is not open: {why}."))
+                .todo("`holdfast status` says what to do.")
+        })
+    }
+
+    /// The name of the volume that is meant: this one, or the only one.
+    pub(super) fn volume_or_only(&self, name: Option<&str>) -> Result<String, Problem> {
+        if let Some(name) = name {
+            return Ok(name.to_owned());
+        }
+        let names: Vec<String> = self.volumes.lock().keys().cloned().collect();
+        match names.as_slice() {
+            [only] => Ok(only.clone()),
+            [] => Err(Problem::new(Code::NotFound, "There is no volume yet.")
+                .todo("Make one with `holdfast volume create`.")),
+            _ => Err(Problem::new(
+                Code::InvalidRequest,
+                format!("There are several volumes: {}.", names.join(", ")),
+            )
+            .todo("Say which one with --volume.")),
+        }
+    }
+
+    fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
+        for (guid, pool) in self.open_handles() {
+            let info = pool.info();
+            if let Some(space) = info.spaces.into_iter().find(|space| space.state.name == name) {
+                return Ok((guid, pool, space));
+            }
+        }
+        Err(missing("volume", name, "holdfast volume list"))
+    }
+
+    async fn describe_volume(&self, pool: &str, space: SpaceInfo) -> Volume {
+        let name = space.state.name.clone();
+        let slot = self.volumes.lock().get(&name).cloned();
+        let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
+        let mut used = 0;
+        let mut reason = slot.and_then(|slot| slot.reason).or(space.state.reason);
+        if let Some(handle) = &handle {
+            let store = handle.store();
+            let usage = self.on_shard(handle.shard(), move || async move {
+                store.usage().await.map_err(|error| files::problem(&error))
+            });
+            match usage.await {
+                Ok(usage) => used = usage.used,
+                Err(problem) => reason = Some(problem.detail),
+            }
+        }
+        Volume {
+            name,
+            pool: pool.into(),
+            online: handle.is_some(),
+            reason,
+            resiliency: space.state.resiliency,
+            redundancy: space.state.redundancy,
+            provisioning: space.provisioning,
+            columns: space.columns,
+            interleave_bytes: space.interleave_bytes,
+            size_bytes: space.size_bytes,
+            used_bytes: used,
+            allocated_bytes: space.allocated_bytes,
+        }
+    }
+
+    /// Volumes, those in trouble first.
+    pub async fn volume_list(&self) -> Result<Vec<Volume>, Problem> {
+        let mut volumes = Vec::new();
+        for (_, pool) in self.open_handles() {
+            let info = pool.info();
+            for space in info.spaces {
+                volumes.push(self.describe_volume(&info.name, space).await);
+            }
+        }
+        volumes.sort_by(|a, b| (a.online, a.redundancy, &a.name).cmp(&(b.online, b.redundancy, &b.name)));
+        Ok(volumes)
+    }
+
+    /// A volume.
+    pub async fn volume_show(&self, name: &str) -> Result<Volume, Problem> {
+        let (_, pool, space) = self.space(name)?;
+        Ok(self.describe_volume(&pool.info().name, space).await)
+    }
+
+    /// Makes a space and a volume on it.
+    pub async fn volume_create(&self, request: VolumeCreate) -> Result<Volume, Problem> {
+        let _changing = self.changes.lock().await;
+        check_name("volume", &request.name)?;
+        if self.space(&request.name).is_ok() {
+            return Err(taken("volume", &request.name));
+        }
+        if request.size_bytes < LEAST_VOLUME_BYTES {
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                format!(
+                    "A volume has at least {} MiB; {} bytes were asked for.",
+                    LEAST_VOLUME_BYTES >> 20,
+                    request.size_bytes
+                ),
+            ));
+        }
+        let (guid, pool) = self.pool_or_only(request.pool.as_deref())?;
+        let space = NewSpace {
+            name: request.name.clone(),
+            size_bytes: request.size_bytes,
+            resiliency: request.resiliency,
+            provisioning: request.provisioning,
+            columns: request.columns,
+            interleave_bytes: request.interleave_bytes,
+        };
+        let handle = pool.create_volume(space).await?;
+        let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None };
+        self.volumes.lock().insert(request.name.clone(), slot);
+        self.volume_show(&request.name).await
+    }
+
+    /// Grows a volume.
+    pub async fn volume_update(&self, name: &str, request: VolumeUpdate) -> Result<Volume, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, pool, space) = self.space(name)?;
+        if let Some(size) = request.size_bytes {
+            if size < space.size_bytes {
+                return Err(Problem::new(
+                    Code::Unsupported,
+                    format!("volume {name} has {} bytes and can't shrink to {size}.", space.size_bytes),
+                )
+                .todo("Make a smaller volume and move the files there."));
+            }
+            pool.grow(name, size).await?;
+        }
+        self.volume_show(name).await
+    }
+
+    /// Destroys a volume.
+    pub async fn volume_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, pool, space) = self.space(name)?;
+        let luns: Vec<String> = self.config.with(|config| {
+            config.luns.iter().filter(|lun| lun.volume == name).map(|lun| lun.name.clone()).collect()
+        });
+        if !luns.is_empty() {
+            return Err(Problem::new(
+                Code::InUse,
+                format!("volume {name} holds the files of LUNs {}.", luns.join(", ")),
+            )
+            .todo("Delete the LUNs first."));
+        }
+        confirm(name, confirmed.as_deref(), || {
+            vec![format!(
+                "Volume {name} and every file in it is destroyed ({} bytes in the pool).",
+                space.allocated_bytes
+            )]
+        })?;
+        let slot = self.volumes.lock().remove(name);
+        if let Some(handle) = slot.and_then(|slot| slot.handle) {
+            handle.close().await?;
+        }
+        pool.delete_space(name).await?;
+        Ok(Done::new(format!("Volume {name} is destroyed.")))
+    }
+
+    /// Verifies all structures of a volume.
+    pub async fn volume_check(&self, name: &str, request: CheckRequest) -> Result<CheckReport, Problem> {
+        let handle = self.volume(name)?;
+        if request.repair {
+            confirm(name, request.confirm.as_deref(), || {
+                vec![format!(
+                    "Repairing volume {name} may remove structures that make no sense, and the files that only they describe."
+                )]
+            })?;
+        }
+        let findings = handle.check(request.deep, request.repair).await?;
+        Ok(report(format!("volume {name}"), findings))
+    }
+
+    /// Whether all data is as redundant as promised, over all pools.
+    pub(super) fn worst_redundancy(&self) -> Option<RedundancyState> {
+        self.open_handles()
+            .iter()
+            .flat_map(|(_, pool)| pool.info().spaces)
+            .map(|space| space.state.redundancy)
+            .min()
+    }
+}

@@ -1,0 +1,168 @@
+//! What the node does by itself: notices lost and returned disks, puts spares in, follows repair.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control_api::{DiskState, JobKind, RescanReport};
+use uuid::Uuid;
+
+use super::Node;
+use super::disks::vanished;
+use crate::backend::{DiskContent, PoolHandle, PoolInfo};
+
+/// How often repair is looked at, for progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+impl Node {
+    /// Watches until the node stops.
+    pub async fn watch(self: Arc<Self>) {
+        let mut last_look = self.clock.now();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(PROGRESS_EVERY) => {}
+                () = self.stopped() => return,
+            }
+            self.follow_repairs();
+            let every = Duration::from_secs(self.config.with(|config| config.policy.rescan_seconds));
+            let now = self.clock.now();
+            if now.since(last_look) >= every {
+                last_look = now;
+                // A change under way looks itself, or will be over soon.
+                if let Ok(_changing) = self.changes.try_lock() {
+                    self.rescan().await;
+                    self.use_spares().await;
+                    self.retry_closed().await;
+                }
+            }
+        }
+    }
+
+    /// Looks for lost and returned disks and tells the pools. Under the change lock.
+    pub(super) async fn rescan(&self) -> RescanReport {
+        let (new, _gone) = self.look().await;
+        let mut report = RescanReport { found: new, ..RescanReport::default() };
+        for (guid, handle) in self.open_handles() {
+            for member in handle.info().members {
+                let known = self.disks.all().into_iter().find(|known| {
+                    matches!(&known.content, Some(DiskContent::Member { pool, disk, .. }) if *pool == guid && *disk == member.guid)
+                });
+                let there = known.as_ref().is_some_and(|known| known.present && !vanished(known));
+                let name =
+                    known.as_ref().map_or_else(|| member.guid.to_string(), |known| known.found.id.clone());
+                match (member.state, there) {
+                    (DiskState::Missing, true) => {
+                        // Looks again what is on it: a path may lead to another disk by now.
+                        self.probe(&name).await;
+                        let back = self.members(guid).into_iter().find(|(disk, _)| *disk == member.guid);
+                        let Some((_, disk)) = back else { continue };
+                        match handle.returned(member.guid, disk).await {
+                            Ok(()) => {
+                                tracing::info!(disk = name, "disk of a pool is back");
+                                report.found.retain(|found| *found != name);
+                                report.returned.push(name);
+                            }
+                            Err(problem) => {
+                                tracing::warn!(disk = name, %problem, "disk is back but not usable")
+                            }
+                        }
+                    }
+                    (DiskState::Missing | DiskState::Failed, _) | (_, true) => {}
+                    (_, false) => {
+                        report.missing.push(name.clone());
+                        match handle.lost(member.guid).await {
+                            Ok(()) => tracing::info!(disk = name, "disk of a pool is gone"),
+                            Err(problem) => {
+                                tracing::error!(disk = name, %problem, "a lost disk could not be noted")
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        report
+    }
+
+    /// Pools that are open.
+    pub(super) fn open_handles(&self) -> Vec<(Uuid, Arc<dyn PoolHandle>)> {
+        let pools = self.pools.lock();
+        pools.iter().filter_map(|(guid, slot)| Some((*guid, slot.handle.clone()?))).collect()
+    }
+
+    /// Puts spares in the place of members that have been missing for too long.
+    async fn use_spares(&self) {
+        let wait = self.config.with(|config| config.policy.spare_after_seconds);
+        for (guid, handle) in self.open_handles() {
+            let info = handle.info();
+            for member in self.overdue(guid, &info, wait) {
+                match handle.use_spare(member).await {
+                    Ok(true) => {
+                        tracing::info!(pool = info.name, disk = %member, "a spare takes the place of a lost disk")
+                    }
+                    // Nothing to do it with: status says so.
+                    Ok(false) => {}
+                    Err(problem) => {
+                        tracing::error!(pool = info.name, %problem, "a spare could not take a lost disk's place")
+                    }
+                }
+            }
+        }
+    }
+
+    /// Members that have been missing for `wait` seconds, while there are spares. Keeps the times.
+    fn overdue(&self, guid: Uuid, info: &PoolInfo, wait: u64) -> Vec<Uuid> {
+        let now = self.clock.now();
+        let mut pools = self.pools.lock();
+        let Some(slot) = pools.get_mut(&guid) else { return Vec::new() };
+        let missing: Vec<Uuid> = info
+            .members
+            .iter()
+            .filter(|member| matches!(member.state, DiskState::Missing | DiskState::Failed))
+            .map(|member| member.guid)
+            .collect();
+        slot.missing_since.retain(|member, _| missing.contains(member));
+        for member in &missing {
+            slot.missing_since.entry(*member).or_insert(now);
+        }
+        let spares = info.members.iter().any(|member| member.state == DiskState::Spare);
+        if wait == 0 || !spares {
+            return Vec::new();
+        }
+        let due = slot.missing_since.iter().filter(|(_, since)| now.since(**since).as_secs() >= wait);
+        due.map(|(member, _)| *member).collect()
+    }
+
+    /// Keeps the jobs of repairs up to date.
+    fn follow_repairs(&self) {
+        let (now_ms, wall) = self.times();
+        for (_, handle) in self.open_handles() {
+            let info = handle.info();
+            let subject = format!("pool {}", info.name);
+            let left: u64 = info.spaces.iter().map(|space| space.state.repair_bytes).sum();
+            match self.jobs.running(JobKind::Repair, &subject) {
+                None if info.repairing && left > 0 => {
+                    let id = self.jobs.start(JobKind::Repair, &subject, now_ms, wall);
+                    self.jobs.progress(id, left, "copies are being restored", now_ms);
+                }
+                Some(id) if left == 0 => self.jobs.end(id, Ok("Every copy is restored.".into())),
+                Some(id) if info.repairing => {
+                    self.jobs.progress(id, left, "copies are being restored", now_ms)
+                }
+                Some(id) => self.jobs.progress(id, left, "waits for a disk to copy to", now_ms),
+                None => {}
+            }
+        }
+    }
+
+    /// Tries again what could not be opened or served: disks may be back, an address may be free.
+    async fn retry_closed(&self) {
+        let closed = self.pools.lock().values().any(|slot| slot.handle.is_none());
+        let unopened = self.volumes.lock().values().any(|slot| slot.handle.is_none());
+        if closed || unopened {
+            self.open_pools(&[]).await;
+        }
+        let unserved = !self.unserved.lock().is_empty();
+        if closed || unopened || unserved {
+            self.reconcile().await;
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Which block devices this machine has, from `/sys` and `/proc`.
+//!
+//! Everything is read below a given root, so that the tests run on made trees. Whole disks only: partitions
+//! make their disk "in use".
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use control_api::{Code, MediaType, Problem};
+
+use crate::backend::FoundDisk;
+
+/// Devices that are never disks of a pool: memory, loops, floppies, optical drives, networks' own.
+const SKIPPED: [&str; 7] = ["loop", "ram", "zram", "fd", "sr", "nbd", "dm-"];
+
+/// Sector size of `/sys/block/*/size`, whatever the disk's own is.
+const SYS_SECTOR: u64 = 512;
+
+/// Lists disks, with who uses them.
+///
+/// # Errors
+/// When `/sys/block` can't be read.
+pub(super) fn disks(root: &Path) -> Result<Vec<FoundDisk>, Problem> {
+    let sys = root.join("sys/block");
+    let entries =
+        fs::read_dir(&sys).map_err(|error| Problem::new(Code::Io, format!("{}: {error}", sys.display())))?;
+    let used = used_devices(root);
+    let mut found: Vec<FoundDisk> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            if SKIPPED.iter().any(|prefix| name.starts_with(prefix)) {
+                return None;
+            }
+            disk(&entry.path(), &name, &used)
+        })
+        .collect();
+    found.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(found)
+}
+
+fn disk(dir: &Path, name: &str, used: &BTreeSet<String>) -> Option<FoundDisk> {
+    let size_bytes = text(dir, "size")?.parse::<u64>().ok()?.checked_mul(SYS_SECTOR)?;
+    if size_bytes == 0 {
+        return None;
+    }
+    let wwid = text(dir, "wwid").or_else(|| text(dir, "device/wwid"));
+    let serial = text(dir, "serial").or_else(|| text(dir, "device/serial"));
+    let model = text(dir, "device/model");
+    let path = format!("/dev/{name}");
+    // Without any identity of its own a disk is known by its path; the pool's superblock still knows it.
+    let id = match (&wwid, &serial) {
+        (Some(wwid), _) => wwid.replace(char::is_whitespace, "_"),
+        (None, Some(serial)) => {
+            format!("{}-{serial}", model.as_deref().unwrap_or(name)).replace(char::is_whitespace, "_")
+        }
+        (None, None) => path.clone(),
+    };
+    let media = match text(dir, "queue/rotational").as_deref() {
+        Some("0") => MediaType::Ssd,
+        Some("1") => MediaType::Hdd,
+        _ => MediaType::Unspecified,
+    };
+    Some(FoundDisk {
+        id,
+        path,
+        size_bytes,
+        media,
+        model,
+        serial,
+        bus: bus(dir, name),
+        enclosure: enclosure(dir).map(|(enclosure, _)| enclosure),
+        slot: enclosure(dir).map(|(_, slot)| slot),
+        in_use_by: user(dir, name, used),
+    })
+}
+
+/// A short text file, trimmed; `None` when it isn't there or is empty.
+fn text(dir: &Path, name: &str) -> Option<String> {
+    let text = fs::read_to_string(dir.join(name)).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn bus(dir: &Path, name: &str) -> Option<String> {
+    if name.starts_with("nvme") {
+        return Some("nvme".into());
+    }
+    if name.starts_with("vd") {
+        return Some("virtio".into());
+    }
+    let device = fs::canonicalize(dir.join("device")).ok()?;
+    let device = device.to_string_lossy();
+    let known = [
+        ("/usb", "usb"),
+        ("/ata", "sata"),
+        ("/end_device-", "sas"),
+        ("/session", "iscsi"),
+        ("/virtio", "virtio"),
+    ];
+    known.iter().find(|(mark, _)| device.contains(mark)).map(|(_, bus)| (*bus).to_owned())
+}
+
+/// SES enclosures link a disk to its slot: `device/enclosure_device:SLOT` leads to `.../enclosure/ID/SLOT`.
+fn enclosure(dir: &Path) -> Option<(String, String)> {
+    let entry = fs::read_dir(dir.join("device")).ok()?.flatten().find_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        Some((entry.path(), name.strip_prefix("enclosure_device:")?.to_owned()))
+    });
+    let (link, slot) = entry?;
+    let place = fs::canonicalize(link).ok()?;
+    let enclosure = place.parent()?.file_name()?.to_string_lossy().into_owned();
+    Some((enclosure, slot))
+}
+
+/// Who uses a disk, in words.
+fn user(dir: &Path, name: &str, used: &BTreeSet<String>) -> Option<String> {
+    if used.contains(name) {
+        return Some("mounted or used for swapping".into());
+    }
+    if let Some(holder) = first_entry(&dir.join("holders")) {
+        return Some(format!("held by {holder}"));
+    }
+    let parts = fs::read_dir(dir).ok()?.flatten().filter(|entry| entry.path().join("partition").exists());
+    for part in parts {
+        let part_name = part.file_name().to_string_lossy().into_owned();
+        if used.contains(&part_name) {
+            return Some(format!("its partition {part_name} is mounted or used for swapping"));
+        }
+        if let Some(holder) = first_entry(&part.path().join("holders")) {
+            return Some(format!("its partition {part_name} is held by {holder}"));
+        }
+    }
+    None
+}
+
+fn first_entry(dir: &Path) -> Option<String> {
+    let entry = fs::read_dir(dir).ok()?.flatten().next()?;
+    Some(entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Kernel names of devices that are mounted or used for swapping.
+fn used_devices(root: &Path) -> BTreeSet<String> {
+    ["proc/mounts", "proc/swaps"]
+        .iter()
+        .filter_map(|file| fs::read_to_string(root.join(file)).ok())
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|line| Some(line.split_whitespace().next()?.strip_prefix("/dev/")?.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, content: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("parent")).expect("made");
+        fs::write(path, content).expect("written");
+    }
+
+    #[test]
+    fn disks_of_a_made_machine() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let root = dir.path();
+        write(root, "proc/mounts", "/dev/sda1 / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n");
+        write(root, "proc/swaps", "Filename Type Size\n");
+        write(root, "sys/block/sda/size", "1000\n");
+        write(root, "sys/block/sda/sda1/partition", "1\n");
+        write(root, "sys/block/sdb/size", "4000000\n");
+        write(root, "sys/block/sdb/device/wwid", "naa.5000c500a1b2c3d4\n");
+        write(root, "sys/block/sdb/device/model", "ST4000  \n");
+        write(root, "sys/block/sdb/queue/rotational", "1\n");
+        write(root, "sys/block/nvme0n1/size", "8000\n");
+        write(root, "sys/block/nvme0n1/wwid", "eui.0025385b71b0a1c2\n");
+        write(root, "sys/block/nvme0n1/queue/rotational", "0\n");
+        write(root, "sys/block/nvme0n1/holders/md0", "");
+        write(root, "sys/block/loop0/size", "8000\n");
+        write(root, "sys/block/sdc/size", "0\n");
+        let found = disks(root).expect("readable");
+        let ids: Vec<&str> = found.iter().map(|disk| disk.id.as_str()).collect();
+        assert_eq!(ids, ["/dev/sda", "eui.0025385b71b0a1c2", "naa.5000c500a1b2c3d4"]);
+        assert!(found[0].in_use_by.as_ref().is_some_and(|user| user.contains("sda1")));
+        assert!(found[1].in_use_by.as_ref().is_some_and(|user| user.contains("md0")));
+        let free = &found[2];
+        assert_eq!(
+            (free.in_use_by.as_ref(), free.media, free.size_bytes),
+            (None, MediaType::Hdd, 4_000_000 * 512)
+        );
+        assert_eq!(free.model.as_deref(), Some("ST4000"));
+    }
+}

@@ -1,0 +1,310 @@
+//! iSCSI as the node's configuration wants it: portals, targets, who may log in.
+//!
+//! Putting a configuration into effect touches only what differs from the one before, so that a new LUN of one
+//! target disturbs no session of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control_api::{
+    AuthConfig, Code, Config, GroupConfig, PortalConfig, PortalInfo, Problem, Session, TargetConfig,
+};
+use iscsi_protocol::IscsiName;
+use iscsi_protocol::chap::{ChapUser, Secret};
+use iscsi_target::{ConfigError, InitiatorAccess, IscsiServer, ServerConfig, ShardJob, Spawner};
+use parking_lot::Mutex;
+use scsi_core::ScsiDevice;
+use shard_runtime::SystemEntropy;
+
+use crate::backend::{IscsiBackend, ServedLun, ShardBackend, Work};
+
+/// How long initiators may take to log out when their target goes or the node stops. Linux and Windows answer
+/// a logout request at once; who doesn't is cut off.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Logical units of all targets: the SCSI side.
+pub trait UnitBackend: Send + Sync + 'static {
+    /// Makes the units of all targets equal to the configuration. LUNs that are not in `luns` exist but are not
+    /// ready. Returns what could not be done, as ("lun web1", "why").
+    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>>;
+    /// The device behind a target; the same one as long as the target exists.
+    fn device(&self, target: &str) -> Arc<dyn ScsiDevice>;
+    /// Lets go of all files.
+    fn close(&self) -> Work<'_, ()>;
+    /// The live state, for diagnosis.
+    fn inspect(&self) -> serde_json::Value;
+}
+
+/// The node's shards, as the iSCSI server wants them.
+struct Threads(Arc<dyn ShardBackend>);
+
+impl Spawner for Threads {
+    fn shards(&self) -> usize {
+        self.0.count()
+    }
+
+    fn spawn(&self, shard: usize, job: ShardJob) {
+        self.0.spawn(shard, job);
+    }
+}
+
+/// What is in effect.
+#[derive(Default)]
+struct InEffect {
+    /// By the configured address: where it listens, or why it doesn't.
+    portals: BTreeMap<String, (PortalConfig, Result<SocketAddr, String>)>,
+    targets: BTreeMap<String, (TargetConfig, Admitted)>,
+}
+
+/// Who may log in to a target: the members of all groups that see a LUN of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Admitted {
+    any: bool,
+    initiators: BTreeSet<String>,
+}
+
+impl Admitted {
+    fn of(config: &Config, target: &str) -> Self {
+        let maps = config.luns.iter().flat_map(|lun| &lun.map).filter(|map| map.target == target);
+        let groups: BTreeSet<&str> = maps.map(|map| map.group.as_str()).collect();
+        let groups: Vec<&GroupConfig> =
+            config.groups.iter().filter(|group| groups.contains(group.name.as_str())).collect();
+        Self {
+            any: groups.iter().any(|group| group.any),
+            initiators: groups
+                .iter()
+                .flat_map(|group| &group.initiators)
+                .map(|name| name.to_lowercase())
+                .collect(),
+        }
+    }
+
+    fn check(self) -> InitiatorAccess {
+        if self.any {
+            return InitiatorAccess::Any;
+        }
+        InitiatorAccess::Check(Arc::new(move |name: &IscsiName| self.initiators.contains(&name.to_string())))
+    }
+}
+
+/// The iSCSI service of this node.
+pub struct Iscsi {
+    server: IscsiServer,
+    units: Arc<dyn UnitBackend>,
+    in_effect: Mutex<InEffect>,
+}
+
+impl Iscsi {
+    /// A service without portals and targets.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub fn new(shards: Arc<dyn ShardBackend>, units: Arc<dyn UnitBackend>) -> Result<Self, Problem> {
+        let server =
+            IscsiServer::new(ServerConfig::default(), Arc::new(Threads(shards)), Arc::new(SystemEntropy))
+                .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        Ok(Self { server, units, in_effect: Mutex::default() })
+    }
+
+    fn apply_portals(&self, wanted: &[PortalConfig]) {
+        let mut now = self.in_effect.lock();
+        now.portals.retain(|_, (portal, listening)| {
+            let keep = wanted.contains(portal);
+            if !keep && let Ok(address) = listening {
+                self.server.remove_portal(*address);
+            }
+            keep
+        });
+        for portal in wanted {
+            if matches!(now.portals.get(&portal.address), Some((_, Ok(_)))) {
+                continue;
+            }
+            let listening = match portal.address.parse() {
+                Ok(address) => self
+                    .server
+                    .add_portal(iscsi_target::PortalConfig { address, group: portal.group })
+                    .map_err(|error| match error {
+                        ConfigError::Listen { source, .. } => format!("it can't be listened on: {source}"),
+                        other => other.to_string(),
+                    }),
+                Err(_) => Err("it is not an address".to_owned()),
+            };
+            now.portals.insert(portal.address.clone(), (portal.clone(), listening));
+        }
+    }
+
+    async fn apply_targets(&self, config: &Config) -> Vec<(String, String)> {
+        let gone: Vec<String> = {
+            let mut now = self.in_effect.lock();
+            let wanted = |name: &str| config.targets.iter().any(|target| target.name == name);
+            let gone: Vec<String> = now.targets.keys().filter(|name| !wanted(name)).cloned().collect();
+            gone.iter().for_each(|name| drop(now.targets.remove(name)));
+            gone
+        };
+        for name in gone {
+            if let Ok(name) = IscsiName::parse(&name) {
+                // It may never have come into being.
+                let _ = self.server.remove_target(&name, GRACE).await;
+            }
+        }
+        let mut trouble = Vec::new();
+        for target in &config.targets {
+            let admitted = Admitted::of(config, &target.name);
+            let before = self.in_effect.lock().targets.get(&target.name).cloned();
+            if before.as_ref() == Some(&(target.clone(), admitted.clone())) {
+                continue;
+            }
+            match self.put_target(target, admitted.clone(), before.is_some()) {
+                Ok(()) => {
+                    self.in_effect.lock().targets.insert(target.name.clone(), (target.clone(), admitted));
+                }
+                Err(why) => trouble.push((format!("target {}", target.name), why)),
+            }
+        }
+        trouble
+    }
+
+    fn put_target(&self, target: &TargetConfig, admitted: Admitted, there: bool) -> Result<(), String> {
+        let name = IscsiName::parse(&target.name).map_err(|error| error.to_string())?;
+        let mut config = iscsi_target::TargetConfig::new(name, self.units.device(&target.name));
+        config.alias = (!target.alias.is_empty()).then(|| target.alias.clone());
+        config.portal_groups.clone_from(&target.portal_groups);
+        config.auth = auth(&target.auth);
+        config.access = admitted.check();
+        let put = if there { self.server.update_target(config) } else { self.server.add_target(config) };
+        put.map_err(|error| error.to_string())
+    }
+}
+
+fn auth(config: &AuthConfig) -> iscsi_target::AuthConfig {
+    let user = |user: &control_api::ChapUser| ChapUser {
+        name: user.user.clone(),
+        secret: Secret::new(user.secret.as_bytes()),
+    };
+    if config.chap.is_empty() {
+        return iscsi_target::AuthConfig::None;
+    }
+    iscsi_target::AuthConfig::Chap {
+        users: config.chap.iter().map(user).collect(),
+        mutual: config.mutual.as_ref().map(user),
+    }
+}
+
+impl IscsiBackend for Iscsi {
+    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>> {
+        Box::pin(async move {
+            // Units first: who logs in sees them at once. Targets before portals, for the same reason.
+            let mut trouble = self.units.apply(config, luns).await?;
+            trouble.extend(self.apply_targets(config).await);
+            self.apply_portals(&config.portals);
+            for (address, (_, listening)) in &self.in_effect.lock().portals {
+                if let Err(why) = listening {
+                    trouble.push((format!("portal {address}"), why.clone()));
+                }
+            }
+            Ok(trouble)
+        })
+    }
+
+    fn portals(&self) -> Vec<PortalInfo> {
+        let now = self.in_effect.lock();
+        let info =
+            |(address, (portal, listening)): (&String, &(PortalConfig, Result<SocketAddr, String>))| {
+                PortalInfo {
+                    address: address.clone(),
+                    listening: listening.as_ref().ok().map(SocketAddr::to_string),
+                    group: portal.group,
+                    problem: listening.as_ref().err().cloned(),
+                }
+            };
+        now.portals.iter().map(info).collect()
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        let sessions = self.server.sessions();
+        sessions
+            .into_iter()
+            .map(|session| {
+                let connections = &session.connections;
+                let mut digests = Vec::new();
+                if connections.iter().any(|connection| connection.params.header_digest) {
+                    digests.push("header".to_owned());
+                }
+                if connections.iter().any(|connection| connection.params.data_digest) {
+                    digests.push("data".to_owned());
+                }
+                Session {
+                    id: session.nexus,
+                    initiator: session.initiator.to_string(),
+                    address: connections.first().map(|c| c.remote.to_string()).unwrap_or_default(),
+                    target: session.target.to_string(),
+                    isid: session.isid.iter().map(|byte| format!("{byte:02x}")).collect(),
+                    tsih: session.tsih,
+                    connections: connections.len() as u64,
+                    commands: connections.iter().map(|c| c.commands).sum(),
+                    read_bytes: connections.iter().map(|c| c.bytes_out).sum(),
+                    written_bytes: connections.iter().map(|c| c.bytes_in).sum(),
+                    digests,
+                }
+            })
+            .collect()
+    }
+
+    fn end_session(&self, id: u64) -> Work<'_, bool> {
+        let session = self.server.sessions().into_iter().find(|session| session.nexus == id);
+        let ended = session.is_some_and(|session| self.server.kick_session(&session.target, session.tsih));
+        Box::pin(std::future::ready(Ok(ended)))
+    }
+
+    fn stop(&self) -> Work<'_, ()> {
+        Box::pin(async move {
+            self.server.shutdown(GRACE).await;
+            *self.in_effect.lock() = InEffect::default();
+            self.units.close().await
+        })
+    }
+
+    fn inspect(&self) -> serde_json::Value {
+        self.units.inspect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control_api::{LunConfig, LunState, MapConfig};
+
+    use super::*;
+
+    fn config() -> Config {
+        Config {
+            groups: vec![
+                GroupConfig { name: "a".into(), initiators: vec!["iqn.2026-01.io.x:A".into()], any: false },
+                GroupConfig { name: "all".into(), initiators: vec![], any: true },
+            ],
+            luns: vec![LunConfig {
+                name: "l".into(),
+                guid: None,
+                volume: "v".into(),
+                path: "/l".into(),
+                block_size: 512,
+                state: LunState::Online,
+                reason: String::new(),
+                write_cache: false,
+                map: vec![MapConfig { target: "t".into(), number: 0, group: "a".into(), read_only: false }],
+            }],
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn only_those_with_a_lun_are_admitted() {
+        let mut config = config();
+        let admitted = Admitted::of(&config, "t");
+        assert!(!admitted.any && admitted.initiators.contains("iqn.2026-01.io.x:a"));
+        assert_eq!(Admitted::of(&config, "other"), Admitted::default(), "nobody, rather than everybody");
+        config.luns[0].map[0].group = "all".into();
+        assert!(Admitted::of(&config, "t").any);
+    }
+}

@@ -1,0 +1,114 @@
+//! Checks without a node: disks are opened for reading only, by this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use block_device::Device;
+use block_local::{LocalDisk, OpenMode};
+use control_api::{CheckFinding, CheckReport, Code, Problem};
+use pool::{Guid, MemoryWitness, OpenOptions, Pool, Surroundings};
+use shard_runtime::{SystemClock, SystemEntropy};
+use volume::Volume;
+
+use super::pools::{finding, problem};
+use super::shards::SystemShards;
+use super::volumes;
+use crate::backend::ShardBackend;
+use crate::files;
+use crate::node::report;
+
+fn surroundings() -> Surroundings {
+    Surroundings {
+        clock: Arc::new(SystemClock::new()),
+        entropy: Arc::new(SystemEntropy),
+        // Nothing is written, so nothing has to be remembered.
+        witness: Arc::new(MemoryWitness::default()),
+    }
+}
+
+fn open(paths: &[PathBuf]) -> Result<Vec<Device>, Problem> {
+    let open = |path: &PathBuf| -> Result<Device, Problem> {
+        let disk = LocalDisk::open(path, OpenMode::ReadOnly).map_err(|error| {
+            let code = if error.is_busy() { Code::InUse } else { Code::Io };
+            let problem = Problem::new(code, format!("{}: {error}.", path.display()));
+            match code {
+                Code::InUse => {
+                    problem.todo("A node has it open: ask that node (leave --offline out), or stop it.")
+                }
+                _ => problem,
+            }
+        })?;
+        Ok(Arc::new(disk))
+    };
+    paths.iter().map(open).collect()
+}
+
+/// The pool on `devices`, for reading only. On a shard.
+async fn open_pool(devices: Vec<Device>) -> Result<Pool, Problem> {
+    let mut guids: Vec<Guid> = Vec::new();
+    for device in &devices {
+        if let Some(probe) = pool::probe(device).await.map_err(|error| problem(&error))? {
+            guids.push(probe.superblock.pool);
+        }
+    }
+    guids.sort();
+    guids.dedup();
+    let guid = match guids.as_slice() {
+        [one] => *one,
+        [] => return Err(Problem::new(Code::NotFound, "There is no pool on these disks.")),
+        _ => {
+            let names: Vec<String> = guids.iter().map(ToString::to_string).collect();
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                format!("The disks belong to several pools: {}.", names.join(", ")),
+            )
+            .todo("Name the disks of one pool."));
+        }
+    };
+    let options = OpenOptions { read_only: true, accept_loss: false };
+    Pool::open(guid, devices, options, surroundings()).await.map_err(|error| problem(&error))
+}
+
+/// Runs a check on a shard that is there for it alone.
+fn run<R>(check: impl FnOnce() -> R + Send + 'static) -> Result<Vec<CheckFinding>, Problem>
+where
+    R: Future<Output = Result<Vec<CheckFinding>, Problem>> + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+    runtime.block_on(async {
+        let shards = SystemShards::start(Some(1))?;
+        let result = shards.run(0, check).await;
+        shards.stop().await?;
+        result
+    })
+}
+
+/// Verifies the structures of the pool that is on `disks`.
+pub(crate) fn offline_pool(disks: &[PathBuf], deep: bool) -> Result<CheckReport, Problem> {
+    let devices = open(disks)?;
+    let findings = run(move || async move {
+        let pool = open_pool(devices).await?;
+        let place = format!("pool {}", pool.name());
+        Ok(pool.check(deep).await.into_iter().map(|found| finding(found, &place)).collect())
+    })?;
+    Ok(report("pool".into(), findings))
+}
+
+/// Verifies the structures of `volume`, of the pool that is on `disks`.
+pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], _deep: bool) -> Result<CheckReport, Problem> {
+    let devices = open(disks)?;
+    let name = volume.to_owned();
+    let findings = run(move || async move {
+        let pool = open_pool(devices).await?;
+        let Some(space) = pool.space(&name) else {
+            return Err(Problem::new(Code::NotFound, format!("pool {} has no volume {name}.", pool.name())));
+        };
+        let environment = volumes::environment(&surroundings());
+        let opened = Volume::open(space, environment).await.map_err(|error| files::problem(&error))?;
+        let place = format!("volume {name}");
+        let findings = opened.check().await.map_err(|error| files::problem(&error))?;
+        Ok(findings.into_iter().map(|found| volumes::finding(found, &place)).collect())
+    })?;
+    Ok(report(format!("volume {volume}"), findings))
+}

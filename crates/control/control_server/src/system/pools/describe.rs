@@ -1,0 +1,188 @@
+//! What a pool says of itself, in the words of the API.
+
+use std::error::Error;
+
+use control_api::{
+    CheckFinding, Code, DiskState, MediaType, PoolMember, PoolState, Problem, Provisioning, RedundancyState,
+    Resiliency, Severity, SpaceState,
+};
+use pool::{DiskStatus, DiskUse, Finding, Pool, PoolError, PoolErrorKind, PoolStatus, SpaceStatus};
+use uuid::Uuid;
+
+use crate::backend::{PoolInfo, SpaceInfo};
+
+/// An error of a pool as a problem.
+pub(in crate::system) fn problem(error: &PoolError) -> Problem {
+    let code = match error.kind() {
+        PoolErrorKind::Invalid => Code::InvalidRequest,
+        PoolErrorKind::NotFound => Code::NotFound,
+        PoolErrorKind::AlreadyExists => Code::AlreadyExists,
+        PoolErrorKind::ForeignData => Code::ForeignData,
+        PoolErrorKind::NoSpace => Code::NoSpace,
+        PoolErrorKind::NoQuorum => Code::NotEnoughDisks,
+        PoolErrorKind::Stopped => Code::WrongState,
+        PoolErrorKind::Damaged => Code::Damaged,
+        PoolErrorKind::InUse => Code::InUse,
+        _ => Code::Io,
+    };
+    let mut detail = error.to_string();
+    let mut cause = error.source();
+    while let Some(below) = cause {
+        let text = below.to_string();
+        // Errors of disks are their own detail.
+        if !detail.ends_with(&text) {
+            detail.push_str(&format!(": {text}"));
+        }
+        cause = below.source();
+    }
+    let problem = Problem::new(code, detail);
+    match code {
+        Code::NotEnoughDisks => problem.todo(
+            "Attach the missing disks. If they are lost for good, `holdfast pool import --accept-loss`.",
+        ),
+        Code::NoSpace => problem.todo("Add disks to the pool (`holdfast pool add-disk`)."),
+        Code::WrongState => {
+            problem.todo("Restart the node; the pool recovers when a majority of its disks is there.")
+        }
+        _ => problem,
+    }
+}
+
+/// A finding of a check.
+pub(in crate::system) fn finding(finding: Finding, place: &str) -> CheckFinding {
+    CheckFinding {
+        severity: match finding.severity {
+            pool::Severity::Critical => Severity::Critical,
+            pool::Severity::Error => Severity::Error,
+            pool::Severity::Warning => Severity::Warning,
+        },
+        structure: finding.structure.into(),
+        place: place.into(),
+        detail: finding.detail,
+        action: Some(finding.todo.into()),
+    }
+}
+
+/// Whether a member is used up: given up, and not there to be emptied.
+pub(super) fn is_given_up(disk: &DiskStatus) -> bool {
+    !disk.online && disk.record.usage == DiskUse::Retired
+}
+
+/// A pool now. `failed` says which members were brought back too often to be trusted.
+pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> PoolInfo {
+    let status = pool.status();
+    let slab = pool.slab_size();
+    let members: Vec<PoolMember> = status.disks.iter().map(|disk| member(disk, slab, failed)).collect();
+    let offline = status.disks.iter().filter(|disk| !disk.online).count();
+    let (state, reason) = if status.stopped {
+        let why = "its metadata did not reach a majority of its disks, so it stopped taking writes";
+        (PoolState::ReadOnly, Some(why.to_owned()))
+    } else if offline > 0 {
+        let all = status.disks.len();
+        (PoolState::Degraded, Some(format!("{offline} of its {all} disks are missing")))
+    } else {
+        (PoolState::Online, None)
+    };
+    PoolInfo {
+        name: pool.name().into(),
+        guid: Uuid::from_bytes(pool.guid().0),
+        state,
+        reason,
+        slab_bytes: slab,
+        epoch: status.epoch.0,
+        members,
+        spaces: spaces(&status),
+        repairing: !paused && status.repair_bytes() > 0,
+    }
+}
+
+fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMember {
+    let record = &disk.record;
+    let guid = Uuid::from_bytes(record.guid.0);
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let (state, reason) = match (disk.online, record.usage) {
+        (true, DiskUse::Active) => (DiskState::Online, None),
+        (true, DiskUse::Spare) => (DiskState::Spare, None),
+        (true, DiskUse::Draining) => (DiskState::Retiring, Some("it is being emptied".to_owned())),
+        (true, DiskUse::Retired) => (DiskState::Retiring, Some("it was retired".to_owned())),
+        (false, DiskUse::Retired) => {
+            (DiskState::Failed, Some("it was given up; what it held is restored elsewhere".to_owned()))
+        }
+        (false, _) if failed(guid) => {
+            (DiskState::Failed, Some(format!("it failed again and again: {}", disk.why_offline)))
+        }
+        (false, _) => (DiskState::Missing, some(&disk.why_offline)),
+    };
+    PoolMember {
+        guid,
+        disk: None,
+        state,
+        reason,
+        size_bytes: record.size,
+        allocated_bytes: u64::from(disk.used_slabs) * slab,
+        media: match record.media {
+            1 => MediaType::Ssd,
+            2 => MediaType::Hdd,
+            _ => MediaType::Unspecified,
+        },
+        enclosure: some(&record.enclosure),
+        slot: some(&record.slot),
+    }
+}
+
+fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
+    // Which spaces' regions are unsettled is not told apart: it concerns the mirrors that hold something.
+    let mut unsettled = status.unsettled_bytes;
+    let info = |space: &SpaceStatus| {
+        let settling = status.unsettled_bytes > 0 && space.copies_promised > 1 && space.allocated_bytes > 0;
+        let (redundancy, reason) = redundancy(status, space, settling);
+        // Counted once.
+        let left = if settling { std::mem::take(&mut unsettled) } else { 0 };
+        let record = &space.record;
+        SpaceInfo {
+            state: SpaceState {
+                name: record.name.clone(),
+                resiliency: match space.copies_promised {
+                    0 | 1 => Resiliency::Simple,
+                    2 => Resiliency::Mirror2,
+                    _ => Resiliency::Mirror3,
+                },
+                redundancy,
+                repair_bytes: space.repair_bytes + left,
+                reason,
+            },
+            size_bytes: record.size,
+            allocated_bytes: space.allocated_bytes * space.copies_promised as u64,
+            provisioning: match record.provisioning {
+                pool::Provisioning::Thin => Provisioning::Thin,
+                pool::Provisioning::Fixed => Provisioning::Fixed,
+            },
+            columns: u16::from(record.columns),
+            interleave_bytes: u64::from(record.interleave),
+        }
+    };
+    status.spaces.iter().map(info).collect()
+}
+
+fn redundancy(status: &PoolStatus, space: &SpaceStatus, settling: bool) -> (RedundancyState, Option<String>) {
+    if status.stopped {
+        return (RedundancyState::Unavailable, Some("its pool has stopped".into()));
+    }
+    if space.unavailable_bytes > 0 {
+        let why = format!("no good copy of {} bytes is there", space.unavailable_bytes);
+        return (RedundancyState::Unavailable, Some(why));
+    }
+    if space.degraded_bytes > 0 {
+        let why = format!(
+            "{} bytes have {} of {} copies at the least",
+            space.degraded_bytes, space.copies_now, space.copies_promised
+        );
+        let state =
+            if space.repair_bytes > 0 { RedundancyState::Restoring } else { RedundancyState::Reduced };
+        return (state, Some(why));
+    }
+    if settling {
+        return (RedundancyState::Restoring, Some("after a crash its copies are being compared".into()));
+    }
+    (RedundancyState::Full, None)
+}

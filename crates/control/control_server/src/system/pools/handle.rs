@@ -1,0 +1,301 @@
+//! An open pool of this machine.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use aligned_buffer::IoBuf;
+use block_device::{Device, Durability};
+use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
+use parking_lot::Mutex;
+use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, SpaceSpec, Surroundings};
+use pool_format::BLOCK;
+use uuid::Uuid;
+
+use super::{describe, device, finding, new_disk, problem};
+use crate::backend::{NewSpace, PoolDisk, PoolHandle, PoolInfo, VolumeHandle, Work};
+use crate::system::shards::SystemShards;
+use crate::system::volumes::SystemVolume;
+
+/// How often a member may fail and come back before it is left out until the node starts again: a disk that
+/// answers probes but not writes would else be copied to for ever.
+const COMEBACKS: u32 = 5;
+/// Columns of a space at most unless told otherwise: more disks in one row means more disks whose loss
+/// concerns it, and eight already outrun one initiator.
+const COLUMNS: usize = 8;
+/// Bytes on one column before the next, unless told otherwise.
+const INTERLEAVE: u64 = 256 << 10;
+/// How often members that were given up are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// An open pool.
+pub(super) struct SystemPool {
+    pool: Arc<Pool>,
+    home: usize,
+    shards: Arc<SystemShards>,
+    surroundings: Surroundings,
+    comebacks: Mutex<BTreeMap<Uuid, u32>>,
+}
+
+impl SystemPool {
+    /// Takes an open pool in, and begins to look after it.
+    pub(super) fn start(
+        pool: Arc<Pool>,
+        home: usize,
+        shards: Arc<SystemShards>,
+        surroundings: Surroundings,
+    ) -> Arc<dyn PoolHandle> {
+        let watched = Arc::downgrade(&pool);
+        if let Some(shard) = shards.shard(home) {
+            // A shard that has just stopped has no pool to look after either.
+            let _ = shard.spawn(move || remove_given_up(watched));
+        }
+        Arc::new(Self { pool, home, shards, surroundings, comebacks: Mutex::default() })
+    }
+
+    /// Runs work on the pool's home.
+    async fn at_home<T, F, R>(&self, work: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(Arc<Pool>) -> R + Send + 'static,
+        R: Future<Output = Result<T, PoolError>> + 'static,
+    {
+        let pool = self.pool.clone();
+        let run = self
+            .shards
+            .run(self.home, move || async move { work(pool).await.map_err(|error| problem(&error)) });
+        run.await
+    }
+
+    fn id(&self, guid: Uuid) -> Result<DiskId, Problem> {
+        let disks = self.pool.status().disks;
+        let found = disks.into_iter().find(|disk| disk.record.guid == Guid(guid.into_bytes()));
+        found.map(|disk| disk.record.id).ok_or_else(|| {
+            Problem::new(Code::NotFound, format!("pool {} has no disk {guid}.", self.pool.name()))
+        })
+    }
+
+    async fn set_use(&self, guid: Uuid, usage: DiskUse) -> Result<(), Problem> {
+        let id = self.id(guid)?;
+        self.at_home(move |pool| async move { pool.set_disk_use(id, usage).await }).await
+    }
+
+    /// Columns for a space that doesn't ask for any: as many as leave one disk out, so that the copies of a
+    /// lost disk have somewhere to go; all disks when they would not suffice otherwise.
+    fn columns(&self, copies: usize) -> u8 {
+        let disks = self.pool.status().disks;
+        let active = disks.iter().filter(|disk| disk.record.usage == DiskUse::Active).count();
+        (active.saturating_sub(1) / copies).clamp(1, COLUMNS) as u8
+    }
+
+    fn spec(&self, new: &NewSpace) -> Result<SpaceSpec, Problem> {
+        let invalid = |what: &str| Problem::new(Code::InvalidRequest, format!("{what} is too large."));
+        let copies = usize::from(new.resiliency.copies());
+        let columns = match new.columns {
+            Some(columns) => u8::try_from(columns).map_err(|_| invalid("the number of columns"))?,
+            None => self.columns(copies),
+        };
+        // Small slabs have small regions, which an interleave must fit in.
+        let most = self.pool.slab_size() / u64::from(pool_format::REGIONS);
+        let interleave = new.interleave_bytes.unwrap_or(INTERLEAVE.min(most));
+        Ok(SpaceSpec {
+            name: new.name.clone(),
+            resiliency: match new.resiliency {
+                Resiliency::Simple => pool::Resiliency::Simple,
+                mirror => pool::Resiliency::Mirror(mirror.copies()),
+            },
+            provisioning: match new.provisioning {
+                Provisioning::Thin => pool::Provisioning::Thin,
+                Provisioning::Fixed => pool::Provisioning::Fixed,
+            },
+            columns,
+            interleave: u32::try_from(interleave).map_err(|_| invalid("the interleave"))?,
+            size: new.size_bytes,
+        })
+    }
+
+    fn space(&self, name: &str) -> Result<Arc<pool::Space>, Problem> {
+        self.pool.space(name).ok_or_else(|| {
+            Problem::new(Code::NotFound, format!("pool {} has no space {name}.", self.pool.name()))
+        })
+    }
+}
+
+/// Takes members that were given up out of the pool once nothing refers to them any more.
+async fn remove_given_up(pool: Weak<Pool>) {
+    loop {
+        shard_runtime::sleep(LOOK_EVERY).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let status = pool.status();
+        if status.stopped {
+            return;
+        }
+        for disk in status.disks.iter().filter(|disk| describe::is_given_up(disk) && disk.used_slabs == 0) {
+            match pool.remove_disk(disk.record.id).await {
+                Ok(()) => {
+                    tracing::info!(pool = pool.name(), disk = %disk.record.guid, "a disk that was given up has left the pool")
+                }
+                Err(error) => {
+                    tracing::warn!(pool = pool.name(), %error, "a disk that was given up stays in the pool")
+                }
+            }
+        }
+    }
+}
+
+/// Makes a disk nobody's.
+async fn clear(device: &Device) -> Result<(), Problem> {
+    let last = device.size() / BLOCK * BLOCK;
+    for at in [0, last.saturating_sub(BLOCK)] {
+        let zeros = IoBuf::zeroed(BLOCK as usize).freeze();
+        let written = device.write(at, zeros, Durability::Durable).await;
+        written.map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+    }
+    Ok(())
+}
+
+impl PoolHandle for SystemPool {
+    fn info(&self) -> PoolInfo {
+        let comebacks = self.comebacks.lock();
+        let failed = |guid: Uuid| comebacks.get(&guid).is_some_and(|count| *count > COMEBACKS);
+        describe::info(&self.pool, self.pool.repair_params().paused, &failed)
+    }
+
+    fn returned(&self, guid: Uuid, disk: PoolDisk) -> Work<'_, ()> {
+        Box::pin(async move {
+            let device = device(&disk)?;
+            let id = self.id(guid)?;
+            let status = self.pool.status();
+            let known = status.disks.iter().find(|disk| disk.record.id == id);
+            // Leaving and coming back is no failure of the disk; failing while it is there is.
+            if known.is_some_and(|disk| disk.write_errors + disk.read_errors > 0) {
+                *self.comebacks.lock().entry(guid).or_default() += 1;
+            }
+            self.at_home(move |pool| async move { pool.disk_returned(device).await.map(drop) }).await
+        })
+    }
+
+    fn lost(&self, guid: Uuid) -> Work<'_, ()> {
+        Box::pin(async move {
+            let id = self.id(guid)?;
+            self.at_home(move |pool| async move { pool.disk_lost(id, "it is not on this machine").await })
+                .await
+        })
+    }
+
+    fn add(&self, disk: PoolDisk, overwrite_foreign: bool) -> Work<'_, Uuid> {
+        Box::pin(async move {
+            let new = new_disk(&disk)?;
+            let added = self.at_home(move |pool| async move {
+                let id = pool.add_disk(new, disk.spare, overwrite_foreign).await?;
+                let record = pool.status().disks.into_iter().find(|disk| disk.record.id == id);
+                Ok(record.map(|disk| Uuid::from_bytes(disk.record.guid.0)))
+            });
+            added.await?.ok_or_else(|| Problem::new(Code::Internal, "the added disk has just left the pool"))
+        })
+    }
+
+    fn retire(&self, guid: Uuid) -> Work<'_, ()> {
+        Box::pin(self.set_use(guid, DiskUse::Draining))
+    }
+
+    fn drain(&self, guid: Uuid) -> Work<'_, ()> {
+        Box::pin(self.set_use(guid, DiskUse::Draining))
+    }
+
+    fn remove(&self, guid: Uuid) -> Work<'_, ()> {
+        Box::pin(async move {
+            // One that was given up may have left by itself.
+            let Ok(id) = self.id(guid) else { return Ok(()) };
+            self.at_home(move |pool| async move { pool.remove_disk(id).await }).await
+        })
+    }
+
+    fn give_up(&self, guid: Uuid) -> Work<'_, ()> {
+        Box::pin(self.set_use(guid, DiskUse::Retired))
+    }
+
+    fn use_spare(&self, guid: Uuid) -> Work<'_, bool> {
+        Box::pin(async move {
+            let status = self.pool.status();
+            let spare = status.disks.iter().find(|disk| disk.online && disk.record.usage == DiskUse::Spare);
+            let Some(spare) = spare.map(|disk| disk.record.id) else { return Ok(false) };
+            let lost = self.id(guid)?;
+            let used = self.at_home(move |pool| async move {
+                pool.set_disk_use(spare, DiskUse::Active).await?;
+                pool.set_disk_use(lost, DiskUse::Retired).await
+            });
+            used.await?;
+            Ok(true)
+        })
+    }
+
+    fn repair(&self, bytes_per_second: u64) -> Work<'_, ()> {
+        let params = RepairParams { bytes_per_second, paused: false, ..self.pool.repair_params() };
+        self.pool.set_repair_params(params);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>> {
+        Box::pin(async move {
+            let place = format!("pool {}", self.pool.name());
+            let findings = self.at_home(move |pool| async move { Ok(pool.check(deep).await) }).await?;
+            Ok(findings.into_iter().map(|found| finding(found, &place)).collect())
+        })
+    }
+
+    fn create_volume(&self, space: NewSpace) -> Work<'_, Arc<dyn VolumeHandle>> {
+        Box::pin(async move {
+            let spec = self.spec(&space)?;
+            let made = self.at_home(move |pool| async move { pool.create_space(spec).await }).await?;
+            let id = made.id();
+            let volume = SystemVolume::format(made, self.shards.clone(), &self.surroundings).await;
+            match volume {
+                Ok(volume) => Ok(volume),
+                Err(problem) => {
+                    // Nothing half-done. The first problem is the one to tell.
+                    let _ = self.at_home(move |pool| async move { pool.delete_space(id).await }).await;
+                    Err(problem)
+                }
+            }
+        })
+    }
+
+    fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
+        Box::pin(async move {
+            SystemVolume::open(self.space(name)?, self.shards.clone(), &self.surroundings).await
+        })
+    }
+
+    fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()> {
+        Box::pin(async move {
+            let id = self.space(name)?.id();
+            self.at_home(move |pool| async move { pool.grow_space(id, size_bytes).await }).await
+        })
+    }
+
+    fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        Box::pin(async move {
+            let id = self.space(name)?.id();
+            self.at_home(move |pool| async move { pool.delete_space(id).await }).await
+        })
+    }
+
+    fn close(&self) -> Work<'_, ()> {
+        Box::pin(self.at_home(|pool| async move { pool.close().await }))
+    }
+
+    fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()> {
+        Box::pin(async move {
+            let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
+            self.at_home(|pool| async move { pool.close().await }).await?;
+            let cleared = self.shards.run(self.home, move || async move {
+                for device in &devices {
+                    clear(device).await?;
+                }
+                Ok(())
+            });
+            cleared.await
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Pools of this machine: crate `pool` behind the node's seam.
+//!
+//! A pool's tasks live on its *home* shard, where everything that changes the pool runs; its spaces serve all
+//! shards. What a pool says of itself needs no shard.
+
+mod describe;
+mod handle;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use block_device::Device;
+use control_api::{Code, MediaType, Problem};
+use pool::{CreateOptions, DiskDescription, Guid, NewDisk, OpenOptions, Pool, Surroundings};
+use shard_runtime::{Clock, SystemEntropy};
+use uuid::Uuid;
+
+use super::disks::SystemDisk;
+use super::shards::SystemShards;
+use super::witness::Witness;
+use crate::backend::{NewPool, PoolBackend, PoolDisk, PoolHandle, Work};
+pub(super) use describe::{finding, problem};
+use handle::SystemPool;
+
+/// Bytes in a slab unless told otherwise: small enough that a thin volume grows in fine steps, large enough
+/// that the map of a full disk stays small.
+const SLAB_BYTES: u64 = 64 << 20;
+
+/// Pools on disks of this machine.
+pub(super) struct SystemPools {
+    shards: Arc<SystemShards>,
+    surroundings: Surroundings,
+    /// Homes are given out in turn.
+    next: AtomicUsize,
+}
+
+impl SystemPools {
+    /// Pools that live on these shards.
+    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, witness: Witness) -> Self {
+        let surroundings =
+            Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(witness) };
+        Self { shards, surroundings, next: AtomicUsize::new(0) }
+    }
+
+    fn handle(&self, pool: Pool, home: usize) -> Arc<dyn PoolHandle> {
+        SystemPool::start(Arc::new(pool), home, self.shards.clone(), self.surroundings.clone())
+    }
+}
+
+/// The device of a disk that this backend's disks gave out.
+pub(super) fn device(disk: &PoolDisk) -> Result<Device, Problem> {
+    match disk.disk.clone().as_any().downcast::<SystemDisk>() {
+        Ok(disk) => Ok(disk.device()),
+        Err(_) => Err(Problem::new(Code::Internal, format!("disk {} is not one of this machine", disk.id))),
+    }
+}
+
+/// A disk as the pool wants to know it.
+pub(super) fn new_disk(disk: &PoolDisk) -> Result<NewDisk, Problem> {
+    let media = match disk.media {
+        MediaType::Unspecified => 0,
+        MediaType::Ssd => 1,
+        MediaType::Hdd => 2,
+    };
+    Ok(NewDisk {
+        device: device(disk)?,
+        name: disk.id.clone(),
+        description: DiskDescription {
+            media,
+            enclosure: disk.enclosure.clone().unwrap_or_default(),
+            slot: disk.slot.clone().unwrap_or_default(),
+            node: String::new(),
+            model: String::new(),
+            serial: String::new(),
+        },
+    })
+}
+
+impl PoolBackend for SystemPools {
+    fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>> {
+        let home = self.next.fetch_add(1, Ordering::Relaxed);
+        let surroundings = self.surroundings.clone();
+        Box::pin(async move {
+            let mut active = Vec::new();
+            let mut spares = Vec::new();
+            for disk in &disks {
+                if disk.spare { spares.push(new_disk(disk)?) } else { active.push(new_disk(disk)?) }
+            }
+            let options = CreateOptions {
+                name: new.name,
+                slab_size: new.slab_bytes.unwrap_or(SLAB_BYTES),
+                overwrite_foreign: new.overwrite_foreign,
+            };
+            let pool = self.shards.run(home, move || async move {
+                let pool =
+                    Pool::create(active, options, surroundings).await.map_err(|error| problem(&error))?;
+                for spare in spares {
+                    let added = pool.add_disk(spare, true, new.overwrite_foreign).await;
+                    added.map_err(|error| problem(&error))?;
+                }
+                Ok(pool)
+            });
+            Ok(self.handle(pool.await?, home))
+        })
+    }
+
+    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, accept_loss: bool) -> Work<'_, Arc<dyn PoolHandle>> {
+        let home = self.next.fetch_add(1, Ordering::Relaxed);
+        let surroundings = self.surroundings.clone();
+        Box::pin(async move {
+            let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
+            let options = OpenOptions { read_only: false, accept_loss };
+            let guid = Guid(guid.into_bytes());
+            let pool = self.shards.run(home, move || async move {
+                Pool::open(guid, devices, options, surroundings).await.map_err(|error| problem(&error))
+            });
+            Ok(self.handle(pool.await?, home))
+        })
+    }
+}

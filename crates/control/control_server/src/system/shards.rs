@@ -1,0 +1,91 @@
+//! The shards of this node.
+
+use std::sync::Arc;
+
+use control_api::{Code, Problem};
+use parking_lot::{Mutex, RwLock};
+use shard_runtime::{Shard, ShardGone, Shards};
+
+use crate::backend::{ShardBackend, ShardTask, Work};
+
+/// Threads that serve, one per core unless told otherwise.
+pub struct SystemShards {
+    count: usize,
+    engine: String,
+    /// Emptied when the node stops: a shard ends when nobody can give it work any more.
+    shards: RwLock<Vec<Shard>>,
+    /// Taken when the node stops.
+    threads: Mutex<Option<Shards>>,
+}
+
+impl SystemShards {
+    /// Starts `count` shards, or one per core.
+    ///
+    /// # Errors
+    /// When the system doesn't give threads or an I/O engine.
+    pub fn start(count: Option<usize>) -> Result<Arc<Self>, Problem> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = Shards::start(count.unwrap_or(cores)).map_err(|error| {
+            Problem::new(Code::Io, format!("shards can't be started: {error}"))
+                .todo("Check limits of threads and locked memory (ulimit -u, ulimit -l).")
+        })?;
+        let engine = match threads.engine() {
+            (name, None) => name.to_owned(),
+            (name, Some(why)) => format!("{name} ({why})"),
+        };
+        let shards = threads.all().to_vec();
+        Ok(Arc::new(Self {
+            count: shards.len(),
+            engine,
+            shards: RwLock::new(shards),
+            threads: Mutex::new(Some(threads)),
+        }))
+    }
+
+    /// A shard by its number, any number; none when the node has stopped.
+    pub(super) fn shard(&self, number: usize) -> Option<Shard> {
+        self.shards.read().get(number % self.count).cloned()
+    }
+
+    /// Runs work on a shard and brings its result back.
+    pub(super) async fn run<T, M, F>(&self, number: usize, make: M) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        M: FnOnce() -> F + Send + 'static,
+        F: Future<Output = Result<T, Problem>> + 'static,
+    {
+        let shard = self.shard(number).ok_or(ShardGone);
+        match async { shard?.run(make).await }.await {
+            Ok(result) => result,
+            Err(gone) => Err(Problem::new(Code::Unavailable, gone.to_string())),
+        }
+    }
+}
+
+impl ShardBackend for SystemShards {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn spawn(&self, shard: usize, task: ShardTask) {
+        // A shard that is gone drops the task, which its owner notices.
+        if let Some(shard) = self.shard(shard) {
+            let _ = shard.spawn(task);
+        }
+    }
+
+    fn engine(&self) -> String {
+        self.engine.clone()
+    }
+
+    fn stop(&self) -> Work<'_, ()> {
+        self.shards.write().clear();
+        let threads = self.threads.lock().take();
+        Box::pin(async move {
+            let Some(threads) = threads else { return Ok(()) };
+            // Joins threads: not for the control plane's own.
+            let stopped = tokio::task::spawn_blocking(move || threads.stop()).await;
+            stopped.map_err(|error| Problem::new(Code::Internal, format!("shards did not stop: {error}")))
+        })
+    }
+}

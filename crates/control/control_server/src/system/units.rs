@@ -1,0 +1,333 @@
+//! Logical units: files of volumes as SCSI disks, and which target shows which of them to whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
+use file_store::{Access, Share};
+use parking_lot::Mutex;
+use scsi_core::ScsiDevice;
+use scsi_disk::{
+    FileBacking, Group, LogicalUnit, MappedUnit, NoReservationStore, TargetDevice, UnitConfig, UnitState,
+    VolumeReservations,
+};
+use tokio::sync::oneshot;
+
+use super::absent::AbsentBacking;
+use super::iscsi::UnitBackend;
+use super::shards::SystemShards;
+use crate::backend::{ServedLun, VolumeHandle, Work};
+use crate::files;
+
+/// Shown as the product of every unit.
+const PRODUCT: &str = "DISK";
+/// A file that is served can be read and written by others (backups, `file put`), but not removed.
+const SHARE: Share = Share { read: true, write: true, delete: false };
+
+/// What makes a unit the one it is: when any of it changes, the unit is made anew.
+#[derive(Clone, PartialEq, Eq)]
+struct Identity {
+    guid: [u8; 16],
+    path: String,
+    block_size: u32,
+    write_cache: bool,
+    ports: Vec<u16>,
+}
+
+/// A unit in service.
+struct Entry {
+    identity: Identity,
+    /// Absent for a unit whose file is not there.
+    volume: Option<Arc<dyn VolumeHandle>>,
+    unit: Arc<LogicalUnit>,
+    /// Dropping it ends the watch over the file's size, which then says so.
+    watch: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
+}
+
+#[derive(Default)]
+struct State {
+    devices: BTreeMap<String, Arc<TargetDevice>>,
+    units: BTreeMap<String, Entry>,
+}
+
+/// The units of this node.
+pub(super) struct SystemUnits {
+    shards: Arc<SystemShards>,
+    state: Mutex<State>,
+    /// One change at a time.
+    changes: tokio::sync::Mutex<()>,
+}
+
+impl SystemUnits {
+    /// No units yet.
+    pub(super) fn new(shards: Arc<SystemShards>) -> Self {
+        Self { shards, state: Mutex::default(), changes: tokio::sync::Mutex::default() }
+    }
+
+    /// Opens a LUN's file as a unit.
+    async fn open(
+        &self,
+        lun: &LunConfig,
+        identity: Identity,
+        volume: Arc<dyn VolumeHandle>,
+    ) -> Result<Entry, Problem> {
+        let config = unit_config(&identity);
+        let (store, path, name) = (volume.store(), lun.path.clone(), lun.name.clone());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ended, end) = oneshot::channel::<()>();
+        let unit = self.shards.run(volume.shard(), move || async move {
+            let file = files::open_shared(&*store, &path, Access::READ_WRITE, SHARE).await?;
+            let backing = Arc::new(FileBacking::new(store.clone(), file, false, false));
+            let opened = LogicalUnit::open(config, backing, Arc::new(VolumeReservations(store))).await;
+            let unit = opened.map_err(|why| Problem::new(Code::Damaged, format!("LUN {name}: {why}.")))?;
+            shard_runtime::spawn_local(watch_size(unit.clone(), stopped, ended));
+            Ok(unit)
+        });
+        let unit = unit.await?;
+        Ok(Entry { identity, volume: Some(volume), unit, watch: Some((stop, end)) })
+    }
+
+    /// A unit that is not ready, because of `why`.
+    async fn absent(&self, identity: Identity, why: &str) -> Result<Entry, Problem> {
+        let config = unit_config(&identity);
+        let unit = self.shards.run(0, move || async move {
+            let opened =
+                LogicalUnit::open(config, Arc::new(AbsentBacking), Arc::new(NoReservationStore)).await;
+            opened.map_err(|why| Problem::new(Code::Internal, why))
+        });
+        let unit = unit.await?;
+        unit.set_state(UnitState::Offline(why.to_owned()));
+        Ok(Entry { identity, volume: None, unit, watch: None })
+    }
+
+    /// Lets go of units, on the shards of their files, and waits for that.
+    async fn release(&self, entries: Vec<Entry>) -> Result<(), Problem> {
+        for entry in entries {
+            let Entry { volume, unit, watch, .. } = entry;
+            if let Some((stop, end)) = watch {
+                drop(stop);
+                // An error means that the watch is over, which is what is waited for.
+                let _ = end.await;
+            }
+            let shard = volume.as_ref().map_or(0, |volume| volume.shard());
+            self.shards
+                .run(shard, move || async move {
+                    drop(unit);
+                    Ok(())
+                })
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// What every target shows to whom.
+    fn configure(&self, config: &Config) {
+        let mut state = self.state.lock();
+        for target in &config.targets {
+            let groups =
+                config.groups.iter().filter_map(|group| view(&state.units, config, &target.name, group));
+            let groups: Vec<Group> = groups.collect();
+            state.devices.entry(target.name.clone()).or_default().configure(groups);
+        }
+        state.devices.retain(|name, device| {
+            let wanted = config.targets.iter().any(|target| target.name == *name);
+            if !wanted {
+                device.configure(Vec::new());
+            }
+            wanted
+        });
+    }
+}
+
+/// What a group sees of a target; `None` for nothing.
+fn view(
+    units: &BTreeMap<String, Entry>,
+    config: &Config,
+    target: &str,
+    group: &GroupConfig,
+) -> Option<Group> {
+    let mut luns = BTreeMap::new();
+    for lun in &config.luns {
+        let Some(entry) = units.get(&lun.name) else { continue };
+        for map in lun.map.iter().filter(|map| map.target == target && map.group == group.name) {
+            luns.insert(map.number, MappedUnit { unit: entry.unit.clone(), read_only: map.read_only });
+        }
+    }
+    let initiators: BTreeSet<String> = match group.any {
+        true => BTreeSet::new(),
+        false => group.initiators.iter().map(|name| name.to_lowercase()).collect(),
+    };
+    // Nobody's group must not become everybody's.
+    (!luns.is_empty() && (group.any || !initiators.is_empty())).then_some(Group { initiators, luns })
+}
+
+/// Tells initiators when the size of a unit's file changes, until told to stop.
+async fn watch_size(unit: Arc<LogicalUnit>, stopped: oneshot::Receiver<()>, ended: oneshot::Sender<()>) {
+    let watch = async {
+        while let Ok(size) = unit.watch_resize().await {
+            tracing::info!(size, "a LUN has a new size");
+        }
+        // The file can no longer say; the unit serves on, or says itself what is wrong.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = watch => {}
+        _ = stopped => {}
+    }
+    drop(unit);
+    let _ = ended.send(());
+}
+
+fn unit_config(identity: &Identity) -> UnitConfig {
+    UnitConfig {
+        id: identity.guid,
+        product: PRODUCT.into(),
+        block_size: identity.block_size,
+        write_cache: identity.write_cache,
+        target_ports: identity.ports.clone(),
+    }
+}
+
+/// Target ports through which a unit may be reached: portal groups.
+fn ports(config: &Config, lun: &LunConfig) -> Vec<u16> {
+    let targets = config.targets.iter().filter(|target| lun.map.iter().any(|map| map.target == target.name));
+    let mut ports = BTreeSet::new();
+    for target in targets {
+        if target.portal_groups.is_empty() {
+            ports.extend(config.portals.iter().map(|portal| portal.group));
+        } else {
+            ports.extend(&target.portal_groups);
+        }
+    }
+    ports.into_iter().collect()
+}
+
+fn state(lun: &LunConfig) -> UnitState {
+    match lun.state {
+        LunState::Online => UnitState::Online,
+        LunState::ReadOnly => UnitState::ReadOnly(lun.reason.clone()),
+        LunState::Offline => UnitState::Offline(lun.reason.clone()),
+    }
+}
+
+fn same_volume(a: Option<&Arc<dyn VolumeHandle>>, b: Option<&Arc<dyn VolumeHandle>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+impl UnitBackend for SystemUnits {
+    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>> {
+        Box::pin(async move {
+            let _changing = self.changes.lock().await;
+            let mut volumes: BTreeMap<String, Arc<dyn VolumeHandle>> =
+                luns.into_iter().map(|lun| (lun.name, lun.volume)).collect();
+            let mut trouble = Vec::new();
+            let mut wanted = BTreeMap::new();
+            for lun in &config.luns {
+                let Some(guid) = lun.guid else {
+                    trouble.push((format!("lun {}", lun.name), "it has no identity".to_owned()));
+                    continue;
+                };
+                let identity = Identity {
+                    guid: guid.into_bytes(),
+                    path: lun.path.clone(),
+                    block_size: lun.block_size,
+                    write_cache: lun.write_cache,
+                    ports: ports(config, lun),
+                };
+                wanted.insert(lun.name.clone(), (lun, identity, volumes.remove(&lun.name)));
+            }
+            // Those that go or are made anew: first out of sight, then let go of.
+            let gone: Vec<Entry> = {
+                let mut state = self.state.lock();
+                let stays = |name: &String, entry: &Entry| {
+                    wanted.get(name).is_some_and(|(_, identity, volume)| {
+                        entry.identity == *identity && same_volume(entry.volume.as_ref(), volume.as_ref())
+                    })
+                };
+                let names: Vec<String> = state
+                    .units
+                    .iter()
+                    .filter(|(name, entry)| !stays(name, entry))
+                    .map(|(n, _)| n.clone())
+                    .collect();
+                names.iter().filter_map(|name| state.units.remove(name)).collect()
+            };
+            if !gone.is_empty() {
+                self.configure(config);
+                self.release(gone).await?;
+            }
+            for (name, (lun, identity, volume)) in wanted {
+                let subject = format!("lun {name}");
+                if volume.is_none() {
+                    trouble.push((subject.clone(), format!("its volume {} is not open", lun.volume)));
+                }
+                if let Some(entry) = self.state.lock().units.get(&name) {
+                    if entry.volume.is_some() {
+                        entry.unit.set_state(state(lun));
+                    }
+                    continue;
+                }
+                let opened = match volume {
+                    Some(volume) => {
+                        self.open(lun, identity.clone(), volume).await.map_err(|problem| problem.detail)
+                    }
+                    None => Err(format!("its volume {} is not open", lun.volume)),
+                };
+                let entry = match opened {
+                    Ok(entry) => {
+                        entry.unit.set_state(state(lun));
+                        Ok(entry)
+                    }
+                    Err(why) => {
+                        if !trouble.iter().any(|(known, _)| *known == subject) {
+                            trouble.push((subject.clone(), why.clone()));
+                        }
+                        self.absent(identity, &why).await
+                    }
+                };
+                match entry {
+                    Ok(entry) => drop(self.state.lock().units.insert(name, entry)),
+                    Err(problem) => trouble.push((subject, problem.detail)),
+                }
+            }
+            self.configure(config);
+            Ok(trouble)
+        })
+    }
+
+    fn device(&self, target: &str) -> Arc<dyn ScsiDevice> {
+        self.state.lock().devices.entry(target.to_owned()).or_default().clone()
+    }
+
+    fn close(&self) -> Work<'_, ()> {
+        Box::pin(async move {
+            let _changing = self.changes.lock().await;
+            let entries: Vec<Entry> = {
+                let mut state = self.state.lock();
+                state.devices.values().for_each(|device| device.configure(Vec::new()));
+                std::mem::take(&mut state.units).into_values().collect()
+            };
+            self.release(entries).await
+        })
+    }
+
+    fn inspect(&self) -> serde_json::Value {
+        let state = self.state.lock();
+        let units = state.units.iter().map(|(name, entry)| {
+            let reservations = entry.unit.reservations();
+            serde_json::json!({
+                "lun": name,
+                "open": entry.volume.is_some(),
+                "state": format!("{:?}", entry.unit.state()),
+                "generation": reservations.generation,
+                "registrations": reservations.registrations.len(),
+                "reserved": reservations.reservation.is_some(),
+            })
+        });
+        serde_json::json!({ "units": units.collect::<Vec<_>>() })
+    }
+}

@@ -1,0 +1,100 @@
+//! The API as a client on the socket sees it: problems, confirmations, the document. Parts are in memory.
+#![cfg(feature = "memory")]
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
+use std::sync::Arc;
+
+use control_server::memory::Machine;
+use control_server::{NodeOptions, Running};
+use shard_runtime::SystemClock;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+async fn node(dir: &tempfile::TempDir) -> Running {
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
+    let machine = Arc::new(Machine::default());
+    let node =
+        Running::start_with(options, Arc::new(SystemClock::new()), |_, _| Ok(machine.backends())).await;
+    let node = node.expect("starts");
+    node.wait_ready().await;
+    node
+}
+
+/// Sends raw bytes and returns status line, headers and body.
+async fn raw(node: &Running, request: &str) -> (u16, String, String) {
+    let mut stream = UnixStream::connect(node.socket()).await.expect("listens");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+async fn send(node: &Running, method: &str, path: &str, body: &str) -> (u16, String, serde_json::Value) {
+    let len = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}"
+    );
+    let (status, head, body) = raw(node, &request).await;
+    (status, head, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_error_is_a_problem() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node(&dir).await;
+    for (method, path, body, status, code) in [
+        ("GET", "/", "", 404, "not-found"),
+        ("GET", "/v1/nothing", "", 404, "not-found"),
+        ("PUT", "/v1/status", "", 404, "not-found"),
+        ("GET", "/v1/pools/p", "", 404, "not-found"),
+        ("GET", "/v1/jobs/999", "", 404, "not-found"),
+        ("GET", "/v1/jobs/x", "", 400, "invalid-request"),
+        ("POST", "/v1/pools", "{", 400, "invalid-request"),
+        ("POST", "/v1/pools", "{\"name\":\"p\",\"disks\":[],\"extra\":1}", 400, "invalid-request"),
+        ("POST", "/v1/targets", "{\"name\":\"not an iqn\"}", 400, "invalid-request"),
+        ("GET", "/v1/volumes/v/content", "", 400, "invalid-request"),
+        ("GET", "/v1/volumes/v/content?path=/x&offset=-1", "", 400, "invalid-request"),
+    ] {
+        let (got, head, problem) = send(&node, method, path, body).await;
+        assert_eq!((got, problem["code"].as_str()), (status, Some(code)), "{method} {path}: {problem}");
+        assert!(head.contains("application/problem+json"), "{method} {path}: {head}");
+        assert_eq!(problem["status"], status);
+        assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()));
+    }
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn confirmation_must_name_the_thing() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node(&dir).await;
+    send(&node, "POST", "/v1/initiator-groups", "{\"name\":\"g\",\"any\":true}").await;
+    let (status, _, problem) = send(&node, "DELETE", "/v1/initiator-groups/g", "").await;
+    assert_eq!((status, problem["confirm"].as_str()), (409, Some("g")));
+    assert!(problem["destroys"][0].as_str().is_some_and(|what| what.contains('g')));
+    let (status, ..) = send(&node, "DELETE", "/v1/initiator-groups/g", "{\"confirm\":\"h\"}").await;
+    assert_eq!(status, 400);
+    let (status, ..) = send(&node, "DELETE", "/v1/initiator-groups/g", "{\"confirm\":\"g\"}").await;
+    assert_eq!(status, 200);
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn document_is_served_and_noise_is_survived() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node(&dir).await;
+    for noise in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "GET /v1/status HTTP/9.9\r\n\r\n"] {
+        let mut stream = UnixStream::connect(node.socket()).await.expect("listens");
+        stream.write_all(noise.as_bytes()).await.expect("sent");
+        // The end of what is sent, or a server that waits for more would be waited for.
+        stream.shutdown().await.expect("half closed");
+        let mut answer = Vec::new();
+        // Closed with or without an answer; both are right.
+        let _ = stream.read_to_end(&mut answer).await;
+    }
+    let (status, _, document) = send(&node, "GET", "/v1/openapi.json", "").await;
+    assert_eq!((status, document["openapi"].as_str()), (200, Some("3.1.0")));
+    node.stop().await.expect("stops");
+}
