@@ -28,6 +28,8 @@ mod database;
 mod extents;
 mod free;
 mod gate;
+mod holes;
+mod load;
 mod namespace;
 mod open_file;
 mod stream;

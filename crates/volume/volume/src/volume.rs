@@ -12,7 +12,7 @@ use file_store::{
     StoreUsage, StreamInfo,
 };
 use parking_lot::Mutex;
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableTable};
 use shard_runtime::{Clock, Entropy, finish_anyway, spawn_local};
 use tokio::sync::Notify;
 use volume_format::{BLOCK, CLUSTER, Inode, Superblock, layout_for};
@@ -20,12 +20,13 @@ use volume_format::{BLOCK, CLUSTER, Inode, Superblock, layout_for};
 use crate::copy;
 use crate::core::Core;
 use crate::database::{Metadata, database_error, make_tables};
-use crate::free::{Free, Run};
+use crate::free::Free;
 use crate::gate::ReadGate;
+use crate::load;
 use crate::namespace::{check_name, fold};
 use crate::open_file::{Handle, Opens};
 use crate::stream::Stream;
-use crate::tables::{COUNTERS, EXTENTS, FREED, INODES, NEXT_FILE, ORPHANS, ROOT, STATE};
+use crate::tables::{COUNTERS, EXTENTS, INODES, NEXT_FILE, ROOT, STATE};
 
 /// Longest security descriptor, in bytes (as on NTFS).
 const SECURITY_MAX: usize = 64 << 10;
@@ -123,7 +124,7 @@ impl Volume {
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
         let superblock = read_superblock(&device).await?;
         let clusters = superblock.clusters(device.size());
-        let prepare = move |database: &Database| load(database, clusters);
+        let prepare = move |database: &Database| load::free_clusters(database, clusters);
         let (metadata, orphans) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         let core = Arc::new(Core {
             device,
@@ -141,7 +142,7 @@ impl Volume {
             clusters: AtomicU64::new(clusters),
         });
         spawn_local(Arc::clone(&core).run());
-        spawn_local(watch_size(Arc::downgrade(&core)));
+        spawn_local(load::watch_size(Arc::downgrade(&core)));
         Ok(Arc::new(Self { core }))
     }
 
@@ -195,91 +196,6 @@ impl Volume {
         // An open one knows more than the database: mapped ahead, or grown.
         let stream = streams.entry(key).or_insert_with(|| Arc::new(Stream::new(key, record.size, extents)));
         Ok(Arc::clone(stream))
-    }
-}
-
-/// Reads what is used, and so what is free; removed files that were open at a crash are the second result.
-fn load(database: &Database, clusters: u64) -> Result<(Free, Vec<FileId>), StoreError> {
-    let mut free = Free::default();
-    free.add(Run { start: 0, count: clusters });
-    let txn = database.begin_read().map_err(database_error)?;
-    let take = |free: &mut Free, run: Run, shared: bool| {
-        // Shared clusters are met once for each user.
-        if !free.remove(run) && !shared {
-            return Err(damaged(format!(
-                "clusters {}+{} are used twice or do not exist",
-                run.start, run.count
-            )));
-        }
-        Ok(())
-    };
-    let freed = txn.open_table(FREED).map_err(database_error)?;
-    for row in freed.iter().map_err(database_error)? {
-        let (start, count) = row.map_err(database_error)?;
-        take(&mut free, Run { start: start.value(), count: count.value() }, false)?;
-    }
-    let extents = txn.open_table(EXTENTS).map_err(database_error)?;
-    let mut shared = Vec::new();
-    for row in extents.iter().map_err(database_error)? {
-        let (_, value) = row.map_err(database_error)?;
-        let (start, count, flags) = value.value();
-        let run = Run { start, count };
-        if flags & crate::tables::SHARED == 0 {
-            take(&mut free, run, false)?;
-        } else {
-            shared.push(run);
-        }
-    }
-    take_union(&mut free, shared)?;
-    let orphans = txn.open_table(ORPHANS).map_err(database_error)?;
-    let mut files = Vec::new();
-    for row in orphans.iter().map_err(database_error)? {
-        files.push(FileId(row.map_err(database_error)?.0.value()));
-    }
-    Ok((free, files))
-}
-
-/// Takes clusters that several extents may name, each once.
-fn take_union(free: &mut Free, mut runs: Vec<Run>) -> Result<(), StoreError> {
-    runs.sort_by_key(|run| run.start);
-    let mut end = 0;
-    for run in runs {
-        let from = run.start.max(end);
-        let to = run.start + run.count;
-        if from < to && !free.remove(Run { start: from, count: to - from }) {
-            return Err(damaged(format!(
-                "shared clusters {from}+{} are used otherwise or do not exist",
-                to - from
-            )));
-        }
-        end = end.max(to);
-    }
-    Ok(())
-}
-
-/// Makes a grown device's new clusters free.
-async fn watch_size(core: std::sync::Weak<Core>) {
-    let Some(mut known) = core.upgrade().map(|core| core.device.size()) else { return };
-    loop {
-        let Some(device) = core.upgrade().map(|core| Arc::clone(&core.device)) else { return };
-        let resized =
-            shard_runtime::timeout(std::time::Duration::from_secs(5), device.wait_resize(known)).await;
-        let Some(strong) = core.upgrade() else { return };
-        if strong.closing.load(Ordering::Acquire) {
-            return;
-        }
-        let Some(Ok(size)) = resized else { continue };
-        known = size;
-        let clusters = strong.superblock.clusters(size);
-        let before = strong.clusters.swap(clusters, Ordering::AcqRel);
-        let grown = Run { start: before, count: clusters.saturating_sub(before) };
-        let added = strong.metadata.change(move |session| {
-            session.free.add(grown);
-            Ok(())
-        });
-        if let Err(error) = added.await {
-            tracing::warn!("a grown volume's new space cannot be used yet: {error}");
-        }
     }
 }
 
