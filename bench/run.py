@@ -92,30 +92,32 @@ def fio(path, mode, depth, size=4096):
     return job["write" if "write" in mode else "read"]["iops"]
 
 
+def space(kind, mode, depth=32):
+    """IOPS of a disk or space through BlockDevice, without a network."""
+    done = subprocess.run([os.path.abspath("target/release/bench"), kind, mode, str(depth), "%d" % max(1, SECONDS), str(MIB), DISK],
+                          capture_output=True, text=True, timeout=SECONDS + 120)
+    if done.returncode != 0:
+        raise RuntimeError("bench %s %s: %s" % (kind, mode, done.stderr.strip()))
+    return float(re.search(r"iops=(\d+)", done.stdout).group(1))
+
+
 def raw():
-    """fio with io_uring on a file of the disk, with the durability that a LUN promises; the LUN on that disk beside it."""
+    """fio with io_uring on a file of the disk, and a disk, a simple space and a mirror through BlockDevice, taking turns."""
     os.makedirs(DISK, exist_ok=True)
     path = os.path.join(DISK, "raw.img")
     subprocess.run(["fio", "--name=fill", "--filename=" + path, "--size=%dM" % MIB, "--bs=1m", "--rw=write",
                     "--ioengine=psync", "--end_fsync=1", "--output=/dev/null"], check=True)
-    servers = []
     try:
-        servers.append(Holdfast(os.path.join(DISK, "simple"), 23263, MIB))
-        servers.append(Holdfast(os.path.join(DISK, "mirror"), 23264, MIB, "mirror2", 2))
-        for server in servers:
-            fill(server)
         rows = []
         for mode in ("randread", "randwrite"):
-            got = {"raw": []} | {s.name: [] for s in servers}
+            got = {"raw": [], "local": [], "simple": [], "mirror2": []}
             for _ in range(REPS):
                 got["raw"].append(fio(path, mode, 32))
-                for server in servers:
-                    got[server.name].append(measure(server, mode, 4096, 32)["iops"])
+                for kind in ("local", "simple", "mirror2"):
+                    got[kind].append(space(kind, mode))
             rows.append({"mode": mode} | {name: statistics.median(values) for name, values in got.items()})
         return {"rows": rows}
     finally:
-        for server in servers:
-            server.stop()
         os.unlink(path)
 
 

@@ -9,7 +9,7 @@
 # Needs root (tgtd), gcc and libiscsi-dev; `make bench` installs what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo build --release --locked --quiet --package holdfast
+cargo build --release --locked --quiet --package holdfast --package bench
 mkdir -p target/bench docs/results
 gcc -O2 -o target/bench/iscsibench bench/iscsibench.c -liscsi
 exec python3 bench/run.py "$@"

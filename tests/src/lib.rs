@@ -22,6 +22,7 @@
 //! What it does not do: measure speed (`bench/`), inject power cuts (`crates/testing/sim`).
 
 pub mod cases;
+pub mod fuzz_targets;
 pub mod guest;
 pub mod node;
 pub mod peer;

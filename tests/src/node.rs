@@ -225,7 +225,7 @@ impl Node {
 /// Whether a log line is a warning, an error or a panic.
 fn is_complaint(line: &str) -> bool {
     let head: String = line.chars().take(80).collect();
-    head.split(|c: char| !c.is_ascii_alphanumeric()).any(|w| w == "WARN" || w == "ERROR")
+    head.split(|c: char| !c.is_ascii_uppercase()).any(|w| w == "WARN" || w == "ERROR")
         || line.contains("panicked at")
 }
 

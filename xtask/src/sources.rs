@@ -187,7 +187,8 @@ fn exceptions(name: &str, text: &str) -> Vec<Problem> {
             .checked_sub(1)
             .and_then(|n| lines.get(n))
             .is_some_and(|l| l.starts_with("//") && !l.starts_with("//!"));
-        let inside = lines.iter().skip(number).take(4).any(|l| l.contains("reason"));
+        let end = lines.iter().skip(number).position(|l| l.contains(")]")).unwrap_or(0);
+        let inside = lines.iter().skip(number).take(end + 1).any(|l| l.contains("reason"));
         let behind = line.contains("//");
         if !(above || inside || behind) {
             problems.push(Problem::new(

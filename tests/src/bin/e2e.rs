@@ -3,7 +3,7 @@
 //! ```text
 //!   e2e [--set ci|full] [--list] [--peer | --url URL] [--repeat-for SECONDS] [NAME ...]
 //! ```
-//! Without names all cases run. `--peer` puts Debian's tgt in Holdfast's place, `--url` a server that
+//! Without names the cases of the set run: `ci` is what `make test` does, `full` is all of them, at full size. `--peer` puts Debian's tgt in Holdfast's place, `--url` a server that
 //! runs already. Folders of failed cases are kept.
 
 use std::process::ExitCode;
@@ -36,8 +36,10 @@ fn main() -> ExitCode {
             }
         }
     }
-    let chosen: Vec<&Case> =
-        CASES.iter().filter(|c| names.is_empty() || names.iter().any(|n| n == c.name)).collect();
+    let chosen: Vec<&Case> = CASES
+        .iter()
+        .filter(|c| if names.is_empty() { full || c.ci } else { names.iter().any(|n| n == c.name) })
+        .collect();
     let end = repeat.map(Deadline::after);
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let root = std::env::temp_dir().join(format!("holdfast-e2e-{}", std::process::id()));

@@ -8,7 +8,7 @@
 //!   Subject::power_cut ──────────► durability (only where the subject can lose power)
 //! ```
 //!
-//! ```ignore
+//! ```text
 //! block_conformance::run(&MySubject, Options::seeded(1)).await.expect("conformance");
 //! ```
 //!

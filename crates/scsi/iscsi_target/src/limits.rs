@@ -18,8 +18,9 @@ pub const COMMAND_WINDOW: u32 = 256;
 /// Immediate commands of a connection in progress; initiators use them for task management and NOP.
 pub const MAX_IMMEDIATE: usize = 32;
 /// Longest transfer of one command: buffers are contiguous. Data beyond is never asked for.
-pub const MAX_TRANSFER: u32 = 16 << 20;
-/// Bytes of all commands of a connection in progress; further commands wait. Enough for depth 64 at 512 KiB.
+pub const MAX_TRANSFER: u32 = 32 << 20;
+/// Bytes of all commands of a connection in progress; further commands wait. Enough for depth 64 at 512 KiB, and
+/// for one command of [`MAX_TRANSFER`].
 pub const TRANSFER_BUDGET: u64 = 32 << 20;
 /// Answers not taken by the peer, beyond which nothing more is read from it.
 pub const SEND_HIGH_WATER: usize = 4 << 20;

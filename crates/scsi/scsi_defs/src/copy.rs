@@ -1,7 +1,7 @@
 //! EXTENDED COPY (LID1) parameter lists (SPC-4 6.4).
 
 use crate::be;
-use crate::sense::{Sense, asc};
+use crate::sense::{Sense, SenseKey, asc};
 
 /// Most copy source/destination descriptors: a copy is between two units.
 pub const MAX_TARGETS: usize = 8;
@@ -54,6 +54,9 @@ impl CopyList {
         if data.len() - 16 < target_bytes.saturating_add(segment_bytes) {
             return Err(Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR));
         }
+        if target_bytes.saturating_add(segment_bytes) > MAX_DESCRIPTOR_BYTES {
+            return Err(Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR));
+        }
         if !target_bytes.is_multiple_of(TARGET_BYTES) {
             return Err(Sense::parameter_field(2));
         }
@@ -92,7 +95,7 @@ impl CopyList {
             };
             let (source, destination) = (be(segment, 4, 2) as usize, be(segment, 6, 2) as usize);
             if source.max(destination) >= out.targets.len() {
-                return Err(Sense::parameter_field(20));
+                return Err(Sense::new(SenseKey::CopyAborted, asc::UNREACHABLE_COPY_TARGET));
             }
             out.segments.push(Segment {
                 source,

@@ -23,6 +23,7 @@ pub enum SenseKey {
 pub mod asc {
     pub const NONE: u16 = 0x0000;
     pub const NOT_READY_MANUAL: u16 = 0x0403;
+    pub const SANITIZE_IN_PROGRESS: u16 = 0x041b;
     pub const NOT_READY_OFFLINE: u16 = 0x0412;
     pub const INITIALIZING_COMMAND_REQUIRED: u16 = 0x0402;
     pub const UNREACHABLE_COPY_TARGET: u16 = 0x0804;
@@ -56,6 +57,7 @@ pub mod asc {
     pub const CAPACITY_CHANGED: u16 = 0x2a09;
     pub const COMMAND_SEQUENCE_ERROR: u16 = 0x2c00;
     pub const COMMANDS_CLEARED: u16 = 0x2f00;
+    pub const SANITIZE_FAILED: u16 = 0x3103;
     pub const SAVING_NOT_SUPPORTED: u16 = 0x3900;
     pub const MEDIUM_NOT_PRESENT: u16 = 0x3a00;
     pub const INQUIRY_DATA_CHANGED: u16 = 0x3f03;
@@ -117,6 +119,13 @@ impl Sense {
     #[must_use]
     pub const fn with_information(mut self, information: u64) -> Self {
         self.information = Some(information);
+        self
+    }
+
+    /// The same with how far something is, in 65536ths: it stands where a field pointer would.
+    #[must_use]
+    pub const fn with_progress(mut self, done: u16) -> Self {
+        self.field = Some((false, done, None));
         self
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{Device, Durability, UnmapBehavior};
 use file_store::{FileId, FileStore, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
+use parking_lot::Mutex;
 
+use crate::hole_map::HoleMap;
 use crate::range_lock::RangeLock;
 
 /// The store and file behind a unit, by which a copy between two units can become a clone.
@@ -129,17 +131,19 @@ impl Backing for FileBacking {
     }
 }
 
-/// A block device as a unit's storage. A range lock gives COMPARE AND WRITE its atomicity; writes share it.
+/// A block device as a unit's storage. A range lock gives COMPARE AND WRITE its atomicity; writes share it, and
+/// UNMAP excludes them so that what is known as unmapped is right.
 pub struct DeviceBacking {
     device: Device,
     lock: RangeLock,
+    holes: Mutex<HoleMap>,
 }
 
 impl DeviceBacking {
     /// Uses all of `device`, whose only writer this must be.
     #[must_use]
     pub fn new(device: Device) -> Self {
-        Self { device, lock: RangeLock::default() }
+        Self { device, lock: RangeLock::default(), holes: Mutex::default() }
     }
 }
 
@@ -165,6 +169,7 @@ impl Backing for DeviceBacking {
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let _shared = self.lock.shared(offset, data.len() as u64).await;
+            self.holes.lock().remove(offset, data.len() as u64);
             Ok(self.device.write(offset, data, durability).await?)
         })
     }
@@ -173,13 +178,18 @@ impl Backing for DeviceBacking {
     }
     fn unmap(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let _shared = self.lock.shared(offset, len).await;
-            Ok(self.device.unmap(offset, len).await?)
+            let _exclusive = self.lock.exclusive(offset, len).await;
+            self.device.unmap(offset, len).await?;
+            if self.unmap_zeroes() {
+                self.holes.lock().add(offset, len);
+            }
+            Ok(())
         })
     }
     fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let _shared = self.lock.shared(offset, len).await;
+            self.holes.lock().remove(offset, len);
             Ok(self.device.write_zeroes(offset, len, durability).await?)
         })
     }
@@ -195,12 +205,13 @@ impl Backing for DeviceBacking {
             if let Some(at) = first_difference(&current, &expected) {
                 return Ok(Some(at));
             }
+            self.holes.lock().remove(offset, data.len() as u64);
             self.device.write(offset, data, Durability::Durable).await?;
             Ok(None)
         })
     }
-    fn allocated(&self, offset: u64, len: u64, _limit: usize) -> StoreFuture<'_, Vec<Range>> {
-        Box::pin(async move { Ok(vec![Range { offset, len }]) })
+    fn allocated(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {
+        Box::pin(async move { Ok(self.holes.lock().mapped(offset, len, limit)) })
     }
     fn wait_resize(&self, known: u64) -> StoreFuture<'_, u64> {
         Box::pin(async move { Ok(self.device.wait_resize(known).await?) })

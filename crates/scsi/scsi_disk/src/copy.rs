@@ -1,6 +1,8 @@
 //! EXTENDED COPY (LID1) and RECEIVE COPY RESULTS. A copy ends before its status is returned, so that there is
-//! never a copy in progress to ask about. Between two files of one volume it is a clone by reference.
+//! never a copy in progress to ask about; how it ended is kept for its nexus. Between two files of one volume a
+//! copy is a clone by reference.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use scsi_defs::copy::{CopyList, MAX_DESCRIPTOR_BYTES, MAX_SEGMENTS, MAX_TARGETS};
@@ -13,6 +15,41 @@ use crate::unit::LogicalUnit;
 
 /// Longest segment: what its 16-bit count can say in 4 KiB blocks.
 const MAX_SEGMENT_BYTES: u32 = 65535 * 4096;
+/// Ended copies of a nexus that can be asked about; the oldest gives way.
+const MAX_ENDED_COPIES: usize = 16;
+
+/// How a copy ended.
+#[derive(Clone, Copy)]
+pub(crate) struct EndedCopy {
+    list_id: u8,
+    good: bool,
+    segments: u16,
+    bytes: u64,
+}
+
+impl EndedCopy {
+    /// Takes its place among the ended copies of a nexus: a list identifier stands for the latest that had it.
+    fn remember(self, ended: &mut VecDeque<Self>) {
+        ended.retain(|other| other.list_id != self.list_id);
+        if ended.len() >= MAX_ENDED_COPIES {
+            ended.pop_front();
+        }
+        ended.push_back(self);
+    }
+
+    /// The data of RECEIVE COPY STATUS(LID1).
+    fn status(self) -> Vec<u8> {
+        let [high, low] = self.segments.to_be_bytes();
+        // The count is in bytes, or in KiB if it does not fit.
+        let (unit, count) = match u32::try_from(self.bytes) {
+            Ok(bytes) => (0, bytes),
+            Err(_) => (1, u32::try_from(self.bytes >> 10).unwrap_or(u32::MAX)),
+        };
+        let mut out = vec![0, 0, 0, 8, if self.good { 1 } else { 2 }, high, low, unit];
+        out.extend_from_slice(&count.to_be_bytes());
+        out
+    }
+}
 
 impl LogicalUnit {
     pub(crate) async fn copy_command(
@@ -34,7 +71,12 @@ impl LogicalUnit {
                 out.extend_from_slice(&[0, 1, 1, 9, 0, 0, 0, 0, 0, 2, 2, 0xe4]);
                 Reply::parameters(&out, cdb.length())
             }
-            Op::ReceiveCopyStatus1 => Err(Sense::cdb_field(2).into()), // no list is kept after it has ended
+            Op::ReceiveCopyStatus1 => {
+                let inner = self.inner.lock();
+                let mut ended = inner.ended_copies(caller.nexus.id);
+                let found = ended.find(|copy| copy.list_id == cdb.byte(2)).copied();
+                Reply::parameters(&found.ok_or(Sense::cdb_field(2))?.status(), cdb.length())
+            }
             _ => self.extended_copy(caller, task, cdb, data).await,
         }
     }
@@ -46,6 +88,23 @@ impl LogicalUnit {
         }
         let short = Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR);
         let list = CopyList::parse(data.get(..length as usize).ok_or(short)?)?;
+        let mut ended = EndedCopy { list_id: list.list_id, good: false, segments: 0, bytes: 0 };
+        let outcome = self.copy_segments(caller, task, &list, &mut ended).await;
+        ended.good = outcome.is_ok();
+        if let Some(copies) = self.inner.lock().ended_copies_mut(caller.nexus.id) {
+            ended.remember(copies);
+        }
+        outcome?;
+        Reply::good(u64::from(length))
+    }
+
+    async fn copy_segments(
+        &self,
+        caller: &Caller<'_>,
+        task: u64,
+        list: &CopyList,
+        ended: &mut EndedCopy,
+    ) -> Result<(), Failure> {
         let aborted = |code| Failure::Sense(Sense::new(SenseKey::CopyAborted, code));
         let mut targets: Vec<&MappedUnit> = Vec::new();
         for designator in &list.targets {
@@ -59,11 +118,20 @@ impl LogicalUnit {
             let (from, to) = (targets[segment.source], targets[segment.destination]);
             let counted = if segment.destination_count { &to.unit } else { &from.unit };
             let bytes = u64::from(segment.blocks) * counted.block();
-            let (source, _) = from.unit.range(segment.source_lba, bytes.div_ceil(from.unit.block()))?;
-            let (target, _) = to.unit.range(segment.destination_lba, bytes.div_ceil(to.unit.block()))?;
+            let place = |unit: &LogicalUnit, lba| {
+                let range = unit.range(lba, bytes.div_ceil(unit.block()));
+                range.map(|(start, _)| start).map_err(|_| aborted(asc::COPY_TARGET_NOT_REACHABLE))
+            };
+            let source = place(&from.unit, segment.source_lba)?;
+            let target = place(&to.unit, segment.destination_lba)?;
             if bytes % from.unit.block() != 0 || bytes % to.unit.block() != 0 {
                 return Err(aborted(asc::INVALID_FIELD_IN_PARAMETER_LIST));
             }
+            // The destination's own task set knows of the copy, so that who fences us there waits for it.
+            let guest = match std::ptr::eq(Arc::as_ptr(&to.unit), self) {
+                true => None,
+                false => Some(to.unit.join(caller.nexus.id)?),
+            };
             for (unit, writes) in [(&from.unit, false), (&to.unit, true)] {
                 let inner = unit.inner.lock();
                 let me = caller.nexus.id;
@@ -71,18 +139,27 @@ impl LogicalUnit {
                 let reserved = inner.legacy.is_some_and(|holder| holder != me)
                     || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
                 let there = Caller { read_only: to.read_only, ..*caller };
-                if reserved || (writes && unit.protected(&inner, &there)) {
+                if inner.sanitize_allows(Op::ExtendedCopy1).is_err()
+                    || reserved
+                    || (writes && unit.protected(&inner, &there))
+                {
                     return Err(aborted(asc::COPY_TARGET_NOT_REACHABLE));
                 }
             }
-            self.copy_range(task, (&from.unit, source), (&to.unit, target), bytes).await?;
+            let wanted = || {
+                self.still_wanted(task)?;
+                guest.as_ref().map_or(Ok(()), |guest| to.unit.still_wanted(guest.1))
+            };
+            Self::copy_range(wanted, (&from.unit, source), (&to.unit, target), bytes).await?;
+            ended.segments += 1;
+            ended.bytes += bytes;
         }
-        Reply::good(u64::from(length))
+        Ok(())
     }
 
-    async fn copy_range(
-        &self,
-        task: u64,
+    /// Copies; `wanted` is asked before each step and after each reading.
+    pub(crate) async fn copy_range(
+        wanted: impl Fn() -> Result<(), Failure>,
         from: (&Arc<LogicalUnit>, u64),
         to: (&Arc<LogicalUnit>, u64),
         bytes: u64,
@@ -92,18 +169,21 @@ impl LogicalUnit {
             (from.0.backing.clone_handle(), to.0.backing.clone_handle(), overlap)
             && Arc::ptr_eq(&source.store, &target.store)
         {
-            self.still_wanted(task)?;
+            wanted()?;
+            to.0.tokens.changing(to.1, bytes);
             source.store.clone_range((source.file, from.1), (target.file, to.1), bytes).await?;
-            return Ok(());
+            return wanted();
         }
         let durability = to.0.durability(false);
         let mut done = 0;
         while done < bytes {
-            self.still_wanted(task)?;
+            wanted()?;
             let step = STEP_BYTES.min(bytes - done);
             // Overlapping upwards: from the end, so that nothing is read after it was overwritten.
             let at = if overlap && from.1 < to.1 { bytes - done - step } else { done };
             let buf = from.0.read_exact(from.1 + at, step).await?;
+            wanted()?;
+            to.0.tokens.changing(to.1 + at, step);
             to.0.backing.write(to.1 + at, buf.freeze(), durability).await?;
             done += step;
         }

@@ -93,6 +93,7 @@ impl LogicalUnit {
             _ => {}
         }
         let data = self.sent(&data, len);
+        self.tokens.changing(offset, data.len() as u64);
         match cdb.op {
             Op::OrWrite => self.or_write(offset, data).await?,
             Op::WriteVerify10 | Op::WriteVerify12 | Op::WriteVerify16 => {
@@ -119,6 +120,7 @@ impl LogicalUnit {
         }
         debug_assert_eq!(cdb.op, Op::CompareAndWrite);
         let (half, all) = (len as usize, data.len());
+        self.tokens.changing(offset, len);
         match self.backing.compare_and_write(offset, data.slice(0..half), data.slice(half..all)).await? {
             None => Reply::good(2 * len),
             Some(at) => Err(miscompare(at)),
@@ -134,6 +136,7 @@ impl LogicalUnit {
             let old = self.read_exact(offset, data.len() as u64).await?;
             let mut new = IoBuf::copy_from(&old);
             new.iter_mut().zip(data.iter()).for_each(|(byte, bits)| *byte |= bits);
+            self.tokens.changing(offset, data.len() as u64);
             if self.backing.compare_and_write(offset, old.freeze(), new.freeze()).await?.is_none() {
                 return Ok(());
             }
@@ -206,6 +209,7 @@ impl LogicalUnit {
         while at < len {
             self.still_wanted(task)?;
             let step = step.min(len - at);
+            self.tokens.changing(offset + at, step);
             match &fill {
                 Some(fill) => {
                     self.backing.write(offset + at, fill.slice(0..step as usize), durability).await?
@@ -237,6 +241,7 @@ impl LogicalUnit {
             descriptors.filter(|d| be(d, 8, 4) != 0).map(|d| self.range(be(d, 0, 8), be(d, 8, 4))).collect();
         for (offset, len) in ranges?.into_iter().filter(|(_, len)| *len > 0) {
             self.still_wanted(task)?;
+            self.tokens.changing(offset, len);
             self.backing.unmap(offset, len).await?;
         }
         Reply::good(length as u64)

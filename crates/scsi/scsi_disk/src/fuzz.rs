@@ -7,4 +7,5 @@ pub fn fuzz_state_rows(data: &[u8]) {
         debug_assert!(again.is_some());
     }
     let _ = crate::mode::Mode::decode(data);
+    let _ = crate::sanitize::Sanitize::decode(data);
 }

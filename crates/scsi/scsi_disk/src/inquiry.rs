@@ -8,11 +8,13 @@ use scsi_defs::{Cdb, Op, Sense};
 
 use crate::reply::{Outcome, Reply};
 use crate::target::{Caller, MappedUnit};
+use crate::token;
 use crate::unit::LogicalUnit;
 
 const VENDOR: &[u8; 8] = b"HOLDFAST";
-/// Largest READ or WRITE, in bytes: bounds the buffer of one command.
-pub(crate) const MAX_TRANSFER_BYTES: u64 = 16 << 20;
+/// Largest READ or WRITE, in bytes: bounds the buffer of one command. 65536 blocks of 512 bytes, and what the
+/// transport takes for one command.
+pub(crate) const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 /// Most descriptors of one UNMAP.
 pub(crate) const MAX_UNMAP_DESCRIPTORS: u32 = 256;
 /// Most blocks of one COMPARE AND WRITE: its count is one byte.
@@ -167,8 +169,16 @@ impl LogicalUnit {
                 out.resize(64, 0);
             }
             0x8f => {
-                // Supported commands: EXTENDED COPY(LID1) and the RECEIVE COPY service actions.
-                out.extend_from_slice(&[0, 1, 0, 8, 7, 0x83, 1, 0, 0x84, 2, 0, 3]);
+                // Limits of tokens: ranges, seconds, blocks.
+                out.extend_from_slice(&[0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
+                out.extend_from_slice(&token::MAX_RANGES.to_be_bytes());
+                out.extend_from_slice(&token::TIMEOUTS.1.to_be_bytes());
+                out.extend_from_slice(&token::TIMEOUTS.0.to_be_bytes());
+                for bytes in [token::MAX_TOKEN_TRANSFER, token::MAX_TOKEN_TRANSFER / 4] {
+                    out.extend_from_slice(&(bytes / self.block()).to_be_bytes());
+                }
+                // Supported commands: EXTENDED COPY(LID1), the token commands, the RECEIVE COPY service actions.
+                out.extend_from_slice(&[0, 1, 0, 12, 10, 0x83, 3, 0, 0x10, 0x11, 0x84, 3, 0, 3, 7, 0]);
                 // Supported descriptors: block to block, identification.
                 out.extend_from_slice(&[0, 8, 0, 4, 2, 2, 0xe4, 0]);
             }
@@ -190,6 +200,7 @@ impl LogicalUnit {
                 let rate: u16 = if self.backing.rotational() { 7200 } else { 1 };
                 out.extend_from_slice(&rate.to_be_bytes());
                 out.resize(64, 0);
+                out[7] = 0x40; // after a block erase, reads find zeros
             }
             0xb2 => {
                 let zeroes = u8::from(self.backing.unmap_zeroes()) << 2;

@@ -10,29 +10,36 @@
 //! ```
 //!
 //! Cost of a READ or WRITE: the CDB is checked against its row of the table, one short lock to admit and one to
-//! leave, one backing call; the data is not copied. The only allocations are the boxed futures and the buffer.
+//! leave, one backing call; the data is not copied. The only allocations are the boxed futures and the buffer; what changes something has
+//! one more future, by which it goes on when it is dropped.
 //!
 //! Invariants:
 //! * A reservation change that asks for APTPL is durable before its status is returned.
 //! * With WCE=0 (the default) a write's GOOD means durable; with WCE=1, after SYNCHRONIZE CACHE or with FUA.
 //! * A command aborted by another nexus is never dropped half way: it ends first, then it is not answered, and the
 //!   task management function (or PREEMPT AND ABORT) ends after it. So nothing changes the medium after a fence.
+//! * A command that changes something and is dropped by the transport ends too, and stays in the task set until
+//!   then. The threads that poll commands must be homes of detached work (`shard_runtime::adopt_detached_work`).
 //! * No input panics, and what a peer can make the device hold is bounded.
 //!
-//! Not done here: sessions and data transfer (the transport); ODX, LID4 copies, SANITIZE, WRITE ATOMIC (refused as
+//! Not done here: sessions and data transfer (the transport); LID4 copies, WRITE ATOMIC (refused as
 //! unsupported, and REPORT SUPPORTED OPERATION CODES says so).
 
 mod backing;
 mod copy;
 mod data;
 pub mod fuzz;
+mod hole_map;
 mod inquiry;
 mod mode;
 mod range_lock;
 mod reply;
 mod reservation_commands;
 pub mod reservations;
+mod sanitize;
 mod target;
+mod task_set;
+mod token;
 mod unit;
 
 pub use backing::{

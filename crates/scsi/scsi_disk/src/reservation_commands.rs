@@ -72,14 +72,16 @@ impl LogicalUnit {
             let row = after.aptpl.then(|| after.encode());
             self.store.save(&Self::row_key(&self.config.id, b'r'), row).await?;
         }
+        let abort = !effects.aborted.is_empty();
         let victims: Vec<u64> = {
             let mut inner = self.inner.lock();
             inner.reservations = after;
             effects.attentions.iter().for_each(|(port, code)| inner.raise(port, *code));
             effects.aborted.iter().flat_map(|port| inner.nexuses_of(port)).collect()
         };
-        if !victims.is_empty() {
-            // The new state already refuses their next commands; those that run must end before we answer.
+        if abort {
+            // The new state already refuses their next commands; those that run must end before we answer, also
+            // those of sessions that are gone.
             self.abort(|nexus| victims.contains(&nexus), Some(task)).await;
         }
         Reply::good(u64::from(length))

@@ -1,6 +1,8 @@
 //! [`TargetDevice`]: which nexus sees which unit under which number.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -8,8 +10,9 @@ use scsi_core::{
     Nexus, ScsiCommand, ScsiDevice, ScsiFuture, ScsiResponse, ScsiStatus, TaskManagement,
     TaskManagementOutcome, WireLun,
 };
-use scsi_defs::{Cdb, Op, Sense, asc};
+use scsi_defs::{Cdb, Effect, Op, Sense, asc};
 
+use crate::task_set::Attended;
 use crate::unit::LogicalUnit;
 
 /// Highest unit number (flat addressing has 14 bits).
@@ -110,6 +113,11 @@ impl TargetDevice {
         self.state.read().sessions.get(&nexus).map(|session| session.view.clone())
     }
 
+    fn changes_something(cdb: &Cdb) -> bool {
+        let mode = matches!(cdb.op, Op::ModeSelect6 | Op::ModeSelect10);
+        cdb.effect == Effect::Write || cdb.op.is_reservation_command() || mode
+    }
+
     /// Commands for a number without a unit.
     fn absent(caller: &Caller<'_>, lun: WireLun, command: &ScsiCommand) -> ScsiResponse {
         let outcome = Cdb::parse(&command.cdb).and_then(|cdb| {
@@ -171,12 +179,26 @@ impl ScsiDevice for TargetDevice {
         Box::pin(async move {
             let view = self.view(nexus.id)?;
             let mapped = lun.number().and_then(|number| view.get(&number));
-            let read_only = mapped.is_some_and(|mapped| mapped.read_only);
-            let caller = Caller { nexus, view: &view, read_only };
-            match mapped {
-                Some(mapped) => mapped.unit.run(&caller, command).await,
-                None => Some(Self::absent(&caller, lun, &command)),
+            let Some(mapped) = mapped else {
+                let caller = Caller { nexus, view: &view, read_only: false };
+                return Some(Self::absent(&caller, lun, &command));
+            };
+            let (unit, read_only) = (mapped.unit.clone(), mapped.read_only);
+            let parsed = Cdb::parse(&command.cdb);
+            if !parsed.as_ref().is_ok_and(Self::changes_something) {
+                let caller = Caller { nexus, view: &view, read_only };
+                return unit.run(&caller, parsed, command, &Cell::new(None)).await;
             }
+            // What has begun to change something comes to its end, whatever becomes of the connection: what is
+            // durable and what is in memory stay the same, and whoever aborts the command can wait for it.
+            let task = Rc::new(Cell::new(None));
+            let _attended = Attended { unit: unit.clone(), task: task.clone() };
+            let nexus = nexus.clone();
+            let work = async move {
+                let caller = Caller { nexus: &nexus, view: &view, read_only };
+                unit.run(&caller, parsed, command, &task).await
+            };
+            shard_runtime::finish_anyway(work).await
         })
     }
 

@@ -13,6 +13,9 @@ use scsi_core::*;
 use crate::reservations::{MAX_REGISTRATIONS, Port, Reservations};
 use crate::*;
 
+mod going_on;
+mod tokens;
+
 #[derive(Default)]
 struct Rows(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);
 
@@ -42,10 +45,18 @@ struct Rig {
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(future)
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        shard_runtime::adopt_detached_work();
+        future.await
+    })
 }
 
 async fn open(rows: Arc<Rows>) -> Arc<LogicalUnit> {
+    open_on(rows, Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512))).await
+}
+
+async fn open_on(rows: Arc<Rows>, disk: block_device::Device) -> Arc<LogicalUnit> {
     let config = UnitConfig {
         id: [7; 16],
         product: "disk".into(),
@@ -53,8 +64,7 @@ async fn open(rows: Arc<Rows>) -> Arc<LogicalUnit> {
         write_cache: false,
         target_ports: vec![1],
     };
-    let disk = MemoryDisk::new((BLOCKS * 512) as usize, 512);
-    LogicalUnit::open(config, Arc::new(DeviceBacking::new(Arc::new(disk))), rows).await.unwrap()
+    LogicalUnit::open(config, Arc::new(DeviceBacking::new(disk)), rows).await.unwrap()
 }
 
 impl Rig {
@@ -63,7 +73,18 @@ impl Rig {
     }
 
     async fn over(rows: Arc<Rows>) -> Self {
-        let unit = open(rows.clone()).await;
+        Self::with(open(rows.clone()).await, rows).await
+    }
+
+    async fn with(unit: Arc<LogicalUnit>, rows: Arc<Rows>) -> Self {
+        let rig = Self::untried(unit, rows);
+        for who in 0..2 {
+            assert_eq!(rig.sense(who, &[0; 6], &[]).await, (6, 0x2900));
+        }
+        rig
+    }
+
+    fn untried(unit: Arc<LogicalUnit>, rows: Arc<Rows>) -> Self {
         let device = TargetDevice::new();
         let mapped = MappedUnit { unit: unit.clone(), read_only: false };
         device.configure(vec![Group { luns: BTreeMap::from([(1, mapped)]), ..Group::default() }]);
@@ -72,11 +93,7 @@ impl Rig {
             Arc::new(Nexus { id, initiator, initiator_port: [id as u8; 6], target_port: 1 })
         });
         nexuses.iter().for_each(|nexus| device.nexus_established(nexus));
-        let rig = Self { device, unit, rows, nexuses };
-        for who in 0..2 {
-            assert_eq!(rig.sense(who, &[0; 6], &[]).await, (6, 0x2900));
-        }
-        rig
+        Self { device, unit, rows, nexuses }
     }
 
     async fn send(&self, who: usize, lun: u16, cdb: &[u8], data: &[u8]) -> ScsiResponse {
@@ -146,6 +163,12 @@ fn data_commands() {
         rig.good(0, &rw(0x41, 0, 0, 0), &[0x77; 512]).await;
         assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0x77; 512]);
         assert_eq!(rig.sense(0, &rw(0x41, 0x10, 0, 1), &[0; 512]).await, (5, 0x2400));
+        // With UNMAP, what is read afterwards is still what was sent: only zeros are deallocated.
+        rig.good(0, &rw(0x41, 8, 2000, 0), &[0x66; 512]).await;
+        assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0x66; 512]);
+        rig.good(0, &rw(0x41, 8, 2000, 0), &[0; 512]).await;
+        assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0; 512]);
+        assert_eq!(rig.good(0, &rw(0x28, 0, 1999, 1), &[]).await, [0x77; 512]);
         let mut unmap = vec![0, 22, 0, 16, 0, 0, 0, 0];
         unmap.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 0]);
         rig.good(0, &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &unmap).await;
@@ -225,19 +248,26 @@ proptest! {
 
     #[test]
     fn any_command_ends_without_panic(commands in prop::collection::vec(
-        (0usize..4096, any::<[u8; 16]>(), prop::collection::vec(any::<u8>(), 0..64)), 1..16)) {
+        (0usize..65536, any::<[u8; 16]>(), prop::collection::vec(any::<u8>(), 0..64), 0usize..3), 1..24)) {
         run(async {
             let rig = Rig::new().await;
-            for (pick, mut cdb, data) in commands {
-                // Mostly known commands with mostly defined bits: random opcodes alone rarely get far.
-                let entry = &scsi_defs::cdb::COMMANDS[pick % scsi_defs::cdb::COMMANDS.len()];
-                if pick & 1 == 0 {
+            for (pick, mut cdb, mut data, blocks) in commands {
+                // Mostly known commands with defined bits and small numbers: random bytes alone rarely get far.
+                let entry = &scsi_defs::cdb::COMMANDS[(pick >> 4) % scsi_defs::cdb::COMMANDS.len()];
+                if pick & 3 != 0 {
                     cdb.iter_mut().zip(entry.usage).for_each(|(byte, usage)| *byte &= usage);
-                    cdb[1] = entry.action.map_or(cdb[1], |action| cdb[1] & 0xe0 & entry.usage[1] | action);
-                    cdb[2..8].iter_mut().for_each(|byte| *byte &= if pick & 2 == 0 { 0 } else { 0xff });
+                    cdb[1] = entry.action.map_or(0, |action| cdb[1] & 0xe0 & entry.usage[1] | action);
+                    let last = entry.usage.len() - 2; // of the length, in most commands
+                    for (at, byte) in cdb.iter_mut().enumerate().skip(2) {
+                        *byte = if at == last { *byte & 3 } else if at % 4 == 1 { *byte & 1 } else { 0 };
+                    }
+                }
+                if pick & 8 != 0 {
+                    data.resize(blocks * 512, 0);
+                    cdb[8] = if matches!(entry.opcode, 0x42 | 0x48) { data.len() as u8 } else { cdb[8] };
                 }
                 cdb[0] = entry.opcode;
-                rig.send(pick >> 2 & 1, (pick >> 3 & 1) as u16, &cdb, &data).await;
+                rig.send(pick >> 2 & 1, u16::from(pick & 0x30 != 0), &cdb, &data).await;
             }
         });
     }

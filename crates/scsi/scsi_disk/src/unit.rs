@@ -1,18 +1,23 @@
 //! [`LogicalUnit`]: one disk, its task set, attentions and reservations, and the admission of commands.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use scsi_core::{Nexus, ScsiCommand, ScsiResponse, ScsiStatus, TaskAttribute};
+use scsi_core::{Nexus, ScsiCommand, ScsiResponse, ScsiStatus};
 use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 use tokio::sync::Notify;
 
 use crate::backing::{Backing, ReservationStore};
+use crate::copy::EndedCopy;
 use crate::mode::Mode;
 use crate::reply::{Failure, Outcome};
 use crate::reservations::{Port, Reservations};
+use crate::sanitize::Sanitize;
 use crate::target::Caller;
+use crate::task_set::Task;
+use crate::token::{EndedToken, Tokens};
 
 /// Most commands a unit holds, of all nexuses: bounds memory; more get TASK SET FULL.
 pub const MAX_TASKS: usize = 4096;
@@ -45,23 +50,22 @@ pub enum UnitState {
     Offline(String),
 }
 
-struct NexusEntry {
+pub(crate) struct NexusEntry {
     port: Port,
-    attentions: Vec<u16>,
-}
-
-struct Task {
-    nexus: u64,
-    ordered: bool,
-    started: bool,
-    aborted: bool,
+    pub(crate) attentions: Vec<u16>,
+    copies: VecDeque<EndedCopy>,
+    pub(crate) tokens: VecDeque<EndedToken>,
 }
 
 pub(crate) struct Inner {
-    nexuses: BTreeMap<u64, NexusEntry>,
-    tasks: BTreeMap<u64, Task>,
-    ordered: usize,
-    next_task: u64,
+    pub(crate) nexuses: BTreeMap<u64, NexusEntry>,
+    pub(crate) tasks: BTreeMap<u64, Task>,
+    /// Tasks that are ordered.
+    pub(crate) ordered: usize,
+    /// Tasks that are orphans.
+    pub(crate) orphans: usize,
+    pub(crate) next_task: u64,
+    pub(crate) sanitize: Sanitize,
     pub(crate) reservations: Reservations,
     pub(crate) legacy: Option<u64>,
     pub(crate) mode: Mode,
@@ -79,23 +83,8 @@ pub struct LogicalUnit {
     pub(crate) inner: Mutex<Inner>,
     /// One reservation change at a time, including its durable step.
     pub(crate) changes: tokio::sync::Mutex<()>,
-    tasks_changed: Notify,
-}
-
-/// Takes a command out of the task set when it ends or is dropped.
-struct TaskGuard<'a>(&'a LogicalUnit, u64);
-
-impl Drop for TaskGuard<'_> {
-    fn drop(&mut self) {
-        let mut inner = self.0.inner.lock();
-        let Some(task) = inner.tasks.remove(&self.1) else { return };
-        inner.ordered -= usize::from(task.ordered);
-        let waiting = task.aborted || inner.ordered > 0 || task.ordered;
-        drop(inner);
-        if waiting {
-            self.0.tasks_changed.notify_waiters();
-        }
-    }
+    pub(crate) tasks_changed: Notify,
+    pub(crate) tokens: Tokens,
 }
 
 impl LogicalUnit {
@@ -125,10 +114,16 @@ impl LogicalUnit {
         if let Some(row) = load(b'm').await? {
             mode = Mode::decode(&row).ok_or("the stored mode pages are damaged")?;
         }
+        let sanitize = match load(b's').await? {
+            Some(row) => Sanitize::decode(&row).ok_or("the stored state of SANITIZE is damaged")?,
+            None => Sanitize::Idle,
+        };
         let inner = Inner {
             nexuses: BTreeMap::new(),
             tasks: BTreeMap::new(),
             ordered: 0,
+            orphans: 0,
+            sanitize,
             next_task: 0,
             reservations,
             legacy: None,
@@ -145,6 +140,7 @@ impl LogicalUnit {
             inner: Mutex::new(inner),
             changes: tokio::sync::Mutex::new(()),
             tasks_changed: Notify::new(),
+            tokens: Tokens::default(),
         }))
     }
 
@@ -201,7 +197,12 @@ impl LogicalUnit {
 
     pub(crate) fn connect(&self, nexus: &Nexus) {
         let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
-        let entry = NexusEntry { port, attentions: vec![asc::POWER_ON] };
+        let entry = NexusEntry {
+            port,
+            attentions: vec![asc::POWER_ON],
+            copies: VecDeque::new(),
+            tokens: VecDeque::new(),
+        };
         self.inner.lock().nexuses.entry(nexus.id).or_insert(entry);
     }
 
@@ -218,33 +219,6 @@ impl LogicalUnit {
         self.inner.lock().attention(nexus, code);
     }
 
-    /// Marks commands as aborted and waits until they have ended.
-    pub(crate) async fn abort(&self, concerns: impl Fn(u64) -> bool, except: Option<u64>) -> Vec<u64> {
-        let mut nexuses = Vec::new();
-        let marked: Vec<u64> = {
-            let mut inner = self.inner.lock();
-            let tasks = inner.tasks.iter_mut().filter(|(id, t)| concerns(t.nexus) && Some(**id) != except);
-            tasks
-                .map(|(id, task)| {
-                    task.aborted = true;
-                    nexuses.push(task.nexus);
-                    *id
-                })
-                .collect()
-        };
-        self.tasks_changed.notify_waiters();
-        loop {
-            let changed = self.tasks_changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if !marked.iter().any(|id| self.inner.lock().tasks.contains_key(id)) {
-                nexuses.dedup();
-                return nexuses;
-            }
-            changed.await;
-        }
-    }
-
     /// LOGICAL UNIT RESET.
     pub(crate) async fn reset(&self) {
         self.abort(|_| true, None).await;
@@ -255,21 +229,25 @@ impl LogicalUnit {
         inner.attention_all(None, asc::DEVICE_RESET);
     }
 
-    /// Whether the command was aborted; long commands look between steps.
-    pub(crate) fn aborted(&self, task: u64) -> bool {
-        self.inner.lock().tasks.get(&task).is_none_or(|task| task.aborted)
-    }
-
     /// Carries a command out, from admission to response.
-    pub(crate) async fn run(&self, caller: &Caller<'_>, command: ScsiCommand) -> Option<ScsiResponse> {
-        let parsed = Cdb::parse(&command.cdb);
-        let task = match self.enter(caller, &parsed, command.attribute) {
-            Ok(task) => task,
+    ///
+    /// `number` is told the command's number in the task set.
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        parsed: Result<Cdb, Sense>,
+        command: ScsiCommand,
+        number: &Cell<Option<u64>>,
+    ) -> Option<ScsiResponse> {
+        let guard = match self.enter(caller, &parsed, command.attribute) {
+            Ok(guard) => guard,
             Err(failure) => return Some(self.respond(Err(failure))),
         };
-        let guard = TaskGuard(self, task);
+        let task = guard.1;
+        number.set(Some(task));
+        let medium = matches!(&parsed, Ok(cdb) if cdb.effect != Effect::Always);
         let mut outcome: Outcome = Err(Failure::Status(ScsiStatus::TaskAborted));
-        if self.may_start(task).await {
+        if self.may_start(task, medium).await {
             outcome = match parsed {
                 Ok(cdb) => match self.admit(caller, &cdb) {
                     Ok(()) => self.dispatch(caller, task, &cdb, command).await,
@@ -287,68 +265,10 @@ impl LogicalUnit {
         Some(self.respond(outcome))
     }
 
-    /// Puts a command into the task set, unless there is news for its nexus first.
-    fn enter(
-        &self,
-        caller: &Caller<'_>,
-        parsed: &Result<Cdb, Sense>,
-        attribute: TaskAttribute,
-    ) -> Result<u64, Failure> {
-        let mut inner = self.inner.lock();
-        let hears =
-            !matches!(parsed, Ok(cdb) if matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense));
-        if attribute == TaskAttribute::Aca {
-            return Err(Sense::cdb_field(0).into());
-        }
-        if inner.tasks.len() >= MAX_TASKS {
-            return Err(Failure::Status(ScsiStatus::TaskSetFull));
-        }
-        if hears
-            && let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
-            && !entry.attentions.is_empty()
-        {
-            return Err(Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0)).into());
-        }
-        let ordered = attribute == TaskAttribute::Ordered;
-        let started = match attribute {
-            TaskAttribute::HeadOfQueue => true,
-            TaskAttribute::Ordered => inner.tasks.is_empty(),
-            _ => inner.ordered == 0,
-        };
-        let id = inner.next_task;
-        inner.next_task += 1;
-        inner.ordered += usize::from(ordered);
-        inner.tasks.insert(id, Task { nexus: caller.nexus.id, ordered, started, aborted: false });
-        Ok(id)
-    }
-
-    /// Waits for the commands this one is ordered after. False: aborted meanwhile.
-    async fn may_start(&self, id: u64) -> bool {
-        loop {
-            let changed = self.tasks_changed.notified();
-            tokio::pin!(changed);
-            {
-                let mut inner = self.inner.lock();
-                let Some(task) = inner.tasks.get(&id) else { return false };
-                if task.aborted {
-                    return false;
-                }
-                let ordered = task.ordered;
-                if task.started || !inner.tasks.range(..id).any(|(_, older)| ordered || older.ordered) {
-                    if let Some(task) = inner.tasks.get_mut(&id) {
-                        task.started = true;
-                    }
-                    return true;
-                }
-                changed.as_mut().enable();
-            }
-            changed.await;
-        }
-    }
-
     /// Reservations, state and write protection.
     fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
         let inner = self.inner.lock();
+        inner.sanitize_allows(cdb.op)?;
         let always = cdb.effect == Effect::Always;
         let reserving = cdb.op.is_reservation_command();
         let removes = cdb.op == Op::PreventAllow || cdb.op == Op::StartStop;
@@ -411,7 +331,13 @@ impl LogicalUnit {
         }
     }
 
-    async fn dispatch(&self, caller: &Caller<'_>, task: u64, cdb: &Cdb, command: ScsiCommand) -> Outcome {
+    async fn dispatch(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        task: u64,
+        cdb: &Cdb,
+        command: ScsiCommand,
+    ) -> Outcome {
         match cdb.op {
             op if op.is_reservation_command() => {
                 self.reservation_command(caller, task, cdb, &command.data_out).await
@@ -421,6 +347,12 @@ impl LogicalUnit {
             Op::ExtendedCopy1 | Op::ReceiveCopyStatus1 | Op::ReceiveCopyParameters => {
                 self.copy_command(caller, task, cdb, &command.data_out).await
             }
+            Op::SanitizeOverwrite | Op::SanitizeBlockErase | Op::SanitizeExitFailure => {
+                self.sanitize_command(task, cdb, &command.data_out).await
+            }
+            Op::PopulateToken | Op::WriteUsingToken | Op::ReceiveRodTokenInformation => {
+                self.token_command(caller, task, cdb, &command.data_out).await
+            }
             Op::RequestSense => self.request_sense(caller, cdb),
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
             _ => self.data_command(task, cdb, command.data_out).await,
@@ -429,7 +361,8 @@ impl LogicalUnit {
 
     fn request_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {
         let mut inner = self.inner.lock();
-        let mut sense = Sense::new(SenseKey::NoSense, asc::NONE);
+        let none = Sense::new(SenseKey::NoSense, asc::NONE);
+        let mut sense = inner.sanitize.sense().unwrap_or(none);
         if let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
             && !entry.attentions.is_empty()
         {
@@ -453,6 +386,15 @@ impl Inner {
     pub(crate) fn attention_all(&mut self, except: Option<u64>, code: u16) {
         let ids: Vec<u64> = self.nexuses.keys().copied().filter(|id| Some(*id) != except).collect();
         ids.into_iter().for_each(|id| self.attention(id, code));
+    }
+
+    /// Copies of a nexus that can be asked about.
+    pub(crate) fn ended_copies(&self, nexus: u64) -> impl Iterator<Item = &EndedCopy> {
+        self.nexuses.get(&nexus).into_iter().flat_map(|entry| &entry.copies)
+    }
+
+    pub(crate) fn ended_copies_mut(&mut self, nexus: u64) -> Option<&mut VecDeque<EndedCopy>> {
+        self.nexuses.get_mut(&nexus).map(|entry| &mut entry.copies)
     }
 
     /// The nexuses of a port now.

@@ -32,9 +32,25 @@ pub(crate) async fn unshare(stream: &Stream, core: &Core, first: u64, last: u64)
     Ok(())
 }
 
+/// Keeps runs from being zeroed while they are filled; on a failure they are zeroed afterwards.
+struct Filling<'a> {
+    core: &'a Core,
+    runs: Vec<Run>,
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        let mut filling = self.core.filling.lock();
+        for run in &self.runs {
+            filling.remove(&run.start);
+        }
+    }
+}
+
 async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), StoreError> {
     let key = stream.key;
     let run = Run { start: old.device, count: old.count };
+    let filling = Arc::clone(&core.filling);
     let fresh = core.metadata.change(move |session| {
         let users = session.users(run)?;
         if users.iter().all(|(_, users)| *users == 1) {
@@ -48,6 +64,7 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
         let runs = session.free.take(run.count).ok_or_else(no_space)?;
         session.changed = true;
         for run in &runs {
+            filling.lock().insert(run.start);
             let stored = session.put_freed(*run);
             session.fatal(stored)?;
         }
@@ -59,6 +76,7 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
         map.insert(Extent { shared: false, ..old });
         return Ok(());
     };
+    let _filling = Filling { core, runs: runs.clone() };
     let mut new = Vec::new();
     let mut at = old.first;
     for run in &runs {

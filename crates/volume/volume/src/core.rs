@@ -1,6 +1,6 @@
 //! What all parts of an open volume share, and the task that zeroes freed clusters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) opens: Mutex<Opens>,
     /// Files whose last open has closed and that have no name any more.
     pub(crate) to_delete: Mutex<Vec<FileId>>,
+    /// Freed runs, by their start, that are being filled to replace shared clusters: not to be zeroed now.
+    pub(crate) filling: Arc<Mutex<BTreeSet<u64>>>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     pub(crate) closing: AtomicBool,
@@ -53,14 +55,21 @@ impl Core {
     /// Zeroes freed clusters, so that they can be used again. The order is the invariant: no request can reach
     /// them (they left every map, and earlier reads have ended), then they are zero on the disk, then free.
     pub(crate) async fn zero_freed(&self) -> Result<usize, StoreError> {
-        let runs = self.metadata.change(|session| {
+        let filling = Arc::clone(&self.filling);
+        let runs = self.metadata.change(move |session| {
+            let filling = filling.lock();
             let table = session.txn.open_table(FREED).map_err(database_error)?;
-            let rows = table.iter().map_err(database_error)?.take(RUNS_PER_ROUND);
-            rows.map(|row| {
+            let mut runs = Vec::new();
+            for row in table.iter().map_err(database_error)? {
                 let (start, count) = row.map_err(database_error)?;
-                Ok(Run { start: start.value(), count: count.value() })
-            })
-            .collect::<Result<Vec<Run>, StoreError>>()
+                if runs.len() == RUNS_PER_ROUND {
+                    break;
+                }
+                if !filling.contains(&start.value()) {
+                    runs.push(Run { start: start.value(), count: count.value() });
+                }
+            }
+            Ok(runs)
         });
         let runs = runs.await?;
         if runs.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
 use block_conformance::Rng;
-use block_device::{BlockDevice, Device, Durability, MemoryDisk};
+use block_device::{Device, Durability, MemoryDisk};
 use file_store::{
     Access, Attributes, DirectoryCursor, FileId, FileKind, FileStore, NewFile, OpenFile, OpenOptions, Share,
     StateChange, StoreErrorKind,
@@ -179,7 +179,7 @@ fn clones_share_space_and_go_their_own_ways() {
         }
         let after = volume.usage().await.expect("usage");
         assert_eq!(after.used, used, "clones take no clusters");
-        assert_eq!(after.referenced, 9 * (after.referenced / 9));
+        assert!(after.referenced > 8 * content.len() as u64);
         let c3 = open(&volume, clones[3]).await;
         assert_eq!(read(&c3, 0, content.len()).await, content);
         write(&c3, 100_000, b"changed", Durability::Durable).await;
@@ -225,7 +225,11 @@ async fn random(seed: u64) {
         let which = rng.below(3) as usize;
         let (f, bytes) = (&opens[which], model.get_mut(&files[which].0).expect("model"));
         let (offset, len) = (rng.below(MAX), 1 + rng.below(200_000));
-        match rng.below(12) {
+        let kind = rng.below(12);
+        if std::env::var("TRACE").is_ok() {
+            eprintln!("{step}: file {which} op {kind} {offset}+{len} size {}", bytes.len());
+        }
+        match kind {
             0..=4 => {
                 let data: Vec<u8> = (0..len).map(|i| (u64::from(step) * 7 + i) as u8).collect();
                 let durability = if rng.below(2) == 0 { Durability::Durable } else { Durability::Volatile };

@@ -134,6 +134,7 @@ impl Volume {
             streams: Mutex::new(BTreeMap::new()),
             opens: Mutex::new(Opens::default()),
             to_delete: Mutex::new(orphans),
+            filling: Arc::default(),
             attention: Notify::new(),
             closing: AtomicBool::new(false),
             ended: Notify::new(),

@@ -35,6 +35,7 @@ impl Threads {
                 let local = tokio::task::LocalSet::new();
                 let _ = ready.send(());
                 local.block_on(&runtime, async move {
+                    shard_runtime::adopt_detached_work();
                     while let Some(job) = jobs.recv().await {
                         tokio::task::spawn_local(job());
                     }

@@ -1,0 +1,317 @@
+//! Offloaded copies by token (ODX): POPULATE TOKEN names blocks of this unit, WRITE USING TOKEN copies them to
+//! where they are wanted, RECEIVE ROD TOKEN INFORMATION tells how it went (SPC-4 6.31, SBC-3 5.34 and 5.53).
+//!
+//! A token stands for the blocks as they were: the first change of one of them ends it ("point in time copy,
+//! change vulnerable"). Changes say so *before* they begin, and a copy looks whether its token still stands *after*
+//! it has read, so that no copy that ends well has seen a change. Only who sees the source unit can use a token.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use scsi_defs::{Cdb, Op, Sense, SenseKey, asc, be};
+use shard_runtime::{Entropy, SystemEntropy};
+
+use crate::reply::{Failure, Outcome, Reply};
+use crate::target::Caller;
+use crate::unit::LogicalUnit;
+
+/// Bytes of a token.
+pub(crate) const TOKEN_BYTES: usize = 512;
+/// Most tokens of a unit; the oldest gives way.
+const MAX_TOKENS: usize = 256;
+/// Most ranges of one command: what Windows sends at most.
+pub(crate) const MAX_RANGES: u16 = 64;
+/// Most bytes of a token or of one write: initiators expect an answer within seconds.
+pub(crate) const MAX_TOKEN_TRANSFER: u64 = 256 << 20;
+/// Seconds a token lasts unused, if the initiator does not say, and at most.
+pub(crate) const TIMEOUTS: (u32, u32) = (30, 3600);
+/// Ended operations of a nexus that can be asked about; the oldest gives way.
+const MAX_ENDED: usize = 16;
+/// Point in time copy, change vulnerable.
+const ROD_TYPE: [u8; 4] = [0, 0x80, 0, 1];
+/// The well-known token that stands for zeros.
+const ZERO_TYPE: [u8; 4] = [0xff, 0xff, 0, 1];
+
+struct Token {
+    id: [u8; 16],
+    /// Offset and length in bytes, in order.
+    ranges: Vec<(u64, u64)>,
+    /// Used since the timer looked.
+    used: bool,
+}
+
+/// The tokens for blocks of a unit.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    /// How many there are: writes look here first.
+    count: AtomicUsize,
+    list: Mutex<VecDeque<Token>>,
+}
+
+impl Tokens {
+    /// Ends the tokens for any of these bytes; before they change.
+    pub(crate) fn changing(&self, offset: u64, len: u64) {
+        if self.count.load(Ordering::SeqCst) == 0 || len == 0 {
+            return;
+        }
+        let end = offset.saturating_add(len);
+        self.retain(|token| !token.ranges.iter().any(|(start, len)| *start < end && offset < start + len));
+    }
+
+    fn retain(&self, keep: impl FnMut(&Token) -> bool) {
+        let mut list = self.list.lock();
+        list.retain(keep);
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    fn add(&self, token: Token) {
+        let mut list = self.list.lock();
+        if list.len() >= MAX_TOKENS {
+            list.pop_front();
+        }
+        list.push_back(token);
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    /// What a token stands for, if it still does.
+    fn find(&self, id: &[u8]) -> Option<Vec<(u64, u64)>> {
+        let mut list = self.list.lock();
+        let token = list.iter_mut().find(|token| token.id == id)?;
+        token.used = true;
+        Some(token.ranges.clone())
+    }
+
+    /// Whether the token was used since the last look; forgets it otherwise.
+    fn still_used(&self, id: &[u8; 16]) -> bool {
+        self.retain(|token| token.id != *id || token.used);
+        let mut list = self.list.lock();
+        list.iter_mut().find(|token| token.id == *id).is_some_and(|token| std::mem::take(&mut token.used))
+    }
+}
+
+/// How an operation ended.
+pub(crate) struct EndedToken {
+    list_id: u32,
+    action: u8,
+    blocks: u64,
+    sense: Vec<u8>,
+    token: Option<Vec<u8>>,
+}
+
+impl EndedToken {
+    fn information(&self) -> Vec<u8> {
+        let status = if self.sense.is_empty() { 1 } else { 2 };
+        let mut out = vec![0, 0, 0, 0, self.action, status, 0, 1, 0xff, 0xff, 0xff, 0xfe];
+        let (len, check) = (self.sense.len() as u8, if self.sense.is_empty() { 0 } else { 2 });
+        out.extend_from_slice(&[check, len, len, 0xf1]); // counted in blocks
+        out.extend_from_slice(&self.blocks.to_be_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.sense);
+        match &self.token {
+            Some(token) => {
+                out.extend_from_slice(&(token.len() as u32 + 2).to_be_bytes());
+                out.extend_from_slice(&[0, 0]);
+                out.extend_from_slice(token);
+            }
+            None => out.extend_from_slice(&[0; 4]),
+        }
+        let available = (out.len() - 4) as u32;
+        out[..4].copy_from_slice(&available.to_be_bytes());
+        out
+    }
+}
+
+impl LogicalUnit {
+    pub(crate) async fn token_command(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        task: u64,
+        cdb: &Cdb,
+        data: &[u8],
+    ) -> Outcome {
+        let number = |at: usize| (at..at + 4).fold(0, |id, i| id << 8 | u32::from(cdb.byte(i)));
+        if cdb.op == Op::ReceiveRodTokenInformation {
+            let inner = self.inner.lock();
+            let entry = inner.nexuses.get(&caller.nexus.id);
+            let found = entry.and_then(|entry| entry.tokens.iter().find(|e| e.list_id == number(2)));
+            return Reply::parameters(&found.ok_or(Sense::cdb_field(2))?.information(), cdb.length());
+        }
+        let length = cdb.length();
+        if length == 0 {
+            return Reply::good(0);
+        }
+        let short = Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR);
+        let data = data.get(..length as usize).ok_or(short)?;
+        let mut ended = EndedToken {
+            list_id: number(6),
+            action: cdb.byte(1) & 0x1f,
+            blocks: 0,
+            sense: Vec::new(),
+            token: None,
+        };
+        let outcome = match cdb.op {
+            Op::PopulateToken => self.populate(data, &mut ended),
+            _ => self.write_using(caller, task, data, &mut ended).await,
+        };
+        if let Err(Failure::Sense(sense)) = &outcome {
+            ended.sense = sense.encode(false);
+        }
+        if let Some(entry) = self.inner.lock().nexuses.get_mut(&caller.nexus.id) {
+            entry.tokens.retain(|other| other.list_id != ended.list_id);
+            if entry.tokens.len() >= MAX_ENDED {
+                entry.tokens.pop_front();
+            }
+            entry.tokens.push_back(ended);
+        }
+        outcome?;
+        Reply::good(u64::from(length))
+    }
+
+    /// The range descriptors of a list, as bytes; `at` is where their length stands.
+    fn ranges(&self, data: &[u8], at: usize) -> Result<Vec<(u64, u64)>, Sense> {
+        let list = data.get(at + 2..).ok_or(Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR))?;
+        let length = be(data, at, 2) as usize;
+        if be(data, 0, 2) as usize + 2 > data.len() || length > list.len() || length < 16 {
+            return Err(Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR));
+        }
+        if length / 16 > usize::from(MAX_RANGES) {
+            return Err(Sense::illegal(asc::TOO_MANY_SEGMENT_DESCRIPTORS));
+        }
+        if data[2] & 1 != 0 {
+            return Err(Sense::parameter_field(2)); // IMMED: operations end before their status is returned
+        }
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for range in list[..length].chunks_exact(16) {
+            let range = self.range(be(range, 0, 8), be(range, 8, 4))?;
+            if ranges.iter().any(|other| other.0 < range.0 + range.1 && range.0 < other.0 + other.1) {
+                return Err(Sense::parameter_field(at as u16 + 2));
+            }
+            ranges.push(range);
+        }
+        Ok(ranges)
+    }
+
+    fn populate(self: &Arc<Self>, data: &[u8], ended: &mut EndedToken) -> Result<(), Failure> {
+        let asked = self.ranges(data, 14)?;
+        let wanted: [u8; 4] = std::array::from_fn(|i| data[8 + i]);
+        if data[2] & 2 != 0 && ![[0; 4], ROD_TYPE, [0, 0x80, 0xff, 0xff]].contains(&wanted) {
+            return Err(Sense::parameter_field(8).into());
+        }
+        let timeout = match be(data, 4, 4) as u32 {
+            0 => TIMEOUTS.0,
+            seconds if seconds > TIMEOUTS.1 => return Err(Sense::parameter_field(4).into()),
+            seconds => seconds,
+        };
+        // What is too much is left out at the end, and the count says so.
+        let (mut room, mut ranges) = (MAX_TOKEN_TRANSFER, Vec::new());
+        for (offset, len) in asked {
+            let len = len.min(room);
+            room -= len;
+            if len > 0 {
+                ranges.push((offset, len));
+            }
+        }
+        let bytes = MAX_TOKEN_TRANSFER - room;
+        let mut id = [0; 16];
+        SystemEntropy.fill(&mut id);
+        let mut token = [&ROD_TYPE[..], &[0, 0, 1, 0xf8], &id[..8]].concat();
+        token.extend_from_slice(&[0xe4, 0, 0, 0, 1, 3, 0, 16]);
+        token.extend_from_slice(&self.naa());
+        token.resize(48, 0);
+        token.extend_from_slice(&u128::from(bytes).to_be_bytes());
+        token.resize(96, 0);
+        token.extend_from_slice(&self.config.block_size.to_be_bytes());
+        token.resize(128, 0);
+        token.extend_from_slice(&id);
+        token.resize(TOKEN_BYTES, 0);
+        self.tokens.add(Token { id, ranges, used: false });
+        (ended.blocks, ended.token) = (bytes / self.block(), Some(token));
+        let unit = Arc::downgrade(self);
+        shard_runtime::detach(async move {
+            loop {
+                shard_runtime::sleep(Duration::from_secs(u64::from(timeout))).await;
+                if !unit.upgrade().is_some_and(|unit| unit.tokens.still_used(&id)) {
+                    return;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    async fn write_using(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        task: u64,
+        data: &[u8],
+        ended: &mut EndedToken,
+    ) -> Result<(), Failure> {
+        let targets = self.ranges(data, 534)?;
+        let token = &data[16..16 + TOKEN_BYTES];
+        let total: u64 = targets.iter().map(|(_, len)| len).sum();
+        if total > MAX_TOKEN_TRANSFER {
+            return Err(Sense::parameter_field(534).into());
+        }
+        if token[..4] == ZERO_TYPE {
+            for (offset, len) in targets {
+                self.still_wanted(task)?;
+                self.tokens.changing(offset, len);
+                self.backing.write_zeroes(offset, len, self.durability(false)).await?;
+                ended.blocks += len / self.block();
+            }
+            return Ok(());
+        }
+        if token[..4] != ROD_TYPE {
+            return Err(Sense::illegal(asc::INVALID_TOKEN_UNKNOWN).into());
+        }
+        let unknown = || Failure::Sense(Sense::illegal(asc::INVALID_TOKEN_UNKNOWN));
+        let id = &token[128..144];
+        let source = caller.view.values().map(|mapped| &mapped.unit).find(|unit| unit.naa() == token[24..40]);
+        let source = source.ok_or_else(unknown)?;
+        let mut pieces = source.tokens.find(id).ok_or_else(unknown)?;
+        {
+            // What may not be read there now may not be read through a token.
+            let inner = source.inner.lock();
+            let me = caller.nexus.id;
+            let port = inner.port_of(me);
+            if inner.legacy.is_some_and(|holder| holder != me)
+                || !port.is_some_and(|port| inner.reservations.allows(&port, true))
+            {
+                return Err(Sense::new(SenseKey::CopyAborted, asc::COPY_TARGET_NOT_REACHABLE).into());
+            }
+            inner.sanitize_allows(Op::WriteUsingToken)?;
+        }
+        let represented: u64 = pieces.iter().map(|(_, len)| len).sum();
+        let skip = be(data, 8, 8).checked_mul(self.block()).filter(|skip| *skip < represented);
+        let mut skip = skip.ok_or(Sense::parameter_field(8))?;
+        if represented - skip < total {
+            return Err(Sense::parameter_field(534).into());
+        }
+        pieces.reverse();
+        for (mut offset, mut len) in targets {
+            while len > 0 {
+                let Some((start, there)) = pieces.pop() else { return Err(unknown()) };
+                if skip >= there {
+                    skip -= there;
+                    continue;
+                }
+                let (start, there) = (start + skip, there - skip);
+                skip = 0;
+                let step = there.min(len);
+                if there > step {
+                    pieces.push((start + step, there - step));
+                }
+                let wanted = || {
+                    self.still_wanted(task)?;
+                    if source.tokens.find(id).is_none() { Err(unknown()) } else { Ok(()) }
+                };
+                Self::copy_range(wanted, (source, start), (self, offset), step).await?;
+                (offset, len) = (offset + step, len - step);
+                ended.blocks += step / self.block();
+            }
+        }
+        Ok(())
+    }
+}

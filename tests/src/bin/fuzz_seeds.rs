@@ -1,0 +1,76 @@
+//! Writes one valid input per parser to fuzz/corpus, after a format has changed: `cargo run -p tests --bin fuzz_seeds`.
+//! Seeds that cannot be made from a type (captured frames, finds of the fuzzer) are added by hand beside them.
+
+use std::path::Path;
+
+use pool_format::{
+    Change, Checkpoint, DiskId, DiskRecord, DiskUse, Epoch, Guid, LogBatch, PoolState, Provisioning,
+    Resiliency, Seq, SpaceId, SpaceRecord, layout_for,
+};
+
+fn main() -> std::io::Result<()> {
+    let disk = DiskRecord {
+        id: DiskId(1),
+        guid: Guid([7; 16]),
+        usage: DiskUse::Active,
+        metadata: true,
+        slab_count: 64,
+        data_start: 4 << 20,
+        size: 4 << 30,
+        media: 1,
+        enclosure: "shelf-a".into(),
+        slot: "3".into(),
+        node: String::new(),
+        model: "model".into(),
+        serial: "serial".into(),
+    };
+    let space = SpaceRecord {
+        id: SpaceId(1),
+        guid: Guid([9; 16]),
+        name: "space".into(),
+        resiliency: Resiliency::Mirror(2),
+        provisioning: Provisioning::Thin,
+        columns: 1,
+        interleave: 256 << 10,
+        size: 1 << 30,
+    };
+    let changes = vec![Change::PutDisk(disk), Change::PutSpace(space)];
+    let mut state = PoolState::default();
+    changes.iter().for_each(|change| state.apply(change));
+    let batch = LogBatch { epoch: Epoch(3), first: Seq(5), changes };
+    seed("pool_state", &state.encode())?;
+    seed("pool_log_batch", &batch.encode())?;
+    seed("pool_checkpoint", &Checkpoint { epoch: Epoch(3), seq: Seq(6), state }.encode())?;
+    if let Some(superblock) = layout_for(4 << 30, 64 << 20) {
+        seed("pool_superblock", &superblock.encode())?;
+    }
+    let text = b"InitiatorName=iqn.2000-01.test:chap\0SessionType=Normal\0TargetName=iqn.2000-01.test:t\0AuthMethod=CHAP,None\0\
+        HeaderDigest=CRC32C,None\0MaxRecvDataSegmentLength=262144\0MaxBurstLength=1048576\0CHAP_A=5\0CHAP_N=u\0CHAP_R=0x00\0";
+    let mut login = vec![0x43, 0x81, 0, 0, 0, 0, 0, text.len() as u8];
+    login.resize(48, 0);
+    login.extend_from_slice(text);
+    seed("iscsi_pdu", &login)?;
+    seed("iscsi_text", text)?;
+    // A second request in the next stage follows the first.
+    let next = login.clone();
+    login.extend_from_slice(&next);
+    login[48 + text.len() + 1] = 0x87;
+    seed("iscsi_login", &login)?;
+    let mut read16 = vec![0x88, 0x08];
+    read16.resize(16, 1);
+    seed("scsi_parameters", &read16)?;
+    let mut list = vec![0_u8; 48];
+    list[..12].copy_from_slice(&[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0]);
+    seed("scsi_state_rows", &list)?;
+    // A disk with a partition table and an ext4 file system in it, as far as one can tell from its first bytes.
+    let mut foreign = vec![0_u8; 4096];
+    foreign[510..512].copy_from_slice(&[0x55, 0xaa]);
+    foreign[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    seed("foreign_disk", &foreign)
+}
+
+fn seed(target: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("valid"), bytes)
+}

@@ -1,0 +1,77 @@
+//! Every parser of untrusted bytes, by name. `fuzz/` fuzzes them, and the test below replays what is in fuzz/corpus, and
+//! damaged copies of it, in each `cargo test`.
+
+/// A parser that must take any bytes without a panic, an endless loop or memory out of proportion.
+pub type Target = fn(&[u8]);
+
+/// All of them. A crate with a `fuzz` module has a line here for each of its entries.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("pool_superblock", pool_format::fuzz::superblock),
+    ("pool_log_batch", pool_format::fuzz::log_batch),
+    ("pool_checkpoint", pool_format::fuzz::checkpoint),
+    ("pool_state", pool_state),
+    ("iscsi_pdu", iscsi_protocol::fuzz::fuzz_pdu),
+    ("iscsi_text", iscsi_protocol::fuzz::fuzz_text),
+    ("iscsi_login", iscsi_protocol::fuzz::fuzz_login),
+    ("scsi_parameters", scsi_defs::fuzz::fuzz_scsi_defs),
+    ("scsi_state_rows", scsi_disk::fuzz::fuzz_state_rows),
+    ("foreign_disk", pool_format::fuzz::foreign_disk),
+];
+
+/// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.
+fn pool_state(bytes: &[u8]) {
+    if let Ok(state) = pool_format::PoolState::decode(bytes) {
+        let _ = state.problems();
+        let _ = pool_format::PoolState::decode(&state.encode());
+    }
+}
+
+/// The parser of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Longer inputs are cut at so many evenly spread places, to keep the test short.
+    const CUTS: usize = 256;
+
+    #[test]
+    fn corpus_replays_whole_cut_and_damaged() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+        let mut inputs = 0;
+        for (name, target) in TARGETS {
+            target(&[]);
+            let files =
+                std::fs::read_dir(corpus.join(name)).unwrap_or_else(|e| panic!("no corpus of {name}: {e}"));
+            for file in files {
+                let bytes = std::fs::read(file.expect("entry").path()).expect("read");
+                target(&bytes);
+                inputs += 1;
+                let step = (bytes.len() / CUTS).max(1);
+                for at in (0..bytes.len()).step_by(step) {
+                    target(&bytes[..at]);
+                    for bit in [0x01, 0x80, 0xff] {
+                        let mut damaged = bytes.clone();
+                        damaged[at] ^= bit;
+                        target(&damaged);
+                    }
+                }
+            }
+        }
+        assert!(inputs >= TARGETS.len(), "every target has at least one seed");
+    }
+
+    #[test]
+    fn every_corpus_has_its_target() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+        for folder in std::fs::read_dir(corpus).expect("fuzz/corpus") {
+            let name = folder.expect("entry").file_name().to_string_lossy().into_owned();
+            assert!(find(&name).is_some(), "fuzz/corpus/{name} belongs to no target");
+        }
+    }
+}
