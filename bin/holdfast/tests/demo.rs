@@ -74,6 +74,7 @@ impl Demo {
         self.json(&["status"])["verdict"].as_str().expect("a verdict").to_owned()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the test blocks its own thread, not a shard")]
     fn wait_redundant(&self) {
         for _ in 0..TRIES {
             if self.verdict() == "fully-redundant" {
