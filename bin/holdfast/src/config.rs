@@ -35,7 +35,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 eprintln!("holdfast: this holds secrets; keep it where only you can read it.");
             }
             let text = toml::to_string_pretty(&config).map_err(CliError::here)?;
-            context.show(&config, |_| print!("{text}"))
+            context.show(&config, |_| out!("{text}"))
         }
         Command::Apply { file, dry_run } => {
             let config = read(&file)?;
@@ -68,12 +68,12 @@ fn read(file: &Path) -> CliResult<Config> {
 fn print(diff: &ConfigDiff) {
     for change in &diff.items {
         let detail = if change.detail.is_empty() { String::new() } else { format!(": {}", change.detail) };
-        println!("{} {}{detail}", change.sign, change.subject);
+        outln!("{} {}{detail}", change.sign, change.subject);
     }
     match (diff.items.len(), diff.applied) {
-        (0, _) => println!("The node is configured like that already."),
-        (count, true) => println!("{count} changes made."),
-        (count, false) => println!("{count} changes would be made."),
+        (0, _) => outln!("The node is configured like that already."),
+        (count, true) => outln!("{count} changes made."),
+        (count, false) => outln!("{count} changes would be made."),
     }
-    diff.warnings.iter().for_each(|warning| println!("note: {warning}"));
+    diff.warnings.iter().for_each(|warning| outln!("note: {warning}"));
 }

@@ -83,7 +83,7 @@ pub(crate) fn run(args: Args, json: bool) -> CliResult {
         match made {
             Ok(Some(demo)) => {
                 if json {
-                    println!("{}", demo.line(node.socket()));
+                    outln!("{}", demo.line(node.socket()));
                 } else {
                     demo.print(&args.dir, node.socket());
                 }
@@ -140,43 +140,41 @@ impl Demo {
 
     fn print(&self, dir: &Path, socket: &Path) {
         let (url, address) = (self.url(), &self.iscsi);
-        println!(
-            "Holdfast serves a 20 GiB LUN, mirrored over {DISKS} file disks in two pretend enclosures.\n"
-        );
-        println!("  data        {}", dir.display());
-        println!("  iSCSI       {url}");
+        outln!("Holdfast serves a 20 GiB LUN, mirrored over {DISKS} file disks in two pretend enclosures.\n");
+        outln!("  data        {}", dir.display());
+        outln!("  iSCSI       {url}");
         match &self.chap {
-            Some(chap) => println!("  CHAP        user {}, secret {}", chap.user, chap.secret),
-            None => println!(
-                "  CHAP        off: whoever reaches {address} may read and write (--chap turns it on)"
-            ),
+            Some(chap) => outln!("  CHAP        user {}, secret {}", chap.user, chap.secret),
+            None => {
+                outln!("  CHAP        off: whoever reaches {address} may read and write (--chap turns it on)")
+            }
         }
-        println!("\nAttach it");
-        println!("  qemu        qemu-system-x86_64 -drive file={url},format=raw,if=virtio …");
-        println!("  qemu-img    qemu-img info {url}");
-        println!("  open-iscsi  iscsiadm -m discovery -t sendtargets -p {address}");
+        outln!("\nAttach it");
+        outln!("  qemu        qemu-system-x86_64 -drive file={url},format=raw,if=virtio …");
+        outln!("  qemu-img    qemu-img info {url}");
+        outln!("  open-iscsi  iscsiadm -m discovery -t sendtargets -p {address}");
         if let Some(chap) = &self.chap {
             for (name, value) in
                 [("authmethod", "CHAP"), ("username", &chap.user), ("password", &chap.secret)]
             {
-                println!(
+                outln!(
                     "              iscsiadm -m node -T {TARGET} -o update -n node.session.auth.{name} -v {value}"
                 );
             }
         }
-        println!("              iscsiadm -m node -T {TARGET} -p {address} --login");
+        outln!("              iscsiadm -m node -T {TARGET} -p {address} --login");
         let node = if socket.starts_with(std::env::current_dir().unwrap_or_default().join(DEFAULT_DEMO_DIR)) {
             String::new()
         } else {
             format!(" --node {}", socket.display())
         };
         let disk = self.disks.first().map(String::as_str).unwrap_or_default();
-        println!("\nBreak a disk and watch it heal (in another terminal)");
-        println!("  holdfast status{node}");
-        println!("  holdfast disk fault{node} {disk} vanish");
-        println!("  holdfast status{node}");
-        println!("  holdfast disk fault{node} {disk} return");
-        println!(
+        outln!("\nBreak a disk and watch it heal (in another terminal)");
+        outln!("  holdfast status{node}");
+        outln!("  holdfast disk fault{node} {disk} vanish");
+        outln!("  holdfast status{node}");
+        outln!("  holdfast disk fault{node} {disk} return");
+        outln!(
             "\nCtrl-C stops it. Another run goes on with the same data; remove {} to start afresh.",
             dir.display()
         );

@@ -55,10 +55,10 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 for (what, disks) in
                     [("new", &report.found), ("returned", &report.returned), ("missing", &report.missing)]
                 {
-                    disks.iter().for_each(|disk| println!("{what}: {disk}"));
+                    disks.iter().for_each(|disk| outln!("{what}: {disk}"));
                 }
                 if *report == RescanReport::default() {
-                    println!("Nothing has changed.");
+                    outln!("Nothing has changed.");
                 }
             })
         }

@@ -158,7 +158,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let done: Done = context
                 .confirmed(async |confirm| client.delete(query.as_str(), &Confirm { confirm }).await)
                 .await?;
-            context.show(&done, |done| println!("{}", done.message))
+            context.show(&done, |done| outln!("{}", done.message))
         }
         Command::Mv { from, to, replace } => {
             same_volume(&from, &to)?;
@@ -228,8 +228,7 @@ async fn get(from: &Place, to: PathBuf, offset: u64, len: Option<u64>, context: 
             to.display()
         )));
     }
-    context
-        .show(&Done::new(format!("{}: {}", to.display(), bytes(done))), |done| println!("{}", done.message))
+    context.show(&Done::new(format!("{}: {}", to.display(), bytes(done))), |done| outln!("{}", done.message))
 }
 
 fn print(entries: &[FileEntry]) {

@@ -30,19 +30,19 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             context
                 .show_list("/jobs", |jobs: &[Job]| {
                     if jobs.is_empty() {
-                        println!("No work is under way.");
+                        outln!("No work is under way.");
                     }
-                    jobs.iter().for_each(|job| println!("{}", line(job)));
+                    jobs.iter().for_each(|job| outln!("{}", line(job)));
                 })
                 .await
         }
         Command::Show { job } => {
             let job: Job = context.client.get(&format!("/jobs/{job}")).await?;
-            context.show(&job, |job| println!("{}", line(job)))
+            context.show(&job, |job| outln!("{}", line(job)))
         }
         Command::Wait { job } => {
             let job = progress::follow(&context.client, job, context.json).await?;
-            context.show(&job, |job| println!("{}", line(job)))
+            context.show(&job, |job| outln!("{}", line(job)))
         }
     }
 }

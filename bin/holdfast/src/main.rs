@@ -5,6 +5,9 @@
 //!
 //! Exit codes: 0 done, 1 it could not be done, 2 the command line makes no sense.
 
+#[macro_use]
+mod output;
+
 mod cli;
 mod config;
 mod context;

@@ -218,7 +218,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let path = format!("/pools/{}", segment(&pool));
             let done: Done =
                 context.confirmed(async |confirm| client.delete(&path, &Confirm { confirm }).await).await?;
-            context.show(&done, |done| println!("{}", done.message))?;
+            context.show(&done, |done| outln!("{}", done.message))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -227,9 +227,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
 /// Prints what a check found; the exit code says whether it was clean.
 pub(crate) fn show_report(context: &Context, report: &CheckReport) -> CliResult<ExitCode> {
     context.show(report, |report| {
-        println!("{}", report.summary);
+        outln!("{}", report.summary);
         for finding in &report.items {
-            println!(
+            outln!(
                 "{:>9}  {} at {}: {}",
                 word(&finding.severity),
                 finding.structure,
@@ -237,7 +237,7 @@ pub(crate) fn show_report(context: &Context, report: &CheckReport) -> CliResult<
                 finding.detail
             );
             if let Some(action) = &finding.action {
-                println!("           -> {action}");
+                outln!("           -> {action}");
             }
         }
     })?;
@@ -247,13 +247,13 @@ pub(crate) fn show_report(context: &Context, report: &CheckReport) -> CliResult<
 /// Follows the job that an answer names, unless told not to.
 async fn finish(context: &Context, done: &Done, no_wait: bool) -> CliResult {
     let Some(id) = done.job.filter(|_| !no_wait) else {
-        return context.show(done, |done| println!("{}", done.message));
+        return context.show(done, |done| outln!("{}", done.message));
     };
     if !context.json {
-        println!("{}", done.message);
+        outln!("{}", done.message);
     }
     let job = progress::follow(&context.client, id, context.json).await?;
-    context.show(&job, |job| println!("{}", job::line(job)))
+    context.show(&job, |job| outln!("{}", job::line(job)))
 }
 
 fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {
@@ -298,7 +298,7 @@ fn print(pools: &[Pool]) {
 
 fn print_detail(detail: &PoolDetail) {
     print(std::slice::from_ref(&detail.pool));
-    println!();
+    outln!();
     let headings = ["MEMBER", "STATE", ">SIZE", ">ALLOCATED", "MEDIA", "ENCLOSURE", "SLOT", "NOTE"];
     let mut table = Table::new(&headings, "It has no disks.");
     for member in &detail.members {
@@ -314,7 +314,7 @@ fn print_detail(detail: &PoolDetail) {
         ]);
     }
     table.print();
-    println!();
+    outln!();
     let mut table =
         Table::new(&["VOLUME", "PROMISED", "REDUNDANCY", ">TO REPAIR", "NOTE"], "It has no volumes.");
     for space in &detail.spaces {

@@ -27,7 +27,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let done: Done = context
                 .confirmed(async |confirm| context.client.delete(&path, &Confirm { confirm }).await)
                 .await?;
-            context.show(&done, |done| println!("{}", done.message))
+            context.show(&done, |done| outln!("{}", done.message))
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) async fn run(_: Args, context: &Context) -> CliResult {
 }
 
 fn print(status: &Status) {
-    println!("{}", status.summary);
+    outln!("{}", status.summary);
     for issue in &status.issues {
         let mark = match issue.severity {
             Severity::Critical => "CRITICAL",
@@ -25,17 +25,17 @@ fn print(status: &Status) {
             Severity::Warning => "warning",
             Severity::Info => "info",
         };
-        println!("\n{mark:>8}  {}: {}", issue.subject, issue.detail);
+        outln!("\n{mark:>8}  {}: {}", issue.subject, issue.detail);
         if !issue.todo.is_empty() {
-            println!("          -> {}", issue.todo);
+            outln!("          -> {}", issue.todo);
         }
     }
     if !status.jobs.is_empty() {
-        println!();
-        status.jobs.iter().for_each(|job| println!("{}", job::line(job)));
+        outln!();
+        status.jobs.iter().for_each(|job| outln!("{}", job::line(job)));
     }
     let counts = &status.counts;
-    println!(
+    outln!(
         "\n{} of {} free in {}; {}, {}, {} ({} online), {}",
         bytes(status.free_bytes),
         bytes(status.capacity_bytes),
@@ -46,7 +46,7 @@ fn print(status: &Status) {
         counts.luns_online,
         many(counts.sessions, "session"),
     );
-    println!(
+    outln!(
         "node {}, Holdfast {}, up {}, disk I/O by {}{}",
         status.node,
         status.version,

@@ -33,12 +33,12 @@ impl Table {
     /// Prints it.
     pub(crate) fn print(&self) {
         if self.rows == 0 {
-            println!("{}", self.empty);
+            outln!("{}", self.empty);
             return;
         }
         for line in self.inner.lines() {
             // The preset pads every column; the first one starts at the margin.
-            println!("{}", line.strip_prefix(' ').unwrap_or(&line).trim_end());
+            outln!("{}", line.strip_prefix(' ').unwrap_or(&line).trim_end());
         }
     }
 }

@@ -110,7 +110,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let path = format!("/targets/{}", segment(&name));
             let done: Done =
                 context.confirmed(async |confirm| client.delete(&path, &Confirm { confirm }).await).await?;
-            context.show(&done, |done| println!("{}", done.message))
+            context.show(&done, |done| outln!("{}", done.message))
         }
     }
 }

@@ -127,7 +127,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let path = format!("/volumes/{}", segment(&volume));
             let done: Done =
                 context.confirmed(async |confirm| client.delete(&path, &Confirm { confirm }).await).await?;
-            context.show(&done, |done| println!("{}", done.message))?;
+            context.show(&done, |done| outln!("{}", done.message))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -138,7 +138,7 @@ pub struct NewSpace {
     pub resiliency: Resiliency,
     /// When space is taken.
     pub provisioning: Provisioning,
-    /// Columns; absent for as many as the disks allow.
+    /// Columns; absent for as many as leave one disk out, where that is possible.
     pub columns: Option<u16>,
     /// Bytes on one column before the next; absent for the default.
     pub interleave_bytes: Option<u64>,

@@ -99,14 +99,13 @@ impl Node {
         }
     }
 
-    /// Opens everything: disks, pools and volumes in parallel, targets as soon as their volumes are there.
+    /// Opens everything: disks, pools and volumes in parallel, then targets.
     /// Ends when all that can be opened is; the API serves meanwhile.
     pub async fn open(self: &Arc<Self>) {
         let _changing = self.changes.lock().await;
         self.open_disks().await;
-        // Portals first: initiators that log in again after a restart find someone, and wait for their LUNs.
-        self.reconcile().await;
         self.open_pools(&[]).await;
+        // Portals last: an initiator that is refused tries again, one whose disk is offline fails its I/O.
         self.reconcile().await;
         self.ready.send_replace(true);
     }

@@ -5,6 +5,7 @@ mod discovery;
 mod disks;
 mod iscsi;
 mod offline;
+mod overlay;
 mod pools;
 mod shards;
 mod units;

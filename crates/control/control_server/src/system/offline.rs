@@ -10,6 +10,7 @@ use pool::{Guid, MemoryWitness, OpenOptions, Pool, Surroundings};
 use shard_runtime::{SystemClock, SystemEntropy};
 use volume::Volume;
 
+use super::overlay::Overlay;
 use super::pools::{finding, problem};
 use super::shards::SystemShards;
 use super::volumes;
@@ -105,7 +106,9 @@ pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], _deep: bool) -> Re
             return Err(Problem::new(Code::NotFound, format!("pool {} has no volume {name}.", pool.name())));
         };
         let environment = volumes::environment(&surroundings());
-        let opened = Volume::open(space, environment).await.map_err(|error| files::problem(&error))?;
+        // Opening recovers, which writes.
+        let device = Arc::new(Overlay::new(space));
+        let opened = Volume::open(device, environment).await.map_err(|error| files::problem(&error))?;
         let place = format!("volume {name}");
         let findings = opened.check().await.map_err(|error| files::problem(&error))?;
         Ok(findings.into_iter().map(|found| volumes::finding(found, &place)).collect())
