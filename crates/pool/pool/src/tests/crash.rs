@@ -58,8 +58,8 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
             bench.power.store(cut, Ordering::SeqCst);
             let lose_at = rng.below(60);
             for step in 0..200 {
-                if lost.is_some() && step == lose_at {
-                    bench.disks[lost.expect("chosen")].gone.store(true, Ordering::SeqCst);
+                if let Some(lost) = lost.filter(|_| step == lose_at) {
+                    bench.disks[lost].gone.store(true, Ordering::SeqCst);
                 }
                 let index = rng.below(BLOCKS as u64) as usize;
                 let at = (index as u64 * 6 * SLAB / BLOCKS as u64) / 4096 * 4096;
