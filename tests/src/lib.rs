@@ -19,7 +19,7 @@
 //! that the case did not announce fails the case. A program that is missing makes a case *skipped*, with the reason;
 //! it never makes it pass.
 //!
-//! What it does not do: measure speed (`bench/`), inject power cuts (`crates/testing/sim`).
+//! What it does not do: measure speed (`bench/`), inject power cuts (`crates/pool/pool/src/tests/crash.rs`).
 
 pub mod cases;
 pub mod fuzz_targets;

@@ -7,7 +7,7 @@
 //!   submit(IoRequest) ──► this thread's engine ──► IoFuture ──► IoCompletion { result, op (buffers) }
 //!                          ring      io_uring on this thread; queued entries enter the kernel once per turn
 //!                          blocking  small thread pool; chosen when io_uring is refused (feature test)
-//!                          simulated crate `sim` installs it: pending writes, power cuts, faults, virtual time
+//!                          simulated for tests: any other `Engine`, over `IoTarget::Simulated` files
 //! ```
 //!
 //! One engine per thread, installed with [`install`]. Futures are polled on the thread that submitted them

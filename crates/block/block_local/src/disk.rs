@@ -144,10 +144,12 @@ impl LocalDisk {
     async fn sync(&self) -> Result<(), BlockError> {
         self.check_poison("flush")?;
         let (result, _) = self.request(0, IoOp::Sync).await;
-        result.map(drop).map_err(|error| {
+        if let Err(error) = result {
             self.poisoned.store(true, Ordering::Release);
-            BlockError::from_io(error, "flush").on(&self.name)
-        })
+            return Err(BlockError::from_io(error, "flush").on(&self.name));
+        }
+        // The system tells of a lost write once: a flush beside the one that was told must not succeed.
+        self.check_poison("flush")
     }
 }
 

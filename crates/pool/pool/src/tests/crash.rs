@@ -1,5 +1,6 @@
-//! Power cuts at random writes, then every promise is checked. The long campaign is in the simulator; this one
-//! is small enough for every run, and proves that it can fail.
+//! Power cuts at random writes, then every promise is checked; and proof that the check can fail.
+//!
+//! What it leaves out is the simulator's to come: tearing below 4 KiB, writes in flight together, cuts during resync.
 
 use std::sync::atomic::Ordering;
 

@@ -1,1 +1,0 @@
-//! Decorators of a BlockDevice: fault injection, statistics

@@ -1,1 +1,0 @@
-//! Deterministic simulation: disks that lose power, a seeded world, oracles. Development only
