@@ -23,6 +23,9 @@ use crate::backend::{IscsiBackend, ServedLun, ShardBackend, Work};
 /// How long initiators may take to log out when their target goes or the node stops. Linux and Windows answer
 /// a logout request at once; who doesn't is cut off.
 const GRACE: Duration = Duration::from_secs(2);
+/// An address that is closing is free again within milliseconds; one second is for a busy machine.
+const PORTAL_ATTEMPTS: u32 = 25;
+const PORTAL_PAUSE: Duration = Duration::from_millis(40);
 
 /// Logical units of all targets: the SCSI side.
 pub trait UnitBackend: Send + Sync + 'static {
@@ -108,7 +111,19 @@ impl Iscsi {
         Ok(Self { server, units, in_effect: Mutex::default() })
     }
 
-    fn apply_portals(&self, wanted: &[PortalConfig]) {
+    /// Puts portals in effect. An address that was given up a moment ago may still be closing: then it is tried
+    /// again for a while, so that who applies a configuration finds it served.
+    async fn apply_portals(&self, wanted: &[PortalConfig]) {
+        for _ in 0..PORTAL_ATTEMPTS {
+            if self.try_portals(wanted) {
+                return;
+            }
+            tokio::time::sleep(PORTAL_PAUSE).await;
+        }
+    }
+
+    /// Whether all portals listen.
+    fn try_portals(&self, wanted: &[PortalConfig]) -> bool {
         let mut now = self.in_effect.lock();
         now.portals.retain(|_, (portal, listening)| {
             let keep = wanted.contains(portal);
@@ -133,6 +148,7 @@ impl Iscsi {
             };
             now.portals.insert(portal.address.clone(), (portal.clone(), listening));
         }
+        now.portals.values().all(|(_, listening)| listening.is_ok())
     }
 
     async fn apply_targets(&self, config: &Config) -> Vec<(String, String)> {
@@ -198,7 +214,7 @@ impl IscsiBackend for Iscsi {
             // Units first: who logs in sees them at once. Targets before portals, for the same reason.
             let mut trouble = self.units.apply(config, luns).await?;
             trouble.extend(self.apply_targets(config).await);
-            self.apply_portals(&config.portals);
+            self.apply_portals(&config.portals).await;
             for (address, (_, listening)) in &self.in_effect.lock().portals {
                 if let Err(why) = listening {
                     trouble.push((format!("portal {address}"), why.clone()));
