@@ -68,7 +68,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "config",
         about: "config show, wipe, apply restores targets, LUNs, groups",
-        ci: false,
+        ci: true,
         run: config::run,
     },
     Case {
