@@ -241,7 +241,7 @@ impl LogicalUnit {
         let descriptors = list[8..8 + bytes].chunks_exact(16);
         let ranges: Result<Vec<_>, _> =
             descriptors.filter(|d| be(d, 8, 4) != 0).map(|d| self.range(be(d, 0, 8), be(d, 8, 4))).collect();
-        for (offset, len) in ranges?.into_iter().filter(|(_, len)| *len > 0) {
+        for (offset, len) in joined(ranges?) {
             self.still_wanted(task)?;
             self.tokens.changing(offset, len);
             self.backing.unmap(offset, len).await?;
@@ -288,6 +288,18 @@ impl LogicalUnit {
         out[..4].copy_from_slice(&listed.to_be_bytes());
         Reply::parameters(&out, cdb.length())
     }
+}
+
+/// Ranges that follow each other directly as one: each is an operation of the backing with its own metadata.
+fn joined(ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (offset, len) in ranges {
+        match joined.last_mut() {
+            Some((start, before)) if *start + *before == offset => *before += len,
+            _ => joined.push((offset, len)),
+        }
+    }
+    joined
 }
 
 fn miscompare(at: u64) -> Failure {
