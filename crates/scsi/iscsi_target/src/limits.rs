@@ -32,11 +32,13 @@ pub const MAX_SMALL_DATA: usize = 64 << 10;
 /// Data segments from here on are read from the socket to where they belong, without a copy. Below, the copy is
 /// cheaper than the further system calls.
 pub const BULK_THRESHOLD: usize = 32 << 10;
-/// How often an idle connection is looked at.
+/// How often an idle connection is looked at, unless [`crate::ServerConfig::dead_after`] needs a closer look.
 pub const TICK: Duration = Duration::from_secs(5);
 /// Ticks without a byte from the peer before we ask with a NOP-In.
 pub const IDLE_TICKS: u32 = 3;
-/// Ticks without a byte from the peer, or without progress in sending, before we close.
-pub const DEAD_TICKS: u32 = 8;
+/// Without a byte from the peer, or without progress in sending, for so long we close. Not shorter: initiators that
+/// sleep for a minute and answer then are alive (a host that is paused or moved, libiscsi's suite). Not longer: what
+/// a dead initiator holds is given back. One that comes back sooner takes its session over and waits for nothing.
+pub const DEAD_AFTER: Duration = Duration::from_secs(120);
 /// How long a session may take to end before its successor is refused.
 pub const REINSTATE_TIMEOUT: Duration = Duration::from_secs(5);

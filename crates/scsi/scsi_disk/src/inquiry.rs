@@ -184,7 +184,8 @@ impl LogicalUnit {
             }
             0xb0 => {
                 let blocks = |bytes: u64| ((bytes / self.block()) as u32).to_be_bytes();
-                out.extend_from_slice(&[0, MAX_COMPARE_BLOCKS]);
+                // WSNZ: WRITE SAME wants a count.
+                out.extend_from_slice(&[1, MAX_COMPARE_BLOCKS]);
                 let granule = self.backing.physical_block_size().max(4096);
                 out.extend_from_slice(&((u64::from(granule) / self.block()) as u16).to_be_bytes());
                 out.extend_from_slice(&blocks(MAX_TRANSFER_BYTES));

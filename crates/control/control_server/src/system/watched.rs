@@ -122,7 +122,7 @@ impl WatchedDisk {
     async fn pass(&self, operation: Operation) -> Result<Option<FaultKind>, BlockError> {
         let met = self.meet(operation);
         if !met.delay.is_zero() {
-            shard_runtime::sleep(met.delay).await;
+            wait(met.delay).await;
         }
         let kind = match met.fault {
             Some(FaultKind::Vanish) => BlockErrorKind::Gone,
@@ -167,6 +167,18 @@ impl WatchedDisk {
         add(&counters.operations, 1);
         result
     }
+}
+
+/// Waits on any thread that does I/O. That of a volume's metadata has no timer, and nothing else to do meanwhile.
+async fn wait(delay: Duration) {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return shard_runtime::sleep(delay).await;
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a fault of tests, on a thread of its own that is no shard"
+    )]
+    std::thread::sleep(delay);
 }
 
 fn write(doing: &'static str, offset: u64, len: u64) -> Operation {
@@ -308,6 +320,18 @@ mod tests {
         disk.flush().await.expect("a flush has no range");
         assert!(disk.write(8192, block(1), Durability::Volatile).await.is_err());
         disk.write(8192, block(1), Durability::Volatile).await.expect("once only");
+    }
+
+    /// As the metadata thread of a volume does: its futures are driven without a runtime and its timers.
+    #[test]
+    fn a_delay_needs_no_timer() {
+        let disk = disk();
+        disk.set_faults(&[FaultRule { delay_ms: 1, ..rule(FaultKind::Delay) }]);
+        let write = disk.write(0, block(4), Durability::Durable);
+        futures_util::FutureExt::now_or_never(write).expect("done when the call is").expect("written");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let read = runtime.expect("runtime").block_on(disk.read(0, IoBuf::new(4096)));
+        assert_eq!(read.expect("read")[0], 4);
     }
 
     #[tokio::test]

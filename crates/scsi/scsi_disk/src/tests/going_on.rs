@@ -11,6 +11,8 @@ pub(super) struct Gate {
     disk: MemoryDisk,
     /// Whether what was read is handed over late.
     pub(super) late: Mutex<bool>,
+    /// What was unmapped.
+    unmapped: Mutex<Vec<(u64, u64)>>,
     state: Mutex<(bool, bool)>,
     changed: Notify,
 }
@@ -18,7 +20,13 @@ pub(super) struct Gate {
 impl Gate {
     fn new() -> Arc<Self> {
         let disk = MemoryDisk::new((BLOCKS * 512) as usize, 512);
-        Arc::new(Self { disk, late: Mutex::default(), state: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self {
+            disk,
+            late: Mutex::default(),
+            unmapped: Mutex::default(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        })
     }
 
     fn set(&self, closed: bool, broken: bool) {
@@ -68,6 +76,7 @@ impl BlockDevice for Gate {
     }
     fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         Box::pin(async move {
+            self.unmapped.lock().push((offset, len));
             self.pass().await?;
             self.disk.unmap(offset, len).await
         })
@@ -92,6 +101,21 @@ pub(super) async fn gated() -> (Arc<Gate>, Rig) {
     let (gate, rows) = (Gate::new(), Arc::new(Rows::default()));
     let unit = open_on(rows.clone(), gate.clone()).await;
     (gate, Rig::with(unit, rows).await)
+}
+
+#[test]
+fn neighbours_in_an_unmap_are_one_request() {
+    run(async {
+        let (gate, rig) = gated().await;
+        let mut list = vec![0, 86, 0, 80, 0, 0, 0, 0];
+        for (lba, blocks) in [(0u64, 1u32), (1, 1), (2, 6), (16, 0), (32, 8)] {
+            list.extend_from_slice(&lba.to_be_bytes());
+            list.extend_from_slice(&blocks.to_be_bytes());
+            list.extend_from_slice(&[0; 4]);
+        }
+        rig.good(0, &[0x42, 0, 0, 0, 0, 0, 0, 0, 88, 0], &list).await;
+        assert_eq!(*gate.unmapped.lock(), [(0, 8 * 512), (32 * 512, 8 * 512)]);
+    });
 }
 
 #[test]
