@@ -24,6 +24,8 @@ pub const MAX_TRANSFER: u32 = 32 << 20;
 pub const TRANSFER_BUDGET: u64 = 32 << 20;
 /// Answers not taken by the peer, beyond which nothing more is read from it.
 pub const SEND_HIGH_WATER: usize = 4 << 20;
+/// Commands that ended in one turn after which their answers are sent before going on.
+pub const SEND_BATCH: usize = 16;
 /// The receive buffer: some 60 commands with 4 KiB of immediate data per system call. Also the bound for a PDU
 /// that is not streamed, so above [`MAX_SMALL_DATA`] and a header with its extensions.
 pub const RECEIVE_BUFFER: usize = 256 << 10;
