@@ -8,6 +8,7 @@
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -79,8 +80,14 @@ impl Metadata {
         let stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopped);
         let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
-            let prepared = open_database(device, &superblock)
-                .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)));
+            // A damaged page can end the database in a panic, which is damage of this volume only.
+            let prepared = catch_unwind(AssertUnwindSafe(|| {
+                open_database(device, &superblock)
+                    .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)))
+            }));
+            let prepared = prepared.unwrap_or_else(|_| {
+                Err(StoreError::new(StoreErrorKind::Corrupt, "a page of the metadata database is damaged"))
+            });
             match prepared {
                 Ok((database, free, value)) => {
                     if ready.send(Ok(value)).is_ok() {

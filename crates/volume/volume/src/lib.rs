@@ -29,6 +29,7 @@ mod extents;
 mod free;
 mod gate;
 mod holes;
+mod integrity;
 mod load;
 mod namespace;
 mod open_file;

@@ -15,6 +15,8 @@ use shard_runtime::{SeededEntropy, SystemClock};
 
 use crate::{Environment, FormatOptions, Volume};
 
+mod damage;
+
 const SIZE: usize = 48 << 20;
 
 fn on_shard<F: Future>(future: F) -> F::Output {

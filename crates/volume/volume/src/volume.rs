@@ -122,7 +122,7 @@ impl Volume {
     /// # Errors
     /// When there is no volume, or its structures are damaged.
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
-        let superblock = read_superblock(&device).await?;
+        let superblock = crate::integrity::openable(&device).await?;
         let clusters = superblock.clusters(device.size());
         let prepare = move |database: &Database| load::free_clusters(database, clusters);
         let (metadata, orphans) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
