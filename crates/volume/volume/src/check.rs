@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aligned_buffer::IoBuf;
 use file_store::StoreError;
+use file_store::names::fold;
 use redb::ReadableTable;
 use volume_format::{BLOCK, Entry, Inode, Superblock};
 
 use crate::database::{Session, database_error};
-use crate::namespace::fold;
 use crate::tables::{ENTRIES, EXTENTS, FREED, INODES, ORPHANS, ROOT, SHARED, SHARES};
 use crate::volume::Volume;
 
