@@ -38,7 +38,7 @@ fn main() -> std::io::Result<()> {
     let changes = vec![Change::PutDisk(disk), Change::PutSpace(space)];
     let mut state = PoolState::default();
     changes.iter().for_each(|change| state.apply(change));
-    let batch = LogBatch { epoch: Epoch(3), first: Seq(5), changes };
+    let batch = LogBatch { pool: Guid([5; 16]), epoch: Epoch(3), first: Seq(5), changes };
     seed("pool_state", &state.encode())?;
     seed("pool_log_batch", &batch.encode())?;
     seed("pool_checkpoint", &Checkpoint { epoch: Epoch(3), seq: Seq(6), state }.encode())?;

@@ -36,7 +36,9 @@ pub(crate) struct Core {
     pub(crate) closing: AtomicBool,
     pub(crate) copied_bytes: AtomicU64,
     pub(crate) faults: Faults,
-    /// Allocation of rows and copies, one at a time.
+    /// Changes by the administrator, one at a time: what is checked stays true until it is committed.
+    pub(crate) administering: tokio::sync::Mutex<()>,
+    /// Allocation of rows and copies, one at a time. Taken after `administering`.
     pub(crate) allocating: tokio::sync::Mutex<()>,
 }
 
@@ -104,41 +106,52 @@ impl Core {
         Ok(())
     }
 
-    /// Marks a copy stale in these regions and waits until that is durable.
+    /// Marks a copy stale in these regions and waits until that is durable. `Ok(false)`, and nothing marked,
+    /// when no other copy is good there: the last good copy is never given up.
     pub(crate) async fn mark_stale(
         &self,
         place: Place,
         column: &Column,
         copy: &CopyState,
         mask: u64,
-    ) -> Result<(), CommitFailed> {
+    ) -> Result<bool, CommitFailed> {
         if copy.stale_durable.load(Ordering::Acquire) & mask == mask {
-            return Ok(());
+            return Ok(true);
         }
         let commit = {
             let _order = column.order.lock();
+            let unmarked = mask & !copy.stale.load(Ordering::Acquire);
+            if regions_with_another(&column.copies(), copy.id(), unmarked) != unmarked {
+                return Ok(false);
+            }
             copy.stale.fetch_or(mask, Ordering::AcqRel);
             self.meta.submit(vec![stale_change(place, copy.id(), mask)])
         };
         commit.done().await?;
         copy.stale_durable.fetch_or(mask, Ordering::AcqRel);
-        Ok(())
+        Ok(true)
     }
 
     /// Marks stale, on a disk that went offline, every region that was dirty: acknowledged writes that were
-    /// not yet flushed there may be lost. The last good copy of a region is never marked.
+    /// not yet flushed there may be lost. The last good copy of a region is never marked; its space is told
+    /// instead, so that the next flush fails.
     pub(crate) async fn mark_losses(&self, disk: &Arc<PoolDisk>) -> Result<(), CommitFailed> {
+        let _one = disk.marking.lock().await;
         if disk.loss_marked.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut commits = Vec::new();
         let mut marked: Vec<(Arc<CopyState>, u64)> = Vec::new();
-        self.for_each_column(|_, place, column| {
+        let unflushed = disk.has_unflushed();
+        self.for_each_column(|space, place, column| {
             let copies = column.copies();
             let Some(copy) = copies.iter().find(|copy| copy.id() == disk.id) else { return };
             let order = column.order.lock();
-            let dirty = column.dirty_durable.load(Ordering::Acquire) | order.cleaning;
+            let dirty = column.unflushed(&order);
             let covered = regions_with_another(&copies, disk.id, dirty);
+            if unflushed && dirty & !covered & !copy.stale.load(Ordering::Acquire) != 0 {
+                space.tell_loss();
+            }
             if covered != 0 {
                 copy.stale.fetch_or(covered, Ordering::AcqRel);
                 // Submitted under the column's order, as the rule asks.

@@ -1,6 +1,6 @@
 //! A disk of an open pool: present or not, and what it owes its copies.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockError, BlockErrorKind, Device, Durability, UnmapBehavior};
@@ -11,6 +11,9 @@ use pool_format::{DiskId, Guid, Superblock};
 /// serving (other copies heal it), one that fails everywhere does not.
 const READ_ERRORS_MAX: u64 = 1000;
 
+/// The disk was not here when the pool was opened, so nobody has looked at its checkpoints.
+pub(crate) const SLOT_UNKNOWN: u8 = u8::MAX;
+
 /// A disk of an open pool.
 pub(crate) struct PoolDisk {
     pub(crate) id: DiskId,
@@ -19,12 +22,19 @@ pub(crate) struct PoolDisk {
     pub(crate) layout: RwLock<Superblock>,
     device: RwLock<Option<Device>>,
     online: AtomicBool,
-    /// Volatile writes have completed since the last flush began.
-    unflushed: AtomicBool,
+    /// Volatile writes that completed, counted; and how many of them a flush that succeeded covers.
+    written: AtomicU64,
+    flushed: AtomicU64,
     /// One flush at a time, so that whoever finds nothing to flush knows that it is on the disk.
     flushing: tokio::sync::Mutex<()>,
-    /// Since the disk went offline, everything it may have lost has been marked stale.
+    /// Since the disk went offline, everything it may have lost has been marked stale or told of.
     pub(crate) loss_marked: AtomicBool,
+    /// Marking is done once for each loss.
+    pub(crate) marking: tokio::sync::Mutex<()>,
+    /// The checkpoint slot, 0 or 1, that holds the newest state this disk has: the other one is written next.
+    pub(crate) newest_slot: AtomicU8,
+    /// The disk's log continues its newest checkpoint without a gap, so that what is added to it counts.
+    pub(crate) log_whole: AtomicBool,
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
     /// Blocks rewritten from another copy.
@@ -41,8 +51,13 @@ impl PoolDisk {
             layout: RwLock::new(layout),
             device: RwLock::new(device),
             online: AtomicBool::new(online),
-            unflushed: AtomicBool::new(false),
+            // What an earlier process wrote may still be in the disk's cache: the first flush must reach it.
+            written: AtomicU64::new(1),
+            flushed: AtomicU64::new(0),
             flushing: tokio::sync::Mutex::new(()),
+            marking: tokio::sync::Mutex::new(()),
+            newest_slot: AtomicU8::new(SLOT_UNKNOWN),
+            log_whole: AtomicBool::new(false),
             // A disk that is missing when the pool opens: what it may have lost follows from the dirty regions.
             loss_marked: AtomicBool::new(online),
             read_errors: AtomicU64::new(0),
@@ -64,6 +79,7 @@ impl PoolDisk {
     pub(crate) fn take_offline(&self, why: &str) {
         if self.online.swap(false, Ordering::AcqRel) {
             self.loss_marked.store(false, Ordering::Release);
+            self.log_whole.store(false, Ordering::Release);
             *self.why_offline.lock() = why.to_owned();
             tracing::warn!(disk = %self.guid, "disk {} is offline: {why}; its copies are no longer written", self.id);
         }
@@ -73,11 +89,18 @@ impl PoolDisk {
     /// marked stale.
     pub(crate) fn bring_online(&self, device: Device) {
         *self.device.write() = Some(device);
-        self.unflushed.store(false, Ordering::Release);
+        // Its cache may have survived, with writes that nobody has flushed.
+        self.written.fetch_add(1, Ordering::AcqRel);
+        self.log_whole.store(false, Ordering::Release);
         self.read_errors.store(0, Ordering::Relaxed);
         self.why_offline.lock().clear();
         self.online.store(true, Ordering::Release);
         tracing::info!(disk = %self.guid, "disk {} is back", self.id);
+    }
+
+    /// Whether the disk has taken volatile writes that no flush covers.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.written.load(Ordering::Acquire) != self.flushed.load(Ordering::Acquire)
     }
 
     /// Lets go of the device, so that its file or path can be opened anew.
@@ -109,8 +132,7 @@ impl PoolDisk {
         durability: Durability,
     ) -> Result<(), BlockError> {
         let result = self.device("write")?.write(offset, data, durability).await;
-        self.wrote(&result, durability);
-        result
+        self.wrote(result, durability)
     }
 
     pub(crate) async fn zero(
@@ -127,35 +149,44 @@ impl PoolDisk {
         } else {
             device.write_zeroes(offset, len, Durability::Volatile).await
         };
-        self.wrote(&result, Durability::Volatile);
-        result?;
+        self.wrote(result, Durability::Volatile)?;
         if durability == Durability::Durable { self.flush().await } else { Ok(()) }
     }
 
-    fn wrote(&self, result: &Result<(), BlockError>, durability: Durability) {
-        match result {
-            Ok(()) if durability == Durability::Volatile => self.unflushed.store(true, Ordering::Release),
-            Ok(()) => {}
-            Err(error) => {
-                self.write_errors.fetch_add(1, Ordering::Relaxed);
-                // A disk without space serves on; anything else makes its copies unreliable.
-                if error.kind() != BlockErrorKind::NoSpace {
-                    self.take_offline(&error.to_string());
-                }
+    fn wrote(&self, result: Result<(), BlockError>, durability: Durability) -> Result<(), BlockError> {
+        if let Err(error) = &result {
+            self.write_errors.fetch_add(1, Ordering::Relaxed);
+            // A disk without space serves on; anything else makes its copies unreliable.
+            if error.kind() != BlockErrorKind::NoSpace {
+                self.take_offline(&error.to_string());
+            }
+            return result;
+        }
+        if durability == Durability::Volatile {
+            self.written.fetch_add(1, Ordering::AcqRel);
+            // Whoever took the disk offline may have looked for losses already: this write would be missed.
+            if !self.is_online() {
+                return Err(BlockError::new(
+                    BlockErrorKind::Gone,
+                    "write to a disk that went offline meanwhile",
+                ));
             }
         }
+        Ok(())
     }
 
     /// Makes completed writes durable; nothing to do when there were none.
     pub(crate) async fn flush(&self) -> Result<(), BlockError> {
         let _one = self.flushing.lock().await;
         let device = self.device("flush")?;
-        if !self.unflushed.swap(false, Ordering::AcqRel) {
+        let covered = self.written.load(Ordering::Acquire);
+        if covered == self.flushed.load(Ordering::Acquire) {
             return Ok(());
         }
         let result = device.flush().await;
-        if let Err(error) = &result {
-            self.take_offline(&error.to_string());
+        match &result {
+            Ok(()) => self.flushed.store(covered, Ordering::Release),
+            Err(error) => self.take_offline(&error.to_string()),
         }
         result
     }

@@ -25,6 +25,7 @@ mod check;
 mod core;
 mod disk;
 mod error;
+mod members;
 mod meta;
 mod open;
 mod pool;
@@ -37,6 +38,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod witness;
+mod write;
 
 pub use check::{Finding, Severity};
 pub use core::{Faults, RepairParams};

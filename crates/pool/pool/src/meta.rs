@@ -7,8 +7,9 @@
 //!                                          wake whoever waits                      promised (fail stop)
 //! ```
 //! Changes are committed in the order of [`Meta::submit`]; callers that care hold a lock across the call,
-//! which never waits. When the log is half full, the whole state goes to the older checkpoint slot and the log
-//! starts again at its beginning.
+//! which never waits. When the log is full, the whole state goes to each disk's older checkpoint slot and the log
+//! starts again at its beginning. A disk that missed something gets no batches until a checkpoint has brought it
+//! up: a batch behind a gap would never be replayed, so it must not count as a vote.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -66,7 +67,6 @@ enum Job {
 pub(crate) struct LogPosition {
     pub(crate) seq: Seq,
     pub(crate) used: u64,
-    pub(crate) slot: u8,
 }
 
 /// Waits for a submitted commit.
@@ -191,7 +191,8 @@ impl Meta {
 
     async fn write_batch(&self, position: &mut LogPosition, changes: &[Change]) -> Result<(), CommitFailed> {
         let first = Seq(position.seq.0 + 1);
-        let bytes = LogBatch { epoch: self.epoch, first, changes: changes.to_vec() }.encode();
+        let pool = self.with_state(|state| state.guid);
+        let bytes = LogBatch { pool, epoch: self.epoch, first, changes: changes.to_vec() }.encode();
         let room = self.log_room();
         if position.used + bytes.len() as u64 > room {
             self.write_checkpoint(position).await?;
@@ -202,7 +203,7 @@ impl Meta {
         let last = Seq(position.seq.0 + changes.len() as u64);
         let data = IoBuf::copy_from(&bytes).freeze();
         let used = position.used;
-        let writes = self.metadata_disks().into_iter().map(|disk| {
+        let writes = self.log_disks().into_iter().map(|disk| {
             let data = data.clone();
             async move {
                 let at = disk.layout.read().log_start + used;
@@ -219,12 +220,12 @@ impl Meta {
         Ok(())
     }
 
-    /// Writes the state to the older slot. A crash half-way leaves the newer slot and the log after it.
+    /// Writes the state to the older slot of each disk. A crash half-way leaves the newer slot and the log after
+    /// it.
     pub(crate) async fn write_checkpoint(&self, position: &mut LogPosition) -> Result<(), CommitFailed> {
         let checkpoint =
             Checkpoint { epoch: self.epoch, seq: position.seq, state: self.state.read().clone() };
         let data = IoBuf::copy_from(&checkpoint.encode()).freeze();
-        let slot = 1 - position.slot;
         let writes = self.metadata_disks().into_iter().map(|disk| {
             let data = data.clone();
             async move {
@@ -233,19 +234,24 @@ impl Meta {
                     disk.take_offline("the pool's metadata has outgrown its area on the disk");
                     return false;
                 }
+                let slot = 1 - disk.newest_slot.load(Ordering::Acquire).min(1);
                 let at = layout.checkpoint_start + u64::from(slot) * layout.checkpoint_size;
-                put(&disk, at, data).await
+                let written = put(&disk, at, data).await;
+                if written {
+                    disk.newest_slot.store(slot, Ordering::Release);
+                    disk.log_whole.store(true, Ordering::Release);
+                }
+                written
             }
         });
         let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
         self.count_votes(reached, position.seq).await?;
-        position.slot = slot;
         position.used = 0;
         Ok(())
     }
 
     fn log_room(&self) -> u64 {
-        let rooms = self.metadata_disks().into_iter().map(|disk| disk.layout.read().log_size);
+        let rooms = self.log_disks().into_iter().map(|disk| disk.layout.read().log_size);
         rooms.min().unwrap_or(0).min(LOG_BYTES_MAX)
     }
 
@@ -253,6 +259,13 @@ impl Meta {
         let ids: Vec<DiskId> = self.state.read().metadata_disks().map(|disk| disk.id).collect();
         let disks = self.disks.read();
         ids.iter().filter_map(|id| disks.get(id)).filter(|disk| disk.is_online()).cloned().collect()
+    }
+
+    /// Metadata disks whose log has no gap.
+    fn log_disks(&self) -> Vec<Arc<PoolDisk>> {
+        let mut disks = self.metadata_disks();
+        disks.retain(|disk| disk.log_whole.load(Ordering::Acquire));
+        disks
     }
 
     async fn count_votes(&self, reached: usize, seq: Seq) -> Result<(), CommitFailed> {

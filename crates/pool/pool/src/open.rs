@@ -8,7 +8,7 @@
 //! the epoch and writes a checkpoint to a majority before anything else, so that what an older owner or an
 //! absent disk still holds can never win later.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
@@ -90,7 +90,14 @@ pub(crate) struct Found {
     pub(crate) state: PoolState,
     pub(crate) epoch: Epoch,
     pub(crate) seq: Seq,
-    pub(crate) present: BTreeMap<DiskId, Probe>,
+    pub(crate) present: BTreeMap<DiskId, Member>,
+}
+
+/// A disk of the pool that is here.
+pub(crate) struct Member {
+    pub(crate) probe: Probe,
+    /// Which checkpoint slot holds the newest state it has; `None` when neither does.
+    pub(crate) slot: Option<u8>,
 }
 
 /// Reads a disk's superblocks. `Ok(None)` when the disk belongs to no pool.
@@ -284,18 +291,25 @@ pub(crate) fn choose_metadata_disks(state: &PoolState) -> Vec<DiskId> {
     in_turn.take(METADATA_DISKS_MAX).copied().collect()
 }
 
-/// Reads the metadata of one disk: its newer sound checkpoint and the log after it.
-async fn read_metadata(probe: &Probe) -> Option<Checkpoint> {
+/// The newer sound checkpoint of a disk, and the slot it is in.
+pub(crate) async fn newest_checkpoint(probe: &Probe) -> Option<(u8, Checkpoint)> {
     let sb = &probe.superblock;
-    let mut newest: Option<Checkpoint> = None;
+    let mut newest: Option<(u8, Checkpoint)> = None;
     for slot in 0..2 {
-        let start = sb.checkpoint_start + slot * sb.checkpoint_size;
-        let Some(found) = read_checkpoint(&probe.device, start, sb.checkpoint_size).await else { continue };
-        if newest.as_ref().is_none_or(|best| (found.epoch, found.seq) > (best.epoch, best.seq)) {
-            newest = Some(found);
+        let start = sb.checkpoint_start + u64::from(slot) * sb.checkpoint_size;
+        let found = read_checkpoint(&probe.device, start, sb.checkpoint_size).await;
+        let Some(found) = found.filter(|found| found.state.guid == sb.pool) else { continue };
+        if newest.as_ref().is_none_or(|(_, best)| (found.epoch, found.seq) > (best.epoch, best.seq)) {
+            newest = Some((slot, found));
         }
     }
-    let mut known = newest?;
+    newest
+}
+
+/// Reads the metadata of one disk: its newer sound checkpoint, with its slot, and the log after it.
+async fn read_metadata(probe: &Probe) -> Option<(u8, Checkpoint)> {
+    let sb = &probe.superblock;
+    let (slot, mut known) = newest_checkpoint(probe).await?;
     let mut at = 0;
     while at + BLOCK <= sb.log_size {
         // A batch is rarely longer than this; if it is, the second read takes it whole.
@@ -305,14 +319,15 @@ async fn read_metadata(probe: &Probe) -> Option<Checkpoint> {
             decoded = read_batch(&probe.device, sb.log_start + at, (sb.log_size - at).min(8 << 20)).await;
         }
         let Ok((batch, size)) = decoded else { break };
-        if batch.epoch != known.epoch || batch.first.0 != known.seq.0 + 1 {
+        let continues = batch.epoch == known.epoch && batch.first.0 == known.seq.0 + 1;
+        if batch.pool != sb.pool || !continues {
             break;
         }
         batch.changes.iter().for_each(|change| known.state.apply(change));
         known.seq = Seq(known.seq.0 + batch.changes.len() as u64);
         at += size as u64;
     }
-    Some(known)
+    Some((slot, known))
 }
 
 async fn read_checkpoint(device: &Device, start: u64, room: u64) -> Option<Checkpoint> {
@@ -335,29 +350,40 @@ pub(crate) async fn find_state(
     options: OpenOptions,
 ) -> Result<Found, PoolError> {
     let mut best: Option<Checkpoint> = None;
-    let mut readable = BTreeSet::new();
-    let mut present = BTreeMap::new();
+    // By identity: a number may be on a second disk too, one whose joining was cut short.
+    let mut found: BTreeMap<Guid, Member> = BTreeMap::new();
     for probe in probes.into_iter().filter(|probe| probe.superblock.pool == guid) {
-        let id = probe.superblock.disk_id;
-        if let Some(known) = read_metadata(&probe).await.filter(|known| known.state.guid == guid) {
-            readable.insert(id);
+        let mut slot = None;
+        if let Some((newest, known)) = read_metadata(&probe).await {
+            slot = Some(newest);
             if best.as_ref().is_none_or(|b| (known.epoch, known.seq) > (b.epoch, b.seq)) {
                 best = Some(known);
             }
         }
-        present.insert(id, probe);
+        let id = probe.superblock.disk;
+        let epoch = probe.superblock.epoch;
+        match found.get(&id) {
+            Some(other) if other.probe.superblock.epoch >= epoch => {
+                tracing::warn!(
+                    "two disks call themselves disk {id} of pool {guid}; the second is left alone"
+                );
+            }
+            _ => {
+                found.insert(id, Member { probe, slot });
+            }
+        }
     }
     let Some(best) = best else {
         let detail =
-            format!("no disk of pool {guid} with readable metadata is here ({} disks found)", present.len());
+            format!("no disk of pool {guid} with readable metadata is here ({} disks found)", found.len());
         return Err(PoolError::new(PoolErrorKind::NoQuorum, detail));
     };
-    // A disk counts only under the identity that the metadata knows.
-    present
-        .retain(|id, probe| best.state.disks.get(id).is_some_and(|disk| disk.guid == probe.superblock.disk));
+    let known = best.state.disks.values();
+    let present: BTreeMap<DiskId, Member> =
+        known.filter_map(|disk| Some((disk.id, found.remove(&disk.guid)?))).collect();
     let voters: Vec<&DiskRecord> = best.state.metadata_disks().collect();
-    let here =
-        voters.iter().filter(|disk| readable.contains(&disk.id) && present.contains_key(&disk.id)).count();
+    let here = voters.iter().filter(|disk| present.get(&disk.id).is_some_and(|disk| disk.slot.is_some()));
+    let here = here.count();
     let remembered = witness.load(guid).await.map_err(|error| {
         PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be read").because(error)
     })?;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use block_device::Device;
 use parking_lot::{Mutex, RwLock};
 use pool_format::{
-    BLOCK, Change, DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, SpaceId, SpaceRecord, Superblock,
+    BLOCK, Change, DiskId, DiskUse, Epoch, Guid, Provisioning, ROWS_MAX, Resiliency, SpaceId, SpaceRecord,
+    Superblock,
 };
 use pool_layout::Striping;
 use shard_runtime::{Clock, Entropy, spawn_local};
@@ -17,7 +18,7 @@ use crate::core::{Core, Faults, RepairParams};
 use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::meta::{CommitFailed, LogPosition, Meta};
-use crate::open::{self, CreateOptions, NewDisk, OpenOptions, Probe};
+use crate::open::{self, CreateOptions, Member, NewDisk, OpenOptions};
 use crate::row::Row;
 use crate::slabs::Slabs;
 use crate::space::Space;
@@ -67,7 +68,7 @@ impl SpaceSpec {
 /// An open pool. Its tasks live on the shard that opened it; its spaces serve all shards.
 pub struct Pool {
     pub(crate) core: Arc<Core>,
-    surroundings: Surroundings,
+    pub(crate) surroundings: Surroundings,
 }
 
 impl From<CommitFailed> for PoolError {
@@ -124,7 +125,7 @@ impl Pool {
         let slabs = Slabs::new(&state);
         let witness = Arc::clone(&surroundings.witness);
         let meta = Arc::new(Meta::new(found.state, Arc::clone(&disks), witness, epoch));
-        let mut position = LogPosition { seq: found.seq, used: 0, slot: 0 };
+        let mut position = LogPosition { seq: found.seq, used: 0 };
         if !options.read_only {
             fence(&meta, &mut position, &surroundings, guid, &found.present).await?;
         }
@@ -149,6 +150,7 @@ impl Pool {
                 closing: AtomicBool::new(false),
                 copied_bytes: AtomicU64::new(0),
                 faults: Faults::default(),
+                administering: tokio::sync::Mutex::new(()),
                 allocating: tokio::sync::Mutex::new(()),
             }
         });
@@ -195,6 +197,7 @@ impl Pool {
     /// When the name is taken, the numbers make no sense, or a fixed space does not fit.
     pub async fn create_space(&self, spec: SpaceSpec) -> Result<Arc<Space>, PoolError> {
         let core = &self.core;
+        let _one = core.administering.lock().await;
         core.check_writable()?;
         let invalid = |detail: String| PoolError::new(PoolErrorKind::Invalid, detail);
         if spec.name.is_empty() || spec.name.len() > 255 {
@@ -220,6 +223,7 @@ impl Pool {
         if u64::from(spec.interleave) < BLOCK {
             return Err(invalid(format!("the interleave must be at least {BLOCK} bytes")));
         }
+        check_rows(&striping, spec.size)?;
         let needed = spec.resiliency.copies() * usize::from(spec.columns);
         let active =
             core.meta.with_state(|s| s.disks.values().filter(|d| d.usage == DiskUse::Active).count());
@@ -255,7 +259,7 @@ impl Pool {
             && let Err(error) = self.allocate_all(&space, 0, record.size).await
         {
             // Nothing half-done: a fixed space that does not fit is not there.
-            self.delete_space(id).await?;
+            self.delete_space_alone(id).await?;
             return Err(error);
         }
         Ok(space)
@@ -285,6 +289,8 @@ impl Pool {
     /// # Errors
     /// When the new size is smaller, or a fixed space does not fit.
     pub async fn grow_space(&self, id: SpaceId, size: u64) -> Result<(), PoolError> {
+        let _one = self.core.administering.lock().await;
+        self.core.check_writable()?;
         let space = self.core.spaces.read().get(&id).cloned();
         let space = space
             .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
@@ -294,6 +300,7 @@ impl Pool {
             let detail = format!("space {} has {} bytes and can only grow", record.name, record.size);
             return Err(PoolError::new(PoolErrorKind::Invalid, detail));
         }
+        check_rows(&space.striping, size)?;
         if record.provisioning == Provisioning::Fixed {
             self.allocate_all(&space, record.size, size).await?;
         }
@@ -308,10 +315,17 @@ impl Pool {
     /// # Errors
     /// When it isn't there, or the metadata cannot be written.
     pub async fn delete_space(&self, id: SpaceId) -> Result<(), PoolError> {
+        let _one = self.core.administering.lock().await;
+        self.core.check_writable()?;
+        self.delete_space_alone(id).await
+    }
+
+    async fn delete_space_alone(&self, id: SpaceId) -> Result<(), PoolError> {
         let space = self.core.spaces.write().remove(&id);
         let space = space
             .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
         let _one = self.core.allocating.lock().await;
+        space.set_deleted();
         self.core.meta.commit(vec![Change::DeleteSpace(id)]).await?;
         for (number, row) in space.rows() {
             space.take_row(number);
@@ -323,176 +337,6 @@ impl Pool {
             for copy in row.columns.iter().flat_map(|column| column.copies().to_vec()) {
                 slabs.give_back(copy.id(), copy.slab);
             }
-        }
-        Ok(())
-    }
-
-    /// Takes back a disk of this pool that was missing. What it missed is copied in the background.
-    ///
-    /// # Errors
-    /// When the disk is not one of this pool's, or is in use already.
-    pub async fn disk_returned(&self, device: Device) -> Result<DiskId, PoolError> {
-        let probe = open::probe(&device).await?.filter(|probe| probe.superblock.pool == self.core.guid);
-        let known = probe.and_then(|probe| {
-            let disk = self.core.disk(probe.superblock.disk_id)?;
-            (disk.guid == probe.superblock.disk).then_some((probe, disk))
-        });
-        let Some((probe, disk)) = known else {
-            return Err(PoolError::new(PoolErrorKind::NotFound, "the disk does not belong to this pool"));
-        };
-        if disk.is_online() {
-            return Err(PoolError::new(PoolErrorKind::InUse, format!("disk {} is in use already", disk.id)));
-        }
-        self.core.mark_losses(&disk).await?;
-        let mut superblock = probe.superblock.clone();
-        superblock.epoch = self.core.meta.epoch();
-        open::write_superblock(&device, &superblock).await?;
-        disk.bring_online(device);
-        // Metadata that it missed comes with a checkpoint; until then its copy of the log has a gap, which
-        // ends replay early and loses to the others' newer state.
-        self.core.meta.checkpoint().await?;
-        self.core.attention.notify_one();
-        Ok(disk.id)
-    }
-
-    /// Stops using a disk at once, as if it had vanished.
-    ///
-    /// # Errors
-    /// When there is no such disk.
-    pub async fn disk_lost(&self, id: DiskId, why: &str) -> Result<(), PoolError> {
-        let disk = self.present(id)?;
-        disk.take_offline(why);
-        disk.release_device();
-        self.core.mark_losses(&disk).await?;
-        Ok(())
-    }
-
-    fn present(&self, id: DiskId) -> Result<Arc<PoolDisk>, PoolError> {
-        self.core
-            .disk(id)
-            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no disk {id}")))
-    }
-
-    /// Adds a disk, for use at once or as a spare.
-    ///
-    /// # Errors
-    /// When it carries something else, is too small, or fails.
-    pub async fn add_disk(
-        &self,
-        disk: NewDisk,
-        spare: bool,
-        overwrite_foreign: bool,
-    ) -> Result<DiskId, PoolError> {
-        let core = &self.core;
-        core.check_writable()?;
-        let state = core.meta.with_state(Clone::clone);
-        let id = DiskId(state.next_disk);
-        let epoch = core.meta.epoch();
-        let superblock =
-            open::prepare(&disk, id, &state, overwrite_foreign, epoch, &*self.surroundings.entropy).await?;
-        open::clear_metadata(&disk.device, &superblock).await?;
-        open::write_superblock(&disk.device, &superblock).await?;
-        let usage = if spare { DiskUse::Spare } else { DiskUse::Active };
-        let record = open::disk_record(&disk, &superblock, usage);
-        let count = record.slab_count;
-        core.disks.write().insert(id, Arc::new(PoolDisk::new(id, superblock, Some(disk.device))));
-        if let Err(failed) = core.meta.commit(vec![Change::PutDisk(record)]).await {
-            core.disks.write().remove(&id);
-            return Err(failed.into());
-        }
-        core.slabs.lock().add_disk(id, count);
-        self.spread_metadata().await?;
-        core.attention.notify_one();
-        Ok(id)
-    }
-
-    /// Changes what a disk is used for: puts a spare to work, drains, retires, or takes a change of mind back.
-    ///
-    /// # Errors
-    /// When there is no such disk.
-    pub async fn set_disk_use(&self, id: DiskId, usage: DiskUse) -> Result<(), PoolError> {
-        let record = self.core.meta.with_state(|state| state.disks.get(&id).cloned());
-        let mut record = record
-            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no disk {id}")))?;
-        record.usage = usage;
-        self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
-        self.spread_metadata().await?;
-        self.core.attention.notify_one();
-        Ok(())
-    }
-
-    /// Removes a disk that holds nothing any more (drain or retire it first).
-    ///
-    /// # Errors
-    /// When copies are still on it, with how many.
-    pub async fn remove_disk(&self, id: DiskId) -> Result<(), PoolError> {
-        self.present(id)?;
-        let slabs = self.slabs_on(id);
-        if slabs > 0 {
-            let detail =
-                format!("disk {id} still holds {slabs} slabs; drain or retire it and wait for the repair");
-            return Err(PoolError::new(PoolErrorKind::InUse, detail));
-        }
-        self.set_disk_use(id, DiskUse::Retired).await?;
-        self.core.meta.commit(vec![Change::RemoveDisk(id)]).await?;
-        let disk = self.core.disks.write().remove(&id);
-        self.core.slabs.lock().remove_disk(id);
-        if let Some(disk) = disk
-            && disk.is_online()
-        {
-            // So that it is nobody's: the next probe finds no pool on it.
-            let size = disk.layout.read().disk_size;
-            for at in [0, size - BLOCK] {
-                let zeros = aligned_buffer::IoBuf::zeroed(BLOCK as usize).freeze();
-                disk.write(at, zeros, block_device::Durability::Durable).await?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn slabs_on(&self, id: DiskId) -> usize {
-        self.core.meta.with_state(|state| {
-            let columns = state.rows.values().flat_map(|row| &row.columns);
-            columns.flat_map(|column| &column.copies).filter(|copy| copy.disk == id).count()
-        })
-    }
-
-    /// Keeps the metadata on up to five disks of different fault domains, one change of the voters at a time:
-    /// a disk gets the whole state before its vote counts.
-    async fn spread_metadata(&self) -> Result<(), PoolError> {
-        let wanted = self.core.meta.with_state(open::choose_metadata_disks);
-        let present: Vec<_> = self.core.meta.with_state(|s| s.metadata_disks().cloned().collect());
-        let missing = wanted.iter().filter(|id| present.iter().all(|disk| disk.id != **id));
-        let leaving =
-            present.iter().filter(|disk| matches!(disk.usage, DiskUse::Retired | DiskUse::Draining));
-        let room = open::choose_metadata_disks(&self.core.meta.with_state(Clone::clone)).len();
-        let mut count = present.len();
-        let mut leaving = leaving.cloned().collect::<Vec<_>>().into_iter();
-        for id in missing {
-            let online = self.core.disk(*id).is_some_and(|disk| disk.is_online());
-            let replaced = leaving.next();
-            if !online || (count >= room && replaced.is_none()) {
-                continue;
-            }
-            let record = self.core.meta.with_state(|state| state.disks.get(id).cloned());
-            let Some(mut record) = record else { continue };
-            record.metadata = true;
-            self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
-            self.core.meta.checkpoint().await?;
-            count += 1;
-            if let Some(mut old) = replaced {
-                old.metadata = false;
-                self.core.meta.commit(vec![Change::PutDisk(old)]).await?;
-                count -= 1;
-            }
-        }
-        for mut old in leaving {
-            if count <= 1 {
-                break;
-            }
-            old.metadata = false;
-            self.core.meta.commit(vec![Change::PutDisk(old)]).await?;
-            count -= 1;
         }
         Ok(())
     }
@@ -539,12 +383,27 @@ impl Pool {
     }
 }
 
+/// Rows are numbered with 32 bits.
+fn check_rows(striping: &Striping, size: u64) -> Result<(), PoolError> {
+    if striping.rows(size) <= ROWS_MAX {
+        return Ok(());
+    }
+    let most = ROWS_MAX.saturating_mul(striping.row_size());
+    let detail = format!("a space of this shape can have {most} bytes at most, not {size}");
+    Err(PoolError::new(PoolErrorKind::Invalid, detail))
+}
+
 fn open_disks(found: &open::Found) -> BTreeMap<DiskId, Arc<PoolDisk>> {
     let make = |record: &pool_format::DiskRecord| {
-        let probe: Option<&Probe> = found.present.get(&record.id);
-        let layout = probe.map(|probe| probe.superblock.clone()).or_else(|| absent_layout(found, record))?;
-        let device = probe.map(|probe| Arc::clone(&probe.device));
-        Some((record.id, Arc::new(PoolDisk::new(record.id, layout, device))))
+        let member: Option<&Member> = found.present.get(&record.id);
+        let layout = member.map(|member| member.probe.superblock.clone());
+        let layout = layout.or_else(|| absent_layout(found, record))?;
+        let device = member.map(|member| Arc::clone(&member.probe.device));
+        let disk = PoolDisk::new(record.id, layout, device);
+        if let Some(slot) = member.and_then(|member| member.slot) {
+            disk.newest_slot.store(slot, Ordering::Release);
+        }
+        Some((record.id, Arc::new(disk)))
     };
     found.state.disks.values().filter_map(make).collect()
 }
@@ -566,17 +425,17 @@ async fn fence(
     position: &mut LogPosition,
     surroundings: &Surroundings,
     guid: Guid,
-    present: &BTreeMap<DiskId, Probe>,
+    present: &BTreeMap<DiskId, Member>,
 ) -> Result<(), PoolError> {
-    // Both slots in turn: the older one first, then the other, so that no stale checkpoint of a higher
-    // number is left and every disk that is here has the state twice.
+    // Both slots of each disk in turn, the older one first: a cut leaves a whole one at any moment, and in the
+    // end no stale checkpoint of a higher number is left.
     meta.write_checkpoint(position).await?;
     meta.write_checkpoint(position).await?;
     let stored = surroundings.witness.store(guid, meta.epoch(), position.seq).await;
     stored.map_err(|error| {
         PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be written").because(error)
     })?;
-    for probe in present.values() {
+    for Member { probe, .. } in present.values() {
         let mut superblock = probe.superblock.clone();
         superblock.epoch = meta.epoch();
         // A disk that fails here is found offline at its next use.

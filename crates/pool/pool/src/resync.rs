@@ -13,7 +13,8 @@ use pool_layout::Piece;
 
 use crate::core::Core;
 use crate::row::{Column, CopyState, Place};
-use crate::space::{Space, flush_disks};
+use crate::space::Space;
+use crate::write::flush_disks;
 
 /// Bits of a mask, lowest first.
 fn bits(mask: u64) -> impl Iterator<Item = u32> {
@@ -67,18 +68,20 @@ async fn settle(
     let Some((source, data)) = read_good(&copies, offset, size, mask, None).await else { return Ok(0) };
     let others = copies.iter().filter(|copy| !Arc::ptr_eq(copy, &source));
     let mut copied = 0;
+    let mut equal = true;
     for copy in others {
         if copy.stale.load(Ordering::Acquire) & mask != 0 {
             continue;
         }
-        let equal = copy.disk.write(copy.start + offset, data.clone(), Durability::Durable).await;
-        match equal {
+        match copy.disk.write(copy.start + offset, data.clone(), Durability::Durable).await {
             Ok(()) => copied += size,
             // Missing or failing: what it holds in this region is not what clients have been shown.
-            Err(_) => core.mark_stale(place, column, copy, mask).await?,
+            Err(_) => equal &= core.mark_stale(place, column, copy, mask).await?,
         }
     }
-    column.unsettled.fetch_and(!mask, Ordering::AcqRel);
+    if equal {
+        column.unsettled.fetch_and(!mask, Ordering::AcqRel);
+    }
     core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
     throttle(core, copied).await;
     Ok(copied)
@@ -185,16 +188,20 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         let recent = if everything { 0 } else { touched };
         let quiet = !recent & !column.unsettled.load(Ordering::Acquire);
         let mut order = column.order.lock();
-        let candidates = column.dirty_durable.load(Ordering::SeqCst) & quiet;
-        if candidates == 0 {
+        let dirty = column.dirty_durable.load(Ordering::SeqCst) & quiet;
+        let volatile = column.volatile.load(Ordering::SeqCst) & !recent;
+        if dirty | volatile == 0 {
             return;
         }
-        column.dirty_durable.fetch_and(!candidates, Ordering::SeqCst);
+        column.dirty_durable.fetch_and(!dirty, Ordering::SeqCst);
+        column.volatile.fetch_and(!volatile, Ordering::SeqCst);
         if column.writing.load(Ordering::SeqCst) > 0 {
-            column.dirty_durable.fetch_or(candidates, Ordering::SeqCst);
+            column.dirty_durable.fetch_or(dirty, Ordering::SeqCst);
+            column.volatile.fetch_or(volatile, Ordering::SeqCst);
             return;
         }
-        order.cleaning |= candidates;
+        order.cleaning |= dirty;
+        order.cleaning_volatile |= volatile;
         places.push((Arc::clone(space), place));
     });
     if places.is_empty() {
@@ -207,6 +214,10 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         let column = &row.columns[usize::from(place.column)];
         let mut order = column.order.lock();
         let taken = std::mem::take(&mut order.cleaning);
+        let volatile = std::mem::take(&mut order.cleaning_volatile);
+        if flushed.is_err() || column.copies().iter().any(|copy| !copy.disk.is_online()) {
+            column.volatile.fetch_or(volatile, Ordering::SeqCst);
+        }
         let equal = column.copies().iter().fold(taken, |mask, copy| {
             let known = copy.stale_durable.load(Ordering::Acquire);
             if copy.disk.is_online() { mask } else { mask & known }

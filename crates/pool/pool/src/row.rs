@@ -2,12 +2,14 @@
 //!
 //! # Masks
 //! One bit per region of a column. `*_durable` masks say what the metadata on disk says (or will say before
-//! anything that depends on it); the others are ahead of it.
+//! anything that depends on it); the others are ahead of it. A single copy has nothing to be made equal with, so
+//! its dirty regions are kept in memory only (`volatile`): enough to tell a flush that its disk took data along.
 //!
 //! | mask | set | cleared |
 //! |---|---|---|
 //! | `dirty_durable` | before the first write to a region, after the commit of `Dirty` | by the cleaner, before `Clean` is submitted |
-//! | `unsettled` | at opening, from the dirty regions: copies may differ | when the copies have been made equal |
+//! | `volatile` | of a column with one copy, before a volatile write; at opening | by the cleaner, after a flush |
+//! | `unsettled` | at opening, from the dirty regions, and by a write that failed: copies may differ | when the copies have been made equal |
 //! | copy `stale` | before `MarkStale` is submitted | when the copy has caught up |
 //! | copy `stale_durable` | after the commit of `MarkStale` | when `ClearStale` is submitted |
 //!
@@ -72,6 +74,7 @@ pub(crate) struct Column {
     pub(crate) copies: RwLock<Copies>,
     pub(crate) locks: RangeLocks,
     pub(crate) dirty_durable: AtomicU64,
+    pub(crate) volatile: AtomicU64,
     pub(crate) touched: AtomicU64,
     pub(crate) unsettled: AtomicU64,
     /// Writes under way: counted before they look at `dirty_durable`.
@@ -85,6 +88,8 @@ pub(crate) struct Order {
     /// Regions that the cleaner has taken out of `dirty_durable` but not yet submitted as clean: a write takes
     /// them back without a commit.
     pub(crate) cleaning: u64,
+    /// Regions that the cleaner has taken out of `volatile` and whose flush is under way.
+    pub(crate) cleaning_volatile: u64,
 }
 
 impl Column {
@@ -92,11 +97,15 @@ impl Column {
         let copies =
             record.copies.iter().filter_map(|copy| Some(Arc::new(CopyState::new(copy, disk(copy.disk)?))));
         let copies: Copies = copies.collect();
-        let unsettled = if crashed && copies.len() > 1 { record.dirty } else { 0 };
+        let alone = copies.len() == 1;
+        let unsettled = if crashed && !alone { record.dirty } else { 0 };
+        // What an earlier process wrote to a single copy may be in the disk's cache still.
+        let volatile = if crashed && alone { u64::MAX } else { 0 };
         Self {
             copies: RwLock::new(copies),
             locks: RangeLocks::default(),
             dirty_durable: AtomicU64::new(record.dirty),
+            volatile: AtomicU64::new(volatile),
             touched: AtomicU64::new(0),
             unsettled: AtomicU64::new(unsettled),
             writing: AtomicU32::new(0),
@@ -106,6 +115,19 @@ impl Column {
 
     pub(crate) fn copies(&self) -> Copies {
         Arc::clone(&self.copies.read())
+    }
+
+    /// Regions that may hold acknowledged writes which are not durable.
+    pub(crate) fn unflushed(&self, order: &Order) -> u64 {
+        let marked = self.dirty_durable.load(Ordering::SeqCst) | self.volatile.load(Ordering::SeqCst);
+        marked | order.cleaning | order.cleaning_volatile
+    }
+
+    /// Remembers a volatile write to a column with a single copy. Usually one load.
+    pub(crate) fn mark_volatile(&self, mask: u64) {
+        if self.volatile.load(Ordering::SeqCst) & mask != mask {
+            self.volatile.fetch_or(mask, Ordering::SeqCst);
+        }
     }
 
     /// Counts a write for as long as the guard lives.

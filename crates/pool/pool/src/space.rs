@@ -13,7 +13,7 @@
 //! A write that began comes to its end even if its caller goes away: the range stays locked until then.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use aligned_buffer::{IoBuf, SharedBuf};
@@ -29,7 +29,8 @@ use shard_runtime::finish_anyway;
 use tokio::sync::Notify;
 
 use crate::core::Core;
-use crate::row::{Column, Copies, CopyState, Place, Row};
+use crate::row::{CopyState, Place, Row};
+use crate::write::{Edit, acknowledge, ensure_dirty, flush_disks, write_copies};
 
 /// A space of an open pool.
 pub struct Space {
@@ -41,14 +42,13 @@ pub struct Space {
     size: AtomicU64,
     rows: RwLock<BTreeMap<u32, Arc<Row>>>,
     resized: Notify,
+    /// Its deletion has begun: no row may be allocated any more.
+    deleted: AtomicBool,
+    /// How often a disk went away with acknowledged writes that no other copy has.
+    losses: AtomicU64,
+    /// How many of them a flush has told of.
+    losses_told: AtomicU64,
     stats: IoStats,
-}
-
-/// What a write does to its range.
-#[derive(Clone)]
-enum Edit {
-    Data(SharedBuf),
-    Zero { unmap: bool },
 }
 
 impl Space {
@@ -75,6 +75,9 @@ impl Space {
             record: RwLock::new(record),
             rows: RwLock::default(),
             resized: Notify::new(),
+            deleted: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
+            losses_told: AtomicU64::new(0),
             stats: IoStats::default(),
         })
     }
@@ -139,6 +142,16 @@ impl Space {
         self.resized.notify_waiters();
     }
 
+    /// Refuses rows from now on. Called under [`Core::allocating`].
+    pub(crate) fn set_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+    }
+
+    /// Acknowledged writes may be lost: the flushes that are under way, or the next one, will fail.
+    pub(crate) fn tell_loss(&self) {
+        self.losses.fetch_add(1, Ordering::AcqRel);
+    }
+
     fn core(&self) -> Result<Arc<Core>, BlockError> {
         self.core
             .upgrade()
@@ -153,6 +166,9 @@ impl Space {
         let _one = core.allocating.lock().await;
         if let Some(row) = self.row(number) {
             return Ok(row);
+        }
+        if self.deleted.load(Ordering::Acquire) {
+            return Err(BlockError::new(BlockErrorKind::Gone, "write to a deleted space"));
         }
         let record = core.allocate_row(&self.record(), number).await?;
         Ok(self.put_row(number, Row::new(&record, &|id| core.disk(id), false)))
@@ -278,6 +294,8 @@ impl Space {
         let copies = column.copies();
         if copies.len() > 1 {
             ensure_dirty(core, place, column, mask).await?;
+        } else if durability == Durability::Volatile {
+            column.mark_volatile(mask);
         }
         column.touched.fetch_or(mask, Ordering::AcqRel);
         let written = write_copies(&copies, piece, mask, &change, durability).await;
@@ -290,16 +308,15 @@ impl Space {
         if core.faults.skip_flush.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // Looked at first: every flush that began before the loss was told of must tell of it.
+        let told = self.losses_told.load(Ordering::Acquire);
         flush_disks(&core).await?;
-        // What a disk lost before it was flushed, and no other copy has, cannot be made good.
-        if core.losses_are_covered(self.id()) {
-            Ok(())
-        } else {
-            Err(BlockError::new(
-                BlockErrorKind::Gone,
-                "flush: a disk went away with data that no other copy has",
-            ))
+        let losses = self.losses.load(Ordering::Acquire);
+        if losses == told {
+            return Ok(());
         }
+        self.losses_told.fetch_max(losses, Ordering::AcqRel);
+        Err(BlockError::new(BlockErrorKind::Gone, "flush: a disk went away with data that no other copy has"))
     }
 
     async fn unmap_range(self: Arc<Self>, offset: u64, len: u64) -> Result<(), BlockError> {
@@ -327,12 +344,18 @@ impl Space {
             return Ok(false);
         }
         let _one = core.allocating.lock().await;
-        let Some(row) = self.take_row(number) else { return Ok(true) };
-        // The map and this function hold one handle each; a third is a request that found the row before.
-        if Arc::strong_count(&row) > 1 || row.columns.iter().any(|c| Arc::strong_count(&c.copies()) > 2) {
-            self.rows.write().insert(number, row);
-            return Ok(false);
-        }
+        let row = {
+            let mut rows = self.rows.write();
+            let Some(row) = rows.get(&number) else { return Ok(true) };
+            // Only the map may hold the row, and only the row its lists of copies (and the handle made here for
+            // looking): anything else is a request that found them before.
+            let busy = row.columns.iter().any(|column| Arc::strong_count(&column.copies()) > 2);
+            if busy || Arc::strong_count(row) > 1 {
+                return Ok(false);
+            }
+            let Some(row) = rows.remove(&number) else { return Ok(true) };
+            row
+        };
         if let Err(failed) = core.meta.commit(vec![Change::FreeRow { space: self.id(), row: number }]).await {
             self.rows.write().insert(number, row);
             return Err(failed.into());
@@ -364,116 +387,6 @@ fn join(parts: Vec<IoBuf>) -> IoBuf {
         return copy;
     }
     whole
-}
-
-/// Makes sure that the metadata calls the regions dirty before they are written.
-async fn ensure_dirty(core: &Core, place: Place, column: &Column, mask: u64) -> Result<(), BlockError> {
-    if column.dirty_durable.load(Ordering::SeqCst) & mask == mask
-        || core.faults.skip_dirty_mark.load(Ordering::Relaxed)
-    {
-        return Ok(());
-    }
-    let commit = {
-        let mut order = column.order.lock();
-        let back = order.cleaning & mask;
-        order.cleaning &= !mask;
-        column.dirty_durable.fetch_or(back, Ordering::SeqCst);
-        if column.dirty_durable.load(Ordering::SeqCst) & mask == mask {
-            return Ok(());
-        }
-        let Place { space, row, column } = place;
-        core.meta.submit(vec![Change::Dirty { space, row, column, mask }])
-    };
-    commit.done().await?;
-    column.dirty_durable.fetch_or(mask, Ordering::SeqCst);
-    Ok(())
-}
-
-/// Writes every good copy; the result of each, `None` for those that were left out.
-async fn write_copies(
-    copies: &Copies,
-    piece: Piece,
-    mask: u64,
-    change: &Edit,
-    durability: Durability,
-) -> Vec<Option<Result<(), BlockError>>> {
-    let writes = copies.iter().map(|copy| async {
-        if !copy.is_good(mask) {
-            return None;
-        }
-        let at = copy.start + piece.offset;
-        Some(match change {
-            Edit::Data(data) => copy.disk.write(at, data.clone(), durability).await,
-            Edit::Zero { unmap } => copy.disk.zero(at, piece.len, *unmap, durability).await,
-        })
-    });
-    join_all(writes).await
-}
-
-/// Decides what a write came to: at least one copy has it, and the others are known to lack it.
-async fn acknowledge(
-    core: &Core,
-    place: Place,
-    column: &Column,
-    copies: &Copies,
-    mask: u64,
-    written: Vec<Option<Result<(), BlockError>>>,
-) -> Result<(), BlockError> {
-    if written.iter().all(|result| matches!(result, Some(Ok(())))) {
-        return Ok(());
-    }
-    if !written.iter().any(|result| matches!(result, Some(Ok(())))) {
-        let cause = written.into_iter().flatten().find_map(Result::err);
-        return Err(
-            cause.unwrap_or_else(|| BlockError::new(BlockErrorKind::Gone, "write: no good copy is left"))
-        );
-    }
-    if core.faults.skip_stale_mark.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    for (copy, result) in copies.iter().zip(written) {
-        if !matches!(result, Some(Ok(()))) {
-            core.mark_stale(place, column, copy, mask).await?;
-        }
-    }
-    core.attention.notify_one();
-    Ok(())
-}
-
-/// Makes everything that was written to the pool's disks durable, and marks what disks may have lost.
-pub(crate) async fn flush_disks(core: &Arc<Core>) -> Result<(), BlockError> {
-    let disks = core.all_disks();
-    let online = disks.iter().filter(|disk| disk.is_online());
-    // A disk that fails to flush goes offline; the marks below and the caller's look at the copies deal with it.
-    join_all(online.map(|disk| async move { disk.flush().await })).await;
-    for disk in disks.iter().filter(|disk| !disk.is_online()) {
-        core.mark_losses(disk).await?;
-    }
-    Ok(())
-}
-
-impl Core {
-    /// Whether every region of a space that was written since it was last known clean has a good copy.
-    fn losses_are_covered(&self, space: SpaceId) -> bool {
-        if self.all_disks().iter().all(|disk| disk.is_online()) {
-            return true;
-        }
-        let mut covered = true;
-        self.for_each_column(|_, place, column| {
-            if place.space != space {
-                return;
-            }
-            let order = column.order.lock();
-            let dirty = column.dirty_durable.load(Ordering::Acquire)
-                | order.cleaning
-                | column.touched.load(Ordering::Acquire);
-            let copies = column.copies();
-            let good = copies.iter().filter(|copy| copy.disk.is_online());
-            let good = good.fold(0, |good, copy| good | !copy.stale.load(Ordering::Acquire));
-            covered &= dirty & !good == 0;
-        });
-        covered
-    }
 }
 
 impl BlockDevice for Space {

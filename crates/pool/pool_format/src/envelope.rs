@@ -1,20 +1,22 @@
 //! What wraps metadata on disk: the batch of a log and the checkpoint.
 //!
-//! Both have the same head, 48 bytes, and are padded with zeros to whole blocks:
+//! Both have the same head, 64 bytes, and are padded with zeros to whole blocks:
 //!
 //! ```text
-//!  0        8        16       24       32       40     44     48
-//!  | magic  | epoch  | seq    | count  | length | crc  | 0    | body …
+//!  0        8        16       24       32       40     44     48          64
+//!  | magic  | epoch  | seq    | count  | length | crc  | 0    | pool GUID | body …
 //! ```
 //! `crc` covers everything but itself and the padding: head (with `crc` as zero) and `length` bytes of body.
+//! The pool's identity is in every head because a disk may have been another pool's before: what that pool
+//! left behind the end of the log must not be taken for its continuation.
 
 use byte_codec::crc32c;
 
-use crate::{BLOCK, Change, DecodeError, Epoch, PoolState, Reader, Seq, Writer};
+use crate::{BLOCK, Change, DecodeError, Epoch, Guid, PoolState, Reader, Seq, Writer};
 
 const BATCH_MAGIC: [u8; 8] = *b"\x89HFlog\r\n";
 const CHECKPOINT_MAGIC: [u8; 8] = *b"\x89HFchk\r\n";
-const HEAD: usize = 48;
+const HEAD: usize = 64;
 const CRC_AT: usize = 40;
 /// Longest batch, in bytes with its head: what one group commit may gather.
 pub const MAX_BATCH_BYTES: usize = 64 << 10;
@@ -22,6 +24,8 @@ pub const MAX_BATCH_BYTES: usize = 64 << 10;
 /// Changes that become durable together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogBatch {
+    /// The pool.
+    pub pool: Guid,
     /// The epoch of the writer.
     pub epoch: Epoch,
     /// Number of the first change.
@@ -36,7 +40,8 @@ impl LogBatch {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Writer::default();
         self.changes.iter().for_each(|change| change.encode(&mut body));
-        seal(BATCH_MAGIC, self.epoch, self.first, self.changes.len() as u64, &body.finish())
+        let head = Head::new(self.epoch, self.first, self.changes.len() as u64, self.pool);
+        head.seal(BATCH_MAGIC, &body.finish())
     }
 
     /// The batch at the start of `bytes`, and how many bytes of whole blocks it takes.
@@ -53,7 +58,8 @@ impl LogBatch {
         if r.remaining() > 0 {
             return Err(DecodeError::Invalid("length"));
         }
-        Ok((Self { epoch: head.epoch, first: head.seq, changes }, padded(body.len())))
+        let batch = Self { pool: head.pool, epoch: head.epoch, first: head.seq, changes };
+        Ok((batch, padded(body.len())))
     }
 }
 
@@ -72,7 +78,7 @@ impl Checkpoint {
     /// The checkpoint in whole blocks.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        seal(CHECKPOINT_MAGIC, self.epoch, self.seq, 1, &self.state.encode())
+        Head::new(self.epoch, self.seq, 1, self.state.guid).seal(CHECKPOINT_MAGIC, &self.state.encode())
     }
 
     /// Bytes of body that the head at the start of `block` announces, so that a reader knows how much to read.
@@ -90,7 +96,11 @@ impl Checkpoint {
     /// When there is none, or it is damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (head, body) = open(CHECKPOINT_MAGIC, bytes)?;
-        Ok(Self { epoch: head.epoch, seq: head.seq, state: PoolState::decode(body)? })
+        let state = PoolState::decode(body)?;
+        if state.guid != head.pool {
+            return Err(DecodeError::Invalid("pool"));
+        }
+        Ok(Self { epoch: head.epoch, seq: head.seq, state })
     }
 }
 
@@ -100,9 +110,15 @@ struct Head {
     count: u64,
     length: u64,
     crc: u32,
+    pool: Guid,
 }
 
 impl Head {
+    /// A head whose length and checksum [`Head::seal`] fills in.
+    fn new(epoch: Epoch, seq: Seq, count: u64, pool: Guid) -> Self {
+        Self { epoch, seq, count, length: 0, crc: 0, pool }
+    }
+
     fn decode(magic: [u8; 8], bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         if r.raw(8)? != magic {
@@ -114,28 +130,34 @@ impl Head {
             count: r.u64()?,
             length: r.u64()?,
             crc: r.u32()?,
+            pool: {
+                r.u32()?;
+                Guid(r.guid()?)
+            },
         })
+    }
+
+    /// Head and body in whole blocks.
+    fn seal(&self, magic: [u8; 8], body: &[u8]) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.raw(&magic);
+        w.u64(self.epoch.0);
+        w.u64(self.seq.0);
+        w.u64(self.count);
+        w.u64(body.len() as u64);
+        w.u64(0);
+        w.raw(&self.pool.0);
+        w.raw(body);
+        let mut bytes = w.finish();
+        let crc = crc32c(&bytes);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes.resize(padded(body.len()), 0);
+        bytes
     }
 }
 
 fn padded(body: usize) -> usize {
     (HEAD + body).next_multiple_of(BLOCK as usize)
-}
-
-fn seal(magic: [u8; 8], epoch: Epoch, seq: Seq, count: u64, body: &[u8]) -> Vec<u8> {
-    let mut w = Writer::default();
-    w.raw(&magic);
-    w.u64(epoch.0);
-    w.u64(seq.0);
-    w.u64(count);
-    w.u64(body.len() as u64);
-    w.u64(0);
-    w.raw(body);
-    let mut bytes = w.finish();
-    let crc = crc32c(&bytes);
-    bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-    bytes.resize(padded(body.len()), 0);
-    bytes
 }
 
 fn open(magic: [u8; 8], bytes: &[u8]) -> Result<(Head, &[u8]), DecodeError> {

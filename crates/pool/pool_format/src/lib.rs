@@ -22,8 +22,8 @@ pub use change::Change;
 pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES};
 pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
 pub use state::{
-    ColumnRecord, CopyRecord, DiskRecord, DiskUse, MAX_COPIES, PoolState, Provisioning, REGIONS, Resiliency,
-    RowRecord, SpaceRecord,
+    ColumnRecord, CopyRecord, DiskRecord, DiskUse, MAX_COPIES, PoolState, Provisioning, REGIONS, ROWS_MAX,
+    Resiliency, RowRecord, SpaceRecord,
 };
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, layout_for};
 

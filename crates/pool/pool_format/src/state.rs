@@ -8,6 +8,8 @@ use crate::{Change, DecodeError, DiskId, Guid, Reader, SpaceId, Writer};
 
 /// Regions of a slab, one bit each in the dirty and stale masks: 1 MiB for slabs of 64 MiB.
 pub const REGIONS: u32 = 64;
+/// Rows a space may have: their numbers have 32 bits.
+pub const ROWS_MAX: u64 = 1 << 32;
 /// Copies a column may have: three, and one being made.
 pub const MAX_COPIES: usize = 4;
 
@@ -179,7 +181,9 @@ impl PoolState {
                 self.rows.retain(|(space, _), _| space != id);
             }
             Change::PutRow { space, row, record } => {
-                self.rows.insert((*space, *row), record.clone());
+                if self.spaces.contains_key(space) {
+                    self.rows.insert((*space, *row), record.clone());
+                }
             }
             Change::FreeRow { space, row } => {
                 self.rows.remove(&(*space, *row));
@@ -286,10 +290,20 @@ impl PoolState {
     }
 
     /// What is wrong in the state itself: slabs used twice or out of bounds, copies on the same disk, rows
-    /// without a space. Empty when it is sound.
+    /// without a space, spaces of an impossible shape. Empty when it is sound.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
+        for space in self.spaces.values() {
+            let region = self.slab_size / u64::from(REGIONS);
+            if space.columns > 1 && u64::from(space.interleave) > region {
+                problems.push(format!("the interleave of space {} does not fit a region", space.id));
+            }
+            if space.size.div_ceil(self.slab_size.saturating_mul(u64::from(space.columns)).max(1)) > ROWS_MAX
+            {
+                problems.push(format!("space {} is larger than its rows can be numbered", space.id));
+            }
+        }
         let mut used = BTreeSet::new();
         for ((space, row), record) in &self.rows {
             let place = format!("row {row} of space {space}");
@@ -371,9 +385,11 @@ impl SpaceRecord {
         w.u32(self.id.0);
         w.raw(&self.guid.0);
         w.text(&self.name);
-        // Kind 0 is copies; kinds for parity, and the tier part of a space, follow here.
+        // Kind 0 is copies. The next four bytes wait for parity disks, block checksums, the tier and the log of
+        // a space; a reader that finds one set is too old for the space.
         w.u8(0);
         w.u8(self.resiliency.copies() as u8);
+        w.u32(0);
         w.u8(u8::from(self.provisioning == Provisioning::Fixed));
         w.u8(self.columns);
         w.u32(self.interleave);
@@ -390,7 +406,12 @@ impl SpaceRecord {
                 (0, copies @ (2 | 3)) => Resiliency::Mirror(copies),
                 _ => return Err(DecodeError::Invalid("resiliency")),
             },
-            provisioning: if r.u8()? == 0 { Provisioning::Thin } else { Provisioning::Fixed },
+            provisioning: match (r.u32()?, r.u8()?) {
+                (0, 0) => Provisioning::Thin,
+                (0, 1) => Provisioning::Fixed,
+                (0, _) => return Err(DecodeError::Invalid("provisioning")),
+                (newer, _) => return Err(DecodeError::Unsupported(newer)),
+            },
             columns: r.u8()?,
             interleave: r.u32()?,
             size: r.u64()?,
@@ -424,6 +445,8 @@ impl RowRecord {
     pub(crate) fn encode(&self, w: &mut Writer) {
         w.u8(self.columns.len() as u8);
         for column in &self.columns {
+            // The column's role in its row; 0 is data. Roles of parity and of checksums follow.
+            w.u8(0);
             w.u64(column.dirty);
             w.u8(column.copies.len() as u8);
             column.copies.iter().for_each(|copy| copy.encode(w));
@@ -433,6 +456,10 @@ impl RowRecord {
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut row = Self::default();
         for _ in 0..r.u8()? {
+            let role = r.u8()?;
+            if role != 0 {
+                return Err(DecodeError::Unsupported(u32::from(role)));
+            }
             let mut column = ColumnRecord { dirty: r.u64()?, copies: Vec::new() };
             let copies = usize::from(r.u8()?);
             if copies > MAX_COPIES {

@@ -141,7 +141,7 @@ proptest! {
         let saved = Checkpoint { epoch: Epoch(3), seq: Seq(cut as u64), state };
         let mut loaded = Checkpoint::decode(&saved.encode()).expect("sound");
         prop_assert_eq!(&loaded, &saved);
-        let batch = LogBatch { epoch: Epoch(3), first: Seq(cut as u64 + 1), changes: changes[cut..].to_vec() };
+        let batch = LogBatch { pool: Guid([5; 16]), epoch: Epoch(3), first: Seq(cut as u64 + 1), changes: changes[cut..].to_vec() };
         let (read, size) = LogBatch::decode(&batch.encode()).expect("sound");
         prop_assert_eq!(&read, &batch);
         prop_assert_eq!(size, batch.encode().len());
@@ -151,9 +151,9 @@ proptest! {
 
     #[test]
     fn damage_is_always_found(changes in proptest::collection::vec(change(), 1..8), at in any::<prop::sample::Index>(), bit in 0u8..8) {
-        let batch = LogBatch { epoch: Epoch(1), first: Seq(1), changes };
+        let batch = LogBatch { pool: Guid([5; 16]), epoch: Epoch(1), first: Seq(1), changes };
         let mut bytes = batch.encode();
-        let body = 48 + u64::from_le_bytes(bytes[32..40].try_into().expect("8 bytes")) as usize;
+        let body = 64 + u64::from_le_bytes(bytes[32..40].try_into().expect("8 bytes")) as usize;
         let at = at.index(body);
         bytes[at] ^= 1 << bit;
         // Bytes 44 to 48 are the head's padding, covered by the checksum like the rest.

@@ -18,6 +18,8 @@ pub(super) struct TestDisk {
     pub(super) gone: AtomicBool,
     pub(super) fail_reads_at: AtomicU64,
     pub(super) fail_flush: AtomicBool,
+    /// Writes that touch this byte find no space, as in a sparse file on a full file system.
+    pub(super) full_at: AtomicU64,
     pub(super) written: AtomicU64,
     /// Writes until the power of all disks goes; then nothing works until it is back.
     writes_left: Arc<AtomicU64>,
@@ -44,6 +46,7 @@ impl TestDisk {
             gone: AtomicBool::new(false),
             fail_reads_at: AtomicU64::new(u64::MAX),
             fail_flush: AtomicBool::new(false),
+            full_at: AtomicU64::new(u64::MAX),
             written: AtomicU64::new(0),
             writes_left,
         }
@@ -73,6 +76,10 @@ impl TestDisk {
     fn put(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), BlockError> {
         self.power()?;
         check_range(offset, data.len() as u64, BLOCK as u32, self.size())?;
+        let full = self.full_at.load(Ordering::SeqCst);
+        if (offset..offset + data.len() as u64).contains(&full) {
+            return Err(BlockError::new(BlockErrorKind::NoSpace, "test disk"));
+        }
         self.written.fetch_add(data.len() as u64, Ordering::SeqCst);
         let left = self.writes_left.load(Ordering::SeqCst);
         let mut inner = self.inner.lock();
