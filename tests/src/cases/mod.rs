@@ -9,6 +9,7 @@ mod multipath;
 mod reservations;
 mod restart;
 mod root_disk;
+mod volume_check;
 
 use std::path::PathBuf;
 
@@ -70,6 +71,12 @@ pub const CASES: &[Case] = &[
         about: "config show, wipe, apply restores targets, LUNs, groups",
         ci: true,
         run: config::run,
+    },
+    Case {
+        name: "volume-check",
+        about: "pool check and volume check name a damage made by hand in each structure",
+        ci: true,
+        run: volume_check::run,
     },
     Case {
         name: "reservations",
