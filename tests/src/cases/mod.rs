@@ -93,7 +93,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "guest-replace",
         about: "kernel client, xfs, fio verify while a lost disk is replaced",
-        ci: false,
+        ci: true,
         run: disks::replace,
     },
     Case {
