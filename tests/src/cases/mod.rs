@@ -99,7 +99,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "guest-kill",
         about: "kernel client, ext4, fio verify while the node is killed -9 and started",
-        ci: false,
+        ci: true,
         run: disks::kill,
     },
     Case {
