@@ -105,7 +105,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "multipath",
         about: "dm-multipath over two portals, one of them cut",
-        ci: false,
+        ci: true,
         run: multipath::run,
     },
     Case {
