@@ -111,7 +111,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "root-disk",
         about: "a Debian guest runs from a root file system on a LUN, through QEMU's initiator",
-        ci: false,
+        ci: true,
         run: root_disk::run,
     },
     Case {
