@@ -162,6 +162,14 @@ impl SimDisk {
         self.inner.lock().unreadable.extend(sectors);
     }
 
+    /// Takes away what was ordered of damage and failures.
+    pub fn mend(&self) {
+        let mut inner = self.inner.lock();
+        inner.unreadable.clear();
+        inner.fail_flushes = 0;
+        inner.fail_writes = 0;
+    }
+
     /// The next `count` flushes fail; each may lose part of the cache.
     pub fn fail_flushes(&self, count: u64) {
         self.inner.lock().fail_flushes = count;
