@@ -95,14 +95,18 @@ pub(crate) struct Operation {
 pub(crate) struct Reading {
     began: Moment,
     sectors: Range<usize>,
-    /// What a read could have shown when it began.
-    before: Vec<Vec<Value>>,
 }
 
 /// The sectors of a space or file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     sectors: Vec<Vec<Candidate>>,
+    /// Candidates that went while reads were under way, which may show them still.
+    graves: Vec<(usize, Candidate)>,
+    reads: usize,
+    /// A device lost its cache: until whoever flushes has been told, reads may show what was overwritten. A flush
+    /// that succeeds all the same has promised that nothing was lost.
+    lossy: bool,
     now: Moment,
     operations: u64,
 }
@@ -113,10 +117,6 @@ impl History {
         let mut history = Self::default();
         history.grow(sectors);
         history
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.sectors.len()
     }
 
     /// More sectors, of zeros.
@@ -158,7 +158,11 @@ impl History {
                 }
             }
             if durable {
-                candidates.retain(|c| c.operation == operation.number || !c.is_before(operation.began));
+                let went = |c: &Candidate| c.operation != operation.number && c.is_before(operation.began);
+                if self.reads > 0 {
+                    self.graves.extend(candidates.iter().filter(|c| went(c)).map(|c| (sector, *c)));
+                }
+                candidates.retain(|c| !went(c));
             }
         }
     }
@@ -177,19 +181,40 @@ impl History {
 
     /// A flush that began at `began` succeeded.
     pub(crate) fn flushed(&mut self, began: Moment) {
-        for candidates in &mut self.sectors {
-            candidates.retain(|candidate| candidate.superseded > began);
+        for (sector, candidates) in self.sectors.iter_mut().enumerate() {
+            let went = |candidate: &Candidate| candidate.superseded <= began;
+            if self.reads > 0 {
+                self.graves.extend(candidates.iter().filter(|c| went(c)).map(|c| (sector, *c)));
+            }
+            candidates.retain(|candidate| !went(candidate));
+        }
+    }
+
+    /// The device was closed, which flushes, but has no client to tell of losses.
+    pub(crate) fn closed(&mut self) {
+        if !self.lossy {
+            let now = self.moment();
+            self.flushed(now);
         }
     }
 
     /// A flush failed: whoever asked has been told that anything unflushed may be lost.
     pub(crate) fn flush_failed(&mut self) {
+        self.lossy = false;
         self.loosen(false);
     }
 
     /// The power went, or the process did: any candidate may be found.
     pub(crate) fn crash(&mut self) {
+        self.reads = 0;
+        self.graves.clear();
+        self.lossy = false;
         self.loosen(true);
+    }
+
+    /// A device without a copy elsewhere lost its cache.
+    pub(crate) fn cache_lost(&mut self) {
+        self.lossy = true;
     }
 
     fn loosen(&mut self, all_ended: bool) {
@@ -212,35 +237,31 @@ impl History {
     /// A read begins.
     pub(crate) fn begin_read(&mut self, sectors: Range<usize>) -> Reading {
         let began = self.moment();
-        let before = sectors.clone().map(|sector| self.live(sector)).collect();
-        Reading { began, sectors, before }
+        self.reads += 1;
+        Reading { began, sectors }
     }
 
-    /// A read ended with these bytes. With `lossy`, what is not durable may have been lost meanwhile, so any
-    /// candidate will do.
-    pub(crate) fn end_read(&mut self, reading: &Reading, bytes: &[u8], lossy: bool) -> Result<(), String> {
-        for ((sector, before), bytes) in
-            reading.sectors.clone().zip(&reading.before).zip(bytes.chunks(SECTOR))
-        {
-            self.sector_read(sector, before, reading.began, Value::of(bytes), lossy)
-                .map_err(|what| format!("sector {sector} holds {what}"))?;
+    /// A read ended, with bytes or without.
+    pub(crate) fn end_read(&mut self, reading: &Reading, bytes: Option<&[u8]>) -> Result<(), String> {
+        let mut judged = Ok(());
+        for (sector, bytes) in reading.sectors.clone().zip(bytes.unwrap_or_default().chunks(SECTOR)) {
+            let read = self.sector_read(sector, reading.began, Value::of(bytes));
+            judged = judged.and(read.map_err(|what| format!("sector {sector} holds {what}")));
         }
-        Ok(())
+        self.reads = self.reads.saturating_sub(1);
+        if self.reads == 0 {
+            self.graves.clear();
+        }
+        judged
     }
 
-    fn sector_read(
-        &mut self,
-        sector: usize,
-        before: &[Value],
-        began: Moment,
-        found: Option<Value>,
-        lossy: bool,
-    ) -> Result<(), String> {
-        let now = self.now;
+    fn sector_read(&mut self, sector: usize, began: Moment, found: Option<Value>) -> Result<(), String> {
+        let (now, lossy) = (self.now, self.lossy);
         let Some(candidates) = self.sectors.get_mut(sector) else { return Ok(()) };
         let visible = |c: &Candidate| lossy || c.superseded >= began;
         let Some(value) = found else { return Err(format!("garbage, not {}", describe(candidates, visible))) };
-        if !before.contains(&value) && !candidates.iter().any(|c| c.value == value && visible(c)) {
+        let shows = |c: &Candidate| c.value == value && visible(c);
+        if !candidates.iter().any(shows) && !self.graves.iter().any(|(of, c)| *of == sector && shows(c)) {
             return Err(format!("{value}, not {}", describe(candidates, visible)));
         }
         // Every later read shows the same, unless something is still undecided.
@@ -282,12 +303,6 @@ impl History {
                 candidate.superseded = now;
             }
         }
-    }
-
-    /// What a live read may show now.
-    pub(crate) fn live(&self, sector: usize) -> Vec<Value> {
-        let all = self.sectors.get(sector).map_or(&[][..], Vec::as_slice);
-        all.iter().filter(|c| c.superseded == NEVER).map(|c| c.value).collect()
     }
 }
 
@@ -338,7 +353,7 @@ mod tests {
         if generation > 0 {
             pattern::fill(&mut bytes, 1, 0, u64::from(generation));
         }
-        history.end_read(reading, &bytes, false)
+        history.end_read(reading, Some(&bytes))
     }
 
     #[test]
@@ -355,13 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn a_read_beside_a_write_may_show_either() {
-        for shown in 0..3 {
+    fn a_read_beside_writes_may_show_any_of_them() {
+        for shown in 0..4 {
             let mut history = History::zeros(1);
             let reading = history.begin_read(0..1);
             write(&mut history, 1, true);
-            assert_eq!(history.live(0), [value(1)]);
-            assert_eq!(end_read(&mut history, &reading, shown).is_ok(), shown < 2);
+            write(&mut history, 2, true);
+            assert_eq!(end_read(&mut history, &reading, shown).is_ok(), shown < 3);
+            assert_eq!(read(&mut history, shown).is_ok(), shown == 2);
         }
     }
 

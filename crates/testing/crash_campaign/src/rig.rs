@@ -50,6 +50,8 @@ pub(crate) struct Rig {
     broken: RefCell<Option<String>>,
     /// Disks that had a fault since everything was last known to be redundant.
     suspects: RefCell<BTreeSet<usize>>,
+    /// Faults so far.
+    faults: Cell<u64>,
     /// Slots whose disks vote, if known.
     voters: RefCell<Option<BTreeSet<usize>>>,
 }
@@ -126,6 +128,7 @@ impl Rig {
             killed: Cell::new(false),
             broken: RefCell::default(),
             suspects: RefCell::default(),
+            faults: Cell::new(0),
             voters: RefCell::default(),
         };
         for _ in 0..count {
@@ -265,6 +268,16 @@ impl Rig {
         self.is_over() || (self.case.layout == Layout::Simple && !self.suspects.borrow().is_empty())
     }
 
+    /// A mark of now, for [`Rig::excuses_since`].
+    pub(crate) fn mark(&self) -> u64 {
+        if self.suspects.borrow().is_empty() { self.faults.get() } else { u64::MAX }
+    }
+
+    /// Whether a fault at any time since the mark may be the reason of a failure.
+    pub(crate) fn excuses_since(&self, mark: u64) -> bool {
+        self.excuses_failure() || (self.case.layout == Layout::Simple && mark != self.faults.get())
+    }
+
     /// Disks that may be faulty at once.
     fn tolerance(&self) -> usize {
         match self.case.layout {
@@ -281,6 +294,10 @@ impl Rig {
     /// Looks at what the pool says of itself: which disks vote, and whether all faults are behind us.
     pub(crate) fn look(&self, pool: &Pool) {
         let status = pool.status();
+        if status.stopped {
+            self.broken("the pool has stopped although a majority of its votes is here");
+            return;
+        }
         let slots = self.slots.borrow();
         let of = |slot: &Slot| status.disks.iter().find(|disk| disk.record.serial == slot.name);
         let votes = |slot: &usize| of(&slots[*slot]).is_some_and(|disk| disk.record.metadata);
@@ -310,11 +327,8 @@ impl Rig {
             return false;
         }
         suspects.insert(slot);
+        self.faults.set(self.faults.get() + 1);
         true
-    }
-
-    pub(crate) fn is_suspect(&self, slot: usize) -> bool {
-        self.suspects.borrow().contains(&slot)
     }
 
     /// A disk goes away, or at least the pool is made to give it up.

@@ -40,6 +40,22 @@ impl Future for Turns {
     }
 }
 
+/// Counts an operation for as long as somebody waits for it.
+struct Busy<'a>(&'a SimDisk);
+
+impl<'a> Busy<'a> {
+    fn new(disk: &'a SimDisk) -> Self {
+        disk.busy.fetch_add(1, Ordering::AcqRel);
+        Self(disk)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// An operation that has begun. Dropped before its end, its effect is undecided.
 struct Begun {
     disk: Arc<SimDisk>,
@@ -66,6 +82,7 @@ impl SimDevice {
     }
 
     async fn take_time(&self, disk: &SimDisk) {
+        let _busy = Busy::new(disk);
         let pace = disk.pace;
         let slow = disk.dice.one_in(pace.slow_one_in);
         // Threads without an event loop have no timers.

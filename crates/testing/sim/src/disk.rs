@@ -61,6 +61,8 @@ pub struct SimDisk {
     pub(crate) dice: Dice,
     pub(crate) inner: Mutex<Inner>,
     pub(crate) written: AtomicU64,
+    /// Operations whose futures have not ended.
+    pub(crate) busy: AtomicU64,
     this: Weak<Self>,
 }
 
@@ -109,6 +111,7 @@ impl SimDisk {
             dice: power.supply(this),
             inner: Mutex::new(inner),
             written: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
             this: Weak::clone(this),
         })
     }
@@ -189,6 +192,12 @@ impl SimDisk {
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits for an operation, also for one that can only fail any more.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) > 0
     }
 
     /// Size in bytes.

@@ -74,6 +74,7 @@ async fn lose(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
     let Some(slot) = dice.pick(&members).copied().filter(|slot| run.rig.may_fail(*slot)) else { return };
     let id = run.rig.id(pool, slot);
     run.rig.lose(slot, dice);
+    cache_lost(run);
     // Often nobody tells the pool: it finds out when it uses the disk.
     if dice.one_in(3)
         && let Some(id) = id
@@ -83,12 +84,20 @@ async fn lose(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
     }
 }
 
+/// In a simple space nothing else has what a disk's cache held.
+fn cache_lost(run: &Run) {
+    if run.rig.case.layout == crate::Layout::Simple {
+        run.model.cache_lost();
+    }
+}
+
 /// A disk that stays fails once.
 fn fail(run: &Rc<Run>, dice: &Dice) {
     let members = run.rig.with_standing(Standing::Member);
     let Some(slot) = dice.pick(&members).copied().filter(|slot| run.rig.may_fail(*slot)) else { return };
     let disk = run.rig.disk(slot);
     let mirrored = run.rig.case.layout != crate::Layout::Simple;
+    cache_lost(run);
     match dice.below(3) {
         0 => disk.fail_flushes(1),
         1 => disk.fail_writes(1),
@@ -117,6 +126,11 @@ async fn bring_back(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
     let Some(slot) = dice.pick(&back).copied() else { return };
     rig.trace(|| format!("disk{slot} comes back"));
     let disk = rig.disk(slot);
+    // An old operation that fails late would take the returned disk out again: a known weakness of the pool,
+    // which costs availability and no data.
+    while disk.is_busy() && !rig.is_over() {
+        shard_runtime::sleep(Duration::from_millis(50)).await;
+    }
     disk.restore();
     disk.mend();
     if !given_up(&slot)

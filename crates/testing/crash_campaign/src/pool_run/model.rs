@@ -31,6 +31,8 @@ pub(crate) struct SpaceModel {
     /// A size that was asked for and not answered.
     pub(crate) growing: Cell<Option<u64>>,
     pub(crate) history: RefCell<History>,
+    /// The rig's mark when a flush last ended.
+    pub(crate) last_flush: Cell<u64>,
 }
 
 /// All spaces of a run.
@@ -54,6 +56,7 @@ impl Model {
             size: Cell::new(size),
             growing: Cell::new(None),
             history: RefCell::new(History::zeros(size as usize / SECTOR)),
+            last_flush: Cell::new(0),
         });
         spaces.push(Rc::clone(&space));
         space
@@ -77,6 +80,13 @@ impl Model {
         }
     }
 
+    /// A disk without copies elsewhere has lost its cache, or may have.
+    pub(crate) fn cache_lost(&self) {
+        for space in self.spaces.borrow().iter() {
+            space.history.borrow_mut().cache_lost();
+        }
+    }
+
     pub(crate) fn note_kill(&self) {
         self.killed.set(true);
     }
@@ -86,12 +96,10 @@ impl Model {
         self.killed.take()
     }
 
-    /// The pool was closed: everything acknowledged is durable.
+    /// The pool was closed: everything acknowledged is durable, except where a loss has not been told yet.
     pub(crate) fn closed(&self) {
         for space in self.present() {
-            let mut history = space.history.borrow_mut();
-            let now = history.moment();
-            history.flushed(now);
+            space.history.borrow_mut().closed();
         }
     }
 }

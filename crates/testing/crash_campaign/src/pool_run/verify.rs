@@ -55,8 +55,9 @@ pub(super) async fn after_opening(run: &Rc<Run>, pool: &Rc<Pool>) {
         }
     }
     if whole {
-        check(run, pool).await;
+        // Ends what was ordered of failures, which the check would meet.
         rig.look(pool);
+        check(run, pool).await;
     }
 }
 

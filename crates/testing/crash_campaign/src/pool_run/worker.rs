@@ -15,6 +15,8 @@ use super::model::{Life, SpaceModel};
 use crate::history::Value;
 
 const BLOCK: u64 = 4096;
+/// Virtual time after which an operation hangs: far more than the slowest disk and repair can take.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Works until the steps are done or the boot is over.
 pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice, number: u64) {
@@ -32,7 +34,9 @@ pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice, number: u6
             }
             continue;
         };
-        step(run, &model, &space, dice, number).await;
+        if shard_runtime::timeout(PATIENCE, step(run, &model, &space, dice, number)).await.is_none() {
+            run.rig.broken(format!("an operation on {} has not ended after {PATIENCE:?}", model.name));
+        }
     }
 }
 
@@ -75,9 +79,10 @@ fn sectors(offset: u64, len: u64) -> std::ops::Range<usize> {
     offset as usize / SECTOR..(offset + len) as usize / SECTOR
 }
 
-/// Judges an answer that is an error.
-fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError) {
-    let excused = run.rig.excuses_failure() || !model.is_present() || error.kind() == BlockErrorKind::NoSpace;
+/// Judges an answer that is an error; `since` is the mark of when it was asked for.
+fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: u64) {
+    let excused =
+        run.rig.excuses_since(since) || !model.is_present() || error.kind() == BlockErrorKind::NoSpace;
     run.rig.trace(|| format!("{what} of {} failed{}: {error}", model.name, if excused { ", excused" } else { "" }));
     if !excused {
         run.rig.broken(format!("{what} of {} fails within what the layout stands: {error}", model.name));
@@ -92,6 +97,7 @@ async fn write(
     len: u64,
     durability: Durability,
 ) {
+    let since = run.rig.mark();
     let generation = run.model.next_generation();
     let mut buf = IoBuf::new(len as usize);
     pattern::fill(&mut buf, u64::from(model.owner), offset, u64::from(generation));
@@ -100,7 +106,7 @@ async fn write(
     run.rig.trace(|| format!("write {generation} begins"));
     let written = space.write(offset, buf.freeze(), durability).await;
     run.rig.trace(|| format!("write {generation} ends well: {}", written.is_ok()));
-    conclude(run, model, "a write", &begun, written, durability);
+    conclude(run, model, "a write", &begun, written, durability, since);
 }
 
 async fn zero(
@@ -111,15 +117,17 @@ async fn zero(
     len: u64,
     durability: Durability,
 ) {
+    let since = run.rig.mark();
     let begun = model.history.borrow_mut().begin(sectors(offset, len), |_| Value::ZERO);
     let zeroed = space.write_zeroes(offset, len, durability).await;
-    conclude(run, model, "a write of zeros", &begun, zeroed, durability);
+    conclude(run, model, "a write of zeros", &begun, zeroed, durability, since);
 }
 
 async fn unmap(run: &Run, model: &SpaceModel, space: &Arc<Space>, offset: u64, len: u64) {
+    let since = run.rig.mark();
     let begun = model.history.borrow_mut().begin(sectors(offset, len), |_| Value::ZERO);
     let unmapped = space.unmap(offset, len).await;
-    conclude(run, model, "an unmap", &begun, unmapped, Durability::Volatile);
+    conclude(run, model, "an unmap", &begun, unmapped, Durability::Volatile, since);
 }
 
 fn conclude(
@@ -129,6 +137,7 @@ fn conclude(
     begun: &crate::history::Operation,
     result: Result<(), BlockError>,
     durability: Durability,
+    since: u64,
 ) {
     match result {
         Ok(()) => {
@@ -137,41 +146,44 @@ fn conclude(
         }
         Err(error) => {
             model.history.borrow_mut().fail(begun);
-            refused(run, model, what, &error);
+            refused(run, model, what, &error, since);
         }
     }
 }
 
 async fn flush(run: &Run, model: &SpaceModel, space: &Arc<Space>) {
+    // A loss is told by the first flush that ends after it.
+    let since = model.last_flush.get().min(run.rig.mark());
     let began = model.history.borrow_mut().moment();
-    match space.flush().await {
+    let flushed = space.flush().await;
+    model.last_flush.set(run.rig.mark());
+    match flushed {
         Ok(()) => {
             run.rig.answered();
             model.history.borrow_mut().flushed(began);
         }
         Err(error) => {
             model.history.borrow_mut().flush_failed();
-            refused(run, model, "a flush", &error);
+            refused(run, model, "a flush", &error, since);
         }
     }
 }
 
 async fn read(run: &Run, model: &SpaceModel, space: &Arc<Space>, offset: u64, len: u64) {
+    let since = run.rig.mark();
     let reading = model.history.borrow_mut().begin_read(sectors(offset, len));
-    match space.read(offset, IoBuf::new(len as usize)).await {
-        Ok(bytes) => {
+    let read = space.read(offset, IoBuf::new(len as usize)).await;
+    let bytes = read.as_ref().ok().filter(|_| model.is_present()).map(|buf| &buf[..]);
+    let judged = model.history.borrow_mut().end_read(&reading, bytes);
+    if let Err(what) = judged {
+        run.rig.broken(format!("{}: a read: {what}", model.name));
+    }
+    match read {
+        Ok(_) => {
             run.rig.answered();
             run.rig.stats.borrow_mut().sectors += len / SECTOR as u64;
-            if !model.is_present() {
-                return;
-            }
-            let lossy = run.rig.excuses_failure();
-            let judged = model.history.borrow_mut().end_read(&reading, &bytes, lossy);
-            if let Err(what) = judged {
-                run.rig.broken(format!("{}: a read: {what}", model.name));
-            }
         }
-        Err(error) => refused(run, model, "a read", &error),
+        Err(error) => refused(run, model, "a read", &error, since),
     }
 }
 
