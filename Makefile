@@ -15,7 +15,7 @@ help: ## this list
 
 run: ## build, then serve a LUN on a mirrored pool made of files (data in holdfast-demo/)
 	cargo build --release --locked --package holdfast
-	exec target/release/holdfast demo --dir $(DEMO_DIR)
+	exec "$${CARGO_TARGET_DIR:-target}/release/holdfast" demo --dir $(DEMO_DIR)
 
 prepare: ## install what the tests need (as root, on Debian; otherwise says what is missing)
 	@tests/tools/prepare.sh

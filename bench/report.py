@@ -27,8 +27,8 @@ def goal(mode, bs, qd, speed, cpu):
 
 
 def table(points):
-    out = ["| medium | durability | workload | tgt IOPS | Holdfast IOPS | ratio | tgt CPU µs | Holdfast CPU µs | ratio | goal | met |",
-           "|---|---|---|--:|--:|--:|--:|--:|--:|---|---|"]
+    out = ["| medium | durability | workload | tgt IOPS | Holdfast IOPS | ratio | tgt CPU µs | Holdfast CPU µs | ratio | goal | met | tgt cached: IOPS, CPU µs |",
+           "|---|---|---|--:|--:|--:|--:|--:|--:|---|---|---|"]
     for (medium, durability, mode, bs, qd), rows in groups(points).items():
         ours = [p for p in rows if p["server"] == "holdfast"]
         if not ours:
@@ -37,9 +37,10 @@ def table(points):
         iops, cpu = best_peer(rows, "iops"), best_peer(rows, "cpu")
         speed, cost = ours["iops"] / iops, ours["cpu"] / cpu
         met, text = goal(mode, bs, qd, speed, cost)
-        out.append("| %s | %s | %s %d KiB qd%d | %.0f | %.0f (%.0f–%.0f) | %.2f | %.1f | %.1f | %.2f | %s | %s |" % (
+        cached = ["%.0f, %.1f" % (p["iops"], p["cpu"]) for p in rows if p["server"] == "cached"]
+        out.append("| %s | %s | %s %d KiB qd%d | %.0f | %.0f (%.0f–%.0f) | %.2f | %.1f | %.1f | %.2f | %s | %s | %s |" % (
             medium, durability, mode, bs // 1024, qd, iops, ours["iops"], ours["low"], ours["high"], speed, cpu,
-            ours["cpu"], cost, text, "yes" if met else "**no**"))
+            ours["cpu"], cost, text, "yes" if met else "**no**", "".join(cached)))
     return out
 
 
@@ -75,7 +76,7 @@ def write(folder, results):
            "cores, so IOPS are noisy and **CPU of the server process per I/O** is the figure to compare." % m, ""]
     note = lambda name: ["", "Not measured: %s" % results[name]["error"], ""] if "error" in results[name] else None
     if "iscsi" in results:
-        out += ["## iSCSI against tgt", "", "tgt's better mode (`rdwr`, with O_SYNC for write-through; `aio` where it can keep the same promise) at each point.", ""]
+        out += ["## iSCSI against tgt", "", "tgt's better mode at each point: `rdwr` (with O_SYNC for write-through), and `aio` where it can keep the same promise. On the disk tgt uses O_DIRECT as Holdfast does, so that both read the disk; the last column shows tgt reading from the page cache instead.", ""]
         out += note("iscsi") or table(results["iscsi"]["points"])
         svg = chart(results["iscsi"].get("points", []))
         if svg:

@@ -52,11 +52,18 @@ def iscsi():
             servers = []
             try:
                 folder = lambda n: os.path.join(base, n)
-                servers.append(Tgt(folder("rdwr"), 23260, MIB, "rdwr", through))
+                sync = ["sync"] if through else []
+                if medium == "disk":
+                    # The same medium: reads from the disk, not from the page cache of the server.
+                    servers.append(Tgt(folder("rdwr"), 23260, MIB, "rdwr", ":".join(sync + ["direct"])))
+                    # For those who wonder what the page cache gives: shown, but not the same medium.
+                    servers.append(Tgt(folder("cached"), 23263, MIB, "rdwr", ":".join(sync), "cached"))
+                else:
+                    servers.append(Tgt(folder("rdwr"), 23260, MIB, "rdwr", ":".join(sync)))
                 # tgt's aio mode has no synchronous writes: on a disk it is only comparable without them, in memory
                 # there is nothing to be synchronous with.
                 if not through or medium == "memory":
-                    servers.append(Tgt(folder("aio"), 23261, MIB, "aio", False))
+                    servers.append(Tgt(folder("aio"), 23261, MIB, "aio", "direct" if medium == "disk" else ""))
                 servers.append(Holdfast(folder("holdfast"), 23262, MIB, write_cache=not through))
                 for server in servers:
                     fill(server)

@@ -19,10 +19,11 @@ def wait_for(what, done, seconds=30):
 
 
 class Tgt:
-    """One tgtd with one LUN. bstype rdwr or aio; sync opens the file with O_SYNC (write-through)."""
+    """One tgtd with one LUN. bstype rdwr or aio; flags "sync" (O_SYNC: write-through), "direct" (O_DIRECT), or both with
+    a colon."""
 
-    def __init__(self, folder, port, mib, bstype, sync):
-        self.name = "tgt-" + bstype
+    def __init__(self, folder, port, mib, bstype, flags="", name=None):
+        self.name = name or "tgt-" + bstype
         self.folder, self.control = folder, str(port)
         os.makedirs(folder, exist_ok=True)
         self.image = os.path.join(folder, "tgt.img")
@@ -35,7 +36,7 @@ class Tgt:
         wait_for("tgtd", lambda: self.admin("--op", "show", "--mode", "sys") == 0)
         self.need("--op", "new", "--mode", "target", "--tid", "1", "-T", IQN)
         lun = ["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", self.image, "-E", bstype]
-        self.need(*(lun + (["-f", "sync"] if sync else [])))
+        self.need(*(lun + (["-f", flags] if flags else [])))
         self.need("--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL")
         self.url = "iscsi://127.0.0.1:%d/%s/1" % (port, IQN)
 

@@ -4,8 +4,9 @@
 //! counts as one failure, so that the closing line can never be green by silence. With `CI` set a skipped test is a
 //! failure of the run: on the machine that decides, nothing is left out.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -85,12 +86,19 @@ fn e2e_stages(root: &Path, arguments: &[&str]) -> Counts {
     let built = single(root, "build the node", build);
     total.add(built);
     if built.failed == 0 {
-        let binary = if release { "target/release/holdfast" } else { "target/debug/holdfast" };
+        let folder = target_dir(root, std::env::var_os("CARGO_TARGET_DIR"));
+        let binary = folder.join(if release { "release/holdfast" } else { "debug/holdfast" });
         let mut run = cargo(&["run", "--quiet", "--locked", "--package", "tests", "--bin", "e2e", "--"]);
-        run.args(arguments).env("HOLDFAST_BIN", root.join(binary));
+        run.args(arguments).env("HOLDFAST_BIN", binary);
         total.add(stage(root, "end to end", run, e2e_line));
     }
     total
+}
+
+/// Where cargo puts what it builds: what `CARGO_TARGET_DIR` says, seen from where cargo is started here.
+fn target_dir(root: &Path, set: Option<OsString>) -> PathBuf {
+    let set = set.filter(|folder| !folder.is_empty());
+    root.join(set.map_or_else(|| PathBuf::from("target"), PathBuf::from))
 }
 
 fn cargo(arguments: &[&str]) -> Command {
@@ -184,6 +192,15 @@ mod tests {
             Some(Counts { passed: 3, failed: 0, skipped: 1 })
         );
         assert_eq!(e2e_line("e2e: all good"), None);
+    }
+
+    #[test]
+    fn the_binary_is_where_cargo_puts_it() {
+        let root = Path::new("/tree");
+        assert_eq!(target_dir(root, None), Path::new("/tree/target"));
+        assert_eq!(target_dir(root, Some("".into())), Path::new("/tree/target"));
+        assert_eq!(target_dir(root, Some("built".into())), Path::new("/tree/built"));
+        assert_eq!(target_dir(root, Some("/elsewhere".into())), Path::new("/elsewhere"));
     }
 
     #[test]

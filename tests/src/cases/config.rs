@@ -10,6 +10,10 @@ pub(super) fn run(context: &Context) -> Result {
     need("qemu-io", "qemu-utils")?;
     let mut server = Server::start(context, Options { chap: true, ..Options::default() })?;
     let Some(node) = server.node() else { return server.finish() };
+    // The first start asked for any free port, and that is what its configuration says: applied again it would get
+    // another. From the second start on the port is part of the configuration, as it is on a real node.
+    node.stop()?;
+    node.start_again()?;
     let url = node.ready().url.clone();
     qemu_io(&url, &["write -P 0x42 0 8M", "flush"])?;
     let group = "iqn.2000-01.test:a-host";
@@ -38,6 +42,11 @@ pub(super) fn run(context: &Context) -> Result {
         format!("not the same after wipe and apply:\n--- before\n{before}\n--- after\n{after}")
     })?;
     qemu_io(&url, &["read -P 0x42 0 8M"])?;
+    // The secret is in force again too, not only accepted.
+    let password = node.told("iscsi_password");
+    ensure(!password.is_empty(), || "a demo with CHAP says no password".into())?;
+    let wrong = url.replace(&password, "wrong-secret-12");
+    ensure(qemu_io(&wrong, &["read 0 4k"]).is_err(), || "a wrong secret is accepted after apply".into())?;
     server.finish()
 }
 

@@ -68,7 +68,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "config",
         about: "config show, wipe, apply restores targets, LUNs, groups",
-        ci: false,
+        ci: true,
         run: config::run,
     },
     Case {
@@ -110,7 +110,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "libiscsi",
         about: "libiscsi's test suite: no failure, at least 200 passed",
-        ci: false,
+        ci: true,
         run: libiscsi::run,
     },
 ];

@@ -6,15 +6,16 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::carry_out::carry_out;
 use crate::slots::Slots;
-use crate::{Engine, IoCompletion, IoOp, IoRequest, IoTarget, SubmitToken};
+use crate::{Engine, IoCompletion, IoOp, IoRequest, SubmitToken};
 
 /// Threads of one engine: enough to keep a disk's queue busy, few enough for a small machine.
 const THREADS: usize = 8;
@@ -173,61 +174,4 @@ impl Shared {
             unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), 8) };
         }
     }
-}
-
-fn carry_out(request: IoRequest) -> IoCompletion {
-    let IoRequest { target, offset, mut op } = request;
-    let result = match &target {
-        IoTarget::File(fd) => system_call(fd.as_raw_fd(), offset, &mut op),
-        IoTarget::Simulated(_) => {
-            Err(io::Error::new(io::ErrorKind::Unsupported, "a thread cannot reach a simulated file"))
-        }
-    };
-    IoCompletion { result, op }
-}
-
-fn system_call(fd: RawFd, offset: u64, op: &mut IoOp) -> io::Result<usize> {
-    let at = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-    let mut done = 0;
-    loop {
-        let here = at.saturating_add(done as libc::off_t);
-        let result = match op {
-            IoOp::Read(buf) => {
-                let rest = &mut buf[done..];
-                // SAFETY: `rest` is writable memory of the given length, owned for the whole call.
-                unsafe { libc::pread(fd, rest.as_mut_ptr().cast(), rest.len(), here) }
-            }
-            IoOp::Write { data, durable } => {
-                let rest = &data[done..];
-                let part = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
-                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
-                // SAFETY: one iovec over readable memory of the given length, owned for the whole call.
-                unsafe { libc::pwritev2(fd, &raw const part, 1, here, flags) }
-            }
-            // SAFETY: no memory is involved.
-            IoOp::Sync => unsafe { libc::fdatasync(fd) as isize },
-            IoOp::PunchHole { len } => fallocate(fd, crate::request::PUNCH_HOLE, here, *len),
-            IoOp::ZeroRange { len } => fallocate(fd, crate::request::ZERO_RANGE, here, *len),
-        };
-        if result < 0 {
-            let error = io::Error::last_os_error();
-            if error.kind() == io::ErrorKind::Interrupted {
-                continue;
-            }
-            return Err(error);
-        }
-        done += result as usize;
-        match (result, &op) {
-            _ if done >= op.len() => return Ok(done),
-            (0, IoOp::Write { .. }) => return Err(io::ErrorKind::WriteZero.into()),
-            (0, _) => return Ok(done),
-            _ => {}
-        }
-    }
-}
-
-fn fallocate(fd: RawFd, mode: i32, at: libc::off_t, len: u64) -> isize {
-    let len = libc::off_t::try_from(len).unwrap_or(libc::off_t::MAX);
-    // SAFETY: no memory is involved.
-    unsafe { libc::fallocate(fd, mode, at, len) as isize }
 }

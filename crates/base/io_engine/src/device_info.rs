@@ -68,6 +68,21 @@ pub fn direct_io_alignment(fd: impl AsFd) -> Option<u32> {
         .then_some(answer.stx_dio_offset_align)
 }
 
+/// Whether the file lies in a file system that keeps its data in memory.
+pub fn is_in_memory(fd: impl AsFd) -> bool {
+    /// linux/magic.h
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `answer` is a statfs buffer that outlives the call.
+    if unsafe { libc::fstatfs(fd.as_fd().as_raw_fd(), answer.as_mut_ptr()) } < 0 {
+        return false;
+    }
+    // SAFETY: zeroed at first, which is valid for this plain structure, and then filled by the kernel.
+    let kind = unsafe { answer.assume_init() }.f_type as u64;
+    kind == TMPFS_MAGIC || kind == RAMFS_MAGIC
+}
+
 /// Takes the file for this process alone until it is closed.
 ///
 /// # Errors

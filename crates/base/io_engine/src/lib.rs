@@ -7,6 +7,7 @@
 //!   submit(IoRequest) ──► this thread's engine ──► IoFuture ──► IoCompletion { result, op (buffers) }
 //!                          ring      io_uring on this thread; queued entries enter the kernel once per turn
 //!                          blocking  small thread pool; chosen when io_uring is refused (feature test)
+//!                          neither   a file in memory (tmpfs): done at once, a call costs less than any queue
 //!                          simulated for tests: any other `Engine`, over `IoTarget::Simulated` files
 //! ```
 //!
@@ -23,6 +24,7 @@
 
 mod block_on;
 mod blocking;
+mod carry_out;
 mod detect;
 pub mod device_info;
 mod request;

@@ -6,21 +6,36 @@ use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 
+use crate::device_info;
+
 /// The open file a request works on. Cheap to clone; the last clone closes it.
 #[derive(Clone, Debug)]
 pub enum IoTarget {
     /// A file or device of the operating system.
     File(Arc<OwnedFd>),
+    /// A file whose data the operating system keeps in memory (tmpfs): calls never wait for a device, and the ring
+    /// would hand each of them to a thread of its own.
+    InMemory(Arc<OwnedFd>),
     /// A file of the simulator, by the number it was given there.
     Simulated(u32),
 }
 
 impl IoTarget {
+    /// An open file or device of the operating system.
+    #[must_use]
+    pub fn of(file: OwnedFd) -> Self {
+        if device_info::is_in_memory(&file) {
+            Self::InMemory(Arc::new(file))
+        } else {
+            Self::File(Arc::new(file))
+        }
+    }
+
     /// The descriptor for a system call, if there is one.
     #[must_use]
     pub fn raw_fd(&self) -> Option<RawFd> {
         match self {
-            Self::File(fd) => Some(fd.as_raw_fd()),
+            Self::File(fd) | Self::InMemory(fd) => Some(fd.as_raw_fd()),
             Self::Simulated(_) => None,
         }
     }

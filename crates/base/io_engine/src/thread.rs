@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::{IoCompletion, IoRequest};
+use crate::carry_out::carry_out;
+use crate::{IoCompletion, IoRequest, IoTarget};
 
 /// Names a request in flight; meaningful only to the engine that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,13 +94,16 @@ pub fn kind() -> Option<&'static str> {
 pub fn submit(request: IoRequest) -> IoFuture {
     let engine = ENGINE.with(|slot| slot.borrow().clone());
     match engine {
+        Some(_) if matches!(request.target, IoTarget::InMemory(_)) => {
+            IoFuture { state: State::Ended(Some(carry_out(request))) }
+        }
         Some(engine) => {
             let token = engine.submit(request);
             IoFuture { state: State::Pending(engine, token) }
         }
         None => {
             let result = Err(io::Error::new(io::ErrorKind::Unsupported, "this thread has no I/O engine"));
-            IoFuture { state: State::Failed(Some(IoCompletion { result, op: request.op })) }
+            IoFuture { state: State::Ended(Some(IoCompletion { result, op: request.op })) }
         }
     }
 }
@@ -122,7 +126,7 @@ pub fn reap() -> usize {
 
 enum State {
     Pending(Rc<dyn Engine>, SubmitToken),
-    Failed(Option<IoCompletion>),
+    Ended(Option<IoCompletion>),
     Done,
 }
 
@@ -140,7 +144,7 @@ impl Future for IoFuture {
                 Poll::Ready(completion) => completion,
                 Poll::Pending => return Poll::Pending,
             },
-            State::Failed(completion) => match completion.take() {
+            State::Ended(completion) => match completion.take() {
                 Some(completion) => completion,
                 None => return Poll::Pending,
             },

@@ -6,7 +6,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use io_engine::{IoTarget, device_info};
 
@@ -138,8 +137,7 @@ impl LocalDisk {
         if geometry.size == 0 {
             return Err(fail(Why::Empty));
         }
-        let target = IoTarget::File(Arc::new(file.into()));
-        Ok(Self::over(&path.to_string_lossy(), target, &geometry))
+        Ok(Self::over(&path.to_string_lossy(), IoTarget::of(file.into()), &geometry))
     }
 
     /// Makes a file that can be opened as a disk.

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::ChapUser;
 use iscsi_protocol::keys::Offer;
 use iscsi_protocol::login::Auth;
 use scsi_core::ScsiDevice;
+
+use crate::limits;
 
 /// Who an initiator has to prove to be. Secrets are redacted in `Debug`.
 #[derive(Clone, Debug)]
@@ -107,11 +110,14 @@ pub struct ServerConfig {
     pub offer: Offer,
     /// What a discovery session has to prove.
     pub discovery_auth: AuthConfig,
+    /// How long a peer may be silent, or take none of our answers, before its connection is closed. It is asked with
+    /// a NOP-In well before. Holds for connections made from now on.
+    pub dead_after: Duration,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { offer: Offer::default(), discovery_auth: AuthConfig::None }
+        Self { offer: Offer::default(), discovery_auth: AuthConfig::None, dead_after: limits::DEAD_AFTER }
     }
 }
 

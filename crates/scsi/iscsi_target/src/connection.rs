@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -23,7 +24,7 @@ use iscsi_protocol::text::TextBuffer;
 use iscsi_protocol::{Bhs, ConnectionParams, IscsiName};
 use tokio::net::TcpStream;
 
-use crate::limits::{DEAD_TICKS, IDLE_TICKS, SEND_HIGH_WATER, TICK};
+use crate::limits::{IDLE_TICKS, SEND_BATCH, SEND_HIGH_WATER, TICK};
 use crate::login_phase::leave;
 use crate::server::Shared;
 use crate::session::{Message, Peer, Session};
@@ -48,6 +49,22 @@ enum End {
 }
 
 type Flow = Result<bool, End>;
+
+/// How often a quiet connection is looked at, and after how many looks it is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    tick: Duration,
+    dead_ticks: u32,
+}
+
+impl Pace {
+    /// Leaves room for a ping, which goes out after [`IDLE_TICKS`], and an answer.
+    fn new(dead_after: Duration) -> Self {
+        let tick = TICK.min(dead_after / (IDLE_TICKS + 1)).max(Duration::from_millis(1));
+        let dead_ticks = dead_after.as_nanos().div_ceil(tick.as_nanos());
+        Self { tick, dead_ticks: u32::try_from(dead_ticks).unwrap_or(u32::MAX).max(IDLE_TICKS + 1) }
+    }
+}
 
 /// One connection.
 pub(crate) struct Connection {
@@ -82,6 +99,7 @@ pub(crate) struct Connection {
     text_out: Option<(u32, Vec<u8>)>,
     /// Set when the connection ends as soon as everything is sent.
     closing: Option<End>,
+    pace: Pace,
     tick: Pin<Box<dyn Future<Output = ()>>>,
     idle_ticks: u32,
     stuck_ticks: u32,
@@ -100,6 +118,7 @@ impl Connection {
         first_cmd_sn: u32,
     ) -> Self {
         let params = result.connection;
+        let pace = Pace::new(shared.config.read().dead_after);
         Self {
             transmit: Transmit::new(params.header_digest, params.data_digest),
             receive: Receive::new(),
@@ -123,7 +142,8 @@ impl Connection {
             text_in: TextBuffer::default(),
             text_out: None,
             closing: None,
-            tick: Box::pin(shard_runtime::sleep(TICK)),
+            pace,
+            tick: Box::pin(shard_runtime::sleep(pace.tick)),
             idle_ticks: 0,
             stuck_ticks: 0,
             cut_ticks: None,
@@ -158,7 +178,7 @@ impl Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.peer.waker.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
-            self.tick = Box::pin(shard_runtime::sleep(TICK));
+            self.tick = Box::pin(shard_runtime::sleep(self.pace.tick));
             if let Err(end) = self.on_tick() {
                 return Poll::Ready(end);
             }
@@ -182,14 +202,29 @@ impl Connection {
         if self.closing.is_none() && self.transmit.waiting() < SEND_HIGH_WATER {
             moved |= self.poll_receive(cx)?;
         }
+        let mut ended = 0;
         while let Poll::Ready(Some(done)) = self.running.poll_next_unpin(cx) {
             moved = true;
             self.on_done(done);
+            ended += 1;
+            // A long batch that ends at once (memory, a fast disk): the peer works on its first part meanwhile.
+            if ended % SEND_BATCH == 0 {
+                self.send(cx)?;
+            }
         }
         for (peer, cmd_sn) in self.released.drain(..) {
             peer.tell(Message::Release(cmd_sn));
         }
         self.start_waiting();
+        moved |= self.send(cx)?;
+        match self.closing {
+            Some(end) if self.transmit.waiting() == 0 => Err(end),
+            _ => Ok(moved),
+        }
+    }
+
+    /// Sends what waits; whether anything went out.
+    fn send(&mut self, cx: &mut Context<'_>) -> Flow {
         // Disk requests of the whole batch go to the kernel before the time that sending takes.
         if std::mem::take(&mut self.started) {
             shard_runtime::flush_engine();
@@ -197,12 +232,8 @@ impl Connection {
         let sent = self.transmit.poll_send(&mut self.stream, cx).map_err(|_| End::Disconnected)?;
         if sent {
             self.stuck_ticks = 0;
-            moved = true;
         }
-        match self.closing {
-            Some(end) if self.transmit.waiting() == 0 => Err(end),
-            _ => Ok(moved),
-        }
+        Ok(sent)
     }
 
     fn on_message(&mut self, message: Message) -> Result<(), End> {
@@ -215,7 +246,8 @@ impl Connection {
             }
             Message::Close => return Err(End::Told),
             Message::AskLogout(seconds) => {
-                self.cut_ticks.get_or_insert(u32::from(seconds) / TICK.as_secs() as u32 + 1);
+                let ticks = Duration::from_secs(seconds.into()).as_nanos() / self.pace.tick.as_nanos() + 1;
+                self.cut_ticks.get_or_insert(u32::try_from(ticks).unwrap_or(u32::MAX));
                 let mut bhs = Bhs::new(opcode::ASYNC, flag::FINAL);
                 bhs.set_u32(16, RESERVED_TAG);
                 // Event 1: the target asks for a logout; parameter 3 is the time until we cut off.
@@ -241,8 +273,8 @@ impl Connection {
         if self.closing.is_some() && self.stuck_ticks >= 1 {
             return Err(End::Told);
         }
-        if self.stuck_ticks >= DEAD_TICKS
-            || (self.idle_ticks >= DEAD_TICKS && self.transmit.waiting() < SEND_HIGH_WATER)
+        let dead = self.pace.dead_ticks;
+        if self.stuck_ticks >= dead || (self.idle_ticks >= dead && self.transmit.waiting() < SEND_HIGH_WATER)
         {
             return Err(End::Silent);
         }
@@ -301,6 +333,22 @@ impl Drop for Leaving {
         match session {
             Some(session) => leave(&shared, &session, &peer),
             None => tracing::trace!("discovery session ended"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quiet_peer_is_asked_before_it_is_given_up() {
+        let usual = Pace::new(crate::limits::DEAD_AFTER);
+        assert_eq!(usual, Pace { tick: TICK, dead_ticks: 24 });
+        for dead_after in [0, 1, 7, 400, 19_999, 86_400_000].map(Duration::from_millis) {
+            let pace = Pace::new(dead_after);
+            assert!(pace.dead_ticks > IDLE_TICKS, "{pace:?}");
+            assert!(pace.tick * pace.dead_ticks >= dead_after, "{pace:?}");
         }
     }
 }

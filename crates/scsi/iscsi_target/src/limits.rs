@@ -24,6 +24,8 @@ pub const MAX_TRANSFER: u32 = 32 << 20;
 pub const TRANSFER_BUDGET: u64 = 32 << 20;
 /// Answers not taken by the peer, beyond which nothing more is read from it.
 pub const SEND_HIGH_WATER: usize = 4 << 20;
+/// Commands that ended in one turn after which their answers are sent before going on.
+pub const SEND_BATCH: usize = 16;
 /// The receive buffer: some 60 commands with 4 KiB of immediate data per system call. Also the bound for a PDU
 /// that is not streamed, so above [`MAX_SMALL_DATA`] and a header with its extensions.
 pub const RECEIVE_BUFFER: usize = 256 << 10;
@@ -32,11 +34,13 @@ pub const MAX_SMALL_DATA: usize = 64 << 10;
 /// Data segments from here on are read from the socket to where they belong, without a copy. Below, the copy is
 /// cheaper than the further system calls.
 pub const BULK_THRESHOLD: usize = 32 << 10;
-/// How often an idle connection is looked at.
+/// How often an idle connection is looked at, unless [`crate::ServerConfig::dead_after`] needs a closer look.
 pub const TICK: Duration = Duration::from_secs(5);
 /// Ticks without a byte from the peer before we ask with a NOP-In.
 pub const IDLE_TICKS: u32 = 3;
-/// Ticks without a byte from the peer, or without progress in sending, before we close.
-pub const DEAD_TICKS: u32 = 8;
+/// Without a byte from the peer, or without progress in sending, for so long we close. Not shorter: initiators that
+/// sleep for a minute and answer then are alive (a host that is paused or moved, libiscsi's suite). Not longer: what
+/// a dead initiator holds is given back. One that comes back sooner takes its session over and waits for nothing.
+pub const DEAD_AFTER: Duration = Duration::from_secs(120);
 /// How long a session may take to end before its successor is refused.
 pub const REINSTATE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -67,6 +67,9 @@ impl LogicalUnit {
             return self.lba_status(cdb).await;
         }
         let fua = !small && cdb.bit(1, 3);
+        if matches!(cdb.op, Op::WriteSame10 | Op::WriteSame16) {
+            return self.write_same(task, cdb, data).await;
+        }
         let (offset, len) = self.range(cdb.lba(), u64::from(cdb.length()))?;
         match cdb.op {
             Op::SyncCache10 | Op::SyncCache16 => {
@@ -74,7 +77,6 @@ impl LogicalUnit {
                 return Reply::good(0);
             }
             Op::Prefetch10 | Op::Prefetch16 => return Reply::good(0),
-            Op::WriteSame10 | Op::WriteSame16 => return self.write_same(task, cdb, data).await,
             Op::Verify10 | Op::Verify12 | Op::Verify16 => {
                 return self.verify(task, cdb, offset, len, data).await;
             }
@@ -186,11 +188,11 @@ impl LogicalUnit {
         if anchor {
             return Err(Sense::cdb_field(1).into());
         }
-        let blocks = match u64::from(cdb.length()) {
-            0 => self.blocks().saturating_sub(cdb.lba()),
-            blocks => blocks,
-        };
-        let (offset, len) = self.range(cdb.lba(), blocks)?;
+        // WSNZ: no count means "to the end of the unit" elsewhere, which nobody should get by a forgotten field.
+        if cdb.length() == 0 {
+            return Err(Sense::cdb_field(if cdb.op == Op::WriteSame10 { 7 } else { 10 }).into());
+        }
+        let (offset, len) = self.range(cdb.lba(), u64::from(cdb.length()))?;
         let block = self.block() as usize;
         if !no_data && data.len() != block {
             return Err(Sense::cdb_field(1).into());
@@ -239,7 +241,7 @@ impl LogicalUnit {
         let descriptors = list[8..8 + bytes].chunks_exact(16);
         let ranges: Result<Vec<_>, _> =
             descriptors.filter(|d| be(d, 8, 4) != 0).map(|d| self.range(be(d, 0, 8), be(d, 8, 4))).collect();
-        for (offset, len) in ranges?.into_iter().filter(|(_, len)| *len > 0) {
+        for (offset, len) in joined(ranges?) {
             self.still_wanted(task)?;
             self.tokens.changing(offset, len);
             self.backing.unmap(offset, len).await?;
@@ -286,6 +288,18 @@ impl LogicalUnit {
         out[..4].copy_from_slice(&listed.to_be_bytes());
         Reply::parameters(&out, cdb.length())
     }
+}
+
+/// Ranges that follow each other directly as one: each is an operation of the backing with its own metadata.
+fn joined(ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (offset, len) in ranges {
+        match joined.last_mut() {
+            Some((start, before)) if *start + *before == offset => *before += len,
+            _ => joined.push((offset, len)),
+        }
+    }
+    joined
 }
 
 fn miscompare(at: u64) -> Failure {

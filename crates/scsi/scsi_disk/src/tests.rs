@@ -160,13 +160,19 @@ fn data_commands() {
         let or = [0x8b, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0];
         rig.good(0, &or, &[0x10; 512]).await;
         assert_eq!(rig.good(0, &rw(0x28, 0, 3, 1), &[]).await, [0x19; 512]);
-        rig.good(0, &rw(0x41, 0, 0, 0), &[0x77; 512]).await;
+        rig.good(0, &rw(0x41, 0, 0, 2048), &[0x77; 512]).await;
         assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0x77; 512]);
         assert_eq!(rig.sense(0, &rw(0x41, 0x10, 0, 1), &[0; 512]).await, (5, 0x2400));
         // With UNMAP, what is read afterwards is still what was sent: only zeros are deallocated.
-        rig.good(0, &rw(0x41, 8, 2000, 0), &[0x66; 512]).await;
+        rig.good(0, &rw(0x41, 8, 2000, 48), &[0x66; 512]).await;
         assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0x66; 512]);
-        rig.good(0, &rw(0x41, 8, 2000, 0), &[0; 512]).await;
+        // No count is an error, as page B0 says, and not the rest of the unit.
+        assert_eq!(rig.good(0, &[0x12, 1, 0xb0, 0, 64, 0], &[]).await[4] & 1, 1);
+        let same16 = [0x93, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(rig.sense(0, &rw(0x41, 8, 2000, 0), &[0; 512]).await, (5, 0x2400));
+        assert_eq!(rig.sense(0, &same16, &[0; 512]).await, (5, 0x2400));
+        assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0x66; 512]);
+        rig.good(0, &rw(0x41, 8, 2000, 48), &[0; 512]).await;
         assert_eq!(rig.good(0, &rw(0x28, 0, 2047, 1), &[]).await, [0; 512]);
         assert_eq!(rig.good(0, &rw(0x28, 0, 1999, 1), &[]).await, [0x77; 512]);
         let mut unmap = vec![0, 22, 0, 16, 0, 0, 0, 0];
