@@ -123,6 +123,7 @@ impl Run {
         let (rig, dice) = (&self.rig, &self.dice);
         self.model.crash();
         rig.power.restore();
+        rig.slots.borrow().iter().for_each(|slot| slot.disk.forget_failures());
         for slot in rig.with_standing(Standing::Away) {
             if dice.one_in(2) {
                 rig.disk(slot).restore();
@@ -161,6 +162,7 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
         }
     };
     rig.look(&pool);
+    rig.trace(|| summary(&pool));
     if boot == 0 {
         for _ in 0..run.plan.spaces {
             worker::create_space(&run, &pool).await;
@@ -194,6 +196,19 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
     }
     drop(pool);
     unwind(rig, survival).await;
+}
+
+/// A pool's state in a line, for the trace.
+fn summary(pool: &Pool) -> String {
+    let status = pool.status();
+    let disks = status.disks.iter().map(|disk| {
+        let record = &disk.record;
+        let online = if disk.online { "online" } else { "offline" };
+        let votes = if record.metadata { ", votes" } else { "" };
+        format!("{} {online} {:?}{votes}, {} bytes stale", record.serial, record.usage, disk.stale_bytes)
+    });
+    let disks: Vec<String> = disks.collect();
+    format!("open in epoch {}: {}; {} bytes unsettled", status.epoch, disks.join("; "), status.unsettled_bytes)
 }
 
 /// Ends what is left: all operations fail now, so tasks come to their ends and leave nothing behind.

@@ -34,6 +34,20 @@ pub(crate) struct Slot {
     pub(crate) standing: Standing,
 }
 
+/// A moment in the sequence of faults: how many there had been, or `None` amid one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark(Option<u64>);
+
+impl Mark {
+    /// Before all faults.
+    pub(crate) const START: Self = Self(Some(0));
+
+    /// The one that excuses more.
+    pub(crate) fn earlier(self, other: Self) -> Self {
+        self.min(other)
+    }
+}
+
 /// What a seed works with. Everything in it belongs to one thread.
 pub(crate) struct Rig {
     pub(crate) case: Case,
@@ -269,13 +283,14 @@ impl Rig {
     }
 
     /// A mark of now, for [`Rig::excuses_since`].
-    pub(crate) fn mark(&self) -> u64 {
-        if self.suspects.borrow().is_empty() { self.faults.get() } else { u64::MAX }
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.suspects.borrow().is_empty().then(|| self.faults.get()))
     }
 
     /// Whether a fault at any time since the mark may be the reason of a failure.
-    pub(crate) fn excuses_since(&self, mark: u64) -> bool {
-        self.excuses_failure() || (self.case.layout == Layout::Simple && mark != self.faults.get())
+    pub(crate) fn excuses_since(&self, mark: Mark) -> bool {
+        let faults = mark.0 != Some(self.faults.get());
+        self.excuses_failure() || (self.case.layout == Layout::Simple && faults)
     }
 
     /// Disks that may be faulty at once.

@@ -167,8 +167,13 @@ impl SimDisk {
 
     /// Takes away what was ordered of damage and failures.
     pub fn mend(&self) {
+        self.forget_failures();
+        self.inner.lock().unreadable.clear();
+    }
+
+    /// Takes away the failures that were ordered and have not come yet.
+    pub fn forget_failures(&self) {
         let mut inner = self.inner.lock();
-        inner.unreadable.clear();
         inner.fail_flushes = 0;
         inner.fail_writes = 0;
     }

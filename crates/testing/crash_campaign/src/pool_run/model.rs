@@ -6,6 +6,7 @@ use std::rc::Rc;
 use sim::SECTOR;
 
 use crate::history::{History, Value};
+use crate::rig::Mark;
 
 /// Where a space is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub(crate) struct SpaceModel {
     pub(crate) growing: Cell<Option<u64>>,
     pub(crate) history: RefCell<History>,
     /// The rig's mark when a flush last ended.
-    pub(crate) last_flush: Cell<u64>,
+    pub(crate) last_flush: Cell<Mark>,
 }
 
 /// All spaces of a run.
@@ -56,7 +57,7 @@ impl Model {
             size: Cell::new(size),
             growing: Cell::new(None),
             history: RefCell::new(History::zeros(size as usize / SECTOR)),
-            last_flush: Cell::new(0),
+            last_flush: Cell::new(Mark::START),
         });
         spaces.push(Rc::clone(&space));
         space

@@ -13,6 +13,7 @@ use sim::{Dice, SECTOR};
 use super::Run;
 use super::model::{Life, SpaceModel};
 use crate::history::Value;
+use crate::rig::Mark;
 
 const BLOCK: u64 = 4096;
 /// Virtual time after which an operation hangs: far more than the slowest disk and repair can take.
@@ -80,7 +81,7 @@ fn sectors(offset: u64, len: u64) -> std::ops::Range<usize> {
 }
 
 /// Judges an answer that is an error; `since` is the mark of when it was asked for.
-fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: u64) {
+fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: Mark) {
     let excused =
         run.rig.excuses_since(since) || !model.is_present() || error.kind() == BlockErrorKind::NoSpace;
     run.rig.trace(|| format!("{what} of {} failed{}: {error}", model.name, if excused { ", excused" } else { "" }));
@@ -137,7 +138,7 @@ fn conclude(
     begun: &crate::history::Operation,
     result: Result<(), BlockError>,
     durability: Durability,
-    since: u64,
+    since: Mark,
 ) {
     match result {
         Ok(()) => {
@@ -153,7 +154,7 @@ fn conclude(
 
 async fn flush(run: &Run, model: &SpaceModel, space: &Arc<Space>) {
     // A loss is told by the first flush that ends after it.
-    let since = model.last_flush.get().min(run.rig.mark());
+    let since = run.rig.mark().earlier(model.last_flush.get());
     let began = model.history.borrow_mut().moment();
     let flushed = space.flush().await;
     model.last_flush.set(run.rig.mark());
