@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_device::UnmapBehavior;
 use pool::{
@@ -60,7 +61,7 @@ pub(crate) struct Rig {
     pub(crate) stats: RefCell<Stats>,
     spec: SimSpec,
     /// The process was killed: what its tasks still do counts no more.
-    killed: Cell<bool>,
+    killed: Arc<AtomicBool>,
     broken: RefCell<Option<String>>,
     /// Disks that had a fault since everything was last known to be redundant.
     suspects: RefCell<BTreeSet<usize>>,
@@ -70,15 +71,18 @@ pub(crate) struct Rig {
     voters: RefCell<Option<BTreeSet<usize>>>,
 }
 
-/// A witness under the same supply: without power it answers nothing.
+/// A witness under the same supply, in the same process: without power it answers nothing, and what is left of a
+/// killed process tells it nothing.
 struct PoweredWitness {
     power: Arc<Power>,
+    killed: Arc<AtomicBool>,
     memory: MemoryWitness,
 }
 
 impl PoweredWitness {
     fn check(&self) -> std::io::Result<()> {
-        if self.power.is_on() { Ok(()) } else { Err(std::io::Error::other("no power")) }
+        let alive = self.power.is_on() && !self.killed.load(Ordering::Relaxed);
+        if alive { Ok(()) } else { Err(std::io::Error::other("no power")) }
     }
 }
 
@@ -123,7 +127,12 @@ impl Rig {
         let size = (2 << 20) + data as usize + slab as usize;
         let spec = SimSpec { size, block_size, unmap, pace };
         let clock = Arc::new(SimClock::default());
-        let witness = PoweredWitness { power: Arc::clone(&power), memory: MemoryWitness::default() };
+        let killed = Arc::new(AtomicBool::new(false));
+        let witness = PoweredWitness {
+            power: Arc::clone(&power),
+            killed: Arc::clone(&killed),
+            memory: MemoryWitness::default(),
+        };
         let surroundings = Surroundings {
             clock: Arc::clone(&clock) as Arc<_>,
             entropy: Arc::new(dice.fork()),
@@ -139,7 +148,7 @@ impl Rig {
             guid: Cell::new(None),
             stats: RefCell::default(),
             spec,
-            killed: Cell::new(false),
+            killed,
             broken: RefCell::default(),
             suspects: RefCell::default(),
             faults: Cell::new(0),
@@ -195,7 +204,7 @@ impl Rig {
     /// A new event loop begins.
     pub(crate) fn begin_boot(&self) {
         self.clock.begin();
-        self.killed.set(false);
+        self.killed.store(false, Ordering::Relaxed);
         self.stats.borrow_mut().boots += 1;
     }
 
@@ -238,12 +247,12 @@ impl Rig {
 
     /// Whether this boot has ended, by power or by a broken promise.
     pub(crate) fn is_over(&self) -> bool {
-        self.killed.get() || !self.power.is_on() || self.broken.borrow().is_some()
+        self.killed.load(Ordering::Relaxed) || !self.power.is_on() || self.broken.borrow().is_some()
     }
 
     /// The process dies; the disks keep their power.
     pub(crate) fn kill(&self) {
-        self.killed.set(true);
+        self.killed.store(true, Ordering::Relaxed);
         for slot in self.slots.borrow().iter() {
             slot.disk.abandon();
         }
