@@ -72,7 +72,10 @@ pub(crate) fn run(case: &Case) -> Outcome {
         let end = End::choose(&run.dice);
         let ended = on_shard(one_boot(Rc::clone(&run), boot, end));
         if let Err(error) = ended {
-            return Outcome { broken: Some(format!("the harness has no event loop: {error}")), ..Outcome::default() };
+            return Outcome {
+                broken: Some(format!("the harness has no event loop: {error}")),
+                ..Outcome::default()
+            };
         }
         let outcome = run.rig.outcome();
         if outcome.broken.is_some() {
@@ -92,7 +95,8 @@ impl Run {
         };
         let count = least + dice.below(6 - least);
         let slab: u64 = if dice.one_in(3) { 1 << 20 } else { 256 << 10 };
-        let rig = Rig::new(case, &dice, count as usize, slab, if slab == 1 << 20 { 10 << 20 } else { 6 << 20 });
+        let rig =
+            Rig::new(case, &dice, count as usize, slab, if slab == 1 << 20 { 10 << 20 } else { 6 << 20 });
         let copies = resiliency(case.layout).copies() as u64;
         let columns = if count >= 2 * copies && dice.one_in(2) { 2 } else { 1 };
         let plan = Plan {
@@ -208,7 +212,12 @@ fn summary(pool: &Pool) -> String {
         format!("{} {online} {:?}{votes}, {} bytes stale", record.serial, record.usage, disk.stale_bytes)
     });
     let disks: Vec<String> = disks.collect();
-    format!("open in epoch {}: {}; {} bytes unsettled", status.epoch, disks.join("; "), status.unsettled_bytes)
+    format!(
+        "open in epoch {}: {}; {} bytes unsettled",
+        status.epoch,
+        disks.join("; "),
+        status.unsettled_bytes
+    )
 }
 
 /// Ends what is left: all operations fail now, so tasks come to their ends and leave nothing behind.

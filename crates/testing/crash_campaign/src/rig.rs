@@ -100,6 +100,13 @@ impl QuorumWitness for PoweredWitness {
             self.memory.store(pool, epoch, seq).await
         })
     }
+
+    fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()> {
+        Box::pin(async move {
+            self.check()?;
+            self.memory.forget(pool).await
+        })
+    }
 }
 
 /// Copies that a layout promises.
@@ -209,7 +216,8 @@ impl Rig {
     }
 
     pub(crate) async fn create_pool(&self) -> Result<Pool, PoolError> {
-        let disks = self.with_standing(Standing::Member).into_iter().map(|slot| self.new_disk(slot)).collect();
+        let disks =
+            self.with_standing(Standing::Member).into_iter().map(|slot| self.new_disk(slot)).collect();
         let options = CreateOptions { name: "p".into(), slab_size: self.slab, overwrite_foreign: false };
         let pool = Pool::create(disks, options, self.surroundings.clone()).await?;
         self.guid.set(Some(pool.guid()));
@@ -328,7 +336,9 @@ impl Rig {
         *self.voters.borrow_mut() = Some((0..slots.len()).filter(votes).collect());
         let healthy = slots.iter().all(|slot| match slot.standing {
             Standing::Member => of(slot).is_some_and(|disk| disk.online),
-            Standing::Replaced => of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata),
+            Standing::Replaced => {
+                of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata)
+            }
             Standing::Away | Standing::Joining => false,
         });
         if healthy && status.is_fully_redundant() {
@@ -361,7 +371,9 @@ impl Rig {
         self.set_standing(slot, Standing::Away);
         self.stats.borrow_mut().losses += 1;
         let how = dice.below(3);
-        self.trace(|| format!("disk{slot} is lost ({})", ["vanished", "vanished", "unplugged"][how as usize]));
+        self.trace(|| {
+            format!("disk{slot} is lost ({})", ["vanished", "vanished", "unplugged"][how as usize])
+        });
         match how {
             0 | 1 => disk.vanish(Survival::any(dice)),
             _ => disk.unplug(),
