@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use block_device::Device;
 use file_store::StoreError;
+use file_store::names::fold;
 use redb::ReadableTable;
 use volume_format::{Entry, Inode};
 
 use crate::database::{Session, database_error};
 use crate::integrity;
-use crate::namespace::fold;
 use crate::tables::{ENTRIES, EXTENTS, FREED, INODES, ORPHANS, ROOT, SHARED, SHARES};
 use crate::volume::Volume;
 

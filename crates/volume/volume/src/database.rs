@@ -90,6 +90,7 @@ impl Metadata {
             });
             match prepared {
                 Ok((database, free, value)) => {
+                    let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
                         serve(&database, free, &queue, &flag);
                     }
@@ -124,6 +125,20 @@ impl Metadata {
         receiver.await.unwrap_or_else(|_| Err(stopped()))
     }
 
+    /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks.
+    pub(crate) fn submit(&self, f: impl FnOnce(&mut Session<'_>) -> Result<(), StoreError> + Send + 'static) {
+        let job: Job = Box::new(move |session| {
+            let result = f(session);
+            Box::new(move |_| {
+                if let Err(error) = result {
+                    tracing::warn!("a change of a volume that nobody waits for has failed: {error}");
+                }
+            })
+        });
+        // Closed or stopped: what is to be done is found again at the next opening.
+        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -139,6 +154,15 @@ impl Metadata {
             }
             let _ = thread.join();
         }
+    }
+}
+
+/// Says that the volume has stopped when the thread ends, however it ends.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -1,5 +1,8 @@
 //! The volume on a disk in memory: against a simple model, through reopening, clones, and hand-made damage.
 
+mod conformance;
+mod devices;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
