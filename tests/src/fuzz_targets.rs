@@ -24,6 +24,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_security_descriptor", smb_protocol::fuzz::security_descriptor),
     ("smb_fsctl", smb_protocol::fuzz::fsctl),
     ("smb_information", smb_protocol::fuzz::information),
+    ("smb_protected", smb_crypto::fuzz::protected),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.
