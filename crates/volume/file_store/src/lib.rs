@@ -1,7 +1,8 @@
 //! The second waist: [`FileStore`], files as a file server needs them.
 //!
 //! SMB, LUNs, the admin's `file` verbs and later FUSE are clients of this trait; `volume` implements it on a
-//! space, and [`model::MemoryStore`] in memory as the oracle of tests. Both run [`conformance`].
+//! space, and [`MemoryStore`] in memory as the oracle of tests. Both run the suite in `file_store_conformance`,
+//! which turns each sentence of the contract into a check.
 //!
 //! Vocabulary: a *file* has an id that is never reused, one unnamed data stream and any number of named
 //! streams; a *directory* maps names to files. Names keep their case and are found in any case (as on NTFS).
@@ -10,9 +11,10 @@
 //! Byte-range locks, leases and change notification join the trait with the SMB server; the durable state they
 //! and persistent reservations need is already here ([`FileStore::state_write`]).
 
-pub mod conformance;
 mod error;
-pub mod model;
+mod limits;
+mod model;
+pub mod names;
 mod types;
 
 use std::future::Future;
@@ -23,6 +25,8 @@ use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 
 pub use error::{StoreError, StoreErrorKind};
+pub use limits::{FILE_SIZE_MAX, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX};
+pub use model::MemoryStore;
 pub use types::{
     Access, Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind,
     InfoChange, NewFile, OpenOptions, Range, Share, StateChange, StateRow, StoreUsage, StreamInfo, Times,
@@ -35,15 +39,27 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 ///
 /// # Contract
 ///
-/// **Metadata** changes (create, rename, remove, set, clone, resize, state) are atomic, durable when they
-/// complete, and seen by every operation that starts afterwards. After a crash each one that had completed is
-/// there, and each other one is there whole or not at all.
+/// **Metadata** changes (create, rename, remove, set, resize, state) are atomic, durable when they complete, and
+/// seen by every operation that starts afterwards. After a crash each one that had completed is there, and each
+/// other one is there whole or not at all.
+///
+/// **Errors.** An operation checks its arguments, then what is there, then what it needs; one that ends with an
+/// error has changed nothing, unless the error is [`StoreErrorKind::Io`], [`StoreErrorKind::Corrupt`] or
+/// [`StoreErrorKind::Stopped`]. (Writing or cloning data that runs out of space half-way may have changed some of
+/// the blocks, but not the size.) An id that was never given out, or whose file is gone, ends with [`StoreErrorKind::NotFound`]; a
+/// file where a directory is needed with [`StoreErrorKind::NotADirectory`]. No value of any argument makes an
+/// implementation panic.
 ///
 /// **Names** are valid Unicode, 1 to 255 UTF-16 units, without `/`, `\`, `:`, NUL or control characters, and
-/// not `.` or `..`; else [`StoreErrorKind::InvalidName`].
+/// not `.` or `..`; else [`StoreErrorKind::InvalidName`]. Looking for a name that cannot be ends with
+/// [`StoreErrorKind::NotFound`]. [`names`] has the rules as code; names of streams follow them too.
 ///
 /// **Removal** of a file that is open takes its name away at once; its content goes when the last open closes
-/// (also after a crash).
+/// (also after a crash), and it cannot be opened again. The space of removed or cut content comes back soon, not
+/// at once. A removed directory takes no new names.
+///
+/// **Threads.** A store is shared by all shards; an operation's future stays on the shard that started it.
+/// Dropping a future leaves the effect of its operation undecided and the store intact.
 pub trait FileStore: Send + Sync + 'static {
     /// The root directory.
     fn root(&self) -> FileId;
@@ -51,15 +67,21 @@ pub trait FileStore: Send + Sync + 'static {
     /// Finds `name`, in any case, in `directory`.
     fn lookup<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, DirectoryEntry>;
 
-    /// Makes a file or directory; [`StoreErrorKind::AlreadyExists`] if the name, in any case, is taken.
+    /// Makes a file or directory; [`StoreErrorKind::AlreadyExists`] if the name, in any case, is taken,
+    /// [`StoreErrorKind::InvalidArgument`] if the security descriptor is longer than [`SECURITY_MAX`].
     fn create<'a>(&'a self, directory: FileId, name: &'a str, new: NewFile) -> StoreFuture<'a, FileId>;
 
     /// Removes a name. A directory must be empty ([`StoreErrorKind::NotEmpty`]). Refused with
-    /// [`StoreErrorKind::SharingViolation`] while an open exists that does not share deletion.
+    /// [`StoreErrorKind::SharingViolation`] while an open, of whichever stream, does not share deletion.
     fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()>;
 
     /// Moves a name within the volume; with `replace`, a file of the target name is removed in the same step.
-    /// A directory cannot be moved into itself or its descendants ([`StoreErrorKind::InvalidArgument`]).
+    ///
+    /// Directories neither replace nor are replaced, and without `replace` nothing is
+    /// ([`StoreErrorKind::AlreadyExists`]). A directory cannot be moved into itself or its descendants
+    /// ([`StoreErrorKind::InvalidArgument`]). Opens of the moved and of the replaced file must share deletion
+    /// ([`StoreErrorKind::SharingViolation`]). A new name that differs from the old one in case only, or not at
+    /// all, is not taken.
     fn rename<'a>(
         &'a self,
         from: (FileId, &'a str),
@@ -68,7 +90,8 @@ pub trait FileStore: Send + Sync + 'static {
     ) -> StoreFuture<'a, ()>;
 
     /// Up to `limit` entries after `cursor`, in a stable order: entries that exist during the whole
-    /// enumeration come exactly once, whatever else changes.
+    /// enumeration come exactly once, whatever else changes. A `limit` of 0 ends with
+    /// [`StoreErrorKind::InvalidArgument`]; a cursor that no page gave leads anywhere.
     fn read_directory(
         &self,
         directory: FileId,
@@ -76,33 +99,41 @@ pub trait FileStore: Send + Sync + 'static {
         limit: usize,
     ) -> StoreFuture<'_, DirectoryPage>;
 
-    /// What is known of a file without opening it.
+    /// What is known of a file without opening it. Data written by any open counts at once.
     fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo>;
 
-    /// Changes attributes and times; fields that are `None` stay.
+    /// Changes attributes and times; fields that are `None` stay, but for the time of change, which is then now.
     fn set_info(&self, file: FileId, change: InfoChange) -> StoreFuture<'_, ()>;
 
     /// The security descriptor, as stored; empty when none was ever set.
     fn security(&self, file: FileId) -> StoreFuture<'_, Vec<u8>>;
 
-    /// Replaces the security descriptor (at most 64 KiB).
+    /// Replaces the security descriptor; [`StoreErrorKind::InvalidArgument`] if it is longer than
+    /// [`SECURITY_MAX`].
     fn set_security(&self, file: FileId, descriptor: Vec<u8>) -> StoreFuture<'_, ()>;
 
-    /// The streams of a file; the unnamed one has the empty name. Directories have only named ones.
+    /// The streams of a file, in any order; the unnamed one has the empty name. Directories have only named ones.
     fn streams(&self, file: FileId) -> StoreFuture<'_, Vec<StreamInfo>>;
 
-    /// Removes a named stream.
+    /// Removes a named stream, found in any case; [`StoreErrorKind::SharingViolation`] while it is open.
     fn remove_stream<'a>(&'a self, file: FileId, stream: &'a str) -> StoreFuture<'a, ()>;
 
     /// Opens a stream of a file, after checking the access and share modes of the other opens of that stream
-    /// ([`StoreErrorKind::SharingViolation`]). A named stream is created when asked for in `options`.
+    /// ([`StoreErrorKind::SharingViolation`]).
+    ///
+    /// A named stream, found in any case, is created when asked for in `options` (at most [`STREAMS_MAX`] of a
+    /// file, else [`StoreErrorKind::InvalidArgument`]). The unnamed stream of a directory ends with
+    /// [`StoreErrorKind::IsADirectory`].
     fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>>;
 
     /// Makes `len` bytes at `target` share the storage of the bytes at `source`, replacing what was there.
     ///
-    /// Works on the unnamed streams; the files may be the same if the ranges do not overlap. Where a range
-    /// is not made of whole clusters its edges are copied. The source must lie within its file; the target
-    /// grows as needed. Durable when it completes: data of the source that was volatile is made durable first.
+    /// Works on the unnamed streams and needs no open; the files may be the same if the ranges do not overlap
+    /// ([`StoreErrorKind::InvalidArgument`]). Where a range is not made of whole clusters its edges are copied.
+    /// The source must lie within its file ([`StoreErrorKind::InvalidArgument`]); the target grows as needed,
+    /// and reads as zeros between its old end and the range. Durable when it completes: data of the source that
+    /// was volatile is made durable first. Not atomic: after a crash or an error the target's range may hold old
+    /// and new blocks; its size has changed only if all of them are new.
     fn clone_range(&self, source: (FileId, u64), target: (FileId, u64), len: u64) -> StoreFuture<'_, ()>;
 
     /// Space accounting of the volume.
@@ -114,7 +145,9 @@ pub trait FileStore: Send + Sync + 'static {
     /// All rows of `table` whose key starts with `prefix`, in key order.
     fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>>;
 
-    /// Applies all changes in one atomic, durable step.
+    /// Applies all changes, in order, in one atomic, durable step. A table's name together with a key longer
+    /// than [`STATE_KEY_MAX`], or a value longer than [`STATE_VALUE_MAX`], ends with
+    /// [`StoreErrorKind::InvalidArgument`].
     fn state_write(&self, changes: Vec<StateChange>) -> StoreFuture<'_, ()>;
 }
 
@@ -123,15 +156,20 @@ pub trait FileStore: Send + Sync + 'static {
 /// # Contract
 ///
 /// **Ranges** are in bytes and need no alignment (aligned ones are faster: whole 4 KiB blocks are not read
-/// back). Offsets beyond `i64::MAX` end with [`StoreErrorKind::InvalidArgument`].
+/// back). A range that ends beyond [`FILE_SIZE_MAX`] ends with [`StoreErrorKind::InvalidArgument`]. A length of
+/// zero succeeds and does nothing.
 ///
 /// **Order, atomicity, durability** are those of `BlockDevice`: overlapping writes leave the data of one of
 /// them in each 4 KiB block; a write is durable when it completed with [`Durability::Durable`] or a later
-/// flush completed. Growing a file by writing is part of the write: when it is durable, so is the new size.
+/// flush completed. The size is part of it: when a write is durable, the file is at least as long as its end.
 ///
-/// **Never stale data.** Bytes that were never written read as zeros, also after any crash.
+/// **Never stale data.** Bytes that were never written read as zeros, also after any crash. Bytes that were cut
+/// off are gone: when the file grows again, they read as zeros.
 ///
-/// **Access.** Operations beyond the access of the open end with [`StoreErrorKind::AccessDenied`].
+/// **Access.** Reading needs [`Access::read`], changing [`Access::write`], comparing and writing both, else
+/// [`StoreErrorKind::AccessDenied`]; size, flush, ranges and waiting need nothing.
+///
+/// **Closing** lets no operation go: what was started comes to its end.
 pub trait OpenFile: Send + Sync + 'static {
     /// Which file this is.
     fn file(&self) -> FileId;
@@ -148,9 +186,10 @@ pub trait OpenFile: Send + Sync + 'static {
     /// Makes all completed writes of this file durable.
     fn flush(&self) -> StoreFuture<'_, ()>;
 
-    /// Compares `expected.len()` bytes with the file and, if equal, writes `data` there durably, with no other
-    /// write to these blocks between the two. Returns the offset of the first difference, or `None` when
-    /// written.
+    /// Compares `expected` with the bytes at `offset` and, if equal, writes `data`, which is as long, there
+    /// durably, with no other write to these blocks between the two. Returns the offset of the first difference
+    /// within the range, or `None` when written. [`StoreErrorKind::InvalidArgument`] if the lengths differ or the
+    /// range ends beyond the end of the file.
     fn compare_and_write(
         &self,
         offset: u64,
@@ -158,20 +197,24 @@ pub trait OpenFile: Send + Sync + 'static {
         data: SharedBuf,
     ) -> StoreFuture<'_, Option<u64>>;
 
-    /// Reserves space for the range without changing what it reads; grows the file if `grow`.
+    /// Reserves space for the range without changing what it reads; grows the file if `grow` and the range
+    /// ends beyond its end. [`StoreErrorKind::NoSpace`]: nothing was reserved, and the file has not grown.
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()>;
 
-    /// Deallocates whole clusters of the range and zeroes the rest of it; the size stays.
+    /// Deallocates whole clusters of the range and zeroes the rest of it; the size stays. What of the range lies
+    /// beyond the end has no effect.
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()>;
 
-    /// Makes the range read as zeros, keeping its space reserved.
+    /// Makes the range read as zeros, keeping its space reserved; grows the file if the range ends beyond its
+    /// end.
     fn zero_range(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()>;
 
     /// Cuts or grows the file; new bytes read as zeros.
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()>;
 
-    /// The parts of the range that hold data (were written), in order, at most `limit`. The last one tells
-    /// whether there may be more by ending before the end of the range.
+    /// Ranges that contain all data of the given one, in order, not touching each other, at most `limit`: what
+    /// lies between them reads as zeros. They may be larger than what was written. When there are `limit` of
+    /// them, there may be more after the last.
     fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>>;
 
     /// Ends when the size differs from `known`, with the new size.

@@ -24,9 +24,10 @@ pub struct Times {
     pub created: u64,
     /// When it was last read (kept lazily).
     pub accessed: u64,
-    /// When its data last changed.
+    /// When its data last changed; of a directory, its names. Seen at once, durable some time after the file is
+    /// closed.
     pub written: u64,
-    /// When anything of it last changed.
+    /// When anything of it last changed; with `written` if that was data.
     pub changed: u64,
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aligned_buffer::IoBuf;
+use block_device::Device;
 use file_store::StoreError;
+use file_store::names::fold;
 use redb::ReadableTable;
-use volume_format::{BLOCK, Entry, Inode, Superblock};
+use volume_format::{Entry, Inode};
 
 use crate::database::{Session, database_error};
-use crate::namespace::fold;
+use crate::integrity;
 use crate::tables::{ENTRIES, EXTENTS, FREED, INODES, ORPHANS, ROOT, SHARED, SHARES};
 use crate::volume::Volume;
 
@@ -35,27 +36,35 @@ pub struct Finding {
 }
 
 impl Volume {
+    /// Looks for damage below the tables of a volume that nobody has open. Nothing is written. Opening one in which
+    /// something critical is found is no good: the database takes its pages for granted.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    pub async fn verify(device: &Device) -> Result<Vec<Finding>, StoreError> {
+        let (superblock, mut findings) = integrity::frame(device, None).await?;
+        if let Some(superblock) = superblock {
+            findings.extend(integrity::pages_alone(device.clone(), superblock).await?);
+        }
+        findings.sort_by_key(|finding| finding.severity);
+        Ok(findings)
+    }
+
     /// Checks the volume; findings are sorted by what hurts most.
     ///
     /// # Errors
     /// When the database cannot be read at all.
     pub async fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        let mut findings = Vec::new();
-        for (offset, which) in Superblock::OFFSETS.into_iter().zip(["first", "second"]) {
-            let block = self.core.device.read(offset, IoBuf::new(BLOCK as usize)).await?;
-            let wrong = match Superblock::decode(&block) {
-                Ok(superblock) if superblock == self.core.superblock => continue,
-                Ok(_) => "belongs to another volume".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            findings.push(Finding {
-                severity: Severity::Error,
-                structure: "superblock",
-                detail: format!("the {which} copy at byte {offset} {wrong}"),
-            });
-        }
-        let clusters = self.core.superblock.clusters(self.core.device.size());
-        findings.extend(self.core.metadata.change(move |session| session.check(clusters)).await?);
+        let core = &self.core;
+        let mut findings = integrity::frame(&core.device, Some(&core.superblock)).await?.1;
+        let clusters = core.superblock.clusters(core.device.size());
+        let (device, superblock) = (core.device.clone(), core.superblock.clone());
+        let below = core.metadata.change(move |session| match integrity::pages(device, &superblock) {
+            // What the tables say is worth nothing then, and reading them may lead anywhere.
+            Some(damage) => Ok(vec![damage]),
+            None => session.check(clusters),
+        });
+        findings.extend(below.await?);
         findings.sort_by_key(|finding| finding.severity);
         Ok(findings)
     }

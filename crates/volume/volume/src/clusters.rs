@@ -9,7 +9,7 @@ use redb::{ReadableTable, Table};
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
 use crate::free::Run;
-use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, SHARED, SHARES};
+use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, ORPHANS, SHARED, SHARES};
 
 /// A stream of a file.
 pub(crate) type StreamKey = (u64, u32);
@@ -129,11 +129,19 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// One user more for each cluster of a run.
+    /// Whether one user more can be counted for each cluster of a run.
+    pub(crate) fn may_share(&self, run: Run) -> Result<(), StoreError> {
+        if self.users(run)?.iter().all(|(_, users)| *users < u32::MAX) {
+            return Ok(());
+        }
+        Err(StoreError::new(StoreErrorKind::InvalidArgument, "more clones than can be counted"))
+    }
+
+    /// One user more for each cluster of a run; [`Session::may_share`] was asked.
     pub(crate) fn share(&mut self, run: Run) -> Result<(), StoreError> {
         self.changed = true;
         for (part, users) in self.users(run)? {
-            self.set_users(part, users + 1)?;
+            self.set_users(part, users.saturating_add(1))?;
         }
         Ok(())
     }
@@ -177,6 +185,29 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Gives up at most `limit` extents of a deleted file; when none is left, the file is forgotten.
+    pub(crate) fn purge(&mut self, file: u64, limit: usize) -> Result<(), StoreError> {
+        self.changed = true;
+        let met: Vec<(StreamKey, Extent)> = {
+            let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+            let rows = table.range((file, 0, 0)..=(file, u32::MAX, u64::MAX)).map_err(database_error)?;
+            let rows = rows.take(limit).map(|row| {
+                let (key, value) = row.map_err(database_error)?;
+                let (file, stream, _) = key.value();
+                Ok(((file, stream), extent_of(key.value(), value.value())))
+            });
+            rows.collect::<Result<_, StoreError>>()?
+        };
+        for (key, extent) in &met {
+            self.unmap(*key, extent.first, extent.end())?;
+        }
+        if met.len() < limit {
+            let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
+            orphans.remove(file).map_err(database_error)?;
+        }
+        Ok(())
+    }
+
     /// All extents of a stream, in order.
     pub(crate) fn extents(&self, stream: StreamKey) -> Result<Vec<Extent>, StoreError> {
         let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
@@ -209,8 +240,11 @@ type ExtentRow<'a> = (redb::AccessGuard<'a, ExtentKey>, redb::AccessGuard<'a, Ex
 
 fn read_extent(row: Result<ExtentRow<'_>, redb::StorageError>) -> Result<Extent, StoreError> {
     let (key, value) = row.map_err(database_error)?;
-    let (device, count, flags) = value.value();
-    Ok(Extent { first: key.value().2, count, device, shared: flags & SHARED != 0 })
+    Ok(extent_of(key.value(), value.value()))
+}
+
+fn extent_of(key: ExtentKey, (device, count, flags): ExtentValue) -> Extent {
+    Extent { first: key.2, count, device, shared: flags & SHARED != 0 }
 }
 
 /// The extents of a stream that meet the clusters `first..end`, whole.

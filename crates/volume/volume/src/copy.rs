@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use block_device::Durability;
-use file_store::{StoreError, StoreErrorKind};
+use file_store::{FileId, StoreError, StoreErrorKind};
+use shard_runtime::{RangeGuard, RangeLocks};
 use volume_format::CLUSTER;
 
 use crate::clusters::no_space;
@@ -14,12 +15,17 @@ use crate::stream::{Stream, check_range, copy_bytes, read_extents};
 
 /// Clusters copied together: 1 MiB, so that a small write to a large shared extent copies little.
 const COPY_MAX: u64 = 16;
+/// Extents shared in one transaction, so that others do not wait long for theirs.
+const SHARES_PER_ROUND: usize = 1024;
 
-/// Gives the stream clusters of its own in `first..last`. The range is locked by the caller.
+/// Gives the stream clusters of its own in `first..last`. Blocks of each of them are locked by the caller, but
+/// perhaps not all: another write may be at work in the same clusters, or come for the same reason.
 ///
 /// New clusters are *freed* in the database while they are filled: a crash before the exchange leaves them to
 /// be zeroed again, so what was copied is never anybody's stale data.
 pub(crate) async fn unshare(stream: &Stream, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
+    let _clusters = stream.clusters.lock(first, last - first).await;
+    // Looked at under the lock: whoever held it before may have replaced them, and written to them since.
     let met = stream.map.read().meeting(first, last);
     for extent in met.into_iter().filter(|extent| extent.shared) {
         let mut at = extent.first;
@@ -47,6 +53,7 @@ impl Drop for Filling<'_> {
     }
 }
 
+/// Replaces one extent, whose clusters are locked.
 async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), StoreError> {
     let key = stream.key;
     let run = Run { start: old.device, count: old.count };
@@ -71,9 +78,7 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
         Ok(Some(runs))
     });
     let Some(runs) = fresh.await? else {
-        let mut map = stream.map.write();
-        map.remove(old.first, old.end());
-        map.insert(Extent { shared: false, ..old });
+        stream.replace_extents(old, &[Extent { shared: false, ..old }]);
         return Ok(());
     };
     let _filling = Filling { core, runs: runs.clone() };
@@ -87,12 +92,8 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
     for (data, target) in read_extents(core, &sources).await?.into_iter().zip(&new) {
         core.device.write(core.at(target.device * CLUSTER), data.freeze(), Durability::Durable).await?;
     }
-    {
-        let mut map = stream.map.write();
-        map.remove(old.first, old.end());
-        new.iter().for_each(|extent| map.insert(*extent));
-    }
     let taken = new.clone();
+    let _reading = core.gate.enter();
     core.metadata
         .change(move |session| {
             session.changed = true;
@@ -105,105 +106,188 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
             session.fatal(exchanged)
         })
         .await?;
+    stream.replace_extents(old, &new);
     core.attention.notify_one();
+    Ok(())
+}
+
+impl Stream {
+    /// Puts extents where `old` was, in one step.
+    fn replace_extents(&self, old: Extent, new: &[Extent]) {
+        let mut map = self.map.write();
+        map.remove(old.first, old.end());
+        new.iter().for_each(|extent| map.insert(*extent));
+    }
+}
+
+/// A range of a clone: of which stream, where, and rounded to whole clusters.
+struct Side<'a> {
+    stream: &'a Arc<Stream>,
+    first: u64,
+    end: u64,
+}
+
+impl<'a> Side<'a> {
+    fn new(stream: &'a Arc<Stream>, offset: u64, end: u64) -> Self {
+        Self { stream, first: offset / CLUSTER, end: end.div_ceil(CLUSTER) }
+    }
+
+    /// Locks both ranges, in one order for everybody, so that two clones in opposite directions do not wait for
+    /// each other.
+    async fn lock_both(
+        source: &Side<'a>,
+        target: &Side<'a>,
+        locks: fn(&Stream) -> &RangeLocks,
+        unit: u64,
+    ) -> (RangeGuard<'a>, Option<RangeGuard<'a>>) {
+        let lock = |side: &Side<'a>| {
+            locks(side.stream.as_ref()).lock(side.first * unit, (side.end - side.first) * unit)
+        };
+        let same = Arc::ptr_eq(source.stream, target.stream);
+        if same && source.first < target.end && target.first < source.end {
+            let first = source.first.min(target.first);
+            let both = Side { stream: source.stream, first, end: source.end.max(target.end) };
+            return (lock(&both).await, None);
+        }
+        let in_order = (source.stream.key, source.first) <= (target.stream.key, target.first);
+        let (one, two) = if in_order { (source, target) } else { (target, source) };
+        let first = lock(one).await;
+        (first, Some(lock(two).await))
+    }
+}
+
+/// Checks what can be checked of a clone without looking at the files.
+///
+/// # Errors
+/// [`StoreErrorKind::InvalidArgument`].
+pub(crate) fn check_ranges(
+    (source, from): (FileId, u64),
+    (target, to): (FileId, u64),
+    len: u64,
+) -> Result<(), StoreError> {
+    let (from_end, to_end) = (check_range(from, len)?, check_range(to, len)?);
+    if source == target && from < to_end && to < from_end {
+        return Err(StoreError::new(StoreErrorKind::InvalidArgument, "source and target of a clone overlap"));
+    }
     Ok(())
 }
 
 /// Makes the clusters of a range of `source` those of a range of `target` too; edges are copied.
 pub(crate) async fn clone_range(
-    core: Arc<Core>,
-    source: Arc<Stream>,
+    core: &Core,
+    source: &Arc<Stream>,
     from: u64,
-    target: Arc<Stream>,
+    target: &Arc<Stream>,
     to: u64,
     len: u64,
 ) -> Result<(), StoreError> {
     let from_end = check_range(from, len)?;
     let to_end = check_range(to, len)?;
+    let beyond =
+        || StoreError::new(StoreErrorKind::InvalidArgument, "the source of a clone ends beyond its file");
     if from_end > source.size() {
-        return Err(StoreError::new(
-            StoreErrorKind::InvalidArgument,
-            "the source of a clone ends beyond its file",
-        ));
-    }
-    let same = Arc::ptr_eq(&source, &target);
-    if same && from < to_end && to < from_end {
-        return Err(StoreError::new(StoreErrorKind::InvalidArgument, "source and target of a clone overlap"));
+        return Err(beyond());
     }
     if len == 0 {
         return Ok(());
     }
-    if to_end > target.size() {
-        Arc::clone(&target).set_size(Arc::clone(&core), to_end).await?;
+    let sizing = if to_end > target.size() { Some(target.sizing.lock().await) } else { None };
+    let (a, b) = (Side::new(source, from, from_end), Side::new(target, to, to_end));
+    // From the old end on, if it grows: what lies between becomes zero.
+    let old = target.size();
+    let growing = sizing.is_some() && to_end > old;
+    let b = if growing { Side { first: b.first.min(old / CLUSTER), ..b } } else { b };
+    let blocks = Side::lock_both(&a, &b, |stream| &stream.blocks, CLUSTER).await;
+    if from_end > source.size() {
+        return Err(beyond());
     }
     // What clones share must be durable before the clone is.
     core.device.flush().await?;
-    let around = |offset: u64, end: u64| {
-        let first = offset / CLUSTER * CLUSTER;
-        (first, end.next_multiple_of(CLUSTER) - first)
-    };
-    let ((a, a_len), (b, b_len)) = (around(from, from_end), around(to, to_end));
-    // One order for everybody, so that two clones in opposite directions do not wait for each other.
-    let source_first = (source.key, a) <= (target.key, b);
-    let _guards = if same && a < b + b_len && b < a + a_len {
-        let first = a.min(b);
-        (Some(source.locks.lock(first, (a + a_len).max(b + b_len) - first).await), None)
-    } else if source_first {
-        let one = source.locks.lock(a, a_len).await;
-        (Some(one), Some(target.locks.lock(b, b_len).await))
-    } else {
-        let one = target.locks.lock(b, b_len).await;
-        (Some(one), Some(source.locks.lock(a, a_len).await))
-    };
-    let shift_fits = from % CLUSTER == to % CLUSTER;
-    let (whole_from, whole_end) = (from.next_multiple_of(CLUSTER), from_end / CLUSTER * CLUSTER);
-    // The last, partial cluster can be shared when it is the end of both files: nothing lies behind it.
-    let whole_end = if from_end == source.size() && to_end == target.size() {
-        from_end.next_multiple_of(CLUSTER)
-    } else {
-        whole_end
-    };
-    if !shift_fits || whole_from >= whole_end {
-        return copy_bytes(&core, &source, from, &target, to, len).await;
+    if growing {
+        target.zero_beyond(core, old, to).await?;
     }
-    copy_bytes(&core, &source, from, &target, to, whole_from - from).await?;
-    let first_target = to + (whole_from - from);
-    share_clusters(
-        &core,
-        &source,
-        whole_from / CLUSTER,
-        &target,
-        first_target / CLUSTER,
-        (whole_end - whole_from) / CLUSTER,
-    )
-    .await?;
-    if whole_end < from_end {
-        let done = whole_end - from;
-        copy_bytes(&core, &source, whole_end, &target, to + done, len - done).await?;
+    copy_or_share(core, source, from, target, to, len).await?;
+    target.touch(core);
+    if sizing.is_some() {
+        return target.commit_size(core, to_end.max(old)).await;
+    }
+    // Sizing comes before blocks.
+    drop(blocks);
+    target.cover(core, to_end).await
+}
+
+async fn copy_or_share(
+    core: &Core,
+    source: &Arc<Stream>,
+    from: u64,
+    target: &Arc<Stream>,
+    to: u64,
+    len: u64,
+) -> Result<(), StoreError> {
+    let (from_end, to_end) = (from + len, to + len);
+    let first = from.next_multiple_of(CLUSTER);
+    // The last, partial cluster can be shared when it is the end of both files: nothing lies behind it.
+    let ends_both = from_end == source.size() && to_end >= target.size();
+    let end = if ends_both { from_end.next_multiple_of(CLUSTER) } else { from_end / CLUSTER * CLUSTER };
+    if from % CLUSTER != to % CLUSTER || first >= end {
+        return copy_bytes(core, source, from, target, to, len).await;
+    }
+    copy_bytes(core, source, from, target, to, first - from).await?;
+    let moved = first - from;
+    share_clusters(core, source, (first / CLUSTER, end / CLUSTER), target, (to + moved) / CLUSTER).await?;
+    if end < from_end {
+        let done = end - from;
+        copy_bytes(core, source, end, target, to + done, len - done).await?;
     }
     Ok(())
 }
 
 async fn share_clusters(
-    core: &Arc<Core>,
+    core: &Core,
     source: &Arc<Stream>,
-    first: u64,
+    (first, end): (u64, u64),
     target: &Arc<Stream>,
     to: u64,
-    count: u64,
 ) -> Result<(), StoreError> {
-    let extents = source.map.read().meeting(first, first + count);
+    let a = Side { stream: source, first, end };
+    let b = Side { stream: target, first: to, end: to + (end - first) };
+    let _clusters = Side::lock_both(&a, &b, |stream| &stream.clusters, 1).await;
+    let extents = source.map.read().meeting(first, end);
+    let mut at = first;
+    let mut rounds = extents.chunks(SHARES_PER_ROUND).peekable();
+    while at < end {
+        let round = rounds.next().unwrap_or_default();
+        // Holes go along: with the extents after them, the last ones with the last round.
+        let until = if rounds.peek().is_some() { round.last().map_or(end, Extent::end) } else { end };
+        share_extents(core, source, (at, until), round, target, at - first + to).await?;
+        at = until;
+    }
+    Ok(())
+}
+
+/// Puts the clusters `at..until` of `source`, where its map has these extents, at `to` of `target` too.
+async fn share_extents(
+    core: &Core,
+    source: &Arc<Stream>,
+    (at, until): (u64, u64),
+    extents: &[Extent],
+    target: &Arc<Stream>,
+    to: u64,
+) -> Result<(), StoreError> {
+    let to_end = to + (until - at);
     let shared: Vec<Extent> = extents.iter().map(|extent| Extent { shared: true, ..*extent }).collect();
-    let moved: Vec<Extent> = shared.iter().map(|e| Extent { first: e.first - first + to, ..*e }).collect();
-    // The old clusters of the target leave its map before they can be zeroed.
-    target.map.write().remove(to, to + count);
+    let moved: Vec<Extent> = shared.iter().map(|e| Extent { first: e.first - at + to, ..*e }).collect();
     let (from_key, to_key) = (source.key, target.key);
     let (stored_source, stored_target) = (shared.clone(), moved.clone());
+    let _reading = core.gate.enter();
     core.metadata
         .change(move |session| {
+            for extent in &stored_source {
+                session.may_share(Run { start: extent.device, count: extent.count })?;
+            }
             session.changed = true;
             let result = (|| {
-                session.unmap(to_key, to, to + count)?;
+                session.unmap(to_key, to, to_end)?;
                 for extent in &stored_source {
                     session.share(Run { start: extent.device, count: extent.count })?;
                     session.replace(from_key, *extent, &[*extent])?;
@@ -220,9 +304,11 @@ async fn share_clusters(
             map.insert(*extent);
         }
     }
-    let mut map = target.map.write();
-    moved.into_iter().for_each(|extent| map.insert(extent));
-    drop(map);
+    {
+        let mut map = target.map.write();
+        map.remove(to, to_end);
+        moved.into_iter().for_each(|extent| map.insert(extent));
+    }
     core.attention.notify_one();
     Ok(())
 }

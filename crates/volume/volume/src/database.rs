@@ -8,6 +8,7 @@
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -79,10 +80,17 @@ impl Metadata {
         let stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopped);
         let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
-            let prepared = open_database(device, &superblock)
-                .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)));
+            // A damaged page can end the database in a panic, which is damage of this volume only.
+            let prepared = catch_unwind(AssertUnwindSafe(|| {
+                open_database(device, &superblock)
+                    .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)))
+            }));
+            let prepared = prepared.unwrap_or_else(|_| {
+                Err(StoreError::new(StoreErrorKind::Corrupt, "a page of the metadata database is damaged"))
+            });
             match prepared {
                 Ok((database, free, value)) => {
+                    let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
                         serve(&database, free, &queue, &flag);
                     }
@@ -117,6 +125,20 @@ impl Metadata {
         receiver.await.unwrap_or_else(|_| Err(stopped()))
     }
 
+    /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks.
+    pub(crate) fn submit(&self, f: impl FnOnce(&mut Session<'_>) -> Result<(), StoreError> + Send + 'static) {
+        let job: Job = Box::new(move |session| {
+            let result = f(session);
+            Box::new(move |_| {
+                if let Err(error) = result {
+                    tracing::warn!("a change of a volume that nobody waits for has failed: {error}");
+                }
+            })
+        });
+        // Closed or stopped: what is to be done is found again at the next opening.
+        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -132,6 +154,15 @@ impl Metadata {
             }
             let _ = thread.join();
         }
+    }
+}
+
+/// Says that the volume has stopped when the thread ends, however it ends.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

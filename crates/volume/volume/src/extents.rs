@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use file_store::Range;
 use volume_format::CLUSTER;
 
 /// A run of a stream's clusters that lie side by side on the device.
@@ -121,6 +122,43 @@ impl ExtentMap {
             segments.push(Segment { offset: at, len: end - at, device: None, shared: false });
         }
         segments
+    }
+
+    /// The first mapped part of the bytes `offset..end`.
+    pub(crate) fn first_mapped(&self, offset: u64, end: u64) -> Option<Segment> {
+        let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
+        let before = self.by_first.range(..first).next_back().filter(|(_, e)| e.end() > first);
+        let (_, extent) = before.or_else(|| self.by_first.range(first..last.max(first)).next())?;
+        let from = (extent.first * CLUSTER).max(offset);
+        let to = (extent.end() * CLUSTER).min(end);
+        let device = extent.device * CLUSTER + (from - extent.first * CLUSTER);
+        Some(Segment { offset: from, len: to - from, device: Some(device), shared: extent.shared })
+    }
+
+    /// What is mapped of the bytes `offset..end`, neighbours joined, at most `limit`.
+    pub(crate) fn ranges(&self, offset: u64, end: u64, limit: usize) -> Vec<Range> {
+        let mut ranges: Vec<Range> = Vec::new();
+        let mut at = offset;
+        while at < end
+            && let Some(segment) = self.first_mapped(at, end)
+        {
+            at = segment.offset + segment.len;
+            let full = ranges.len() == limit;
+            match ranges.last_mut() {
+                Some(last) if last.offset + last.len == segment.offset => last.len += segment.len,
+                _ if full => break,
+                _ => ranges.push(Range { offset: segment.offset, len: segment.len }),
+            }
+        }
+        ranges
+    }
+
+    /// Where the last `limit` extents of the clusters `first..end` begin; `None` when nothing is mapped there.
+    pub(crate) fn tail(&self, first: u64, end: u64, limit: usize) -> Option<u64> {
+        let before = self.by_first.range(..first).next_back().filter(|(_, e)| e.end() > first);
+        let inside = self.by_first.range(first..end.max(first)).rev();
+        let tail = inside.chain(before).take(limit).last();
+        tail.map(|(_, extent)| extent.first.max(first))
     }
 
     /// Holes in the clusters `first..end`, as (first, count).

@@ -1,18 +1,17 @@
-//! The data path of a stream, continued: zeroes, holes and what is mapped.
-
-use std::sync::Arc;
+//! The data path of a stream, continued: zeroes, holes, space ahead, and what is mapped.
 
 use aligned_buffer::IoBuf;
 use block_device::Durability;
 use file_store::{Range, StoreError};
 use volume_format::{BLOCK, CLUSTER};
 
+use crate::background::EXTENTS_PER_ROUND;
 use crate::core::Core;
 use crate::extents::Segment;
 use crate::stream::{Stream, check_range};
 
 impl Stream {
-    /// Zeroes what lies mapped between the old end and where new data begins.
+    /// Zeroes what lies mapped between the old end and where new data begins. The blocks are locked.
     pub(crate) async fn zero_beyond(&self, core: &Core, size: u64, until: u64) -> Result<(), StoreError> {
         // The whole blocks from the old end on; the block with the end itself is put together by the write
         // path, so its tail is zeroed here too.
@@ -20,8 +19,8 @@ impl Stream {
         self.zero_mapped(core, size, until.max(size.next_multiple_of(BLOCK)), Durability::Durable).await
     }
 
-    /// Zeroes the mapped parts of a range in place; holes are zero already. The range is locked.
-    pub(crate) async fn zero_mapped(
+    /// Zeroes the mapped parts of a range in place; holes are zero already. The blocks are locked.
+    async fn zero_mapped(
         &self,
         core: &Core,
         offset: u64,
@@ -30,10 +29,7 @@ impl Stream {
     ) -> Result<(), StoreError> {
         let mut at = offset;
         while at < end {
-            let segments = self.map.read().segments(at, end - at);
-            let Some(segment) = segments.into_iter().find(|segment| segment.device.is_some()) else {
-                return Ok(());
-            };
+            let Some(segment) = self.map.read().first_mapped(at, end) else { return Ok(()) };
             let (from, to) = (segment.offset, segment.offset + segment.len);
             if segment.shared {
                 crate::copy::unshare(self, core, from / CLUSTER, to.div_ceil(CLUSTER)).await?;
@@ -73,54 +69,109 @@ impl Stream {
     }
 
     /// Gives whole clusters of a range back and zeroes the rest.
-    pub(crate) async fn punch_hole(
-        self: Arc<Self>,
-        core: Arc<Core>,
-        offset: u64,
-        len: u64,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn punch_hole(&self, core: &Core, offset: u64, len: u64) -> Result<(), StoreError> {
         let end = check_range(offset, len)?.min(self.size().next_multiple_of(CLUSTER));
         if offset >= end {
             return Ok(());
         }
-        let _range = self.lock_blocks(offset / CLUSTER * CLUSTER, end.next_multiple_of(CLUSTER)).await;
+        let _blocks = self.lock_blocks(offset / CLUSTER * CLUSTER, end.next_multiple_of(CLUSTER)).await;
+        self.touch(core);
         let (first, last) = (offset.div_ceil(CLUSTER), end / CLUSTER);
         if first < last {
-            self.zero_mapped(&core, offset, first * CLUSTER, Durability::Durable).await?;
-            self.zero_mapped(&core, last * CLUSTER, end, Durability::Durable).await?;
-            self.drop_clusters(&core, first, last).await
+            self.zero_mapped(core, offset, first * CLUSTER, Durability::Durable).await?;
+            self.zero_mapped(core, last * CLUSTER, end, Durability::Durable).await?;
+            self.drop_clusters(core, first, last).await
         } else {
-            self.zero_mapped(&core, offset, end, Durability::Durable).await
+            self.zero_mapped(core, offset, end, Durability::Durable).await
         }
     }
 
-    /// Makes holes of whole clusters. They leave the map first: a read that starts when they may be zeroed and
-    /// reused must not find them there any more.
+    /// Makes holes of whole clusters, some thousand extents in a transaction. Their blocks are locked.
     pub(crate) async fn drop_clusters(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
-        if self.map.read().meeting(first, last).is_empty() {
-            return Ok(());
+        let _clusters = self.clusters.lock(first, last.saturating_sub(first)).await;
+        loop {
+            let Some(from) = self.map.read().tail(first, last, EXTENTS_PER_ROUND) else { return Ok(()) };
+            let key = self.key;
+            let reading = core.gate.enter();
+            core.metadata.change(move |session| session.unmap(key, from, last)).await?;
+            self.map.write().remove(from, last);
+            drop(reading);
+            core.attention.notify_one();
         }
-        self.map.write().remove(first, last);
-        let key = self.key;
-        core.metadata.change(move |session| session.unmap(key, first, last)).await?;
-        core.attention.notify_one();
-        Ok(())
     }
 
     /// Zeroes a range, keeping its clusters.
     pub(crate) async fn zero_range(
-        self: Arc<Self>,
-        core: Arc<Core>,
+        &self,
+        core: &Core,
         offset: u64,
         len: u64,
         durability: Durability,
     ) -> Result<(), StoreError> {
         let end = check_range(offset, len)?;
-        if end > self.size() {
-            Arc::clone(&self).set_size(Arc::clone(&core), end).await?;
+        if len == 0 {
+            return Ok(());
         }
-        let _range = self.lock_blocks(offset, end).await;
-        self.zero_mapped(&core, offset, end, durability).await
+        // Growing makes a part of it zero already.
+        if end > self.size() {
+            self.grow(core, end).await?;
+        }
+        {
+            let _blocks = self.lock_blocks(offset, end).await;
+            self.zero_mapped(core, offset, end, durability).await?;
+        }
+        self.touch(core);
+        if durability == Durability::Durable { self.cover(core, end).await } else { Ok(()) }
+    }
+
+    async fn grow(&self, core: &Core, size: u64) -> Result<(), StoreError> {
+        let _sizing = self.sizing.lock().await;
+        let old = self.size();
+        if size <= old {
+            return Ok(());
+        }
+        let _blocks = self.lock_blocks(old, size).await;
+        self.zero_beyond(core, old, size).await?;
+        self.commit_size(core, size).await
+    }
+
+    /// Maps a range without changing what it reads.
+    pub(crate) async fn allocate(
+        &self,
+        core: &Core,
+        offset: u64,
+        len: u64,
+        grow: bool,
+    ) -> Result<(), StoreError> {
+        let end = check_range(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let sizing = if grow && end > self.size() { Some(self.sizing.lock().await) } else { None };
+        let old = self.size();
+        let growing = sizing.is_some() && end > old;
+        let _blocks = self.lock_blocks(offset.min(old), end).await;
+        if growing {
+            // Before new clusters come, which are zero.
+            self.zero_beyond(core, old, end).await?;
+            self.flush_growth(core).await?;
+        }
+        let _clusters = self.clusters.lock(offset / CLUSTER, end.div_ceil(CLUSTER) - offset / CLUSTER).await;
+        let holes = self.map.read().holes(offset / CLUSTER, end.div_ceil(CLUSTER));
+        let (key, now) = (self.key, core.clock.wall().0);
+        let mapped = core.metadata.change(move |session| {
+            let mapped = if holes.is_empty() { Vec::new() } else { session.map(key, &holes)? };
+            if growing {
+                let saved = session.save_stream(key, end, now);
+                session.fatal(saved)?;
+            }
+            Ok(mapped)
+        });
+        self.put_extents(&mapped.await?);
+        if growing {
+            self.size_is_durable(end);
+        }
+        Ok(())
     }
 
     /// The parts of a range that are mapped.
@@ -131,24 +182,9 @@ impl Stream {
         limit: usize,
     ) -> Result<Vec<Range>, StoreError> {
         let end = check_range(offset, len)?.min(self.size());
-        let mut ranges: Vec<Range> = Vec::new();
         if offset >= end {
-            return Ok(ranges);
+            return Ok(Vec::new());
         }
-        for segment in self.map.read().segments(offset, end - offset) {
-            if segment.device.is_none() {
-                continue;
-            }
-            if let Some(last) = ranges.last_mut()
-                && last.offset + last.len == segment.offset
-            {
-                last.len += segment.len;
-            } else if ranges.len() == limit {
-                break;
-            } else {
-                ranges.push(Range { offset: segment.offset, len: segment.len });
-            }
-        }
-        Ok(ranges)
+        Ok(self.map.read().ranges(offset, end, limit))
     }
 }

@@ -14,12 +14,14 @@
 //!   crash can show anyone else's old data, without a record of which blocks have been written.
 //! * A cluster is given back only after it left every map, every earlier read has ended, and it is zero on disk.
 //! * The database changes only by committed transactions; after a failed one the volume stops.
+//! * A stream that anybody can change is in memory once (`registry.rs`), and its map says what is committed.
 //!
 //! This differs from the first design, which marked mapped space *unwritten* and logged each first write: with
 //! zeroed free space a first write in a mapped window costs what an overwrite costs, and needs no log. The price
 //! is zeroing on give-back, which a space does by unmapping.
 
 mod backend;
+mod background;
 mod check;
 mod clusters;
 mod copy;
@@ -29,9 +31,13 @@ mod extents;
 mod free;
 mod gate;
 mod holes;
+mod integrity;
 mod load;
 mod namespace;
 mod open_file;
+mod registry;
+mod sizes;
+mod store;
 mod stream;
 mod tables;
 #[cfg(test)]

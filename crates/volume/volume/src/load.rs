@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use file_store::{FileId, StoreError, StoreErrorKind};
+use file_store::{StoreError, StoreErrorKind};
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::core::Core;
 use crate::database::database_error;
 use crate::free::{Free, Run};
-use crate::tables::{EXTENTS, FREED, ORPHANS};
+use crate::tables::{EXTENTS, FREED};
 
 fn damaged(detail: String) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, detail)
 }
 
-/// Reads what is used, and so what is free; removed files that were open at a crash are the second result.
-pub(crate) fn free_clusters(database: &Database, clusters: u64) -> Result<(Free, Vec<FileId>), StoreError> {
+/// Reads what is used, and so what is free.
+pub(crate) fn free_clusters(database: &Database, clusters: u64) -> Result<(Free, ()), StoreError> {
     let mut free = Free::default();
     free.add(Run { start: 0, count: clusters });
     let txn = database.begin_read().map_err(database_error)?;
@@ -48,12 +48,7 @@ pub(crate) fn free_clusters(database: &Database, clusters: u64) -> Result<(Free,
         }
     }
     take_union(&mut free, shared)?;
-    let orphans = txn.open_table(ORPHANS).map_err(database_error)?;
-    let mut files = Vec::new();
-    for row in orphans.iter().map_err(database_error)? {
-        files.push(FileId(row.map_err(database_error)?.0.value()));
-    }
-    Ok((free, files))
+    Ok((free, ()))
 }
 
 /// Takes clusters that several extents may name, each once.

@@ -1,35 +1,17 @@
 //! Names, directories and inodes, inside a transaction.
 
+use file_store::names::{check as check_name, fold};
 use file_store::{
     Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, InfoChange,
-    StoreError, StoreErrorKind, StreamInfo, Times,
+    STREAMS_MAX, StoreError, StoreErrorKind, Times,
 };
 use redb::ReadableTable;
 use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
 
+use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::StreamKey;
 use crate::database::{Session, database_error};
 use crate::tables::{COUNTERS, ENTRIES, INODES, NEXT_FILE, ORPHANS, ROOT, SECURITY};
-
-/// Longest name, in UTF-16 units.
-const NAME_MAX: usize = 255;
-
-/// The key under which a name is found in any case.
-pub(crate) fn fold(name: &str) -> String {
-    name.chars().flat_map(char::to_uppercase).collect()
-}
-
-pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
-    let bad = name.is_empty()
-        || name == "."
-        || name == ".."
-        || name.encode_utf16().count() > NAME_MAX
-        || name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\' | ':' | '\0'));
-    if bad {
-        return Err(StoreError::new(StoreErrorKind::InvalidName, format!("{name:?} cannot be a name")));
-    }
-    Ok(())
-}
 
 fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("{what} {error}"))
@@ -57,6 +39,26 @@ impl Session<'_> {
             return Ok(inode);
         }
         Err(StoreError::new(StoreErrorKind::NotADirectory, format!("{} is not a directory", inode.name)))
+    }
+
+    /// A directory that takes new names: not a removed one that is still used.
+    pub(crate) fn directory_with_name(&self, file: u64) -> Result<(), StoreError> {
+        self.directory(file)?;
+        if self.is_orphan(file)? {
+            return Err(StoreError::new(StoreErrorKind::NotFound, "the directory was removed"));
+        }
+        Ok(())
+    }
+
+    /// Whether a file has lost its name.
+    pub(crate) fn is_orphan(&self, file: u64) -> Result<bool, StoreError> {
+        let orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
+        Ok(orphans.get(file).map_err(database_error)?.is_some())
+    }
+
+    pub(crate) fn has_inode(&self, file: u64) -> Result<bool, StoreError> {
+        let table = self.txn.open_table(INODES).map_err(database_error)?;
+        Ok(table.get(file).map_err(database_error)?.is_some())
     }
 
     pub(crate) fn find(&self, directory: u64, name: &str) -> Result<Option<Entry>, StoreError> {
@@ -96,7 +98,7 @@ impl Session<'_> {
         now: u64,
     ) -> Result<u64, StoreError> {
         check_name(name)?;
-        self.directory(directory)?;
+        self.directory_with_name(directory)?;
         if self.find(directory, name)?.is_some() {
             return Err(StoreError::new(StoreErrorKind::AlreadyExists, format!("there is a {name} already")));
         }
@@ -114,7 +116,10 @@ impl Session<'_> {
         let file = {
             let mut counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
             let next = counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value());
-            counters.insert(NEXT_FILE, next + 1).map_err(database_error)?;
+            let after = next.checked_add(1).ok_or_else(|| {
+                StoreError::new(StoreErrorKind::NoSpace, "the volume has had all files it can have")
+            })?;
+            counters.insert(NEXT_FILE, after).map_err(database_error)?;
             next
         };
         let is_directory = new.kind == FileKind::Directory;
@@ -146,62 +151,55 @@ impl Session<'_> {
 
     pub(crate) fn is_empty(&self, directory: u64) -> Result<bool, StoreError> {
         let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
-        let mut rows = table.range((directory, "")..(directory + 1, "")).map_err(database_error)?;
-        Ok(rows.next().is_none())
+        let first = table.range((directory, "")..).map_err(database_error)?.next();
+        let first = first.transpose().map_err(database_error)?;
+        Ok(first.is_none_or(|(key, _)| key.value().0 != directory))
     }
 
-    /// Takes a name away. The content goes with `delete` now, or stays as an orphan until the last close.
+    /// Whether an entry may be removed: a directory only when it is empty.
+    pub(crate) fn check_removal(&self, entry: &Entry) -> Result<(), StoreError> {
+        if entry.directory && !self.is_empty(entry.file)? {
+            return Err(StoreError::new(StoreErrorKind::NotEmpty, format!("{} is not empty", entry.name)));
+        }
+        Ok(())
+    }
+
+    /// Takes a name away, once everything is checked. The content goes now, or with the last user.
     pub(crate) fn remove(
         &mut self,
         directory: u64,
         entry: &Entry,
-        keep: bool,
-        now: u64,
-    ) -> Result<(), StoreError> {
-        if entry.directory && !self.is_empty(entry.file)? {
-            return Err(StoreError::new(StoreErrorKind::NotEmpty, format!("{} is not empty", entry.name)));
-        }
-        let removed = self.remove_checked(directory, entry, keep, now);
-        self.fatal(removed)
-    }
-
-    fn remove_checked(
-        &mut self,
-        directory: u64,
-        entry: &Entry,
-        keep: bool,
+        used: bool,
         now: u64,
     ) -> Result<(), StoreError> {
         self.take_entry(directory, &entry.name)?;
         self.touch_directory(directory, now)?;
-        let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
-        orphans.insert(entry.file, ()).map_err(database_error)?;
-        drop(orphans);
-        if keep { Ok(()) } else { self.delete(entry.file) }
+        {
+            let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
+            orphans.insert(entry.file, ()).map_err(database_error)?;
+        }
+        if used { Ok(()) } else { self.delete(entry.file) }
     }
 
-    /// Deletes the content of an orphan.
+    /// Deletes an orphan: its record now, and its extents, of which there may be many, as far as one transaction
+    /// goes; the others in later ones.
     pub(crate) fn delete(&mut self, file: u64) -> Result<(), StoreError> {
-        let inode = self.inode(file)?;
-        for stream in &inode.streams {
-            self.unmap((file, stream.id), 0, u64::MAX / CLUSTER)?;
-        }
         self.changed = true;
         self.txn.open_table(INODES).map_err(database_error)?.remove(file).map_err(database_error)?;
         self.txn.open_table(SECURITY).map_err(database_error)?.remove(file).map_err(database_error)?;
-        self.txn.open_table(ORPHANS).map_err(database_error)?.remove(file).map_err(database_error)?;
-        Ok(())
+        self.purge(file, EXTENTS_PER_ROUND)
     }
 
+    /// Moves a name, once everything is checked. `replaced` is what had the new name, and whether it is used.
     pub(crate) fn rename(
         &mut self,
-        from: (u64, &str),
+        from: u64,
+        entry: &Entry,
         to: (u64, &str),
         replaced: Option<(Entry, bool)>,
         now: u64,
     ) -> Result<(), StoreError> {
-        let entry = self.lookup(from.0, from.1)?;
-        let moved = self.rename_checked(from.0, &entry, to, replaced, now);
+        let moved = self.rename_checked(from, entry, to, replaced, now);
         self.fatal(moved)
     }
 
@@ -213,8 +211,8 @@ impl Session<'_> {
         replaced: Option<(Entry, bool)>,
         now: u64,
     ) -> Result<(), StoreError> {
-        if let Some((old, keep)) = replaced {
-            self.remove_checked(to.0, &old, keep, now)?;
+        if let Some((old, used)) = replaced {
+            self.remove(to.0, &old, used, now)?;
         }
         self.take_entry(from, &entry.name)?;
         self.put_entry(to.0, &Entry { name: to.1.to_owned(), ..entry.clone() })?;
@@ -249,15 +247,22 @@ impl Session<'_> {
         cursor: &DirectoryCursor,
         limit: usize,
     ) -> Result<DirectoryPage, StoreError> {
+        if limit == 0 {
+            return Err(StoreError::new(StoreErrorKind::InvalidArgument, "a page of no entries"));
+        }
         self.directory(directory)?;
         let after = String::from_utf8_lossy(&cursor.0).into_owned();
         let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
-        let rows = table.range((directory, after.as_str())..(directory + 1, "")).map_err(database_error)?;
+        let rows = table.range((directory, after.as_str())..).map_err(database_error)?;
         let mut page = DirectoryPage { entries: Vec::new(), next: None };
         let mut last = after.clone();
         for row in rows {
             let (key, value) = row.map_err(database_error)?;
-            let name = key.value().1.to_owned();
+            let (of, name) = key.value();
+            if of != directory {
+                break;
+            }
+            let name = name.to_owned();
             if name == after {
                 continue;
             }
@@ -274,6 +279,7 @@ impl Session<'_> {
         Ok(page)
     }
 
+    /// What the database knows of a file; streams in memory may know more.
     pub(crate) fn info(&self, file: u64) -> Result<FileInfo, StoreError> {
         let inode = self.inode(file)?;
         let size = inode.streams.iter().find(|stream| stream.id == 0).map_or(0, |stream| stream.size);
@@ -293,7 +299,8 @@ impl Session<'_> {
         })
     }
 
-    fn allocated(&self, stream: StreamKey) -> Result<u64, StoreError> {
+    /// Space that a stream takes in the database, in bytes.
+    pub(crate) fn allocated(&self, stream: StreamKey) -> Result<u64, StoreError> {
         Ok(self.extents(stream)?.iter().map(|extent| extent.count * CLUSTER).sum())
     }
 
@@ -310,21 +317,27 @@ impl Session<'_> {
         self.fatal(stored)
     }
 
-    pub(crate) fn set_size(
+    /// Stores what a stream knows: its size, and when data was last written (0 if that is known). A stream that
+    /// was removed has nothing to store.
+    pub(crate) fn save_stream(
         &mut self,
         (file, stream): StreamKey,
         size: u64,
-        now: u64,
+        written: u64,
     ) -> Result<(), StoreError> {
+        if !self.has_inode(file)? {
+            return Ok(());
+        }
         let mut inode = self.inode(file)?;
-        let record = inode.streams.iter_mut().find(|record| record.id == stream);
-        let record =
-            record.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, "the stream was removed"))?;
+        let Some(record) = inode.streams.iter_mut().find(|record| record.id == stream) else {
+            return Ok(());
+        };
         record.size = size;
-        inode.times[2] = now;
-        inode.times[3] = now;
-        let stored = self.put_inode(file, &inode);
-        self.fatal(stored)
+        if written > 0 {
+            inode.times[2] = written;
+            inode.times[3] = written;
+        }
+        self.put_inode(file, &inode)
     }
 
     pub(crate) fn put_security(&mut self, file: u64, descriptor: &[u8]) -> Result<(), StoreError> {
@@ -334,48 +347,45 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The stream of that name, made if told to.
-    pub(crate) fn open_stream(
+    /// The stream of that name, if there is one.
+    pub(crate) fn find_stream(&self, file: u64, name: &str) -> Result<Option<StreamRecord>, StoreError> {
+        let folded = fold(name);
+        let found = self.inode(file)?.streams.into_iter().find(|stream| fold(&stream.name) == folded);
+        Ok(found)
+    }
+
+    /// Why a stream of that name is not there.
+    pub(crate) fn no_stream(name: &str) -> StoreError {
+        match name {
+            "" => StoreError::new(StoreErrorKind::IsADirectory, "a directory has no data"),
+            _ => StoreError::new(StoreErrorKind::NotFound, format!("there is no stream {name}")),
+        }
+    }
+
+    /// Makes a named stream, which is not there yet.
+    pub(crate) fn create_stream(
         &mut self,
         file: u64,
         name: &str,
-        create: bool,
+        now: u64,
     ) -> Result<StreamRecord, StoreError> {
+        check_name(name)?;
         let mut inode = self.inode(file)?;
-        let folded = fold(name);
-        if let Some(found) = inode.streams.iter().find(|stream| fold(&stream.name) == folded) {
-            return Ok(found.clone());
-        }
-        if name.is_empty() {
+        if inode.streams.len() >= STREAMS_MAX {
             return Err(StoreError::new(
-                StoreErrorKind::IsADirectory,
-                format!("{} is a directory", inode.name),
+                StoreErrorKind::InvalidArgument,
+                format!("a file has at most {STREAMS_MAX} streams"),
             ));
         }
-        if !create {
-            return Err(StoreError::new(StoreErrorKind::NotFound, format!("there is no stream {name}")));
-        }
-        check_name(name)?;
         let record = StreamRecord { id: inode.next_stream, name: name.to_owned(), size: 0 };
-        inode.next_stream += 1;
+        // Never reused, so that what was of a removed stream is never taken for the new one's.
+        inode.next_stream = inode.next_stream.checked_add(1).ok_or_else(|| {
+            StoreError::new(StoreErrorKind::InvalidArgument, "the file has had all streams it can have")
+        })?;
         inode.streams.push(record.clone());
-        if inode.streams.len() > 1024 {
-            return Err(StoreError::new(StoreErrorKind::InvalidArgument, "a file has at most 1024 streams"));
-        }
+        inode.times[3] = now;
         let stored = self.put_inode(file, &inode);
         self.fatal(stored)?;
         Ok(record)
-    }
-
-    pub(crate) fn streams(&self, file: u64) -> Result<Vec<StreamInfo>, StoreError> {
-        let inode = self.inode(file)?;
-        inode
-            .streams
-            .into_iter()
-            .map(|stream| {
-                let allocated = self.allocated((file, stream.id))?;
-                Ok(StreamInfo { name: stream.name, size: stream.size, allocated })
-            })
-            .collect()
     }
 }

@@ -1,169 +1,94 @@
-//! Opens: handles on streams, and which of them may exist side by side.
+//! Opens: handles on streams.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
-use file_store::{Access, FileId, OpenFile, Range, Share, StoreError, StoreErrorKind, StoreFuture};
+use file_store::{Access, FileId, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
 use shard_runtime::finish_anyway;
 
-use crate::clusters::StreamKey;
-use crate::core::Core;
-use crate::stream::Stream;
-
-/// The opens of a volume.
-#[derive(Default)]
-pub(crate) struct Opens {
-    next: u64,
-    by_file: BTreeMap<u64, FileOpens>,
-}
-
-#[derive(Default)]
-struct FileOpens {
-    opens: BTreeMap<u64, (u32, Access, Share)>,
-    /// The name is gone; the content goes with the last open.
-    orphan: bool,
-}
-
-impl Opens {
-    /// Whether an open with this access and sharing can join those of the stream.
-    pub(crate) fn check(
-        &self,
-        (file, stream): StreamKey,
-        access: Access,
-        share: Share,
-    ) -> Result<(), StoreError> {
-        let Some(opens) = self.by_file.get(&file) else { return Ok(()) };
-        let allows = |share: &Share, access: &Access| {
-            (share.read || !access.read) && (share.write || !access.write) && (share.delete || !access.delete)
-        };
-        let refused = opens
-            .opens
-            .values()
-            .filter(|(other, ..)| *other == stream)
-            .any(|(_, theirs, shared)| !allows(shared, &access) || !allows(&share, theirs));
-        if refused || opens.orphan {
-            let detail = format!("file {file} is open in a way that does not share this access");
-            return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn add(&mut self, (file, stream): StreamKey, access: Access, share: Share) -> u64 {
-        self.next += 1;
-        self.by_file.entry(file).or_default().opens.insert(self.next, (stream, access, share));
-        self.next
-    }
-
-    /// Whether anybody has the file open; an error if one of them does not share deletion.
-    pub(crate) fn check_delete(&self, file: u64) -> Result<bool, StoreError> {
-        let Some(opens) = self.by_file.get(&file) else { return Ok(false) };
-        if opens.opens.values().any(|(_, _, share)| !share.delete) {
-            let detail = format!("file {file} is open by someone who does not share deletion");
-            return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
-        }
-        Ok(true)
-    }
-
-    pub(crate) fn is_open(&self, file: u64) -> bool {
-        self.by_file.contains_key(&file)
-    }
-
-    pub(crate) fn mark_orphan(&mut self, file: u64) {
-        if let Some(opens) = self.by_file.get_mut(&file) {
-            opens.orphan = true;
-        }
-    }
-
-    /// Takes an open away; whether the stream has no open any more, and whether the file is to be deleted.
-    fn remove(&mut self, (file, stream): StreamKey, id: u64) -> (bool, bool) {
-        let Some(opens) = self.by_file.get_mut(&file) else { return (false, false) };
-        opens.opens.remove(&id);
-        let stream_free = !opens.opens.values().any(|(other, ..)| *other == stream);
-        let delete = opens.opens.is_empty() && opens.orphan;
-        if opens.opens.is_empty() {
-            self.by_file.remove(&file);
-        }
-        (stream_free, delete)
-    }
-}
+use crate::registry::Pin;
 
 /// One open.
 pub(crate) struct Handle {
-    pub(crate) core: Arc<Core>,
-    pub(crate) stream: Arc<Stream>,
-    pub(crate) access: Access,
-    pub(crate) id: u64,
+    pin: Arc<Pin>,
+    access: Access,
+    id: u64,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let key = self.stream.key;
-        let (stream_free, delete) = {
-            let mut opens = self.core.opens.lock();
-            let (stream_free, delete) = opens.remove(key, self.id);
-            if stream_free {
-                // The next open reads the extents anew. An unsaved size of volatile writes is saved first.
-                let unsaved =
-                    self.stream.durable_size.load(std::sync::atomic::Ordering::Acquire) != self.stream.size();
-                if !unsaved || delete {
-                    self.core.streams.lock().remove(&key);
-                }
-            }
-            (stream_free, delete)
-        };
-        if delete {
-            self.core.to_delete.lock().push(FileId(key.0));
-        }
-        if delete || stream_free {
-            self.core.attention.notify_one();
-        }
+        // The stream stays as long as operations in flight have it; for others this open is gone now.
+        let file = self.pin.stream().key.0;
+        self.pin.core().registry.lock().remove_open(file, self.id);
     }
 }
 
 impl Handle {
-    fn may_write(&self) -> Result<(Arc<Stream>, Arc<Core>), StoreError> {
+    /// Takes over an open that the registry has counted under `id`.
+    pub(crate) fn new(pin: Pin, access: Access, id: u64) -> Self {
+        Self { pin: Arc::new(pin), access, id }
+    }
+
+    fn may_read(&self) -> Result<(), StoreError> {
+        if self.access.read {
+            return self.pin.core().check_open();
+        }
+        Err(StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for reading"))
+    }
+
+    /// Runs a change to its end, whether or not anybody waits for it.
+    fn change<'a, T, F, Work>(&'a self, work: Work) -> StoreFuture<'a, T>
+    where
+        T: 'static,
+        Work: FnOnce(Arc<Pin>) -> F + 'static,
+        F: Future<Output = Result<T, StoreError>> + 'static,
+    {
         if !self.access.write {
-            return Err(StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for writing"));
+            let refused =
+                StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for writing");
+            return Box::pin(std::future::ready(Err(refused)));
         }
-        if self.core.metadata.is_stopped() {
-            return Err(crate::database::stopped());
-        }
-        Ok((Arc::clone(&self.stream), Arc::clone(&self.core)))
+        self.to_the_end(work)
+    }
+
+    fn to_the_end<'a, T, F, Work>(&'a self, work: Work) -> StoreFuture<'a, T>
+    where
+        T: 'static,
+        Work: FnOnce(Arc<Pin>) -> F + 'static,
+        F: Future<Output = Result<T, StoreError>> + 'static,
+    {
+        let pin = Arc::clone(&self.pin);
+        Box::pin(finish_anyway(async move {
+            let core = Arc::clone(pin.core());
+            let _operation = core.begin()?;
+            work(pin).await
+        }))
     }
 }
 
 impl OpenFile for Handle {
     fn file(&self) -> FileId {
-        self.stream.file()
+        self.pin.stream().file()
     }
 
     fn size(&self) -> u64 {
-        self.stream.size()
+        self.pin.stream().size()
     }
 
     fn read(&self, offset: u64, buf: IoBuf) -> StoreFuture<'_, IoBuf> {
         Box::pin(async move {
-            if !self.access.read {
-                return Err(StoreError::new(
-                    StoreErrorKind::AccessDenied,
-                    "the file was not opened for reading",
-                ));
-            }
-            self.stream.read(&self.core, offset, buf).await
+            self.may_read()?;
+            self.pin.stream().read(self.pin.core(), offset, buf).await
         })
     }
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let (stream, core) = self.may_write()?;
-            finish_anyway(stream.write(core, offset, data, durability)).await
-        })
+        self.change(move |pin| async move { pin.stream().write(pin.core(), offset, data, durability).await })
     }
 
     fn flush(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move { finish_anyway(Arc::clone(&self.stream).flush(Arc::clone(&self.core))).await })
+        self.to_the_end(move |pin| async move { pin.stream().flush(pin.core()).await })
     }
 
     fn compare_and_write(
@@ -172,54 +97,37 @@ impl OpenFile for Handle {
         expected: SharedBuf,
         data: SharedBuf,
     ) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(async move {
-            let (stream, core) = self.may_write()?;
-            finish_anyway(stream.compare_and_write(core, offset, expected, data)).await
+        if let Err(error) = self.may_read() {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        self.change(move |pin| async move {
+            pin.stream().compare_and_write(pin.core(), offset, expected, data).await
         })
     }
 
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let (stream, core) = self.may_write()?;
-            finish_anyway(stream.allocate(core, offset, len, grow)).await
-        })
+        self.change(move |pin| async move { pin.stream().allocate(pin.core(), offset, len, grow).await })
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let (stream, core) = self.may_write()?;
-            finish_anyway(stream.punch_hole(core, offset, len)).await
-        })
+        self.change(move |pin| async move { pin.stream().punch_hole(pin.core(), offset, len).await })
     }
 
     fn zero_range(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let (stream, core) = self.may_write()?;
-            finish_anyway(stream.zero_range(core, offset, len, durability)).await
-        })
+        self.change(
+            move |pin| async move { pin.stream().zero_range(pin.core(), offset, len, durability).await },
+        )
     }
 
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let (stream, core) = self.may_write()?;
-            finish_anyway(stream.set_size(core, size)).await
-        })
+        self.change(move |pin| async move { pin.stream().set_size(pin.core(), size).await })
     }
 
     fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {
-        Box::pin(async move { self.stream.allocated_ranges(offset, len, limit) })
+        Box::pin(async move { self.pin.stream().allocated_ranges(offset, len, limit) })
     }
 
     fn wait_resize(&self, known: u64) -> StoreFuture<'_, u64> {
-        Box::pin(async move {
-            loop {
-                let resized = self.stream.resized.notified();
-                let size = self.stream.size();
-                if size != known {
-                    return Ok(size);
-                }
-                resized.await;
-            }
-        })
+        Box::pin(async move { Ok(self.pin.stream().wait_resize(known).await) })
     }
 }

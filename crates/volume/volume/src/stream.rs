@@ -1,4 +1,4 @@
-//! The data path of a stream: reads, writes, holes, sizes.
+//! The data path of a stream: reads and writes.
 //!
 //! # Life of a write
 //! 1. Its blocks are locked in the stream, so that overlapping changes happen one after another.
@@ -7,19 +7,32 @@
 //!    than overwrites.
 //! 3. Clusters that others may use are replaced by copies.
 //! 4. Data goes in place; blocks that are only partly written are read first.
-//! 5. A new size is committed before a durable write ends; otherwise the next flush does it.
+//! 5. A durable write ends when the size is durable too; otherwise the next flush does it.
 //!
 //! Budget of an aligned overwrite: one range lock, one look at the map, one device write per extent, no
 //! transaction, no copy. A write that began comes to its end even if its caller goes away.
 //!
 //! Bytes beyond the size, in mapped clusters, are undefined; whoever grows a stream zeroes them first.
+//!
+//! # Locks
+//! Taken in this order, those of two streams in the order of their keys:
+//!
+//! | lock | unit | who holds it |
+//! |---|---|---|
+//! | `sizing` | stream | whoever changes the size, or makes it durable |
+//! | `blocks` | range of 4 KiB blocks | whoever changes what they hold |
+//! | `clusters` | range of clusters | whoever changes where they lie, from looking at the map to changing it |
+//!
+//! Reads take none. The map changes after the transaction that says so is committed; whoever changes it is a
+//! reader of the gate from before the transaction until the map is changed, so that clusters are not zeroed while
+//! the map still leads to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
-use file_store::{FileId, StoreError, StoreErrorKind};
+use file_store::{FILE_SIZE_MAX, FileId, StoreError, StoreErrorKind};
 use futures_util::future::{join_all, try_join_all};
 use parking_lot::RwLock;
 use shard_runtime::RangeLocks;
@@ -29,23 +42,24 @@ use volume_format::{BLOCK, CLUSTER};
 use crate::clusters::StreamKey;
 use crate::core::Core;
 use crate::extents::{Extent, ExtentMap, Segment};
+use crate::registry::Unsaved;
 
 /// Clusters mapped together around a first write: 16 MiB.
 const WINDOW: u64 = 256;
 
-/// An open stream, shared by all its opens.
+/// A stream in memory, shared by all its users.
 pub(crate) struct Stream {
     pub(crate) key: StreamKey,
     pub(crate) size: AtomicU64,
     /// The size that the database has.
     pub(crate) durable_size: AtomicU64,
+    /// When data was last written, if the database does not know; else 0.
+    pub(crate) written: AtomicU64,
     pub(crate) map: RwLock<ExtentMap>,
-    pub(crate) locks: RangeLocks,
+    pub(crate) blocks: RangeLocks,
+    pub(crate) clusters: RangeLocks,
+    pub(crate) sizing: tokio::sync::Mutex<()>,
     pub(crate) resized: Notify,
-    /// One mapping at a time: the second finds what the first has mapped.
-    mapping: tokio::sync::Mutex<()>,
-    /// One change of the size at a time.
-    sizing: tokio::sync::Mutex<()>,
 }
 
 impl Stream {
@@ -56,11 +70,12 @@ impl Stream {
             key,
             size: AtomicU64::new(size),
             durable_size: AtomicU64::new(size),
+            written: AtomicU64::new(0),
             map: RwLock::new(map),
-            locks: RangeLocks::default(),
-            resized: Notify::new(),
-            mapping: tokio::sync::Mutex::new(()),
+            blocks: RangeLocks::default(),
+            clusters: RangeLocks::default(),
             sizing: tokio::sync::Mutex::new(()),
+            resized: Notify::new(),
         }
     }
 
@@ -68,8 +83,24 @@ impl Stream {
         self.size.load(Ordering::Acquire)
     }
 
+    pub(crate) fn durable_size(&self) -> u64 {
+        self.durable_size.load(Ordering::Acquire)
+    }
+
     pub(crate) fn file(&self) -> FileId {
         FileId(self.key.0)
+    }
+
+    /// What the database does not know yet.
+    pub(crate) fn unsaved(&self) -> Option<Unsaved> {
+        let (size, durable_size) = (self.size(), self.durable_size());
+        let written = self.written.load(Ordering::Acquire);
+        (size != durable_size || written > 0).then_some(Unsaved { size, durable_size, written })
+    }
+
+    /// Data changes now.
+    pub(crate) fn touch(&self, core: &Core) {
+        self.written.store(core.clock.wall().0.max(1), Ordering::Release);
     }
 
     /// Reads what lies before the end of the stream.
@@ -83,9 +114,17 @@ impl Stream {
     }
 
     /// Reads from the device and from holes, whatever the size says.
-    async fn read_mapped(&self, core: &Core, offset: u64, mut buf: IoBuf) -> Result<IoBuf, StoreError> {
-        let _reading = core.gate.enter();
+    pub(crate) async fn read_mapped(
+        &self,
+        core: &Core,
+        offset: u64,
+        mut buf: IoBuf,
+    ) -> Result<IoBuf, StoreError> {
         let len = buf.len() as u64;
+        if len == 0 {
+            return Ok(buf);
+        }
+        let _reading = core.gate.enter();
         if !(offset | len).is_multiple_of(BLOCK) {
             let first = offset / BLOCK * BLOCK;
             let end = (offset + len).next_multiple_of(BLOCK);
@@ -120,8 +159,8 @@ impl Stream {
 
     /// Writes `data`, growing the stream as needed.
     pub(crate) async fn write(
-        self: Arc<Self>,
-        core: Arc<Core>,
+        &self,
+        core: &Core,
         offset: u64,
         data: SharedBuf,
         durability: Durability,
@@ -130,34 +169,49 @@ impl Stream {
         if data.is_empty() {
             return Ok(());
         }
-        if end <= self.size() {
-            let _range = self.lock_blocks(offset, end).await;
-            return self.write_locked(&core, offset, data, durability).await;
+        if end > self.size() {
+            return self.write_growing(core, offset, data, durability).await;
         }
+        {
+            let _blocks = self.lock_blocks(offset, end).await;
+            self.write_locked(core, offset, data, durability).await?;
+        }
+        self.touch(core);
+        if durability == Durability::Durable { self.cover(core, end).await } else { Ok(()) }
+    }
+
+    async fn write_growing(
+        &self,
+        core: &Core,
+        offset: u64,
+        data: SharedBuf,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let end = offset + data.len() as u64;
         let _sizing = self.sizing.lock().await;
         let size = self.size();
         // Everything from the old end on changes its meaning.
-        let _range = self.lock_blocks(offset.min(size), end.max(size)).await;
+        let _blocks = self.lock_blocks(offset.min(size), end.max(size)).await;
         if end > size {
-            self.zero_beyond(&core, size, offset).await?;
+            self.zero_beyond(core, size, offset).await?;
         }
-        self.write_locked(&core, offset, data, durability).await?;
-        if end > size {
-            self.size.store(end, Ordering::Release);
-            self.resized.notify_waiters();
-            if durability == Durability::Durable {
-                self.save_size(&core).await?;
+        self.write_locked(core, offset, data, durability).await?;
+        self.touch(core);
+        match durability {
+            Durability::Durable => self.commit_size(core, end.max(size)).await,
+            Durability::Volatile => {
+                self.show_size(end.max(size));
+                Ok(())
             }
         }
-        Ok(())
     }
 
     pub(crate) async fn lock_blocks(&self, offset: u64, end: u64) -> shard_runtime::RangeGuard<'_> {
         let first = offset / BLOCK * BLOCK;
-        self.locks.lock(first, end.next_multiple_of(BLOCK) - first).await
+        self.blocks.lock(first, end.next_multiple_of(BLOCK) - first).await
     }
 
-    async fn write_locked(
+    pub(crate) async fn write_locked(
         &self,
         core: &Core,
         offset: u64,
@@ -213,7 +267,7 @@ impl Stream {
         Ok((first, blocks.freeze()))
     }
 
-    /// Maps the holes of a range and replaces its shared clusters. The range is locked.
+    /// Maps the holes of a range and replaces its shared clusters. The blocks are locked.
     async fn make_writable(&self, core: &Core, offset: u64, end: u64) -> Result<(), StoreError> {
         let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
         let (hole, shared) = {
@@ -232,119 +286,68 @@ impl Stream {
     }
 
     /// Maps the holes of `first..last` and, if there is room, of the window around them.
-    pub(crate) async fn map_ahead(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
-        let _one = self.mapping.lock().await;
+    async fn map_ahead(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
         // No further than the stream goes, or will go if it doubles.
         let size = self.size().max(last * CLUSTER).div_ceil(CLUSTER);
         let window_end =
             last.next_multiple_of(WINDOW).min(size.max(last.saturating_mul(2).min(last + WINDOW))).max(last);
         let window_end = if size > last { window_end.min(size) } else { window_end };
         let window_first = first / WINDOW * WINDOW;
+        let _clusters = self.clusters.lock(window_first, window_end - window_first).await;
+        let needed = self.map.read().holes(first, last);
+        if needed.is_empty() {
+            // Whoever held the lock before has mapped them.
+            return Ok(());
+        }
         let holes = self.map.read().holes(window_first, window_end);
         let mapped = match self.map_holes(core, holes).await {
-            Err(error) if error.kind() == StoreErrorKind::NoSpace => {
-                let needed = self.map.read().holes(first, last);
-                self.map_holes(core, needed).await?
-            }
+            Err(error) if error.kind() == StoreErrorKind::NoSpace => self.map_holes(core, needed).await?,
             other => other?,
         };
-        let mut map = self.map.write();
-        mapped.into_iter().for_each(|extent| map.insert(extent));
+        self.put_extents(&mapped);
         Ok(())
     }
 
+    /// Maps holes in the database; the clusters are locked. The map learns of it from the caller.
     async fn map_holes(&self, core: &Core, holes: Vec<(u64, u64)>) -> Result<Vec<Extent>, StoreError> {
-        if holes.is_empty() {
-            return Ok(Vec::new());
-        }
         let key = self.key;
         core.metadata.change(move |session| session.map(key, &holes)).await
     }
 
+    pub(crate) fn put_extents(&self, extents: &[Extent]) {
+        let mut map = self.map.write();
+        extents.iter().for_each(|extent| map.insert(*extent));
+    }
+
     /// Compares and, if equal, writes, under one lock.
     pub(crate) async fn compare_and_write(
-        self: Arc<Self>,
-        core: Arc<Core>,
+        &self,
+        core: &Core,
         offset: u64,
         expected: SharedBuf,
         data: SharedBuf,
     ) -> Result<Option<u64>, StoreError> {
-        let end = check_range(offset, expected.len().max(data.len()) as u64)?;
-        if end > self.size() {
-            return Err(StoreError::new(StoreErrorKind::InvalidArgument, "compare and write beyond the end"));
+        let end = check_range(offset, expected.len() as u64)?;
+        if expected.len() != data.len() || end > self.size() {
+            return Err(StoreError::new(
+                StoreErrorKind::InvalidArgument,
+                "compare and write of different lengths, or beyond the end",
+            ));
         }
-        let _range = self.lock_blocks(offset, end).await;
-        let present = self.read_mapped(&core, offset, IoBuf::new(expected.len())).await?;
-        if let Some(at) = present.iter().zip(expected.iter()).position(|(a, b)| a != b) {
-            return Ok(Some(at as u64));
+        if data.is_empty() {
+            return Ok(None);
         }
-        self.write_locked(&core, offset, data, Durability::Durable).await?;
+        {
+            let _blocks = self.lock_blocks(offset, end).await;
+            let present = self.read_mapped(core, offset, IoBuf::new(expected.len())).await?;
+            if let Some(at) = present.iter().zip(expected.iter()).position(|(a, b)| a != b) {
+                return Ok(Some(at as u64));
+            }
+            self.write_locked(core, offset, data, Durability::Durable).await?;
+        }
+        self.touch(core);
+        self.cover(core, end).await?;
         Ok(None)
-    }
-
-    /// Makes completed writes and the size durable.
-    pub(crate) async fn flush(self: Arc<Self>, core: Arc<Core>) -> Result<(), StoreError> {
-        core.device.flush().await?;
-        if self.durable_size.load(Ordering::Acquire) != self.size() {
-            let _sizing = self.sizing.lock().await;
-            self.save_size(&core).await?;
-        }
-        Ok(())
-    }
-
-    /// Commits the present size; under `sizing`.
-    async fn save_size(&self, core: &Core) -> Result<(), StoreError> {
-        let (key, size, now) = (self.key, self.size(), core.clock.wall().0);
-        core.metadata.change(move |session| session.set_size(key, size, now)).await?;
-        self.durable_size.store(size, Ordering::Release);
-        Ok(())
-    }
-
-    /// Maps a range without changing what it reads.
-    pub(crate) async fn allocate(
-        self: Arc<Self>,
-        core: Arc<Core>,
-        offset: u64,
-        len: u64,
-        grow: bool,
-    ) -> Result<(), StoreError> {
-        let end = check_range(offset, len)?;
-        if len == 0 {
-            return Ok(());
-        }
-        if grow && end > self.size() {
-            Arc::clone(&self).set_size(Arc::clone(&core), end).await?;
-        }
-        let _range = self.lock_blocks(offset, end).await;
-        let _one = self.mapping.lock().await;
-        let holes = self.map.read().holes(offset / CLUSTER, end.div_ceil(CLUSTER));
-        let mapped = self.map_holes(&core, holes).await?;
-        let mut map = self.map.write();
-        mapped.into_iter().for_each(|extent| map.insert(extent));
-        Ok(())
-    }
-
-    /// Cuts or grows the stream.
-    pub(crate) async fn set_size(self: Arc<Self>, core: Arc<Core>, size: u64) -> Result<(), StoreError> {
-        check_range(0, size)?;
-        let _sizing = self.sizing.lock().await;
-        let old = self.size();
-        if size == old {
-            return Ok(());
-        }
-        let from = size.min(old) / CLUSTER * CLUSTER;
-        let _range = self.locks.lock(from, u64::MAX - from).await;
-        if size > old {
-            self.zero_beyond(&core, old, size).await?;
-        }
-        // A smaller size is durable before clusters go: a crash in between leaves them, not a hole in the file.
-        self.size.store(size, Ordering::Release);
-        self.save_size(&core).await?;
-        if size < old {
-            self.drop_clusters(&core, size.div_ceil(CLUSTER), u64::MAX / CLUSTER).await?;
-        }
-        self.resized.notify_waiters();
-        Ok(())
     }
 }
 
@@ -361,7 +364,7 @@ async fn read_segment(core: &Core, segment: Segment, mut buf: IoBuf) -> Result<I
 /// The end of a range.
 pub(crate) fn check_range(offset: u64, len: u64) -> Result<u64, StoreError> {
     match offset.checked_add(len) {
-        Some(end) if end <= i64::MAX as u64 / 2 => Ok(end),
+        Some(end) if end <= FILE_SIZE_MAX => Ok(end),
         _ => Err(StoreError::new(
             StoreErrorKind::InvalidArgument,
             format!("a file cannot reach to {offset}+{len}"),
@@ -369,9 +372,9 @@ pub(crate) fn check_range(offset: u64, len: u64) -> Result<u64, StoreError> {
     }
 }
 
-/// Copies bytes of one stream to the other through memory, in pieces.
+/// Copies bytes of one stream to the other through memory, in pieces. Both ranges are locked.
 pub(crate) async fn copy_bytes(
-    core: &Arc<Core>,
+    core: &Core,
     source: &Arc<Stream>,
     from: u64,
     target: &Arc<Stream>,

@@ -1,5 +1,8 @@
 //! The volume on a disk in memory: against a simple model, through reopening, clones, and hand-made damage.
 
+mod conformance;
+mod devices;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -14,6 +17,8 @@ use file_store::{
 use shard_runtime::{SeededEntropy, SystemClock};
 
 use crate::{Environment, FormatOptions, Volume};
+
+mod damage;
 
 const SIZE: usize = 48 << 20;
 

@@ -62,6 +62,8 @@ pub struct Node {
     volumes: Mutex<BTreeMap<String, VolumeSlot>>,
     /// What iSCSI could not put into effect, by subject.
     unserved: Mutex<BTreeMap<String, String>>,
+    /// Why returned disks of pools can't be used, by disk: said once.
+    unusable: Mutex<BTreeMap<String, String>>,
     jobs: Jobs,
     /// Held by whoever changes the configuration or the shape of pools.
     changes: tokio::sync::Mutex<()>,
@@ -92,6 +94,7 @@ impl Node {
             pools: Mutex::default(),
             volumes: Mutex::default(),
             unserved: Mutex::default(),
+            unusable: Mutex::default(),
             jobs: Jobs::default(),
             changes: tokio::sync::Mutex::new(()),
             ready: signal::Sender::new(false),

@@ -1,1 +1,0 @@
-//! The tests that every [`crate::FileStore`] must pass.

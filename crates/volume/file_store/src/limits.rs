@@ -1,0 +1,16 @@
+//! Limits of the contract. Each keeps a peer from making a store hold or move more than makes sense at once.
+
+/// Largest size of a stream in bytes, 4 EiB: rounding it up to any unit still fits 63 bits.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64 / 2;
+
+/// Longest security descriptor in bytes, as on NTFS.
+pub const SECURITY_MAX: usize = 64 << 10;
+
+/// Most streams of a file, the unnamed one included: they are kept in one record.
+pub const STREAMS_MAX: usize = 1024;
+
+/// Longest key of a row of durable state in bytes, its table's name included: a key is compared as a whole.
+pub const STATE_KEY_MAX: usize = 4 << 10;
+
+/// Longest value of a row of durable state in bytes: a value is read and written as a whole.
+pub const STATE_VALUE_MAX: usize = 1 << 20;

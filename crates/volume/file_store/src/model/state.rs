@@ -1,0 +1,468 @@
+//! Everything a store in memory holds, and its verbs as plain functions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::UNIT;
+use super::content::Content;
+use super::handle::end_of;
+use crate::names::{check, fold};
+use crate::{
+    Access, Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind,
+    InfoChange, NewFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX, Share,
+    StateChange, StoreError, StoreErrorKind, StoreUsage, StreamInfo, Times,
+};
+
+pub(super) const ROOT: FileId = FileId(1);
+
+/// A stream: its file, and its name folded.
+pub(super) type StreamId = (FileId, String);
+
+/// What is known of a file.
+pub(super) struct Node {
+    kind: FileKind,
+    parent: FileId,
+    /// `None` once removed.
+    name: Option<String>,
+    attributes: Attributes,
+    times: Times,
+    pub(super) security: Vec<u8>,
+    /// Of a directory, by folded name.
+    entries: BTreeMap<String, FileId>,
+    /// By folded name: the name as given, and the content.
+    streams: BTreeMap<String, (String, Content)>,
+}
+
+struct Open {
+    stream: StreamId,
+    access: Access,
+    share: Share,
+}
+
+/// All of a store.
+pub(super) struct State {
+    capacity: u64,
+    last_file: u64,
+    last_open: u64,
+    /// Changes so far: the clock.
+    ticks: u64,
+    nodes: BTreeMap<FileId, Node>,
+    opens: BTreeMap<u64, Open>,
+    pub(super) rows: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    /// Who waits for a size to change.
+    pub(super) wakers: Vec<Waker>,
+}
+
+fn error(kind: StoreErrorKind, what: impl Into<String>) -> StoreError {
+    StoreError::new(kind, what)
+}
+
+pub(super) fn invalid(what: &str) -> StoreError {
+    error(StoreErrorKind::InvalidArgument, what)
+}
+
+fn not_found(what: &str) -> StoreError {
+    error(StoreErrorKind::NotFound, format!("there is no {what}"))
+}
+
+impl State {
+    pub(super) fn new(capacity: u64) -> Self {
+        let root = Node {
+            kind: FileKind::Directory,
+            parent: ROOT,
+            name: Some(String::new()),
+            attributes: Attributes::default(),
+            times: Times::default(),
+            security: Vec::new(),
+            entries: BTreeMap::new(),
+            streams: BTreeMap::new(),
+        };
+        Self {
+            capacity,
+            last_file: ROOT.0,
+            last_open: 0,
+            ticks: 0,
+            nodes: BTreeMap::from([(ROOT, root)]),
+            opens: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            wakers: Vec::new(),
+        }
+    }
+
+    pub(super) fn node(&self, file: FileId) -> Result<&Node, StoreError> {
+        self.nodes.get(&file).ok_or_else(|| not_found("such file"))
+    }
+
+    fn node_mut(&mut self, file: FileId) -> Result<&mut Node, StoreError> {
+        self.nodes.get_mut(&file).ok_or_else(|| not_found("such file"))
+    }
+
+    fn directory(&self, file: FileId) -> Result<&Node, StoreError> {
+        let node = self.node(file)?;
+        match node.kind {
+            FileKind::Directory => Ok(node),
+            FileKind::File => Err(error(StoreErrorKind::NotADirectory, "not a directory")),
+        }
+    }
+
+    /// A directory that takes new names: not a removed one that is still open.
+    fn directory_with_name(&self, file: FileId) -> Result<(), StoreError> {
+        match self.directory(file)?.name {
+            Some(_) => Ok(()),
+            None => Err(not_found("such directory any more")),
+        }
+    }
+
+    fn find(&self, directory: FileId, name: &str) -> Result<FileId, StoreError> {
+        let found = self.directory(directory)?.entries.get(&fold(name)).copied();
+        found.ok_or_else(|| not_found(name))
+    }
+
+    /// Something of a file changed now; of its data or names, if `data`.
+    fn touch(&mut self, file: FileId, data: bool) -> Result<(), StoreError> {
+        self.ticks += 1;
+        let now = self.ticks;
+        let times = &mut self.node_mut(file)?.times;
+        times.changed = now;
+        if data {
+            times.written = now;
+        }
+        Ok(())
+    }
+
+    fn entry(&self, file: FileId) -> Result<DirectoryEntry, StoreError> {
+        let node = self.node(file)?;
+        Ok(DirectoryEntry { name: node.name.clone().unwrap_or_default(), file, kind: node.kind })
+    }
+
+    pub(super) fn lookup(&self, directory: FileId, name: &str) -> Result<DirectoryEntry, StoreError> {
+        self.entry(self.find(directory, name)?)
+    }
+
+    pub(super) fn create(
+        &mut self,
+        directory: FileId,
+        name: &str,
+        new: NewFile,
+    ) -> Result<FileId, StoreError> {
+        check(name)?;
+        if new.security.len() > SECURITY_MAX {
+            return Err(invalid("the security descriptor is too long"));
+        }
+        self.directory_with_name(directory)?;
+        if self.find(directory, name).is_ok() {
+            return Err(error(StoreErrorKind::AlreadyExists, name));
+        }
+        self.last_file += 1;
+        self.touch(directory, true)?;
+        let (file, now) = (FileId(self.last_file), self.ticks);
+        let unnamed = (String::new(), (String::new(), Content::default()));
+        let node = Node {
+            kind: new.kind,
+            parent: directory,
+            name: Some(name.into()),
+            attributes: new.attributes,
+            times: Times { created: now, accessed: now, written: now, changed: now },
+            security: new.security,
+            entries: BTreeMap::new(),
+            streams: (new.kind == FileKind::File).then_some(unnamed).into_iter().collect(),
+        };
+        self.nodes.insert(file, node);
+        self.node_mut(directory)?.entries.insert(fold(name), file);
+        Ok(file)
+    }
+
+    fn may_delete(&self, file: FileId) -> Result<(), StoreError> {
+        if self.opens.values().any(|open| open.stream.0 == file && !open.share.delete) {
+            return Err(error(StoreErrorKind::SharingViolation, "an open does not share deletion"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, directory: FileId, name: &str) -> Result<(), StoreError> {
+        let file = self.find(directory, name)?;
+        self.may_delete(file)?;
+        if !self.node(file)?.entries.is_empty() {
+            return Err(error(StoreErrorKind::NotEmpty, name));
+        }
+        self.take_name(directory, name, file)
+    }
+
+    fn take_name(&mut self, directory: FileId, name: &str, file: FileId) -> Result<(), StoreError> {
+        self.node_mut(directory)?.entries.remove(&fold(name));
+        self.touch(directory, true)?;
+        self.node_mut(file)?.name = None;
+        self.forget_if_unused(file);
+        Ok(())
+    }
+
+    /// A file without a name goes with its last open.
+    fn forget_if_unused(&mut self, file: FileId) {
+        let named = self.nodes.get(&file).is_some_and(|node| node.name.is_some());
+        if !named && !self.opens.values().any(|open| open.stream.0 == file) {
+            self.nodes.remove(&file);
+        }
+    }
+
+    pub(super) fn rename(
+        &mut self,
+        (from, from_name): (FileId, &str),
+        (to, to_name): (FileId, &str),
+        replace: bool,
+    ) -> Result<(), StoreError> {
+        check(to_name)?;
+        let file = self.find(from, from_name)?;
+        self.directory_with_name(to)?;
+        self.may_delete(file)?;
+        let mut above = to;
+        while above != ROOT {
+            if above == file {
+                return Err(invalid("a directory cannot be moved into itself"));
+            }
+            above = self.node(above)?.parent;
+        }
+        let old = self.find(to, to_name).ok().filter(|old| *old != file);
+        if let Some(old) = old {
+            let both_files = [old, file].iter().all(|f| self.directory(*f).is_err());
+            if !replace || !both_files {
+                return Err(error(StoreErrorKind::AlreadyExists, to_name));
+            }
+            self.may_delete(old)?;
+            self.take_name(to, to_name, old)?;
+        }
+        self.node_mut(from)?.entries.remove(&fold(from_name));
+        self.touch(from, true)?;
+        self.node_mut(to)?.entries.insert(fold(to_name), file);
+        self.touch(to, true)?;
+        let node = self.node_mut(file)?;
+        node.name = Some(to_name.into());
+        node.parent = to;
+        self.touch(file, false)
+    }
+
+    pub(super) fn read_directory(
+        &self,
+        directory: FileId,
+        cursor: &DirectoryCursor,
+        limit: usize,
+    ) -> Result<DirectoryPage, StoreError> {
+        if limit == 0 {
+            return Err(invalid("a page of no entries"));
+        }
+        let entries = &self.directory(directory)?.entries;
+        let mut left = entries.iter().filter(|(name, _)| name.as_bytes() > cursor.0.as_slice());
+        let mut page = DirectoryPage { entries: Vec::new(), next: None };
+        let mut last = DirectoryCursor::default();
+        for (name, file) in left.by_ref().take(limit) {
+            page.entries.push(self.entry(*file)?);
+            last = DirectoryCursor(name.clone().into_bytes());
+        }
+        if left.next().is_some() {
+            page.next = Some(last);
+        }
+        Ok(page)
+    }
+
+    pub(super) fn info(&self, file: FileId) -> Result<FileInfo, StoreError> {
+        let node = self.node(file)?;
+        let unnamed = node.streams.get("").map(|(_, content)| content);
+        Ok(FileInfo {
+            file,
+            parent: node.parent,
+            kind: node.kind,
+            size: unnamed.map_or(0, |content| content.size),
+            allocated: unnamed.map_or(0, Content::allocated),
+            attributes: node.attributes,
+            times: node.times,
+        })
+    }
+
+    pub(super) fn set_info(&mut self, file: FileId, change: InfoChange) -> Result<(), StoreError> {
+        self.touch(file, false)?;
+        let node = self.node_mut(file)?;
+        node.attributes = change.attributes.unwrap_or(node.attributes);
+        let times = &mut node.times;
+        times.created = change.created.unwrap_or(times.created);
+        times.accessed = change.accessed.unwrap_or(times.accessed);
+        times.written = change.written.unwrap_or(times.written);
+        times.changed = change.changed.unwrap_or(times.changed);
+        Ok(())
+    }
+
+    pub(super) fn set_security(&mut self, file: FileId, descriptor: Vec<u8>) -> Result<(), StoreError> {
+        if descriptor.len() > SECURITY_MAX {
+            return Err(invalid("the security descriptor is too long"));
+        }
+        self.touch(file, false)?;
+        self.node_mut(file)?.security = descriptor;
+        Ok(())
+    }
+
+    pub(super) fn streams(&self, file: FileId) -> Result<Vec<StreamInfo>, StoreError> {
+        let streams = self.node(file)?.streams.values();
+        let info = |(name, content): &(String, Content)| StreamInfo {
+            name: name.clone(),
+            size: content.size,
+            allocated: content.allocated(),
+        };
+        Ok(streams.map(info).collect())
+    }
+
+    pub(super) fn remove_stream(&mut self, file: FileId, stream: &str) -> Result<(), StoreError> {
+        let id = (file, fold(stream));
+        if id.1.is_empty() || !self.node(file)?.streams.contains_key(&id.1) {
+            return Err(not_found("such named stream"));
+        }
+        if self.opens.values().any(|open| open.stream == id) {
+            return Err(error(StoreErrorKind::SharingViolation, "the stream is open"));
+        }
+        self.node_mut(file)?.streams.remove(&id.1);
+        self.touch(file, false)
+    }
+
+    /// The new open's number, and the stream's folded name.
+    pub(super) fn open(&mut self, file: FileId, options: &OpenOptions) -> Result<(u64, String), StoreError> {
+        let stream = (file, fold(&options.stream));
+        let node = self.node(file)?;
+        if node.name.is_none() {
+            return Err(not_found("such file any more"));
+        }
+        if !node.streams.contains_key(&stream.1) {
+            if options.stream.is_empty() {
+                return Err(error(StoreErrorKind::IsADirectory, "a directory has no data"));
+            }
+            if !options.create_stream {
+                return Err(not_found("such stream"));
+            }
+            check(&options.stream)?;
+            if node.streams.len() >= STREAMS_MAX {
+                return Err(invalid("too many streams"));
+            }
+            let fresh = (options.stream.clone(), Content::default());
+            self.node_mut(file)?.streams.insert(stream.1.clone(), fresh);
+            self.touch(file, false)?;
+        }
+        let allows = |share: &Share, access: &Access| {
+            (share.read || !access.read) && (share.write || !access.write) && (share.delete || !access.delete)
+        };
+        let mut others = self.opens.values().filter(|open| open.stream == stream);
+        if !others.all(|open| allows(&open.share, &options.access) && allows(&options.share, &open.access)) {
+            return Err(error(StoreErrorKind::SharingViolation, "another open does not share this"));
+        }
+        self.last_open += 1;
+        let open = Open { stream: stream.clone(), access: options.access, share: options.share };
+        self.opens.insert(self.last_open, open);
+        Ok((self.last_open, stream.1))
+    }
+
+    pub(super) fn close(&mut self, id: u64) {
+        if let Some(open) = self.opens.remove(&id) {
+            self.forget_if_unused(open.stream.0);
+        }
+    }
+
+    pub(super) fn content(&self, (file, stream): &StreamId) -> Result<&Content, StoreError> {
+        let found = self.node(*file)?.streams.get(stream).map(|(_, content)| content);
+        found.ok_or_else(|| match stream.as_str() {
+            "" => error(StoreErrorKind::IsADirectory, "a directory has no data"),
+            _ => not_found("such stream"),
+        })
+    }
+
+    /// Changes a stream's content; what does not fit the capacity leaves it as it was.
+    pub(super) fn change(
+        &mut self,
+        id: &StreamId,
+        change: impl FnOnce(&mut Content),
+    ) -> Result<(), StoreError> {
+        let before = self.content(id)?.clone();
+        let mut after = before.clone();
+        change(&mut after);
+        let resized = before.size != after.size;
+        self.put_content(id, after);
+        if self.used() > self.capacity {
+            self.put_content(id, before);
+            return Err(error(StoreErrorKind::NoSpace, "the store is full"));
+        }
+        self.touch(id.0, true)?;
+        if resized {
+            self.wakers.drain(..).for_each(Waker::wake);
+        }
+        Ok(())
+    }
+
+    fn put_content(&mut self, (file, stream): &StreamId, content: Content) {
+        if let Some((_, old)) = self.nodes.get_mut(file).and_then(|node| node.streams.get_mut(stream)) {
+            *old = content;
+        }
+    }
+
+    pub(super) fn clone_range(
+        &mut self,
+        (source, from): (FileId, u64),
+        (target, to): (FileId, u64),
+        len: u64,
+    ) -> Result<(), StoreError> {
+        let (from_end, to_end) = (end_of(from, len)?, end_of(to, len)?);
+        if source == target && from < to_end && to < from_end {
+            return Err(invalid("source and target overlap"));
+        }
+        let original = self.content(&(source, String::new()))?.clone();
+        let into = (target, String::new());
+        self.content(&into)?;
+        if from_end > original.size {
+            return Err(invalid("the source ends beyond its file"));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        self.change(&into, |content| content.clone_from_range(&original, from, to, len))
+    }
+
+    /// Bytes of distinct units.
+    fn used(&self) -> u64 {
+        let contents = self.nodes.values().flat_map(|node| node.streams.values()).map(|(_, content)| content);
+        let units: BTreeSet<usize> = contents
+            .flat_map(|content| content.units.values())
+            .map(|unit| Arc::as_ptr(unit) as usize)
+            .collect();
+        units.len() as u64 * UNIT
+    }
+
+    /// Whether `units` more fit.
+    pub(super) fn has_room(&self, units: u64) -> Result<(), StoreError> {
+        if units > self.capacity.saturating_sub(self.used()) / UNIT {
+            return Err(error(StoreErrorKind::NoSpace, "the store is full"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn usage(&self) -> StoreUsage {
+        let contents = self.nodes.values().flat_map(|node| node.streams.values());
+        StoreUsage {
+            capacity: self.capacity,
+            used: self.used(),
+            reserved: 0,
+            metadata: 0,
+            referenced: contents.map(|(_, content)| content.allocated()).sum(),
+        }
+    }
+
+    pub(super) fn state_write(&mut self, changes: Vec<StateChange>) -> Result<(), StoreError> {
+        for change in &changes {
+            let too_long = change.table.len() + change.key.len() > STATE_KEY_MAX
+                || change.value.as_ref().is_some_and(|value| value.len() > STATE_VALUE_MAX);
+            if too_long {
+                return Err(invalid("a row of durable state is too long"));
+            }
+        }
+        for StateChange { table, key, value } in changes {
+            match value {
+                Some(value) => drop(self.rows.insert((table, key), value)),
+                None => drop(self.rows.remove(&(table, key))),
+            }
+        }
+        Ok(())
+    }
+}

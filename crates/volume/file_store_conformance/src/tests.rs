@@ -1,0 +1,259 @@
+//! The suite passes on the store in memory, and fails on stores that break one sentence of the contract.
+
+use std::sync::Arc;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::Durability;
+use file_store::{
+    DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange, MemoryStore,
+    NewFile, OpenFile, OpenOptions, Range, Share, StateChange, StateRow, StoreError, StoreErrorKind,
+    StoreFuture, StoreUsage, StreamInfo,
+};
+
+use crate::{CHECKS, Options, Outcome, Store, Subject, SubjectFuture, run_one};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Flaw {
+    None,
+    LooksInOneCase,
+    RepeatsInPages,
+    ReplacesDirectories,
+    ForgetsLastByte,
+    PunchesNothing,
+    ClonesNothing,
+    SharesEverything,
+    ComparesNothing,
+    WritesFirstRowOnly,
+    KeepsTimes,
+    GrowsShort,
+}
+
+struct Flawed {
+    flaw: Flaw,
+    inner: Arc<MemoryStore>,
+}
+
+struct FlawedFile {
+    flaw: Flaw,
+    inner: Arc<dyn OpenFile>,
+}
+
+struct Made(Flaw);
+
+impl Subject for Made {
+    fn create(&self) -> SubjectFuture<'_, Store> {
+        let store: Store = Arc::new(Flawed { flaw: self.0, inner: Arc::new(MemoryStore::new(40 << 20)) });
+        Box::pin(async { store })
+    }
+
+    fn unit(&self) -> u64 {
+        MemoryStore::UNIT
+    }
+}
+
+impl FileStore for Flawed {
+    fn root(&self) -> FileId {
+        self.inner.root()
+    }
+    fn lookup<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, DirectoryEntry> {
+        Box::pin(async move {
+            let found = self.inner.lookup(directory, name).await?;
+            if self.flaw == Flaw::LooksInOneCase && found.name != name {
+                return Err(StoreError::new(StoreErrorKind::NotFound, "another case"));
+            }
+            Ok(found)
+        })
+    }
+    fn create<'a>(&'a self, directory: FileId, name: &'a str, new: NewFile) -> StoreFuture<'a, FileId> {
+        self.inner.create(directory, name, new)
+    }
+    fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()> {
+        self.inner.remove(directory, name)
+    }
+    fn rename<'a>(
+        &'a self,
+        from: (FileId, &'a str),
+        to: (FileId, &'a str),
+        replace: bool,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if self.flaw == Flaw::ReplacesDirectories && replace && from != to {
+                let _ = self.inner.remove(to.0, to.1).await;
+            }
+            self.inner.rename(from, to, replace).await
+        })
+    }
+    fn read_directory(
+        &self,
+        directory: FileId,
+        cursor: DirectoryCursor,
+        limit: usize,
+    ) -> StoreFuture<'_, DirectoryPage> {
+        Box::pin(async move {
+            let first = self.inner.read_directory(directory, DirectoryCursor::default(), 1).await?;
+            let begins = cursor == DirectoryCursor::default();
+            let mut page = self.inner.read_directory(directory, cursor, limit).await?;
+            if self.flaw == Flaw::RepeatsInPages && !begins && page.entries.len() < limit {
+                page.entries.extend(first.entries);
+            }
+            Ok(page)
+        })
+    }
+    fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo> {
+        self.inner.info(file)
+    }
+    fn set_info(&self, file: FileId, change: InfoChange) -> StoreFuture<'_, ()> {
+        let kept = self.flaw == Flaw::KeepsTimes;
+        let change = if kept { InfoChange { accessed: None, ..change } } else { change };
+        self.inner.set_info(file, change)
+    }
+    fn security(&self, file: FileId) -> StoreFuture<'_, Vec<u8>> {
+        self.inner.security(file)
+    }
+    fn set_security(&self, file: FileId, descriptor: Vec<u8>) -> StoreFuture<'_, ()> {
+        self.inner.set_security(file, descriptor)
+    }
+    fn streams(&self, file: FileId) -> StoreFuture<'_, Vec<StreamInfo>> {
+        self.inner.streams(file)
+    }
+    fn remove_stream<'a>(&'a self, file: FileId, stream: &'a str) -> StoreFuture<'a, ()> {
+        self.inner.remove_stream(file, stream)
+    }
+    fn open(&self, file: FileId, mut options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
+        if self.flaw == Flaw::SharesEverything {
+            options.share = Share::ALL;
+        }
+        Box::pin(async move {
+            let inner = self.inner.open(file, options).await?;
+            let file: Arc<dyn OpenFile> = Arc::new(FlawedFile { flaw: self.flaw, inner });
+            Ok(file)
+        })
+    }
+    fn clone_range(&self, source: (FileId, u64), target: (FileId, u64), len: u64) -> StoreFuture<'_, ()> {
+        let len = if self.flaw == Flaw::ClonesNothing { 0 } else { len };
+        self.inner.clone_range(source, target, len)
+    }
+    fn usage(&self) -> StoreFuture<'_, StoreUsage> {
+        self.inner.usage()
+    }
+    fn state_get<'a>(&'a self, table: &'a str, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
+        self.inner.state_get(table, key)
+    }
+    fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
+        self.inner.state_scan(table, prefix)
+    }
+    fn state_write(&self, mut changes: Vec<StateChange>) -> StoreFuture<'_, ()> {
+        if self.flaw == Flaw::WritesFirstRowOnly {
+            changes.truncate(1);
+        }
+        self.inner.state_write(changes)
+    }
+}
+
+impl OpenFile for FlawedFile {
+    fn file(&self) -> FileId {
+        self.inner.file()
+    }
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read(&self, offset: u64, buf: IoBuf) -> StoreFuture<'_, IoBuf> {
+        self.inner.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
+        let end = offset.wrapping_add(data.len() as u64);
+        let short = self.flaw == Flaw::ForgetsLastByte && !data.is_empty() && end % 4096 == 1;
+        let data = if short { data.slice(0..data.len() - 1) } else { data };
+        self.inner.write(offset, data, durability)
+    }
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        self.inner.flush()
+    }
+    fn compare_and_write(
+        &self,
+        offset: u64,
+        expected: SharedBuf,
+        data: SharedBuf,
+    ) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(async move {
+            let result = self.inner.compare_and_write(offset, expected, data.clone()).await;
+            if self.flaw == Flaw::ComparesNothing && result.as_ref().is_ok_and(Option::is_some) {
+                self.inner.write(offset, data, Durability::Durable).await?;
+            }
+            result
+        })
+    }
+    fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
+        self.inner.allocate(offset, len, grow)
+    }
+    fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
+        if self.flaw == Flaw::PunchesNothing && len >= 4096 {
+            return Box::pin(async { Ok(()) });
+        }
+        self.inner.punch_hole(offset, len)
+    }
+    fn zero_range(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()> {
+        self.inner.zero_range(offset, len, durability)
+    }
+    fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
+        let short = u64::from(self.flaw == Flaw::GrowsShort && size % 4096 == 1);
+        self.inner.set_size(size - short)
+    }
+    fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {
+        self.inner.allocated_ranges(offset, len, limit)
+    }
+    fn wait_resize(&self, known: u64) -> StoreFuture<'_, u64> {
+        self.inner.wait_resize(known)
+    }
+}
+
+fn on_runtime<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().expect("runtime").block_on(future)
+}
+
+fn outcome(flaw: Flaw, check: &crate::Check, seed: u64) -> Outcome {
+    on_runtime(run_one(&Made(flaw), check, Options::seeded(seed)))
+}
+
+#[test]
+fn memory_store_conforms() {
+    for seed in [1, 2] {
+        for check in CHECKS {
+            if let Err(failure) = outcome(Flaw::None, check, seed) {
+                panic!("{failure}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flaw_is_found() {
+    for (flaw, name) in [
+        (Flaw::LooksInOneCase, "names are found in any case"),
+        (Flaw::RepeatsInPages, "listings resume"),
+        (Flaw::ReplacesDirectories, "rename replaces files only"),
+        (Flaw::ForgetsLastByte, "random operations"),
+        (Flaw::PunchesNothing, "punched holes"),
+        (Flaw::ClonesNothing, "clones of whole files"),
+        (Flaw::SharesEverything, "sharing of opens"),
+        (Flaw::ComparesNothing, "compare and write"),
+        (Flaw::WritesFirstRowOnly, "durable state"),
+        (Flaw::KeepsTimes, "times and attributes"),
+        (Flaw::GrowsShort, "cutting and growing"),
+    ] {
+        let check = CHECKS.iter().find(|check| check.name == name).expect("there is such a check");
+        let failure = outcome(flaw, check, 7).expect_err("the check finds the flaw");
+        assert!(failure.to_string().contains(name), "{failure}");
+    }
+}
+
+#[test]
+fn random_operations_agree_for_many_seeds() {
+    let check = CHECKS.last().expect("there are checks");
+    for seed in 0..20 {
+        let options = Options { seed, random_ops: 300 };
+        if let Err(failure) = on_runtime(run_one(&Made(Flaw::None), check, options)) {
+            panic!("{failure}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The task of an open volume: saves what streams left behind, deletes removed files, zeroes freed clusters.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use file_store::StoreError;
+use redb::ReadableTable;
+use volume_format::CLUSTER;
+
+use crate::core::{Core, clear};
+use crate::database::database_error;
+use crate::free::Run;
+use crate::tables::{FREED, ORPHANS};
+
+/// Freed runs that are zeroed in one round.
+const RUNS_PER_ROUND: usize = 1024;
+/// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
+pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
+/// How long the task sleeps when nobody wakes it; it then tries again what failed.
+const PAUSE: Duration = Duration::from_secs(5);
+
+impl Core {
+    /// Deletes a file that has lost its name and its last user. What is not done when this returns happens in
+    /// the background, or at the next opening: the file is in `orphans`.
+    pub(crate) fn delete_later(self: &Arc<Self>, file: u64) {
+        self.registry.lock().forget_unsaved(file);
+        let core = Arc::clone(self);
+        // Queued here and now, so that everything that is asked later finds the file gone.
+        self.metadata.submit(move |session| {
+            let deleted = session.delete(file);
+            session.fatal(deleted)?;
+            core.attention.notify_one();
+            Ok(())
+        });
+    }
+
+    /// At the end, nobody works with the streams any more: what they and those before them know is committed.
+    pub(crate) async fn save_everything(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.save_unsaved().await?;
+        let streams = self.registry.lock().streams();
+        for stream in streams {
+            let Some(unsaved) = stream.unsaved() else { continue };
+            stream.flush_growth(self).await?;
+            let key = stream.key;
+            let saved = self.metadata.change(move |session| {
+                let saved = session.save_stream(key, unsaved.size, unsaved.written);
+                session.fatal(saved)
+            });
+            saved.await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes what was removed, but in use when the volume was last open. Before anything else is asked of it.
+    pub(crate) fn delete_orphans(&self) {
+        self.metadata.submit(|session| {
+            let files: Vec<u64> = {
+                let orphans = session.txn.open_table(ORPHANS).map_err(database_error)?;
+                let rows = orphans.iter().map_err(database_error)?;
+                rows.map(|row| Ok(row.map_err(database_error)?.0.value()))
+                    .collect::<Result<_, StoreError>>()?
+            };
+            for file in files {
+                let deleted = session.delete(file);
+                session.fatal(deleted)?;
+            }
+            Ok(())
+        });
+    }
+
+    /// Gives up the extents of deleted files; whether there may be more.
+    async fn purge_orphans(&self) -> Result<bool, StoreError> {
+        let purged = self.metadata.change(|session| {
+            let mut files = Vec::new();
+            {
+                let orphans = session.txn.open_table(ORPHANS).map_err(database_error)?;
+                for row in orphans.iter().map_err(database_error)? {
+                    let file = row.map_err(database_error)?.0.value();
+                    // One that still has its record waits for its last user.
+                    if !session.has_inode(file)? {
+                        files.push(file);
+                        break;
+                    }
+                }
+            }
+            for file in &files {
+                let purged = session.purge(*file, EXTENTS_PER_ROUND);
+                session.fatal(purged)?;
+            }
+            Ok(!files.is_empty())
+        });
+        purged.await
+    }
+
+    /// Commits sizes and times that streams had when their last user left them.
+    pub(crate) async fn save_unsaved(self: &Arc<Self>) -> Result<(), StoreError> {
+        let all = self.registry.lock().all_unsaved();
+        if all.is_empty() {
+            return Ok(());
+        }
+        if all.iter().any(|(_, unsaved)| unsaved.size > unsaved.durable_size) {
+            // The size may only become durable with the data it speaks of.
+            self.device.flush().await?;
+        }
+        for (key, known) in all {
+            let core = Arc::clone(self);
+            let saved = self.metadata.change(move |session| {
+                // A stream that was opened again saves its own; a time that was set meanwhile counts.
+                let Some(now) = core.registry.lock().unsaved(key).filter(|now| now.size == known.size) else {
+                    return Ok(None);
+                };
+                let saved = session.save_stream(key, now.size, now.written);
+                session.fatal(saved)?;
+                Ok(Some(now))
+            });
+            if let Some(saved) = saved.await? {
+                self.registry.lock().take_unsaved(key, saved);
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes freed clusters, so that they can be used again. The order is the invariant: no request can reach
+    /// them (they left every map, and earlier reads have ended), then they are zero on the disk, then free.
+    pub(crate) async fn zero_freed(&self) -> Result<usize, StoreError> {
+        let filling = Arc::clone(&self.filling);
+        let runs = self.metadata.change(move |session| {
+            let filling = filling.lock();
+            let table = session.txn.open_table(FREED).map_err(database_error)?;
+            let mut runs = Vec::new();
+            for row in table.iter().map_err(database_error)? {
+                let (start, count) = row.map_err(database_error)?;
+                if runs.len() == RUNS_PER_ROUND {
+                    break;
+                }
+                if !filling.contains(&start.value()) {
+                    runs.push(Run { start: start.value(), count: count.value() });
+                }
+            }
+            Ok(runs)
+        });
+        let runs = runs.await?;
+        if runs.is_empty() {
+            return Ok(0);
+        }
+        self.gate.drain().await;
+        for run in joined(&runs) {
+            clear(&self.device, self.at(run.start * CLUSTER), run.count * CLUSTER).await?;
+        }
+        self.device.flush().await?;
+        let count = runs.len();
+        self.metadata
+            .change(move |session| {
+                session.changed = true;
+                let removed = (|| {
+                    let mut table = session.txn.open_table(FREED).map_err(database_error)?;
+                    for run in &runs {
+                        table.remove(run.start).map_err(database_error)?;
+                    }
+                    Ok(())
+                })();
+                session.fatal(removed)?;
+                runs.iter().for_each(|run| session.free.add(*run));
+                Ok(())
+            })
+            .await?;
+        Ok(count)
+    }
+
+    /// One round of everything; whether there is more to do.
+    async fn round(self: &Arc<Self>) -> Result<bool, StoreError> {
+        self.save_unsaved().await?;
+        let purged = self.purge_orphans().await?;
+        let zeroed = self.zero_freed().await?;
+        Ok(purged || zeroed > 0)
+    }
+
+    /// The volume's background task.
+    pub(crate) async fn run(self: Arc<Self>) {
+        while !self.closing.load(Ordering::SeqCst) && !self.metadata.is_stopped() {
+            let more = self.round().await.unwrap_or_else(|error| {
+                tracing::warn!("background work of a volume is tried again later: {error}");
+                false
+            });
+            if !more {
+                shard_runtime::timeout(PAUSE, self.attention.notified()).await;
+            }
+        }
+        self.ended.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Runs in order, neighbours as one.
+fn joined(runs: &[Run]) -> Vec<Run> {
+    let mut all: Vec<Run> = Vec::new();
+    for run in runs {
+        match all.last_mut() {
+            Some(last) if last.start + last.count == run.start => last.count += run.count,
+            _ => all.push(*run),
+        }
+    }
+    all
+}

@@ -1,0 +1,245 @@
+//! Who uses what: opens, the streams in memory, and removed files that wait for their last user.
+//!
+//! ```text
+//!   Handle ──► entry in `opens` (access, sharing), gone when the handle is dropped
+//!      └─────► Arc<Pin> ◄── operations in flight, also after the handle is gone
+//!                 └──► the stream in memory; exactly one for each stream of the volume
+//! ```
+//! Invariants:
+//! * While anybody can change a stream's extents or size, it is in `streams`, and whoever opens it gets that one.
+//!   So no two maps of one stream exist, and none is older than the database.
+//! * Streams enter only on the metadata thread, in the change that read their extents; what was committed before
+//!   is in what was read, and what is committed later is done by the stream that entered.
+//! * A removed file keeps its extents until no stream of it is pinned.
+//!
+//! The lock is held for look-ups only; nothing else is locked or waited for meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use file_store::{Access, Share, StoreError, StoreErrorKind};
+
+use crate::clusters::StreamKey;
+use crate::core::Core;
+use crate::stream::Stream;
+
+/// The opens and pinned streams of a volume.
+#[derive(Default)]
+pub(crate) struct Registry {
+    last: u64,
+    opens: BTreeMap<u64, BTreeMap<u64, Open>>,
+    streams: BTreeMap<StreamKey, Pinned>,
+    unsaved: BTreeMap<StreamKey, Unsaved>,
+    /// Files without a name that somebody still uses.
+    orphans: std::collections::BTreeSet<u64>,
+}
+
+struct Open {
+    stream: u32,
+    access: Access,
+    share: Share,
+}
+
+struct Pinned {
+    stream: Arc<Stream>,
+    pins: usize,
+}
+
+/// What a stream knew more than the database when its last user left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsaved {
+    pub(crate) size: u64,
+    /// The size that the database has.
+    pub(crate) durable_size: u64,
+    /// When data was last written, if later than the database knows; else 0.
+    pub(crate) written: u64,
+}
+
+impl Registry {
+    /// Whether an open with this access and sharing can join those of the stream.
+    pub(crate) fn check(
+        &self,
+        (file, stream): StreamKey,
+        access: Access,
+        share: Share,
+    ) -> Result<(), StoreError> {
+        let allows = |share: &Share, access: &Access| {
+            (share.read || !access.read) && (share.write || !access.write) && (share.delete || !access.delete)
+        };
+        let mut others = self.opens.get(&file).into_iter().flat_map(BTreeMap::values);
+        let refused = others.any(|other| {
+            other.stream == stream && !(allows(&other.share, &access) && allows(&share, &other.access))
+        });
+        if refused {
+            let detail = format!("file {file} is open in a way that does not share this access");
+            return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
+        }
+        Ok(())
+    }
+
+    /// Counts an open in and gives its number.
+    pub(crate) fn add_open(&mut self, (file, stream): StreamKey, access: Access, share: Share) -> u64 {
+        self.last += 1;
+        self.opens.entry(file).or_default().insert(self.last, Open { stream, access, share });
+        self.last
+    }
+
+    pub(crate) fn remove_open(&mut self, file: u64, id: u64) {
+        if let Some(opens) = self.opens.get_mut(&file) {
+            opens.remove(&id);
+            if opens.is_empty() {
+                self.opens.remove(&file);
+            }
+        }
+    }
+
+    /// An error if an open of the file does not share deletion.
+    pub(crate) fn check_delete(&self, file: u64) -> Result<(), StoreError> {
+        let mut opens = self.opens.get(&file).into_iter().flat_map(BTreeMap::values);
+        if opens.any(|open| !open.share.delete) {
+            let detail = format!("file {file} is open by someone who does not share deletion");
+            return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
+        }
+        Ok(())
+    }
+
+    /// The file loses its name. If somebody uses it, the content goes with the last of them (true); else the
+    /// caller deletes it.
+    pub(crate) fn begin_removal(&mut self, file: u64) -> bool {
+        let used = self.is_pinned(file);
+        if used {
+            self.orphans.insert(file);
+        }
+        used
+    }
+
+    fn is_pinned(&self, file: u64) -> bool {
+        self.streams.range((file, 0)..=(file, u32::MAX)).next().is_some()
+    }
+
+    /// The stream in memory, if there is one.
+    pub(crate) fn stream(&self, key: StreamKey) -> Option<&Arc<Stream>> {
+        self.streams.get(&key).map(|pinned| &pinned.stream)
+    }
+
+    /// All streams in memory.
+    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
+        self.streams.values().map(|pinned| Arc::clone(&pinned.stream)).collect()
+    }
+
+    /// One more user of a stream in memory.
+    pub(crate) fn pin(&mut self, key: StreamKey) -> Option<Arc<Stream>> {
+        let pinned = self.streams.get_mut(&key)?;
+        pinned.pins += 1;
+        Some(Arc::clone(&pinned.stream))
+    }
+
+    /// Puts a stream that was just read in memory, with one user. What its last user left unsaved is newer than
+    /// what was read. On the metadata thread, which alone adds streams.
+    pub(crate) fn enter(&mut self, stream: Stream) -> Arc<Stream> {
+        let key = stream.key;
+        if let Some(unsaved) = self.unsaved.remove(&key) {
+            stream.size.store(unsaved.size, Ordering::Release);
+            stream.written.store(unsaved.written, Ordering::Release);
+        }
+        let stream = Arc::new(stream);
+        self.streams.insert(key, Pinned { stream: Arc::clone(&stream), pins: 1 });
+        stream
+    }
+
+    pub(crate) fn unsaved(&self, key: StreamKey) -> Option<Unsaved> {
+        self.unsaved.get(&key).copied()
+    }
+
+    pub(crate) fn all_unsaved(&self) -> Vec<(StreamKey, Unsaved)> {
+        self.unsaved.iter().map(|(key, unsaved)| (*key, *unsaved)).collect()
+    }
+
+    /// Takes what is unsaved of a stream, if it is still what it was.
+    pub(crate) fn take_unsaved(&mut self, key: StreamKey, known: Unsaved) -> bool {
+        let same = self.unsaved.get(&key) == Some(&known);
+        if same {
+            self.unsaved.remove(&key);
+        }
+        same
+    }
+
+    /// Forgets when the streams of a file were last written.
+    pub(crate) fn forget_written(&mut self, file: u64) {
+        for (_, pinned) in self.streams.range((file, 0)..=(file, u32::MAX)) {
+            pinned.stream.written.store(0, Ordering::Release);
+        }
+        for (_, unsaved) in self.unsaved.range_mut((file, 0)..=(file, u32::MAX)) {
+            unsaved.written = 0;
+        }
+    }
+
+    /// Forgets what is unsaved of a file that goes.
+    pub(crate) fn forget_unsaved(&mut self, file: u64) {
+        self.unsaved.retain(|(of, _), _| *of != file);
+    }
+
+    /// One user less; what is to be done when it was the last.
+    fn unpin(&mut self, stream: &Stream) -> Left {
+        let Some(pinned) = self.streams.get_mut(&stream.key) else { return Left::Nothing };
+        pinned.pins -= 1;
+        if pinned.pins > 0 {
+            return Left::Nothing;
+        }
+        self.streams.remove(&stream.key);
+        let file = stream.key.0;
+        if self.orphans.contains(&file) {
+            if self.is_pinned(file) {
+                return Left::Nothing;
+            }
+            self.orphans.remove(&file);
+            return Left::Delete;
+        }
+        match stream.unsaved() {
+            Some(unsaved) => {
+                self.unsaved.insert(stream.key, unsaved);
+                Left::Save
+            }
+            None => Left::Nothing,
+        }
+    }
+}
+
+enum Left {
+    Nothing,
+    Save,
+    Delete,
+}
+
+/// Keeps a stream in memory, and its file's content on the disk.
+pub(crate) struct Pin {
+    core: Arc<Core>,
+    stream: Arc<Stream>,
+}
+
+impl Pin {
+    /// Takes over a user that the registry has counted.
+    pub(crate) fn new(core: Arc<Core>, stream: Arc<Stream>) -> Self {
+        Self { core, stream }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let left = self.core.registry.lock().unpin(&self.stream);
+        match left {
+            Left::Nothing => {}
+            Left::Save => self.core.attention.notify_one(),
+            Left::Delete => self.core.delete_later(self.stream.key.0),
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The file store's verbs, on a volume.
+
+use std::sync::Arc;
+
+use file_store::{
+    DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, FileStore, InfoChange,
+    NewFile, OpenFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, StateChange, StateRow,
+    StoreError, StoreErrorKind, StoreFuture, StoreUsage, StreamInfo, names,
+};
+use redb::ReadableTable;
+use shard_runtime::finish_anyway;
+use volume_format::CLUSTER;
+
+use crate::clusters::StreamKey;
+use crate::copy;
+use crate::core::Core;
+use crate::database::{Session, database_error};
+use crate::open_file::Handle;
+use crate::tables::{EXTENTS, ROOT, SECURITY, STATE};
+use crate::volume::Volume;
+
+fn invalid(detail: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::InvalidArgument, detail)
+}
+
+fn check_security(descriptor: &[u8]) -> Result<(), StoreError> {
+    if descriptor.len() > SECURITY_MAX {
+        return Err(invalid("a security descriptor has at most 64 KiB"));
+    }
+    Ok(())
+}
+
+/// What the stream in memory, or what it left behind, knows better than the database.
+struct Known {
+    size: u64,
+    written: u64,
+    /// Clusters; `None` when the database knows.
+    clusters: Option<u64>,
+}
+
+impl Core {
+    fn known(&self, key: StreamKey) -> Option<Known> {
+        let registry = self.registry.lock();
+        if let Some(stream) = registry.stream(key) {
+            let clusters = Some(stream.map.read().clusters());
+            let written = stream.written.load(std::sync::atomic::Ordering::Acquire);
+            return Some(Known { size: stream.size(), written, clusters });
+        }
+        let unsaved = registry.unsaved(key)?;
+        Some(Known { size: unsaved.size, written: unsaved.written, clusters: None })
+    }
+
+    /// A time of writing that is set counts; what streams remember of earlier writes does not.
+    fn forget_written(&self, file: u64) {
+        let mut registry = self.registry.lock();
+        registry.forget_written(file);
+    }
+}
+
+impl Session<'_> {
+    fn rename_in(
+        &mut self,
+        core: &Core,
+        (from, from_name): (u64, &str),
+        (to, to_name): (u64, &str),
+        replace: bool,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        let entry = self.lookup(from, from_name)?;
+        self.directory_with_name(to)?;
+        self.inode(entry.file)?;
+        core.registry.lock().check_delete(entry.file)?;
+        if entry.directory && self.is_within(to, entry.file)? {
+            return Err(invalid(format!("{} cannot be moved into itself", entry.name)));
+        }
+        let old = self.find(to, to_name)?.filter(|old| old.file != entry.file);
+        if let Some(old) = &old {
+            if !replace || old.directory || entry.directory {
+                let detail = format!("there is a {} already", old.name);
+                return Err(StoreError::new(StoreErrorKind::AlreadyExists, detail));
+            }
+            core.registry.lock().check_delete(old.file)?;
+        }
+        let replaced = old.map(|old| {
+            let used = core.registry.lock().begin_removal(old.file);
+            (old, used)
+        });
+        self.rename(from, &entry, (to, to_name), replaced, now)
+    }
+}
+
+impl FileStore for Volume {
+    fn root(&self) -> FileId {
+        FileId(ROOT)
+    }
+
+    fn lookup<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, DirectoryEntry> {
+        let name = name.to_owned();
+        Box::pin(async move {
+            let entry = self.core.metadata.change(move |session| session.lookup(directory.0, &name)).await?;
+            let kind = if entry.directory { FileKind::Directory } else { FileKind::File };
+            Ok(DirectoryEntry { name: entry.name, file: FileId(entry.file), kind })
+        })
+    }
+
+    fn create<'a>(&'a self, directory: FileId, name: &'a str, new: NewFile) -> StoreFuture<'a, FileId> {
+        let (name, now) = (name.to_owned(), self.core.clock.wall().0);
+        Box::pin(async move {
+            names::check(&name)?;
+            check_security(&new.security)?;
+            let made =
+                self.core.metadata.change(move |session| session.create(directory.0, &name, &new, now));
+            Ok(FileId(made.await?))
+        })
+    }
+
+    fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()> {
+        let (name, now) = (name.to_owned(), self.core.clock.wall().0);
+        let core = Arc::clone(&self.core);
+        Box::pin(async move {
+            let removed = self.core.metadata.change(move |session| {
+                let entry = session.lookup(directory.0, &name)?;
+                core.registry.lock().check_delete(entry.file)?;
+                session.check_removal(&entry)?;
+                let used = core.registry.lock().begin_removal(entry.file);
+                let removed = session.remove(directory.0, &entry, used, now);
+                session.fatal(removed)?;
+                core.registry.lock().forget_unsaved(entry.file);
+                core.attention.notify_one();
+                Ok(())
+            });
+            removed.await
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: (FileId, &'a str),
+        to: (FileId, &'a str),
+        replace: bool,
+    ) -> StoreFuture<'a, ()> {
+        let (from, from_name, to, to_name) = (from.0.0, from.1.to_owned(), to.0.0, to.1.to_owned());
+        let now = self.core.clock.wall().0;
+        let core = Arc::clone(&self.core);
+        Box::pin(async move {
+            names::check(&to_name)?;
+            let renamed = self.core.metadata.change(move |session| {
+                session.rename_in(&core, (from, &from_name), (to, &to_name), replace, now)?;
+                core.attention.notify_one();
+                Ok(())
+            });
+            renamed.await
+        })
+    }
+
+    fn read_directory(
+        &self,
+        directory: FileId,
+        cursor: DirectoryCursor,
+        limit: usize,
+    ) -> StoreFuture<'_, DirectoryPage> {
+        Box::pin(async move {
+            let page =
+                self.core.metadata.change(move |session| session.read_directory(directory.0, &cursor, limit));
+            page.await
+        })
+    }
+
+    fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo> {
+        let core = Arc::clone(&self.core);
+        Box::pin(async move {
+            let info = self.core.metadata.change(move |session| {
+                let mut info = session.info(file.0)?;
+                if let Some(known) = core.known((file.0, 0)) {
+                    info.size = known.size;
+                    info.times.written = if known.written > 0 { known.written } else { info.times.written };
+                    info.times.changed = info.times.changed.max(known.written);
+                    info.allocated = known.clusters.map_or(info.allocated, |clusters| clusters * CLUSTER);
+                }
+                Ok(info)
+            });
+            info.await
+        })
+    }
+
+    fn set_info(&self, file: FileId, change: InfoChange) -> StoreFuture<'_, ()> {
+        let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
+        Box::pin(async move {
+            let set = self.core.metadata.change(move |session| {
+                session.set_info(file.0, change, now)?;
+                if change.written.is_some() || change.changed.is_some() {
+                    core.forget_written(file.0);
+                }
+                Ok(())
+            });
+            set.await
+        })
+    }
+
+    fn security(&self, file: FileId) -> StoreFuture<'_, Vec<u8>> {
+        Box::pin(async move {
+            let read = self.core.metadata.change(move |session| {
+                session.inode(file.0)?;
+                let table = session.txn.open_table(SECURITY).map_err(database_error)?;
+                let row = table.get(file.0).map_err(database_error)?;
+                Ok(row.map(|row| row.value().to_vec()).unwrap_or_default())
+            });
+            read.await
+        })
+    }
+
+    fn set_security(&self, file: FileId, descriptor: Vec<u8>) -> StoreFuture<'_, ()> {
+        let now = self.core.clock.wall().0;
+        Box::pin(async move {
+            check_security(&descriptor)?;
+            let stored = self.core.metadata.change(move |session| {
+                session.inode(file.0)?;
+                let stored = session
+                    .put_security(file.0, &descriptor)
+                    .and_then(|()| session.set_info(file.0, InfoChange::default(), now));
+                session.fatal(stored)
+            });
+            stored.await
+        })
+    }
+
+    fn streams(&self, file: FileId) -> StoreFuture<'_, Vec<StreamInfo>> {
+        let core = Arc::clone(&self.core);
+        Box::pin(async move {
+            let streams = self.core.metadata.change(move |session| {
+                let mut all = Vec::new();
+                for record in session.inode(file.0)?.streams {
+                    let key = (file.0, record.id);
+                    let known = core.known(key);
+                    let size = known.as_ref().map_or(record.size, |known| known.size);
+                    let allocated = match known.and_then(|known| known.clusters) {
+                        Some(clusters) => clusters * CLUSTER,
+                        None => session.allocated(key)?,
+                    };
+                    all.push(StreamInfo { name: record.name, size, allocated });
+                }
+                Ok(all)
+            });
+            streams.await
+        })
+    }
+
+    fn remove_stream<'a>(&'a self, file: FileId, stream: &'a str) -> StoreFuture<'a, ()> {
+        let (name, now) = (stream.to_owned(), self.core.clock.wall().0);
+        let core = Arc::clone(&self.core);
+        Box::pin(async move {
+            let removed = self.core.metadata.change(move |session| {
+                let mut inode = session.inode(file.0)?;
+                let same = |name: &str, other: &str| names::fold(name) == names::fold(other);
+                let at = inode.streams.iter().position(|s| s.id != 0 && same(&s.name, &name));
+                let at = at.ok_or_else(|| {
+                    StoreError::new(StoreErrorKind::NotFound, format!("there is no stream {name}"))
+                })?;
+                let key = (file.0, inode.streams[at].id);
+                if core.registry.lock().stream(key).is_some() {
+                    let detail = format!("stream {name} is open");
+                    return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
+                }
+                inode.streams.remove(at);
+                inode.times[3] = now;
+                let changed =
+                    session.unmap(key, 0, u64::MAX).and_then(|()| session.put_inode(file.0, &inode));
+                session.fatal(changed)?;
+                core.attention.notify_one();
+                Ok(())
+            });
+            removed.await
+        })
+    }
+
+    fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
+        let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
+        Box::pin(async move {
+            let opened = self.core.metadata.change(move |session| {
+                let OpenOptions { stream: name, create_stream, access, share } = options;
+                let found = session.find_stream(file.0, &name)?;
+                if session.is_orphan(file.0)? {
+                    return Err(StoreError::new(StoreErrorKind::NotFound, "the file was removed"));
+                }
+                let record = match found {
+                    Some(record) => {
+                        core.registry.lock().check((file.0, record.id), access, share)?;
+                        record
+                    }
+                    None if create_stream && !name.is_empty() => session.create_stream(file.0, &name, now)?,
+                    None => return Err(Session::no_stream(&name)),
+                };
+                let pin = session.pin(&core, file.0, &record)?;
+                let id = core.registry.lock().add_open((file.0, record.id), access, share);
+                Ok(Handle::new(pin, access, id))
+            });
+            let handle: Arc<dyn OpenFile> = Arc::new(opened.await?);
+            Ok(handle)
+        })
+    }
+
+    fn clone_range(&self, source: (FileId, u64), target: (FileId, u64), len: u64) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            copy::check_ranges(source, target, len)?;
+            let from = self.pin(source.0, "").await?;
+            let to = self.pin(target.0, "").await?;
+            let core = Arc::clone(&self.core);
+            let cloned = finish_anyway(async move {
+                let _operation = core.begin()?;
+                copy::clone_range(&core, from.stream(), source.1, to.stream(), target.1, len).await
+            });
+            cloned.await
+        })
+    }
+
+    fn usage(&self) -> StoreFuture<'_, StoreUsage> {
+        Box::pin(async move {
+            let clusters = self.core.clusters.load(std::sync::atomic::Ordering::Acquire);
+            let (free, referenced) = self
+                .core
+                .metadata
+                .change(|session| {
+                    let table = session.txn.open_table(EXTENTS).map_err(database_error)?;
+                    let mut referenced = 0;
+                    for row in table.iter().map_err(database_error)? {
+                        referenced += row.map_err(database_error)?.1.value().1;
+                    }
+                    Ok((session.free.total(), referenced))
+                })
+                .await?;
+            Ok(StoreUsage {
+                capacity: clusters * CLUSTER,
+                used: (clusters - free) * CLUSTER,
+                reserved: 0,
+                metadata: self.core.superblock.data_start,
+                referenced: referenced * CLUSTER,
+            })
+        })
+    }
+
+    fn state_get<'a>(&'a self, table: &'a str, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
+        let (table, key) = (table.to_owned(), key.to_vec());
+        Box::pin(async move {
+            let read = self.core.metadata.change(move |session| {
+                let rows = session.txn.open_table(STATE).map_err(database_error)?;
+                let row = rows.get((table.as_str(), key.as_slice())).map_err(database_error)?;
+                Ok(row.map(|row| row.value().to_vec()))
+            });
+            read.await
+        })
+    }
+
+    fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
+        let (table, prefix) = (table.to_owned(), prefix.to_vec());
+        Box::pin(async move {
+            let read = self.core.metadata.change(move |session| {
+                let rows = session.txn.open_table(STATE).map_err(database_error)?;
+                let mut found = Vec::new();
+                for row in rows.range((table.as_str(), prefix.as_slice())..).map_err(database_error)? {
+                    let (key, value) = row.map_err(database_error)?;
+                    let (of, key) = key.value();
+                    if of != table || !key.starts_with(&prefix) {
+                        break;
+                    }
+                    found.push(StateRow { key: key.to_vec(), value: value.value().to_vec() });
+                }
+                Ok(found)
+            });
+            read.await
+        })
+    }
+
+    fn state_write(&self, changes: Vec<StateChange>) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let too_long = |change: &StateChange| {
+                change.table.len() + change.key.len() > STATE_KEY_MAX
+                    || change.value.as_ref().is_some_and(|value| value.len() > STATE_VALUE_MAX)
+            };
+            if changes.iter().any(too_long) {
+                return Err(invalid("a row of durable state is too long"));
+            }
+            let stored = self.core.metadata.change(move |session| {
+                session.changed = true;
+                let stored = (|| {
+                    let mut rows = session.txn.open_table(STATE).map_err(database_error)?;
+                    for change in &changes {
+                        let key = (change.table.as_str(), change.key.as_slice());
+                        match &change.value {
+                            Some(value) => drop(rows.insert(key, value.as_slice()).map_err(database_error)?),
+                            None => drop(rows.remove(key).map_err(database_error)?),
+                        }
+                    }
+                    Ok(())
+                })();
+                session.fatal(stored)
+            });
+            stored.await
+        })
+    }
+}
