@@ -15,8 +15,9 @@ use crate::ntlm::message::SIGNATURE;
 use crate::spnego::{NegState, NegTokenInit, NegTokenResp, oid};
 use crate::{Authenticated, Identity};
 
-/// A mechanism, for one authentication.
-pub trait Mechanism {
+/// A mechanism, for one authentication. Kerberos comes in here: its tokens carry their own proof, and `Authenticated`
+/// has place for the groups that its tickets name; `accounts` need not be asked.
+pub trait Mechanism: Send {
     /// Whether this identifier is one of the mechanism's.
     fn supports(&self, mechanism: &[u8]) -> bool;
 
@@ -212,7 +213,7 @@ impl Acceptor {
             error,
             workstation: who.workstation.clone(),
             ..match &who.identity {
-                Identity::User { name, domain } => {
+                Identity::User { name, domain, .. } => {
                     Failure { user: name.clone(), domain: domain.clone(), ..Failure::from(error) }
                 }
                 Identity::Anonymous => Failure::from(error),

@@ -25,9 +25,12 @@ pub enum AuthError {
     /// Nobody in particular, and that is not allowed.
     #[error("anonymous, which is not allowed")]
     Anonymous,
-    /// No such user, or a wrong password.
-    #[error("unknown user or wrong password")]
-    Credentials,
+    /// No such user. The client is told the same as with a wrong password.
+    #[error("no such user")]
+    UnknownUser,
+    /// A wrong password.
+    #[error("wrong password")]
+    WrongPassword,
     /// The password is right, or is not even looked at, but the account may not be used.
     #[error("the account is {0}")]
     Account(AccountState),
@@ -68,7 +71,8 @@ impl AuthError {
             Self::NoMechanism
             | Self::Options
             | Self::OldResponse
-            | Self::Credentials
+            | Self::UnknownUser
+            | Self::WrongPassword
             | Self::Mic
             | Self::MicMissing
             | Self::MechListMic
@@ -78,10 +82,11 @@ impl AuthError {
         }
     }
 
-    /// Whether this was a guess at a password, to be counted against the account.
+    /// Whether this was a guess at a password, to be counted against the client.
+    /// [`Accounts::judged`](crate::Accounts::judged) has counted it against the account already.
     #[must_use]
     pub fn is_guess(self) -> bool {
-        self == Self::Credentials
+        matches!(self, Self::UnknownUser | Self::WrongPassword)
     }
 }
 

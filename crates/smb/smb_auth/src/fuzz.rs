@@ -5,6 +5,7 @@ pub mod samples;
 use std::sync::Arc;
 
 use smb_protocol::FileTime;
+use smb_protocol::security::sid::Sid;
 
 use crate::acceptor::{Acceptor, Step};
 use crate::account::{Account, AccountState, Accounts, NtHash};
@@ -48,7 +49,7 @@ impl Accounts for One {
     fn account(&self, _: &str, user: &str) -> Option<Account> {
         let nt_hash = NtHash::of_password(samples::PASSWORD);
         let state = AccountState::Active;
-        (user == samples::USER).then(|| Account { name: user.to_owned(), nt_hash, state })
+        (user == samples::USER).then(|| Account { name: user.to_owned(), sid: Sid::SYSTEM, nt_hash, state })
     }
 }
 

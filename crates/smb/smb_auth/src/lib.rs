@@ -37,12 +37,13 @@ pub mod ntlm;
 pub mod spnego;
 
 pub use acceptor::{Acceptor, MechStep, Mechanism, Step};
-pub use account::{Account, AccountState, Accounts, NtHash};
+pub use account::{Account, AccountState, Accounts, NoAccounts, NtHash};
 pub use error::{AuthError, Failure};
 pub use initiator::Initiator;
 pub use ntlm::acceptor::{NtlmAcceptor, NtlmServer};
 pub use ntlm::policy::{ChannelBindings, Policy, TargetNames};
 
+use smb_protocol::security::sid::Sid;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroize as _;
 
@@ -93,6 +94,8 @@ pub enum Identity {
         name: String,
         /// The domain that the client named; may be empty.
         domain: String,
+        /// Who that is, in security descriptors and tokens.
+        sid: Sid,
     },
     /// Nobody in particular.
     Anonymous,
@@ -103,6 +106,9 @@ pub enum Identity {
 pub struct Authenticated {
     /// Who it is.
     pub identity: Identity,
+    /// Groups that the authentication itself proves, as a Kerberos ticket does; with NTLM none, the account database
+    /// knows them.
+    pub groups: Vec<Sid>,
     /// The key.
     pub session_key: SessionKey,
     /// The client's name for its machine; not proven by anything.

@@ -9,6 +9,7 @@ use crate::fuzz::{self, acceptor_of_samples};
 use crate::initiator::{Answer, Initiator};
 use crate::ntlm::policy::Policy;
 use crate::spnego::{init, mech_list};
+use smb_protocol::security::sid::Sid;
 
 struct Users(AccountState);
 
@@ -16,6 +17,7 @@ impl Accounts for Users {
     fn account(&self, domain: &str, user: &str) -> Option<Account> {
         (user.eq_ignore_ascii_case(USER) && domain == "Domain").then(|| Account {
             name: USER.to_owned(),
+            sid: Sid::SYSTEM,
             nt_hash: NtHash::of_password(PASSWORD),
             state: self.0,
         })
@@ -63,7 +65,10 @@ fn a_user_with_the_right_password() {
     let policy = Policy { require_mic: true, ..Policy::default() };
     for user in [USER, "uSER"] {
         let who = plain(user, PASSWORD, policy.clone(), AccountState::Active).unwrap();
-        assert_eq!(who.identity, Identity::User { name: USER.into(), domain: "Domain".into() });
+        assert_eq!(
+            who.identity,
+            Identity::User { name: USER.into(), domain: "Domain".into(), sid: Sid::SYSTEM }
+        );
         assert_eq!(who.target_name.as_deref(), Some("cifs/server"));
         assert_eq!((who.workstation.as_str(), who.session_key.expose()), ("COMPUTER", &[0x55; 16][..]));
         assert!(!format!("{who:?}").contains("85"), "the key is not shown");
@@ -74,13 +79,13 @@ fn a_user_with_the_right_password() {
 fn everybody_else() {
     let none = Policy::default;
     let active = AccountState::Active;
-    assert_eq!(plain(USER, "password", none(), active), Err(AuthError::Credentials));
-    assert_eq!(plain("Other", PASSWORD, none(), active), Err(AuthError::Credentials));
+    assert_eq!(plain(USER, "password", none(), active), Err(AuthError::WrongPassword));
+    assert_eq!(plain("Other", PASSWORD, none(), active), Err(AuthError::UnknownUser));
     assert_eq!(plain("", "", none(), active), Err(AuthError::Anonymous));
     for state in [AccountState::Disabled, AccountState::Expired, AccountState::PasswordExpired] {
         assert_eq!(plain(USER, PASSWORD, none(), state), Err(AuthError::Account(state)));
         // Who does not know the password does not learn that the account is disabled.
-        assert_eq!(plain(USER, "password", none(), state), Err(AuthError::Credentials));
+        assert_eq!(plain(USER, "password", none(), state), Err(AuthError::WrongPassword));
     }
     // Who is locked out does not learn whether the password was right.
     let locked = AccountState::LockedOut;
@@ -251,4 +256,38 @@ fn lists_are_covered_as_they_were_sent() {
     let list = mech_list(&[oid::KERBEROS, oid::NTLMSSP]);
     let token = init(&[oid::KERBEROS, oid::NTLMSSP], None);
     assert_eq!(NegTokenInit::decode(&token).unwrap().mechanisms.bytes(), list);
+}
+
+#[test]
+fn each_answer_is_judged_once() {
+    use std::cell::RefCell;
+    struct Counting(AccountState, RefCell<Vec<bool>>);
+    impl Accounts for Counting {
+        fn account(&self, domain: &str, user: &str) -> Option<Account> {
+            Users(self.0).account(domain, user)
+        }
+        fn judged(&self, account: &Account, right: bool) {
+            assert_eq!(account.name, USER);
+            self.1.borrow_mut().push(right);
+        }
+    }
+    for (user, password, state, expected) in [
+        (USER, PASSWORD, AccountState::Active, &[true][..]),
+        (USER, "wrong", AccountState::Active, &[false]),
+        (USER, "wrong", AccountState::Disabled, &[false]),
+        // Who is locked out is not looked at, and nobody is not counted.
+        (USER, PASSWORD, AccountState::LockedOut, &[]),
+        ("Other", PASSWORD, AccountState::Active, &[]),
+    ] {
+        let accounts = Counting(state, RefCell::default());
+        let (mut client, mut acceptor) =
+            (client(user, password, None), acceptor_of_samples(Policy::default()));
+        let Step::Continue(challenge) = acceptor.step(&client.first(), &accounts) else {
+            panic!("no challenge")
+        };
+        let Ok(Answer::Continue(token)) = client.step(&challenge) else { panic!("no answer") };
+        acceptor.step(&token, &accounts);
+        acceptor.step(&token, &accounts);
+        assert_eq!(*accounts.1.borrow(), expected, "{user} {password} {state}");
+    }
 }

@@ -3,7 +3,7 @@
 use smb_protocol::FileTime;
 
 use crate::acceptor::Step;
-use crate::account::{Account, Accounts, NtHash};
+use crate::account::{NoAccounts, NtHash};
 use crate::fuzz::acceptor_of_samples;
 use crate::initiator::{Answer, Initiator};
 use crate::ntlm::client::{Credentials, Randomness};
@@ -18,14 +18,6 @@ pub const PASSWORD: &str = "Password";
 pub const CHALLENGE: [u8; 8] = [1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
 /// The time.
 pub const NOW: u64 = 0x01dd_9ca2_7ca0_cd24;
-
-struct Nobody;
-
-impl Accounts for Nobody {
-    fn account(&self, _: &str, _: &str) -> Option<Account> {
-        None
-    }
-}
 
 /// The client of the samples; an empty user stays anonymous.
 #[must_use]
@@ -46,7 +38,7 @@ fn tokens(user: &str, decoy: Option<&'static [u8]>) -> Vec<Vec<u8>> {
     let mut acceptor = acceptor_of_samples(Policy::default());
     let mut client = client(user, PASSWORD, decoy);
     let mut all = vec![client.first()];
-    while let Some(Step::Continue(answer)) = all.last().map(|token| acceptor.step(token, &Nobody)) {
+    while let Some(Step::Continue(answer)) = all.last().map(|token| acceptor.step(token, &NoAccounts)) {
         let next = client.step(&answer);
         all.push(answer);
         match next {

@@ -134,12 +134,13 @@ impl NtlmAcceptor {
         let key = ntowf_v2(&hash, &message.user, &message.domain);
         let proof = nt_proof(&key, &self.server_challenge, response.temp);
         let right = bool::from(proof.ct_eq(response.proof));
-        let Some(account) = account else { return Err(fail(AuthError::Credentials)) };
+        let Some(account) = account else { return Err(fail(AuthError::UnknownUser)) };
         if account.state == AccountState::LockedOut {
             return Err(fail(AuthError::Account(account.state)));
         }
+        accounts.judged(&account, right);
         if !right {
-            return Err(fail(AuthError::Credentials));
+            return Err(fail(AuthError::WrongPassword));
         }
         // From here on the response is known to be the user's, to our challenge.
         let base = session_base_key(&key, &proof);
@@ -149,7 +150,7 @@ impl NtlmAcceptor {
         if account.state != AccountState::Active {
             return Err(fail(AuthError::Account(account.state)));
         }
-        let identity = Identity::User { name: account.name, domain: message.domain };
+        let identity = Identity::User { name: account.name, domain: message.domain, sid: account.sid };
         Ok(self.done(identity, session_key, flags, message.workstation, target_name))
     }
 
@@ -172,7 +173,7 @@ impl NtlmAcceptor {
     ) -> Authenticated {
         let exported = SessionKey::new(session_key.to_vec());
         self.state = State::Done { session_key, flags };
-        Authenticated { identity, session_key: exported, workstation, target_name }
+        Authenticated { identity, groups: Vec::new(), session_key: exported, workstation, target_name }
     }
 
     fn check_mic(

@@ -9,7 +9,7 @@ use rc4::{KeyInit as _, Rc4, StreamCipher as _};
 use smb_protocol::utf16::put_utf16;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::account::NtHash;
+use crate::account::{NtHash, upper};
 
 /// Bytes of every key and code here.
 pub const KEY_BYTES: usize = 16;
@@ -37,19 +37,6 @@ pub fn ntowf_v2(hash: &NtHash, user: &str, domain: &str) -> Key {
     put_utf16(&upper(user), &mut name);
     put_utf16(domain, &mut name);
     Zeroizing::new(hmac_md5(hash.expose(), &[&name]))
-}
-
-/// Upper case as Windows does it: letter by letter, and a letter that would become several stays.
-fn upper(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            let mut upper = c.to_uppercase();
-            match (upper.next(), upper.next()) {
-                (Some(one), None) => one,
-                _ => c,
-            }
-        })
-        .collect()
 }
 
 /// NTProofStr: the proof that the client knows the key, for our challenge and what it says with it.

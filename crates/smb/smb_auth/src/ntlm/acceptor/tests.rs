@@ -4,6 +4,7 @@ use super::*;
 use crate::account::Account;
 use crate::hex::hex;
 use crate::ntlm::policy::{ChannelBindings, TargetNames};
+use smb_protocol::security::sid::Sid;
 
 /// User "root" of "WORKGROUP" with the password "pass1", as recorded.
 const NEGOTIATE: &str = "4e544c4d535350000100000015820862000000002800000000000000280000000601000000\
@@ -29,7 +30,7 @@ struct Root(&'static str);
 impl Accounts for Root {
     fn account(&self, _: &str, user: &str) -> Option<Account> {
         let nt_hash = NtHash::of_password(self.0);
-        Some(Account { name: user.to_owned(), nt_hash, state: AccountState::Active })
+        Some(Account { name: user.to_owned(), sid: Sid::SYSTEM, nt_hash, state: AccountState::Active })
     }
 }
 
@@ -60,7 +61,10 @@ fn smbclient_is_understood() {
     let MechStep::Done(None, who) = acceptor.step(&hex(AUTHENTICATE), &Root("pass1")) else {
         panic!("not accepted")
     };
-    assert_eq!(who.identity, Identity::User { name: "root".into(), domain: "WORKGROUP".into() });
+    assert_eq!(
+        who.identity,
+        Identity::User { name: "root".into(), domain: "WORKGROUP".into(), sid: Sid::SYSTEM }
+    );
     assert_eq!((who.workstation.as_str(), who.target_name.as_deref()), ("CLIENT", Some("cifs/127.0.0.1")));
     // The codes of both sides prove the session key without our knowing it from elsewhere.
     assert!(acceptor.verify(&hex(LIST), &hex(CLIENT_MIC)));
@@ -70,7 +74,7 @@ fn smbclient_is_understood() {
 #[test]
 fn a_wrong_password_and_a_touched_message() {
     let whole = hex(AUTHENTICATE);
-    assert_eq!(answer(Policy::default(), &whole, &Root("pass2")), Err(AuthError::Credentials));
+    assert_eq!(answer(Policy::default(), &whole, &Root("pass2")), Err(AuthError::WrongPassword));
     // The workstation is covered by the integrity code only.
     let mut touched = whole.clone();
     let at = touched.len() - 20;
