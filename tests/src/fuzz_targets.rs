@@ -28,6 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_spnego", smb_auth::fuzz::spnego),
     ("smb_ntlm", smb_auth::fuzz::ntlm),
     ("smb_authentication", smb_auth::fuzz::conversation),
+    ("smb_users", smb_users::fuzz::database),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.
