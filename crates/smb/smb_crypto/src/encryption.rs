@@ -78,6 +78,46 @@ impl Sealer {
         Ok(header)
     }
 
+    /// Encrypts a packet that lies in two places: `head` in place, `data` into `out`, which is 16 bytes longer; these are
+    /// scratch. Returns the header; header, head and `out` without its last 16 bytes are the packet. So what others read
+    /// too, or what has no room before it, is encrypted on its way into the socket's buffer: one pass over memory less
+    /// than copying it there first.
+    ///
+    /// # Errors
+    /// As [`Sealer::seal`], and when `out` has another length.
+    pub fn seal_gather(
+        &self,
+        nonce: [u8; 16],
+        session_id: u64,
+        head: &mut [u8],
+        data: &[u8],
+        out: &mut [u8],
+    ) -> Result<[u8; TRANSFORM_BYTES], CryptoError> {
+        let len = head.len().checked_add(data.len()).ok_or(CryptoError::Cipher)?;
+        if out.len().checked_sub(TAG_BYTES) != Some(data.len()) {
+            return Err(CryptoError::Cipher);
+        }
+        let Inner::Gcm(key) = &self.0 else {
+            // CCM wants its bytes in one place, and is too slow for a copy to matter.
+            let mut packet = [&*head, data].concat();
+            let header = self.seal(nonce, session_id, &mut packet)?;
+            let (first, second) = packet.split_at(head.len());
+            head.copy_from_slice(first);
+            out.iter_mut().zip(second).for_each(|(to, from)| *to = *from);
+            return Ok(header);
+        };
+        let message_size = u32::try_from(len).map_err(|_| CryptoError::Cipher)?;
+        let nonce = self.trimmed(nonce);
+        let mut header =
+            TransformHeader { signature: [0; TAG_BYTES], nonce, message_size, session_id }.encode();
+        let aad = aead::Aad::from(&header[TRANSFORM_AAD_AT..]);
+        key.seal_in_place_scatter(gcm_nonce(&nonce), aad, head, data, out)
+            .map_err(|_| CryptoError::Cipher)?;
+        let tag: &[u8; TAG_BYTES] = out.last_chunk().ok_or(CryptoError::Cipher)?;
+        header[4..TRANSFORM_AAD_AT].copy_from_slice(tag);
+        Ok(header)
+    }
+
     /// Decrypts a packet, which begins with its transform header, in place and returns the messages in it.
     ///
     /// # Errors

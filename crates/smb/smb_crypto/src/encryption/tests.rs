@@ -132,6 +132,24 @@ proptest! {
         }
     }
 
+    /// From two places or from one, it is the same packet.
+    #[test]
+    fn gathered(text in proptest::collection::vec(any::<u8>(), 1..2000), at in any::<prop::sample::Index>(), nonce: [u8; 16]) {
+        let at = at.index(text.len() + 1);
+        for cipher in ALL {
+            let sealer = sealer(cipher);
+            let mut whole = text.clone();
+            let expected = sealer.seal(nonce, 7, &mut whole).unwrap();
+            let (head, data) = text.split_at(at);
+            let mut head = head.to_vec();
+            let mut out = vec![0; data.len() + TAG_BYTES];
+            prop_assert!(sealer.seal_gather(nonce, 7, &mut head, data, &mut out[1..]).is_err());
+            let header = sealer.seal_gather(nonce, 7, &mut head, data, &mut out).unwrap();
+            prop_assert_eq!(header, expected);
+            prop_assert_eq!([&head[..], &out[..data.len()]].concat(), whole);
+        }
+    }
+
     #[test]
     fn rubbish_does_not_open(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         crate::fuzz::protected(&bytes);
