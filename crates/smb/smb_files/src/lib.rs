@@ -1,0 +1,38 @@
+//! Windows file semantics over one [`FileStore`](file_store::FileStore) (MS-FSA), without a protocol: the half of the SMB
+//! server that knows files. The other half knows connections, sessions and messages.
+//!
+//! ```text
+//!   FileSystem::create ─► path, access check, share modes, breaks ─► Arc<Open> ─► read write lock query set notify …
+//!          │                                                            │
+//!          │     Node (one per file that is open or above one)          │
+//!          └──── place · attributes · delete-pending · streams ◄────────┘
+//!                                             └ share modes · oplocks and leases · byte-range locks
+//! ```
+//!
+//! * **Threads.** Everything may be called from several shards. State is behind short mutexes, which are never held
+//!   across an await; a future stays on the shard that started it. Dropping a future cancels what it waits for.
+//! * **Opens** live until [`Open::close`]; dropping the `Arc` closes nothing, as the tables keep one too.
+//! * **Waiting.** Whoever needs another client's acknowledgement says so through `on_wait`, and goes on after
+//!   [`BREAK_TIMEOUT`] at the latest.
+//! * **Errors** carry the client's status, a reason for the log, and what the client is told besides ([`FileError`]).
+//!   Warnings that carry output (BUFFER_OVERFLOW, NOTIFY_ENUM_DIR) are `Ok` values.
+//! * **Durable state** of an open is a [`record::OpenRecord`]: made by [`Open::record`], stored by the server, given back to
+//!   [`FileSystem::restore`] before anybody else is served.
+
+mod api;
+mod error;
+mod file_system;
+mod open;
+pub mod record;
+mod stubs;
+
+pub use api::{
+    Caller, CachingRequest, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
+    LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
+};
+pub use error::{Detail, FileError, Result};
+pub use file_system::{FileSystem, VolumeOptions};
+pub use open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
+
+/// How long a client has to acknowledge a break before it counts as done (MS-SMB2 3.3.2.1, 3.3.2.5: 35 seconds).
+pub const BREAK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(35);

@@ -1,0 +1,190 @@
+//! The descriptor of a new file (MS-DTYP 2.5.3.4).
+
+use smb_protocol::access::AccessMask;
+use smb_protocol::security::ace::{AceData, AceFlags, AceType};
+use smb_protocol::security::{Ace, Acl, Control, SecurityDescriptor, Sid};
+
+use crate::token::Token;
+
+/// What a new file's descriptor is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct NewObject<'a> {
+    /// The directory's descriptor.
+    pub parent: Option<&'a SecurityDescriptor>,
+    /// The descriptor that the creator gave.
+    pub creator: Option<&'a SecurityDescriptor>,
+    /// Whether it is a directory.
+    pub container: bool,
+    /// The creator.
+    pub token: &'a Token,
+}
+
+/// The descriptor of a new file (MS-DTYP 2.5.3.4.1): owner and group from the creator's descriptor or token; lists from the
+/// creator's descriptor with what is inheritable behind, or inherited, or default.
+#[must_use]
+pub fn new_object(new: &NewObject<'_>) -> SecurityDescriptor {
+    let owner = new.creator.and_then(|sd| sd.owner).unwrap_or(new.token.user);
+    let group = new.creator.and_then(|sd| sd.group).unwrap_or(new.token.primary_group);
+    let mut control = Control::SELF_RELATIVE;
+    let dacl = match new.creator.filter(|sd| sd.control.contains(Control::DACL_PRESENT) || sd.dacl.is_some()) {
+        Some(sd) => {
+            let (dacl, bits) = from_creator(new, sd, (owner, group), false);
+            control |= bits;
+            dacl
+        }
+        None => {
+            let inherited = inherited(new, new.parent.and_then(|sd| sd.dacl.as_ref()), (owner, group));
+            if inherited.is_empty() {
+                Some(default_dacl(owner))
+            } else {
+                control |= Control::DACL_AUTO_INHERITED;
+                Some(Acl { aces: inherited })
+            }
+        }
+    };
+    let sacl = match new.creator.filter(|sd| sd.sacl.is_some()) {
+        Some(sd) => {
+            let (sacl, bits) = from_creator(new, sd, (owner, group), true);
+            control |= bits;
+            sacl
+        }
+        None => {
+            let inherited = inherited(new, new.parent.and_then(|sd| sd.sacl.as_ref()), (owner, group));
+            if !inherited.is_empty() {
+                control |= Control::SACL_AUTO_INHERITED;
+            }
+            Some(Acl { aces: inherited }).filter(|acl| !acl.aces.is_empty())
+        }
+    };
+    control |= Control::DACL_PRESENT;
+    if sacl.is_some() {
+        control |= Control::SACL_PRESENT;
+    }
+    SecurityDescriptor { control, owner: Some(owner), group: Some(group), sacl, dacl }
+}
+
+/// The creator's list. Where it is not protected and asks for inheritance (AUTO_INHERIT_REQ), what the parent gives comes
+/// behind it, in place of what it says was inherited.
+fn from_creator(
+    new: &NewObject<'_>,
+    sd: &SecurityDescriptor,
+    ids: (Sid, Sid),
+    sacl: bool,
+) -> (Option<Acl>, Control) {
+    let (list, protected, requested, inherited_bit) = if sacl {
+        (&sd.sacl, Control::SACL_PROTECTED, Control::SACL_AUTO_INHERIT_REQ, Control::SACL_AUTO_INHERITED)
+    } else {
+        (&sd.dacl, Control::DACL_PROTECTED, Control::DACL_AUTO_INHERIT_REQ, Control::DACL_AUTO_INHERITED)
+    };
+    let mut bits = sd.control & protected;
+    let Some(list) = list else { return (None, bits) };
+    if bits.is_empty() && sd.control.contains(requested) {
+        let parent = new.parent.and_then(|sd| if sacl { sd.sacl.as_ref() } else { sd.dacl.as_ref() });
+        let own = list.aces.iter().filter(|ace| !ace.flags.contains(AceFlags::INHERITED));
+        let aces = own.flat_map(|ace| substituted(ace, new.container, ids)).chain(inherited(new, parent, ids));
+        return (Some(Acl { aces: aces.collect() }), bits | inherited_bit);
+    }
+    bits |= sd.control & inherited_bit;
+    (Some(list.clone()), bits)
+}
+
+/// What a list gives to a new file in the directory that has it (MS-DTYP 2.5.3.4.3, .4).
+fn inherited(new: &NewObject<'_>, parent: Option<&Acl>, ids: (Sid, Sid)) -> Vec<Ace> {
+    let Some(parent) = parent else { return Vec::new() };
+    parent.aces.iter().flat_map(|ace| inherit_entry(ace, new.container, ids)).collect()
+}
+
+fn inherit_entry(ace: &Ace, container: bool, ids: (Sid, Sid)) -> Vec<Ace> {
+    let flags = ace.flags;
+    let (for_objects, for_containers) =
+        (flags.contains(AceFlags::OBJECT_INHERIT), flags.contains(AceFlags::CONTAINER_INHERIT));
+    let last = flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
+    let audit = flags & (AceFlags::SUCCESSFUL_ACCESS | AceFlags::FAILED_ACCESS) | AceFlags::INHERITED;
+    if !container {
+        return if for_objects { vec![effective(ace, audit, ids)] } else { Vec::new() };
+    }
+    let on = flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
+    match (for_containers, for_objects) {
+        // Applies here, and goes on unless it is told to stop.
+        (true, _) if last => vec![effective(ace, audit, ids)],
+        (true, _) => {
+            let here = effective(ace, audit, ids);
+            if is_creator(ace) || has_generic(ace) {
+                // What applies here differs from what goes on: two entries (MS-DTYP 2.5.3.4.4).
+                let onward = with_flags(ace, audit | on | AceFlags::INHERIT_ONLY);
+                vec![here, onward]
+            } else {
+                vec![with_flags(&here, audit | on)]
+            }
+        }
+        // Only for files further down.
+        (false, true) if !last => vec![with_flags(ace, audit | on | AceFlags::INHERIT_ONLY)],
+        _ => Vec::new(),
+    }
+}
+
+/// An entry of the creator's own, which is not inherited but may name the creator.
+fn substituted(ace: &Ace, container: bool, ids: (Sid, Sid)) -> Vec<Ace> {
+    if ace.flags.contains(AceFlags::INHERIT_ONLY) || !is_creator(ace) {
+        return vec![ace.clone()];
+    }
+    let here = effective(ace, AceFlags::NONE, ids);
+    if container && ace.flags.intersects(AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT) {
+        vec![here, with_flags(ace, ace.flags | AceFlags::INHERIT_ONLY)]
+    } else {
+        vec![here]
+    }
+}
+
+fn is_creator(ace: &Ace) -> bool {
+    matches!(ace.sid(), Some(sid) if *sid == Sid::CREATOR_OWNER || *sid == Sid::CREATOR_GROUP)
+}
+
+fn has_generic(ace: &Ace) -> bool {
+    ace.mask().is_some_and(|mask| mask.0 >> 28 != 0)
+}
+
+fn with_flags(ace: &Ace, flags: AceFlags) -> Ace {
+    Ace { flags, ..ace.clone() }
+}
+
+/// The entry as it applies to the new file: generic rights mapped, creator's SIDs replaced.
+fn effective(ace: &Ace, flags: AceFlags, (owner, group): (Sid, Sid)) -> Ace {
+    let mut ace = with_flags(ace, flags);
+    if let AceData::Plain { mask, sid, .. } | AceData::Object { mask, sid, .. } = &mut ace.data {
+        if !matches!(ace.kind, AceType::SYSTEM_MANDATORY_LABEL) {
+            *mask = mask.map_generic();
+        }
+        if *sid == Sid::CREATOR_OWNER {
+            *sid = owner;
+        } else if *sid == Sid::CREATOR_GROUP {
+            *sid = group;
+        }
+    }
+    ace
+}
+
+/// What a file gets where nothing can be inherited: everything for owner, SYSTEM and Administrators.
+fn default_dacl(owner: Sid) -> Acl {
+    let all = |sid| Ace::allow(sid, AccessMask::FILE_ALL, AceFlags::NONE);
+    let mut aces = vec![all(owner), all(Sid::SYSTEM)];
+    if owner != Sid::ADMINISTRATORS {
+        aces.push(all(Sid::ADMINISTRATORS));
+    }
+    Acl { aces }
+}
+
+/// The descriptor that a file without one is treated as having: it belongs to Administrators, and they, SYSTEM and
+/// nobody else may do everything; inheritable, as it stands for a volume's root.
+#[must_use]
+pub fn default_descriptor() -> SecurityDescriptor {
+    let flags = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
+    let all = |sid| Ace::allow(sid, AccessMask::FILE_ALL, flags);
+    SecurityDescriptor {
+        control: Control::SELF_RELATIVE | Control::DACL_PRESENT,
+        owner: Some(Sid::ADMINISTRATORS),
+        group: Some(Sid::SYSTEM),
+        sacl: None,
+        dacl: Some(Acl { aces: vec![all(Sid::ADMINISTRATORS), all(Sid::SYSTEM)] }),
+    }
+}

@@ -1,0 +1,247 @@
+//! What the messages ask for, one module for each group of commands.
+
+mod create;
+mod info;
+mod io;
+mod ioctl;
+pub(crate) mod negotiate;
+mod reconnect;
+pub(crate) mod session_setup;
+mod tree;
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smb_files::{Detail, FileError};
+use smb_protocol::error::ErrorId;
+use smb_protocol::file::FileId;
+use smb_protocol::negotiate::Capabilities;
+use smb_protocol::{Command, DecodeError, Dialect, Header, NtStatus};
+
+use crate::connection::answer::{Body, Outcome};
+use crate::connection::chain::{Carried, Reply};
+use crate::connection::channel::Channel;
+use crate::connection::receive::Packet;
+use crate::connection::state::{Conn, Pending};
+use crate::limits::CREDIT_BYTES;
+use crate::open::Open;
+use crate::session::Session;
+use crate::tree::Tree;
+
+/// A message that has been admitted.
+pub(crate) struct Call<'a> {
+    pub(crate) conn: &'a Rc<Conn>,
+    pub(crate) header: &'a Header,
+    /// The packet; a WRITE takes its data out of it.
+    pub(crate) packet: &'a mut Packet,
+    /// Where the message lies in it.
+    pub(crate) range: Range<usize>,
+    pub(crate) channel: Option<Rc<Channel>>,
+    pub(crate) sealed: Option<&'a Rc<Channel>>,
+    pub(crate) carried: &'a RefCell<Carried>,
+    /// Whether no other message follows in the packet.
+    pub(crate) last: bool,
+    /// Where to say that it begins to wait, and to hear that it is cancelled.
+    pub(crate) pending: Rc<Pending>,
+}
+
+/// Who sends this message, and may it be believed? (MS-SMB2 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11.)
+///
+/// # Errors
+/// With the answer.
+pub(crate) fn admit(
+    conn: &Rc<Conn>,
+    header: &Header,
+    message: &mut [u8],
+    sealed: Option<&Rc<Channel>>,
+) -> Result<Option<Rc<Channel>>, Reply> {
+    if header.command == Command::NEGOTIATE {
+        return Ok(None);
+    }
+    if conn.negotiated().is_none_or(|negotiated| negotiated.terms.dialect == Dialect::WILDCARD) {
+        conn.fail("a request before NEGOTIATE");
+        return Err(Reply::new(NtStatus::INVALID_PARAMETER, None));
+    }
+    if let Some(sealed) = sealed
+        && sealed.session.id != header.session_id
+    {
+        // What one session's key protects speaks for no other.
+        conn.fail("another session inside a transform");
+        return Err(Reply::new(NtStatus::INVALID_PARAMETER, None));
+    }
+    let channel = conn.channel(header.session_id);
+    let Some(channel) = channel else {
+        let without = match header.command {
+            Command::SESSION_SETUP => true,
+            Command::ECHO => header.session_id == 0,
+            _ => false,
+        };
+        return if without { Ok(None) } else { Err(Reply::new(NtStatus::USER_SESSION_DELETED, None)) };
+    };
+    let signed = Conn::is_signed(header);
+    if sealed.is_none() && signed && channel.signer.verify(message).is_err() {
+        let user = channel.session.user();
+        tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: its signature is wrong");
+        return Err(Reply::new(NtStatus::ACCESS_DENIED, None));
+    }
+    if channel.session.has_ended() {
+        return Err(Reply::new(NtStatus::USER_SESSION_DELETED, Some(channel).filter(|_| signed)));
+    }
+    if header.command == Command::SESSION_SETUP {
+        return Ok(Some(channel));
+    }
+    let session = &channel.session;
+    if sealed.is_none() && (session.encrypt || (session.signing_required && !signed)) {
+        let user = session.user();
+        tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: it must be signed or encrypted");
+        return Err(Reply::new(NtStatus::ACCESS_DENIED, Some(channel).filter(|_| signed)));
+    }
+    Ok(Some(channel))
+}
+
+impl Call<'_> {
+    /// The message, from its header on.
+    pub(crate) fn message(&self) -> &[u8] {
+        self.packet.message(&self.range)
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.conn.dialect()
+    }
+
+    pub(crate) fn session(&self) -> Result<Arc<Session>, NtStatus> {
+        self.channel
+            .as_ref()
+            .map(|channel| Arc::clone(&channel.session))
+            .ok_or(NtStatus::USER_SESSION_DELETED)
+    }
+
+    /// The tree connect that the message names (MS-SMB2 3.3.5.2.11).
+    pub(crate) fn tree(&self, session: &Session) -> Result<Arc<Tree>, NtStatus> {
+        let id = self.header.tree_id().ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        let tree = session.tree(id).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        if tree.encrypt && self.sealed.is_none() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(tree)
+    }
+
+    /// Whether the credits pay for what is sent and asked for, in bytes (MS-SMB2 3.3.5.2.5).
+    pub(crate) fn check_charge(&self, send: usize, receive: u32) -> Result<(), NtStatus> {
+        let bytes = u64::try_from(send).unwrap_or(u64::MAX).max(u64::from(receive));
+        let negotiated = self.conn.negotiated().ok_or(NtStatus::INVALID_PARAMETER)?;
+        if bytes > u64::from(negotiated.max_transfer) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if !negotiated.capabilities.contains(Capabilities::LARGE_MTU) {
+            return Ok(());
+        }
+        let needed = bytes.div_ceil(u64::from(CREDIT_BYTES)).max(1);
+        if u64::from(self.header.credit_charge.max(1)) < needed {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        Ok(())
+    }
+}
+
+/// A request that counts for its open's channel sequence while it is under way.
+pub(crate) struct Counted<'a> {
+    open: &'a Open,
+    sequence: Option<u16>,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if let Some(sequence) = self.sequence {
+            self.open.state.lock().sequence.end(sequence);
+        }
+    }
+}
+
+impl Call<'_> {
+    /// The open that the message names; related messages take that of the one before.
+    pub(crate) fn open(&self, session: &Session, id: FileId) -> Result<Arc<Open>, NtStatus> {
+        let id = if id == FileId::RELATED && self.header.is_related() {
+            let carried = self.carried.borrow();
+            match (carried.file, carried.failed) {
+                (Some(id), _) => id,
+                (None, Some(status)) => return Err(status),
+                (None, None) => return Err(NtStatus::INVALID_PARAMETER),
+            }
+        } else {
+            id
+        };
+        self.carried.borrow_mut().file = Some(id);
+        session.open(id.volatile).filter(|open| open.id == id).ok_or(NtStatus::FILE_CLOSED)
+    }
+
+    /// Counts the request for its open, if the connection can lose others of it (SMB 3).
+    pub(crate) fn sequenced<'o>(&self, open: &'o Open) -> Result<Counted<'o>, NtStatus> {
+        let sequence = match self.dialect().is_smb3() {
+            true => open.state.lock().sequence.begin(self.header)?,
+            false => None,
+        };
+        Ok(Counted { open, sequence })
+    }
+
+    /// Whether the session may have several connections.
+    pub(crate) fn is_multichannel(&self) -> bool {
+        self.conn
+            .negotiated()
+            .is_some_and(|negotiated| negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL))
+    }
+}
+
+impl From<FileError> for Outcome {
+    fn from(error: FileError) -> Self {
+        let body = match error.detail {
+            Detail::None | Detail::Output(_) => Body::Empty,
+            Detail::Needed(len) => Body::Error(ErrorId::DEFAULT, len.to_le_bytes().to_vec()),
+            Detail::Symlink(data) => Body::Error(ErrorId::DEFAULT, data.into_vec()),
+        };
+        Self { status: error.status, body }
+    }
+}
+
+impl From<DecodeError> for Outcome {
+    fn from(error: DecodeError) -> Self {
+        NtStatus::from(error).into()
+    }
+}
+
+/// Runs a message.
+pub(crate) async fn run(mut call: Call<'_>) -> Outcome {
+    dispatch(&mut call).await.unwrap_or_else(|outcome| outcome)
+}
+
+async fn dispatch(call: &mut Call<'_>) -> Result<Outcome, Outcome> {
+    let command = call.header.command;
+    if command == Command::ECHO {
+        return Ok(Outcome::ok(Body::Empty));
+    }
+    let session = call.session()?;
+    match command {
+        Command::LOGOFF => return Ok(session_setup::logoff(call.conn, &session)),
+        Command::TREE_CONNECT => return Ok(tree::connect(call, &session).await?),
+        _ => {}
+    }
+    let tree = call.tree(&session)?;
+    match command {
+        Command::READ => io::read(call, &session).await,
+        Command::WRITE => io::write(call, &session).await,
+        Command::CREATE => create::run(call, &session, &tree).await,
+        Command::CLOSE => create::close(call, &session).await,
+        Command::FLUSH => io::flush(call, &session).await,
+        Command::LOCK => io::lock(call, &session).await,
+        Command::IOCTL => ioctl::run(call, &session, &tree).await,
+        Command::QUERY_DIRECTORY => info::directory(call, &session).await,
+        Command::CHANGE_NOTIFY => info::notify(call, &session).await,
+        Command::QUERY_INFO => info::query(call, &session).await,
+        Command::SET_INFO => info::set(call, &session).await,
+        Command::OPLOCK_BREAK => ioctl::acknowledge(call, &session, &tree),
+        Command::TREE_DISCONNECT => Ok(tree::disconnect(call, &session, &tree)?),
+        _ => Err(NtStatus::INVALID_PARAMETER.into()),
+    }
+}

@@ -1,0 +1,412 @@
+//! CREATE and CLOSE (MS-SMB2 3.3.5.9, 3.3.5.10).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smb_files::{
+    CachingRequest, Caller, Created, Granted, Holder, LeaseRequest, LeaseRequestV2, OpenInfo, OwnerId,
+    ShareRoot,
+};
+use smb_protocol::access::{CreateAction, OplockLevel};
+use smb_protocol::create::contexts::{ContextWriter, CreateContext, tag};
+use smb_protocol::create::handles::{DurableFlags, DurableReply, DurableReplyV2, DurableRequestV2};
+use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState, LeaseV1, LeaseV2};
+use smb_protocol::create::{CreateRequest, CreateResponse, CreateResponseFlags};
+use smb_protocol::file::{CloseFlags, CloseRequest, CloseResponse};
+use smb_protocol::header::HeaderFlags;
+use smb_protocol::negotiate::Capabilities;
+use smb_protocol::{Dialect, FileTime, Guid, NtStatus, Wire as _};
+
+use super::{Call, reconnect};
+use crate::connection::answer::{Body, Outcome};
+use crate::open::{Lasting, Open, State, Thing};
+use crate::session::Session;
+use crate::tree::{Target, Tree};
+
+/// How long an open of DHnQ waits for its client: as Windows.
+const V1_TIMEOUT: Duration = Duration::from_secs(16 * 60);
+/// How long one of DH2Q waits when the client has no wish.
+const V2_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it waits at most.
+const V2_TIMEOUT_MAX: Duration = Duration::from_secs(300);
+
+/// The contexts of a request, each at most once.
+#[derive(Default)]
+pub(crate) struct Contexts<'a> {
+    pub(crate) ea: Option<&'a [u8]>,
+    pub(crate) security: Option<&'a [u8]>,
+    pub(crate) allocation: Option<u64>,
+    pub(crate) maximal_access: Option<Option<FileTime>>,
+    pub(crate) timewarp: Option<FileTime>,
+    pub(crate) on_disk_id: bool,
+    pub(crate) lease: Option<LeaseRequest>,
+    pub(crate) durable: bool,
+    pub(crate) reconnect: Option<smb_protocol::create::handles::DurableReconnect>,
+    pub(crate) durable_v2: Option<DurableRequestV2>,
+    pub(crate) reconnect_v2: Option<smb_protocol::create::handles::DurableReconnectV2>,
+    pub(crate) app_instance: Guid,
+}
+
+impl<'a> Contexts<'a> {
+    fn of(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
+        let mut found = Self::default();
+        let leases = request.oplock == OplockLevel::LEASE && dialect != Dialect::SMB_2_0_2;
+        for context in request.contexts.requests() {
+            match context? {
+                CreateContext::EaBuffer(bytes) => found.ea = Some(bytes),
+                CreateContext::SecurityDescriptor(bytes) => found.security = Some(bytes),
+                CreateContext::AllocationSize(bytes) => found.allocation = Some(bytes),
+                CreateContext::MaximalAccess(time) => found.maximal_access = Some(time),
+                CreateContext::Timewarp(time) => found.timewarp = Some(time),
+                CreateContext::OnDiskId => found.on_disk_id = true,
+                CreateContext::Lease(lease) if leases => {
+                    found.lease = Some(LeaseRequest { key: lease.key, state: lease.state, v2: None });
+                }
+                CreateContext::LeaseV2(lease) if leases && dialect.is_smb3() => {
+                    let parent = lease.flags.contains(LeaseFlags::PARENT_LEASE_KEY_SET);
+                    let parent = parent.then_some(lease.parent_key);
+                    let v2 = Some(LeaseRequestV2 { epoch: lease.epoch, parent });
+                    found.lease = Some(LeaseRequest { key: lease.key, state: lease.state, v2 });
+                }
+                CreateContext::Durable(_) => found.durable = true,
+                CreateContext::Reconnect(reconnect) => found.reconnect = Some(reconnect),
+                CreateContext::DurableV2(durable) if dialect.is_smb3() => found.durable_v2 = Some(durable),
+                CreateContext::ReconnectV2(reconnect) if dialect.is_smb3() => {
+                    found.reconnect_v2 = Some(reconnect);
+                }
+                CreateContext::AppInstanceId(app) if dialect.is_smb3() => found.app_instance = app.id,
+                _ => {}
+            }
+        }
+        // Each says something else about the same (3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
+        let asks = [found.durable, found.durable_v2.is_some(), found.reconnect_v2.is_some()];
+        let many = asks.iter().filter(|asked| **asked).count() > 1
+            || (found.reconnect.is_some() && (found.durable_v2.is_some() || found.reconnect_v2.is_some()));
+        if many {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        Ok(found)
+    }
+
+    fn caching(&self, oplock: OplockLevel) -> CachingRequest {
+        match (oplock, self.lease) {
+            (OplockLevel::LEASE, Some(lease)) => CachingRequest::Lease(lease),
+            (OplockLevel::LEASE | OplockLevel::NONE, _) => CachingRequest::None,
+            (level, _) => CachingRequest::Oplock(level),
+        }
+    }
+}
+
+/// CREATE.
+pub(crate) async fn run(
+    call: &mut Call<'_>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+) -> Result<Outcome, Outcome> {
+    let request = CreateRequest::decode(call.packet.message(&call.range))?;
+    if request.impersonation.0 > 3 {
+        return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
+    }
+    let Target::Disk(disk) = &tree.target else { return pipe(call, session, tree) };
+    let share = &disk.share;
+    share.counters.other();
+    let contexts = Contexts::of(&request, call.dialect())?;
+    let opens = &call.conn.shared.opens;
+    if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
+        let open = reconnect::run(call, session, tree, &request, &contexts)?;
+        let file = open.file()?;
+        let info = file.info().await?;
+        let granted = file.caching();
+        let answer = Answered { action: CreateAction::OPENED, granted, info, reparse_point: false };
+        call.carried.borrow_mut().file = Some(open.id);
+        let mut replies = ContextWriter::default();
+        lease_reply(granted, &mut replies);
+        return respond(&open, &answer, &replies);
+    }
+    if let Some(durable) = &contexts.durable_v2
+        && let Some(open) = reconnect::replayed(call, session, tree, &request, durable)?
+    {
+        let file = open.file()?;
+        let info = file.info().await?;
+        let answer =
+            Answered { action: CreateAction::CREATED, granted: file.caching(), info, reparse_point: false };
+        call.carried.borrow_mut().file = Some(open.id);
+        let mut replies = ContextWriter::default();
+        lease_reply(answer.granted, &mut replies);
+        durable_reply(&open, &mut replies);
+        return respond(&open, &answer, &replies);
+    }
+    if !contexts.app_instance.is_zero() {
+        // The application has moved to another machine: what it held there is given up (3.3.5.9.13).
+        for old in opens.of_app(contexts.app_instance, call.conn.client()) {
+            if let (Thing::File(file), Target::Disk(disk)) = (&old.thing, &old.tree.target) {
+                disk.files.force_close(file.id()).await;
+            }
+        }
+    }
+    let config = share.config();
+    let id = opens.new_id();
+    let link = opens.link(id, session);
+    let caller = caller(call, session, &disk.root);
+    let pending = call.pending.clone();
+    let on_wait = move || pending.say_waiting();
+    let wanted = smb_files::CreateRequest {
+        name: request.name,
+        desired_access: request.desired_access,
+        attributes: request.attributes,
+        share_access: request.share_access,
+        disposition: request.disposition,
+        options: request.options,
+        caching: contexts.caching(request.oplock),
+        security: contexts.security,
+        ea: contexts.ea,
+        allocation_size: contexts.allocation,
+        timewarp: contexts.timewarp,
+        maximal_access: contexts.maximal_access,
+        on_disk_id: contexts.on_disk_id,
+        holder: Arc::clone(&link) as Arc<dyn Holder>,
+        on_wait: &on_wait,
+    };
+    let created = match disk.files.create(&caller, wanted).await {
+        Ok(created) => created,
+        Err(error) => {
+            share.counters.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            refused(call, session, &config.name, &request, &error);
+            return Err(error.into());
+        }
+    };
+    let Created { open: file, action, granted, info, reparse_point, maximal_access, on_disk_id } = created;
+    let create_guid = contexts.durable_v2.map_or(Guid::ZERO, |durable| durable.create_guid);
+    let (lasting, timeout) = lasting(call, &contexts, &config, granted, file.is_directory());
+    file.set_durability(lasting.into());
+    let mut state = State { lasting, timeout, ..State::default() };
+    // The client's sequence of now is where this open begins.
+    let _ = state.sequence.begin(call.header).ok().flatten().map(|sequence| state.sequence.end(sequence));
+    let open = Arc::new(Open {
+        id,
+        tree: Arc::clone(tree),
+        thing: Thing::File(Arc::clone(&file)),
+        client: call.conn.client(),
+        user: session.user().token.user,
+        create_guid,
+        app_instance: contexts.app_instance,
+        link,
+        state: parking_lot::Mutex::new(state),
+    });
+    if let Err(status) = opens.add(&open).and_then(|()| session.add_open(Arc::clone(&open))) {
+        opens.leave(&open, false);
+        return Err(status.into());
+    }
+    call.carried.borrow_mut().file = Some(id);
+    let mut replies = ContextWriter::default();
+    if let Some(reply) = maximal_access {
+        replies.push_value(tag::MAXIMAL_ACCESS, &reply);
+    }
+    if let Some(reply) = on_disk_id {
+        replies.push_value(tag::ON_DISK_ID, &reply);
+    }
+    lease_reply(granted, &mut replies);
+    durable_reply(&open, &mut replies);
+    respond(&open, &Answered { action, granted, info, reparse_point }, &replies)
+}
+
+/// What the answer to a CREATE says.
+struct Answered {
+    action: CreateAction,
+    granted: Granted,
+    info: OpenInfo,
+    reparse_point: bool,
+}
+
+fn respond(open: &Open, answered: &Answered, replies: &ContextWriter) -> Result<Outcome, Outcome> {
+    let Answered { action, granted, info, reparse_point } = answered;
+    let flags = if *reparse_point { CreateResponseFlags::REPARSEPOINT } else { CreateResponseFlags::NONE };
+    let response = CreateResponse {
+        oplock: granted.level(),
+        flags,
+        action: *action,
+        creation_time: info.creation_time,
+        last_access_time: info.last_access_time,
+        last_write_time: info.last_write_time,
+        change_time: info.change_time,
+        allocation_size: info.allocation_size,
+        end_of_file: info.end_of_file,
+        attributes: info.attributes,
+        file_id: open.id,
+        contexts: replies.as_contexts(),
+    };
+    Ok(Outcome::ok(Body::of(|out| response.encode(out))?))
+}
+
+fn lease_reply(granted: Granted, replies: &mut ContextWriter) {
+    let Granted::Lease { key, state, flags, parent, epoch } = granted else { return };
+    match epoch {
+        Some(epoch) => {
+            let lease = LeaseV2 { key, state, flags, parent_key: parent, epoch };
+            replies.push_value(tag::LEASE, &lease);
+        }
+        None => replies.push_value(tag::LEASE, &LeaseV1 { key, state, flags }),
+    }
+}
+
+fn durable_reply(open: &Open, replies: &mut ContextWriter) {
+    let (lasting, timeout) = {
+        let state = open.state.lock();
+        (state.lasting, state.timeout)
+    };
+    match lasting {
+        Lasting::V1 => replies.push_value(tag::DURABLE_REQUEST, &DurableReply {}),
+        Lasting::V2 { persistent } => {
+            let flags = if persistent { DurableFlags::PERSISTENT } else { DurableFlags::NONE };
+            let timeout = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+            replies.push_value(tag::DURABLE_REQUEST_V2, &DurableReplyV2 { timeout, flags });
+        }
+        Lasting::No | Lasting::Resilient => {}
+    }
+}
+
+/// How the open may outlive its connection (3.3.5.9.6, 3.3.5.9.10).
+fn lasting(
+    call: &Call<'_>,
+    contexts: &Contexts<'_>,
+    config: &crate::config::ShareConfig,
+    granted: Granted,
+    directory: bool,
+) -> (Lasting, Duration) {
+    // Who caches handles knows of conflicts before they hurt.
+    let keeps_handle = match granted {
+        Granted::Oplock(level) => level == OplockLevel::BATCH,
+        Granted::Lease { state, .. } => state.contains(LeaseState::HANDLE),
+    };
+    if let Some(wanted) = &contexts.durable_v2 {
+        let capable = call
+            .conn
+            .negotiated()
+            .is_some_and(|negotiated| negotiated.capabilities.contains(Capabilities::PERSISTENT_HANDLES));
+        let plain = matches!(granted, Granted::Lease { .. } | Granted::Oplock(OplockLevel::NONE));
+        let persistent = wanted.flags.contains(DurableFlags::PERSISTENT)
+            && config.continuously_available
+            && capable
+            && plain;
+        if persistent || (keeps_handle && !directory) {
+            let wish = Duration::from_millis(u64::from(wanted.timeout));
+            let timeout = if wish.is_zero() { V2_TIMEOUT } else { wish.min(V2_TIMEOUT_MAX) };
+            return (Lasting::V2 { persistent }, timeout);
+        }
+    } else if contexts.durable && keeps_handle && !directory {
+        return (Lasting::V1, V1_TIMEOUT);
+    }
+    (Lasting::No, Duration::ZERO)
+}
+
+/// Who opens, through which share.
+fn caller(call: &Call<'_>, session: &Session, root: &Arc<ShareRoot>) -> Caller {
+    Caller {
+        token: Arc::clone(&session.user().token),
+        share: Arc::clone(root),
+        client: call.conn.client(),
+        owner: OwnerId(session.id),
+    }
+}
+
+/// One line in the log for what an administrator will be asked about.
+fn refused(
+    call: &Call<'_>,
+    session: &Session,
+    share: &str,
+    request: &CreateRequest<'_>,
+    error: &smb_files::FileError,
+) {
+    let telling = matches!(
+        error.status,
+        NtStatus::ACCESS_DENIED
+            | NtStatus::SHARING_VIOLATION
+            | NtStatus::DISK_FULL
+            | NtStatus::PRIVILEGE_NOT_HELD
+            | NtStatus::MEDIA_WRITE_PROTECTED
+            | NtStatus::NAME_TOO_LONG
+            | NtStatus::FILE_NOT_AVAILABLE
+    );
+    if telling {
+        let path = request.name.to_string().unwrap_or_default();
+        tracing::info!(remote = %call.conn.peer.remote, user = session.user().name(), share, path, status = %error.status, reason = %error.reason, "SMB open refused");
+    }
+}
+
+fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result<Outcome, Outcome> {
+    let request = CreateRequest::decode(call.packet.message(&call.range))?;
+    let name = request.name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
+    let user = session.user();
+    let client = crate::pipe::PipeClient {
+        user: user.name(),
+        sid: user.token.user,
+        is_administrator: user.token.is_admin,
+        session_key: session.keys.application.expose().to_vec(),
+    };
+    let pipe = call.conn.shared.parts.pipes.open(name.trim_start_matches('\\'), &client)?;
+    let opens = &call.conn.shared.opens;
+    let id = opens.new_id();
+    let open = Arc::new(Open {
+        id,
+        tree: Arc::clone(tree),
+        thing: Thing::Pipe(pipe),
+        client: call.conn.client(),
+        user: user.token.user,
+        create_guid: Guid::ZERO,
+        app_instance: Guid::ZERO,
+        link: opens.link(id, session),
+        state: parking_lot::Mutex::default(),
+    });
+    opens.add(&open)?;
+    if let Err(status) = session.add_open(Arc::clone(&open)) {
+        opens.remove(&open);
+        return Err(status.into());
+    }
+    call.carried.borrow_mut().file = Some(id);
+    let info = OpenInfo {
+        allocation_size: 4096,
+        attributes: smb_protocol::access::FileAttributes::NORMAL,
+        ..OpenInfo::default()
+    };
+    let granted = Granted::Oplock(OplockLevel::NONE);
+    let answer = Answered { action: CreateAction::OPENED, granted, info, reparse_point: false };
+    respond(&open, &answer, &ContextWriter::default())
+}
+
+/// CLOSE.
+pub(crate) async fn close(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = CloseRequest::from_message(call.message())?;
+    let open = call.open(session, request.file_id)?;
+    session.remove_open(open.id.volatile).ok_or(NtStatus::FILE_CLOSED)?;
+    call.conn.shared.opens.remove(&open);
+    let query = request.flags.contains(CloseFlags::POSTQUERY_ATTRIB);
+    let mut response = CloseResponse::default();
+    if let Thing::File(file) = &open.thing {
+        if let Some(share) = open.tree.share() {
+            share.counters.other();
+        }
+        if let Some(info) = file.close(query).await? {
+            response = CloseResponse {
+                flags: CloseFlags::POSTQUERY_ATTRIB,
+                creation_time: info.creation_time,
+                last_access_time: info.last_access_time,
+                last_write_time: info.last_write_time,
+                change_time: info.change_time,
+                allocation_size: info.allocation_size,
+                end_of_file: info.end_of_file,
+                attributes: info.attributes,
+            };
+        }
+    }
+    Ok(Outcome::ok(Body::of(|out| out.raw(&response.to_bytes()))?))
+}
+
+/// Whether the request is sent again because its answer may have been lost.
+pub(crate) fn is_replay(call: &Call<'_>) -> bool {
+    call.header.flags.contains(HeaderFlags::REPLAY_OPERATION) && call.dialect().is_smb3()
+}
+
+/// The lease key of a request, if it has one.
+pub(crate) fn lease_key(contexts: &Contexts<'_>) -> Option<LeaseKey> {
+    contexts.lease.map(|lease| lease.key)
+}

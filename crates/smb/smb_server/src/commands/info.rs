@@ -1,0 +1,126 @@
+//! QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY (MS-SMB2 3.3.5.18 to 3.3.5.21).
+
+use smb_files::DirectoryQuery;
+use smb_protocol::directory::{
+    ChangeNotifyFlags, ChangeNotifyRequest, OutputResponse, QueryDirectoryRequest,
+};
+use smb_protocol::fscc::{FileClass, VolumeClass};
+use smb_protocol::header::HEADER_BYTES;
+use smb_protocol::info::{InfoType, QueryInfoRequest, SetInfoRequest, SetInfoResponse};
+use smb_protocol::{NtStatus, Out, Wire as _};
+
+use super::Call;
+use crate::connection::answer::{Body, Outcome};
+use crate::open::Thing;
+use crate::session::Session;
+
+fn output(status: NtStatus, output: &[u8]) -> Result<Outcome, Outcome> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + 8 + output.len());
+    bytes.resize(HEADER_BYTES, 0);
+    OutputResponse { output }.encode(&mut Out::at(&mut bytes, 0));
+    Ok(Outcome { status, body: Body::Message(bytes) })
+}
+
+fn count(open: &crate::open::Open) {
+    if let Some(share) = open.tree.share() {
+        share.counters.other();
+    }
+}
+
+/// QUERY_INFO.
+pub(crate) async fn query(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = QueryInfoRequest::decode(call.packet.message(&call.range))?;
+    call.check_charge(request.input.len(), request.output_length)?;
+    let open = call.open(session, request.file_id)?;
+    let limit = request.output_length as usize;
+    let mut out = Vec::new();
+    let file = match &open.thing {
+        Thing::File(file) => file,
+        Thing::Pipe(_) => return pipe_info(&request),
+    };
+    count(&open);
+    let status = match request.info_type {
+        InfoType::FILE => {
+            let class = FileClass(request.class);
+            let index = request.additional;
+            file.query_info(class, request.input, index, request.flags, limit, &mut out).await?
+        }
+        InfoType::FILESYSTEM => file.query_volume(VolumeClass(request.class), limit, &mut out).await?,
+        InfoType::SECURITY => {
+            file.query_security(request.security(), limit, &mut out).await?;
+            NtStatus::SUCCESS
+        }
+        InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED.into()),
+        _ => return Err(NtStatus::INVALID_PARAMETER.into()),
+    };
+    output(status, &out)
+}
+
+/// As much of a pipe as clients ask for: that it is one (FileStandardInformation).
+fn pipe_info(request: &QueryInfoRequest<'_>) -> Result<Outcome, Outcome> {
+    if request.info_type != InfoType::FILE || FileClass(request.class) != FileClass::STANDARD {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let mut out = Vec::new();
+    4096_u64.put(&mut out);
+    0_u64.put(&mut out);
+    1_u32.put(&mut out);
+    [1_u8, 0, 0, 0].put(&mut out);
+    if (request.output_length as usize) < out.len() {
+        return Err(NtStatus::INFO_LENGTH_MISMATCH.into());
+    }
+    output(NtStatus::SUCCESS, &out)
+}
+
+/// SET_INFO.
+pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = SetInfoRequest::decode(call.packet.message(&call.range))?;
+    call.check_charge(request.buffer.len(), 0)?;
+    let open = call.open(session, request.file_id)?;
+    let file = open.file()?;
+    let _counted = call.sequenced(&open)?;
+    count(&open);
+    let pending = call.pending.clone();
+    let on_wait = move || pending.say_waiting();
+    match request.info_type {
+        InfoType::FILE => file.set_info(FileClass(request.class), request.buffer, &on_wait).await?,
+        InfoType::FILESYSTEM => file.set_volume(VolumeClass(request.class), request.buffer).await?,
+        InfoType::SECURITY => file.set_security(request.security(), request.buffer).await?,
+        InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED.into()),
+        _ => return Err(NtStatus::INVALID_PARAMETER.into()),
+    }
+    Ok(Outcome::ok(Body::of(|out| out.raw(&SetInfoResponse {}.to_bytes()))?))
+}
+
+/// QUERY_DIRECTORY.
+pub(crate) async fn directory(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = QueryDirectoryRequest::decode(call.packet.message(&call.range))?;
+    call.check_charge(request.pattern.bytes().len(), request.output_length)?;
+    let open = call.open(session, request.file_id)?;
+    let file = open.file()?;
+    count(&open);
+    let query = DirectoryQuery {
+        class: request.class,
+        flags: request.flags,
+        file_index: request.file_index,
+        pattern: request.pattern,
+        limit: request.output_length as usize,
+    };
+    let mut out = Vec::new();
+    file.query_directory(query, &mut out).await?;
+    output(NtStatus::SUCCESS, &out)
+}
+
+/// CHANGE_NOTIFY.
+pub(crate) async fn notify(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = ChangeNotifyRequest::from_message(call.message())?;
+    call.check_charge(0, request.output_length)?;
+    let open = call.open(session, request.file_id)?;
+    let file = open.file()?;
+    count(&open);
+    let tree = request.flags.contains(ChangeNotifyFlags::WATCH_TREE);
+    let mut out = Vec::new();
+    let limit = request.output_length as usize;
+    let status = file.notify(request.filter, tree, limit, &mut out).await?;
+    output(status, &out)
+}

@@ -1,0 +1,121 @@
+//! READ, WRITE, FLUSH and LOCK (MS-SMB2 3.3.5.11 to 3.3.5.14).
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use smb_protocol::NtStatus;
+use smb_protocol::file::FlushRequest;
+use smb_protocol::lock::LockRequest;
+use smb_protocol::read::{Channel, ReadRequest};
+use smb_protocol::write::{WriteFlags, WriteRequest};
+
+use super::Call;
+use crate::connection::answer::{Body, HEADROOM, Outcome};
+use crate::connection::receive::Packet;
+use crate::open::Thing;
+use crate::session::Session;
+
+/// READ.
+pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let ReadRequest { length, offset, file_id, minimum_count, channel, .. } =
+        ReadRequest::decode(call.message())?;
+    if channel != Channel::NONE {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    call.check_charge(0, length)?;
+    let open = call.open(session, file_id)?;
+    let file = match &open.thing {
+        Thing::File(file) => file,
+        Thing::Pipe(pipe) => {
+            let (data, more) = pipe.read(length as usize).ok_or(NtStatus::PIPE_EMPTY)?;
+            let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+            let mut buf = IoBuf::new(HEADROOM + data.len());
+            if let Some(place) = buf.get_mut(HEADROOM..) {
+                place.copy_from_slice(&data);
+            }
+            return Ok(Outcome { status, body: Body::Read(buf) });
+        }
+    };
+    let _counted = call.sequenced(&open)?;
+    let mut tail = IoBuf::new(HEADROOM + length as usize);
+    let mut buf = tail.split_to(HEADROOM);
+    let tail = file.read(offset, tail).await?;
+    if tail.len() < minimum_count as usize || (tail.is_empty() && length > 0) {
+        return Err(NtStatus::END_OF_FILE.into());
+    }
+    if let Some(share) = open.tree.share() {
+        share.counters.read(tail.len());
+    }
+    if let Err(tail) = buf.join(tail) {
+        // The store gave another buffer back.
+        buf = IoBuf::new(HEADROOM + tail.len());
+        if let Some(place) = buf.get_mut(HEADROOM..) {
+            place.copy_from_slice(&tail);
+        }
+    }
+    Ok(Outcome::ok(Body::Read(buf)))
+}
+
+/// WRITE.
+pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = WriteRequest::decode(call.message())?;
+    if request.channel != Channel::NONE {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let len = request.data.len();
+    call.check_charge(len, 0)?;
+    let open = call.open(session, request.file_id)?;
+    let (from, to) = (call.range.start + request.data.start, call.range.start + request.data.end);
+    let file = match &open.thing {
+        Thing::File(file) => file,
+        Thing::Pipe(pipe) => {
+            pipe.write(call.packet.bytes().get(from..to).unwrap_or_default())?;
+            return Ok(Outcome::ok(Body::Written(len as u32)));
+        }
+    };
+    let _counted = call.sequenced(&open)?;
+    let data: SharedBuf = if call.last {
+        std::mem::replace(call.packet, Packet::empty()).into_data(from..to).freeze()
+    } else {
+        IoBuf::copy_from(call.packet.bytes().get(from..to).unwrap_or_default()).freeze()
+    };
+    let flags = smb_files::WriteFlags { write_through: request.flags.contains(WriteFlags::WRITE_THROUGH) };
+    let count = file.write(request.offset, data, flags).await.inspect_err(|error| {
+        if error.status == NtStatus::DISK_FULL {
+            tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
+        }
+    })?;
+    if let Some(share) = open.tree.share() {
+        share.counters.wrote(count as usize);
+    }
+    Ok(Outcome::ok(Body::Written(count)))
+}
+
+/// FLUSH.
+pub(crate) async fn flush(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = FlushRequest::from_message(call.message())?;
+    let open = call.open(session, request.file_id)?;
+    if let Thing::File(file) = &open.thing {
+        let _counted = call.sequenced(&open)?;
+        file.flush().await?;
+    }
+    Ok(Outcome::ok(Body::Empty))
+}
+
+/// LOCK.
+pub(crate) async fn lock(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
+    let request = LockRequest::decode(call.packet.message(&call.range))?;
+    let (index, number) = (request.sequence_index(), request.sequence_number());
+    let elements: Vec<_> = request.locks().collect();
+    let open = call.open(session, request.file_id)?;
+    let file = open.file()?;
+    let _counted = call.sequenced(&open)?;
+    let remembers =
+        call.dialect() != smb_protocol::Dialect::SMB_2_0_2 && (open.lasts() || call.is_multichannel());
+    if remembers && open.state.lock().sequence.lock_was_done(index, number) {
+        return Ok(Outcome::ok(Body::Empty));
+    }
+    file.lock(&elements, &|| {}).await?;
+    if remembers {
+        open.state.lock().sequence.lock_done(index, number);
+    }
+    Ok(Outcome::ok(Body::Empty))
+}

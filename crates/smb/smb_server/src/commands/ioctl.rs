@@ -1,0 +1,201 @@
+//! IOCTL and OPLOCK_BREAK acknowledgements (MS-SMB2 3.3.5.15, 3.3.5.22).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smb_files::OpenLookup;
+use smb_protocol::file::FileId;
+use smb_protocol::fsctl::FsctlCode;
+use smb_protocol::fsctl::copy::ResumeKey;
+use smb_protocol::fsctl::network::{Resiliency, ValidateNegotiate, ValidateNegotiateReply, put_interfaces};
+use smb_protocol::fsctl::pipe::PipePeek;
+use smb_protocol::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
+use smb_protocol::negotiate::Capabilities;
+use smb_protocol::oplock::{BreakAck, LeaseBreakAck, OplockBreak};
+use smb_protocol::{Dialect, NtStatus, Wire as _};
+
+use super::Call;
+use crate::connection::answer::{Body, Outcome};
+use crate::open::{Lasting, Thing};
+use crate::session::Session;
+use crate::tree::{Target, Tree};
+
+/// The longest wait of a resilient open for its client; as Windows.
+const RESILIENT_MAX: Duration = Duration::from_secs(300);
+/// How long it waits when the client has no wish.
+const RESILIENT_DEFAULT: Duration = Duration::from_secs(120);
+
+fn answer(request: &IoctlRequest<'_>, status: NtStatus, output: &[u8]) -> Result<Outcome, Outcome> {
+    let response = IoctlResponse { code: request.code, file_id: request.file_id, output };
+    Ok(Outcome { status, body: Body::of(|out| response.encode(out))? })
+}
+
+/// Other opens of the session, for controls that name a second one.
+struct Others<'a>(&'a Session, &'a crate::config::ShareConfig);
+
+impl OpenLookup for Others<'_> {
+    fn by_file_id(&self, id: FileId) -> Option<Arc<smb_files::Open>> {
+        let open = self.0.open(id.volatile).filter(|open| open.id == id)?;
+        open.file().ok().cloned()
+    }
+
+    fn by_resume_key(&self, key: ResumeKey) -> Option<Arc<smb_files::Open>> {
+        let found = self.1.files.open_by_resume_key(key)?;
+        // Keys of other sessions are not believed (MS-SMB2 3.3.5.15.6).
+        (found.caller().owner.0 == self.0.id).then_some(found)
+    }
+}
+
+/// IOCTL.
+pub(crate) async fn run(
+    call: &mut Call<'_>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+) -> Result<Outcome, Outcome> {
+    let request = IoctlRequest::decode(call.packet.message(&call.range))?;
+    let most = request.max_output_response.max(request.max_input_response);
+    call.check_charge(request.input.len(), most)?;
+    if !request.flags.contains(IoctlFlags::IS_FSCTL) {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    }
+    let limit = request.max_output_response as usize;
+    match request.code {
+        FsctlCode::VALIDATE_NEGOTIATE_INFO => return validate(call, &request),
+        FsctlCode::QUERY_NETWORK_INTERFACE_INFO => return interfaces(call, &request),
+        FsctlCode::DFS_GET_REFERRALS | FsctlCode::DFS_GET_REFERRALS_EX => {
+            return Err(NtStatus::FS_DRIVER_REQUIRED.into());
+        }
+        FsctlCode::PIPE_WAIT => {
+            return if matches!(tree.target, Target::Pipes) {
+                answer(&request, NtStatus::SUCCESS, &[])
+            } else {
+                Err(NtStatus::INVALID_DEVICE_REQUEST.into())
+            };
+        }
+        _ => {}
+    }
+    let open = call.open(session, request.file_id)?;
+    let _counted = call.sequenced(&open)?;
+    let file = match &open.thing {
+        Thing::File(file) => file,
+        Thing::Pipe(pipe) => {
+            return match request.code {
+                FsctlCode::PIPE_TRANSCEIVE => {
+                    pipe.write(request.input)?;
+                    let (data, more) = pipe.read(limit).unwrap_or_default();
+                    let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+                    answer(&request, status, &data)
+                }
+                FsctlCode::PIPE_PEEK => answer(&request, NtStatus::SUCCESS, &PipePeek::default().to_bytes()),
+                _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
+            };
+        }
+    };
+    if request.code == FsctlCode::LMR_REQUEST_RESILIENCY {
+        let wanted = Resiliency::decode(request.input)?;
+        if call.dialect() == Dialect::SMB_2_0_2 {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
+        }
+        let wish = Duration::from_millis(u64::from(wanted.timeout));
+        if wish > RESILIENT_MAX {
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
+        {
+            let mut state = open.state.lock();
+            // What is persistent or durable in the newer way stays so (3.3.5.15.9).
+            if matches!(state.lasting, Lasting::No | Lasting::V1) {
+                state.lasting = Lasting::Resilient;
+            }
+            state.timeout = if wish.is_zero() { RESILIENT_DEFAULT } else { wish };
+        }
+        file.set_durability(open.state.lock().lasting.into());
+        return answer(&request, NtStatus::SUCCESS, &[]);
+    }
+    let Some(share) = tree.share() else { return Err(NtStatus::INVALID_DEVICE_REQUEST.into()) };
+    share.counters.other();
+    let config = share.config();
+    let others = Others(session, &config);
+    let (status, output) =
+        file.fsctl(request.code, request.input, limit, &others).await.map_err(|error| {
+            let status = error.status;
+            match error.detail {
+                // The limits of a server-side copy, or how far it came, go with the error.
+                smb_files::Detail::Output(output) => {
+                    answer(&request, status, &output).unwrap_or_else(|outcome| outcome)
+                }
+                _ => error.into(),
+            }
+        })?;
+    answer(&request, status, &output)
+}
+
+/// The client says once more, signed, what it said when it could not sign (3.3.5.15.12).
+fn validate(call: &Call<'_>, request: &IoctlRequest<'_>) -> Result<Outcome, Outcome> {
+    let negotiated = call.conn.negotiated().ok_or(NtStatus::FILE_CLOSED)?;
+    let dialect = negotiated.terms.dialect;
+    let said = ValidateNegotiate::decode(request.input)?;
+    let config = call.conn.shared.config();
+    let best = Dialect::ALL
+        .into_iter()
+        .rev()
+        .filter(|each| *each <= config.max_dialect && *each >= config.min_dialect)
+        .find(|each| said.dialects.contains(each.0));
+    let same = dialect != Dialect::SMB_3_1_1
+        && best == Some(dialect)
+        && said.capabilities == negotiated.client_capabilities
+        && said.security_mode == negotiated.client_security
+        && (said.client_guid == negotiated.terms.client || dialect == Dialect::SMB_2_0_2);
+    if !same {
+        // Somebody has changed it on the way.
+        call.conn.fail("the negotiation was tampered with");
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    let reply = ValidateNegotiateReply {
+        capabilities: negotiated.capabilities,
+        server_guid: call.conn.shared.parts.guid,
+        security_mode: negotiated.security,
+        dialect,
+    };
+    if (request.max_output_response as usize) < ValidateNegotiateReply::SIZE {
+        call.conn.fail("no room for the validation");
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    answer(request, NtStatus::SUCCESS, &reply.to_bytes())
+}
+
+/// Where else the client may connect to (3.3.5.15.11).
+fn interfaces(call: &Call<'_>, request: &IoctlRequest<'_>) -> Result<Outcome, Outcome> {
+    let negotiated = call.conn.negotiated().ok_or(NtStatus::FILE_CLOSED)?;
+    if !negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL) {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    }
+    let mut list = call.conn.shared.parts.interfaces.interfaces(call.conn.peer.local, call.conn.peer.remote);
+    let mut output = Vec::new();
+    put_interfaces(&list, &mut output);
+    while output.len() > request.max_output_response as usize {
+        if list.pop().is_none() {
+            return Err(NtStatus::BUFFER_TOO_SMALL.into());
+        }
+        output.clear();
+        put_interfaces(&list, &mut output);
+    }
+    answer(request, NtStatus::SUCCESS, &output)
+}
+
+/// OPLOCK_BREAK: the client acknowledges.
+pub(crate) fn acknowledge(call: &mut Call<'_>, session: &Session, tree: &Tree) -> Result<Outcome, Outcome> {
+    let reply = match BreakAck::from_message(call.message())? {
+        BreakAck::Oplock(ack) => {
+            let open = call.open(session, ack.file_id)?;
+            let level = open.file()?.acknowledge_oplock(ack.level)?;
+            OplockBreak { level, file_id: ack.file_id }.to_bytes()
+        }
+        BreakAck::Lease(ack) => {
+            let share = tree.share().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+            let files = &share.config().files;
+            let state = files.acknowledge_lease(call.conn.client(), ack.key, ack.state)?;
+            LeaseBreakAck { flags: 0, key: ack.key, state }.to_bytes()
+        }
+    };
+    Ok(Outcome::ok(Body::of(|out| out.raw(&reply))?))
+}

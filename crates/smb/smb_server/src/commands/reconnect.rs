@@ -1,0 +1,89 @@
+//! Taking an open up again after its connection, or the server, was lost (MS-SMB2 3.3.5.9.7, 3.3.5.9.12), and CREATEs
+//! that are sent twice (3.3.5.9.10).
+
+use std::sync::Arc;
+
+use smb_files::Granted;
+use smb_protocol::NtStatus;
+use smb_protocol::create::CreateRequest;
+use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
+
+use super::Call;
+use super::create::{Contexts, is_replay, lease_key};
+use crate::open::{Lasting, Open};
+use crate::session::Session;
+use crate::tree::Tree;
+
+/// DHnC, DH2C.
+pub(crate) fn run(
+    call: &Call<'_>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+    _: &CreateRequest<'_>,
+    contexts: &Contexts<'_>,
+) -> Result<Arc<Open>, NtStatus> {
+    let opens = &call.conn.shared.opens;
+    let gone = NtStatus::OBJECT_NAME_NOT_FOUND;
+    let (open, fits) = if let Some(wanted) = &contexts.reconnect_v2 {
+        let persistent = wanted.flags.contains(DurableFlags::PERSISTENT);
+        let open = opens
+            .find(wanted.file_id.persistent)
+            .or_else(|| opens.find_guid(call.conn.client(), wanted.create_guid))
+            .ok_or(gone)?;
+        let fits =
+            open.create_guid == wanted.create_guid && open.state.lock().lasting == Lasting::V2 { persistent };
+        (open, fits)
+    } else {
+        let wanted = contexts.reconnect.as_ref().ok_or(gone)?;
+        let open = opens.find(wanted.file_id.persistent).ok_or(gone)?;
+        let fits = open.id.volatile == wanted.file_id.volatile && open.state.lock().lasting == Lasting::V1;
+        (open, fits)
+    };
+    if !fits || !same_caching(call, &open, contexts)? {
+        return Err(gone);
+    }
+    if open.user != session.user().token.user {
+        tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), "SMB reconnection refused: the open is another user's");
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let same_share = match (open.tree.share(), tree.share()) {
+        (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+        _ => false,
+    };
+    if !same_share {
+        return Err(gone);
+    }
+    let open = opens.reconnect(&open, session, tree).ok_or(gone)?;
+    session.add_open(Arc::clone(&open))?;
+    Ok(open)
+}
+
+/// What the client cached it must still want under the same key.
+fn same_caching(call: &Call<'_>, open: &Open, contexts: &Contexts<'_>) -> Result<bool, NtStatus> {
+    Ok(match open.file()?.caching() {
+        Granted::Lease { key, .. } => lease_key(contexts) == Some(key) && open.client == call.conn.client(),
+        Granted::Oplock(_) => contexts.lease.is_none(),
+    })
+}
+
+/// A CREATE whose name for the open is known already: the answer was lost, or it is an error.
+pub(crate) fn replayed(
+    call: &Call<'_>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+    _: &CreateRequest<'_>,
+    durable: &DurableRequestV2,
+) -> Result<Option<Arc<Open>>, NtStatus> {
+    let client = call.conn.client();
+    let Some(open) = call.conn.shared.opens.find_guid(client, durable.create_guid) else { return Ok(None) };
+    if !is_replay(call) {
+        return Err(NtStatus::DUPLICATE_OBJECTID);
+    }
+    if open.user != session.user().token.user || open.tree.id != tree.id {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if session.open(open.id.volatile).is_none() {
+        return Err(NtStatus::FILE_NOT_AVAILABLE);
+    }
+    Ok(Some(open))
+}

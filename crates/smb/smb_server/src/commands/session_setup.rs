@@ -1,0 +1,292 @@
+//! SESSION_SETUP and LOGOFF (MS-SMB2 3.3.5.5, 3.3.5.6).
+//!
+//! ```text
+//!   id 0               ─► a new login            ─► new session
+//!   id, BINDING        ─► a login, signed        ─► this connection joins the session
+//!   id of a session    ─► a login                ─► the user is proven once more
+//! ```
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smb_auth::ntlm::acceptor::{NtlmAcceptor, NtlmServer};
+use smb_auth::{Acceptor, Authenticated, Failure, Identity, Step};
+use smb_crypto::SessionKeys;
+use smb_protocol::negotiate::{Capabilities, SecurityMode};
+use smb_protocol::session::{SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse};
+use smb_protocol::{Dialect, Header, NtStatus};
+
+use crate::config::{Encryption, ServerConfig, Signing};
+use crate::connection::answer::{Body, Hashed, Outcome};
+use crate::connection::chain::Reply;
+use crate::connection::channel::Channel;
+use crate::connection::state::{Conn, Login, Negotiated};
+use crate::limits::MAX_SESSIONS_PER_CONNECTION;
+use crate::session::{NewSession, Session, User};
+
+/// Logins of a connection that are not finished; clients have one for each user that connects at the moment.
+const MAX_LOGINS: usize = 64;
+
+/// Runs a SESSION_SETUP. `channel` is that of the header's session, if this connection has it.
+pub(crate) fn run(conn: &Rc<Conn>, header: &Header, message: &[u8], channel: Option<Rc<Channel>>) -> Reply {
+    let Some(negotiated) = conn.negotiated() else {
+        conn.fail("SESSION_SETUP before NEGOTIATE");
+        return Reply::new(NtStatus::INVALID_PARAMETER, None);
+    };
+    if negotiated.terms.dialect == Dialect::WILDCARD {
+        conn.fail("SESSION_SETUP before the version was settled");
+        return Reply::new(NtStatus::INVALID_PARAMETER, None);
+    }
+    let sign_error = channel.clone().filter(|_| Conn::is_signed(header));
+    match step(conn, header, message, &negotiated, channel) {
+        Ok(reply) => reply,
+        Err(status) => Reply::new(status, sign_error),
+    }
+}
+
+fn step(
+    conn: &Rc<Conn>,
+    header: &Header,
+    message: &[u8],
+    negotiated: &Negotiated,
+    channel: Option<Rc<Channel>>,
+) -> Result<Reply, NtStatus> {
+    let request = SessionSetupRequest::decode(message)?;
+    let binding = request.flags.contains(SessionSetupFlags::BINDING);
+    let id = match header.session_id {
+        0 if binding => return Err(NtStatus::USER_SESSION_DELETED),
+        0 => begin(conn, None, false)?,
+        id => {
+            if !conn.logins.borrow().contains_key(&id) {
+                let existing = if binding {
+                    bindable(conn, header, message, negotiated, id)?
+                } else {
+                    // Only over a connection that has it (3.3.5.5.1).
+                    Arc::clone(&channel.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?.session)
+                };
+                begin(conn, Some(existing), binding)?;
+            }
+            id
+        }
+    };
+    let id = if header.session_id == 0 { id } else { header.session_id };
+    let result = {
+        let mut logins = conn.logins.borrow_mut();
+        let login = logins.get_mut(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if login.binding != binding {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        login.preauth.update(message);
+        login.acceptor.step(request.security_buffer, conn.shared.parts.directory.as_ref())
+    };
+    match result {
+        Step::Continue(token) => {
+            let response = SessionSetupResponse { flags: SessionFlags::NONE, security_buffer: &token };
+            let body = Body::of(|out| response.encode(out))?;
+            let outcome = Outcome { status: NtStatus::MORE_PROCESSING_REQUIRED, body };
+            let mut reply = Reply::new(outcome, None);
+            reply.hash = Hashed::Login(id);
+            reply.session = Some(id);
+            Ok(reply)
+        }
+        Step::Done(token, who) => {
+            let login = conn.logins.borrow_mut().remove(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+            let (channel, flags) = finish(conn, negotiated, &request, id, login, who)?;
+            let response = SessionSetupResponse { flags, security_buffer: &token };
+            let body = Body::of(|out| response.encode(out))?;
+            conn.logged_in.set(true);
+            let sign = (!flags.contains(SessionFlags::IS_NULL)).then_some(channel);
+            let mut reply = Reply::new(Outcome::ok(body), sign);
+            reply.session = Some(id);
+            Ok(reply)
+        }
+        Step::Failed(failure) => {
+            conn.logins.borrow_mut().remove(&id);
+            refused(conn, &failure);
+            Err(failure.error.status())
+        }
+    }
+}
+
+fn refused(conn: &Conn, failure: &Failure) {
+    let Failure { error, user, domain, workstation } = failure;
+    tracing::warn!(remote = %conn.peer.remote, user, domain, workstation, reason = %error, "SMB login refused");
+}
+
+/// Begins a login; returns the number that its session has or will have.
+fn begin(conn: &Rc<Conn>, existing: Option<Arc<Session>>, binding: bool) -> Result<u64, NtStatus> {
+    let count = conn.sessions.borrow().len();
+    if conn.logins.borrow().len() >= MAX_LOGINS || count >= MAX_SESSIONS_PER_CONNECTION {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    let shared = &conn.shared;
+    let id = match &existing {
+        Some(session) => session.id,
+        None => shared.new_session_id(),
+    };
+    let config = shared.config();
+    let mut challenge = [0; 8];
+    shared.parts.entropy.fill(&mut challenge);
+    let ntlm = NtlmAcceptor::new(Arc::new(ntlm_server(&config)), challenge, shared.now());
+    let login = Login {
+        acceptor: Acceptor::new(vec![Box::new(ntlm)]),
+        preauth: conn.preauth.get(),
+        existing,
+        binding,
+    };
+    conn.logins.borrow_mut().insert(id, login);
+    Ok(id)
+}
+
+fn ntlm_server(config: &ServerConfig) -> NtlmServer {
+    let dns_computer =
+        if config.dns_name.is_empty() { config.name.to_lowercase() } else { config.dns_name.clone() };
+    let dns_domain = dns_computer.split_once('.').map(|(_, domain)| domain.to_owned()).unwrap_or_default();
+    NtlmServer {
+        computer: config.name.clone(),
+        domain: config.domain.clone(),
+        dns_computer,
+        dns_domain,
+        policy: config.auth.clone(),
+    }
+}
+
+/// The session that another connection of the same client wants to join (3.3.5.5.2).
+fn bindable(
+    conn: &Conn,
+    header: &Header,
+    message: &[u8],
+    negotiated: &Negotiated,
+    id: u64,
+) -> Result<Arc<Session>, NtStatus> {
+    if !negotiated.terms.dialect.is_smb3()
+        || !negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL)
+        || !conn.shared.config().multichannel
+    {
+        return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+    }
+    let session = conn.shared.session(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+    if session.terms.dialect != negotiated.terms.dialect
+        || session.terms.client != negotiated.terms.client
+        || session.terms.cipher != negotiated.terms.cipher
+    {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if !Conn::is_signed(header) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if conn.channel(id).is_some() {
+        return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+    }
+    // Signed with the session's own key: who asks has it.
+    let signer = smb_crypto::Signer::new(negotiated.terms.signing, &session.keys.signing)
+        .map_err(|_| NtStatus::ACCESS_DENIED)?;
+    signer.verify(&mut message.to_vec()).map_err(|_| NtStatus::ACCESS_DENIED)?;
+    if session.user().identity == Identity::Anonymous {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    Ok(session)
+}
+
+fn finish(
+    conn: &Rc<Conn>,
+    negotiated: &Negotiated,
+    request: &SessionSetupRequest<'_>,
+    id: u64,
+    login: Login,
+    who: Authenticated,
+) -> Result<(Rc<Channel>, SessionFlags), NtStatus> {
+    let shared = &conn.shared;
+    let anonymous = who.identity == Identity::Anonymous;
+    let token = match &who.identity {
+        Identity::User { sid, .. } => {
+            shared.parts.directory.token(*sid, &who.groups).ok_or(NtStatus::LOGON_FAILURE)?
+        }
+        Identity::Anonymous => shared.parts.directory.anonymous(),
+    };
+    let user = User { identity: who.identity, token: Arc::new(token), workstation: who.workstation };
+    let keys = SessionKeys::derive(
+        negotiated.terms.dialect,
+        negotiated.terms.cipher,
+        who.session_key.expose(),
+        &login.preauth,
+    );
+    if let Some(session) = login.existing {
+        if session.user().token.user != user.token.user {
+            tracing::warn!(remote = %conn.peer.remote, was = session.user().name(), is = user.name(), "SMB session refused to another user");
+            return Err(if login.binding { NtStatus::NOT_SUPPORTED } else { NtStatus::ACCESS_DENIED });
+        }
+        if login.binding {
+            let number = session.join(&conn.peer).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+            let channel = Channel::new(Arc::clone(&session), &keys.signing, number)
+                .map_err(|_| NtStatus::INTERNAL_ERROR)?;
+            let channel = Rc::new(channel);
+            conn.sessions.borrow_mut().insert(id, Rc::clone(&channel));
+            return Ok((channel, flags(&session)));
+        }
+        // Proven once more: rights may be others now, the keys stay (3.3.5.5.3).
+        *session.user.write() = Arc::new(user);
+        let channel = conn.channel(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        return Ok((channel, flags(&session)));
+    }
+    let config = shared.config();
+    let asked = negotiated.client_security.contains(SecurityMode::SIGNING_REQUIRED)
+        || SecurityMode(u16::from(request.security_mode)).contains(SecurityMode::SIGNING_REQUIRED);
+    let encrypt = config.encryption == Encryption::Required && !anonymous;
+    if encrypt && negotiated.terms.cipher.is_none() {
+        tracing::warn!(remote = %conn.peer.remote, user = user.name(), "SMB login refused: the client cannot encrypt, and must");
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let since = shared.parts.clock.wall().0;
+    let session = Session::new(NewSession {
+        id,
+        terms: negotiated.terms,
+        keys,
+        user,
+        signing_required: !anonymous && (config.signing == Signing::Required || asked),
+        encrypt,
+        since,
+    })
+    .map_err(|_| NtStatus::INTERNAL_ERROR)?;
+    let session = Arc::new(session);
+    if !shared.add_session(&session) {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    let number = session.join(&conn.peer).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+    let channel = Channel::new(Arc::clone(&session), &session.keys.signing, number)
+        .map_err(|_| NtStatus::INTERNAL_ERROR)?;
+    let channel = Rc::new(channel);
+    conn.sessions.borrow_mut().insert(id, Rc::clone(&channel));
+    replace_previous(conn, &session, request.previous_session_id);
+    tracing::debug!(remote = %conn.peer.remote, user = session.user().name(), dialect = ?session.terms.dialect, "SMB session begins");
+    Ok((channel, flags(&session)))
+}
+
+fn flags(session: &Session) -> SessionFlags {
+    let mut flags = SessionFlags::NONE;
+    if session.user().identity == Identity::Anonymous {
+        flags |= SessionFlags::IS_NULL;
+    }
+    if session.encrypt {
+        flags |= SessionFlags::ENCRYPT_DATA;
+    }
+    flags
+}
+
+/// The client has lost an earlier session: what it held is given up, but for what it can take up again (3.3.5.5.3).
+fn replace_previous(conn: &Conn, session: &Session, previous: u64) {
+    if previous == 0 || previous == session.id {
+        return;
+    }
+    let Some(old) = conn.shared.session(previous) else { return };
+    if old.user().token.user == session.user().token.user {
+        conn.shared.end_session(&old, true, None);
+    }
+}
+
+/// LOGOFF.
+pub(crate) fn logoff(conn: &Conn, session: &Session) -> Outcome {
+    conn.sessions.borrow_mut().remove(&session.id);
+    conn.shared.end_session(session, false, Some(&conn.peer));
+    Outcome::ok(Body::Empty)
+}

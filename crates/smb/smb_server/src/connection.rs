@@ -1,0 +1,331 @@
+//! A connection: one task that receives, runs requests and transmits.
+//!
+//! [`Connection::poll`] goes round until nothing moves: mail from others, the socket's bytes, requests that ended,
+//! answers to send. It never awaits one thing alone, so a slow request delays no other.
+//!
+//! ```text
+//!   receive ─► Packet ─► open (decrypt) ─► Chain (message numbers checked) ─► commands ─► answer ─► transmit
+//! ```
+
+pub(crate) mod answer;
+pub(crate) mod chain;
+pub(crate) mod channel;
+pub(crate) mod credits;
+pub(crate) mod receive;
+pub(crate) mod state;
+pub(crate) mod transmit;
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use smb_protocol::compound;
+use smb_protocol::framing::Packet as PacketKind;
+use smb_protocol::header::Routing;
+use smb_protocol::message::Response;
+use smb_protocol::oplock::BreakNotification;
+use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
+use smb_protocol::{Command, Header};
+use tokio::net::TcpStream;
+
+use crate::commands;
+use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, SEND_HIGH_WATER, WORK_HIGH_WATER};
+use crate::peer::{Mail, Peer};
+use crate::server::Shared;
+use answer::{Answer, Body, Hashed};
+use chain::Chain;
+use channel::Channel;
+use receive::{Got, Packet, Receive};
+use state::Conn;
+
+/// How often a quiet connection is looked at.
+const TICK: Duration = Duration::from_secs(10);
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The peer closed, or the socket failed.
+    Disconnected,
+    /// The peer broke the protocol.
+    Protocol(&'static str),
+    /// Nobody logged in in time.
+    NoLogin,
+    /// We were told to.
+    Told,
+}
+
+/// A packet's work, which gives back the bytes that were charged for it.
+struct Running {
+    work: Pin<Box<dyn Future<Output = ()>>>,
+    bytes: usize,
+}
+
+impl Future for Running {
+    type Output = usize;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<usize> {
+        let bytes = self.bytes;
+        self.work.as_mut().poll(cx).map(|()| bytes)
+    }
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    conn: Rc<Conn>,
+    stream: TcpStream,
+    receive: Receive,
+    running: FuturesUnordered<Running>,
+    tick: Pin<Box<dyn Future<Output = ()>>>,
+    idle_ticks: u32,
+    age: Duration,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>) {
+    let conn = Rc::new(Conn::new(shared, peer));
+    let mut connection = Connection {
+        conn: Rc::clone(&conn),
+        stream,
+        receive: Receive::new(),
+        running: FuturesUnordered::new(),
+        tick: Box::pin(shard_runtime::sleep(TICK)),
+        idle_ticks: 0,
+        age: Duration::ZERO,
+    };
+    // Also when this task is dropped: a session must not believe in a connection that is gone.
+    let _leaving = Leaving(Rc::clone(&conn));
+    let end = poll_fn(|cx| connection.poll(cx)).await;
+    let remote = conn.peer.remote;
+    match end {
+        End::Protocol(what) => tracing::warn!(%remote, what, "SMB connection closed: protocol error"),
+        End::NoLogin => tracing::info!(%remote, "SMB connection closed: nobody logged in"),
+        End::Disconnected | End::Told => tracing::debug!(%remote, ?end, "SMB connection ended"),
+    }
+}
+
+/// Takes the connection out of its sessions.
+struct Leaving(Rc<Conn>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.peer.leave();
+        let sessions = std::mem::take(&mut *self.0.sessions.borrow_mut());
+        for channel in sessions.into_values() {
+            if channel.session.leave(&self.0.peer) {
+                self.0.shared.lost(&channel.session);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.conn.peer.waker.register(cx.waker());
+        while self.tick.as_mut().poll(cx).is_ready() {
+            self.tick = Box::pin(shard_runtime::sleep(TICK));
+            self.age += TICK;
+            self.idle_ticks += 1;
+            if self.age >= LOGIN_TIMEOUT && !self.conn.logged_in.get() {
+                return Poll::Ready(End::NoLogin);
+            }
+            if self.idle_ticks > 1 {
+                self.receive.release();
+            }
+        }
+        loop {
+            match self.turn(cx) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
+                Err(end) => return Poll::Ready(end),
+            }
+        }
+    }
+
+    /// One round; whether anything moved.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let mut moved = false;
+        for mail in self.conn.peer.take_mail() {
+            moved = true;
+            self.on_mail(mail)?;
+        }
+        let waiting = self.conn.transmit.borrow().waiting();
+        if waiting < SEND_HIGH_WATER && self.conn.working.get() < WORK_HIGH_WATER {
+            moved |= self.poll_receive(cx)?;
+        }
+        while let Poll::Ready(Some(bytes)) = self.running.poll_next_unpin(cx) {
+            moved = true;
+            self.conn.working.set(self.conn.working.get().saturating_sub(bytes));
+        }
+        moved |= self.send(cx)?;
+        match self.conn.fatal.get() {
+            Some(why) => Err(End::Protocol(why)),
+            None => Ok(moved),
+        }
+    }
+
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let mut transmit = self.conn.transmit.borrow_mut();
+        if transmit.waiting() == 0 {
+            return Ok(false);
+        }
+        let before = transmit.waiting();
+        let sent = transmit.poll_send(&mut self.stream, cx).map_err(|_| End::Disconnected)?;
+        let gone = before - transmit.waiting();
+        self.conn.peer.counters.bytes_out.fetch_add(gone as u64, Ordering::Relaxed);
+        Ok(sent)
+    }
+
+    fn on_mail(&mut self, mail: Mail) -> Result<(), End> {
+        match mail {
+            Mail::Break { session, notification } => self.tell_break(session, notification),
+            Mail::SessionEnded(id) => {
+                self.conn.sessions.borrow_mut().remove(&id);
+            }
+            Mail::Close => return Err(End::Told),
+        }
+        Ok(())
+    }
+
+    /// Breaks are not signed (MS-SMB2 3.3.4.6): they have no number that a nonce could be made of.
+    fn tell_break(&mut self, session: u64, notification: BreakNotification) {
+        let header = Header {
+            command: Command::OPLOCK_BREAK,
+            message_id: smb_protocol::header::UNSOLICITED,
+            flags: smb_protocol::header::HeaderFlags::SERVER_TO_REDIR,
+            routing: Routing::Sync { process: 0, tree: 0 },
+            ..Header::default()
+        };
+        let response = Response::BreakNotification(notification);
+        let Ok(body) = Body::of(|out| response.encode(out)) else { return };
+        let channel = self.conn.channel(session).filter(|channel| channel.session.encrypt);
+        let answer = Answer { header, body, sign: None, hash: Hashed::No };
+        self.conn.send(vec![answer], channel.as_ref());
+    }
+
+    /// Reads once and begins what is there.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let got = match self.receive.poll_read(&mut self.stream, cx) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(Got::Bytes(got))) => got,
+            Poll::Ready(Ok(Got::End) | Err(_)) => return Err(End::Disconnected),
+        };
+        self.idle_ticks = 0;
+        self.conn.peer.counters.bytes_in.fetch_add(got as u64, Ordering::Relaxed);
+        let mut began = false;
+        loop {
+            let packet = self.receive.next_packet().map_err(|error| {
+                tracing::debug!(remote = %self.conn.peer.remote, %error, "packet refused");
+                End::Protocol("not a packet of SMB, or too long")
+            })?;
+            let Some(packet) = packet else { break };
+            began = true;
+            self.on_packet(packet, cx)?;
+            if self.conn.logged_in.get() {
+                self.receive.allow_long();
+            }
+        }
+        if began {
+            // Disk requests of the whole batch go to the kernel before the time that sending takes.
+            shard_runtime::flush_engine();
+        }
+        Ok(true)
+    }
+
+    fn on_packet(&mut self, mut packet: Packet, cx: &mut Context<'_>) -> Result<(), End> {
+        let mut sealed = None;
+        match PacketKind::of(packet.bytes()) {
+            Some(PacketKind::Smb2) => {}
+            Some(PacketKind::Encrypted) => sealed = Some(self.decrypt(&mut packet)?),
+            Some(PacketKind::Smb1) => {
+                return commands::negotiate::smb1(&self.conn, packet.bytes()).map_err(End::Protocol);
+            }
+            Some(PacketKind::Compressed) | None => return Err(End::Protocol("unknown kind of packet")),
+        }
+        let mut messages = Vec::with_capacity(1);
+        let mut cancels = Vec::new();
+        for message in compound::messages(packet.bytes()) {
+            let Ok(message) = message else {
+                return Err(End::Protocol("a header is not one"));
+            };
+            if messages.len() == MAX_COMPOUND {
+                return Err(End::Protocol("too many messages in one packet"));
+            }
+            let header = message.header;
+            if header.is_response() {
+                return Err(End::Protocol("an answer from a client"));
+            }
+            if header.command == Command::CANCEL {
+                cancels.push((message.at..message.at + message.bytes.len(), header));
+                continue;
+            }
+            let charge = if self.multi_credit() { header.credit_charge } else { 1 };
+            if self.conn.credits.borrow_mut().consume(header.message_id, charge).is_err() {
+                return Err(End::Protocol("a message number is not in the window"));
+            }
+            messages.push((message.at..message.at + message.bytes.len(), header));
+        }
+        for (range, header) in cancels {
+            // Who could cancel for others could hold them up: it is checked like everything else.
+            if commands::admit(&self.conn, &header, packet.message_mut(&range), sealed.as_ref()).is_ok() {
+                self.cancel(&header);
+            }
+        }
+        if messages.is_empty() {
+            return Ok(());
+        }
+        self.conn.peer.counters.requests.fetch_add(messages.len() as u64, Ordering::Relaxed);
+        let bytes = packet.buf.len();
+        let chain = Chain { packet, messages, sealed };
+        let mut running = Running { work: Box::pin(chain.run(Rc::clone(&self.conn))), bytes };
+        // Once, here: requests begin in the order in which they came, and what needs no waiting is done.
+        if Pin::new(&mut running).poll(cx).is_pending() {
+            self.conn.working.set(self.conn.working.get() + bytes);
+            self.running.push(running);
+        }
+        Ok(())
+    }
+
+    fn multi_credit(&self) -> bool {
+        self.conn.negotiated().is_some_and(|negotiated| {
+            negotiated.capabilities.contains(smb_protocol::negotiate::Capabilities::LARGE_MTU)
+        })
+    }
+
+    fn decrypt(&self, packet: &mut Packet) -> Result<Rc<Channel>, End> {
+        let (transform, _) =
+            TransformHeader::decode(packet.bytes()).map_err(|_| End::Protocol("a transform is not one"))?;
+        let Some(channel) = self.conn.channel(transform.session_id) else {
+            return Err(End::Protocol("encrypted for a session that is not here"));
+        };
+        let Some((_, opener)) = &channel.session.seal else {
+            return Err(End::Protocol("encrypted, but the session cannot"));
+        };
+        if opener.open(packet.bytes_mut()).is_err() {
+            return Err(End::Protocol("an encrypted packet does not prove itself"));
+        }
+        packet.skip(TRANSFORM_BYTES);
+        // Nothing inside may be encrypted once more, or be SMB 1 (MS-SMB2 3.3.5.2.1.1).
+        if PacketKind::of(packet.bytes()) != Some(PacketKind::Smb2) {
+            return Err(End::Protocol("not SMB 2 inside a transform"));
+        }
+        Ok(channel)
+    }
+
+    /// CANCEL is never answered. It goes by the number of the interim answer where it has one, else by the message's.
+    fn cancel(&self, header: &Header) {
+        let pending = self.conn.pending.borrow();
+        let found = match header.routing {
+            Routing::Async(id) => pending.values().find(|each| each.async_id.get() == Some(id)),
+            Routing::Sync { .. } => pending.get(&header.message_id),
+        };
+        if let Some(found) = found {
+            found.cancel();
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A packet's messages one after the other, and the answers to them (MS-SMB2 3.3.5.2).
+//!
+//! ```text
+//!   message ─► session, signature, encryption ─► tree ─► command ─► answer ─┐
+//!      └── related: session, tree and file of the one before               ├─► one packet
+//!   message ─► …                                                           ┘
+//! ```
+//! A command that takes long is answered in between with PENDING; what was answered before goes out with it.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use smb_protocol::file::FileId;
+use smb_protocol::header::Routing;
+use smb_protocol::{Command, Header, NtStatus};
+
+use super::answer::{Answer, Body, Hashed, Outcome};
+use super::channel::Channel;
+use super::receive::Packet;
+use super::state::{Conn, Pending};
+use crate::commands::{self, Call};
+use crate::limits::{INTERIM_AFTER, MAX_PENDING};
+
+/// A packet that has been decrypted and whose message numbers were good.
+pub(crate) struct Chain {
+    pub(crate) packet: Packet,
+    /// Where its messages lie in the packet, with their headers.
+    pub(crate) messages: Vec<(Range<usize>, Header)>,
+    /// The channel that decrypted it, if it was encrypted.
+    pub(crate) sealed: Option<Rc<Channel>>,
+}
+
+/// What related messages take from the one before.
+#[derive(Clone, Default)]
+pub(crate) struct Carried {
+    pub(crate) session: u64,
+    pub(crate) tree: u32,
+    /// The file that it opened or used.
+    pub(crate) file: Option<FileId>,
+    /// Why it failed; those that need its file fail with it.
+    pub(crate) failed: Option<NtStatus>,
+}
+
+/// What comes of a message, and how it goes out.
+pub(crate) struct Reply {
+    pub(crate) outcome: Outcome,
+    pub(crate) sign: Option<Rc<Channel>>,
+    pub(crate) hash: Hashed,
+    /// The number under which an interim answer has announced it.
+    pub(crate) async_id: Option<u64>,
+    /// The session that it names instead of the request's.
+    pub(crate) session: Option<u64>,
+}
+
+impl Reply {
+    pub(crate) fn new(outcome: impl Into<Outcome>, sign: Option<Rc<Channel>>) -> Self {
+        Self { outcome: outcome.into(), sign, hash: Hashed::No, async_id: None, session: None }
+    }
+}
+
+/// How long a command works before the client is told to wait; `None` is for ever.
+fn patience(command: Command) -> Option<Duration> {
+    match command {
+        // They wait for somebody else; what does not have to is answered at once.
+        Command::LOCK | Command::CHANGE_NOTIFY => Some(Duration::ZERO),
+        // They may wait for other clients to give up what they cached.
+        Command::CREATE | Command::IOCTL | Command::SET_INFO => Some(INTERIM_AFTER),
+        _ => None,
+    }
+}
+
+/// Takes a request off the list of those that can be cancelled.
+struct Listed<'a> {
+    conn: &'a Conn,
+    number: u64,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.conn.pending.borrow_mut().remove(&self.number);
+    }
+}
+
+impl Chain {
+    /// Runs all messages and queues the answers.
+    pub(crate) async fn run(mut self, conn: Rc<Conn>) {
+        let messages = std::mem::take(&mut self.messages);
+        let mut answers = Vec::with_capacity(messages.len());
+        let carried = RefCell::new(Carried::default());
+        for (at, (range, mut header)) in messages.iter().cloned().enumerate() {
+            let mut reply = None;
+            if !header.is_related() {
+                let tree = header.tree_id().unwrap_or(0);
+                *carried.borrow_mut() = Carried { session: header.session_id, tree, ..Carried::default() };
+            } else if at == 0 {
+                // There is nothing that it could be related to (MS-SMB2 3.3.5.2.7.2).
+                reply = Some(Reply::new(NtStatus::INVALID_PARAMETER, None));
+            } else {
+                let carried = carried.borrow();
+                header.session_id = carried.session;
+                header.routing = Routing::Sync { process: 0, tree: carried.tree };
+            }
+            let reply = match reply {
+                Some(reply) => reply,
+                None => {
+                    let last = at + 1 == messages.len();
+                    self.one(&conn, &header, range, &carried, last, &mut answers).await
+                }
+            };
+            let mut carried = carried.borrow_mut();
+            carried.failed = reply.outcome.status.is_error().then_some(reply.outcome.status);
+            let Reply { outcome, sign, hash, async_id, session } = reply;
+            // What the first message of a compound made, the related ones use.
+            carried.session = session.unwrap_or(header.session_id);
+            header.session_id = carried.session;
+            if header.command == Command::TREE_CONNECT {
+                header.routing = Routing::Sync { process: 0, tree: carried.tree };
+            }
+            let header = match async_id {
+                // The interim answer has granted the credits.
+                Some(id) => Header { routing: Routing::Async(id), ..header.answer(outcome.status, 0) },
+                None => conn.answer_header(&header, outcome.status),
+            };
+            answers.push(Answer { header, body: outcome.body, sign, hash });
+        }
+        conn.send(answers, self.sealed.as_ref());
+    }
+
+    /// One message: who asks, what it is, what comes of it.
+    async fn one(
+        &mut self,
+        conn: &Rc<Conn>,
+        header: &Header,
+        range: Range<usize>,
+        carried: &RefCell<Carried>,
+        last: bool,
+        answers: &mut Vec<Answer>,
+    ) -> Reply {
+        let sealed = self.sealed.as_ref();
+        let channel = match commands::admit(conn, header, self.packet.message_mut(&range), sealed) {
+            Ok(channel) => channel,
+            Err(reply) => return reply,
+        };
+        if header.command == Command::NEGOTIATE {
+            return commands::negotiate::run(conn, self.packet.message(&range));
+        }
+        if header.command == Command::SESSION_SETUP {
+            return commands::session_setup::run(conn, header, self.packet.message(&range), channel);
+        }
+        let signed = Conn::is_signed(header) && sealed.is_none();
+        let sign = channel.clone().filter(|_| signed);
+        let pending = Rc::new(Pending::default());
+        let waits = Rc::clone(&pending);
+        let call = Call {
+            conn,
+            header,
+            packet: &mut self.packet,
+            range,
+            channel,
+            sealed,
+            carried,
+            last,
+            pending: waits,
+        };
+        let Some(patience) = patience(header.command) else {
+            return Reply::new(commands::run(call).await, sign);
+        };
+        if conn.pending.borrow().len() >= MAX_PENDING {
+            return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, sign);
+        }
+        // Listed from here on, so that a CANCEL that came in the same read finds it.
+        conn.pending.borrow_mut().insert(header.message_id, Rc::clone(&pending));
+        let _listed = Listed { conn, number: header.message_id };
+        let mut work = Box::pin(commands::run(call));
+        let early = if patience.is_zero() {
+            match futures_util::poll!(work.as_mut()) {
+                std::task::Poll::Ready(outcome) => Some(outcome),
+                std::task::Poll::Pending => None,
+            }
+        } else {
+            let waits = select(Box::pin(pending.begins_to_wait()), Box::pin(shard_runtime::sleep(patience)));
+            match select(work.as_mut(), waits).await {
+                Either::Left((outcome, _)) => Some(outcome),
+                Either::Right(_) => None,
+            }
+        };
+        if let Some(outcome) = early {
+            return Reply::new(outcome, sign);
+        }
+        let mut async_id = None;
+        if last {
+            let id = conn.next_async();
+            async_id = Some(id);
+            pending.async_id.set(Some(id));
+            conn.send(std::mem::take(answers), sealed);
+            let interim =
+                Header { routing: Routing::Async(id), ..conn.answer_header(header, NtStatus::PENDING) };
+            // Unsigned: with AES-GMAC the final answer has the same nonce.
+            let interim = Answer { header: interim, body: Body::Empty, sign: None, hash: Hashed::No };
+            conn.send(vec![interim], sealed);
+        } else if patience.is_zero() {
+            // It could take for ever, and what comes after it would wait (as Windows and Samba).
+            return Reply::new(NtStatus::INTERNAL_ERROR, sign);
+        }
+        let outcome = match select(work, Box::pin(pending.wait())).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right(_) => NtStatus::CANCELLED.into(),
+        };
+        Reply { async_id, ..Reply::new(outcome, sign) }
+    }
+}

@@ -1,0 +1,211 @@
+//! The way in: one large read, all complete packets; long ones go straight into a buffer of their own.
+//!
+//! ```text
+//!   socket ─► receive buffer ─► packet (copied into its own aligned buffer) ─► handled
+//!                 └─ a long packet: the rest of it socket ─► its own buffer
+//! ```
+//! A packet lies in its buffer so that the data of a WRITE, which follow 112 bytes of headers (and 52 of the transform
+//! where it is encrypted), begin at an aligned address: a disk takes them from there.
+
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use aligned_buffer::IoBuf;
+use smb_protocol::framing::{PREFIX_BYTES, Prefix};
+use smb_protocol::transform::TRANSFORM_BYTES;
+use smb_protocol::write::WRITE_DATA_AT;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::limits::{BULK_THRESHOLD, MAX_PACKET, MAX_PACKET_BEFORE_LOGIN, RECEIVE_BUFFER};
+
+/// Where the data of a WRITE begin in a packet's buffer.
+pub(crate) const DATA_AT: usize = 4096;
+/// Longest read when the next packet is probably long, so that most of it is read to where it belongs.
+const BULK_HEADER_READ: usize = 4096;
+
+/// A packet in a buffer of its own: `buf[start..]`.
+pub(crate) struct Packet {
+    pub(crate) buf: IoBuf,
+    pub(crate) start: usize,
+}
+
+impl Packet {
+    /// Room for a packet of `len` bytes that begins with `head`.
+    fn new(len: usize, head: &[u8]) -> Self {
+        let encrypted = head.first() == Some(&0xfd);
+        let start = DATA_AT - WRITE_DATA_AT - if encrypted { TRANSFORM_BYTES } else { 0 };
+        let mut buf = IoBuf::new(start + len);
+        if let Some(place) = buf.get_mut(start..start + head.len()) {
+            place.copy_from_slice(head);
+        }
+        Self { buf, start }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buf.get(self.start..).unwrap_or_default()
+    }
+
+    /// Its bytes, to be decrypted or checked in place.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let start = self.start;
+        self.buf.get_mut(start..).unwrap_or_default()
+    }
+
+    /// A message of it.
+    pub(crate) fn message(&self, range: &Range<usize>) -> &[u8] {
+        self.bytes().get(range.clone()).unwrap_or_default()
+    }
+
+    /// A message of it, to be checked in place.
+    pub(crate) fn message_mut(&mut self, range: &Range<usize>) -> &mut [u8] {
+        self.bytes_mut().get_mut(range.clone()).unwrap_or_default()
+    }
+
+    /// Nothing: what stays when the bytes have been taken.
+    pub(crate) fn empty() -> Self {
+        Self { buf: IoBuf::new(0), start: 0 }
+    }
+
+    /// Leaves the first bytes out: what is inside a transform.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        self.start = (self.start + bytes).min(self.buf.len());
+    }
+
+    /// The bytes `range` of the packet as a buffer, which is aligned if they are where the data of a WRITE should be.
+    pub(crate) fn into_data(mut self, range: Range<usize>) -> IoBuf {
+        let (from, to) = (self.start + range.start, self.start + range.end);
+        if from == DATA_AT && to <= self.buf.len() {
+            self.buf.truncate(to);
+            // The front part goes; what stays is the rest of the same memory.
+            let front = self.buf.split_to(from);
+            drop(front);
+            return self.buf;
+        }
+        IoBuf::copy_from(self.buf.get(from..to).unwrap_or_default())
+    }
+}
+
+/// A long packet on its way.
+struct Bulk {
+    packet: Packet,
+    /// Next byte in its buffer.
+    at: usize,
+}
+
+/// The receive buffer: `buf[start..end]` is not yet handled.
+pub(crate) struct Receive {
+    buf: Vec<u8>,
+    start: usize,
+    end: usize,
+    bulk: Option<Bulk>,
+    expect_bulk: bool,
+    limit: usize,
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    /// So many bytes.
+    Bytes(usize),
+    /// The peer closed.
+    End,
+}
+
+impl Receive {
+    pub(crate) fn new() -> Self {
+        Self {
+            buf: Vec::new(),
+            start: 0,
+            end: 0,
+            bulk: None,
+            expect_bulk: false,
+            limit: MAX_PACKET_BEFORE_LOGIN,
+        }
+    }
+
+    /// Somebody has logged in: packets may be long now.
+    pub(crate) fn allow_long(&mut self) {
+        self.limit = MAX_PACKET;
+    }
+
+    /// Gives the buffer back while nothing is in it: thousands of idle connections hold none.
+    pub(crate) fn release(&mut self) {
+        if self.start == self.end {
+            (self.buf, self.start, self.end) = (Vec::new(), 0, 0);
+        }
+    }
+
+    /// Reads once.
+    pub(crate) fn poll_read(
+        &mut self,
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Got>> {
+        let stream = Pin::new(stream);
+        if let Some(Bulk { packet, at }) = &mut self.bulk {
+            let place = packet.buf.get_mut(*at..).unwrap_or_default();
+            let mut read = ReadBuf::new(place);
+            std::task::ready!(stream.poll_read(cx, &mut read))?;
+            let got = read.filled().len();
+            *at += got;
+            return Poll::Ready(Ok(if got == 0 { Got::End } else { Got::Bytes(got) }));
+        }
+        if self.buf.is_empty() {
+            // Zeroed by the allocator: pages that were never read into cost no memory.
+            self.buf = vec![0; RECEIVE_BUFFER];
+        }
+        if self.start > 0 {
+            self.buf.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let room =
+            if self.expect_bulk && self.end < BULK_HEADER_READ { BULK_HEADER_READ } else { self.buf.len() };
+        let mut read = ReadBuf::new(self.buf.get_mut(self.end..room).unwrap_or_default());
+        std::task::ready!(stream.poll_read(cx, &mut read))?;
+        let got = read.filled().len();
+        self.end += got;
+        Poll::Ready(Ok(if got == 0 { Got::End } else { Got::Bytes(got) }))
+    }
+
+    /// The next whole packet.
+    ///
+    /// # Errors
+    /// When the stream is something else than SMB, or a packet is too long.
+    pub(crate) fn next_packet(&mut self) -> Result<Option<Packet>, smb_protocol::framing::FramingError> {
+        if let Some(bulk) = &self.bulk {
+            if bulk.at < bulk.packet.buf.len() {
+                return Ok(None);
+            }
+            return Ok(self.bulk.take().map(|bulk| bulk.packet));
+        }
+        loop {
+            let waiting = self.buf.get(self.start..self.end).unwrap_or_default();
+            let Some((prefix, rest)) = waiting.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+            let len = match Prefix::decode(*prefix, self.limit)? {
+                Prefix::KeepAlive => {
+                    self.start += PREFIX_BYTES;
+                    continue;
+                }
+                Prefix::Packet(len) => len,
+            };
+            if let Some(bytes) = rest.get(..len) {
+                let packet = Packet::new(len, bytes);
+                self.start += PREFIX_BYTES + len;
+                self.expect_bulk = false;
+                return Ok(Some(packet));
+            }
+            if len >= BULK_THRESHOLD && rest.len() >= PREFIX_BYTES {
+                let packet = Packet::new(len, rest);
+                let at = packet.start + rest.len();
+                (self.start, self.end) = (0, 0);
+                self.expect_bulk = true;
+                self.bulk = Some(Bulk { packet, at });
+            }
+            return Ok(None);
+        }
+    }
+}

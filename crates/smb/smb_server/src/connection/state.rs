@@ -1,0 +1,186 @@
+//! What the requests of a connection share. All of it stays on the connection's thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smb_auth::Acceptor;
+use smb_crypto::PreauthHash;
+use smb_protocol::header::HeaderFlags;
+use smb_protocol::negotiate::{Capabilities, SecurityMode};
+use smb_protocol::{Dialect, Guid, Header};
+use tokio::sync::Notify;
+
+use super::answer::{self, Answer, Hashed};
+use super::channel::Channel;
+use super::credits::Credits;
+use super::transmit::Transmit;
+use crate::peer::Peer;
+use crate::server::Shared;
+use crate::session::{Session, Terms};
+
+/// What NEGOTIATE agreed on.
+#[derive(Clone, Debug)]
+pub(crate) struct Negotiated {
+    pub(crate) terms: Terms,
+    /// What the client said, to be compared with what it says again under a signature (FSCTL_VALIDATE_NEGOTIATE_INFO).
+    pub(crate) client_capabilities: Capabilities,
+    pub(crate) client_security: SecurityMode,
+    /// What we said.
+    pub(crate) capabilities: Capabilities,
+    pub(crate) security: SecurityMode,
+    pub(crate) max_transfer: u32,
+}
+
+/// A login that is not finished.
+pub(crate) struct Login {
+    pub(crate) acceptor: Acceptor,
+    /// The hash of this login's messages.
+    pub(crate) preauth: PreauthHash,
+    /// The session that this connection wants to join, or that is proven once more.
+    pub(crate) existing: Option<Arc<Session>>,
+    pub(crate) binding: bool,
+}
+
+/// A request that can be cancelled while it waits.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub(crate) cancelled: Cell<bool>,
+    pub(crate) wake: Notify,
+    pub(crate) async_id: Cell<Option<u64>>,
+    /// Told when the request begins to wait for somebody else.
+    waiting: Notify,
+}
+
+impl Pending {
+    pub(crate) fn cancel(&self) {
+        self.cancelled.set(true);
+        self.wake.notify_one();
+    }
+
+    /// The request begins to wait for somebody else.
+    pub(crate) fn say_waiting(&self) {
+        self.waiting.notify_one();
+    }
+
+    /// Ends when the request begins to wait for somebody else.
+    pub(crate) async fn begins_to_wait(&self) {
+        self.waiting.notified().await;
+    }
+
+    /// Ends when the request is cancelled.
+    pub(crate) async fn wait(&self) {
+        while !self.cancelled.get() {
+            self.wake.notified().await;
+        }
+    }
+}
+
+/// The connection.
+pub(crate) struct Conn {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) negotiated: RefCell<Option<Rc<Negotiated>>>,
+    /// The hash over NEGOTIATE, with which each login begins.
+    pub(crate) preauth: Cell<PreauthHash>,
+    pub(crate) credits: RefCell<Credits>,
+    pub(crate) sessions: RefCell<BTreeMap<u64, Rc<Channel>>>,
+    pub(crate) logins: RefCell<BTreeMap<u64, Login>>,
+    /// Requests that can be cancelled, by their message numbers.
+    pub(crate) pending: RefCell<BTreeMap<u64, Rc<Pending>>>,
+    next_async: Cell<u64>,
+    pub(crate) transmit: RefCell<Transmit>,
+    /// Bytes of packets being worked on.
+    pub(crate) working: Cell<usize>,
+    /// Why the connection must end.
+    pub(crate) fatal: Cell<Option<&'static str>>,
+    /// Whether somebody has logged in.
+    pub(crate) logged_in: Cell<bool>,
+}
+
+impl Conn {
+    pub(crate) fn new(shared: Arc<Shared>, peer: Arc<Peer>) -> Self {
+        Self {
+            shared,
+            peer,
+            negotiated: RefCell::new(None),
+            preauth: Cell::new(PreauthHash::new()),
+            credits: RefCell::new(Credits::new()),
+            sessions: RefCell::new(BTreeMap::new()),
+            logins: RefCell::new(BTreeMap::new()),
+            pending: RefCell::new(BTreeMap::new()),
+            next_async: Cell::new(1),
+            transmit: RefCell::new(Transmit::default()),
+            working: Cell::new(0),
+            fatal: Cell::new(None),
+            logged_in: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn negotiated(&self) -> Option<Rc<Negotiated>> {
+        self.negotiated.borrow().clone()
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.negotiated.borrow().as_ref().map_or(Dialect::SMB_2_0_2, |negotiated| negotiated.terms.dialect)
+    }
+
+    /// The other side's identity; zeros in 2.0.2, which has none.
+    pub(crate) fn client(&self) -> Guid {
+        self.negotiated.borrow().as_ref().map_or(Guid::ZERO, |negotiated| negotiated.terms.client)
+    }
+
+    pub(crate) fn channel(&self, session: u64) -> Option<Rc<Channel>> {
+        self.sessions.borrow().get(&session).cloned()
+    }
+
+    /// Ends the connection after what is queued has been tried to send.
+    pub(crate) fn fail(&self, why: &'static str) {
+        if self.fatal.get().is_none() {
+            self.fatal.set(Some(why));
+        }
+    }
+
+    pub(crate) fn next_async(&self) -> u64 {
+        let id = self.next_async.get();
+        self.next_async.set(id + 1);
+        id
+    }
+
+    /// The header of an answer to `request`, with the credits that it grants.
+    pub(crate) fn answer_header(&self, request: &Header, status: smb_protocol::NtStatus) -> Header {
+        let credits = self.credits.borrow_mut().grant(request.credits);
+        request.answer(status, credits)
+    }
+
+    /// Queues answers as one packet.
+    pub(crate) fn send(&self, answers: Vec<Answer>, seal: Option<&Rc<Channel>>) {
+        if answers.is_empty() {
+            return;
+        }
+        let dialect = self.dialect();
+        let mut transmit = self.transmit.borrow_mut();
+        let made = answer::send(&mut transmit, dialect, answers, seal, |hashed, message| match hashed {
+            Hashed::No => {}
+            Hashed::Connection => {
+                let mut hash = self.preauth.get();
+                hash.update(message);
+                self.preauth.set(hash);
+            }
+            Hashed::Login(session) => {
+                if let Some(login) = self.logins.borrow_mut().get_mut(&session) {
+                    login.preauth.update(message);
+                }
+            }
+        });
+        if !made {
+            self.fail("an answer could not be made");
+        }
+    }
+
+    /// Whether the answers to a request are encrypted: those to encrypted requests are.
+    pub(crate) fn is_signed(header: &Header) -> bool {
+        header.flags.contains(HeaderFlags::SIGNED)
+    }
+}

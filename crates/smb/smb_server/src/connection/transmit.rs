@@ -1,0 +1,120 @@
+//! The way out: packets in pieces, as many as possible in one `writev`.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use aligned_buffer::SharedBuf;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+/// Pieces per system call.
+const MAX_PIECES: usize = 64;
+/// Sent bytes after which the buffer is moved down, when it never runs empty.
+const COMPACT_AT: usize = 64 << 10;
+
+enum Piece {
+    /// So many of the next bytes of `small`.
+    Small(usize),
+    /// The rest of this buffer.
+    Large(SharedBuf),
+}
+
+/// Packets that wait for the socket.
+///
+/// Invariant: the `Small` pieces cover `small[sent..]` exactly, in order.
+#[derive(Default)]
+pub(crate) struct Transmit {
+    small: Vec<u8>,
+    sent: usize,
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+}
+
+impl Transmit {
+    /// Bytes that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends a packet that `write` writes at the end of a buffer.
+    pub(crate) fn small<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let before = self.small.len();
+        let result = write(&mut self.small);
+        let len = self.small.len() - before;
+        self.bytes += len;
+        match self.pieces.back_mut() {
+            Some(Piece::Small(last)) => *last += len,
+            _ if len > 0 => self.pieces.push_back(Piece::Small(len)),
+            _ => {}
+        }
+        result
+    }
+
+    /// Appends a whole packet.
+    pub(crate) fn large(&mut self, packet: SharedBuf) {
+        self.bytes += packet.len();
+        self.pieces.push_back(Piece::Large(packet));
+    }
+
+    /// Sends as much as the socket takes; whether something went out.
+    pub(crate) fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> io::Result<bool> {
+        let mut progress = false;
+        while !self.pieces.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+            let (mut count, mut small) = (0, self.sent);
+            for (piece, slice) in self.pieces.iter().zip(&mut slices) {
+                *slice = match piece {
+                    Piece::Small(len) => {
+                        small += len;
+                        IoSlice::new(&self.small[small - len..small])
+                    }
+                    Piece::Large(data) => IoSlice::new(data),
+                };
+                count += 1;
+            }
+            match Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count]) {
+                Poll::Pending => return Ok(progress),
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(written)) => {
+                    progress = true;
+                    self.advance(written);
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+            }
+        }
+        Ok(progress)
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        self.bytes -= written;
+        while let Some(piece) = self.pieces.front_mut() {
+            let len = match piece {
+                Piece::Small(len) => *len,
+                Piece::Large(data) => data.len(),
+            };
+            let taken = written.min(len);
+            written -= taken;
+            if let Piece::Small(_) = piece {
+                self.sent += taken;
+            }
+            if taken == len {
+                self.pieces.pop_front();
+                continue;
+            }
+            match piece {
+                Piece::Small(rest) => *rest -= taken,
+                Piece::Large(data) => *data = data.slice(taken..len),
+            }
+            break;
+        }
+        if self.pieces.is_empty() {
+            self.small.clear();
+            self.sent = 0;
+        } else if self.sent > COMPACT_AT {
+            self.small.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The protocol half of the SMB 3 server: listeners, connections, sessions, tree connects, opens (MS-SMB2). Files and
+//! what Windows means by them are in `smb_files`.
+//!
+//! ```text
+//!   SmbServer (server)    listeners, shares, sessions, opens: what the control plane talks to
+//!     └─ connection       one task on one shard: receive ─► chain ─► commands ─► answer ─► transmit
+//!          ├─ session     a user with keys, over one or more connections (channel)
+//!          │    └─ tree   a share, with the rights that it grants
+//!          │         └─ open ─► smb_files::Open, or a named pipe (pipe)
+//!          └─ replay      what is sent twice, on another channel, is done once
+//! ```
+//!
+//! Invariants:
+//! * A connection stays on its shard for life; what it shares with others is behind short locks, never held over an await.
+//! * Nothing of a message is believed before its signature or encryption was checked, but for NEGOTIATE and SESSION_SETUP,
+//!   which the keys prove afterwards; the exceptions that the specification has for ECHO and CANCEL need a session too.
+//! * A message number is good once; a connection that breaks this, or sends what is no SMB 2, is closed.
+//! * SMB 1 is never served; who tries is remembered ([`SmbServer::smb1_attempts`]).
+//! * What a client makes us hold is bounded: `limits`.
+//!
+//! Cost of a READ without signature: one box for its future, one pooled buffer that the disk fills and the socket sends
+//! (headers are written before the data), no copy of the data. Signing and encryption work in place. A WRITE of more than
+//! 32 KiB is received to where the disk takes it from; a smaller one is copied there once.
+
+mod commands;
+pub mod config;
+mod connection;
+pub mod limits;
+pub mod listing;
+mod open;
+mod peer;
+pub mod pipe;
+mod replay;
+mod server;
+mod session;
+mod share;
+mod tree;
+
+pub use config::{
+    ConfigError, Directory, Encryption, ServerConfig, ShareConfig, SharePermission, ShareRight, Signing,
+};
+pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
+pub use pipe::{NoPipes, Pipe, PipeClient, PipeService};
+pub use server::{Interfaces, Parts, ShardJob, SmbServer, Spawner};

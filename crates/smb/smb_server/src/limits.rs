@@ -1,0 +1,50 @@
+//! What a peer can make us hold, each with its reason.
+
+use std::time::Duration;
+
+/// Most bytes of one READ, WRITE or transaction from SMB 2.1 on: what Windows servers announce.
+pub const MAX_TRANSFER: u32 = 8 << 20;
+/// The same in SMB 2.0.2, which has no credits per size.
+pub const MAX_TRANSFER_SMALL: u32 = 64 << 10;
+/// Bytes that one credit pays for (MS-SMB2 3.3.5.2.5).
+pub const CREDIT_BYTES: u32 = 64 << 10;
+/// The longest packet that is taken: the largest WRITE with its headers, or a compound of many small messages.
+pub const MAX_PACKET: usize = MAX_TRANSFER as usize + (64 << 10);
+/// The longest packet before somebody has logged in: a NEGOTIATE with all contexts, a token with a large ticket.
+pub const MAX_PACKET_BEFORE_LOGIN: usize = 128 << 10;
+/// Credits that a connection can have: the depth at 4 KiB of many virtual machines behind one connection, and of
+/// 64 WRITEs of [`MAX_TRANSFER`] at once; as Windows.
+pub const MAX_CREDITS: u16 = 8192;
+/// Messages of one compound. Clients send up to eight.
+pub const MAX_COMPOUND: usize = 64;
+/// Sessions of one connection; a terminal server has one per user.
+pub const MAX_SESSIONS_PER_CONNECTION: usize = 4096;
+/// Sessions of the server.
+pub const MAX_SESSIONS: usize = 65_536;
+/// Connections of one session (Windows clients use up to 32).
+pub const MAX_CHANNELS: usize = 32;
+/// Tree connects of one session.
+pub const MAX_TREES: usize = 4096;
+/// Opens of one session. A hypervisor with a thousand disks is far below; nothing else should come near.
+pub const MAX_OPENS_PER_SESSION: usize = 65_536;
+/// Opens of the server, durable ones without a connection among them: some 100,000 stay usable.
+pub const MAX_OPENS: usize = 262_144;
+/// Requests of one connection that wait for something (locks, notifications, breaks); further ones fail.
+pub const MAX_PENDING: usize = 4096;
+/// Connections of one listener: each holds a receive buffer of [`RECEIVE_BUFFER`] while it is busy.
+pub const MAX_CONNECTIONS: usize = 32_768;
+/// A first message comes at once, a login takes well below a second: a longer one is half-open or hostile.
+pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The receive buffer of a connection: some 30 WRITEs of 8 KiB per system call.
+pub const RECEIVE_BUFFER: usize = 256 << 10;
+/// Packets from here on are read from the socket to where their data belong; below, a copy is cheaper than further
+/// system calls.
+pub const BULK_THRESHOLD: usize = 32 << 10;
+/// Answers not taken by the peer, beyond which nothing more is read from it.
+pub const SEND_HIGH_WATER: usize = 16 << 20;
+/// Bytes of packets being worked on, beyond which nothing more is read from the peer.
+pub const WORK_HIGH_WATER: usize = 64 << 20;
+/// How long a CREATE works before the client is told that it will take longer: a commit on a busy disk is below.
+pub const INTERIM_AFTER: Duration = Duration::from_millis(50);
+/// Attempts of SMB 1 clients that are kept for the administrator.
+pub const SMB1_LOG: usize = 1024;

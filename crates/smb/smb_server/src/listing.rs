@@ -1,0 +1,201 @@
+//! What the administrator sees.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shard_runtime::WallTime;
+use smb_files::Granted;
+use smb_protocol::Dialect;
+use smb_protocol::access::{AccessMask, OplockLevel};
+use smb_protocol::create::lease::LeaseState;
+use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
+
+use crate::open::{Lasting, Open, Thing};
+use crate::session::Session;
+use crate::share::ShareCounters;
+
+/// A client that spoke SMB 1.
+#[derive(Clone, Debug)]
+pub struct Smb1Attempt {
+    /// From where.
+    pub address: SocketAddr,
+    /// When.
+    pub at: WallTime,
+    /// What it offered or wanted.
+    pub detail: String,
+}
+
+/// A connection of a session.
+#[derive(Clone, Debug)]
+pub struct ChannelInfo {
+    /// The client's address.
+    pub remote: SocketAddr,
+    /// Ours.
+    pub local: SocketAddr,
+    /// The thread that serves it.
+    pub shard: usize,
+    /// Requests so far.
+    pub requests: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// Its number.
+    pub id: u64,
+    /// The user.
+    pub user: String,
+    /// What the client calls its machine; not proven.
+    pub workstation: String,
+    /// The version of the protocol.
+    pub dialect: Dialect,
+    /// The cipher, if it can encrypt.
+    pub cipher: Option<Cipher>,
+    /// How messages are signed.
+    pub signing: SigningAlgorithm,
+    /// Whether everything is encrypted.
+    pub encrypted: bool,
+    /// When it began.
+    pub since: WallTime,
+    /// How many opens it has.
+    pub opens: usize,
+    /// The shares that it is connected to.
+    pub shares: Vec<String>,
+    /// Its connections.
+    pub channels: Vec<ChannelInfo>,
+}
+
+impl SessionInfo {
+    pub(crate) fn of(session: &Session) -> Self {
+        let user = session.user();
+        let channels = session.channels().into_iter().map(|peer| ChannelInfo {
+            remote: peer.remote,
+            local: peer.local,
+            shard: peer.shard,
+            requests: peer.counters.requests.load(Ordering::Relaxed),
+            bytes_in: peer.counters.bytes_in.load(Ordering::Relaxed),
+            bytes_out: peer.counters.bytes_out.load(Ordering::Relaxed),
+        });
+        let trees = session.trees();
+        let shares = trees
+            .iter()
+            .map(|tree| tree.share().map_or_else(|| "IPC$".to_owned(), |share| share.config().name.clone()));
+        Self {
+            id: session.id,
+            user: user.name(),
+            workstation: user.workstation.clone(),
+            dialect: session.terms.dialect,
+            cipher: session.terms.cipher,
+            signing: session.terms.signing,
+            encrypted: session.encrypt,
+            since: WallTime(session.since),
+            opens: session.open_count(),
+            shares: shares.collect(),
+            channels: channels.collect(),
+        }
+    }
+}
+
+/// An open.
+#[derive(Clone, Debug)]
+pub struct OpenInfo {
+    /// Its number, which outlives connections.
+    pub id: u64,
+    /// The session; `None` while it waits for its client.
+    pub session: Option<u64>,
+    /// The user; empty while it waits.
+    pub user: String,
+    /// The client's address; `None` while it waits.
+    pub remote: Option<SocketAddr>,
+    /// The share; "IPC$" for pipes.
+    pub share: String,
+    /// The path below the share's folder, with the stream; empty for pipes.
+    pub path: String,
+    /// Rights.
+    pub access: AccessMask,
+    /// What caching it has.
+    pub caching: String,
+    /// How it outlives its connection.
+    pub lasting: &'static str,
+    /// Whether it is a directory.
+    pub directory: bool,
+}
+
+impl OpenInfo {
+    pub(crate) fn of(open: &Open) -> Self {
+        let session = open.session();
+        let lasting = match open.state.lock().lasting {
+            Lasting::No => "no",
+            Lasting::V1 | Lasting::V2 { persistent: false } => "durable",
+            Lasting::V2 { persistent: true } => "persistent",
+            Lasting::Resilient => "resilient",
+        };
+        let mut info = Self {
+            id: open.id.persistent,
+            session: session.as_ref().map(|session| session.id),
+            user: session.as_ref().map(|session| session.user().name()).unwrap_or_default(),
+            remote: session.and_then(|session| session.channels().first().map(|peer| peer.remote)),
+            share: open.tree.share().map_or_else(|| "IPC$".to_owned(), |share| share.config().name.clone()),
+            path: String::new(),
+            access: AccessMask::NONE,
+            caching: "none".to_owned(),
+            lasting,
+            directory: false,
+        };
+        if let Thing::File(file) = &open.thing {
+            info.path = file.path();
+            info.access = file.granted();
+            info.directory = file.is_directory();
+            info.caching = match file.caching() {
+                Granted::Oplock(OplockLevel::NONE) => "none".to_owned(),
+                Granted::Oplock(level) => format!("oplock {level:?}").to_lowercase(),
+                Granted::Lease { state, .. } => {
+                    let letters =
+                        [(LeaseState::READ, 'R'), (LeaseState::WRITE, 'W'), (LeaseState::HANDLE, 'H')];
+                    let held: String = letters
+                        .iter()
+                        .filter(|(bit, _)| state.contains(*bit))
+                        .map(|(_, letter)| letter)
+                        .collect();
+                    format!("lease {}", if held.is_empty() { "-" } else { &held })
+                }
+            };
+        }
+        info
+    }
+}
+
+/// What has passed over a share since the node started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareTraffic {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Bytes that they gave.
+    pub read_bytes: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes that they took.
+    pub written_bytes: u64,
+    /// All other requests.
+    pub metadata: u64,
+    /// Opens that were refused.
+    pub refused: u64,
+}
+
+impl ShareTraffic {
+    pub(crate) fn of(counters: &ShareCounters) -> Self {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Self {
+            reads: get(&counters.reads),
+            read_bytes: get(&counters.read_bytes),
+            writes: get(&counters.writes),
+            written_bytes: get(&counters.written_bytes),
+            metadata: get(&counters.metadata),
+            refused: get(&counters.refused),
+        }
+    }
+}

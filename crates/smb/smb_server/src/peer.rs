@@ -1,0 +1,86 @@
+//! A connection as other threads see it: where to, and a box for mail.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use smb_protocol::oplock::BreakNotification;
+
+/// What a connection is told from outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mail {
+    /// Tell the client that an oplock or lease is taken back.
+    Break {
+        /// Which session's open it is; decides whether the message is encrypted.
+        session: u64,
+        /// What to say.
+        notification: BreakNotification,
+    },
+    /// A session has ended elsewhere (logged off on another channel, replaced, closed by the administrator).
+    SessionEnded(u64),
+    /// Close the connection.
+    Close,
+}
+
+/// What has passed over a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) requests: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Its number in this process.
+    pub(crate) id: u64,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) shard: usize,
+    pub(crate) counters: Counters,
+    pub(crate) waker: AtomicWaker,
+    mail: Mutex<Vec<Mail>>,
+    gone: AtomicBool,
+}
+
+impl Peer {
+    pub(crate) fn new(id: u64, remote: SocketAddr, local: SocketAddr, shard: usize) -> Self {
+        Self {
+            id,
+            remote,
+            local,
+            shard,
+            counters: Counters::default(),
+            waker: AtomicWaker::new(),
+            mail: Mutex::new(Vec::new()),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Leaves a message; `false` when the connection is gone and nobody will read it.
+    pub(crate) fn tell(&self, mail: Mail) -> bool {
+        {
+            let mut waiting = self.mail.lock();
+            if self.gone.load(Ordering::Acquire) {
+                return false;
+            }
+            waiting.push(mail);
+        }
+        self.waker.wake();
+        true
+    }
+
+    /// Takes all mail.
+    pub(crate) fn take_mail(&self) -> Vec<Mail> {
+        std::mem::take(&mut *self.mail.lock())
+    }
+
+    /// From now on there is nobody.
+    pub(crate) fn leave(&self) {
+        let mut waiting = self.mail.lock();
+        self.gone.store(true, Ordering::Release);
+        waiting.clear();
+    }
+}

@@ -1,0 +1,213 @@
+//! Sessions: a user that has proven who it is, with keys, tree connects and opens, over one or more connections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use smb_auth::Identity;
+use smb_crypto::{CryptoError, Sealer, SessionKeys};
+use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
+use smb_protocol::{Dialect, Guid, NtStatus};
+use smb_security::Token;
+
+use crate::limits::{MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES};
+use crate::open::Open;
+use crate::peer::{Mail, Peer};
+use crate::tree::Tree;
+
+/// What was negotiated on the session's first connection; further ones must have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) dialect: Dialect,
+    pub(crate) client: Guid,
+    pub(crate) cipher: Option<Cipher>,
+    pub(crate) signing: SigningAlgorithm,
+}
+
+/// Who the session belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub(crate) identity: Identity,
+    pub(crate) token: Arc<Token>,
+    /// What the client calls its machine.
+    pub(crate) workstation: String,
+}
+
+impl User {
+    /// Name for listings and logs.
+    pub(crate) fn name(&self) -> String {
+        match &self.identity {
+            Identity::User { name, .. } => name.clone(),
+            Identity::Anonymous => "anonymous".to_owned(),
+        }
+    }
+}
+
+/// A session that somebody has logged in to.
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) terms: Terms,
+    pub(crate) keys: SessionKeys,
+    /// Seals what we send, opens what the client sends; `None` where nothing can be encrypted.
+    pub(crate) seal: Option<(Sealer, Sealer)>,
+    /// Whether messages must be signed (or encrypted).
+    pub(crate) signing_required: bool,
+    /// Whether everything must be encrypted.
+    pub(crate) encrypt: bool,
+    /// When it was made, in nanoseconds since 1970.
+    pub(crate) since: u64,
+    pub(crate) user: RwLock<Arc<User>>,
+    next_channel: AtomicU32,
+    channels: Mutex<Vec<Arc<Peer>>>,
+    next_tree: AtomicU32,
+    trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
+    opens: RwLock<BTreeMap<u64, Arc<Open>>>,
+    ended: AtomicBool,
+}
+
+/// How a session is to be.
+pub(crate) struct NewSession {
+    pub(crate) id: u64,
+    pub(crate) terms: Terms,
+    pub(crate) keys: SessionKeys,
+    pub(crate) user: User,
+    pub(crate) signing_required: bool,
+    pub(crate) encrypt: bool,
+    pub(crate) since: u64,
+}
+
+impl Session {
+    pub(crate) fn new(new: NewSession) -> Result<Self, CryptoError> {
+        let NewSession { id, terms, keys, user, signing_required, encrypt, since } = new;
+        let seal = match terms.cipher {
+            Some(cipher) => Some((
+                Sealer::new(cipher, &keys.server_to_client)?,
+                Sealer::new(cipher, &keys.client_to_server)?,
+            )),
+            None => None,
+        };
+        Ok(Self {
+            id,
+            terms,
+            keys,
+            seal,
+            signing_required,
+            encrypt,
+            since,
+            user: RwLock::new(Arc::new(user)),
+            next_channel: AtomicU32::new(0),
+            channels: Mutex::new(Vec::new()),
+            next_tree: AtomicU32::new(1),
+            trees: RwLock::new(BTreeMap::new()),
+            opens: RwLock::new(BTreeMap::new()),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// A connection joins. Returns the number of the channel, which no other has had; `None` when there are too many or
+    /// the session has ended.
+    pub(crate) fn join(&self, peer: &Arc<Peer>) -> Option<u32> {
+        let mut channels = self.channels.lock();
+        if channels.len() >= MAX_CHANNELS || self.has_ended() {
+            return None;
+        }
+        channels.push(Arc::clone(peer));
+        Some(self.next_channel.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A connection leaves; whether it was the last one.
+    pub(crate) fn leave(&self, peer: &Peer) -> bool {
+        let mut channels = self.channels.lock();
+        channels.retain(|each| each.id != peer.id);
+        channels.is_empty()
+    }
+
+    /// The connections.
+    pub(crate) fn channels(&self) -> Vec<Arc<Peer>> {
+        self.channels.lock().clone()
+    }
+
+    /// Tells one connection, the latest that is alive: it is the one that the client is most likely to listen to.
+    pub(crate) fn tell_one(&self, mail: Mail) -> bool {
+        self.channels().iter().rev().any(|peer| peer.tell(mail))
+    }
+
+    pub(crate) fn user(&self) -> Arc<User> {
+        Arc::clone(&self.user.read())
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Ends it: no more opens and trees; returns the opens and tells the connections, but for `except`. `None` when it
+    /// has ended before.
+    pub(crate) fn end(&self, except: Option<&Peer>) -> Option<Vec<Arc<Open>>> {
+        let channels = {
+            // Under the lock of the channels, so that none joins afterwards.
+            let mut channels = self.channels.lock();
+            if self.ended.swap(true, Ordering::AcqRel) {
+                return None;
+            }
+            std::mem::take(&mut *channels)
+        };
+        for peer in channels.iter().filter(|peer| except.is_none_or(|except| except.id != peer.id)) {
+            peer.tell(Mail::SessionEnded(self.id));
+        }
+        self.trees.write().clear();
+        Some(std::mem::take(&mut *self.opens.write()).into_values().collect())
+    }
+
+    pub(crate) fn add_tree(&self, make: impl FnOnce(u32) -> Tree) -> Result<Arc<Tree>, NtStatus> {
+        let mut trees = self.trees.write();
+        if trees.len() >= MAX_TREES || self.has_ended() {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let id = self.next_tree.fetch_add(1, Ordering::Relaxed);
+        let tree = Arc::new(make(id));
+        trees.insert(id, Arc::clone(&tree));
+        Ok(tree)
+    }
+
+    pub(crate) fn tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees.read().get(&id).cloned()
+    }
+
+    pub(crate) fn trees(&self) -> Vec<Arc<Tree>> {
+        self.trees.read().values().cloned().collect()
+    }
+
+    /// Takes a tree connect away, with the opens that came over it.
+    pub(crate) fn remove_tree(&self, id: u32) -> Option<Vec<Arc<Open>>> {
+        self.trees.write().remove(&id)?;
+        let mut opens = self.opens.write();
+        let gone: Vec<_> = opens.extract_if(.., |_, open| open.tree.id == id).map(|(_, open)| open).collect();
+        Some(gone)
+    }
+
+    pub(crate) fn add_open(&self, open: Arc<Open>) -> Result<(), NtStatus> {
+        let mut opens = self.opens.write();
+        // `end` takes the opens after it has set the flag: what is added here is seen there.
+        if self.has_ended() {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if opens.len() >= MAX_OPENS_PER_SESSION {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        opens.insert(open.id.volatile, open);
+        Ok(())
+    }
+
+    pub(crate) fn open(&self, volatile: u64) -> Option<Arc<Open>> {
+        self.opens.read().get(&volatile).cloned()
+    }
+
+    pub(crate) fn remove_open(&self, volatile: u64) -> Option<Arc<Open>> {
+        self.opens.write().remove(&volatile)
+    }
+
+    pub(crate) fn open_count(&self) -> usize {
+        self.opens.read().len()
+    }
+}

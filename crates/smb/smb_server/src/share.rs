@@ -1,0 +1,94 @@
+//! Shares as the server holds them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::config::{ConfigError, ShareConfig, check_share_name};
+
+/// What has passed over a share.
+#[derive(Debug, Default)]
+pub(crate) struct ShareCounters {
+    /// Reads that succeeded.
+    pub(crate) reads: AtomicU64,
+    /// Bytes that they gave.
+    pub(crate) read_bytes: AtomicU64,
+    /// Writes that succeeded.
+    pub(crate) writes: AtomicU64,
+    /// Bytes that they took.
+    pub(crate) written_bytes: AtomicU64,
+    /// All other requests.
+    pub(crate) metadata: AtomicU64,
+    /// Opens that were refused.
+    pub(crate) refused: AtomicU64,
+}
+
+impl ShareCounters {
+    pub(crate) fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn wrote(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn other(&self) {
+        self.metadata.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A share; its configuration can change while it is used.
+pub(crate) struct Share {
+    config: RwLock<Arc<ShareConfig>>,
+    pub(crate) counters: ShareCounters,
+}
+
+impl Share {
+    pub(crate) fn config(&self) -> Arc<ShareConfig> {
+        Arc::clone(&self.config.read())
+    }
+}
+
+/// All shares, by their names in upper case.
+#[derive(Default)]
+pub(crate) struct Shares(RwLock<BTreeMap<String, Arc<Share>>>);
+
+fn key(name: &str) -> String {
+    name.to_uppercase()
+}
+
+impl Shares {
+    pub(crate) fn add(&self, config: ShareConfig) -> Result<(), ConfigError> {
+        check_share_name(&config.name)?;
+        let mut shares = self.0.write();
+        if shares.contains_key(&key(&config.name)) {
+            return Err(ConfigError::Exists(config.name));
+        }
+        let name = key(&config.name);
+        let share = Share { config: RwLock::new(Arc::new(config)), counters: ShareCounters::default() };
+        shares.insert(name, Arc::new(share));
+        Ok(())
+    }
+
+    pub(crate) fn update(&self, config: ShareConfig) -> Result<Arc<Share>, ConfigError> {
+        let share = self.find(&config.name).ok_or_else(|| ConfigError::Missing(config.name.clone()))?;
+        *share.config.write() = Arc::new(config);
+        Ok(share)
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Share>> {
+        self.0.write().remove(&key(name))
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Share>> {
+        self.0.read().get(&key(name)).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Share>> {
+        self.0.read().values().cloned().collect()
+    }
+}
