@@ -63,7 +63,8 @@ impl Interfaces for SameAddress {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("debug").init();
-    let address: SocketAddr = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:4450".to_owned()).parse()?;
+    let address: SocketAddr =
+        std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:4450".to_owned()).parse()?;
     let unsigned = std::env::args().any(|arg| arg == "--unsigned");
     let shards = Shards::start(2)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
