@@ -53,7 +53,11 @@ impl Default for Options {
         Self {
             dialects: Dialect::ALL.to_vec(),
             ciphers: vec![Cipher::AES_128_GCM, Cipher::AES_256_GCM, Cipher::AES_128_CCM, Cipher::AES_256_CCM],
-            signing: vec![SigningAlgorithm::AES_GMAC, SigningAlgorithm::AES_CMAC, SigningAlgorithm::HMAC_SHA256],
+            signing: vec![
+                SigningAlgorithm::AES_GMAC,
+                SigningAlgorithm::AES_CMAC,
+                SigningAlgorithm::HMAC_SHA256,
+            ],
             client: Guid(SystemEntropy.next_id()),
             capabilities: Capabilities(0x7f),
             timeout: Duration::from_secs(40),
@@ -253,7 +257,8 @@ impl Connection {
         let seal = self.sealers(&keys)?;
         // Until it has joined it signs with the session's key.
         let nonces = NonceSequence::new(1).ok_or(ClientError::Protocol("channel"))?;
-        self.session = Some(Session { id: session.id, flags: session.flags, keys: keys.clone(), signer, seal, nonces });
+        self.session =
+            Some(Session { id: session.id, flags: session.flags, keys: keys.clone(), signer, seal, nonces });
         self.protection = Protection::Sign;
         let id = session.id;
         let (id, flags, key, preauth) =
@@ -386,9 +391,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::call`].
     pub fn answer_to(&mut self, id: u64) -> Result<Received, ClientError> {
-        let is_it = |each: &Received| {
-            each.header.message_id == id && each.header.status != NtStatus::PENDING
-        };
+        let is_it = |each: &Received| each.header.message_id == id && each.header.status != NtStatus::PENDING;
         if let Some(at) = self.waiting.iter().position(is_it) {
             return self.waiting.remove(at).ok_or(ClientError::Protocol("lost"));
         }
@@ -548,7 +551,8 @@ impl Connection {
         let mut packet = self.read_packet()?;
         let mut sealed = false;
         if Packet::of(&packet) == Some(Packet::Encrypted) {
-            let session = self.session.as_ref().ok_or(ClientError::Protocol("encrypted without a session"))?;
+            let session =
+                self.session.as_ref().ok_or(ClientError::Protocol("encrypted without a session"))?;
             let (_, opener) = session.seal.as_ref().ok_or(ClientError::Protocol("cannot decrypt"))?;
             opener.open(&mut packet)?;
             packet.drain(..TRANSFORM_BYTES);
@@ -578,7 +582,8 @@ impl Connection {
     /// The next message without a look at its signature: answers to SESSION_SETUP are checked when the key is known.
     fn receive_unchecked(&mut self) -> Result<Received, ClientError> {
         let packet = self.read_packet()?;
-        let message = compound::messages(&packet).next().ok_or(ClientError::Protocol("an empty packet"))??;
+        let message =
+            compound::messages(&packet).next().ok_or(ClientError::Protocol("an empty packet"))??;
         Ok(Received { header: message.header, bytes: message.bytes.to_vec(), sealed: false })
     }
 
