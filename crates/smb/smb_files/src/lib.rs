@@ -46,6 +46,8 @@ mod security;
 mod set;
 mod share_mode;
 mod stubs;
+#[cfg(test)]
+mod tests;
 mod times;
 mod volume_info;
 mod wildcard;
