@@ -138,6 +138,21 @@ impl Core {
         }
     }
 
+    /// The file is being deleted: asks for cached handles back without waiting for them.
+    pub(crate) async fn give_up_handles(self: &Arc<Self>, node: &Node, stream: &str, by: &By) {
+        let (now, limit) = self.timing();
+        let notices = {
+            let mut state = node.state.lock();
+            let found = with_caching(&mut state, stream, |caching, link| {
+                let mut notices = caching.expire(now);
+                notices.extend(caching.break_handles(by, now, limit, link).notices);
+                notices
+            });
+            found.unwrap_or_default()
+        };
+        self.deliver(notices).await;
+    }
+
     /// What a directory lists changed: leases on it are broken, and what is known of it forgotten.
     pub(crate) async fn listing_changed(self: &Arc<Self>, directory: &Node, cause: Option<&Open>) {
         directory.touched();

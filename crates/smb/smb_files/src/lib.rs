@@ -32,6 +32,7 @@ mod extras;
 mod file_system;
 mod fsctl;
 pub mod fuzz;
+mod lock_requests;
 mod locks;
 mod name_locks;
 mod node;
@@ -40,8 +41,14 @@ mod open;
 mod path;
 mod query;
 pub mod record;
+mod rename;
+mod security;
+mod set;
 mod share_mode;
 mod stubs;
+#[cfg(test)]
+mod tests;
+mod times;
 mod volume_info;
 mod wildcard;
 

@@ -185,10 +185,7 @@ impl Node {
 impl NodeState {
     /// The stream's state, made if there is none.
     pub(crate) fn stream(&mut self, folded: &str) -> &mut StreamState {
-        if !self.streams.contains_key(folded) {
-            self.streams.insert(folded.to_owned(), StreamState::default());
-        }
-        // Found or made just now; the entry API would allocate the key each time.
+        // The unnamed one, which is nearly always meant, costs no allocation.
         self.streams.entry(folded.to_owned()).or_default()
     }
 

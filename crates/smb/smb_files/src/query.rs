@@ -12,12 +12,13 @@ use smb_protocol::fscc::names::{push_stream, put_name, stream_writer};
 use smb_protocol::fsctl::reparse::ReparseTag;
 use smb_protocol::info::QueryInfoFlags;
 use smb_protocol::wire::Wire;
-use smb_protocol::{FileTime, NtStatus};
+use smb_protocol::NtStatus;
 
 use crate::api::OpenInfo;
 use crate::error::{Result, refuse};
 use crate::extras::shown;
 use crate::open::Open;
+use crate::times::file_time;
 
 /// Options that FileModeInformation shows (MS-FSCC 2.4.31).
 pub(crate) const MODE: CreateOptions = CreateOptions(
@@ -28,11 +29,6 @@ pub(crate) const MODE: CreateOptions = CreateOptions(
         | CreateOptions::SYNCHRONOUS_IO_NONALERT.0
         | CreateOptions::DELETE_ON_CLOSE.0,
 );
-
-/// A store's time as clients see it.
-pub(crate) fn file_time(nanos: u64) -> FileTime {
-    FileTime::from_unix_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
-}
 
 pub(crate) fn basic(info: &FileInfo) -> BasicInformation {
     BasicInformation {

@@ -1,9 +1,6 @@
 //! Signatures whose bodies follow.
 
-use smb_protocol::fscc::FileClass;
 use smb_protocol::fsctl::FsctlCode;
-use smb_protocol::info::SecurityInformation;
-use smb_protocol::lock::LockElement;
 use smb_protocol::NtStatus;
 use std::sync::Arc;
 
@@ -25,18 +22,6 @@ impl FileSystem {
 
 #[allow(unused_variables, missing_docs, clippy::unused_async, reason = "stub")]
 impl Open {
-    pub async fn lock(&self, elements: &[LockElement], on_wait: &dyn Fn()) -> Result<()> {
-        later()
-    }
-    pub async fn set_info(&self, class: FileClass, buffer: &[u8], on_wait: &dyn Fn()) -> Result<()> {
-        later()
-    }
-    pub async fn query_security(&self, wanted: SecurityInformation, limit: usize, out: &mut Vec<u8>) -> Result<()> {
-        later()
-    }
-    pub async fn set_security(&self, parts: SecurityInformation, descriptor: &[u8]) -> Result<()> {
-        later()
-    }
     pub async fn fsctl(
         &self,
         code: FsctlCode,
