@@ -182,9 +182,15 @@ fn a_second_connection_joins_and_the_first_may_go() {
     let mut second = connect(&served, options.clone());
     second.bind(&first, "admin", "secret").unwrap();
     assert_eq!(served.server.sessions()[0].channels.len(), 2);
-    // A stranger with the right password, but not the session's key.
-    let mut third = connect(&served, Options::default());
-    assert!(third.bind(&first, "admin", "secret").is_err(), "another client");
+    // The right password alone is not enough: another session's key.
+    let other = logged_in(&served);
+    let mut third = connect(&served, options.clone());
+    third.bind(&other, "admin", "secret").unwrap();
+    let mut stranger = connect(&served, options.clone());
+    stranger.protection = Protection::None;
+    let mut forged = other;
+    forged.session.as_mut().unwrap().id = first.session.as_ref().unwrap().id;
+    assert!(stranger.bind(&forged, "admin", "secret").is_err(), "without the session's key");
     let mut fourth = connect(&served, options);
     assert!(fourth.bind(&first, "user", "secret").is_err(), "another user");
     drop(first);

@@ -66,7 +66,8 @@ pub struct Served {
     shards: Shards,
 }
 
-/// Serves the shares `share`, `ca` (continuously available), `sealed` (encrypted) and `read` (read-only) of a store.
+/// Serves the shares `share`, `ca` (continuously available), `sealed` (encrypted), `read`
+/// (read-only) and `hideunread` (listings leave out what the user may not read) of a store.
 pub fn serve(store: Arc<MemoryStore>, config: ServerConfig, address: SocketAddr) -> Served {
     let shards = Shards::start(2).expect("threads");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -95,7 +96,7 @@ pub fn serve(store: Arc<MemoryStore>, config: ServerConfig, address: SocketAddr)
             guid: Guid([9; 16]),
         },
     );
-    for name in ["share", "ca", "sealed", "read"] {
+    for name in ["share", "share2", "share3", "ca", "sealed", "read", "hideunread"] {
         server
             .add_share(ShareConfig {
                 name: name.to_owned(),
@@ -106,7 +107,7 @@ pub fn serve(store: Arc<MemoryStore>, config: ServerConfig, address: SocketAddr)
                 continuously_available: name == "ca",
                 encrypt: name == "sealed",
                 caching: CachingMode::Manual,
-                access_based_enumeration: false,
+                access_based_enumeration: name == "hideunread",
                 hidden: false,
                 read_only: name == "read",
             })
