@@ -51,7 +51,8 @@ pub(crate) struct Contexts<'a> {
 impl<'a> Contexts<'a> {
     fn of(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
         let mut found = Self::default();
-        let leases = request.oplock == OplockLevel::LEASE && dialect != Dialect::SMB_2_0_2;
+        // A reconnection names its lease whatever oplock it asks for.
+        let leases = dialect != Dialect::SMB_2_0_2;
         for context in request.contexts.requests() {
             match context? {
                 CreateContext::EaBuffer(bytes) => found.ea = Some(bytes),
@@ -105,9 +106,6 @@ pub(crate) async fn run(
     tree: &Arc<Tree>,
 ) -> Result<Outcome, Outcome> {
     let request = CreateRequest::decode(call.packet.message(&call.range))?;
-    if request.impersonation.0 > 3 {
-        return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
-    }
     let Target::Disk(disk) = &tree.target else { return pipe(call, session, tree) };
     let share = &disk.share;
     share.counters.other();
@@ -123,6 +121,9 @@ pub(crate) async fn run(
         let mut replies = ContextWriter::default();
         lease_reply(granted, &mut replies);
         return respond(&open, &answer, &replies);
+    }
+    if request.impersonation.0 > 3 {
+        return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
     }
     if let Some(durable) = &contexts.durable_v2
         && let Some(open) = reconnect::replayed(call, session, tree, &request, durable)?
