@@ -126,7 +126,7 @@ pub(crate) async fn run(
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
     }
     if let Some(durable) = &contexts.durable_v2
-        && let Some(open) = reconnect::replayed(call, session, tree, &request, durable)?
+        && let Some(open) = reconnect::replayed(call, session, tree, &contexts, durable)?
     {
         let file = open.file()?;
         let info = file.info().await?;
@@ -138,6 +138,15 @@ pub(crate) async fn run(
         durable_reply(&open, &mut replies);
         return respond(&open, &answer, &replies);
     }
+    // The same CREATE again, before the first has ended: only one may be done, and which is not known yet.
+    let _creating = match &contexts.durable_v2 {
+        Some(durable) => {
+            let status =
+                if is_replay(call) { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
+            Some(opens.begin_create(call.conn.client(), durable.create_guid).ok_or(status)?)
+        }
+        None => None,
+    };
     if !contexts.app_instance.is_zero() {
         // The application has moved to another machine: what it held there is given up (3.3.5.9.13).
         for old in opens.of_app(contexts.app_instance, call.conn.client()) {

@@ -82,7 +82,7 @@ pub(crate) fn replayed(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
-    _: &CreateRequest<'_>,
+    contexts: &Contexts<'_>,
     durable: &DurableRequestV2,
 ) -> Result<Option<Arc<Open>>, NtStatus> {
     let client = call.conn.client();
@@ -95,6 +95,10 @@ pub(crate) fn replayed(
     }
     if session.open(open.id.volatile).is_none() {
         return Err(NtStatus::FILE_NOT_AVAILABLE);
+    }
+    // Not the same request if it wants another kind of caching, or another lease.
+    if !same_caching(call, &open, contexts)? {
+        return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(Some(open))
 }
