@@ -412,6 +412,8 @@ impl Caching {
         if !breaking.requested.contains(state) {
             return refuse(NtStatus::REQUEST_NOT_ACCEPTED, "more is kept than was offered");
         }
+        // Without R there is no lease: who keeps only the right to write or the handle keeps nothing.
+        let state = if state.contains(R) { state } else { NONE };
         entry.state = state;
         entry.breaking = None;
         let mut out = Outcome::default();

@@ -239,7 +239,9 @@ impl Open {
         self.needs(AccessMask::WRITE_DATA, "the open may not write")?;
         let data = self.data()?;
         if bytes >= data.size() {
-            return Ok(data.allocate(0, bytes, false).await?);
+            data.allocate(0, bytes, false).await?;
+            self.node.touched();
+            return Ok(());
         }
         // Less than there is cuts the file (MS-FSA 2.1.5.15.1).
         self.core.break_for_change(&self.node, &self.stream, &self.by()).await;

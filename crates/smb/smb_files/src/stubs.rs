@@ -1,6 +1,5 @@
 //! Signatures whose bodies follow.
 
-use smb_protocol::fsctl::FsctlCode;
 use smb_protocol::NtStatus;
 use std::sync::Arc;
 
@@ -20,15 +19,3 @@ impl FileSystem {
     }
 }
 
-#[allow(unused_variables, missing_docs, clippy::unused_async, reason = "stub")]
-impl Open {
-    pub async fn fsctl(
-        &self,
-        code: FsctlCode,
-        input: &[u8],
-        limit: usize,
-        others: &dyn OpenLookup,
-    ) -> Result<(NtStatus, Vec<u8>)> {
-        later()
-    }
-}

@@ -102,7 +102,6 @@ impl Core {
         if state.deleted {
             return Ok(Look::Gone);
         }
-        state.stream(&open.stream);
         if state.delete_pending || state.streams.get(&open.stream).is_some_and(|stream| stream.delete_pending) {
             return refuse(NtStatus::DELETE_PENDING, "the file is being deleted");
         }
@@ -164,6 +163,7 @@ impl Core {
             }
             opens.insert(open.id, Arc::clone(open));
         }
+        state.stream(&open.stream);
         let granted = self.grant(plan, open, state);
         if let (Some(name), Granted::Lease { .. }) = (open.lease, granted) {
             self.leases.lock().insert(name, (open.node.file, open.stream.clone()));

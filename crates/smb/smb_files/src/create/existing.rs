@@ -210,7 +210,9 @@ impl Core {
         match plan.request.allocation_size {
             Some(bytes) if bytes > 0 && !open.directory => {
                 let writer = self.writer(open).await?;
-                Ok(writer.allocate(0, bytes, false).await?)
+                writer.allocate(0, bytes, false).await?;
+                open.node.touched();
+                Ok(())
             }
             _ => Ok(()),
         }

@@ -203,6 +203,8 @@ fn two_that_make_the_same_file_share_one() {
         a.open.close(false).await.unwrap();
         b.open.close(false).await.unwrap();
         f.assert_clean();
+        drop((a, b));
+        assert_eq!(f.pinned(), []);
     });
 }
 
