@@ -29,6 +29,7 @@ pub mod limits;
 pub mod listing;
 mod open;
 mod peer;
+mod persistence;
 pub mod pipe;
 mod replay;
 mod server;
@@ -40,5 +41,6 @@ pub use config::{
     ConfigError, Directory, Encryption, ServerConfig, ShareConfig, SharePermission, ShareRight, Signing,
 };
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
+pub use persistence::Restored;
 pub use pipe::{NoPipes, Pipe, PipeClient, PipeService};
 pub use server::{Interfaces, Parts, ShardJob, SmbServer, Spawner};

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use smb_protocol::{Guid, NtStatus};
 
 use crate::limits::MAX_OPENS;
 use crate::peer::Mail;
+use crate::persistence;
 use crate::pipe::Pipe;
 use crate::replay::Sequence;
 use crate::server::{ShardJob, Spawner};
@@ -71,6 +73,8 @@ pub(crate) struct Open {
     pub(crate) app_instance: Guid,
     pub(crate) link: Arc<Link>,
     pub(crate) state: Mutex<State>,
+    /// What is on stable storage of it (`persistence`).
+    pub(crate) row: tokio::sync::Mutex<Option<Vec<u8>>>,
 }
 
 impl Open {
@@ -104,6 +108,9 @@ impl Open {
         if let Thing::File(file) = &self.thing {
             // Closed before means closed.
             let _ = file.close(false).await;
+            if let Err(status) = persistence::forget(self).await {
+                tracing::error!(path = file.path(), %status, "a persistent open is closed, but not forgotten: it comes back after a restart");
+            }
         }
     }
 }
@@ -112,10 +119,15 @@ impl Open {
 pub(crate) struct Link {
     pub(crate) id: FileId,
     session: RwLock<Weak<Session>>,
-    opens: Weak<Table>,
+    opens: RwLock<Weak<Table>>,
 }
 
 impl Link {
+    /// Of an open that came back after a restart: it leads nowhere yet.
+    pub(crate) fn detached(id: FileId) -> Arc<Self> {
+        Arc::new(Self { id, session: RwLock::default(), opens: RwLock::default() })
+    }
+
     fn tell(&self, notification: BreakNotification) {
         let Some(session) = self.session.read().upgrade() else { return };
         if !session.tell_one(Mail::Break { session: session.id, notification }) {
@@ -144,28 +156,54 @@ impl Holder for Link {
         if let Some(session) = self.session.read().upgrade() {
             session.remove_open(self.id.volatile);
         }
-        if let Some(opens) = self.opens.upgrade() {
-            opens.by_persistent.lock().remove(&self.id.persistent);
+        let Some(opens) = self.opens.read().upgrade() else { return };
+        let Some(open) = opens.by_persistent.lock().remove(&self.id.persistent) else { return };
+        opens.run(Box::new(move || {
+            Box::pin(async move {
+                let _ = persistence::forget(&open).await;
+            })
+        }));
+    }
+
+    fn record_changed(&self, _: OpenId) {
+        let Some(opens) = self.opens.read().upgrade() else { return };
+        let found = opens.by_persistent.lock().get(&self.id.persistent).cloned();
+        if let Some(open) = found.filter(|open| open.lasts()) {
+            opens.run(Box::new(move || {
+                Box::pin(async move {
+                    // Logged where it failed; what is stored promises more caching, which a reconnection corrects.
+                    let _ = persistence::save(&open).await;
+                })
+            }));
         }
     }
 }
 
 /// All opens, by the part of their identifiers that a reconnect names.
-#[derive(Default)]
 pub(crate) struct Table {
     by_persistent: Mutex<BTreeMap<u64, Arc<Open>>>,
+    spawner: Arc<dyn Spawner>,
+    next_shard: AtomicUsize,
 }
 
-/// The table, and what it takes to let go of opens that nobody waits for.
+impl Table {
+    /// Runs what nobody waits for on some shard.
+    fn run(&self, job: ShardJob) {
+        let shard = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.spawner.shards().max(1);
+        self.spawner.spawn(shard, job);
+    }
+}
+
+/// The table, and who gives identifiers.
 pub(crate) struct Opens {
     table: Arc<Table>,
     entropy: Arc<dyn Entropy>,
-    spawner: Arc<dyn Spawner>,
 }
 
 impl Opens {
     pub(crate) fn new(entropy: Arc<dyn Entropy>, spawner: Arc<dyn Spawner>) -> Self {
-        Self { table: Arc::default(), entropy, spawner }
+        let (by_persistent, next_shard) = (Mutex::default(), AtomicUsize::new(0));
+        Self { table: Arc::new(Table { by_persistent, spawner, next_shard }), entropy }
     }
 
     /// An identifier that no other open has, and nobody guesses.
@@ -183,7 +221,7 @@ impl Opens {
     /// The way from a file, yet to be opened, to a session.
     pub(crate) fn link(&self, id: FileId, session: &Arc<Session>) -> Arc<Link> {
         let session = RwLock::new(Arc::downgrade(session));
-        Arc::new(Link { id, session, opens: Arc::downgrade(&self.table) })
+        Arc::new(Link { id, session, opens: RwLock::new(Arc::downgrade(&self.table)) })
     }
 
     /// Puts an open in.
@@ -229,24 +267,38 @@ impl Opens {
         }
         self.remove(open);
         let open = Arc::clone(open);
-        self.run(Box::new(move || Box::pin(async move { open.close().await })));
+        self.table.run(Box::new(move || Box::pin(async move { open.close().await })));
     }
 
     /// Lets it wait for its client; `false` when it must not.
     fn disconnect(&self, open: &Arc<Open>) -> bool {
         let Thing::File(file) = &open.thing else { return false };
-        let (generation, timeout) = {
-            let mut state = open.state.lock();
-            state.generation += 1;
-            (state.generation, state.timeout)
-        };
         *open.link.session.write() = Weak::new();
         file.detach();
         if file.is_closed() {
             return false;
         }
+        self.wait_for_client(open);
+        true
+    }
+
+    /// Puts in what came back after a restart; it waits for its client.
+    pub(crate) fn restore(&self, open: Open) {
+        let open = Arc::new(open);
+        *open.link.opens.write() = Arc::downgrade(&self.table);
+        self.table.by_persistent.lock().insert(open.id.persistent, Arc::clone(&open));
+        self.wait_for_client(&open);
+    }
+
+    /// Gives it up when its client does not come in time.
+    fn wait_for_client(&self, open: &Arc<Open>) {
+        let (generation, timeout) = {
+            let mut state = open.state.lock();
+            state.generation += 1;
+            (state.generation, state.timeout)
+        };
         let (table, open) = (Arc::clone(&self.table), Arc::clone(open));
-        self.run(Box::new(move || {
+        self.table.run(Box::new(move || {
             Box::pin(async move {
                 shard_runtime::sleep(timeout).await;
                 {
@@ -261,7 +313,6 @@ impl Opens {
                 open.close().await;
             })
         }));
-        true
     }
 
     /// Gives a waiting open to a session, over a tree connect of it; `None` when it waits no more.
@@ -272,6 +323,8 @@ impl Opens {
         tree: &Arc<Tree>,
     ) -> Option<Arc<Open>> {
         let Thing::File(file) = &open.thing else { return None };
+        // Nobody writes the row of an open that waits, but for a break that has just taken effect.
+        let saved = open.row.try_lock().ok()?.clone();
         let mut table = self.table.by_persistent.lock();
         if !table.contains_key(&open.id.persistent) || !file.is_detached() || file.is_closed() {
             return None;
@@ -293,14 +346,10 @@ impl Opens {
             app_instance: open.app_instance,
             link: Arc::clone(&open.link),
             state: Mutex::new(state),
+            row: tokio::sync::Mutex::new(saved),
         });
         table.insert(open.id.persistent, Arc::clone(&open));
         Some(open)
-    }
-
-    fn run(&self, job: ShardJob) {
-        let shard = self.entropy.next_u64() as usize % self.spawner.shards().max(1);
-        self.spawner.spawn(shard, job);
     }
 }
 

@@ -7,7 +7,7 @@ use smb_protocol::header::HeaderFlags;
 use smb_protocol::{Command, Header, NtStatus};
 
 /// Lock requests that an open remembers (MS-SMB2 3.3.1.10: LockSequenceArray).
-const LOCK_SEQUENCES: usize = 64;
+pub(crate) const LOCK_SEQUENCES: usize = 64;
 
 /// The channel sequence of an open.
 #[derive(Clone, Debug)]
@@ -28,6 +28,16 @@ impl Default for Sequence {
 }
 
 impl Sequence {
+    /// Of an open that comes back: what it remembers of locks.
+    pub(crate) fn with_locks(locks: [u8; LOCK_SEQUENCES]) -> Self {
+        Self { locks, ..Self::default() }
+    }
+
+    /// What it remembers of locks.
+    pub(crate) fn locks(&self) -> [u8; LOCK_SEQUENCES] {
+        self.locks
+    }
+
     /// A request begins. Returns the sequence that it counts for, to be given to [`Sequence::end`]; `None` when it does not
     /// count, as it came too late.
     ///

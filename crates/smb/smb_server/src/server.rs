@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use shard_runtime::{Clock, Entropy, Shard};
+use smb_files::FileSystem;
 use smb_protocol::fsctl::network::NetworkInterface;
 use smb_protocol::security::sid::Sid;
-use smb_protocol::{FileTime, Guid};
+use smb_protocol::{FileTime, Guid, NtStatus};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -21,6 +22,7 @@ use crate::limits::{MAX_CONNECTIONS, MAX_SESSIONS, SMB1_LOG};
 use crate::listing::{OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
 use crate::open::Opens;
 use crate::peer::{Mail, Peer};
+use crate::persistence::{self, Restored};
 use crate::pipe::PipeService;
 use crate::session::Session;
 use crate::share::Shares;
@@ -281,6 +283,15 @@ impl SmbServer {
         let sessions = self.shared.sessions();
         let of_user = sessions.iter().filter(|session| session.user().token.user == user);
         of_user.map(|session| self.shared.end_session(session, false, None)).count()
+    }
+
+    /// Brings the persistent opens of a volume back. To be called when its shares have been added, and before clients are
+    /// served.
+    ///
+    /// # Errors
+    /// When the volume's durable state cannot be read.
+    pub async fn restore(&self, files: &FileSystem) -> Result<Restored, NtStatus> {
+        persistence::restore(&self.shared, files).await
     }
 
     /// All opens, those that wait for their clients among them.

@@ -20,6 +20,7 @@ use smb_protocol::{Dialect, FileTime, Guid, NtStatus, Wire as _};
 use super::{Call, reconnect};
 use crate::connection::answer::{Body, Outcome};
 use crate::open::{Lasting, Open, State, Thing};
+use crate::persistence;
 use crate::session::Session;
 use crate::tree::{Target, Tree};
 
@@ -192,8 +193,15 @@ pub(crate) async fn run(
         app_instance: contexts.app_instance,
         link,
         state: parking_lot::Mutex::new(state),
+        row: tokio::sync::Mutex::default(),
     });
     if let Err(status) = opens.add(&open).and_then(|()| session.add_open(Arc::clone(&open))) {
+        opens.leave(&open, false);
+        return Err(status.into());
+    }
+    // What the answer promises must be true after a crash.
+    if let Err(status) = persistence::save(&open).await {
+        session.remove_open(id.volatile);
         opens.leave(&open, false);
         return Err(status.into());
     }
@@ -356,6 +364,7 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
         app_instance: Guid::ZERO,
         link: opens.link(id, session),
         state: parking_lot::Mutex::default(),
+        row: tokio::sync::Mutex::default(),
     });
     opens.add(&open)?;
     if let Err(status) = session.add_open(Arc::clone(&open)) {
@@ -385,7 +394,9 @@ pub(crate) async fn close(call: &mut Call<'_>, session: &Session) -> Result<Outc
         if let Some(share) = open.tree.share() {
             share.counters.other();
         }
-        if let Some(info) = file.close(query).await? {
+        let closed = file.close(query).await;
+        persistence::forget(&open).await?;
+        if let Some(info) = closed? {
             response = CloseResponse {
                 flags: CloseFlags::POSTQUERY_ATTRIB,
                 creation_time: info.creation_time,

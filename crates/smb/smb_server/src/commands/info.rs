@@ -12,6 +12,7 @@ use smb_protocol::{NtStatus, Out, Wire as _};
 use super::Call;
 use crate::connection::answer::{Body, Outcome};
 use crate::open::Thing;
+use crate::persistence;
 use crate::session::Session;
 
 fn output(status: NtStatus, output: &[u8]) -> Result<Outcome, Outcome> {
@@ -89,6 +90,8 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
         InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED.into()),
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     }
+    // Names and deletion are part of what comes back.
+    persistence::save(&open).await?;
     Ok(Outcome::ok(Body::of(|out| out.raw(&SetInfoResponse {}.to_bytes()))?))
 }
 

@@ -11,6 +11,7 @@ use super::Call;
 use crate::connection::answer::{Body, HEADROOM, Outcome};
 use crate::connection::receive::Packet;
 use crate::open::Thing;
+use crate::persistence;
 use crate::session::Session;
 
 /// READ.
@@ -117,5 +118,6 @@ pub(crate) async fn lock(call: &mut Call<'_>, session: &Session) -> Result<Outco
     if remembers {
         open.state.lock().sequence.lock_done(index, number);
     }
+    persistence::save(&open).await?;
     Ok(Outcome::ok(Body::Empty))
 }

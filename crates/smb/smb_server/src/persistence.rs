@@ -1,0 +1,152 @@
+//! Persistent opens: what of them is on stable storage, and how they come back after a restart.
+//!
+//! A row of the volume's durable state for each (table [`TABLE`], key: the persistent part of the identifier, big-endian):
+//! whoever owns the volume has them. The row is durable
+//! * before a CREATE, LOCK or SET_INFO that changes it is answered, so that what a client was told is true after a crash;
+//! * soon after a break has changed the caching: until then it promises the client more caching than it has, and a client
+//!   that reconnects is told what it really has;
+//! * gone before a CLOSE is answered.
+//!
+//! The volume batches rows that change at the same time into one commit.
+
+pub(crate) mod row;
+
+use std::sync::Arc;
+
+use file_store::StateChange;
+use smb_files::FileSystem;
+use smb_protocol::NtStatus;
+
+use crate::open::{Lasting, Open, Thing};
+use crate::server::Shared;
+use crate::share::Share;
+use crate::tree::{Disk, Target, Tree};
+use row::Row;
+
+/// The table of the volume's durable state.
+pub(crate) const TABLE: &str = "smb-open";
+
+fn key(open: &Open) -> Vec<u8> {
+    open.id.persistent.to_be_bytes().to_vec()
+}
+
+/// Writes the row of an open as it is now; does nothing for an open that is not persistent.
+///
+/// # Errors
+/// When it cannot be made durable.
+pub(crate) async fn save(open: &Open) -> Result<(), NtStatus> {
+    let (Thing::File(file), Target::Disk(disk)) = (&open.thing, &open.tree.target) else { return Ok(()) };
+    // One after the other: an older state must not come after a newer one.
+    let mut saved = open.row.lock().await;
+    let state = open.state.lock().clone();
+    if state.lasting != (Lasting::V2 { persistent: true }) || file.is_closed() {
+        return Ok(());
+    }
+    let value = Row::of(open, &state, file.record(), disk.share.config().name.clone()).encode();
+    if saved.as_ref() == Some(&value) {
+        return Ok(());
+    }
+    let change = StateChange { table: TABLE.to_owned(), key: key(open), value: Some(value.clone()) };
+    disk.files.store().state_write(vec![change]).await.map_err(|error| {
+        tracing::error!(path = file.path(), %error, "a persistent open cannot be made durable");
+        smb_files::FileError::from(error).status
+    })?;
+    *saved = Some(value);
+    Ok(())
+}
+
+/// Removes the row of an open that is closed.
+///
+/// # Errors
+/// When that cannot be made durable.
+pub(crate) async fn forget(open: &Open) -> Result<(), NtStatus> {
+    let Target::Disk(disk) = &open.tree.target else { return Ok(()) };
+    let mut saved = open.row.lock().await;
+    if saved.is_none() {
+        return Ok(());
+    }
+    let change = StateChange { table: TABLE.to_owned(), key: key(open), value: None };
+    disk.files
+        .store()
+        .state_write(vec![change])
+        .await
+        .map_err(|error| smb_files::FileError::from(error).status)?;
+    *saved = None;
+    Ok(())
+}
+
+/// What came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Opens that wait for their clients now.
+    pub opens: usize,
+    /// Rows that could not be: their file or share is gone, or they are damaged.
+    pub given_up: usize,
+}
+
+/// Brings the persistent opens of a volume back. To be called when the volume has been opened and its shares are there,
+/// and before any client is served.
+///
+/// # Errors
+/// When the rows cannot be read.
+pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<Restored, NtStatus> {
+    let store = files.store();
+    let rows =
+        store.state_scan(TABLE, &[]).await.map_err(|error| smb_files::FileError::from(error).status)?;
+    let mut result = Restored::default();
+    let (mut good, mut gone) = (Vec::new(), Vec::new());
+    for stored in rows {
+        match Row::decode(&stored.value) {
+            Ok(row) if stored.key == row.id.persistent.to_be_bytes() => {
+                match shared.shares.find(&row.share) {
+                    Some(share) => good.push((row, share, stored.value)),
+                    None => gone.push((stored.key, "its share is gone")),
+                }
+            }
+            _ => gone.push((stored.key, "its row is damaged")),
+        }
+    }
+    let records = good.iter().map(|(row, ..)| row.record.clone()).collect();
+    let restored = files.restore(records).await;
+    for ((row, share, value), file) in good.into_iter().zip(restored) {
+        match file {
+            Ok(file) => {
+                shared.opens.restore(open_of(row, &share, files, file, value));
+                result.opens += 1;
+            }
+            Err(error) => {
+                tracing::warn!(share = row.share, name = row.record.name, reason = %error, "a persistent open cannot come back");
+                gone.push((row.id.persistent.to_be_bytes().to_vec(), "its file is gone"));
+            }
+        }
+    }
+    result.given_up = gone.len();
+    for (key, reason) in &gone {
+        tracing::warn!(?key, reason, "a persistent open is given up");
+    }
+    let remove = |(key, _): (Vec<u8>, _)| StateChange { table: TABLE.to_owned(), key, value: None };
+    if !gone.is_empty() {
+        let changes = gone.into_iter().map(remove).collect();
+        store.state_write(changes).await.map_err(|error| smb_files::FileError::from(error).status)?;
+    }
+    Ok(result)
+}
+
+fn open_of(
+    row: Row,
+    share: &Arc<Share>,
+    files: &FileSystem,
+    file: Arc<smb_files::Open>,
+    value: Vec<u8>,
+) -> Open {
+    let caller = file.caller();
+    let target = Target::Disk(Disk {
+        share: Arc::clone(share),
+        files: files.clone(),
+        root: Arc::clone(&caller.share),
+    });
+    // A tree connect that nobody has: the client's new one takes its place.
+    let tree =
+        Tree { id: 0, target, maximal_access: caller.share.maximal_access, encrypt: share.config().encrypt };
+    row.into_open(Arc::new(tree), file, value)
+}
