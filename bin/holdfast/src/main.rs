@@ -12,6 +12,7 @@ mod cli;
 mod config;
 mod context;
 mod demo;
+mod demo_share;
 mod disk;
 mod error;
 mod fault;
