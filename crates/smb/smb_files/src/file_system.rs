@@ -1,10 +1,28 @@
 //! One volume as a file system: what belongs to no single open.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use file_store::FileStore;
-use smb_protocol::{FileTime, Guid};
+use file_store::{FileId, FileStore};
+use observe::FastMap;
+use parking_lot::Mutex;
 use shard_runtime::{Clock, Entropy};
+use smb_protocol::create::lease::{LeaseKey, LeaseState};
+use smb_protocol::fsctl::copy::ResumeKey;
+use smb_protocol::{FileTime, Guid, NtStatus};
+
+use crate::api::{OpenId, OpenSummary};
+use crate::caching::LeaseName;
+use crate::error::{Result, refuse};
+use crate::fsctl::offload::Tokens;
+use crate::name_locks::NameLocks;
+use crate::node::{Node, Pin};
+use crate::notify::Watches;
+use crate::open::Open;
+
+/// Most opens of a volume: what 100,000 opens take is about 200 MB, and a client that leaks handles must hit something.
+pub const OPENS_MAX: usize = 1_000_000;
 
 /// How the volume presents itself.
 #[derive(Clone, Debug)]
@@ -29,11 +47,26 @@ pub struct FileSystem {
     pub(crate) core: Arc<Core>,
 }
 
+/// Locks, in the order in which they may be held together: a node's state, an open's state; all others alone.
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn FileStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: VolumeOptions,
+    /// Makes resume keys and tokens of this run unguessable.
     pub(crate) instance: [u8; 16],
+    pub(crate) nodes: Mutex<FastMap<FileId, Arc<Node>>>,
+    pub(crate) opens: Mutex<BTreeMap<OpenId, Arc<Open>>>,
+    /// Where each lease is: a client's key names one stream of one file (MS-SMB2 3.3.5.9.8). The keys are the clients'
+    /// choice, therefore no hash table.
+    pub(crate) leases: Mutex<BTreeMap<LeaseName, (FileId, String)>>,
+    /// Folders of shares stay pinned: finding out where one is may take a search.
+    roots: Mutex<BTreeMap<FileId, Pin>>,
+    /// All reparse points, once they have been looked up.
+    pub(crate) reparse: Mutex<Option<BTreeSet<FileId>>>,
+    pub(crate) names: NameLocks,
+    pub(crate) watches: Watches,
+    pub(crate) tokens: Mutex<Tokens>,
+    next_open: AtomicU64,
 }
 
 impl FileSystem {
@@ -45,13 +78,107 @@ impl FileSystem {
         entropy: &dyn Entropy,
         options: VolumeOptions,
     ) -> Self {
-        let instance = entropy.next_id();
-        Self { core: Arc::new(Core { store, clock, options, instance }) }
+        Self {
+            core: Arc::new(Core {
+                store,
+                clock,
+                options,
+                instance: entropy.next_id(),
+                nodes: Mutex::default(),
+                opens: Mutex::default(),
+                leases: Mutex::default(),
+                roots: Mutex::default(),
+                reparse: Mutex::default(),
+                names: NameLocks::default(),
+                watches: Watches::default(),
+                tokens: Mutex::new(Tokens::new(entropy.next_id())),
+                next_open: AtomicU64::new(1),
+            }),
+        }
     }
 
     /// The store below.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn FileStore> {
         &self.core.store
+    }
+
+    /// Somebody else changed a file's attributes or descriptor in the store (an administrator's verb): what is kept of
+    /// them is read again.
+    pub fn refresh(&self, file: FileId) {
+        let node = self.core.nodes.lock().get(&file).cloned();
+        if let Some(node) = node {
+            node.forget();
+        }
+    }
+
+    /// All opens, oldest first.
+    #[must_use]
+    pub fn opens(&self) -> Vec<OpenSummary> {
+        let opens: Vec<Arc<Open>> = self.core.opens.lock().values().cloned().collect();
+        opens.iter().map(|open| open.summary()).collect()
+    }
+
+    /// How many opens there are.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.core.opens.lock().len()
+    }
+
+    /// The open with this number.
+    #[must_use]
+    pub fn open_by_id(&self, id: OpenId) -> Option<Arc<Open>> {
+        self.core.opens.lock().get(&id).cloned()
+    }
+
+    /// The open whose resume key this is; of any session: the caller compares the owner.
+    #[must_use]
+    pub fn open_by_resume_key(&self, key: ResumeKey) -> Option<Arc<Open>> {
+        let (id, instance) = key.0.split_first_chunk::<8>()?;
+        let open = self.open_by_id(OpenId(u64::from_le_bytes(*id)))?;
+        (instance == self.core.instance).then_some(open)
+    }
+
+    /// Closes an open from outside and tells its holder; says whether there was one.
+    pub async fn force_close(&self, id: OpenId) -> bool {
+        match self.open_by_id(id) {
+            Some(open) => self.core.close_from_outside(&open).await,
+            None => false,
+        }
+    }
+
+    /// Acknowledges a lease break; returns the state that the lease has now.
+    ///
+    /// # Errors
+    /// OBJECT_NAME_NOT_FOUND without such a lease, UNSUCCESSFUL when it is not being broken, REQUEST_NOT_ACCEPTED when
+    /// `state` is more than was offered (MS-SMB2 3.3.5.22.2).
+    pub fn acknowledge_lease(&self, client: Guid, key: LeaseKey, state: LeaseState) -> Result<LeaseState> {
+        let place = self.core.leases.lock().get(&(client, key)).cloned();
+        let node = place.and_then(|(file, stream)| Some((self.core.find_pinned(file)?, stream)));
+        let Some((node, stream)) = node else {
+            return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such lease");
+        };
+        self.core.acknowledge_lease(&node, &stream, (client, key), state)
+    }
+}
+
+impl Core {
+    pub(crate) fn next_open(&self) -> OpenId {
+        OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The node of a share's folder.
+    pub(crate) async fn share_root(self: &Arc<Self>, root: FileId) -> Result<Pin> {
+        if let Some(pin) = self.roots.lock().get(&root) {
+            return Ok(pin.clone());
+        }
+        let pin = self.pin_by_id(root).await?;
+        if !pin.is_directory() {
+            return refuse(NtStatus::OBJECT_PATH_NOT_FOUND, "the share's folder is a file");
+        }
+        let spare = self.roots.lock().insert(root, pin.clone());
+        // Not under the lock of the roots: the last pin of a node takes the table's lock.
+        drop(spare);
+        Ok(pin)
     }
 }

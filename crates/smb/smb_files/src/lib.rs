@@ -20,18 +20,44 @@
 //!   [`FileSystem::restore`] before anybody else is served.
 
 mod api;
+mod breaks;
+mod caching;
+mod close;
+mod create;
+mod data;
+mod directory;
+mod ea;
 mod error;
+mod extras;
 mod file_system;
+mod fsctl;
+pub mod fuzz;
+mod lock_requests;
+mod locks;
+mod name_locks;
+mod node;
+mod notify;
 mod open;
+mod path;
+mod query;
 pub mod record;
+mod rename;
+mod security;
+mod set;
+mod share_mode;
 mod stubs;
+#[cfg(test)]
+mod tests;
+mod times;
+mod volume_info;
+mod wildcard;
 
 pub use api::{
     Caller, CachingRequest, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
     LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use error::{Detail, FileError, Result};
-pub use file_system::{FileSystem, VolumeOptions};
+pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};
 pub use open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
 
 /// How long a client has to acknowledge a break before it counts as done (MS-SMB2 3.3.2.1, 3.3.2.5: 35 seconds).

@@ -78,7 +78,11 @@ pub(crate) fn admit(
             Command::ECHO => header.session_id == 0,
             _ => false,
         };
-        return if without { Ok(None) } else { Err(Reply::new(NtStatus::USER_SESSION_DELETED, None)) };
+        if without {
+            return Ok(None);
+        }
+        let sign = session_setup::elsewhere(conn, header, message);
+        return Err(Reply::new(NtStatus::USER_SESSION_DELETED, sign));
     };
     let signed = Conn::is_signed(header);
     if sealed.is_none() && signed && channel.signer.verify(message).is_err() {

@@ -184,9 +184,8 @@ impl Connection {
     fn on_mail(&mut self, mail: Mail) -> Result<(), End> {
         match mail {
             Mail::Break { session, notification } => self.tell_break(session, notification),
-            Mail::SessionEnded(id) => {
-                self.conn.sessions.borrow_mut().remove(&id);
-            }
+            // The channel stays to sign the refusals of what still comes.
+            Mail::SessionEnded => {}
             Mail::Close => return Err(End::Told),
         }
         Ok(())

@@ -18,7 +18,7 @@ pub(crate) enum Mail {
         notification: BreakNotification,
     },
     /// A session has ended elsewhere (logged off on another channel, replaced, closed by the administrator).
-    SessionEnded(u64),
+    SessionEnded,
     /// Close the connection.
     Close,
 }

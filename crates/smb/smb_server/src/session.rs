@@ -153,7 +153,7 @@ impl Session {
             std::mem::take(&mut *channels)
         };
         for peer in channels.iter().filter(|peer| except.is_none_or(|except| except.id != peer.id)) {
-            peer.tell(Mail::SessionEnded(self.id));
+            peer.tell(Mail::SessionEnded);
         }
         self.trees.write().clear();
         Some(std::mem::take(&mut *self.opens.write()).into_values().collect())

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use smb_auth::ntlm::acceptor::{NtlmAcceptor, NtlmServer};
 use smb_auth::{Acceptor, Authenticated, Failure, Identity, Step};
 use smb_crypto::SessionKeys;
+use smb_protocol::negotiate::contexts::SigningAlgorithm;
 use smb_protocol::negotiate::{Capabilities, SecurityMode};
 use smb_protocol::session::{SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse};
 use smb_protocol::{Dialect, Header, NtStatus};
@@ -22,7 +23,7 @@ use crate::connection::chain::Reply;
 use crate::connection::channel::Channel;
 use crate::connection::state::{Conn, Login, Negotiated};
 use crate::limits::MAX_SESSIONS_PER_CONNECTION;
-use crate::session::{NewSession, Session, User};
+use crate::session::{NewSession, Session, Terms, User};
 
 /// Logins of a connection that are not finished; clients have one for each user that connects at the moment.
 const MAX_LOGINS: usize = 64;
@@ -37,10 +38,10 @@ pub(crate) fn run(conn: &Rc<Conn>, header: &Header, message: &[u8], channel: Opt
         conn.fail("SESSION_SETUP before the version was settled");
         return Reply::new(NtStatus::INVALID_PARAMETER, None);
     }
-    let sign_error = channel.clone().filter(|_| Conn::is_signed(header));
-    match step(conn, header, message, &negotiated, channel) {
+    let mut sign = channel.clone().filter(|_| Conn::is_signed(header));
+    match step(conn, header, message, &negotiated, channel, &mut sign) {
         Ok(reply) => reply,
-        Err(status) => Reply::new(status, sign_error),
+        Err(status) => Reply::new(status, sign),
     }
 }
 
@@ -50,6 +51,7 @@ fn step(
     message: &[u8],
     negotiated: &Negotiated,
     channel: Option<Rc<Channel>>,
+    sign: &mut Option<Rc<Channel>>,
 ) -> Result<Reply, NtStatus> {
     let request = SessionSetupRequest::decode(message)?;
     let binding = request.flags.contains(SessionSetupFlags::BINDING);
@@ -57,12 +59,20 @@ fn step(
         0 if binding => return Err(NtStatus::USER_SESSION_DELETED),
         0 => begin(conn, None, false)?,
         id => {
+            if binding {
+                // Until this connection has a key of its own for the session, the session's speaks.
+                *sign = believed(conn, header, message, id)?;
+            }
             if !conn.logins.borrow().contains_key(&id) {
                 let existing = if binding {
-                    bindable(conn, header, message, negotiated, id)?
+                    bindable(conn, negotiated, id)?
                 } else {
                     // Only over a connection that has it (3.3.5.5.1).
-                    Arc::clone(&channel.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?.session)
+                    let channel = channel.as_ref().ok_or_else(|| {
+                        *sign = elsewhere(conn, header, message);
+                        NtStatus::USER_SESSION_DELETED
+                    })?;
+                    Arc::clone(&channel.session)
                 };
                 begin(conn, Some(existing), binding)?;
             }
@@ -84,7 +94,7 @@ fn step(
             let response = SessionSetupResponse { flags: SessionFlags::NONE, security_buffer: &token };
             let body = Body::of(|out| response.encode(out))?;
             let outcome = Outcome { status: NtStatus::MORE_PROCESSING_REQUIRED, body };
-            let mut reply = Reply::new(outcome, None);
+            let mut reply = Reply::new(outcome, sign.take());
             reply.hash = Hashed::Login(id);
             reply.session = Some(id);
             Ok(reply)
@@ -115,6 +125,9 @@ fn refused(conn: &Conn, failure: &Failure) {
 
 /// Begins a login; returns the number that its session has or will have.
 fn begin(conn: &Rc<Conn>, existing: Option<Arc<Session>>, binding: bool) -> Result<u64, NtStatus> {
+    if conn.sessions.borrow().len() >= MAX_SESSIONS_PER_CONNECTION {
+        conn.sessions.borrow_mut().retain(|_, channel| !channel.session.has_ended());
+    }
     let count = conn.sessions.borrow().len();
     if conn.logins.borrow().len() >= MAX_LOGINS || count >= MAX_SESSIONS_PER_CONNECTION {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
@@ -151,14 +164,35 @@ fn ntlm_server(config: &ServerConfig) -> NtlmServer {
     }
 }
 
-/// The session that another connection of the same client wants to join (3.3.5.5.2).
-fn bindable(
+/// Whether who wants to join a session has its key; the channel that signs the answers until it has joined.
+fn believed(
     conn: &Conn,
     header: &Header,
     message: &[u8],
-    negotiated: &Negotiated,
     id: u64,
-) -> Result<Arc<Session>, NtStatus> {
+) -> Result<Option<Rc<Channel>>, NtStatus> {
+    conn.shared.session(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+    if !Conn::is_signed(header) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    elsewhere(conn, header, message).map(Some).ok_or(NtStatus::ACCESS_DENIED)
+}
+
+/// A session that this connection does not have, if the message proves with the session's key that its sender does. Only
+/// to sign answers with: it joins nothing, and nothing is encrypted with it, so its nonces are never used.
+pub(crate) fn elsewhere(conn: &Conn, header: &Header, message: &[u8]) -> Option<Rc<Channel>> {
+    if !Conn::is_signed(header) {
+        return None;
+    }
+    let session = conn.shared.session(header.session_id)?;
+    let key = session.keys.signing.clone();
+    let channel = Channel::new(session, &key, 0).ok()?;
+    channel.signer.verify(&mut message.to_vec()).ok()?;
+    Some(Rc::new(channel))
+}
+
+/// The session that another connection of the same client wants to join (3.3.5.5.2).
+fn bindable(conn: &Conn, negotiated: &Negotiated, id: u64) -> Result<Arc<Session>, NtStatus> {
     if !negotiated.terms.dialect.is_smb3()
         || !negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL)
         || !conn.shared.config().multichannel
@@ -166,22 +200,20 @@ fn bindable(
         return Err(NtStatus::REQUEST_NOT_ACCEPTED);
     }
     let session = conn.shared.session(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-    if session.terms.dialect != negotiated.terms.dialect
-        || session.terms.client != negotiated.terms.client
-        || session.terms.cipher != negotiated.terms.cipher
-    {
-        return Err(NtStatus::INVALID_PARAMETER);
+    // AES-GMAC is part of what was negotiated with the first connection, in both directions; so do Windows and Samba,
+    // which let the other algorithms, and clients with another identity, pass: who asks has the key.
+    let gmac = |terms: &Terms| terms.signing == SigningAlgorithm::AES_GMAC;
+    match (gmac(&session.terms), gmac(&negotiated.terms)) {
+        (true, false) => return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE),
+        (false, true) => return Err(NtStatus::NOT_SUPPORTED),
+        _ => {}
     }
-    if !Conn::is_signed(header) {
+    if session.terms.dialect != negotiated.terms.dialect || session.terms.cipher != negotiated.terms.cipher {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     if conn.channel(id).is_some() {
         return Err(NtStatus::REQUEST_NOT_ACCEPTED);
     }
-    // Signed with the session's own key: who asks has it.
-    let signer = smb_crypto::Signer::new(negotiated.terms.signing, &session.keys.signing)
-        .map_err(|_| NtStatus::ACCESS_DENIED)?;
-    signer.verify(&mut message.to_vec()).map_err(|_| NtStatus::ACCESS_DENIED)?;
     if session.user().identity == Identity::Anonymous {
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -286,7 +318,6 @@ fn replace_previous(conn: &Conn, session: &Session, previous: u64) {
 
 /// LOGOFF.
 pub(crate) fn logoff(conn: &Conn, session: &Session) -> Outcome {
-    conn.sessions.borrow_mut().remove(&session.id);
     conn.shared.end_session(session, false, Some(&conn.peer));
     Outcome::ok(Body::Empty)
 }

@@ -1,0 +1,595 @@
+//! One connection.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use shard_runtime::{Entropy as _, SystemEntropy};
+use smb_auth::initiator::Answer;
+use smb_auth::ntlm::client::{Credentials, Randomness};
+use smb_auth::{Initiator, NtHash, SessionKey};
+use smb_crypto::{NonceSequence, PreauthHash, Sealer, SessionKeys, Signer};
+use smb_protocol::compound::{self, FrameWriter};
+use smb_protocol::framing::{PREFIX_BYTES, Packet, Prefix};
+use smb_protocol::header::{HeaderFlags, Routing, UNSOLICITED};
+use smb_protocol::message::{Request, Response};
+use smb_protocol::negotiate::contexts::{
+    Cipher, HashAlgorithm, NegotiateContext, SigningAlgorithm, U16List, list,
+};
+use smb_protocol::negotiate::{Capabilities, NegotiateContexts, NegotiateRequest, SecurityMode};
+use smb_protocol::session::{SessionFlags, SessionSetupFlags, SessionSetupRequest};
+use smb_protocol::transform::TRANSFORM_BYTES;
+use smb_protocol::tree::{TreeConnectFlags, TreeConnectRequest, TreeContexts};
+use smb_protocol::utf16::{Utf16, utf16};
+use smb_protocol::{Command, Dialect, FileTime, Guid, Header, NtStatus};
+
+use crate::error::ClientError;
+
+/// The longest packet that is taken from a server.
+const MAX_PACKET: usize = 9 << 20;
+/// Credits that are asked for with each message.
+const WANTED_CREDITS: u16 = 128;
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Versions that are offered.
+    pub dialects: Vec<Dialect>,
+    /// Ciphers that are offered, best first.
+    pub ciphers: Vec<Cipher>,
+    /// Signing algorithms that are offered, best first.
+    pub signing: Vec<SigningAlgorithm>,
+    /// Who the client is.
+    pub client: Guid,
+    /// What it says it can do.
+    pub capabilities: Capabilities,
+    /// How long to wait for an answer.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            dialects: Dialect::ALL.to_vec(),
+            ciphers: vec![Cipher::AES_128_GCM, Cipher::AES_256_GCM, Cipher::AES_128_CCM, Cipher::AES_256_CCM],
+            signing: vec![
+                SigningAlgorithm::AES_GMAC,
+                SigningAlgorithm::AES_CMAC,
+                SigningAlgorithm::HMAC_SHA256,
+            ],
+            client: Guid(SystemEntropy.next_id()),
+            capabilities: Capabilities(0x7f),
+            timeout: Duration::from_secs(40),
+        }
+    }
+}
+
+/// How messages go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// In the clear.
+    None,
+    /// Signed.
+    Sign,
+    /// Encrypted.
+    Seal,
+}
+
+/// A session, as one connection has it. Another connection joins it with [`Connection::bind`].
+pub struct Session {
+    /// Its number.
+    pub id: u64,
+    /// What the server says of it.
+    pub flags: SessionFlags,
+    keys: SessionKeys,
+    signer: Signer,
+    seal: Option<(Sealer, Sealer)>,
+    nonces: NonceSequence,
+}
+
+/// A message from the server.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Its header.
+    pub header: Header,
+    /// All of it, from its header on.
+    pub bytes: Vec<u8>,
+    /// Whether it was encrypted.
+    pub sealed: bool,
+}
+
+impl Received {
+    /// Its body.
+    ///
+    /// # Errors
+    /// When it is malformed.
+    pub fn response(&self) -> Result<Response<'_>, ClientError> {
+        Ok(Response::decode(&self.header, &self.bytes)?)
+    }
+
+    /// Its body, if it is no error.
+    ///
+    /// # Errors
+    /// The server's status, or when it is malformed.
+    pub fn good(&self) -> Result<Response<'_>, ClientError> {
+        let Header { command, status, .. } = self.header;
+        if !status.is_success() {
+            return Err(ClientError::Status { command, status });
+        }
+        self.response()
+    }
+}
+
+/// A connection, with at most one session.
+pub struct Connection {
+    stream: TcpStream,
+    options: Options,
+    /// The version that was agreed on.
+    pub dialect: Dialect,
+    /// What the server can do.
+    pub capabilities: Capabilities,
+    /// Bytes of the largest READ and WRITE.
+    pub max_transfer: u32,
+    cipher: Option<Cipher>,
+    signing: SigningAlgorithm,
+    preauth: PreauthHash,
+    next_id: u64,
+    /// How messages go out.
+    pub protection: Protection,
+    /// The session.
+    pub session: Option<Session>,
+    /// The channel sequence of requests.
+    pub channel_sequence: u16,
+    waiting: VecDeque<Received>,
+}
+
+impl Connection {
+    /// Connects and negotiates.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or speaks none of the versions.
+    pub fn connect(address: SocketAddr, options: Options) -> Result<Self, ClientError> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(options.timeout))?;
+        let mut connection = Self {
+            stream,
+            dialect: Dialect::WILDCARD,
+            capabilities: Capabilities::NONE,
+            max_transfer: 65_536,
+            cipher: None,
+            signing: SigningAlgorithm::HMAC_SHA256,
+            preauth: PreauthHash::new(),
+            next_id: 0,
+            protection: Protection::None,
+            session: None,
+            channel_sequence: 0,
+            waiting: VecDeque::new(),
+            options,
+        };
+        connection.negotiate()?;
+        Ok(connection)
+    }
+
+    fn negotiate(&mut self) -> Result<(), ClientError> {
+        let numbers = |list: Vec<u16>| list.into_iter().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        let dialects = numbers(self.options.dialects.iter().map(|each| each.0).collect());
+        let ciphers = numbers(self.options.ciphers.iter().map(|each| each.0).collect());
+        let signing = numbers(self.options.signing.iter().map(|each| each.0).collect());
+        let hash = HashAlgorithm::SHA_512.0.to_le_bytes();
+        let salt = SystemEntropy.next_id();
+        let mut contexts = vec![NegotiateContext::Preauth { algorithms: U16List::new(&hash), salt: &salt }];
+        if !ciphers.is_empty() {
+            contexts.push(NegotiateContext::Encryption(U16List::new(&ciphers)));
+        }
+        if !signing.is_empty() {
+            contexts.push(NegotiateContext::Signing(U16List::new(&signing)));
+        }
+        let (count, bytes) = list(&contexts);
+        let newest = self.options.dialects.contains(&Dialect::SMB_3_1_1);
+        let contexts =
+            if newest { NegotiateContexts::of(count, &bytes)? } else { NegotiateContexts::default() };
+        let request = Request::Negotiate(NegotiateRequest {
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: self.options.capabilities,
+            client_guid: self.options.client,
+            dialects: U16List::new(&dialects),
+            contexts,
+        });
+        let sent = self.send(&[(&request, 0)])?;
+        let received = self.receive()?;
+        let Response::Negotiate(answer) = received.good()? else {
+            return Err(ClientError::Protocol("NEGOTIATE was answered with something else"));
+        };
+        self.dialect = answer.dialect;
+        self.capabilities = answer.capabilities;
+        self.max_transfer = answer.max_read.min(answer.max_write);
+        self.signing = Signer::default_algorithm(answer.dialect);
+        for context in answer.contexts.iter() {
+            match context {
+                NegotiateContext::Encryption(ciphers) => {
+                    self.cipher = ciphers.iter().next().map(Cipher).filter(|cipher| cipher.0 != 0);
+                }
+                NegotiateContext::Signing(algorithms) => {
+                    if let Some(algorithm) = algorithms.iter().next() {
+                        self.signing = SigningAlgorithm(algorithm);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if answer.dialect != Dialect::SMB_3_1_1 && answer.capabilities.contains(Capabilities::ENCRYPTION) {
+            self.cipher = Some(Cipher::AES_128_CCM);
+        }
+        self.preauth.update(sent.get(PREFIX_BYTES..).unwrap_or_default());
+        self.preauth.update(&received.bytes);
+        Ok(())
+    }
+
+    /// Logs in; from then on messages are signed.
+    ///
+    /// # Errors
+    /// The server's status, and when it proves nothing.
+    pub fn login(&mut self, user: &str, password: &str) -> Result<(), ClientError> {
+        let (id, flags, key, preauth) = self.authenticate(user, password, 0, SessionSetupFlags::NONE, 0)?;
+        self.adopt(id, flags, &key, &preauth, None)
+    }
+
+    /// Logs in instead of an earlier session, which was lost.
+    ///
+    /// # Errors
+    /// As [`Connection::login`].
+    pub fn login_again(&mut self, user: &str, password: &str, previous: u64) -> Result<(), ClientError> {
+        let (id, flags, key, preauth) =
+            self.authenticate(user, password, 0, SessionSetupFlags::NONE, previous)?;
+        self.adopt(id, flags, &key, &preauth, None)
+    }
+
+    /// Joins the session of another connection.
+    ///
+    /// # Errors
+    /// As [`Connection::login`].
+    pub fn bind(&mut self, other: &Self, user: &str, password: &str) -> Result<(), ClientError> {
+        let session = other.session.as_ref().ok_or(ClientError::Protocol("no session to join"))?;
+        let keys = session.keys.clone();
+        let signer = Signer::new(other.signing, &keys.signing)?;
+        let seal = self.sealers(&keys)?;
+        // Until it has joined it signs with the session's key.
+        let nonces = NonceSequence::new(1).ok_or(ClientError::Protocol("channel"))?;
+        self.session =
+            Some(Session { id: session.id, flags: session.flags, keys: keys.clone(), signer, seal, nonces });
+        self.protection = Protection::Sign;
+        let id = session.id;
+        let (id, flags, key, preauth) =
+            self.authenticate(user, password, id, SessionSetupFlags::BINDING, 0)?;
+        self.adopt(id, flags, &key, &preauth, Some(keys))
+    }
+
+    #[allow(clippy::type_complexity, reason = "used in three lines above")]
+    fn authenticate(
+        &mut self,
+        user: &str,
+        password: &str,
+        session: u64,
+        flags: SessionSetupFlags,
+        previous_session_id: u64,
+    ) -> Result<(u64, SessionFlags, SessionKey, PreauthHash), ClientError> {
+        let credentials = Credentials {
+            user: user.to_owned(),
+            domain: String::new(),
+            nt_hash: NtHash::of_password(password),
+            workstation: "CLIENT".to_owned(),
+            target_name: String::new(),
+        };
+        // The server tells the time.
+        let mut random = Randomness { challenge: [0; 8], session_key: [0; 16], now: FileTime::ZERO };
+        SystemEntropy.fill(&mut random.challenge);
+        SystemEntropy.fill(&mut random.session_key);
+        let mut initiator = Initiator::new(credentials, random, None);
+        let mut token = initiator.first();
+        let mut preauth = self.preauth;
+        let mut id = session;
+        loop {
+            let request = Request::SessionSetup(SessionSetupRequest {
+                flags,
+                security_mode: 1,
+                capabilities: Capabilities::NONE,
+                previous_session_id,
+                security_buffer: &token,
+            });
+            let header = Header { session_id: id, ..self.header(Command::SESSION_SETUP, 0) };
+            let sent = self.send_as(&[(header, &request)])?;
+            preauth.update(sent.get(PREFIX_BYTES..).unwrap_or_default());
+            let received = self.receive_unchecked()?;
+            let status = received.header.status;
+            if status != NtStatus::MORE_PROCESSING_REQUIRED && !status.is_success() {
+                return Err(ClientError::Status { command: Command::SESSION_SETUP, status });
+            }
+            let Response::SessionSetup(answer) = received.response()? else {
+                return Err(ClientError::Protocol("SESSION_SETUP was answered with something else"));
+            };
+            id = received.header.session_id;
+            let step = initiator.step(answer.security_buffer)?;
+            match (status, step) {
+                (NtStatus::SUCCESS, Answer::Done) => {
+                    let key = initiator.session_key().ok_or(ClientError::Protocol("no key"))?;
+                    self.check_last(&received, &key, &preauth)?;
+                    return Ok((id, answer.flags, key, preauth));
+                }
+                (NtStatus::MORE_PROCESSING_REQUIRED, Answer::Continue(next)) => token = next,
+                _ => return Err(ClientError::Protocol("the server ends the login too early or too late")),
+            }
+            preauth.update(&received.bytes);
+        }
+    }
+
+    /// The last answer of a login is signed with the new key.
+    fn check_last(
+        &self,
+        received: &Received,
+        key: &SessionKey,
+        preauth: &PreauthHash,
+    ) -> Result<(), ClientError> {
+        let keys = SessionKeys::derive(self.dialect, self.cipher, key.expose(), preauth);
+        Ok(Signer::new(self.signing, &keys.signing)?.verify(&mut received.bytes.clone())?)
+    }
+
+    fn sealers(&self, keys: &SessionKeys) -> Result<Option<(Sealer, Sealer)>, ClientError> {
+        let Some(cipher) = self.cipher else { return Ok(None) };
+        Ok(Some((Sealer::new(cipher, &keys.client_to_server)?, Sealer::new(cipher, &keys.server_to_client)?)))
+    }
+
+    fn adopt(
+        &mut self,
+        id: u64,
+        flags: SessionFlags,
+        key: &SessionKey,
+        preauth: &PreauthHash,
+        joined: Option<SessionKeys>,
+    ) -> Result<(), ClientError> {
+        let channel = SessionKeys::derive(self.dialect, self.cipher, key.expose(), preauth);
+        let signer = Signer::new(self.signing, &channel.signing)?;
+        let number = u32::from(joined.is_some());
+        let keys = joined.unwrap_or(channel);
+        let seal = self.sealers(&keys)?;
+        let nonces = NonceSequence::new(number).ok_or(ClientError::Protocol("channel"))?;
+        self.session = Some(Session { id, flags, keys, signer, seal, nonces });
+        self.protection =
+            if flags.contains(SessionFlags::ENCRYPT_DATA) { Protection::Seal } else { Protection::Sign };
+        Ok(())
+    }
+
+    /// Connects to a share; returns the tree connect's number.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn tree(&mut self, share: &str) -> Result<u32, ClientError> {
+        let path = utf16(&format!(r"\\server\{share}"));
+        let request = Request::TreeConnect(TreeConnectRequest {
+            flags: TreeConnectFlags::NONE,
+            path: Utf16::new(&path)?,
+            contexts: TreeContexts::default(),
+        });
+        let received = self.call(&request, 0)?;
+        received.good()?;
+        received.header.tree_id().ok_or(ClientError::Protocol("a tree connect without a number"))
+    }
+
+    /// Sends one request and waits for its answer, over an interim one.
+    ///
+    /// # Errors
+    /// When the connection fails or the answer does not prove itself; a status of the server is no error.
+    pub fn call(&mut self, request: &Request<'_>, tree: u32) -> Result<Received, ClientError> {
+        let id = self.next_id;
+        self.send(&[(request, tree)])?;
+        self.answer_to(id)
+    }
+
+    /// Waits for the final answer to a message; others are kept.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub fn answer_to(&mut self, id: u64) -> Result<Received, ClientError> {
+        let is_it = |each: &Received| each.header.message_id == id && each.header.status != NtStatus::PENDING;
+        if let Some(at) = self.waiting.iter().position(is_it) {
+            return self.waiting.remove(at).ok_or(ClientError::Protocol("lost"));
+        }
+        loop {
+            let received = self.receive_fresh()?;
+            let mut found = None;
+            for each in received {
+                if found.is_none() && is_it(&each) {
+                    found = Some(each);
+                } else if each.header.status != NtStatus::PENDING || each.header.message_id != id {
+                    self.waiting.push_back(each);
+                }
+            }
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// What the server says next, whatever it is.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub fn receive(&mut self) -> Result<Received, ClientError> {
+        while self.waiting.is_empty() {
+            let fresh = self.receive_fresh()?;
+            self.waiting.extend(fresh);
+        }
+        self.waiting.pop_front().ok_or(ClientError::Protocol("lost"))
+    }
+
+    /// The number of the next message.
+    #[must_use]
+    pub fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// A header for the next message.
+    pub fn header(&mut self, command: Command, tree: u32) -> Header {
+        let message_id = self.next_id;
+        self.next_id += 1;
+        let mut header = Header {
+            command,
+            credit_charge: u16::from(self.capabilities.contains(Capabilities::LARGE_MTU)),
+            credits: WANTED_CREDITS,
+            message_id,
+            routing: Routing::Sync { process: 0, tree },
+            session_id: self.session.as_ref().map_or(0, |session| session.id),
+            ..Header::default()
+        };
+        if self.dialect.is_smb3() {
+            header.set_channel_sequence(self.channel_sequence);
+        }
+        header
+    }
+
+    /// A header for the next message, which moves so many bytes.
+    pub fn header_for(&mut self, command: Command, tree: u32, bytes: usize) -> Header {
+        let mut header = self.header(command, tree);
+        if header.credit_charge > 0 {
+            let charge = bytes.div_ceil(65_536).clamp(1, usize::from(u16::MAX)) as u16;
+            header.credit_charge = charge;
+            self.next_id += u64::from(charge) - 1;
+        }
+        header
+    }
+
+    /// Sends requests as one packet, in order; several are unrelated. Returns the packet as it was before encryption.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn send(&mut self, requests: &[(&Request<'_>, u32)]) -> Result<Vec<u8>, ClientError> {
+        let mut messages = Vec::new();
+        for (request, tree) in requests {
+            messages.push((self.header(request.command(), *tree), *request));
+        }
+        self.send_as(&messages)
+    }
+
+    /// Sends messages with these headers as one packet.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn send_as(&mut self, messages: &[(Header, &Request<'_>)]) -> Result<Vec<u8>, ClientError> {
+        let plain = self.packet(messages)?;
+        let bytes = self.protect(plain.clone())?;
+        self.send_raw(&bytes)?;
+        Ok(plain)
+    }
+
+    /// The packet of these messages: signed if they are to be, not yet encrypted.
+    ///
+    /// # Errors
+    /// When a part is too long.
+    pub fn packet(&self, messages: &[(Header, &Request<'_>)]) -> Result<Vec<u8>, ClientError> {
+        let mut bytes = Vec::new();
+        let mut frame = FrameWriter::new(&mut bytes);
+        for (header, request) in messages {
+            frame.push(header, |out| request.encode(out));
+        }
+        frame.finish(0).map_err(|_| ClientError::Protocol("the request is too long"))?;
+        if let (Protection::Sign, Some(session)) = (self.protection, &self.session) {
+            let mut signed = Ok(());
+            compound::for_each_message(bytes.get_mut(PREFIX_BYTES..).unwrap_or_default(), |_, message| {
+                if signed.is_ok() {
+                    signed = session.signer.sign(message);
+                }
+            });
+            signed?;
+        }
+        Ok(bytes)
+    }
+
+    /// Encrypts a packet if messages are to be.
+    ///
+    /// # Errors
+    /// When the session cannot.
+    pub fn protect(&mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+        let (Protection::Seal, Some(session)) = (self.protection, &mut self.session) else {
+            return Ok(bytes);
+        };
+        let nonce = session.nonces.advance().ok_or(ClientError::Protocol("no more nonces"))?;
+        let (sealer, _) = session.seal.as_ref().ok_or(ClientError::Protocol("cannot encrypt"))?;
+        let messages = bytes.get_mut(PREFIX_BYTES..).unwrap_or_default();
+        let header = sealer.seal(nonce, session.id, messages)?;
+        let prefix = Prefix::encode(TRANSFORM_BYTES + messages.len());
+        let prefix = prefix.ok_or(ClientError::Protocol("the request is too long"))?;
+        Ok([&prefix[..], &header, messages].concat())
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    fn read_packet(&mut self) -> Result<Vec<u8>, ClientError> {
+        loop {
+            let mut prefix = [0; PREFIX_BYTES];
+            self.stream.read_exact(&mut prefix)?;
+            let decoded = Prefix::decode(prefix, MAX_PACKET);
+            match decoded.map_err(|_| ClientError::Protocol("the server's packet is no packet"))? {
+                Prefix::KeepAlive => {}
+                Prefix::Packet(len) => {
+                    let mut packet = vec![0; len];
+                    self.stream.read_exact(&mut packet)?;
+                    return Ok(packet);
+                }
+            }
+        }
+    }
+
+    /// One packet's messages, checked.
+    fn receive_fresh(&mut self) -> Result<Vec<Received>, ClientError> {
+        let mut packet = self.read_packet()?;
+        let mut sealed = false;
+        if Packet::of(&packet) == Some(Packet::Encrypted) {
+            let session =
+                self.session.as_ref().ok_or(ClientError::Protocol("encrypted without a session"))?;
+            let (_, opener) = session.seal.as_ref().ok_or(ClientError::Protocol("cannot decrypt"))?;
+            opener.open(&mut packet)?;
+            packet.drain(..TRANSFORM_BYTES);
+            sealed = true;
+        }
+        let mut received = Vec::new();
+        for message in compound::messages(&packet) {
+            let message = message?;
+            received.push(Received { header: message.header, bytes: message.bytes.to_vec(), sealed });
+        }
+        let signed = self.protection == Protection::Sign && self.dialect != Dialect::WILDCARD;
+        if let (true, false, Some(session)) = (signed, sealed, &self.session) {
+            for each in &mut received {
+                let Header { status, message_id, flags, .. } = each.header;
+                // An interim answer and what comes unasked are not signed; some refusals cannot be.
+                let exempt = status == NtStatus::PENDING
+                    || message_id == UNSOLICITED
+                    || matches!(status, NtStatus::USER_SESSION_DELETED | NtStatus::ACCESS_DENIED);
+                if flags.contains(HeaderFlags::SIGNED) || !exempt {
+                    session.signer.verify(&mut each.bytes)?;
+                }
+            }
+        }
+        Ok(received)
+    }
+
+    /// The next message without a look at its signature: answers to SESSION_SETUP are checked when the key is known.
+    fn receive_unchecked(&mut self) -> Result<Received, ClientError> {
+        let packet = self.read_packet()?;
+        let message =
+            compound::messages(&packet).next().ok_or(ClientError::Protocol("an empty packet"))??;
+        Ok(Received { header: message.header, bytes: message.bytes.to_vec(), sealed: false })
+    }
+
+    /// Who the client said it is.
+    #[must_use]
+    pub fn client(&self) -> Guid {
+        self.options.client
+    }
+}

@@ -1,0 +1,12 @@
+//! A client that hides nothing: it sends the messages that it is told to, signs and encrypts them, and returns answers
+//! with their headers. Tests say with it what no ordinary client would; ordinary use is [`Connection::connect`],
+//! [`Connection::login`], [`Connection::tree`], [`Connection::call`].
+//!
+//! Invariants: an answer whose signature or tag is wrong is an error, never a result; a session that must sign or encrypt
+//! never sends in the clear unless the test says so ([`Connection::protection`]).
+
+mod connection;
+mod error;
+
+pub use connection::{Connection, Options, Protection, Received, Session};
+pub use error::ClientError;

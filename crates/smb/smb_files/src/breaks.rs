@@ -1,0 +1,233 @@
+//! Breaks on their way: telling holders, waiting for acknowledgements, closing what is in the way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shard_runtime::{Monotonic, timeout};
+use smb_protocol::access::OplockLevel;
+use smb_protocol::create::lease::LeaseState;
+use tokio::sync::futures::Notified;
+
+use crate::BREAK_TIMEOUT;
+use crate::api::OpenId;
+use crate::caching::{By, Caching, LeaseName, Link, Notice, Outcome};
+use crate::error::{Result, refuse};
+use crate::file_system::Core;
+use crate::node::{Node, NodeState};
+use crate::open::Open;
+use smb_protocol::NtStatus;
+
+/// The clock's time and how long clients have.
+pub(crate) type Timing = (Monotonic, Duration);
+
+/// Calls `f` with a stream's caching and with what is known of its opens' clients.
+pub(crate) fn with_caching<T>(
+    state: &mut NodeState,
+    stream: &str,
+    f: impl FnOnce(&mut Caching, &dyn Fn(OpenId) -> Link) -> T,
+) -> Option<T> {
+    let NodeState { opens, streams, .. } = state;
+    let caching = &mut streams.get_mut(stream)?.caching;
+    let link = |id: OpenId| opens.iter().find(|open| open.id == id).map_or(Link::Durable, |open| open.link());
+    Some(f(caching, &link))
+}
+
+impl Core {
+    pub(crate) fn timing(&self) -> Timing {
+        (self.clock.now(), BREAK_TIMEOUT)
+    }
+
+    /// Tells holders; what has to be closed comes back.
+    fn tell(&self, notices: &[Notice]) -> Vec<Arc<Open>> {
+        let mut to_close = Vec::new();
+        for notice in notices {
+            let (Notice::Oplock(id, _) | Notice::Lease(id, _) | Notice::Close(id) | Notice::Changed(id)) = notice;
+            let Some(open) = self.opens.lock().get(id).cloned() else { continue };
+            let holder = open.holder();
+            match (notice, holder) {
+                (Notice::Oplock(_, to), Some(holder)) => holder.break_oplock(*id, *to),
+                (Notice::Lease(_, change), Some(holder)) => holder.break_lease(*id, *change),
+                (Notice::Changed(_), Some(holder)) => holder.record_changed(*id),
+                (Notice::Close(_), _) => to_close.push(open),
+                (_, None) => {}
+            }
+        }
+        to_close
+    }
+
+    /// Tells holders, and closes disconnected opens that are in the way.
+    pub(crate) async fn deliver(self: &Arc<Self>, notices: Vec<Notice>) {
+        for open in self.tell(&notices) {
+            if open.is_detached() {
+                self.close_from_outside(&open).await;
+            }
+        }
+    }
+
+    /// Waits until something of the node changed, or the first of its breaks under way ends by itself. `changed` was made
+    /// while the lock was held under which the need to wait was seen.
+    pub(crate) async fn wait_changed(&self, changed: Notified<'_>, deadline: Option<Monotonic>) {
+        match deadline {
+            Some(deadline) => {
+                // A millisecond more: timers have that resolution, and waking too early would only mean to wait again.
+                let left = deadline.since(self.clock.now()) + Duration::from_millis(1);
+                let _ = timeout(left, changed).await;
+            }
+            None => changed.await,
+        }
+    }
+
+    /// Data or size or locks of a stream are about to change, or have: caches of it become wrong.
+    pub(crate) async fn break_for_change(self: &Arc<Self>, node: &Node, stream: &str, by: &By) {
+        let (now, limit) = self.timing();
+        let notices = {
+            let mut state = node.state.lock();
+            let found = with_caching(&mut state, stream, |caching, link| {
+                if caching.is_empty() {
+                    return Vec::new();
+                }
+                let mut notices = caching.expire(now);
+                notices.extend(caching.break_for_change(by, now, limit, link).notices);
+                notices
+            });
+            found.unwrap_or_default()
+        };
+        if !notices.is_empty() {
+            self.deliver(notices).await;
+        }
+    }
+
+    /// The file, or its name, is about to go: waits until nobody caches handles of it.
+    ///
+    /// # Errors
+    /// FILE_NOT_AVAILABLE where a disconnected persistent open is in the way.
+    pub(crate) async fn break_handles(
+        self: &Arc<Self>,
+        node: &Node,
+        stream: &str,
+        by: &By,
+        on_wait: &dyn Fn(),
+    ) -> Result<()> {
+        loop {
+            let (now, limit) = self.timing();
+            let changed;
+            let (outcome, deadline) = {
+                let mut state = node.state.lock();
+                changed = node.changed.notified();
+                let found = with_caching(&mut state, stream, |caching, link| {
+                    let mut notices = caching.expire(now);
+                    let mut outcome = caching.break_handles(by, now, limit, link);
+                    notices.append(&mut outcome.notices);
+                    (Outcome { notices, ..outcome }, caching.next_deadline())
+                });
+                found.unwrap_or_default()
+            };
+            let closes = outcome.notices.iter().any(|notice| matches!(notice, Notice::Close(_)));
+            self.deliver(outcome.notices).await;
+            if outcome.unavailable {
+                return refuse(NtStatus::FILE_NOT_AVAILABLE, "a persistent open that is away protects the file");
+            }
+            if !outcome.wait {
+                return Ok(());
+            }
+            if closes {
+                continue;
+            }
+            on_wait();
+            self.wait_changed(changed, deadline).await;
+        }
+    }
+
+    /// The file is being deleted: asks for cached handles back without waiting for them.
+    pub(crate) async fn give_up_handles(self: &Arc<Self>, node: &Node, stream: &str, by: &By) {
+        let (now, limit) = self.timing();
+        let notices = {
+            let mut state = node.state.lock();
+            let found = with_caching(&mut state, stream, |caching, link| {
+                let mut notices = caching.expire(now);
+                notices.extend(caching.break_handles(by, now, limit, link).notices);
+                notices
+            });
+            found.unwrap_or_default()
+        };
+        self.deliver(notices).await;
+    }
+
+    /// What a directory lists changed: leases on it are broken, and what is known of it forgotten.
+    pub(crate) async fn listing_changed(self: &Arc<Self>, directory: &Node, cause: Option<&Open>) {
+        directory.touched();
+        let (now, limit) = self.timing();
+        let parent_lease = cause.and_then(|open| {
+            let state = open.node.state.lock();
+            let view = state.streams.get(&open.stream)?.caching.lease_of(open.id)?;
+            Some((view.name.0, view.parent?))
+        });
+        let notices = {
+            let mut state = directory.state.lock();
+            let found = with_caching(&mut state, "", |caching, link| {
+                if caching.is_empty() {
+                    return Vec::new();
+                }
+                let mut notices = caching.expire(now);
+                notices.extend(caching.break_listing(parent_lease, now, limit, link).notices);
+                notices
+            });
+            found.unwrap_or_default()
+        };
+        if !notices.is_empty() {
+            self.deliver(notices).await;
+        }
+    }
+
+    /// The lease's client answers a break.
+    pub(crate) fn acknowledge_lease(
+        &self,
+        node: &Node,
+        stream: &str,
+        name: LeaseName,
+        to: LeaseState,
+    ) -> Result<LeaseState> {
+        let (now, limit) = self.timing();
+        let answered: Option<Result<(LeaseState, Vec<Notice>)>> = {
+            let mut state = node.state.lock();
+            with_caching(&mut state, stream, |caching, link| {
+                let mut notices = caching.expire(now);
+                let (state, outcome) = caching.acknowledge_lease(name, to, now, limit, link)?;
+                notices.extend(outcome.notices);
+                Ok((state, notices))
+            })
+        };
+        let Some(answered) = answered else {
+            return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such lease");
+        };
+        let (now_has, notices) = answered?;
+        node.changed.notify_waiters();
+        self.tell(&notices);
+        Ok(now_has)
+    }
+}
+
+impl Open {
+    /// Acknowledges an oplock break; returns the level that the open has now (MS-SMB2 3.3.5.22.1).
+    ///
+    /// # Errors
+    /// INVALID_PARAMETER, INVALID_OPLOCK_PROTOCOL, INVALID_DEVICE_STATE.
+    pub fn acknowledge_oplock(&self, level: OplockLevel) -> Result<OplockLevel> {
+        let (now, _) = self.core.timing();
+        let answered = {
+            let mut state = self.node.state.lock();
+            with_caching(&mut state, &self.stream, |caching, _| {
+                caching.expire(now);
+                caching.acknowledge_oplock(self.id, level)
+            })
+        };
+        // Also when the answer was wrong: the oplock is gone then.
+        self.node.changed.notify_waiters();
+        let Some(answered) = answered else {
+            return refuse(NtStatus::INVALID_OPLOCK_PROTOCOL, "there is no oplock");
+        };
+        let (level, outcome) = answered?;
+        self.core.tell(&outcome.notices);
+        Ok(level)
+    }
+}

@@ -1,0 +1,1 @@
+//! The state machine against what Windows and its test suites say.

@@ -1,0 +1,189 @@
+//! CLOSE, and what goes with the last open (MS-FSA 2.1.5.4).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use file_store::StoreErrorKind;
+use smb_protocol::NtStatus;
+use smb_protocol::directory::CompletionFilter;
+use smb_protocol::fscc::notify::NotifyAction;
+
+use crate::api::OpenInfo;
+use crate::error::{Result, refuse};
+use crate::file_system::Core;
+use crate::node::Pin;
+use crate::open::Open;
+
+/// What has to go now that an open is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    file: bool,
+    stream: bool,
+}
+
+impl Open {
+    /// Closes it: releases locks and caching, ends waits, deletes what is to be deleted. With `query`, returns times, sizes
+    /// and attributes as they were before.
+    ///
+    /// # Errors
+    /// FILE_CLOSED when it was closed already; what the deletion met is logged, not returned.
+    pub async fn close(self: &Arc<Self>, query: bool) -> Result<Option<OpenInfo>> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return refuse(NtStatus::FILE_CLOSED, "the file is closed");
+        }
+        let info = if query { self.info().await.ok() } else { None };
+        // The rest must not stop half-way when the connection goes.
+        let open = Arc::clone(self);
+        shard_runtime::finish_anyway(async move { open.finish_closing().await }).await;
+        Ok(info)
+    }
+
+    async fn finish_closing(self: Arc<Self>) {
+        let core = &self.core;
+        if let Some(watch) = self.watch.get() {
+            core.watches.remove(self.node.file, watch);
+        }
+        if self.delete_was_asked() {
+            core.mark_deleted(&self).await;
+        }
+        let left = self.leave();
+        let data = self.data.write().take();
+        drop(data);
+        if left.stream {
+            core.remove_stream(&self).await;
+        }
+        if left.file {
+            core.remove_file(&self.node, Some(&self)).await;
+        } else if self.wrote.load(Ordering::Acquire)
+            && let Some((parent, _)) = self.node.place()
+        {
+            // Sizes and times in the listing are right only now (MS-FSA 2.1.5.4 flushes them to the directory).
+            core.listing_changed(&parent, Some(&self)).await;
+        }
+    }
+
+    fn delete_was_asked(&self) -> bool {
+        self.state.lock().delete_on_close
+    }
+
+    /// Leaves the tables; says what has to go with it.
+    pub(crate) fn leave(&self) -> Left {
+        self.closed.store(true, Ordering::Release);
+        let core = &self.core;
+        let (left, lease, spare) = {
+            let mut state = self.node.state.lock();
+            let at = state.opens.iter().position(|open| open.id == self.id);
+            // Not dropped under the lock: it may be the last handle on a node above.
+            let spare = at.map(|at| state.opens.swap_remove(at));
+            let last = state.opens.is_empty();
+            let last_of_stream = !state.opens.iter().any(|open| open.stream == self.stream);
+            let mut left = Left { file: last && state.delete_pending && spare.is_some(), stream: false };
+            let mut lease = None;
+            if let Some(stream) = state.streams.get_mut(&self.stream) {
+                lease = stream.caching.close(self.id);
+                let locks = stream.locks.of(self.id).count();
+                stream.locks.release(self.id);
+                self.node.locked.fetch_sub(locks, Ordering::AcqRel);
+                left.stream = last_of_stream && stream.delete_pending && !left.file && spare.is_some();
+                if last_of_stream && !left.stream {
+                    state.streams.remove(&self.stream);
+                }
+            }
+            (left, lease, spare)
+        };
+        drop(spare);
+        if let Some(name) = lease {
+            core.leases.lock().remove(&name);
+        }
+        let open = core.opens.lock().remove(&self.id);
+        drop(open);
+        self.node.changed.notify_waiters();
+        self.node.unlocked.notify_waiters();
+        left
+    }
+}
+
+impl Core {
+    /// The open's file (or stream) goes with its last open from now on (MS-FSA 2.1.5.14.3).
+    pub(crate) async fn mark_deleted(self: &Arc<Self>, open: &Open) {
+        if !open.stream.is_empty() {
+            open.node.state.lock().stream(&open.stream).delete_pending = true;
+            return;
+        }
+        if open.directory && !self.is_empty(open.node.file).await {
+            return;
+        }
+        open.node.state.lock().delete_pending = true;
+        if open.directory {
+            self.watches.deleted(open.node.file);
+        }
+    }
+
+    /// Whether a directory has no entries.
+    pub(crate) async fn is_empty(&self, directory: file_store::FileId) -> bool {
+        let page = self.store.read_directory(directory, file_store::DirectoryCursor::default(), 1).await;
+        page.is_ok_and(|page| page.entries.is_empty())
+    }
+
+    async fn remove_stream(self: &Arc<Self>, open: &Open) {
+        // The last handle in the store went with the open, or the store would call the stream open.
+        match self.store.remove_stream(open.node.file, &open.stream_name).await {
+            Err(error) if error.kind() == StoreErrorKind::SharingViolation => {
+                tracing::warn!("a stream that was to be deleted stays: {error}");
+            }
+            Err(error) if error.kind() != StoreErrorKind::NotFound => {
+                tracing::warn!("a stream cannot be deleted: {error}");
+            }
+            _ => {}
+        }
+        open.node.state.lock().streams.remove(&open.stream);
+        open.node.touched();
+        self.stream_changed(open, false).await;
+    }
+
+    /// Removes a file whose last open is closed.
+    pub(crate) async fn remove_file(self: &Arc<Self>, node: &Pin, by: Option<&Open>) {
+        let Some((parent, name)) = node.place() else { return };
+        let guard = self.names.lock(parent.file, &name).await;
+        // It may have been renamed by another user of the store; what has its name now is not ours to remove.
+        let same = self.store.lookup(parent.file, &name).await.is_ok_and(|entry| entry.file == node.file);
+        let removed = if same { self.store.remove(parent.file, &name).await } else { Ok(()) };
+        {
+            let mut state = node.state.lock();
+            match &removed {
+                Ok(()) => state.deleted = true,
+                Err(_) => state.delete_pending = false,
+            }
+        }
+        drop(guard);
+        match removed {
+            Ok(()) if same => {
+                self.forget_extras(node.file).await;
+                let filter = if node.is_directory() {
+                    CompletionFilter::DIR_NAME
+                } else {
+                    CompletionFilter::FILE_NAME
+                };
+                self.watches.tell(node, NotifyAction::REMOVED, filter);
+                self.listing_changed(&parent, by).await;
+            }
+            Ok(()) => {}
+            // Entries were made between the request to delete and the last close: the directory stays.
+            Err(error) if error.kind() == StoreErrorKind::NotEmpty => {}
+            Err(error) => tracing::warn!("{name} was to be deleted with its last open, and stays: {error}"),
+        }
+    }
+
+    /// Closes an open that its holder did not close; says whether it was open.
+    pub(crate) async fn close_from_outside(self: &Arc<Self>, open: &Arc<Open>) -> bool {
+        let holder = open.holder();
+        // A box, as closing may need others to be closed in turn.
+        let closing: std::pin::Pin<Box<dyn Future<Output = Result<Option<OpenInfo>>> + '_>> =
+            Box::pin(open.close(false));
+        let closed = closing.await.is_ok();
+        if let Some(holder) = holder.filter(|_| closed) {
+            holder.closed(open.id);
+        }
+        closed
+    }
+}

@@ -1,0 +1,103 @@
+//! CREATE (MS-FSA 2.1.5.1): from a path and what is wanted to an open.
+//!
+//! ```text
+//!   plan (what is asked makes sense) → resolve (where it is) ┬ existing: checks → admit → overwrite
+//!                                                            └ missing:  checks → make  → admit
+//! ```
+//! `admit` is where opens meet: share modes, oplocks and leases of others, what is granted. Everything before it can be
+//! done again when the file turns out to have changed meanwhile.
+
+mod admit;
+mod existing;
+mod new_file;
+mod plan;
+mod resolve;
+
+use std::sync::Arc;
+
+use smb_protocol::access::{AccessMask, CreateAction};
+use smb_protocol::create::contexts::{MaximalAccessReply, OnDiskIdReply};
+use smb_protocol::{FileTime, NtStatus};
+
+use crate::FileSystem;
+use crate::api::{Caller, CreateRequest, Created, Granted};
+use crate::error::{Result, refuse};
+use crate::file_system::Core;
+use crate::open::Open;
+
+use plan::Plan;
+use resolve::Found;
+
+/// How often a create looks again when the name changes under it, before it gives up.
+const ATTEMPTS_MAX: usize = 100;
+
+/// An open that was admitted, and what was done for it.
+struct Admitted {
+    open: Arc<Open>,
+    action: CreateAction,
+    granted: Granted,
+    maximal: AccessMask,
+}
+
+/// What an attempt came to.
+enum Attempt {
+    Done(Admitted),
+    /// The file or the name changed meanwhile.
+    Again,
+}
+
+impl FileSystem {
+    /// CREATE (MS-FSA 2.1.5.1). Dropping the future before it ends leaves nothing open.
+    ///
+    /// # Errors
+    /// Those of the specification, among them STOPPED_ON_SYMLINK with its data in the detail, SHARING_VIOLATION after
+    /// breaks that could have helped, and FILE_NOT_AVAILABLE where a disconnected persistent open protects the file.
+    pub async fn create(&self, caller: &Caller, request: CreateRequest<'_>) -> Result<Created> {
+        let plan = Plan::new(caller, &request)?;
+        let root = self.core.share_root(caller.share.root).await?;
+        for _ in 0..ATTEMPTS_MAX {
+            let attempt = match self.core.resolve(&root, &plan).await? {
+                Found::Existing(node) => self.core.open_existing(&plan, node).await?,
+                Found::Missing(directory, name) => self.core.make(&plan, &directory, &name).await?,
+            };
+            match attempt {
+                Attempt::Done(admitted) => return self.core.created(&plan, admitted).await,
+                Attempt::Again => {}
+            }
+        }
+        refuse(NtStatus::RETRY, "the name kept changing")
+    }
+}
+
+impl Core {
+    /// The answer to a CREATE.
+    async fn created(self: &Arc<Self>, plan: &Plan<'_>, admitted: Admitted) -> Result<Created> {
+        let Admitted { open, action, granted, maximal } = admitted;
+        let info = match open.info().await {
+            Ok(info) => info,
+            Err(error) => {
+                self.abandon(&open).await;
+                return Err(error);
+            }
+        };
+        let reparse_point = self.is_reparse_point(open.node.file).await?;
+        let request = plan.request;
+        let maximal_access = request.maximal_access.map(|since| match since {
+            // Only if the file changed since (MS-SMB2 3.3.5.9.5).
+            Some(time) if time != FileTime::ZERO && time == info.last_write_time => {
+                MaximalAccessReply { status: NtStatus::NONE_MAPPED, access: AccessMask::NONE }
+            }
+            _ => MaximalAccessReply { status: NtStatus::SUCCESS, access: maximal },
+        });
+        let on_disk_id = request
+            .on_disk_id
+            .then(|| OnDiskIdReply { file_id: open.node.file.0, volume_id: self.options.serial });
+        Ok(Created { open, action, granted, info, reparse_point, maximal_access, on_disk_id })
+    }
+
+    /// Takes an open back that was admitted for a CREATE that failed after all.
+    async fn abandon(self: &Arc<Self>, open: &Arc<Open>) {
+        open.state.lock().delete_on_close = false;
+        let _ = open.close(false).await;
+    }
+}

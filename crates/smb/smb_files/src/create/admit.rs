@@ -1,0 +1,281 @@
+//! Where opens meet: share modes, breaks, and what caching the new open gets (MS-FSA 2.1.5.1.2.2, 2.1.4.12, 2.1.5.18).
+
+use std::sync::Arc;
+
+use file_store::{Access, OpenFile, OpenOptions, Share};
+use smb_protocol::NtStatus;
+use smb_protocol::access::{AccessMask, CreateOptions, OplockLevel};
+
+use super::existing::WRITES;
+use super::plan::Plan;
+use crate::api::{CachingRequest, Durability, Granted};
+use crate::breaks::with_caching;
+use crate::caching::{Notice, Opening, Others};
+use crate::error::{Result, refuse};
+use crate::file_system::{Core, OPENS_MAX};
+use crate::node::{NodeState, Pin};
+use crate::open::{NewOpen, Open};
+use crate::share_mode::{conflict, is_lease_stat_open, is_stat_open};
+
+/// Rights that read data.
+const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
+
+/// An open that wants in.
+pub(super) struct Admission {
+    pub(super) node: Pin,
+    pub(super) stream_name: String,
+    pub(super) make_stream: bool,
+    pub(super) directory: bool,
+    pub(super) granted: AccessMask,
+    pub(super) overwrites: bool,
+}
+
+/// What one look at the others came to.
+enum Look {
+    In(Granted),
+    Wait { deadline: Option<shard_runtime::Monotonic>, closes: bool },
+    Gone,
+}
+
+impl Core {
+    /// Admits an open, waiting for breaks where they are needed. `None`: the file is gone.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        plan: &Plan<'_>,
+        admission: Admission,
+    ) -> Result<Option<(Arc<Open>, Granted)>> {
+        let make_stream = admission.make_stream;
+        let overwrites = admission.overwrites;
+        let open = Arc::new(Open::new(self, NewOpen {
+            node: admission.node,
+            stream_name: admission.stream_name,
+            directory: admission.directory,
+            granted: admission.granted,
+            share_access: plan.request.share_access,
+            options: plan.request.options,
+            caller: plan.caller.clone(),
+            lease: plan.lease(),
+            holder: Some(Arc::clone(&plan.request.holder)),
+            delete_on_close: plan.has(CreateOptions::DELETE_ON_CLOSE),
+        }));
+        let mut first = true;
+        let caching = loop {
+            let mut notices = Vec::new();
+            let changed;
+            let look = {
+                let mut state = open.node.state.lock();
+                changed = open.node.changed.notified();
+                self.look(plan, &open, &mut state, (first, overwrites), &mut notices)
+            };
+            first = false;
+            self.deliver(notices).await;
+            match look? {
+                Look::In(caching) => break caching,
+                Look::Gone => return Ok(None),
+                Look::Wait { closes: true, .. } => {}
+                Look::Wait { deadline, closes: false } => {
+                    (plan.request.on_wait)();
+                    self.wait_changed(changed, deadline).await;
+                }
+            }
+        };
+        // From here on it is an open like any other; should this future be dropped, it has to go again.
+        let unwind = Unwind { open: Some(Arc::clone(&open)) };
+        let opened = self.open_data(&open, make_stream, overwrites).await;
+        unwind.defuse();
+        if let Err(error) = opened {
+            self.abandon(&open).await;
+            return Err(error);
+        }
+        Ok(Some((open, caching)))
+    }
+
+    /// One look at the other opens, under the node's lock.
+    fn look(
+        self: &Arc<Self>,
+        plan: &Plan<'_>,
+        open: &Arc<Open>,
+        state: &mut NodeState,
+        (first, overwrites): (bool, bool),
+        notices: &mut Vec<Notice>,
+    ) -> Result<Look> {
+        if state.deleted {
+            return Ok(Look::Gone);
+        }
+        state.stream(&open.stream);
+        if state.delete_pending || state.streams.get(&open.stream).is_some_and(|stream| stream.delete_pending) {
+            return refuse(NtStatus::DELETE_PENDING, "the file is being deleted");
+        }
+        if let Some(name) = open.lease {
+            let elsewhere = self.leases.lock().get(&name).is_some_and(|(file, stream)| {
+                *file != open.node.file || *stream != open.stream
+            });
+            if elsewhere {
+                return refuse(NtStatus::INVALID_PARAMETER, "the lease key is in use for another file");
+            }
+        }
+        let mine = (open.granted, open.share_access);
+        let (mut violation, mut protected) = (false, false);
+        for other in state.opens_of(&open.stream) {
+            if conflict((other.granted, other.share_access), mine) {
+                violation = true;
+                protected |= other.is_detached() && other.durability() == Durability::Persistent;
+            }
+        }
+        let (now, limit) = self.timing();
+        // Who only looks at attributes breaks nothing (MS-FSA 2.1.5.1.2).
+        let stat = is_stat_open(open.granted) && !overwrites;
+        let opening = Opening {
+            lease: open.lease,
+            violation,
+            overwrites,
+            lease_stat: is_lease_stat_open(open.granted) && !overwrites,
+            first,
+        };
+        let looked = with_caching(state, &open.stream, |caching, link| {
+            notices.extend(caching.expire(now));
+            if stat {
+                return (false, false, None);
+            }
+            let outcome = caching.break_for_open(&opening, now, limit, link);
+            notices.extend(outcome.notices);
+            (outcome.wait, outcome.unavailable, caching.next_deadline())
+        });
+        let (wait, unavailable, deadline) = looked.unwrap_or_default();
+        if unavailable || protected {
+            return refuse(NtStatus::FILE_NOT_AVAILABLE, "a persistent open that is away protects the file");
+        }
+        if wait {
+            let closes = notices.iter().any(|notice| matches!(notice, Notice::Close(_)));
+            return Ok(Look::Wait { deadline, closes });
+        }
+        if violation {
+            return refuse(NtStatus::SHARING_VIOLATION, "another open does not share what is asked for");
+        }
+        self.enter(plan, open, state).map(Look::In)
+    }
+
+    /// Puts the open into the tables and grants caching.
+    fn enter(self: &Arc<Self>, plan: &Plan<'_>, open: &Arc<Open>, state: &mut NodeState) -> Result<Granted> {
+        {
+            let mut opens = self.opens.lock();
+            if opens.len() >= OPENS_MAX {
+                return refuse(NtStatus::TOO_MANY_OPENED_FILES, "the volume has too many opens");
+            }
+            opens.insert(open.id, Arc::clone(open));
+        }
+        let granted = self.grant(plan, open, state);
+        if let (Some(name), Granted::Lease { .. }) = (open.lease, granted) {
+            self.leases.lock().insert(name, (open.node.file, open.stream.clone()));
+        }
+        state.opens.push(Arc::clone(open));
+        Ok(granted)
+    }
+
+    fn grant(&self, plan: &Plan<'_>, open: &Arc<Open>, state: &mut NodeState) -> Granted {
+        let NodeState { opens, streams, .. } = state;
+        let Some(stream) = streams.get_mut(&open.stream) else { return Granted::Oplock(OplockLevel::NONE) };
+        let caching = &mut stream.caching;
+        let plain = |other: &Arc<Open>| {
+            let caches = match caching.of(other.id) {
+                Granted::Oplock(level) => level != OplockLevel::NONE,
+                Granted::Lease { state, key, .. } => {
+                    !state.is_empty() || open.lease == Some((other.caller.client, key))
+                }
+            };
+            other.stream == open.stream && !caches && !is_lease_stat_open(other.granted)
+        };
+        let others = Others {
+            plain_opens: opens.iter().any(plain),
+            locks: !stream.locks.is_empty(),
+            directory: open.directory,
+        };
+        match &plan.request.caching {
+            CachingRequest::None => Granted::Oplock(OplockLevel::NONE),
+            CachingRequest::Oplock(level) => caching.grant_oplock(open.id, *level, others),
+            CachingRequest::Lease(lease) => caching.grant_lease(open.id, plan.caller.client, lease, others),
+        }
+    }
+
+    /// Opens the stream in the store as far as the open's rights need it.
+    async fn open_data(&self, open: &Arc<Open>, make_stream: bool, overwrites: bool) -> Result<()> {
+        if open.directory {
+            return Ok(());
+        }
+        let writes = open.granted.intersects(WRITES);
+        if make_stream {
+            // Also who only looks at attributes makes the stream that is to be looked at.
+            let data = self.store_handle(open, true, true).await?;
+            if writes || open.granted.intersects(READS) {
+                *open.data.write() = Some(data);
+            }
+            return Ok(());
+        }
+        if writes || overwrites || open.granted.intersects(READS) {
+            let data = self.store_handle(open, writes, false).await?;
+            if writes || open.granted.intersects(READS) {
+                *open.data.write() = Some(data);
+            }
+        }
+        Ok(())
+    }
+
+    /// A handle on the open's stream that can write: its own, or one for now.
+    pub(crate) async fn writer(&self, open: &Arc<Open>) -> Result<Arc<dyn OpenFile>> {
+        let own = open.data.read().clone().filter(|_| open.granted.intersects(WRITES));
+        match own {
+            Some(data) => Ok(data),
+            None => self.store_handle(open, true, false).await,
+        }
+    }
+
+    /// A handle in the store, shared by all opens of the stream that need the same. It shares everything: who may do
+    /// what at the same time is decided here. What else is open in the store (a LUN on the file) still counts, both ways.
+    pub(crate) async fn store_handle(
+        &self,
+        open: &Open,
+        write: bool,
+        make_stream: bool,
+    ) -> Result<Arc<dyn OpenFile>> {
+        {
+            let mut state = open.node.state.lock();
+            let stream = state.stream(&open.stream);
+            let known = if write { &stream.writer } else { &stream.reader };
+            if let Some(handle) = known.as_ref().and_then(std::sync::Weak::upgrade) {
+                return Ok(handle);
+            }
+        }
+        let options = OpenOptions {
+            stream: open.stream_name.clone(),
+            create_stream: make_stream,
+            access: Access { read: true, write, delete: false },
+            share: Share::ALL,
+        };
+        let handle = self.store.open(open.node.file, options).await?;
+        let mut state = open.node.state.lock();
+        let stream = state.stream(&open.stream);
+        let place = if write { &mut stream.writer } else { &mut stream.reader };
+        *place = Some(Arc::downgrade(&handle));
+        Ok(handle)
+    }
+}
+
+/// Takes an admitted open back when the CREATE is dropped before it could answer.
+struct Unwind {
+    open: Option<Arc<Open>>,
+}
+
+impl Unwind {
+    fn defuse(mut self) {
+        self.open = None;
+    }
+}
+
+impl Drop for Unwind {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.state.lock().delete_on_close = false;
+            open.leave();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Opening a file that is there (MS-FSA 2.1.5.1.2).
+
+use std::sync::Arc;
+
+use file_store::{FileInfo, StreamInfo};
+use smb_protocol::NtStatus;
+use smb_protocol::access::{AccessMask, CreateAction, CreateDisposition, CreateOptions, FileAttributes};
+use smb_security::{Denied, Request};
+
+use super::admit::Admission;
+use super::plan::Plan;
+use super::resolve::check_kind;
+use super::{Admitted, Attempt};
+use crate::error::{FileError, Result, refuse};
+use crate::file_system::Core;
+use crate::node::{Node, Pin, stream_key};
+use crate::open::Open;
+use crate::path::StreamPart;
+
+/// Rights that change data.
+pub(crate) const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
+
+/// What a user may do with a file: granted for this open, and at most.
+pub(super) struct Rights {
+    pub(super) granted: AccessMask,
+    pub(super) maximal: AccessMask,
+}
+
+impl Core {
+    pub(super) async fn open_existing(self: &Arc<Self>, plan: &Plan<'_>, node: Pin) -> Result<Attempt> {
+        check_kind(plan, node.kind)?;
+        let info = match self.info(&node).await {
+            Ok(info) => info,
+            Err(error) if error.status == NtStatus::OBJECT_NAME_NOT_FOUND => return Ok(Attempt::Again),
+            Err(error) => return Err(error),
+        };
+        let attributes = FileAttributes(info.attributes.0);
+        let stream = self.find_stream(plan, &node).await?;
+        let missing_stream = matches!(plan.stream, StreamPart::Named(_)) && stream.is_none();
+        if missing_stream && !plan.makes() {
+            return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such stream");
+        }
+        if !missing_stream && plan.request.disposition == CreateDisposition::CREATE {
+            return refuse(NtStatus::OBJECT_NAME_COLLISION, "there is such a file already");
+        }
+        let overwrites = plan.overwrites() && !missing_stream;
+        let rights = self.rights(plan, &node, attributes, overwrites).await?;
+        check_attributes(plan, attributes, &rights, node.is_directory(), overwrites)?;
+        let directory = node.is_directory() && !matches!(plan.stream, StreamPart::Named(_));
+        let admission = Admission {
+            node,
+            stream_name: stream.map_or_else(|| plan.stream_name().to_owned(), |stream| stream.name),
+            make_stream: missing_stream,
+            directory,
+            granted: rights.granted,
+            overwrites,
+        };
+        let Some((open, granted)) = self.admit(plan, admission).await? else { return Ok(Attempt::Again) };
+        let action = match (missing_stream, overwrites, plan.request.disposition) {
+            (true, ..) => CreateAction::CREATED,
+            (_, true, CreateDisposition::SUPERSEDE) => CreateAction::SUPERSEDED,
+            (_, true, _) => CreateAction::OVERWRITTEN,
+            _ => CreateAction::OPENED,
+        };
+        let done = self.after_admission(plan, &open, &info, action).await;
+        if let Err(error) = done {
+            self.abandon(&open).await;
+            return Err(error);
+        }
+        Ok(Attempt::Done(Admitted { open, action, granted, maximal: rights.maximal }))
+    }
+
+    async fn find_stream(&self, plan: &Plan<'_>, node: &Node) -> Result<Option<StreamInfo>> {
+        let StreamPart::Named(name) = &plan.stream else { return Ok(None) };
+        let key = stream_key(name);
+        let streams = self.store.streams(node.file).await?;
+        Ok(streams.into_iter().find(|stream| stream_key(&stream.name) == key))
+    }
+
+    /// The access check: what the descriptor, the privileges, the parent and the share allow.
+    async fn rights(
+        self: &Arc<Self>,
+        plan: &Plan<'_>,
+        node: &Pin,
+        attributes: FileAttributes,
+        overwrites: bool,
+    ) -> Result<Rights> {
+        let caller = plan.caller;
+        let security = self.security(node).await?;
+        // Overwriting is writing, whatever the open asks for besides.
+        let implied = if overwrites { AccessMask::WRITE_DATA } else { AccessMask::NONE };
+        let mut request = Request {
+            desired: plan.desired | implied,
+            backup_intent: plan.has(CreateOptions::OPEN_FOR_BACKUP_INTENT),
+            from_parent: AccessMask::NONE,
+        };
+        let from_parent = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
+        let alone = smb_security::check(&security, &caller.token, &request);
+        let wants_all = plan.desired.contains(AccessMask::MAXIMUM_ALLOWED) || plan.request.maximal_access.is_some();
+        let parent_helps = match alone {
+            Ok(_) => wants_all,
+            Err(Denied::Rights(missing)) => missing.intersects(from_parent),
+            Err(Denied::Privilege) => false,
+        };
+        if parent_helps {
+            request.from_parent = self.granted_by_parent(plan, node).await?;
+        }
+        let checked = smb_security::check(&security, &caller.token, &request);
+        let granted = checked.map_err(|denied| match denied {
+            Denied::Rights(missing) => {
+                FileError::new(NtStatus::ACCESS_DENIED, format!("the descriptor does not grant {missing:?}"))
+            }
+            Denied::Privilege => {
+                FileError::new(NtStatus::PRIVILEGE_NOT_HELD, "SACLs need the security privilege")
+            }
+        })?;
+        let read_only = attributes.contains(FileAttributes::READONLY) && !node.is_directory();
+        let not_now = if read_only { WRITES } else { AccessMask::NONE };
+        let cap = caller.share.maximal_access | AccessMask::ACCESS_SYSTEM_SECURITY;
+        let asked = plan.desired.without(AccessMask::MAXIMUM_ALLOWED);
+        if !cap.contains(asked | implied) {
+            return refuse(
+                NtStatus::ACCESS_DENIED,
+                format!("the share does not allow {:?}", (asked | implied).without(cap)),
+            );
+        }
+        let granted = granted & cap;
+        let granted = if plan.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
+            asked | granted.without(not_now)
+        } else {
+            // What overwriting implied is not asked for.
+            granted & asked
+        };
+        let maximal = smb_security::maximal(&security, &caller.token) | request.from_parent;
+        Ok(Rights { granted, maximal: (maximal & caller.share.maximal_access).without(not_now) })
+    }
+
+    /// What the directory grants on what is in it (MS-FSA 2.1.5.1.2.1).
+    async fn granted_by_parent(&self, plan: &Plan<'_>, node: &Pin) -> Result<AccessMask> {
+        let Some((parent, _)) = node.place().filter(|_| node.file != plan.caller.share.root) else {
+            return Ok(AccessMask::NONE);
+        };
+        let security = self.security(&parent).await?;
+        let rights = smb_security::maximal(&security, &plan.caller.token) & plan.caller.share.maximal_access;
+        let mut given = AccessMask::NONE;
+        if rights.contains(AccessMask::DELETE_CHILD) {
+            given |= AccessMask::DELETE;
+        }
+        // LIST_DIRECTORY is READ_DATA.
+        if rights.contains(AccessMask::READ_DATA) {
+            given |= AccessMask::READ_ATTRIBUTES;
+        }
+        Ok(given)
+    }
+
+    /// What follows once nobody is in the way.
+    async fn after_admission(
+        self: &Arc<Self>,
+        plan: &Plan<'_>,
+        open: &Arc<Open>,
+        before: &FileInfo,
+        action: CreateAction,
+    ) -> Result<()> {
+        match action {
+            CreateAction::OPENED => {}
+            CreateAction::CREATED => {
+                self.reserve(plan, open).await?;
+                self.stream_changed(open, true).await;
+            }
+            _ => self.overwrite(plan, open, before).await?,
+        }
+        Ok(())
+    }
+
+    /// Empties a file: attributes are those asked for, extended attributes and named streams go (MS-FSA 2.1.5.1.2).
+    async fn overwrite(self: &Arc<Self>, plan: &Plan<'_>, open: &Arc<Open>, before: &FileInfo) -> Result<()> {
+        let writer = self.writer(open).await?;
+        writer.set_size(0).await?;
+        self.reserve(plan, open).await?;
+        if open.stream.is_empty() {
+            let kept = before.attributes.0 & crate::extras::INTERNAL.0;
+            let attributes = plan.attributes.0 | FileAttributes::ARCHIVE.0 | kept;
+            let change = file_store::InfoChange {
+                attributes: Some(file_store::Attributes(attributes)),
+                ..file_store::InfoChange::default()
+            };
+            self.store.set_info(open.node.file, change).await?;
+            self.replace_ea(&open.node, plan.request.ea.unwrap_or_default()).await?;
+            self.remove_named_streams(&open.node).await?;
+        }
+        open.node.touched();
+        self.data_changed(open, true).await;
+        Ok(())
+    }
+
+    /// Removes all named streams that nobody has open.
+    async fn remove_named_streams(&self, node: &Node) -> Result<()> {
+        for stream in self.store.streams(node.file).await? {
+            let key = stream_key(&stream.name);
+            let open = node.state.lock().opens.iter().any(|open| open.stream == key);
+            if !stream.name.is_empty() && !open {
+                self.store.remove_stream(node.file, &stream.name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves what the AlSi context asks for.
+    pub(super) async fn reserve(self: &Arc<Self>, plan: &Plan<'_>, open: &Arc<Open>) -> Result<()> {
+        match plan.request.allocation_size {
+            Some(bytes) if bytes > 0 && !open.directory => {
+                let writer = self.writer(open).await?;
+                Ok(writer.allocate(0, bytes, false).await?)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a file's attributes forbid.
+fn check_attributes(
+    plan: &Plan<'_>,
+    attributes: FileAttributes,
+    rights: &Rights,
+    directory: bool,
+    overwrites: bool,
+) -> Result<()> {
+    let read_only = attributes.contains(FileAttributes::READONLY);
+    if read_only && plan.has(CreateOptions::DELETE_ON_CLOSE) {
+        return refuse(NtStatus::CANNOT_DELETE, "the file is read-only");
+    }
+    if read_only && !directory && (rights.granted.intersects(WRITES) || overwrites) {
+        return refuse(NtStatus::ACCESS_DENIED, "the file is read-only");
+    }
+    let guarded = attributes & (FileAttributes::HIDDEN | FileAttributes::SYSTEM);
+    if overwrites && plan.stream_name().is_empty() && !plan.request.attributes.contains(guarded) {
+        return refuse(NtStatus::ACCESS_DENIED, "a hidden or system file is overwritten by its kind only");
+    }
+    if plan.has(CreateOptions::DELETE_ON_CLOSE) && !rights.granted.contains(AccessMask::DELETE) {
+        return refuse(NtStatus::ACCESS_DENIED, "deletion on close without the right to delete");
+    }
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! File system controls.
+
+pub(crate) mod offload;

@@ -1,0 +1,344 @@
+//! Files that are in use: one node for each, with everything that its opens share.
+//!
+//! A node is in the table while something pins it: an open, a node below it, or an operation under way. A node knows
+//! where it is (its directory's node and its name there), so that paths can be told and names removed, and keeps what the
+//! store says about it while it has opens: all changes come through here. What another user of the store does to an open
+//! file's attributes (an administrator's verb) is seen when the last open is closed.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use file_store::names::fold;
+use file_store::{FileId, FileInfo, FileKind, OpenFile};
+use parking_lot::Mutex;
+use smb_protocol::security::SecurityDescriptor;
+use tokio::sync::Notify;
+
+use crate::caching::Caching;
+use crate::error::Result;
+use crate::file_system::Core;
+use crate::locks::LockTable;
+use crate::open::Open;
+
+/// Most directories above a file: deeper paths cannot be made by clients, whose paths have at most 32,767 units.
+pub(crate) const DEPTH_MAX: usize = 16_384;
+/// How many entries are looked at at once where a directory is searched for a file by its number.
+const SEARCH_PAGE: usize = 1024;
+
+/// Where a node is.
+pub(crate) struct Place {
+    /// Its directory; `None` for the volume's root.
+    pub(crate) parent: Option<Pin>,
+    /// Its name there.
+    pub(crate) name: String,
+}
+
+/// What opens of one stream share.
+#[derive(Default)]
+pub(crate) struct StreamState {
+    pub(crate) caching: Caching,
+    pub(crate) locks: LockTable,
+    /// The stream (not the file) goes with its last open.
+    pub(crate) delete_pending: bool,
+    /// The store's handles, shared by opens that need the same.
+    pub(crate) reader: Option<Weak<dyn OpenFile>>,
+    pub(crate) writer: Option<Weak<dyn OpenFile>>,
+}
+
+/// What opens of a file share.
+#[derive(Default)]
+pub(crate) struct NodeState {
+    /// All opens, of all streams.
+    pub(crate) opens: Vec<Arc<Open>>,
+    /// By the stream's folded name; the unnamed one, and a directory itself, under the empty one.
+    pub(crate) streams: BTreeMap<String, StreamState>,
+    /// The file goes with its last open.
+    pub(crate) delete_pending: bool,
+    /// It is gone.
+    pub(crate) deleted: bool,
+    /// What the store said, and the node's version then.
+    info: Option<(u64, FileInfo)>,
+    /// The security descriptor, and the version then.
+    security: Option<(u64, Arc<SecurityDescriptor>)>,
+}
+
+/// A file that is in use.
+pub(crate) struct Node {
+    pub(crate) file: FileId,
+    pub(crate) kind: FileKind,
+    pub(crate) place: Mutex<Place>,
+    pub(crate) state: Mutex<NodeState>,
+    /// Told whenever something changed that somebody may wait for: a break ended, an open closed.
+    pub(crate) changed: Notify,
+    /// Told when byte ranges become free.
+    pub(crate) unlocked: Notify,
+    /// Appending takes turns.
+    pub(crate) append: tokio::sync::Mutex<()>,
+    /// Byte ranges locked, of all streams: where there are none, reads and writes need not look.
+    pub(crate) locked: AtomicUsize,
+    /// Counts changes of what the store says of the file: what was asked before one is not kept after it.
+    version: AtomicU64,
+    /// Counts changes of the security descriptor.
+    security_version: AtomicU64,
+    pins: AtomicUsize,
+}
+
+/// Keeps a node in the table.
+pub(crate) struct Pin {
+    core: Weak<Core>,
+    node: Arc<Node>,
+}
+
+impl Deref for Pin {
+    type Target = Node;
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl Clone for Pin {
+    fn clone(&self) -> Self {
+        // Not the first pin, so the table has the node: no lock is needed.
+        self.node.pins.fetch_add(1, Ordering::Relaxed);
+        Self { core: Weak::clone(&self.core), node: Arc::clone(&self.node) }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if self.node.pins.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let Some(core) = self.core.upgrade() else { return };
+        let mut nodes = core.nodes.lock();
+        // Somebody may have found it in the table meanwhile.
+        if self.node.pins.load(Ordering::Acquire) == 0
+            && nodes.get(&self.node.file).is_some_and(|node| Arc::ptr_eq(node, &self.node))
+        {
+            nodes.remove(&self.node.file);
+        }
+        drop(nodes);
+        // Only now, without the table's lock: it may be the last pin of the directory above.
+    }
+}
+
+impl Node {
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// Its directory and its name there; `None` for the root.
+    pub(crate) fn place(&self) -> Option<(Pin, String)> {
+        let place = self.place.lock();
+        Some((place.parent.clone()?, place.name.clone()))
+    }
+
+    /// Forgets what the store said: something changed it.
+    pub(crate) fn touched(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Forgets the security descriptor too.
+    pub(crate) fn forget(&self) {
+        self.touched();
+        self.security_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The names from below `root` (the volume's root, if it is not above) down to here, with backslashes.
+    pub(crate) fn path_below(&self, root: FileId) -> String {
+        let mut names = Vec::new();
+        let mut file = self.file;
+        let mut step = self.step();
+        while file != root && names.len() < DEPTH_MAX {
+            let Some((parent, name)) = step else { break };
+            names.push(name);
+            file = parent.file;
+            step = parent.step();
+        }
+        names.reverse();
+        crate::path::to_client(&names.join("\\"))
+    }
+
+    fn step(&self) -> Option<(Arc<Node>, String)> {
+        let place = self.place.lock();
+        Some((Arc::clone(&place.parent.as_ref()?.node), place.name.clone()))
+    }
+
+    /// This node's directories, from the nearest to the root.
+    pub(crate) fn above(&self) -> Vec<Arc<Node>> {
+        let mut all: Vec<Arc<Node>> = Vec::new();
+        let mut step = self.step();
+        while let Some((parent, _)) = step {
+            if all.len() >= DEPTH_MAX {
+                break;
+            }
+            step = parent.step();
+            all.push(parent);
+        }
+        all
+    }
+}
+
+impl NodeState {
+    /// The stream's state, made if there is none.
+    pub(crate) fn stream(&mut self, folded: &str) -> &mut StreamState {
+        // The unnamed one, which is nearly always meant, costs no allocation.
+        self.streams.entry(folded.to_owned()).or_default()
+    }
+
+    /// The opens of a stream.
+    pub(crate) fn opens_of<'a>(&'a self, folded: &'a str) -> impl Iterator<Item = &'a Arc<Open>> + Clone {
+        self.opens.iter().filter(move |open| open.stream == folded)
+    }
+}
+
+impl Core {
+    /// The node of a file in a directory.
+    pub(crate) fn pin(self: &Arc<Self>, file: FileId, kind: FileKind, parent: &Pin, name: &str) -> Pin {
+        let place = Place { parent: Some(parent.clone()), name: name.to_owned() };
+        let (pin, spare) = self.pin_at(file, kind, place);
+        // Without the table's lock: it holds a pin of the directory.
+        drop(spare);
+        pin
+    }
+
+    /// The node of the volume's root.
+    pub(crate) fn pin_root(self: &Arc<Self>) -> Pin {
+        let place = Place { parent: None, name: String::new() };
+        self.pin_at(self.store.root(), FileKind::Directory, place).0
+    }
+
+    fn pin_at(self: &Arc<Self>, file: FileId, kind: FileKind, place: Place) -> (Pin, Option<Place>) {
+        let mut nodes = self.nodes.lock();
+        if let Some(node) = nodes.get(&file) {
+            node.pins.fetch_add(1, Ordering::AcqRel);
+            return (Pin { core: Arc::downgrade(self), node: Arc::clone(node) }, Some(place));
+        }
+        let node = Arc::new(Node {
+            file,
+            kind,
+            place: Mutex::new(place),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            unlocked: Notify::new(),
+            append: tokio::sync::Mutex::new(()),
+            locked: AtomicUsize::new(0),
+            version: AtomicU64::new(0),
+            security_version: AtomicU64::new(0),
+            pins: AtomicUsize::new(1),
+        });
+        nodes.insert(file, Arc::clone(&node));
+        (Pin { core: Arc::downgrade(self), node }, None)
+    }
+
+    /// The node of a file known by its number only: finds out where it is.
+    ///
+    /// # Errors
+    /// When there is no such file, or the store fails.
+    pub(crate) async fn pin_by_id(self: &Arc<Self>, file: FileId) -> Result<Pin> {
+        // From the file up to what is pinned already, then down again.
+        let mut missing: Vec<(FileId, FileKind)> = Vec::new();
+        let mut at = file;
+        let mut pin = loop {
+            if at == self.store.root() {
+                break self.pin_root();
+            }
+            if let Some(node) = self.find_pinned(at) {
+                break node;
+            }
+            let info = self.store.info(at).await?;
+            missing.push((at, info.kind));
+            if missing.len() > DEPTH_MAX || info.parent == at {
+                return crate::error::refuse(
+                    smb_protocol::NtStatus::FILE_CORRUPT_ERROR,
+                    "directories that contain themselves",
+                );
+            }
+            at = info.parent;
+        };
+        while let Some((file, kind)) = missing.pop() {
+            let name = self.name_of(pin.file, file).await?;
+            pin = self.pin(file, kind, &pin, &name);
+        }
+        Ok(pin)
+    }
+
+    pub(crate) fn find_pinned(self: &Arc<Self>, file: FileId) -> Option<Pin> {
+        let nodes = self.nodes.lock();
+        let node = nodes.get(&file)?;
+        node.pins.fetch_add(1, Ordering::AcqRel);
+        Some(Pin { core: Arc::downgrade(self), node: Arc::clone(node) })
+    }
+
+    async fn name_of(&self, directory: FileId, file: FileId) -> Result<String> {
+        let mut cursor = file_store::DirectoryCursor::default();
+        loop {
+            let page = self.store.read_directory(directory, cursor, SEARCH_PAGE).await?;
+            if let Some(found) = page.entries.into_iter().find(|entry| entry.file == file) {
+                return Ok(found.name);
+            }
+            match page.next {
+                Some(next) => cursor = next,
+                None => {
+                    return crate::error::refuse(
+                        smb_protocol::NtStatus::OBJECT_NAME_NOT_FOUND,
+                        "the file has no name any more",
+                    );
+                }
+            }
+        }
+    }
+
+    /// What the store says about a file. Kept while the file has opens.
+    ///
+    /// # Errors
+    /// When the file is gone, or the store fails.
+    pub(crate) async fn info(&self, node: &Node) -> Result<FileInfo> {
+        let version = node.version.load(Ordering::Acquire);
+        if let Some((then, info)) = &node.state.lock().info
+            && *then == version
+        {
+            return Ok(info.clone());
+        }
+        let info = self.store.info(node.file).await?;
+        let mut state = node.state.lock();
+        state.info = (!state.opens.is_empty()).then(|| (version, info.clone()));
+        Ok(info)
+    }
+
+    /// A file's security descriptor; the default one where none was ever set, or what is stored cannot be read.
+    ///
+    /// # Errors
+    /// When the file is gone, or the store fails.
+    pub(crate) async fn security(&self, node: &Node) -> Result<Arc<SecurityDescriptor>> {
+        let version = node.security_version.load(Ordering::Acquire);
+        if let Some((then, security)) = &node.state.lock().security
+            && *then == version
+        {
+            return Ok(Arc::clone(security));
+        }
+        let security = Arc::new(decode_security(&self.store.security(node.file).await?));
+        let mut state = node.state.lock();
+        state.security = (!state.opens.is_empty()).then(|| (version, Arc::clone(&security)));
+        Ok(security)
+    }
+}
+
+/// A stored descriptor. One that cannot be read grants administrators alone: the file can be repaired, and nobody gets in.
+pub(crate) fn decode_security(bytes: &[u8]) -> SecurityDescriptor {
+    if bytes.is_empty() {
+        return smb_security::default_descriptor();
+    }
+    SecurityDescriptor::decode(bytes).unwrap_or_else(|error| {
+        tracing::warn!("a stored security descriptor cannot be read ({error}): administrators only");
+        smb_security::default_descriptor()
+    })
+}
+
+/// The key of a stream's state.
+pub(crate) fn stream_key(name: &str) -> String {
+    fold(name)
+}

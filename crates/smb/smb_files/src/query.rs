@@ -1,0 +1,291 @@
+//! QUERY_INFO about a file (MS-FSA 2.1.5.12).
+
+use file_store::FileInfo;
+use smb_protocol::access::{AccessMask, CreateOptions, FileAttributes};
+use smb_protocol::fscc::FileClass;
+use smb_protocol::fscc::file::{
+    AccessInformation, AlignmentInformation, AllInformation, AttributeTagInformation, BasicInformation,
+    CompressionInformation, EaInformation, IdInformation, InternalInformation, ModeInformation,
+    NetworkOpenInformation, PositionInformation, StandardInformation, StandardLinkInformation,
+};
+use smb_protocol::fscc::names::{push_stream, put_name, stream_writer};
+use smb_protocol::fsctl::reparse::ReparseTag;
+use smb_protocol::info::QueryInfoFlags;
+use smb_protocol::wire::Wire;
+use smb_protocol::NtStatus;
+
+use crate::api::OpenInfo;
+use crate::error::{Result, refuse};
+use crate::extras::shown;
+use crate::open::Open;
+use crate::times::file_time;
+
+/// Options that FileModeInformation shows (MS-FSCC 2.4.31).
+pub(crate) const MODE: CreateOptions = CreateOptions(
+    CreateOptions::WRITE_THROUGH.0
+        | CreateOptions::SEQUENTIAL_ONLY.0
+        | CreateOptions::NO_INTERMEDIATE_BUFFERING.0
+        | CreateOptions::SYNCHRONOUS_IO_ALERT.0
+        | CreateOptions::SYNCHRONOUS_IO_NONALERT.0
+        | CreateOptions::DELETE_ON_CLOSE.0,
+);
+
+pub(crate) fn basic(info: &FileInfo) -> BasicInformation {
+    BasicInformation {
+        creation_time: file_time(info.times.created),
+        last_access_time: file_time(info.times.accessed),
+        last_write_time: file_time(info.times.written),
+        change_time: file_time(info.times.changed),
+        attributes: shown(info),
+    }
+}
+
+impl Open {
+    /// Times, sizes and attributes now.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn info(&self) -> Result<OpenInfo> {
+        let info = self.core.info(&self.node).await?;
+        let (size, allocated) = self.core.stream_size(self).await?;
+        let times = basic(&info);
+        Ok(OpenInfo {
+            creation_time: times.creation_time,
+            last_access_time: times.last_access_time,
+            last_write_time: times.last_write_time,
+            change_time: times.change_time,
+            allocation_size: allocated,
+            end_of_file: size,
+            attributes: times.attributes,
+        })
+    }
+
+    /// QUERY_INFO about the file. `input`, `index` and `flags` are for extended attributes. Appends at most `limit` bytes
+    /// to `out` and returns SUCCESS or BUFFER_OVERFLOW.
+    ///
+    /// # Errors
+    /// INVALID_INFO_CLASS, INFO_LENGTH_MISMATCH when `limit` is below the fixed part, ACCESS_DENIED, and others.
+    pub async fn query_info(
+        &self,
+        class: FileClass,
+        input: &[u8],
+        index: u32,
+        flags: QueryInfoFlags,
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<NtStatus> {
+        if self.is_closed() {
+            return refuse(NtStatus::FILE_CLOSED, "the file is closed");
+        }
+        let start = out.len();
+        let fixed = match class {
+            FileClass::FULL_EA => return self.query_ea(input, index, flags, limit, out).await,
+            FileClass::STREAM => return self.query_streams(limit, out).await,
+            FileClass::BASIC => {
+                self.needs(AccessMask::READ_ATTRIBUTES, "the open may not read attributes")?;
+                basic(&*self.file_info().await?).put(out);
+                BasicInformation::SIZE
+            }
+            FileClass::STANDARD => {
+                self.standard().await?.put(out);
+                StandardInformation::SIZE
+            }
+            FileClass::STANDARD_LINK => {
+                let standard = self.standard().await?;
+                StandardLinkInformation {
+                    accessible_links: standard.links,
+                    total_links: 1,
+                    delete_pending: standard.delete_pending,
+                    directory: standard.directory,
+                }
+                .put(out);
+                StandardLinkInformation::SIZE
+            }
+            FileClass::INTERNAL => {
+                InternalInformation { index: self.node.file.0 }.put(out);
+                InternalInformation::SIZE
+            }
+            FileClass::EA => {
+                EaInformation { ea_size: self.ea_size().await? }.put(out);
+                EaInformation::SIZE
+            }
+            FileClass::ACCESS => {
+                AccessInformation { access: self.granted }.put(out);
+                AccessInformation::SIZE
+            }
+            FileClass::POSITION => {
+                PositionInformation { position: self.state.lock().position }.put(out);
+                PositionInformation::SIZE
+            }
+            FileClass::MODE => {
+                ModeInformation { mode: self.state.lock().mode & MODE }.put(out);
+                ModeInformation::SIZE
+            }
+            FileClass::ALIGNMENT => {
+                AlignmentInformation { requirement: 0 }.put(out);
+                AlignmentInformation::SIZE
+            }
+            FileClass::NETWORK_OPEN => {
+                self.needs(AccessMask::READ_ATTRIBUTES, "the open may not read attributes")?;
+                self.network_open().await?.put(out);
+                NetworkOpenInformation::SIZE
+            }
+            FileClass::ATTRIBUTE_TAG => {
+                self.needs(AccessMask::READ_ATTRIBUTES, "the open may not read attributes")?;
+                self.attribute_tag().await?.put(out);
+                AttributeTagInformation::SIZE
+            }
+            FileClass::COMPRESSION => {
+                let (size, _) = self.core.stream_size(self).await?;
+                CompressionInformation { compressed_size: size, ..CompressionInformation::default() }.put(out);
+                CompressionInformation::SIZE
+            }
+            FileClass::ID => {
+                let mut file_id = [0; 16];
+                if let Some(place) = file_id.first_chunk_mut() {
+                    *place = self.node.file.0.to_le_bytes();
+                }
+                IdInformation { volume: self.core.options.serial, file_id }.put(out);
+                IdInformation::SIZE
+            }
+            FileClass::ALL => {
+                self.needs(AccessMask::READ_ATTRIBUTES, "the open may not read attributes")?;
+                self.all().await?.put(out);
+                put_name(&format!("\\{}", self.path()), out);
+                AllInformation::SIZE + 4
+            }
+            FileClass::NAME => {
+                put_name(&format!("\\{}", self.path()), out);
+                4
+            }
+            // Without a leading backslash (MS-SMB2 3.3.5.20.1).
+            FileClass::NORMALIZED_NAME => {
+                put_name(&self.path(), out);
+                4
+            }
+            FileClass::ALTERNATE_NAME => {
+                return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "files have no short names");
+            }
+            FileClass::HARD_LINK => return self.query_links(limit, out),
+            FileClass::PIPE | FileClass::PIPE_LOCAL | FileClass::PIPE_REMOTE => {
+                return refuse(NtStatus::INVALID_PARAMETER, "a file is no pipe");
+            }
+            _ => return refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be asked of a file")),
+        };
+        finish(out, start, fixed, limit)
+    }
+
+    /// Kept in a box only to be borrowed above.
+    async fn file_info(&self) -> Result<Box<FileInfo>> {
+        Ok(Box::new(self.core.info(&self.node).await?))
+    }
+
+    async fn standard(&self) -> Result<StandardInformation> {
+        let (size, allocated) = self.core.stream_size(self).await?;
+        let delete_pending = {
+            let state = self.node.state.lock();
+            state.delete_pending || state.streams.get(&self.stream).is_some_and(|s| s.delete_pending)
+        };
+        Ok(StandardInformation {
+            allocation_size: allocated,
+            end_of_file: size,
+            // The link that is going is not counted (MS-FSA 2.1.5.12.27).
+            links: u32::from(!delete_pending),
+            delete_pending,
+            directory: self.directory,
+        })
+    }
+
+    async fn ea_size(&self) -> Result<u32> {
+        let info = self.core.info(&self.node).await?;
+        self.core.ea_size(self.node.file, FileAttributes(info.attributes.0)).await
+    }
+
+    async fn network_open(&self) -> Result<NetworkOpenInformation> {
+        let info = self.info().await?;
+        Ok(NetworkOpenInformation {
+            creation_time: info.creation_time,
+            last_access_time: info.last_access_time,
+            last_write_time: info.last_write_time,
+            change_time: info.change_time,
+            allocation_size: info.allocation_size,
+            end_of_file: info.end_of_file,
+            attributes: info.attributes,
+        })
+    }
+
+    async fn attribute_tag(&self) -> Result<AttributeTagInformation> {
+        let attributes = shown(&self.core.info(&self.node).await?);
+        let mut reparse_tag = ReparseTag::NONE;
+        if self.core.is_reparse_point(self.node.file).await?
+            && let Some(data) = self.core.reparse_data(self.node.file).await?
+        {
+            reparse_tag = ReparseTag::decode(&data).unwrap_or_default();
+        }
+        Ok(AttributeTagInformation { attributes, reparse_tag })
+    }
+
+    async fn all(&self) -> Result<AllInformation> {
+        let basic = basic(&self.core.info(&self.node).await?);
+        let standard = self.standard().await?;
+        let ea = EaInformation { ea_size: self.ea_size().await? };
+        let (position, mode) = {
+            let state = self.state.lock();
+            (state.position, state.mode & MODE)
+        };
+        Ok(AllInformation {
+            basic,
+            standard,
+            internal: InternalInformation { index: self.node.file.0 },
+            ea,
+            access: AccessInformation { access: self.granted },
+            position: PositionInformation { position },
+            mode: ModeInformation { mode },
+            alignment: AlignmentInformation { requirement: 0 },
+        })
+    }
+
+    async fn query_streams(&self, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {
+        let mut streams = self.core.store.streams(self.node.file).await?;
+        // The unnamed one first, as Windows does; the others in a stable order.
+        streams.sort_by(|a, b| a.name.cmp(&b.name));
+        let start = out.len();
+        let mut list = stream_writer(out, limit);
+        for stream in &streams {
+            let name = format!(":{}:$DATA", crate::path::to_client(&stream.name));
+            if !push_stream(&mut list, &name, stream.size, stream.allocated) {
+                if list.is_empty() {
+                    out.truncate(start);
+                    return refuse(NtStatus::INFO_LENGTH_MISMATCH, "not one stream fits");
+                }
+                return Ok(NtStatus::BUFFER_OVERFLOW);
+            }
+        }
+        Ok(NtStatus::SUCCESS)
+    }
+
+    fn query_links(&self, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {
+        let place = self.node.place();
+        let (parent, name) =
+            place.map_or((self.node.file.0, String::new()), |(parent, name)| (parent.file.0, name));
+        if limit < 8 {
+            return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the answer does not fit");
+        }
+        let all = smb_protocol::fscc::names::put_hard_links(&[(parent, &name)], limit, out);
+        Ok(if all { NtStatus::SUCCESS } else { NtStatus::BUFFER_OVERFLOW })
+    }
+}
+
+/// Cuts an answer: what is fixed must fit, names may be cut (MS-SMB2 3.3.5.20.1).
+pub(crate) fn finish(out: &mut Vec<u8>, start: usize, fixed: usize, limit: usize) -> Result<NtStatus> {
+    let len = out.len() - start;
+    if limit < fixed {
+        out.truncate(start);
+        return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the answer does not fit");
+    }
+    if len > limit {
+        out.truncate(start + limit);
+        return Ok(NtStatus::BUFFER_OVERFLOW);
+    }
+    Ok(NtStatus::SUCCESS)
+}

@@ -1,0 +1,222 @@
+//! FileRenameInformation (MS-FSA 2.1.5.15.11).
+
+use std::sync::Arc;
+
+use file_store::FileKind;
+use smb_protocol::NtStatus;
+use smb_protocol::access::{AccessMask, FileAttributes};
+use smb_protocol::directory::CompletionFilter;
+use smb_protocol::fscc::names::{RenameFlags, RenameInformation};
+use smb_protocol::fscc::notify::NotifyAction;
+
+use crate::error::{Result, refuse};
+use crate::file_system::Core;
+use crate::node::{Node, Pin, Place};
+use crate::open::Open;
+use crate::path::{StreamPart, parse};
+
+/// How often a rename looks again when a replaced file's opens change under it.
+const ATTEMPTS_MAX: usize = 100;
+
+impl Open {
+    pub(crate) async fn rename(self: &Arc<Self>, buffer: &[u8], ex: bool, on_wait: &dyn Fn()) -> Result<()> {
+        let Ok(info) = RenameInformation::decode(buffer, ex) else {
+            return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the new name is not whole");
+        };
+        if info.root_directory != 0 {
+            return refuse(NtStatus::INVALID_PARAMETER, "a rename relative to an open directory");
+        }
+        self.needs(AccessMask::DELETE, "renaming needs the right to delete")?;
+        if info.name.iter_units().next() == Some(u16::from(b':')) || !self.stream.is_empty() {
+            return refuse(NtStatus::NOT_SUPPORTED, "streams are not renamed");
+        }
+        let path = parse(info.name)?;
+        if !matches!(path.stream, StreamPart::None) {
+            return refuse(NtStatus::OBJECT_NAME_INVALID, "the new name has a stream");
+        }
+        let Some((name, folders)) = path.components.split_last() else {
+            return refuse(NtStatus::OBJECT_NAME_INVALID, "the new name is empty");
+        };
+        if self.node.file == self.caller.share.root {
+            return refuse(NtStatus::ACCESS_DENIED, "the folder of a share is renamed by its administrator");
+        }
+        let target = self.target_directory(folders).await?;
+        self.check_target_directory(&target).await?;
+        let replace = info.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+        let ignore_read_only = info.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
+        self.core.break_handles(&self.node, &self.stream, &self.by(), on_wait).await?;
+        for _ in 0..ATTEMPTS_MAX {
+            let wanted = Wanted { target: &target, name, replace, ignore_read_only };
+            match self.try_rename(&wanted).await? {
+                None => return Ok(()),
+                Some(in_the_way) => {
+                    let by = self.by();
+                    self.core.break_handles(&in_the_way, "", &by, on_wait).await?;
+                    if !in_the_way.state.lock().opens.is_empty() {
+                        return refuse(NtStatus::ACCESS_DENIED, "the file to be replaced is open");
+                    }
+                }
+            }
+        }
+        refuse(NtStatus::RETRY, "the file to be replaced kept being opened")
+    }
+
+    async fn target_directory(&self, folders: &[String]) -> Result<Pin> {
+        let mut directory = self.core.share_root(self.caller.share.root).await?;
+        for folder in folders {
+            match self.core.child(&directory, folder).await? {
+                Some(node) if node.is_directory() => directory = node,
+                _ => return refuse(NtStatus::OBJECT_PATH_NOT_FOUND, "the new directory does not exist"),
+            }
+        }
+        Ok(directory)
+    }
+
+    async fn check_target_directory(&self, target: &Pin) -> Result<()> {
+        let needed = if self.directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
+        let security = self.core.security(target).await?;
+        let rights = smb_security::maximal(&security, &self.caller.token) & self.caller.share.maximal_access;
+        if !rights.contains(needed) {
+            return refuse(NtStatus::ACCESS_DENIED, "the user may not make files in the new directory");
+        }
+        Ok(())
+    }
+
+    /// Renames; returns the file to be replaced if it is open.
+    async fn try_rename(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Option<Pin>> {
+        let core = &self.core;
+        let Some((from, old_name)) = self.node.place() else {
+            return refuse(NtStatus::ACCESS_DENIED, "the root has no name");
+        };
+        let (target, name) = (wanted.target, wanted.name);
+        let guards = core.names.lock_two((from.file, &old_name), (target.file, name)).await;
+        // The name may have changed while this one waited for its turn.
+        if self.node.place().is_none_or(|(at, now)| at.file != from.file || now != old_name) {
+            return refuse(NtStatus::RETRY, "the file was renamed meanwhile");
+        }
+        if from.file == target.file && old_name == *name {
+            return Ok(None);
+        }
+        self.check_sharing(&from)?;
+        let replaced = core.child_now(target, name).await?.filter(|node| node.file != self.node.file);
+        if let Some(node) = &replaced {
+            if !wanted.replace {
+                return refuse(NtStatus::OBJECT_NAME_COLLISION, "the new name is taken");
+            }
+            self.check_replacing(node, wanted).await?;
+            let mut state = node.state.lock();
+            if !state.opens.is_empty() {
+                drop(state);
+                drop(guards);
+                return Ok(replaced);
+            }
+            // Nobody opens it any more: who looked it up before finds it going.
+            state.delete_pending = true;
+        }
+        let renamed = core.store.rename((from.file, &old_name), (target.file, name), wanted.replace).await;
+        if let Some(node) = &replaced {
+            let mut state = node.state.lock();
+            state.deleted = renamed.is_ok();
+            state.delete_pending = renamed.is_ok();
+        }
+        if let Err(error) = renamed {
+            let error = crate::FileError::from(error);
+            // A directory into itself: what NTFS says.
+            if error.status == NtStatus::INVALID_PARAMETER && self.directory {
+                return refuse(NtStatus::SHARING_VIOLATION, "a directory cannot be moved into itself");
+            }
+            return Err(error);
+        }
+        let spare = {
+            let place = Place { parent: Some(target.clone()), name: name.to_owned() };
+            std::mem::replace(&mut *self.node.place.lock(), place)
+        };
+        drop(spare);
+        drop(guards);
+        self.node.touched();
+        if let Some(node) = &replaced {
+            core.forget_extras(node.file).await;
+        }
+        self.tell_rename((&from, &old_name), (target, name), replaced.is_some()).await;
+        Ok(None)
+    }
+
+    /// Share modes of what a rename touches besides the file (MS-FSA 2.1.5.15.11): nothing below a directory may be open,
+    /// and nobody may be about to delete the directory that the file is in.
+    fn check_sharing(&self, from: &Node) -> Result<()> {
+        if self.directory && self.core.has_opens_below(&self.node) {
+            return refuse(NtStatus::ACCESS_DENIED, "files in the directory are open");
+        }
+        let state = from.state.lock();
+        let deletes = |open: &&Arc<Open>| open.granted.contains(AccessMask::DELETE) && open.directory;
+        if state.opens.iter().any(|open| deletes(&open)) {
+            return refuse(NtStatus::SHARING_VIOLATION, "the directory is open for deletion");
+        }
+        Ok(())
+    }
+
+    async fn check_replacing(&self, node: &Pin, wanted: &Wanted<'_>) -> Result<()> {
+        if node.kind == FileKind::Directory || self.directory {
+            return refuse(NtStatus::ACCESS_DENIED, "directories neither replace nor are replaced");
+        }
+        let info = self.core.info(node).await?;
+        let read_only = FileAttributes(info.attributes.0).contains(FileAttributes::READONLY);
+        if read_only && !wanted.ignore_read_only {
+            return refuse(NtStatus::ACCESS_DENIED, "the file to be replaced is read-only");
+        }
+        let token = &self.caller.token;
+        let own = smb_security::maximal(&*self.core.security(node).await?, token);
+        let parent = smb_security::maximal(&*self.core.security(wanted.target).await?, token);
+        let may = own.contains(AccessMask::DELETE) || parent.contains(AccessMask::DELETE_CHILD);
+        if !may || !self.caller.share.maximal_access.contains(AccessMask::DELETE) {
+            return refuse(NtStatus::ACCESS_DENIED, "the user may not delete the file to be replaced");
+        }
+        Ok(())
+    }
+
+    async fn tell_rename(self: &Arc<Self>, from: (&Pin, &str), to: (&Pin, &str), replaced: bool) {
+        let core = &self.core;
+        let filter = if self.directory { CompletionFilter::DIR_NAME } else { CompletionFilter::FILE_NAME };
+        let watches = &core.watches;
+        if replaced {
+            watches.tell_at(to.0, to.1, NotifyAction::REMOVED, filter);
+        }
+        if from.0.file == to.0.file {
+            watches.tell_at(from.0, from.1, NotifyAction::RENAMED_OLD_NAME, filter);
+            watches.tell_at(to.0, to.1, NotifyAction::RENAMED_NEW_NAME, filter);
+        } else {
+            watches.tell_at(from.0, from.1, NotifyAction::REMOVED, filter);
+            watches.tell_at(to.0, to.1, NotifyAction::ADDED, filter);
+        }
+        core.listing_changed(from.0, Some(self)).await;
+        if from.0.file != to.0.file {
+            core.listing_changed(to.0, Some(self)).await;
+        }
+        let others: Vec<Arc<Open>> = self.node.state.lock().opens.clone();
+        for open in others.iter().filter(|open| open.id != self.id) {
+            if let Some(holder) = open.holder() {
+                holder.record_changed(open.id);
+            }
+        }
+    }
+}
+
+/// What a rename is to come to.
+struct Wanted<'a> {
+    target: &'a Pin,
+    name: &'a str,
+    replace: bool,
+    ignore_read_only: bool,
+}
+
+impl Core {
+    /// Whether anything below a directory is open.
+    fn has_opens_below(&self, directory: &Node) -> bool {
+        let nodes: Vec<Arc<Node>> = self.nodes.lock().values().cloned().collect();
+        nodes.iter().any(|node| {
+            node.file != directory.file
+                && node.above().iter().any(|above| above.file == directory.file)
+                && !node.state.lock().opens.is_empty()
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! QUERY_INFO and SET_INFO about the volume (MS-FSA 2.1.5.13 to 2.1.5.16, MS-FSCC 2.5).
+
+use smb_protocol::NtStatus;
+use smb_protocol::fscc::VolumeClass;
+use smb_protocol::fscc::volume::{
+    ControlInformation, DeviceCharacteristics, DeviceInformation, FileSystemAttributes, FullSizeInformation,
+    ObjectIdInformation, SectorFlags, SectorSizeInformation, SizeInformation, put_attributes, put_volume,
+};
+use smb_protocol::wire::Wire;
+
+use crate::error::{Result, refuse};
+use crate::open::Open;
+use crate::query::finish;
+
+/// FILE_DEVICE_DISK.
+const DISK: u32 = 7;
+/// Bytes of a logical sector, as disks for virtual machines have.
+const SECTOR: u32 = 512;
+/// Bytes that are written as one: a block of the store (its contract's W3).
+const BLOCK: u32 = 4096;
+
+/// What the file system can do.
+const ATTRIBUTES: FileSystemAttributes = FileSystemAttributes(
+    FileSystemAttributes::CASE_SENSITIVE_SEARCH.0
+        | FileSystemAttributes::CASE_PRESERVED_NAMES.0
+        | FileSystemAttributes::UNICODE_ON_DISK.0
+        | FileSystemAttributes::PERSISTENT_ACLS.0
+        | FileSystemAttributes::SUPPORTS_SPARSE_FILES.0
+        | FileSystemAttributes::SUPPORTS_REPARSE_POINTS.0
+        | FileSystemAttributes::SUPPORTS_OBJECT_IDS.0
+        | FileSystemAttributes::NAMED_STREAMS.0
+        | FileSystemAttributes::SUPPORTS_EXTENDED_ATTRIBUTES.0
+        | FileSystemAttributes::SUPPORTS_OPEN_BY_FILE_ID.0
+        | FileSystemAttributes::SUPPORTS_BLOCK_REFCOUNTING.0
+        | FileSystemAttributes::SUPPORTS_SPARSE_VDL.0,
+);
+
+impl Open {
+    /// QUERY_INFO about the volume.
+    ///
+    /// # Errors
+    /// INVALID_INFO_CLASS, INFO_LENGTH_MISMATCH.
+    pub async fn query_volume(&self, class: VolumeClass, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {
+        let start = out.len();
+        let options = &self.core.options;
+        let unit = options.cluster.max(SECTOR);
+        let sectors_per_unit = unit / SECTOR;
+        let fixed = match class {
+            VolumeClass::VOLUME => {
+                put_volume(options.created, options.serial as u32, true, &options.label, out);
+                18
+            }
+            VolumeClass::SIZE => {
+                let (total, available) = self.units(unit).await?;
+                SizeInformation { total, available, sectors_per_unit, bytes_per_sector: SECTOR }.put(out);
+                SizeInformation::SIZE
+            }
+            VolumeClass::FULL_SIZE => {
+                let (total, available) = self.units(unit).await?;
+                FullSizeInformation {
+                    total,
+                    caller_available: available,
+                    actual_available: available,
+                    sectors_per_unit,
+                    bytes_per_sector: SECTOR,
+                }
+                .put(out);
+                FullSizeInformation::SIZE
+            }
+            VolumeClass::DEVICE => {
+                let characteristics = DeviceCharacteristics::DEVICE_IS_MOUNTED;
+                DeviceInformation { device_type: DISK, characteristics }.put(out);
+                DeviceInformation::SIZE
+            }
+            VolumeClass::ATTRIBUTE => {
+                put_attributes(ATTRIBUTES, file_store::names::NAME_MAX as u32, &options.kind, out);
+                12
+            }
+            VolumeClass::CONTROL => {
+                // No quotas: no limits.
+                ControlInformation {
+                    default_threshold: u64::MAX,
+                    default_limit: u64::MAX,
+                    ..ControlInformation::default()
+                }
+                .put(out);
+                ControlInformation::SIZE
+            }
+            VolumeClass::OBJECT_ID => {
+                ObjectIdInformation { object_id: options.id, extended: [[0; 16]; 3] }.put(out);
+                ObjectIdInformation::SIZE
+            }
+            VolumeClass::SECTOR_SIZE => {
+                SectorSizeInformation {
+                    logical: SECTOR,
+                    physical_atomicity: BLOCK,
+                    physical_performance: BLOCK,
+                    effective_atomicity: BLOCK,
+                    flags: SectorFlags::ALIGNED_DEVICE
+                        | SectorFlags::PARTITION_ALIGNED_ON_DEVICE
+                        | SectorFlags::NO_SEEK_PENALTY
+                        | SectorFlags::TRIM_ENABLED,
+                    sector_alignment: 0,
+                    partition_alignment: 0,
+                }
+                .put(out);
+                SectorSizeInformation::SIZE
+            }
+            _ => return refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be asked of a volume")),
+        };
+        finish(out, start, fixed, limit)
+    }
+
+    /// Units in all and free, of `unit` bytes.
+    async fn units(&self, unit: u32) -> Result<(u64, u64)> {
+        let usage = self.core.store.usage().await?;
+        let free = usage.capacity.saturating_sub(usage.used.saturating_add(usage.metadata));
+        Ok((usage.capacity / u64::from(unit), free / u64::from(unit)))
+    }
+
+    /// SET_INFO about the volume: nothing of it is a client's to change.
+    ///
+    /// # Errors
+    /// ACCESS_DENIED for classes that exist, INVALID_INFO_CLASS for others.
+    #[expect(clippy::unused_async, reason = "as the other operations; labels may be set one day")]
+    pub async fn set_volume(&self, class: VolumeClass, buffer: &[u8]) -> Result<()> {
+        let _ = buffer;
+        match class {
+            VolumeClass::LABEL | VolumeClass::CONTROL | VolumeClass::OBJECT_ID => {
+                refuse(NtStatus::ACCESS_DENIED, "the volume is changed by its administrator")
+            }
+            _ => refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be set on a volume")),
+        }
+    }
+}

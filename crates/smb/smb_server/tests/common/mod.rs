@@ -1,0 +1,118 @@
+//! A server over memory, for tests and the example.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use file_store::MemoryStore;
+use shard_runtime::{Clock, Shards, SystemClock, SystemEntropy};
+use smb_auth::{Account, AccountState, Accounts, NtHash};
+use smb_files::{FileSystem, VolumeOptions};
+use smb_protocol::fsctl::network::{InterfaceCapabilities, NetworkInterface};
+use smb_protocol::security::sid::Sid;
+use smb_protocol::tree::CachingMode;
+use smb_protocol::{FileTime, Guid};
+use smb_security::Token;
+use smb_server::{
+    Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, SharePermission, ShareRight, SmbServer,
+};
+
+/// Two users with the password "secret": `admin`, and `user`, who is nobody special.
+struct TwoUsers;
+
+impl TwoUsers {
+    fn sid(rid: u32) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3, rid]).unwrap_or(Sid::ANONYMOUS)
+    }
+}
+
+impl Accounts for TwoUsers {
+    fn account(&self, _: &str, user: &str) -> Option<Account> {
+        let rid = match user.to_lowercase().as_str() {
+            "admin" => 500,
+            "user" => 1001,
+            _ => return None,
+        };
+        let nt_hash = NtHash::of_password("secret");
+        Some(Account { name: user.to_lowercase(), sid: Self::sid(rid), nt_hash, state: AccountState::Active })
+    }
+}
+
+impl Directory for TwoUsers {
+    fn token(&self, user: Sid, _: &[Sid]) -> Option<Token> {
+        Some(Token::new(user, Self::sid(513), &[], user.rid() == Some(500)))
+    }
+
+    fn anonymous(&self) -> Token {
+        Token::new(Sid::ANONYMOUS, Sid::ANONYMOUS, &[], false)
+    }
+}
+
+/// The address that the client came in by.
+struct SameAddress;
+
+impl Interfaces for SameAddress {
+    fn interfaces(&self, local: SocketAddr, _: SocketAddr) -> Vec<NetworkInterface> {
+        let capabilities = InterfaceCapabilities::RSS_CAPABLE;
+        vec![NetworkInterface { index: 1, capabilities, link_speed: 10_000_000_000, address: local.ip() }]
+    }
+}
+
+/// The server with the threads that it runs on.
+pub struct Served {
+    pub server: SmbServer,
+    pub files: FileSystem,
+    pub address: SocketAddr,
+    #[allow(dead_code, reason = "keeps the threads alive")]
+    shards: Shards,
+}
+
+/// Serves the shares `share`, `ca` (continuously available), `sealed` (encrypted), `read`
+/// (read-only) and `hideunread` (listings leave out what the user may not read) of a store.
+pub fn serve(store: Arc<MemoryStore>, config: ServerConfig, address: SocketAddr) -> Served {
+    let shards = Shards::start(2).expect("threads");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let files = FileSystem::new(
+        store,
+        Arc::clone(&clock),
+        &SystemEntropy,
+        VolumeOptions {
+            label: "memory".to_owned(),
+            serial: 0x0123_4567_89ab_cdef,
+            id: Guid([7; 16]),
+            created: FileTime::from_unix_nanos(clock.wall().0 as i64),
+            cluster: 4096,
+            kind: "NTFS".to_owned(),
+        },
+    );
+    let server = SmbServer::new(
+        config,
+        Parts {
+            spawner: Arc::new(shards.all().to_vec()),
+            clock,
+            entropy: Arc::new(SystemEntropy),
+            directory: Arc::new(TwoUsers),
+            pipes: Arc::new(NoPipes),
+            interfaces: Arc::new(SameAddress),
+            guid: Guid([9; 16]),
+        },
+    );
+    for name in ["share", "share2", "share3", "ca", "sealed", "read", "hideunread"] {
+        server
+            .add_share(ShareConfig {
+                name: name.to_owned(),
+                comment: String::new(),
+                files: files.clone(),
+                folder: String::new(),
+                permissions: vec![SharePermission { who: Sid::AUTHENTICATED_USERS, right: ShareRight::Full }],
+                continuously_available: name == "ca",
+                encrypt: name == "sealed",
+                caching: CachingMode::Manual,
+                access_based_enumeration: name == "hideunread",
+                hidden: false,
+                read_only: name == "read",
+            })
+            .expect("a share");
+    }
+    let address = server.listen(address).expect("a listener");
+    Served { server, files, address, shards }
+}

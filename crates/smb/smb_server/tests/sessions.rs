@@ -1,0 +1,261 @@
+//! Who gets in, and what is believed: sessions over real sockets, with a client that can lie.
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Served, serve};
+use file_store::MemoryStore;
+use smb_client::{Connection, Options, Protection};
+use smb_protocol::message::Request;
+use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
+use smb_protocol::smb1;
+use smb_protocol::{Command, Dialect, Header, NtStatus};
+use smb_server::{ServerConfig, Signing};
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+fn served() -> Served {
+    serve(Arc::new(MemoryStore::new(1 << 30)), ServerConfig::default(), ANY)
+}
+
+fn connect(served: &Served, options: Options) -> Connection {
+    Connection::connect(served.address, Options { timeout: Duration::from_secs(10), ..options }).unwrap()
+}
+
+fn logged_in(served: &Served) -> Connection {
+    let mut connection = connect(served, Options::default());
+    connection.login("admin", "secret").unwrap();
+    connection
+}
+
+/// A request that changes nothing, and whether it was done.
+fn echo(connection: &mut Connection) -> NtStatus {
+    connection.call(&Request::Echo, 0).unwrap().header.status
+}
+
+#[test]
+fn every_version_and_algorithm_gets_in() {
+    let served = served();
+    for dialect in Dialect::ALL {
+        let mut connection = connect(&served, Options { dialects: vec![dialect], ..Options::default() });
+        connection.login("Admin", "secret").unwrap();
+        assert_eq!(connection.dialect, dialect);
+        connection.tree("SHARE").unwrap();
+    }
+    for signing in [SigningAlgorithm::AES_GMAC, SigningAlgorithm::AES_CMAC, SigningAlgorithm::HMAC_SHA256] {
+        let mut connection = connect(&served, Options { signing: vec![signing], ..Options::default() });
+        connection.login("user", "secret").unwrap();
+        connection.tree("share").unwrap();
+    }
+    for cipher in [Cipher::AES_128_GCM, Cipher::AES_256_GCM, Cipher::AES_128_CCM, Cipher::AES_256_CCM] {
+        let mut connection = connect(&served, Options { ciphers: vec![cipher], ..Options::default() });
+        connection.login("user", "secret").unwrap();
+        assert!(connection.tree("sealed").is_ok(), "connecting needs no encryption yet");
+        connection.protection = Protection::Seal;
+        let tree = connection.tree("sealed").unwrap();
+        assert!(connection.call(&Request::TreeDisconnect, tree).unwrap().sealed);
+    }
+}
+
+#[test]
+fn who_does_not_prove_itself_stays_outside() {
+    let served = served();
+    for (user, password) in [("admin", "wrong"), ("nobody", "secret"), ("", "")] {
+        let mut connection = connect(&served, Options::default());
+        let error = connection.login(user, password).unwrap_err();
+        let expected = if user.is_empty() { NtStatus::ACCESS_DENIED } else { NtStatus::LOGON_FAILURE };
+        assert_eq!(error.status(), Some(expected), "{user}");
+        assert!(connection.tree("share").is_err());
+    }
+    assert!(served.server.sessions().is_empty());
+}
+
+#[test]
+fn what_is_not_signed_is_refused() {
+    let served = served();
+    let mut connection = logged_in(&served);
+    let tree = connection.tree("share").unwrap();
+    connection.protection = Protection::None;
+    let refused = connection.call(&Request::TreeDisconnect, tree).unwrap();
+    assert_eq!(refused.header.status, NtStatus::ACCESS_DENIED);
+    connection.protection = Protection::Sign;
+    assert_eq!(connection.call(&Request::TreeDisconnect, tree).unwrap().header.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn where_signing_is_only_offered_it_is_not_needed() {
+    let config = ServerConfig { signing: Signing::Offered, ..ServerConfig::default() };
+    let served = serve(Arc::new(MemoryStore::new(1 << 30)), config, ANY);
+    let mut connection = logged_in(&served);
+    let tree = connection.tree("share").unwrap();
+    connection.protection = Protection::None;
+    assert_eq!(connection.call(&Request::TreeDisconnect, tree).unwrap().header.status, NtStatus::SUCCESS);
+    // A share that wants encryption gets it all the same.
+    connection.protection = Protection::Sign;
+    let tree = connection.tree("sealed").unwrap();
+    assert_eq!(
+        connection.call(&Request::TreeDisconnect, tree).unwrap().header.status,
+        NtStatus::ACCESS_DENIED
+    );
+}
+
+/// 1,000 signed requests with one bit changed on the way: none is done. What keeps the message's number is answered
+/// with ACCESS_DENIED, what does not ends the connection.
+#[test]
+fn tampered_messages_are_never_believed() {
+    let served = served();
+    // What has become a CANCEL is not answered: that is not waited for long.
+    let login = || {
+        let options = Options { timeout: Duration::from_secs(1), ..Options::default() };
+        let mut connection = Connection::connect(served.address, options).unwrap();
+        connection.login("admin", "secret").unwrap();
+        connection
+    };
+    let mut connection = login();
+    let mut tree = connection.tree("share").unwrap();
+    let mut closed = 0;
+    for round in 0..1000_usize {
+        let request = Request::TreeDisconnect;
+        let header = connection.header(Command::TREE_DISCONNECT, tree);
+        let mut packet = connection.packet(&[(header, &request)]).unwrap();
+        let bit = round * 7919 % ((packet.len() - 4) * 8);
+        packet[4 + bit / 8] ^= 1 << (bit % 8);
+        connection.send_raw(&packet).unwrap();
+        // The credits of a refused message come back with its answer, which is not signed.
+        connection.protection = Protection::None;
+        let answer = connection.receive();
+        connection.protection = Protection::Sign;
+        match answer {
+            Ok(answer) => assert!(answer.header.status.is_error(), "bit {bit}: {answer:?}"),
+            Err(_) => closed += 1,
+        }
+        if connection.call(&Request::Echo, 0).is_err() {
+            connection = login();
+            tree = connection.tree("share").unwrap();
+        }
+    }
+    assert!(closed < 900, "most are answered");
+    let tree_is_there = connection.call(&Request::TreeDisconnect, tree).unwrap();
+    assert_eq!(tree_is_there.header.status, NtStatus::SUCCESS, "no tampered message took it away");
+}
+
+/// The same for encrypted ones: the connection ends, as nothing in them can be believed.
+#[test]
+fn tampered_packets_end_the_connection() {
+    let served = served();
+    for round in 0..60_usize {
+        let mut connection = logged_in(&served);
+        connection.protection = Protection::Seal;
+        let header = connection.header(Command::ECHO, 0);
+        let plain = connection.packet(&[(header, &Request::Echo)]).unwrap();
+        let mut packet = connection.protect(plain).unwrap();
+        let bit = round * 211 % ((packet.len() - 4) * 8);
+        packet[4 + bit / 8] ^= 1 << (bit % 8);
+        connection.send_raw(&packet).unwrap();
+        assert!(connection.receive().is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_message_number_is_good_once() {
+    let served = served();
+    let mut connection = logged_in(&served);
+    let header = connection.header(Command::ECHO, 0);
+    let packet = connection.packet(&[(header, &Request::Echo)]).unwrap();
+    connection.send_raw(&packet).unwrap();
+    assert_eq!(connection.receive().unwrap().header.status, NtStatus::SUCCESS);
+    connection.send_raw(&packet).unwrap();
+    assert!(connection.receive().is_err(), "the connection is closed");
+}
+
+#[test]
+fn a_second_connection_joins_and_the_first_may_go() {
+    let served = served();
+    let options = Options::default();
+    let mut first = connect(&served, options.clone());
+    first.login("admin", "secret").unwrap();
+    let tree = first.tree("share").unwrap();
+    let mut second = connect(&served, options.clone());
+    second.bind(&first, "admin", "secret").unwrap();
+    assert_eq!(served.server.sessions()[0].channels.len(), 2);
+    // The right password alone is not enough: another session's key.
+    let other = logged_in(&served);
+    let mut third = connect(&served, options.clone());
+    third.bind(&other, "admin", "secret").unwrap();
+    let mut stranger = connect(&served, options.clone());
+    stranger.protection = Protection::None;
+    let mut forged = other;
+    forged.session.as_mut().unwrap().id = first.session.as_ref().unwrap().id;
+    assert!(stranger.bind(&forged, "admin", "secret").is_err(), "without the session's key");
+    let mut fourth = connect(&served, options);
+    assert!(fourth.bind(&first, "user", "secret").is_err(), "another user");
+    drop(first);
+    let answer = second.call(&Request::TreeDisconnect, tree).unwrap();
+    assert_eq!(answer.header.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_session_ends_with_its_last_connection_or_its_successor() {
+    let served = served();
+    let mut first = logged_in(&served);
+    let id = first.session.as_ref().unwrap().id;
+    let mut second = connect(&served, Options::default());
+    second.login_again("admin", "secret", id).unwrap();
+    assert_eq!(first.call(&Request::Logoff, 0).unwrap().header.status, NtStatus::USER_SESSION_DELETED);
+    assert_eq!(served.server.sessions().len(), 1);
+    drop(second);
+    for _ in 0..100 {
+        if served.server.sessions().is_empty() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the session outlives its connection");
+}
+
+#[test]
+fn smb_1_is_refused_and_remembered() {
+    let served = served();
+    let ask = |dialects: &[&str]| {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let packet = smb1::negotiate(dialects);
+        stream.write_all(&(packet.len() as u32).to_be_bytes()).unwrap();
+        stream.write_all(&packet).unwrap();
+        let mut answer = vec![0; 4 + 64];
+        stream.read_exact(&mut answer).ok().and_then(|()| Header::decode(&answer[4..]).ok())
+    };
+    assert!(ask(&["NT LM 0.12"]).is_none());
+    let header = ask(&["NT LM 0.12", "SMB 2.002", "SMB 2.???"]).unwrap();
+    assert_eq!((header.command, header.status), (Command::NEGOTIATE, NtStatus::SUCCESS));
+    let (attempts, count) = served.server.smb1_attempts();
+    assert_eq!((attempts.len(), count), (1, 1));
+    assert!(attempts[0].detail.contains("NT LM 0.12"));
+}
+
+#[test]
+fn what_is_no_smb_ends_the_connection_and_hurts_nobody() {
+    let served = served();
+    let mut good = logged_in(&served);
+    let mut junk = vec![
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0; 64],
+        vec![0, 0xff, 0xff, 0xff],
+        [&[0, 0, 0, 64][..], b"\xfeSMB", &[0xff; 60]].concat(),
+        [&[0, 0, 0, 64][..], b"\xfdSMB", &[0xff; 60]].concat(),
+        [&[0, 0, 0, 64][..], b"\xfcSMB", &[0x55; 60]].concat(),
+    ];
+    junk.push((0..4096_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect());
+    for bytes in junk {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        stream.write_all(&bytes).unwrap();
+        let mut answer = [0; 4096];
+        let _ = stream.read(&mut answer);
+        assert_eq!(echo(&mut good), NtStatus::SUCCESS);
+    }
+}
