@@ -22,6 +22,8 @@ const HEAL: Duration = Duration::from_secs(180);
 pub struct Options {
     /// Address of iSCSI; port 0 the first time, then the port that it got.
     pub iscsi: String,
+    /// Address of SMB; without one, a free port beside iSCSI the first time, then the port that it got.
+    pub smb: Option<String>,
     /// Whether initiators must prove themselves.
     pub chap: bool,
     /// Network namespace it runs in.
@@ -30,7 +32,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { iscsi: "127.0.0.1:0".into(), chap: false, netns: None }
+        Self { iscsi: "127.0.0.1:0".into(), smb: None, chap: false, netns: None }
     }
 }
 
@@ -81,7 +83,10 @@ impl Node {
                 inside
             }
         };
-        start.args(["--json", "demo", "--iscsi", &self.options.iscsi, "--dir"]).arg(self.dir.join("data"));
+        let beside = || format!("{}:0", self.options.iscsi.rsplit_once(':').map_or("127.0.0.1", |at| at.0));
+        let smb = self.options.smb.clone().unwrap_or_else(beside);
+        start.args(["--json", "demo", "--iscsi", &self.options.iscsi, "--smb", &smb]);
+        start.arg("--dir").arg(self.dir.join("data"));
         if self.options.chap {
             start.arg("--chap");
         }
@@ -104,6 +109,7 @@ impl Node {
         ensure(!self.ready.url.is_empty(), || format!("no iscsi_url in the ready line {}", self.ready.line))?;
         // A restart comes back on the same port, as a node with a fixed address does.
         self.options.iscsi.clone_from(&self.ready.portal);
+        self.options.smb = Some(self.told("smb_address")).filter(|address| !address.is_empty());
         self.process = Some(process);
         Ok(())
     }

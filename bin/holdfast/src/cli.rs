@@ -9,7 +9,8 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    config, demo, disk, file, group, job, lun, pool, portal, serve, session, status, target, volume,
+    config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb, status,
+    target, user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -61,14 +62,29 @@ enum Verb {
     #[command(subcommand)]
     Lun(lun::Command),
     /// Initiator groups: who sees which LUNs.
-    #[command(subcommand, alias = "group")]
+    #[command(subcommand)]
     InitiatorGroup(group::Command),
     /// Addresses that targets are served on.
     #[command(subcommand)]
     Portal(portal::Command),
-    /// iSCSI sessions.
+    /// Shares: folders of volumes that SMB clients use.
+    #[command(subcommand)]
+    Share(share::Command),
+    /// Users of shares.
+    #[command(subcommand)]
+    User(user::Command),
+    /// Groups of users. Those of initiators are `initiator-group`.
+    #[command(subcommand)]
+    Group(user_group::Command),
+    /// The SMB server as a whole.
+    #[command(subcommand)]
+    Smb(smb::Command),
+    /// Sessions of iSCSI and SMB.
     #[command(subcommand)]
     Session(session::Command),
+    /// What clients of shares have open.
+    #[command(subcommand)]
+    Open(open::Command),
     /// The node's configuration, declaratively.
     #[command(subcommand)]
     Config(config::Command),
@@ -114,7 +130,12 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Lun(command) => lun::run(command, context).await?,
         Verb::InitiatorGroup(command) => group::run(command, context).await?,
         Verb::Portal(command) => portal::run(command, context).await?,
+        Verb::Share(command) => share::run(command, context).await?,
+        Verb::User(command) => user::run(command, context).await?,
+        Verb::Group(command) => user_group::run(command, context).await?,
+        Verb::Smb(command) => smb::run(command, context).await?,
         Verb::Session(command) => session::run(command, context).await?,
+        Verb::Open(command) => open::run(command, context).await?,
         Verb::Config(command) => config::run(command, context).await?,
         Verb::Job(command) => job::run(command, context).await?,
         Verb::Inspect => print_json(&context.client.get::<serde_json::Value>("/inspect").await?)?,
@@ -186,7 +207,28 @@ mod tests {
             "initiator-group create g iqn.2026-01.io.x:1",
             "initiator-group add g iqn.2026-01.io.x:1",
             "portal create 127.0.0.1:3260 --group 2",
+            "share create s --volume v --folder /a --full hosts --change u --read Everyone --no-ca --encrypt --caching none",
+            "share set s --ca on --encrypt off --hidden on --full u --revoke w --preset-folder",
+            "share show s",
+            "share list",
+            "share delete s --yes",
+            "user create u --full-name n --group g --password-stdin",
+            "user set u --disable",
+            "user passwd u --password-stdin",
+            "user unlock u",
+            "user delete u",
+            "group create g a b",
+            "group add g c",
+            "group remove g c",
+            "group list",
+            "smb status",
+            "smb set --listen 0.0.0.0:445 --listen [::]:445 --encryption required --min-dialect 3.0 --interface eth0",
+            "open list",
+            "open close 18446744073709551615",
             "session list",
+            "session end 3",
+            "session close 3",
+            "demo --smb 127.0.0.1:0",
             "config show --redact",
             "config apply f --dry-run",
             "job list",
@@ -214,6 +256,14 @@ mod tests {
             "lun offline l",
             "pool check p --disk a",
             "initiator-group create g",
+            "share set s --ca maybe",
+            "share create",
+            "user create u secret",
+            "user set u --disable --enable",
+            "group add g",
+            "smb set --min-dialect 1.0",
+            "smb set --listen 0.0.0.0:445 --no-listen",
+            "demo --smb here",
         ] {
             let words = std::iter::once("holdfast").chain(line.split_terminator(' '));
             assert!(Cli::try_parse_from(words).is_err(), "{line}");

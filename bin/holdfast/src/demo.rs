@@ -17,6 +17,7 @@ use control_server::{NodeOptions, Running};
 use serde_json::json;
 
 use crate::context::DEFAULT_DEMO_DIR;
+use crate::demo_share::{self, DemoShare};
 use crate::error::{CliError, CliResult};
 use crate::serve::runtime;
 
@@ -34,8 +35,8 @@ const LUN_BYTES: u64 = 20 << 30;
 /// Run a node that makes its own disks, to try Holdfast out.
 ///
 /// Makes, if they aren't there, four sparse file disks in two pretend enclosures, a pool, a two-way mirrored
-/// thin volume and a 20 GiB LUN, and serves the LUN over iSCSI to whoever connects. Ctrl-C stops it; another
-/// run goes on with the same data.
+/// thin volume, a 20 GiB LUN and a share. Serves the LUN over iSCSI to whoever connects, the share over SMB to a user
+/// whose password is made up and printed. Ctrl-C stops it; another run goes on with the same data.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where everything is kept.
@@ -50,22 +51,20 @@ pub(crate) struct Args {
     /// Threads that serve; one per core when absent.
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Address that SMB is served on: not yet.
+    /// Address that SMB is served on; port 0 takes a free one. Without it: 127.0.0.1:4450, or a free port if that is
+    /// taken. Windows Explorer and other clients that know no other port need 0.0.0.0:445, which takes root.
     #[arg(long, value_name = "ADDR:PORT")]
-    smb: Option<String>,
+    smb: Option<std::net::SocketAddr>,
     /// Address that the web pages are served on: not yet.
     #[arg(long, value_name = "ADDR:PORT")]
     http: Option<String>,
 }
 
 pub(crate) fn run(args: Args, json: bool) -> CliResult {
-    for (option, given) in [("--smb", &args.smb), ("--http", &args.http)] {
-        if given.is_some() {
-            let what = if option == "--smb" { "SMB" } else { "HTTP" };
-            return Err(CliError::Usage(format!(
-                "{option}: this release serves iSCSI only; there is no {what} service yet. Leave the option out."
-            )));
-        }
+    if args.http.is_some() {
+        return Err(CliError::Usage(
+            "--http: this release has no web pages yet. Leave the option out.".to_owned(),
+        ));
     }
     observe::init_logging();
     let options = NodeOptions { data_dir: args.dir.clone(), socket: None, shards: args.shards };
@@ -106,6 +105,7 @@ struct Demo {
     disks: Vec<String>,
     iscsi: String,
     chap: Option<ChapUser>,
+    smb: DemoShare,
 }
 
 impl Demo {
@@ -129,6 +129,12 @@ impl Demo {
             "iscsi_url": self.url(),
             "iscsi_user": user,
             "iscsi_password": secret,
+            "smb_address": self.smb.address.to_string(),
+            "smb_port": self.smb.address.port(),
+            "smb_url": self.smb.url(),
+            "smb_share": demo_share::SHARE,
+            "smb_user": demo_share::USER,
+            "smb_password": self.smb.password,
             "pool": POOL,
             "volume": VOLUME,
             "lun": LUN,
@@ -140,7 +146,9 @@ impl Demo {
 
     fn print(&self, dir: &Path, socket: &Path) {
         let (url, address) = (self.url(), &self.iscsi);
-        outln!("Holdfast serves a 20 GiB LUN, mirrored over {DISKS} file disks in two pretend enclosures.\n");
+        outln!(
+            "Holdfast serves a 20 GiB LUN and a share, mirrored over {DISKS} file disks in two pretend enclosures.\n"
+        );
         outln!("  data        {}", dir.display());
         outln!("  iSCSI       {url}");
         match &self.chap {
@@ -149,7 +157,8 @@ impl Demo {
                 outln!("  CHAP        off: whoever reaches {address} may read and write (--chap turns it on)")
             }
         }
-        outln!("\nAttach it");
+        outln!("  SMB         {}, user {}, password {}", self.smb.url(), demo_share::USER, self.smb.password);
+        outln!("\nAttach the LUN");
         outln!("  qemu        qemu-system-x86_64 -drive file={url},format=raw,if=virtio …");
         outln!("  qemu-img    qemu-img info {url}");
         outln!("  open-iscsi  iscsiadm -m discovery -t sendtargets -p {address}");
@@ -163,6 +172,7 @@ impl Demo {
             }
         }
         outln!("              iscsiadm -m node -T {TARGET} -p {address} --login");
+        self.smb.print();
         let node = if socket.starts_with(std::env::current_dir().unwrap_or_default().join(DEFAULT_DEMO_DIR)) {
             String::new()
         } else {
@@ -227,7 +237,8 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
         client.post::<Lun>("/luns", &request).await?;
     }
     let iscsi = make_portal(client, &config, args.iscsi.to_string()).await?;
-    Ok(Some(Demo { disks: paths, iscsi, chap }))
+    let smb = demo_share::make(client, args.smb, &args.dir, VOLUME).await?;
+    Ok(Some(Demo { disks: paths, iscsi, chap, smb }))
 }
 
 async fn make_pool(client: &Client, dir: &Path, paths: &[String]) -> CliResult {

@@ -10,9 +10,10 @@ use crate::units::bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List sessions of initiators.
+    /// List sessions of iSCSI and SMB.
     List,
-    /// End a session; the initiator may log in again.
+    /// End a session; the client may log in again.
+    #[command(visible_alias = "close")]
     End {
         /// Its number.
         session: u64,
@@ -33,19 +34,52 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
 }
 
 fn print(sessions: &[Session]) {
-    let headings =
-        [">ID", "INITIATOR", "ADDRESS", "TARGET", ">CONNECTIONS", ">COMMANDS", ">READ", ">WRITTEN"];
+    let headings = [
+        ">ID",
+        "PROTOCOL",
+        "WHO",
+        "ADDRESS",
+        "USES",
+        ">CONNECTIONS",
+        ">COMMANDS",
+        ">READ",
+        ">WRITTEN",
+        "SECURITY",
+    ];
     let mut table = Table::new(&headings, "There are no sessions.");
     for session in sessions {
+        let (protocol, who, uses, security) = match &session.smb {
+            Some(smb) => (
+                format!("SMB {}", smb.dialect),
+                smb.user.clone(),
+                smb.shares.join(", "),
+                match &smb.cipher {
+                    Some(cipher) if smb.encrypted => cipher.clone(),
+                    _ => format!("signed {}", smb.signing),
+                },
+            ),
+            None => (
+                "iSCSI".to_owned(),
+                session.initiator.clone(),
+                if session.target.is_empty() { "(discovery)".to_owned() } else { session.target.clone() },
+                if session.digests.is_empty() {
+                    String::new()
+                } else {
+                    format!("{} digest", session.digests.join(", "))
+                },
+            ),
+        };
         table.row([
             session.id.to_string(),
-            session.initiator.clone(),
+            protocol,
+            who,
             session.address.clone(),
-            if session.target.is_empty() { "(discovery)".into() } else { session.target.clone() },
+            uses,
             session.connections.to_string(),
             session.commands.to_string(),
             bytes(session.read_bytes),
             bytes(session.written_bytes),
+            security,
         ]);
     }
     table.print();

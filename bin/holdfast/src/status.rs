@@ -36,7 +36,7 @@ fn print(status: &Status) {
     }
     let counts = &status.counts;
     outln!(
-        "\n{} of {} free in {}; {}, {}, {} ({} online), {}",
+        "\n{} of {} free in {}; {}, {}, {} ({} online), {} ({} online), {}",
         bytes(status.free_bytes),
         bytes(status.capacity_bytes),
         many(counts.pools, "pool"),
@@ -44,6 +44,8 @@ fn print(status: &Status) {
         many(counts.volumes, "volume"),
         many(counts.luns, "LUN"),
         counts.luns_online,
+        many(counts.shares, "share"),
+        counts.shares_online,
         many(counts.sessions, "session"),
     );
     outln!(

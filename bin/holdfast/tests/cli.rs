@@ -52,7 +52,7 @@ impl Bench {
         let options = NodeOptions { data_dir: self.data(), socket: None, shards: None };
         let clock = Arc::new(SystemClock::new());
         self.runtime.block_on(async {
-            let node = Running::start_with(options, clock, |_, _| Ok(self.machine.backends())).await?;
+            let node = Running::start_with(options, clock, |data, _| Ok(self.machine.backends(data))).await?;
             node.wait_ready().await;
             Ok(node)
         })

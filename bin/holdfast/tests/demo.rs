@@ -21,7 +21,7 @@ struct Demo {
 
 fn start(dir: &tempfile::TempDir) -> (Child, Value) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(["demo", "--iscsi", "127.0.0.1:0", "--shards", "2", "--json", "--dir"])
+        .args(["demo", "--iscsi", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--shards", "2", "--json", "--dir"])
         .arg(dir.path().join("demo"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -40,7 +40,7 @@ pub(super) fn run(context: &Context) -> Result {
 fn second_node_is_refused(dir: &Path) -> Result {
     let Some(binary) = std::env::var_os("HOLDFAST_BIN") else { return Ok(()) };
     let mut second = command(binary);
-    second.args(["demo", "--iscsi", "127.0.0.1:0", "--dir"]).arg(dir);
+    second.args(["demo", "--iscsi", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--dir"]).arg(dir);
     let ended = run_program(Duration::from_secs(20), &second)?;
     ensure(ended.status.code() == Some(1), || {
         format!("a second node on the same data was not refused: {} {}", ended.status, ended.errors)

@@ -1,13 +1,14 @@
 //! The declarative configuration of a node: what `config show` prints and `config apply` takes.
 //!
 //! It holds what cannot be found on the disks themselves: which disks and pools this node uses, portals,
-//! targets, groups, LUNs, policies. Volumes, files and data are in the pools.
+//! targets, groups, LUNs, the SMB server and its shares, policies. Volumes, files and data are in the pools; users and
+//! groups, which have secrets, are in a database of their own.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{GroupConfig, LunConfig, MediaType, PortalConfig, TargetConfig};
+use crate::{GroupConfig, LunConfig, MediaType, PortalConfig, ShareConfig, SmbConfig, TargetConfig};
 
 /// Version of the configuration's schema that this release writes.
 pub const CONFIG_SCHEMA: u32 = 1;
@@ -42,6 +43,12 @@ pub struct Config {
     /// LUNs.
     #[serde(default, rename = "lun", skip_serializing_if = "Vec::is_empty")]
     pub luns: Vec<LunConfig>,
+    /// The SMB server.
+    #[serde(default, skip_serializing_if = "SmbConfig::is_default")]
+    pub smb: SmbConfig,
+    /// Shares.
+    #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<ShareConfig>,
 }
 
 impl Default for Config {
@@ -56,6 +63,8 @@ impl Default for Config {
             groups: Vec::new(),
             targets: Vec::new(),
             luns: Vec::new(),
+            smb: SmbConfig::default(),
+            shares: Vec::new(),
         }
     }
 }

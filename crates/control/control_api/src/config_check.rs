@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use crate::smb_check::check_shares;
 use crate::{AuthConfig, CONFIG_SCHEMA, Code, Config, LunConfig, Problem};
 
 /// Longest name of a pool, volume, LUN or group, in bytes. What fits a table and a path component.
@@ -190,7 +191,9 @@ impl Config {
                 }
             }
         }
-        Ok(())
+        self.smb.check()?;
+        unique("share", self.shares.iter().map(|share| share.name.as_str()))?;
+        check_shares(&self.shares)
     }
 }
 

@@ -25,6 +25,8 @@ impl Config {
         many("portal", &have.portals, &want_shown.portals, |portal| portal.address.clone(), &mut changes);
         many("initiator-group", &have.groups, &want_shown.groups, |group| group.name.clone(), &mut changes);
         many("target", &have.targets, &want_shown.targets, |target| target.name.clone(), &mut changes);
+        one("smb", &have.smb, &want_shown.smb, &mut changes);
+        many("share", &have.shares, &want_shown.shares, |share| share.name.clone(), &mut changes);
         many("lun", &have.luns, &want_shown.luns, |lun| lun.name.clone(), &mut changes);
         changes.sort_by_key(|change| match change.sign {
             '-' => 0,

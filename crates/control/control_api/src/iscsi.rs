@@ -6,6 +6,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::SmbSession;
+
 /// A user name and a secret of CHAP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -310,29 +312,46 @@ pub struct PortalInfo {
     pub problem: Option<String>,
 }
 
-/// A session of an initiator with a target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What a session speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// iSCSI.
+    #[default]
+    Iscsi,
+    /// SMB.
+    Smb,
+}
+
+/// A session: of an initiator with a target, or of a user with the SMB server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Its number in this run of the node.
     pub id: u64,
-    /// The initiator's name.
+    /// What it speaks.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// The initiator's name; empty for SMB.
     pub initiator: String,
     /// Where it comes from.
     pub address: String,
-    /// The target; empty for discovery.
+    /// The target; empty for discovery and SMB.
     pub target: String,
-    /// The initiator's session id.
+    /// The initiator's session id; empty for SMB.
     pub isid: String,
-    /// The target's session handle.
+    /// The target's session handle; 0 for SMB.
     pub tsih: u16,
     /// Connections.
     pub connections: u64,
-    /// Commands that ended.
+    /// Commands or requests that ended.
     pub commands: u64,
-    /// Bytes read by the initiator.
+    /// Bytes read by the client.
     pub read_bytes: u64,
-    /// Bytes written by the initiator.
+    /// Bytes written by the client.
     pub written_bytes: u64,
     /// Digests in use ("header", "data").
     pub digests: Vec<String>,
+    /// What there is more of a session of SMB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smb: Option<SmbSession>,
 }

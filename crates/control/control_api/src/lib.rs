@@ -8,7 +8,8 @@
 //! Vocabulary: a *disk* is a block device or file of the machine, named by a stable id; a *pool* owns disks;
 //! a *volume* is a space of a pool with a file store on it; a *file* lives in a volume; a *LUN* is a file
 //! offered to initiators by a *target* under a number; an *initiator group* says who may see it; a *portal*
-//! is an address that the targets are served on; a *job* is work that takes long.
+//! is an address that the targets are served on; a *share* is a folder of a volume that SMB clients see; *users* and
+//! their *groups* are who may; an *open* is a file that a client of a share has open; a *job* is work that takes long.
 //!
 //! Invariants:
 //! * Version 1 ([`BASE_PATH`]) only grows: fields are added with a default, never renamed or given another
@@ -22,6 +23,7 @@
 //!
 //! Deliberately absent: any I/O, any clock, defaults that depend on the machine.
 
+mod account;
 mod config;
 mod config_check;
 mod config_diff;
@@ -34,6 +36,8 @@ pub mod openapi;
 mod pool;
 mod problem;
 pub mod routes;
+mod smb;
+mod smb_check;
 mod status;
 mod units;
 mod volume;
@@ -41,6 +45,9 @@ mod volume;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use account::{
+    Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
+};
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,
     PoolConfig,
@@ -55,7 +62,7 @@ pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
 pub use iscsi::{
     AuthConfig, ChapUser, GroupConfig, GroupUpdate, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate,
-    MapConfig, PortalConfig, PortalInfo, Session, Target, TargetConfig, TargetUpdate,
+    MapConfig, PortalConfig, PortalInfo, Protocol, Session, Target, TargetConfig, TargetUpdate,
 };
 pub use job::{Job, JobKind, JobState};
 pub use pool::{
@@ -63,6 +70,12 @@ pub use pool::{
     PoolState, RedundancyState, RemoveDisk, ReplaceDisk, SpaceState,
 };
 pub use problem::{Code, Problem};
+pub use smb::{
+    Demand, Share, ShareCaching, ShareConfig, ShareCreate, SharePermission, ShareRight, ShareTraffic,
+    ShareUpdate, Smb1Attempt, SmbConfig, SmbConstraint, SmbDialect, SmbInterface, SmbListener, SmbOpen,
+    SmbSession, SmbStatus, SmbUpdate,
+};
+pub use smb_check::{check_share_name, parse_network};
 pub use status::{Counts, Issue, Severity, Status, Verdict};
 pub use units::human_bytes;
 pub use volume::{Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate};

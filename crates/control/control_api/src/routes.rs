@@ -1,6 +1,8 @@
 //! Every route of the API, in one table. The server registers handlers for exactly these (a test compares),
 //! and the OpenAPI document is made from them.
 
+mod smb;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::*;
@@ -95,7 +97,20 @@ const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
 use Method::{Delete, Patch, Post, Put};
 
 /// The routes.
-pub const ROUTES: &[Route] = &[
+pub const ROUTES: &[Route] = &joined::<{ CORE.len() + smb::SMB.len() }>(CORE, smb::SMB);
+
+/// Two tables as one.
+const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N] {
+    let mut all = [first[0]; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = if at < first.len() { first[at] } else { second[at - first.len()] };
+        at += 1;
+    }
+    all
+}
+
+const CORE: &[Route] = &[
     get("/openapi.json", "openapi", "This document.", json::<serde_json::Value>()),
     get("/status", "status", "The node at a glance: is all data as redundant as promised?", json::<Status>()),
     get("/inspect", "inspect", "The live state of everything, for diagnosis.", json::<serde_json::Value>()),
@@ -412,12 +427,12 @@ pub const ROUTES: &[Route] = &[
         ),
         &["address"],
     ),
-    get("/sessions", "session_list", "iSCSI sessions.", json::<List<Session>>()),
+    get("/sessions", "session_list", "Sessions of iSCSI and SMB.", json::<List<Session>>()),
     send(
         Delete,
         "/sessions/{session}",
         "session_end",
-        "Ends a session; the initiator may log in again.",
+        "Ends a session; the client may log in again.",
         json::<Confirm>(),
         json::<Done>(),
     ),

@@ -63,8 +63,14 @@ pub struct Counts {
     pub luns: u64,
     /// LUNs that are served for reading and writing, or for reading when that is what they are for.
     pub luns_online: u64,
-    /// iSCSI sessions.
+    /// Sessions, of iSCSI and SMB.
     pub sessions: u64,
+    /// Shares.
+    #[serde(default)]
+    pub shares: u64,
+    /// Shares that are served.
+    #[serde(default)]
+    pub shares_online: u64,
 }
 
 /// The node at a glance.

@@ -1,4 +1,5 @@
-//! What the node needs of the parts below it, as small traits: shards, disks, pools, volumes, iSCSI.
+//! What the node needs of the parts below it, as small traits: shards, disks, pools, volumes, iSCSI,
+//! SMB.
 //!
 //! The node's own logic (what is known of which disk, who may destroy what, when a spare takes over, what is
 //! served under which name) is on this side; the parts that do the work are on the other. The tests of the
@@ -11,9 +12,12 @@ use std::sync::Arc;
 
 use control_api::{
     CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, Resiliency, Session, SpaceState,
+    Provisioning, Resiliency, Session, ShareTraffic, Smb1Attempt, SmbInterface, SmbListener, SmbOpen,
+    SpaceState,
 };
 use file_store::FileStore;
+use smb_protocol::security::Sid;
+use smb_users::Users;
 use uuid::Uuid;
 
 /// The future of work that is done elsewhere.
@@ -236,6 +240,10 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn store(&self) -> Arc<dyn FileStore>;
     /// The shard that the node uses it on.
     fn shard(&self) -> usize;
+    /// Its identity.
+    fn guid(&self) -> Uuid;
+    /// Bytes of a cluster.
+    fn cluster(&self) -> u32;
     /// Verifies all structures, and repairs them when told.
     fn check(&self, deep: bool, repair: bool) -> Work<'_, Vec<CheckFinding>>;
     /// Makes everything durable.
@@ -269,6 +277,63 @@ pub trait IscsiBackend: Send + Sync + 'static {
     fn inspect(&self) -> serde_json::Value;
 }
 
+/// A volume that is open.
+#[derive(Clone)]
+pub struct OpenVolume {
+    /// Its name.
+    pub name: String,
+    /// The volume.
+    pub volume: Arc<dyn VolumeHandle>,
+}
+
+/// The SMB server now.
+#[derive(Clone, Debug, Default)]
+pub struct SmbInfo {
+    /// The NetBIOS name in use.
+    pub netbios_name: String,
+    /// Its identity for clients.
+    pub guid: String,
+    /// Where it listens.
+    pub listeners: Vec<SmbListener>,
+    /// Addresses that clients are told of.
+    pub offered: Vec<SmbInterface>,
+    /// How often clients spoke SMB 1.
+    pub smb1_count: u64,
+    /// The last of them, newest first.
+    pub smb1_attempts: Vec<Smb1Attempt>,
+}
+
+/// SMB: listeners, shares, sessions, opens.
+pub trait SmbBackend: Send + Sync + 'static {
+    /// Makes what is served equal to the configuration: shares whose volume is not in `volumes` are not served. Nothing
+    /// of a volume that is not there is held any more when this ends. `node` is the node's name. What goes on unchanged is
+    /// not disturbed. Returns what could not be done, as ("share vmstore", "why").
+    fn apply<'a>(
+        &'a self,
+        config: &'a Config,
+        node: &'a str,
+        volumes: Vec<OpenVolume>,
+    ) -> Work<'a, Vec<(String, String)>>;
+    /// The server now.
+    fn info(&self) -> SmbInfo;
+    /// What has passed over a share; none when it is not served.
+    fn traffic(&self, share: &str) -> Option<ShareTraffic>;
+    /// Sessions now.
+    fn sessions(&self) -> Vec<Session>;
+    /// Ends a session; says whether it was there.
+    fn end_session(&self, id: u64) -> bool;
+    /// Ends all sessions of a user; says how many there were.
+    fn end_sessions_of(&self, user: Sid) -> usize;
+    /// What clients have open.
+    fn opens(&self) -> Vec<SmbOpen>;
+    /// Closes an open; says whether it was there.
+    fn close_open(&self, id: u64) -> bool;
+    /// Looks at the machine's interfaces again.
+    fn refresh(&self);
+    /// Closes all connections; what outlives the server stays in its volumes.
+    fn stop(&self) -> Work<'_, ()>;
+}
+
 /// All parts.
 #[derive(Clone)]
 pub struct Backends {
@@ -280,4 +345,8 @@ pub struct Backends {
     pub pools: Arc<dyn PoolBackend>,
     /// iSCSI.
     pub iscsi: Arc<dyn IscsiBackend>,
+    /// SMB.
+    pub smb: Arc<dyn SmbBackend>,
+    /// Users and groups, or why they cannot be read. The node serves without: nobody can log in to shares then.
+    pub users: Result<Arc<Users>, Problem>,
 }

@@ -5,6 +5,7 @@
 //!   (root or same user)          ├─ disk_table     LocalDisk → FaultDisk → StatsDisk, by stable id
 //!                                ├─ pools, volumes opened in parallel, one volume per space
 //!                                ├─ luns           files of volumes → logical units → targets, portals
+//!                                ├─ shares         folders of volumes → SMB; accounts: who may use them
 //!                                └─ watch          returned disks, spares, repair, jobs
 //!   control runtime (2 threads)  │  run_on   ┌─ shard 0 ─┐ ┌─ shard 1 ─┐
 //!                                └──────────►│ pools, volumes, iSCSI: one thread each │
@@ -37,9 +38,10 @@ mod socket;
 mod system;
 
 pub use backend::{
-    Backends, DiskBackend, DiskContent, FoundDisk, IscsiBackend, NewPool, NewSpace, OpenDisk, PoolBackend,
-    PoolDisk, PoolHandle, PoolInfo, ServedLun, ShardBackend, ShardTask, SpaceInfo, VolumeHandle, Work,
+    Backends, DiskBackend, DiskContent, FoundDisk, IscsiBackend, NewPool, NewSpace, OpenDisk, OpenVolume,
+    PoolBackend, PoolDisk, PoolHandle, PoolInfo, ServedLun, ShardBackend, ShardTask, SmbBackend, SmbInfo,
+    SpaceInfo, VolumeHandle, Work,
 };
 pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
-pub use system::{Iscsi, SystemDisk, SystemDisks, SystemShards, UnitBackend, WitnessFiles};
+pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend, WitnessFiles};

@@ -17,7 +17,8 @@ async fn node(dir: &tempfile::TempDir) -> Running {
 async fn node_on(dir: &tempfile::TempDir, machine: &Arc<Machine>) -> Running {
     let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
     let node =
-        Running::start_with(options, Arc::new(SystemClock::new()), |_, _| Ok(machine.backends())).await;
+        Running::start_with(options, Arc::new(SystemClock::new()), |data, _| Ok(machine.backends(data)))
+            .await;
     let node = node.expect("starts");
     node.wait_ready().await;
     node

@@ -19,7 +19,7 @@ use super::handle;
 use super::parts::{Failure, Json, Params, Sent, answer};
 use crate::node::{Node, PutMode};
 
-type S = State<Arc<Node>>;
+pub(super) type S = State<Arc<Node>>;
 
 #[derive(Deserialize)]
 struct DiskQuery {
@@ -89,7 +89,12 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
                 answer(n.disk_fault(&q.disk, b).await)
             })
         }
-        _ => return pool_handler(id, f).or_else(|| file_handler(id, f)).or_else(|| iscsi_handler(id, f)),
+        _ => {
+            return pool_handler(id, f)
+                .or_else(|| file_handler(id, f))
+                .or_else(|| iscsi_handler(id, f))
+                .or_else(|| super::smb_handlers::handler(id, f));
+        }
     })
 }
 
@@ -263,6 +268,6 @@ fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
 }
 
 /// A number in a path.
-fn number(text: &str) -> Result<u64, Problem> {
+pub(super) fn number(text: &str) -> Result<u64, Problem> {
     text.parse().map_err(|_| Problem::new(Code::InvalidRequest, format!("{text:?} is not a number.")))
 }

@@ -2,6 +2,7 @@
 
 mod handlers;
 mod parts;
+mod smb_handlers;
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@
 
 mod iscsi;
 mod pools;
+mod smb;
 mod store;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ use crate::backend::{
 };
 pub use iscsi::MemoryIscsi;
 use pools::PoolState;
+use shard_runtime::SystemClock;
+pub use smb::MemorySmb;
 
 /// A machine with disks, and what is on them.
 #[derive(Default)]
@@ -36,13 +39,15 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The parts for a node on this machine.
-    pub fn backends(self: &Arc<Self>) -> Backends {
+    /// The parts for a node on this machine. `data` is the node's data directory.
+    pub fn backends(self: &Arc<Self>, data: &Path) -> Backends {
         Backends {
             shards: Arc::new(MemoryShards::start()),
             disks: Arc::new(Disks(self.clone())),
             pools: Arc::new(pools::Pools(self.clone())),
             iscsi: Arc::new(MemoryIscsi::default()),
+            smb: Arc::new(MemorySmb::default()),
+            users: crate::system::users(data, Arc::new(SystemClock::new())),
         }
     }
 

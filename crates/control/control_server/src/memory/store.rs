@@ -25,6 +25,7 @@ struct Tree {
     last: u64,
     names: BTreeMap<(FileId, String), DirectoryEntry>,
     files: BTreeMap<FileId, (FileId, u64, Vec<u8>)>,
+    security: BTreeMap<FileId, Vec<u8>>,
 }
 
 fn fail<T>(kind: StoreErrorKind, what: &str) -> Result<T, StoreError> {
@@ -136,12 +137,13 @@ impl FileStore for MemoryStore {
         unused()
     }
 
-    fn security(&self, _: FileId) -> StoreFuture<'_, Vec<u8>> {
-        unused()
+    fn security(&self, file: FileId) -> StoreFuture<'_, Vec<u8>> {
+        at_once(Ok(self.0.lock().security.get(&file).cloned().unwrap_or_default()))
     }
 
-    fn set_security(&self, _: FileId, _: Vec<u8>) -> StoreFuture<'_, ()> {
-        unused()
+    fn set_security(&self, file: FileId, descriptor: Vec<u8>) -> StoreFuture<'_, ()> {
+        self.0.lock().security.insert(file, descriptor);
+        at_once(Ok(()))
     }
 
     fn streams(&self, _: FileId) -> StoreFuture<'_, Vec<StreamInfo>> {

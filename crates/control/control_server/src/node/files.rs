@@ -28,7 +28,7 @@ impl Stream for FileBytes {
 }
 
 impl Node {
-    async fn with_store<T, F, R>(&self, volume: &str, work: F) -> Result<T, Problem>
+    pub(super) async fn with_store<T, F, R>(&self, volume: &str, work: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(Arc<dyn FileStore>) -> R + Send + 'static,
@@ -81,6 +81,7 @@ impl Node {
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
         self.refuse_lun_file(volume, path)?;
+        self.refuse_share_folder(volume, path)?;
         let entry = self.file_stat(volume, path).await?;
         confirm(path, confirmed.as_deref(), || {
             vec![format!("{path} of volume {volume} is removed ({} bytes).", entry.size_bytes)]
@@ -94,6 +95,7 @@ impl Node {
     pub async fn file_rename(&self, volume: &str, request: FileRename) -> Result<FileEntry, Problem> {
         self.refuse_lun_file(volume, &request.from)?;
         self.refuse_lun_file(volume, &request.to)?;
+        self.refuse_share_folder(volume, &request.from)?;
         if request.replace
             && let Ok(there) = self.file_stat(volume, &request.to).await
         {

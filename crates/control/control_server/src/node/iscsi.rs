@@ -1,15 +1,18 @@
-//! Targets, initiator groups, portals, sessions: changes of the configuration, put into effect.
+//! Targets, initiator groups, portals: changes of the configuration, put into effect.
 
 use control_api::{
-    Code, Config, Done, GroupConfig, GroupUpdate, PortalConfig, PortalInfo, Problem, Session, Target,
-    TargetConfig, TargetUpdate, check_name,
+    Code, Config, Done, GroupConfig, GroupUpdate, PortalConfig, PortalInfo, Problem, Target, TargetConfig,
+    TargetUpdate, check_name,
 };
 
 use super::{Node, confirm, missing, taken};
 
 impl Node {
     /// Changes the configuration and puts the change into effect.
-    async fn change<T>(&self, change: impl FnOnce(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
+    pub(super) async fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Config) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
         let value = self.config.change(change)?;
         self.reconcile().await;
         Ok(value)
@@ -233,29 +236,5 @@ impl Node {
         })
         .await?;
         Ok(Done::new(format!("Nothing is served on {address} any more.")))
-    }
-
-    /// Sessions, the oldest first.
-    pub async fn session_list(&self) -> Result<Vec<Session>, Problem> {
-        let mut sessions = self.backends.iscsi.sessions();
-        sessions.sort_by_key(|session| session.id);
-        Ok(sessions)
-    }
-
-    /// Ends a session.
-    pub async fn session_end(&self, id: u64, confirmed: Option<String>) -> Result<Done, Problem> {
-        let name = id.to_string();
-        let session = self.backends.iscsi.sessions().into_iter().find(|session| session.id == id);
-        let session = session.ok_or_else(|| missing("session", &name, "holdfast session list"))?;
-        confirm(&name, confirmed.as_deref(), || {
-            vec![format!(
-                "The session of {} with {} ends; commands under way are lost. The initiator may log in again.",
-                session.initiator, session.target
-            )]
-        })?;
-        match self.backends.iscsi.end_session(id).await? {
-            true => Ok(Done::new(format!("Session {id} has ended."))),
-            false => Err(missing("session", &name, "holdfast session list")),
-        }
     }
 }

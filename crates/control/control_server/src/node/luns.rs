@@ -8,33 +8,9 @@ use file_store::Access;
 use uuid::Uuid;
 
 use super::{Node, confirm, missing, taken};
-use crate::backend::ServedLun;
 use crate::files;
 
 impl Node {
-    /// Makes what iSCSI serves equal to the configuration, as far as volumes are there.
-    pub(super) async fn reconcile(&self) {
-        let config = self.config.get();
-        let mut served = Vec::new();
-        for lun in &config.luns {
-            if let Ok(volume) = self.volume(&lun.volume) {
-                served.push(ServedLun { name: lun.name.clone(), volume });
-            }
-        }
-        let trouble = match self.backends.iscsi.apply(&config, served).await {
-            Ok(trouble) => trouble,
-            Err(problem) => vec![("iSCSI".into(), problem.detail)],
-        };
-        let trouble: std::collections::BTreeMap<String, String> = trouble.into_iter().collect();
-        let mut before = self.unserved.lock();
-        for (subject, why) in &trouble {
-            if before.get(subject) != Some(why) {
-                tracing::error!(subject, why, "not served");
-            }
-        }
-        *before = trouble;
-    }
-
     fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
         let found = self.config.with(|config| config.luns.iter().find(|lun| lun.name == name).cloned());
         found.ok_or_else(|| missing("LUN", name, "holdfast lun list"))

@@ -1,5 +1,6 @@
 //! The node: what is known, and one change at a time.
 
+mod accounts;
 mod apply;
 mod disk_table;
 mod disks;
@@ -7,6 +8,9 @@ mod files;
 mod iscsi;
 mod luns;
 mod pools;
+mod reconcile;
+mod shares;
+mod smb;
 mod status;
 pub(crate) use status::report;
 mod volumes;
@@ -60,7 +64,7 @@ pub struct Node {
     disks: DiskTable,
     pools: Mutex<BTreeMap<Uuid, PoolSlot>>,
     volumes: Mutex<BTreeMap<String, VolumeSlot>>,
-    /// What iSCSI could not put into effect, by subject.
+    /// What iSCSI and SMB could not put into effect, by subject.
     unserved: Mutex<BTreeMap<String, String>>,
     /// Why returned disks of pools can't be used, by disk: said once.
     unusable: Mutex<BTreeMap<String, String>>,
@@ -132,7 +136,9 @@ impl Node {
                 failed.push(format!("{what}: {}", problem.detail));
             }
         };
+        // Who serves lets go of files before their volumes close.
         note("iSCSI", self.backends.iscsi.stop().await);
+        note("SMB", self.backends.smb.stop().await);
         let volumes = std::mem::take(&mut *self.volumes.lock());
         for (name, slot) in volumes {
             if let Some(handle) = slot.handle {

@@ -14,6 +14,7 @@ impl Node {
         let pools = self.pool_list().await?;
         let luns = self.lun_list().await?;
         let portals = self.portal_list().await?;
+        let shares = self.share_list().await?;
         let volumes = self.volume_list().await?;
         let mut issues = self.pool_issues();
         let mut issue = |severity, subject: String, detail: String, todo: &str| {
@@ -88,12 +89,13 @@ impl Node {
                 );
             }
         }
+        issues.extend(self.smb_issues(&shares));
         issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
         let closed = pools.iter().any(|pool| pool.state == PoolState::Closed);
         let verdict = verdict(pools.is_empty(), closed, self.worst_redundancy());
         let config = self.config.get();
         Ok(Status {
-            node: self.name(&config.node.name),
+            node: self.name(),
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_seconds: self.clock.now().since(self.started).as_secs(),
             ready,
@@ -108,7 +110,9 @@ impl Node {
                 targets: config.targets.len() as u64,
                 luns: luns.len() as u64,
                 luns_online: luns.iter().filter(|lun| lun.serving != LunState::Offline).count() as u64,
-                sessions: self.backends.iscsi.sessions().len() as u64,
+                sessions: (self.backends.iscsi.sessions().len() + self.backends.smb.sessions().len()) as u64,
+                shares: shares.len() as u64,
+                shares_online: shares.iter().filter(|share| share.online).count() as u64,
             },
             capacity_bytes: pools.iter().map(|pool| pool.capacity_bytes).sum(),
             free_bytes: pools.iter().map(|pool| pool.free_bytes).sum(),
@@ -118,9 +122,11 @@ impl Node {
         })
     }
 
-    fn name(&self, configured: &str) -> String {
+    /// The node's name: the configured one, or the machine's.
+    pub(super) fn name(&self) -> String {
+        let configured = self.config.with(|config| config.node.name.clone());
         if !configured.is_empty() {
-            return configured.into();
+            return configured;
         }
         std::fs::read_to_string("/proc/sys/kernel/hostname")
             .map_or_else(|_| "holdfast".into(), |name| name.trim().into())
@@ -228,6 +234,9 @@ impl Node {
             "volumes": self.volume_list().await?,
             "luns": self.lun_list().await?,
             "portals": self.portal_list().await?,
+            "smb": self.smb_show(),
+            "shares": self.share_list().await?,
+            "opens": self.open_list(),
             "sessions": self.session_list().await?,
             "jobs": self.jobs.list(),
             "iscsi": self.backends.iscsi.inspect(),

@@ -173,6 +173,7 @@ impl Node {
         let handle = pool.create_volume(space).await?;
         let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None };
         self.volumes.lock().insert(request.name.clone(), slot);
+        self.reconcile().await;
         self.volume_show(&request.name).await
     }
 
@@ -207,6 +208,14 @@ impl Node {
             )
             .todo("Delete the LUNs first."));
         }
+        let shares = self.shares_of(name);
+        if !shares.is_empty() {
+            return Err(Problem::new(
+                Code::InUse,
+                format!("volume {name} holds the folders of shares {}.", shares.join(", ")),
+            )
+            .todo("Delete the shares first."));
+        }
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
                 "Volume {name} and every file in it is destroyed ({} bytes in the pool).",
@@ -214,6 +223,8 @@ impl Node {
             )]
         })?;
         let slot = self.volumes.lock().remove(name);
+        // Whoever serves files lets go of the volume.
+        self.reconcile().await;
         if let Some(handle) = slot.and_then(|slot| slot.handle) {
             handle.close().await?;
         }

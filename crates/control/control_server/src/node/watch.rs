@@ -27,6 +27,7 @@ impl Node {
             let now = self.clock.now();
             if now.since(last_look) >= every {
                 last_look = now;
+                self.backends.smb.refresh();
                 // A change under way looks itself, or will be over soon.
                 if let Ok(_changing) = self.changes.try_lock() {
                     self.rescan().await;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_api::{
-    AuthConfig, Code, Config, GroupConfig, PortalConfig, PortalInfo, Problem, Session, TargetConfig,
+    AuthConfig, Code, Config, GroupConfig, PortalConfig, PortalInfo, Problem, Protocol, Session, TargetConfig,
 };
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{ChapUser, Secret};
@@ -253,6 +253,7 @@ impl IscsiBackend for Iscsi {
                 }
                 Session {
                     id: session.nexus,
+                    protocol: Protocol::Iscsi,
                     initiator: session.initiator.to_string(),
                     address: connections.first().map(|c| c.remote.to_string()).unwrap_or_default(),
                     target: session.target.to_string(),
@@ -263,6 +264,7 @@ impl IscsiBackend for Iscsi {
                     read_bytes: connections.iter().map(|c| c.bytes_out).sum(),
                     written_bytes: connections.iter().map(|c| c.bytes_in).sum(),
                     digests,
+                    smb: None,
                 }
             })
             .collect()

@@ -7,6 +7,7 @@ mod offline;
 mod overlay;
 mod pools;
 mod shards;
+mod smb;
 mod units;
 mod volumes;
 mod witness;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use control_api::{Code, Problem};
-use shard_runtime::Clock;
+use shard_runtime::{Clock, SystemEntropy};
 use tokio::runtime::Handle;
 
 use crate::backend::Backends;
@@ -24,6 +25,8 @@ pub use iscsi::{Iscsi, UnitBackend};
 pub(crate) use offline::{offline_pool, offline_volume};
 use pools::SystemPools;
 pub use shards::SystemShards;
+pub use smb::Smb;
+use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
 use witness::Witness;
 pub use witness::WitnessFiles;
@@ -43,10 +46,28 @@ pub(crate) fn backends(
     let witness = Witness::new(files, Handle::current());
     let shards = SystemShards::start(count)?;
     let units = Arc::new(SystemUnits::new(shards.clone()));
+    let users = users(data, clock.clone());
+    let known = users.as_ref().ok().cloned();
+    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?));
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone())),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, witness)),
         iscsi: Arc::new(Iscsi::new(shards.clone(), units)?),
+        smb,
+        users,
         shards,
+    })
+}
+
+/// The users and groups of the node whose data directory this is.
+///
+/// # Errors
+/// When they cannot be read. The node serves what needs no users all the same.
+pub(crate) fn users(data: &Path, clock: Arc<dyn Clock>) -> Result<Arc<Users>, Problem> {
+    let users = Users::open(Files::in_directory(data), Policy::default(), clock, Arc::new(SystemEntropy));
+    users.map(Arc::new).map_err(|error| {
+        tracing::error!(%error, "users cannot be read: nobody can log in to shares");
+        Problem::new(Code::Unavailable, error.to_string())
+            .todo("Put it right and start the node again; nobody can log in to shares meanwhile.")
     })
 }

@@ -7,6 +7,7 @@ use control_api::{CheckFinding, Code, Problem, Severity};
 use file_store::FileStore;
 use pool::{Space, Surroundings};
 use volume::{Environment, FormatOptions, Volume};
+use volume_format::CLUSTER;
 
 use super::shards::SystemShards;
 use crate::backend::{VolumeHandle, Work};
@@ -93,6 +94,14 @@ impl VolumeHandle for SystemVolume {
 
     fn shard(&self) -> usize {
         self.shard
+    }
+
+    fn guid(&self) -> uuid::Uuid {
+        uuid::Uuid::from_bytes(self.volume.guid())
+    }
+
+    fn cluster(&self) -> u32 {
+        CLUSTER as u32
     }
 
     fn check(&self, _deep: bool, repair: bool) -> Work<'_, Vec<CheckFinding>> {

@@ -1,0 +1,51 @@
+//! `holdfast open …`: what clients of shares have open.
+
+use clap::Subcommand;
+use control_api::{Confirm, Done, SmbOpen};
+
+use crate::context::Context;
+use crate::error::CliResult;
+use crate::table::Table;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List what clients have open: who, from where, which file, what they may cache, what outlives a connection.
+    List,
+    /// Close what a client has open; what the client has not written is lost.
+    Close {
+        /// Its number.
+        open: u64,
+    },
+}
+
+pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
+    match command {
+        Command::List => context.show_list("/opens", print).await,
+        Command::Close { open } => {
+            let path = format!("/opens/{open}");
+            let done: Done = context
+                .confirmed(async |confirm| context.client.delete(&path, &Confirm { confirm }).await)
+                .await?;
+            context.show(&done, |done| outln!("{}", done.message))
+        }
+    }
+}
+
+fn print(opens: &[SmbOpen]) {
+    let headings = [">ID", "USER", "ADDRESS", "SHARE", "PATH", "ACCESS", "CACHING", "LASTING"];
+    let mut table = Table::new(&headings, "Nothing is open.");
+    for open in opens {
+        let away = open.session.is_none();
+        table.row([
+            open.id.to_string(),
+            if away { "(away)".into() } else { open.user.clone() },
+            open.address.clone(),
+            open.share.clone(),
+            if open.directory { format!("{}\\", open.path) } else { open.path.clone() },
+            open.access.clone(),
+            open.caching.clone(),
+            open.lasting.clone(),
+        ]);
+    }
+    table.print();
+}

@@ -1,0 +1,100 @@
+//! Routes of the SMB server: shares, users, groups, opens.
+
+use super::Method::{Delete, Patch, Post};
+use super::{Body, Route, get, json, send};
+use crate::*;
+
+/// The routes.
+pub(super) const SMB: &[Route] = &[
+    get("/smb", "smb_show", "The SMB server, and who still spoke SMB 1 to it.", json::<SmbStatus>()),
+    send(Patch, "/smb", "smb_update", "Changes the SMB server.", json::<SmbUpdate>(), json::<SmbStatus>()),
+    get("/shares", "share_list", "Shares.", json::<List<Share>>()),
+    send(
+        Post,
+        "/shares",
+        "share_create",
+        "Makes a share, and its folder if that isn't there.",
+        json::<ShareCreate>(),
+        json::<Share>(),
+    ),
+    get("/shares/{share}", "share_show", "A share.", json::<Share>()),
+    send(
+        Patch,
+        "/shares/{share}",
+        "share_update",
+        "Changes a share.",
+        json::<ShareUpdate>(),
+        json::<Share>(),
+    ),
+    send(
+        Delete,
+        "/shares/{share}",
+        "share_delete",
+        "Takes a share away; its folder stays.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    get("/users", "user_list", "Users of shares.", json::<List<User>>()),
+    send(Post, "/users", "user_create", "Makes a user.", json::<UserCreate>(), json::<User>()),
+    get("/users/{user}", "user_show", "A user.", json::<User>()),
+    send(Patch, "/users/{user}", "user_update", "Changes a user.", json::<UserUpdate>(), json::<User>()),
+    send(
+        Delete,
+        "/users/{user}",
+        "user_delete",
+        "Takes a user away; its sessions end.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    send(
+        Post,
+        "/users/{user}/password",
+        "user_password",
+        "Sets a user's password.",
+        json::<PasswordChange>(),
+        json::<User>(),
+    ),
+    send(
+        Post,
+        "/users/{user}/unlock",
+        "user_unlock",
+        "Lets a user in again that wrong passwords have locked out.",
+        Body::Empty,
+        json::<User>(),
+    ),
+    get("/user-groups", "user_group_list", "Groups of users.", json::<List<UserGroup>>()),
+    send(
+        Post,
+        "/user-groups",
+        "user_group_create",
+        "Makes a group of users.",
+        json::<UserGroupCreate>(),
+        json::<UserGroup>(),
+    ),
+    get("/user-groups/{group}", "user_group_show", "A group of users.", json::<UserGroup>()),
+    send(
+        Patch,
+        "/user-groups/{group}",
+        "user_group_update",
+        "Changes a group of users; counts from its members' next sessions on.",
+        json::<UserGroupUpdate>(),
+        json::<UserGroup>(),
+    ),
+    send(
+        Delete,
+        "/user-groups/{group}",
+        "user_group_delete",
+        "Takes a group of users away.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    get("/opens", "open_list", "What clients of shares have open.", json::<List<SmbOpen>>()),
+    send(
+        Delete,
+        "/opens/{open}",
+        "open_close",
+        "Closes what a client has open, as if it had.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+];

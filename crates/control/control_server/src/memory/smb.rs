@@ -1,0 +1,90 @@
+//! SMB that nobody can connect to: remembers what it is to serve.
+
+use std::collections::BTreeSet;
+
+use control_api::{Config, Session, ShareTraffic, SmbListener, SmbOpen};
+use parking_lot::Mutex;
+use smb_protocol::security::Sid;
+
+use super::now;
+use crate::backend::{OpenVolume, SmbBackend, SmbInfo, Work};
+
+/// What is to be served.
+#[derive(Default)]
+pub struct MemorySmb {
+    config: Mutex<Config>,
+    volumes: Mutex<BTreeSet<String>>,
+}
+
+/// A port that is always taken here.
+const TAKEN: &str = "127.0.0.1:1";
+
+impl SmbBackend for MemorySmb {
+    fn apply<'a>(
+        &'a self,
+        config: &'a Config,
+        _node: &'a str,
+        volumes: Vec<OpenVolume>,
+    ) -> Work<'a, Vec<(String, String)>> {
+        *self.config.lock() = config.clone();
+        let volumes: BTreeSet<String> = volumes.into_iter().map(|volume| volume.name).collect();
+        let unserved = config.shares.iter().filter(|share| !volumes.contains(&share.volume));
+        let mut trouble: Vec<(String, String)> = unserved
+            .map(|share| (format!("share {}", share.name), format!("volume {} is not there", share.volume)))
+            .collect();
+        if config.smb.listen.iter().any(|address| address == TAKEN) {
+            trouble.push((format!("SMB address {TAKEN}"), "address in use".into()));
+        }
+        *self.volumes.lock() = volumes;
+        now(Ok(trouble))
+    }
+
+    fn info(&self) -> SmbInfo {
+        let config = self.config.lock();
+        let listener = |address: &String| {
+            let taken = address == TAKEN;
+            SmbListener {
+                address: address.clone(),
+                listening: (!taken).then(|| address.clone()),
+                problem: taken.then(|| "address in use".into()),
+            }
+        };
+        SmbInfo {
+            netbios_name: "MEMORY".into(),
+            listeners: config.smb.listen.iter().map(listener).collect(),
+            ..SmbInfo::default()
+        }
+    }
+
+    fn traffic(&self, share: &str) -> Option<ShareTraffic> {
+        let config = self.config.lock();
+        let found = config.shares.iter().find(|there| there.name == share)?;
+        self.volumes.lock().contains(&found.volume).then(ShareTraffic::default)
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        Vec::new()
+    }
+
+    fn end_session(&self, _id: u64) -> bool {
+        false
+    }
+
+    fn end_sessions_of(&self, _user: Sid) -> usize {
+        0
+    }
+
+    fn opens(&self) -> Vec<SmbOpen> {
+        Vec::new()
+    }
+
+    fn close_open(&self, _id: u64) -> bool {
+        false
+    }
+
+    fn refresh(&self) {}
+
+    fn stop(&self) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+}

@@ -1,0 +1,42 @@
+//! What is served is made equal to the configuration, as far as volumes are there.
+
+use std::collections::BTreeMap;
+
+use super::Node;
+use crate::backend::{OpenVolume, ServedLun};
+
+impl Node {
+    /// Makes what iSCSI and SMB serve equal to the configuration. When it ends, neither holds anything of a volume that
+    /// is not open.
+    pub(super) async fn reconcile(&self) {
+        let config = self.config.get();
+        let mut luns = Vec::new();
+        for lun in &config.luns {
+            if let Ok(volume) = self.volume(&lun.volume) {
+                luns.push(ServedLun { name: lun.name.clone(), volume });
+            }
+        }
+        let volumes: Vec<OpenVolume> = {
+            let volumes = self.volumes.lock();
+            let open = volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?)));
+            open.map(|(name, volume)| OpenVolume { name, volume }).collect()
+        };
+        let name = self.name();
+        let mut trouble: BTreeMap<String, String> = BTreeMap::new();
+        match self.backends.iscsi.apply(&config, luns).await {
+            Ok(found) => trouble.extend(found),
+            Err(problem) => drop(trouble.insert("iSCSI".into(), problem.detail)),
+        }
+        match self.backends.smb.apply(&config, &name, volumes).await {
+            Ok(found) => trouble.extend(found),
+            Err(problem) => drop(trouble.insert("SMB".into(), problem.detail)),
+        }
+        let mut before = self.unserved.lock();
+        for (subject, why) in &trouble {
+            if before.get(subject) != Some(why) {
+                tracing::error!(subject, why, "not served");
+            }
+        }
+        *before = trouble;
+    }
+}

@@ -1,0 +1,272 @@
+//! Shares: folders of volumes that SMB clients see.
+
+use std::sync::Arc;
+
+use control_api::{
+    Code, Done, FileCreate, FileKind, Problem, Share, ShareConfig, ShareCreate, SharePermission, ShareRight,
+    ShareUpdate, check_share_name,
+};
+use file_store::{FileKind as StoreKind, FileStore};
+use smb_security::{Level, Permission};
+
+use super::{Node, confirm, missing, taken};
+use crate::files;
+
+/// Names of shares are compared as Windows does.
+fn same(a: &str, b: &str) -> bool {
+    a.to_uppercase() == b.to_uppercase()
+}
+
+impl Node {
+    fn share_config(&self, name: &str) -> Result<ShareConfig, Problem> {
+        let found =
+            self.config.with(|config| config.shares.iter().find(|share| same(&share.name, name)).cloned());
+        found.ok_or_else(|| missing("share", name, "holdfast share list"))
+    }
+
+    /// The shares whose folders are in a volume.
+    pub(super) fn shares_of(&self, volume: &str) -> Vec<String> {
+        self.config.with(|config| {
+            let of = config.shares.iter().filter(|share| share.volume == volume);
+            of.map(|share| share.name.clone()).collect()
+        })
+    }
+
+    fn describe_share(&self, config: ShareConfig) -> Share {
+        let problem = self.unserved.lock().get(&format!("share {}", config.name)).cloned();
+        let traffic = self.backends.smb.traffic(&config.name);
+        let is_this = |name: &String| same(name, &config.name);
+        let sessions = self.backends.smb.sessions().into_iter();
+        let sessions =
+            sessions.filter(|session| session.smb.as_ref().is_some_and(|smb| smb.shares.iter().any(is_this)));
+        let opens = self.backends.smb.opens().into_iter().filter(|open| is_this(&open.share));
+        Share {
+            online: traffic.is_some(),
+            problem,
+            sessions: sessions.count() as u64,
+            opens: opens.count() as u64,
+            traffic: traffic.unwrap_or_default(),
+            config,
+        }
+    }
+
+    /// Shares, those in trouble first.
+    pub async fn share_list(&self) -> Result<Vec<Share>, Problem> {
+        let configs = self.config.with(|config| config.shares.clone());
+        let mut shares: Vec<Share> = configs.into_iter().map(|config| self.describe_share(config)).collect();
+        let key = |share: &Share| (share.online, share.problem.is_none(), share.config.name.to_uppercase());
+        shares.sort_by_key(key);
+        Ok(shares)
+    }
+
+    /// A share.
+    pub async fn share_show(&self, name: &str) -> Result<Share, Problem> {
+        Ok(self.describe_share(self.share_config(name)?))
+    }
+
+    /// Makes a share, and its folder if that isn't there.
+    pub async fn share_create(&self, request: ShareCreate) -> Result<Share, Problem> {
+        let _changing = self.changes.lock().await;
+        check_share_name(&request.name)?;
+        if self.share_config(&request.name).is_ok() {
+            return Err(taken("share", &request.name));
+        }
+        let volume = self.volume_or_only(request.volume.as_deref())?;
+        let share = ShareConfig {
+            folder: request.folder.unwrap_or_else(|| format!("/shares/{}", request.name)),
+            name: request.name,
+            volume,
+            comment: request.comment,
+            ca: request.ca,
+            encrypt: request.encrypt,
+            caching: request.caching,
+            access_based_enumeration: request.access_based_enumeration,
+            hidden: request.hidden,
+            read_only: request.read_only,
+            permissions: request.permissions,
+        };
+        // Everything but the folder is checked first, so that a refused request leaves nothing behind.
+        let mut wanted = self.config.get();
+        wanted.shares.push(share.clone());
+        wanted.check()?;
+        let permissions = self.resolve(&share.permissions)?;
+        self.share_folder(&share, permissions, request.preset_folder).await?;
+        let name = share.name.clone();
+        self.change(|config| {
+            config.shares.push(share);
+            Ok(())
+        })
+        .await?;
+        self.share_show(&name).await
+    }
+
+    /// Who is meant by permissions.
+    fn resolve(&self, permissions: &[SharePermission]) -> Result<Vec<Permission>, Problem> {
+        let level = |right| match right {
+            ShareRight::Read => Level::Read,
+            ShareRight::Change => Level::Change,
+            ShareRight::Full => Level::Full,
+        };
+        let found = permissions
+            .iter()
+            .map(|each| Ok(Permission { sid: self.principal(&each.who)?.sid, level: level(each.right) }));
+        found.collect()
+    }
+
+    /// Finds or makes the folder of a share. A new one, or one that nobody has given permissions yet, gets the share's.
+    async fn share_folder(
+        &self,
+        share: &ShareConfig,
+        permissions: Vec<Permission>,
+        preset: bool,
+    ) -> Result<(), Problem> {
+        match self.file_stat(&share.volume, &share.folder).await {
+            Ok(entry) if entry.kind == FileKind::File => {
+                return Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!("{} of volume {} is a file, not a folder.", share.folder, share.volume),
+                ));
+            }
+            Ok(_) => {}
+            Err(problem) if problem.code == Code::NotFound => {
+                let create = FileCreate {
+                    path: share.folder.clone(),
+                    kind: FileKind::Directory,
+                    size_bytes: 0,
+                    reserve: false,
+                    parents: true,
+                };
+                self.file_create(&share.volume, create).await?;
+            }
+            Err(problem) => return Err(problem),
+        }
+        let folder = share.folder.clone();
+        self.with_store(&share.volume, async move |store| {
+            preset_folder(store, &folder, &permissions, preset).await
+        })
+        .await
+    }
+
+    /// Changes a share.
+    pub async fn share_update(&self, name: &str, update: ShareUpdate) -> Result<Share, Problem> {
+        let _changing = self.changes.lock().await;
+        let mut share = self.share_config(name)?;
+        let ShareUpdate {
+            comment,
+            ca,
+            encrypt,
+            caching,
+            access_based_enumeration,
+            hidden,
+            read_only,
+            grant,
+            revoke,
+            preset_folder,
+        } = update;
+        share.comment = comment.unwrap_or(share.comment);
+        share.ca = ca.unwrap_or(share.ca);
+        share.encrypt = encrypt.unwrap_or(share.encrypt);
+        share.caching = caching.unwrap_or(share.caching);
+        share.access_based_enumeration = access_based_enumeration.unwrap_or(share.access_based_enumeration);
+        share.hidden = hidden.unwrap_or(share.hidden);
+        share.read_only = read_only.unwrap_or(share.read_only);
+        for who in &revoke {
+            let before = share.permissions.len();
+            share.permissions.retain(|there| !same(&there.who, who));
+            if share.permissions.len() == before {
+                return Err(Problem::new(
+                    Code::NotFound,
+                    format!("share {} has no permission for {who}.", share.name),
+                )
+                .todo(format!("`holdfast share show {}` lists its permissions.", share.name)));
+            }
+        }
+        self.resolve(&grant)?;
+        for permission in grant {
+            match share.permissions.iter_mut().find(|there| same(&there.who, &permission.who)) {
+                Some(there) => there.right = permission.right,
+                None => share.permissions.push(permission),
+            }
+        }
+        let mut wanted = self.config.get();
+        wanted.shares.retain(|there| !same(&there.name, name));
+        wanted.shares.push(share.clone());
+        wanted.check()?;
+        if preset_folder {
+            let permissions = self.resolve(&share.permissions)?;
+            self.share_folder(&share, permissions, true).await?;
+        }
+        let name = share.name.clone();
+        self.change(|config| {
+            if let Some(there) = config.shares.iter_mut().find(|there| same(&there.name, &name)) {
+                *there = share;
+            }
+            Ok(())
+        })
+        .await?;
+        self.share_show(&name).await
+    }
+
+    /// Takes a share away. Its folder stays.
+    pub async fn share_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let share = self.share_show(name).await?;
+        let name = share.config.name.clone();
+        confirm(&name, confirmed.as_deref(), || {
+            vec![format!(
+                "Share {name} disappears: {} sessions lose it and {} opens are closed. The folder {} of volume {} stays.",
+                share.sessions, share.opens, share.config.folder, share.config.volume
+            )]
+        })?;
+        self.change(|config| {
+            config.shares.retain(|there| there.name != name);
+            Ok(())
+        })
+        .await?;
+        Ok(Done::new(format!("Share {name} is gone.")))
+    }
+
+    /// Refuses to remove or move a folder that a share needs.
+    pub(super) fn refuse_share_folder(&self, volume: &str, path: &str) -> Result<(), Problem> {
+        let parts = files::split(path)?;
+        let inside = |share: &&ShareConfig| {
+            let names = files::split(&share.folder).unwrap_or_default();
+            share.volume == volume
+                && names.len() >= parts.len()
+                && parts.iter().zip(&names).all(|(a, b)| same(a, b))
+        };
+        let name =
+            self.config.with(|config| config.shares.iter().find(inside).map(|share| share.name.clone()));
+        match name {
+            Some(name) => Err(Problem::new(
+                Code::InUse,
+                format!("{path} of volume {volume} holds the folder of share {name}."),
+            )
+            .todo(format!("Delete the share first: `holdfast share delete {name}`."))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Gives a folder the permissions of its share, when it has none of its own or `anyway`.
+async fn preset_folder(
+    store: Arc<dyn FileStore>,
+    folder: &str,
+    permissions: &[Permission],
+    anyway: bool,
+) -> Result<(), Problem> {
+    let (file, kind) = files::resolve(&*store, folder).await?;
+    if kind != StoreKind::Directory {
+        return Err(Problem::new(Code::InvalidRequest, format!("{folder} is a file, not a folder.")));
+    }
+    let failed = |error| {
+        let mut problem = files::problem(&error);
+        problem.detail = format!("the permissions of {folder}: {}", problem.detail);
+        problem
+    };
+    if !anyway && !store.security(file).await.map_err(failed)?.is_empty() {
+        return Ok(());
+    }
+    let descriptor = smb_security::folder(permissions).encode();
+    store.set_security(file, descriptor).await.map_err(failed)
+}

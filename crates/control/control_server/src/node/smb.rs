@@ -1,0 +1,213 @@
+//! The SMB server as a whole, sessions of both protocols, and what clients have open.
+
+use control_api::{
+    Code, Done, Issue, Problem, Protocol, Session, Severity, Share, SmbListener, SmbOpen, SmbStatus,
+    SmbUpdate,
+};
+
+use super::{Node, confirm, missing};
+
+/// For how long an attempt of SMB 1 is worth a line in the status, in seconds: somebody should look at that client.
+const SMB1_NEWS: u64 = 24 * 3600;
+
+impl Node {
+    /// The SMB server now.
+    pub fn smb_show(&self) -> SmbStatus {
+        let (config, shares) = self.config.with(|config| (config.smb.clone(), config.shares.len()));
+        let info = self.backends.smb.info();
+        let mut listeners = info.listeners;
+        for address in &config.listen {
+            if !listeners.iter().any(|there| there.address == *address) {
+                let problem = self.unserved.lock().get(&format!("SMB address {address}")).cloned();
+                listeners.push(SmbListener { address: address.clone(), listening: None, problem });
+            }
+        }
+        SmbStatus {
+            config,
+            netbios_name: info.netbios_name,
+            guid: info.guid,
+            listeners,
+            offered: info.offered,
+            shares: shares as u64,
+            sessions: self.backends.smb.sessions().len() as u64,
+            opens: self.backends.smb.opens().len() as u64,
+            smb1_count: info.smb1_count,
+            smb1_attempts: info.smb1_attempts,
+        }
+    }
+
+    /// Changes the SMB server.
+    pub async fn smb_update(&self, update: SmbUpdate) -> Result<SmbStatus, Problem> {
+        let _changing = self.changes.lock().await;
+        let before = self.config.with(|config| config.smb.clone());
+        let added: Vec<String> = update.listen.iter().flatten().cloned().collect();
+        self.change(|config| {
+            let smb = &mut config.smb;
+            let SmbUpdate {
+                name,
+                domain,
+                listen,
+                signing,
+                encryption,
+                multichannel,
+                min_dialect,
+                max_dialect,
+                interfaces,
+                constraints,
+            } = update;
+            smb.name = name.unwrap_or_else(|| smb.name.clone());
+            smb.domain = domain.unwrap_or_else(|| smb.domain.clone());
+            smb.listen = listen.unwrap_or_else(|| smb.listen.clone());
+            smb.signing = signing.unwrap_or(smb.signing);
+            smb.encryption = encryption.unwrap_or(smb.encryption);
+            smb.multichannel = multichannel.unwrap_or(smb.multichannel);
+            smb.min_dialect = min_dialect.unwrap_or(smb.min_dialect);
+            smb.max_dialect = max_dialect.unwrap_or(smb.max_dialect);
+            smb.interfaces = interfaces.unwrap_or_else(|| smb.interfaces.clone());
+            smb.constraints = constraints.unwrap_or_else(|| smb.constraints.clone());
+            Ok(())
+        })
+        .await?;
+        let now = self.smb_show();
+        // An address that can't be had now is not kept: whoever asked is there to choose another.
+        let refused = now.listeners.iter().find(|listener| {
+            listener.listening.is_none()
+                && added.contains(&listener.address)
+                && !before.listen.contains(&listener.address)
+        });
+        if let Some(listener) = refused {
+            let why = listener.problem.clone().unwrap_or_else(|| "it does not listen".into());
+            let problem = Problem::new(Code::Io, format!("SMB address {}: {why}", listener.address)).todo(
+                "Choose an address of this machine and a port that is free; ports below 1024 are for root. Nothing was changed.",
+            );
+            self.change(|config| {
+                config.smb = before;
+                Ok(())
+            })
+            .await?;
+            return Err(problem);
+        }
+        Ok(now)
+    }
+
+    /// Sessions of both protocols, iSCSI first, the oldest first.
+    pub async fn session_list(&self) -> Result<Vec<Session>, Problem> {
+        let mut sessions = self.backends.iscsi.sessions();
+        sessions.extend(self.backends.smb.sessions());
+        let since = |session: &Session| session.smb.as_ref().map_or(0, |smb| smb.since);
+        sessions.sort_by_key(|session| (session.protocol, since(session), session.id));
+        Ok(sessions)
+    }
+
+    /// Ends a session.
+    pub async fn session_end(&self, id: u64, confirmed: Option<String>) -> Result<Done, Problem> {
+        let name = id.to_string();
+        let session = self.session_list().await?.into_iter().find(|session| session.id == id);
+        let session = session.ok_or_else(|| missing("session", &name, "holdfast session list"))?;
+        confirm(&name, confirmed.as_deref(), || {
+            vec![match &session.smb {
+                None => format!(
+                    "The session of {} with {} ends; commands under way are lost. The initiator may log in again.",
+                    session.initiator, session.target
+                ),
+                Some(smb) => format!(
+                    "The session of {} from {} ends, and what it has open is closed ({} opens). The client may log in again.",
+                    smb.user, session.address, smb.opens
+                ),
+            }]
+        })?;
+        let ended = match session.protocol {
+            Protocol::Iscsi => self.backends.iscsi.end_session(id).await?,
+            Protocol::Smb => self.backends.smb.end_session(id),
+        };
+        if ended {
+            Ok(Done::new(format!("Session {id} has ended.")))
+        } else {
+            Err(missing("session", &name, "holdfast session list"))
+        }
+    }
+
+    /// What clients of shares have open, by share and path.
+    pub fn open_list(&self) -> Vec<SmbOpen> {
+        let mut opens = self.backends.smb.opens();
+        opens.sort_by(|a, b| (&a.share, &a.path, a.id).cmp(&(&b.share, &b.path, b.id)));
+        opens
+    }
+
+    /// Closes what a client has open.
+    pub async fn open_close(&self, id: u64, confirmed: Option<String>) -> Result<Done, Problem> {
+        let name = id.to_string();
+        let open = self.backends.smb.opens().into_iter().find(|open| open.id == id);
+        let open = open.ok_or_else(|| missing("open", &name, "holdfast open list"))?;
+        confirm(&name, confirmed.as_deref(), || {
+            let who = if open.user.is_empty() { "a client that is away" } else { &open.user };
+            vec![format!(
+                "{} of share {}, open by {who}, is closed; what the client has not written is lost.",
+                if open.path.is_empty() { "The folder" } else { &open.path },
+                open.share
+            )]
+        })?;
+        if self.backends.smb.close_open(id) {
+            Ok(Done::new(format!("Open {id} is closed.")))
+        } else {
+            Err(missing("open", &name, "holdfast open list"))
+        }
+    }
+
+    /// What is wrong with SMB.
+    pub(super) fn smb_issues(&self, shares: &[Share]) -> Vec<Issue> {
+        let mut issues = Vec::new();
+        let mut issue = |severity, subject: String, detail: String, todo: &str| {
+            issues.push(Issue { severity, subject, detail, todo: todo.into() });
+        };
+        for share in shares {
+            let subject = format!("share {}", share.config.name);
+            match &share.problem {
+                Some(why) if share.online => {
+                    issue(Severity::Warning, subject, why.clone(), "Put right what it names.")
+                }
+                Some(why) => issue(
+                    Severity::Error,
+                    subject,
+                    format!("it is not served: {why}"),
+                    "Put right what it names; it is served again by itself.",
+                ),
+                None => {}
+            }
+        }
+        let server = self.smb_show();
+        for listener in server.listeners {
+            if let Some(why) = listener.problem {
+                issue(
+                    Severity::Error,
+                    format!("SMB address {}", listener.address),
+                    why,
+                    "Free the address or choose another one with `holdfast smb set --listen`.",
+                );
+            }
+        }
+        if let Err(problem) = &self.backends.users {
+            issue(
+                Severity::Error,
+                "users".into(),
+                problem.detail.clone(),
+                "Put right what it names and start the node again; nobody can log in to shares meanwhile.",
+            );
+        }
+        let (_, now) = self.times();
+        if let Some(last) =
+            server.smb1_attempts.first().filter(|last| now.saturating_sub(last.time) < SMB1_NEWS)
+        {
+            issue(
+                Severity::Info,
+                "SMB 1".into(),
+                format!(
+                    "{} clients that speak SMB 1 were refused, the last one {}",
+                    server.smb1_count, last.address
+                ),
+                "Let them use SMB 2 or newer; `holdfast smb status` lists them.",
+            );
+        }
+        issues
+    }
+}

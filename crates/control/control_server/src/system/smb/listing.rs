@@ -1,0 +1,90 @@
+//! What the SMB server lists, as the API says it.
+
+use std::fmt::Debug;
+
+use control_api::{Protocol, Session, ShareTraffic, Smb1Attempt, SmbListener, SmbOpen, SmbSession};
+use smb_server::{OpenInfo, SessionInfo};
+
+use super::Smb;
+use crate::backend::SmbInfo;
+
+/// Seconds since 1970 of a time in nanoseconds.
+fn seconds(nanos: u64) -> u64 {
+    nanos / 1_000_000_000
+}
+
+/// A name of the specification ("AES_128_GCM") as people write it ("AES-128-GCM").
+fn word(value: impl Debug) -> String {
+    format!("{value:?}").replace('_', "-")
+}
+
+pub(super) fn traffic(traffic: smb_server::ShareTraffic) -> ShareTraffic {
+    let smb_server::ShareTraffic { reads, read_bytes, writes, written_bytes, metadata, refused } = traffic;
+    ShareTraffic { reads, read_bytes, writes, written_bytes, metadata, refused }
+}
+
+pub(super) fn session(info: SessionInfo) -> Session {
+    let addresses: Vec<String> = info.channels.iter().map(|channel| channel.remote.to_string()).collect();
+    Session {
+        id: info.id,
+        protocol: Protocol::Smb,
+        address: addresses.first().cloned().unwrap_or_default(),
+        connections: info.channels.len() as u64,
+        commands: info.channels.iter().map(|channel| channel.requests).sum(),
+        read_bytes: info.channels.iter().map(|channel| channel.bytes_out).sum(),
+        written_bytes: info.channels.iter().map(|channel| channel.bytes_in).sum(),
+        smb: Some(SmbSession {
+            user: info.user,
+            workstation: info.workstation,
+            dialect: format!("{:?}", info.dialect).trim_start_matches("SMB_").replace('_', "."),
+            signing: word(info.signing),
+            cipher: info.cipher.map(word),
+            encrypted: info.encrypted,
+            since: seconds(info.since.0),
+            opens: info.opens as u64,
+            shares: info.shares,
+            addresses,
+        }),
+        ..Session::default()
+    }
+}
+
+pub(super) fn open(info: OpenInfo) -> SmbOpen {
+    SmbOpen {
+        id: info.id,
+        session: info.session,
+        user: info.user,
+        address: info.remote.map(|remote| remote.to_string()).unwrap_or_default(),
+        share: info.share,
+        path: info.path,
+        directory: info.directory,
+        access: format!("{:#010x}", info.access.0),
+        caching: info.caching,
+        lasting: info.lasting.to_owned(),
+    }
+}
+
+impl Smb {
+    pub(super) fn describe(&self) -> SmbInfo {
+        let (attempts, smb1_count) = self.server.smb1_attempts();
+        let attempt = |attempt: smb_server::Smb1Attempt| Smb1Attempt {
+            address: attempt.address.to_string(),
+            time: seconds(attempt.at.0),
+            detail: attempt.detail,
+        };
+        let now = self.in_effect.lock();
+        let listener = |(address, listening): (&String, &Result<_, String>)| SmbListener {
+            address: address.clone(),
+            listening: listening.as_ref().ok().map(|at: &std::net::SocketAddr| at.to_string()),
+            problem: listening.as_ref().err().cloned(),
+        };
+        SmbInfo {
+            netbios_name: now.server.as_ref().map(|(_, name)| name.clone()).unwrap_or_default(),
+            guid: self.guid.to_string(),
+            listeners: now.listeners.iter().map(listener).collect(),
+            offered: self.interfaces.offered(),
+            smb1_count,
+            smb1_attempts: attempts.into_iter().rev().map(attempt).collect(),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! SMB as the node's configuration wants it: the server, its listeners, a file system for each open volume, shares.
+//!
+//! Putting a configuration into effect touches only what differs from the one before, so that a new share disturbs no
+//! session of another.
+
+mod directory;
+mod interfaces;
+mod listing;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control_api::{Code, Config, Demand, Problem, Session, ShareTraffic, SmbConfig, SmbDialect, SmbOpen};
+use parking_lot::Mutex;
+use shard_runtime::{Clock, SystemEntropy};
+use smb_files::FileSystem;
+use smb_protocol::security::Sid;
+use smb_protocol::{Dialect, Guid};
+use smb_server::{
+    ConfigError, Encryption, NoPipes, Parts, PipeService, ServerConfig, ShardJob, Signing, SmbServer, Spawner,
+};
+use smb_users::Users;
+use uuid::Uuid;
+
+use crate::backend::{OpenVolume, ShardBackend, SmbBackend, SmbInfo, VolumeHandle, Work};
+use crate::data_dir::replace_file;
+use directory::NodeUsers;
+use interfaces::MachineInterfaces;
+
+/// An address that is closing is free again within milliseconds; one second is for a busy machine.
+const LISTEN_ATTEMPTS: u32 = 25;
+const LISTEN_PAUSE: Duration = Duration::from_millis(40);
+/// Longest NetBIOS name.
+const NETBIOS_MAX: usize = 15;
+
+/// The node's shards, as the SMB server wants them.
+struct Threads(Arc<dyn ShardBackend>);
+
+impl Spawner for Threads {
+    fn shards(&self) -> usize {
+        self.0.count()
+    }
+
+    fn spawn(&self, shard: usize, job: ShardJob) {
+        self.0.spawn(shard, job);
+    }
+}
+
+/// A share that is served, and what it was made from.
+struct Served {
+    config: control_api::ShareConfig,
+    permissions: Vec<smb_server::SharePermission>,
+}
+
+/// What is in effect.
+#[derive(Default)]
+struct InEffect {
+    server: Option<(SmbConfig, String)>,
+    /// By the configured address: where it listens, or why it doesn't.
+    listeners: BTreeMap<String, Result<SocketAddr, String>>,
+    /// By name.
+    volumes: BTreeMap<String, (Arc<dyn VolumeHandle>, FileSystem)>,
+    /// By the upper case of their names.
+    shares: BTreeMap<String, Served>,
+}
+
+/// The SMB service of this node.
+pub struct Smb {
+    server: SmbServer,
+    shards: Arc<dyn ShardBackend>,
+    clock: Arc<dyn Clock>,
+    users: Option<Arc<Users>>,
+    interfaces: Arc<MachineInterfaces>,
+    guid: Uuid,
+    in_effect: Mutex<InEffect>,
+}
+
+impl Smb {
+    /// A service without listeners and shares. Nobody can log in when there are no `users`.
+    #[must_use]
+    pub fn new(
+        shards: Arc<dyn ShardBackend>,
+        clock: Arc<dyn Clock>,
+        users: Option<Arc<Users>>,
+        guid: Uuid,
+    ) -> Self {
+        let interfaces = Arc::new(MachineInterfaces::default());
+        interfaces.look();
+        let parts = Parts {
+            spawner: Arc::new(Threads(shards.clone())),
+            clock: clock.clone(),
+            entropy: Arc::new(SystemEntropy),
+            directory: Arc::new(NodeUsers(users.clone())),
+            pipes: pipes(),
+            interfaces: interfaces.clone(),
+            guid: Guid(guid.to_bytes_le()),
+        };
+        let server = SmbServer::new(ServerConfig::default(), parts);
+        Self { server, shards, clock, users, interfaces, guid, in_effect: Mutex::default() }
+    }
+
+    /// Puts the server's own part in effect.
+    fn configure(&self, config: &SmbConfig, node: &str) {
+        let wanted = (config.clone(), netbios_name(&config.name, node));
+        let mut now = self.in_effect.lock();
+        if now.server.as_ref() == Some(&wanted) {
+            return;
+        }
+        self.server.reconfigure(server_config(config, &wanted.1, node));
+        self.interfaces.constrain(config);
+        now.server = Some(wanted);
+    }
+
+    /// Puts listeners in effect. An address that was given up a moment ago may still be closing: then it is tried again
+    /// for a while, so that who applies a configuration finds it served.
+    async fn apply_listeners(&self, wanted: &[String]) {
+        for _ in 0..LISTEN_ATTEMPTS {
+            if self.try_listeners(wanted) {
+                break;
+            }
+            tokio::time::sleep(LISTEN_PAUSE).await;
+        }
+        self.interfaces.listeners(self.server.listeners());
+    }
+
+    /// Whether all listen.
+    fn try_listeners(&self, wanted: &[String]) -> bool {
+        let mut now = self.in_effect.lock();
+        now.listeners.retain(|address, listening| {
+            let keep = wanted.contains(address);
+            if !keep && let Ok(address) = listening {
+                self.server.close_listener(*address);
+            }
+            keep
+        });
+        for address in wanted {
+            if matches!(now.listeners.get(address), Some(Ok(_))) {
+                continue;
+            }
+            let listening = match address.parse() {
+                Ok(address) => self.server.listen(address).map_err(|error| match error {
+                    ConfigError::Listen { source, .. } => format!("it can't be listened on: {source}"),
+                    other => other.to_string(),
+                }),
+                Err(_) => Err("it is not an address".to_owned()),
+            };
+            now.listeners.insert(address.clone(), listening);
+        }
+        now.listeners.values().all(Result::is_ok)
+    }
+
+    fn machine_name(&self) -> String {
+        let now = self.in_effect.lock();
+        now.server.as_ref().map(|(_, name)| name.clone()).unwrap_or_default()
+    }
+}
+
+/// What answers behind the named pipes of IPC$: remote procedure calls plug in here.
+fn pipes() -> Arc<dyn PipeService> {
+    Arc::new(NoPipes)
+}
+
+/// The configured name, or one made from the node's.
+pub(super) fn netbios_name(configured: &str, node: &str) -> String {
+    let from = if configured.is_empty() { node.split('.').next().unwrap_or_default() } else { configured };
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' };
+    let name: String = from.chars().map(plain).take(NETBIOS_MAX).collect();
+    if name.is_empty() { "HOLDFAST".into() } else { name.to_ascii_uppercase() }
+}
+
+fn dialect(dialect: SmbDialect) -> Dialect {
+    match dialect {
+        SmbDialect::V202 => Dialect::SMB_2_0_2,
+        SmbDialect::V210 => Dialect::SMB_2_1,
+        SmbDialect::V300 => Dialect::SMB_3_0,
+        SmbDialect::V302 => Dialect::SMB_3_0_2,
+        SmbDialect::V311 => Dialect::SMB_3_1_1,
+    }
+}
+
+fn server_config(config: &SmbConfig, name: &str, node: &str) -> ServerConfig {
+    ServerConfig {
+        name: name.to_owned(),
+        domain: config.domain.clone(),
+        dns_name: if node.contains('.') { node.to_ascii_lowercase() } else { String::new() },
+        signing: match config.signing {
+            Demand::Required => Signing::Required,
+            Demand::Offered => Signing::Offered,
+        },
+        encryption: match config.encryption {
+            Demand::Required => Encryption::Required,
+            Demand::Offered => Encryption::Offered,
+        },
+        min_dialect: dialect(config.min_dialect),
+        max_dialect: dialect(config.max_dialect),
+        multichannel: config.multichannel,
+        ..ServerConfig::default()
+    }
+}
+
+/// The server's identity, which clients know it by: made once, kept in the data directory.
+///
+/// # Errors
+/// When it cannot be read or kept.
+pub(super) fn identity(data: &Path) -> Result<Uuid, Problem> {
+    let path = data.join("smb.guid");
+    let wrong = |why: String| Problem::new(Code::Io, format!("{}: {why}", path.display()));
+    match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().map_err(|_| {
+            wrong("it holds no GUID".into())
+                .todo("Remove it: a new one is made, and clients treat the node as another server.")
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let guid = uuid::Builder::from_random_bytes(crate::entropy()?).into_uuid();
+            replace_file(&path, format!("{guid}\n").as_bytes()).map_err(|error| wrong(error.to_string()))?;
+            Ok(guid)
+        }
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+impl SmbBackend for Smb {
+    fn apply<'a>(
+        &'a self,
+        config: &'a Config,
+        node: &'a str,
+        volumes: Vec<OpenVolume>,
+    ) -> Work<'a, Vec<(String, String)>> {
+        Box::pin(async move {
+            self.configure(&config.smb, node);
+            self.close_shares(config, &volumes);
+            let opened = self.open_volumes(volumes).await?;
+            let mut trouble = self.put_shares(config);
+            trouble.extend(self.restore(opened).await);
+            trouble.extend(self.missing_folders(config).await);
+            // Listeners last: a client that is refused tries again, one that finds no share gives up.
+            self.apply_listeners(&config.smb.listen).await;
+            for (address, listening) in &self.in_effect.lock().listeners {
+                if let Err(why) = listening {
+                    trouble.push((format!("SMB address {address}"), why.clone()));
+                }
+            }
+            Ok(trouble)
+        })
+    }
+
+    fn info(&self) -> SmbInfo {
+        self.describe()
+    }
+
+    fn traffic(&self, share: &str) -> Option<ShareTraffic> {
+        self.server.share_traffic(share).map(listing::traffic)
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        self.server.sessions().into_iter().map(listing::session).collect()
+    }
+
+    fn end_session(&self, id: u64) -> bool {
+        self.server.close_session(id)
+    }
+
+    fn end_sessions_of(&self, user: Sid) -> usize {
+        self.server.close_sessions_of(user)
+    }
+
+    fn opens(&self) -> Vec<SmbOpen> {
+        self.server.opens().into_iter().map(listing::open).collect()
+    }
+
+    fn close_open(&self, id: u64) -> bool {
+        self.server.close_open(id)
+    }
+
+    fn refresh(&self) {
+        self.interfaces.look();
+    }
+
+    fn stop(&self) -> Work<'_, ()> {
+        Box::pin(async move {
+            self.server.shutdown().await;
+            *self.in_effect.lock() = InEffect::default();
+            Ok(())
+        })
+    }
+}

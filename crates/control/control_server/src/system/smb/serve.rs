@@ -1,0 +1,233 @@
+//! Volumes and shares: what of the configuration can be served, and why the rest cannot.
+
+use std::sync::Arc;
+
+use control_api::{Code, Config, Problem, ShareCaching, ShareRight};
+use shard_runtime::SystemEntropy;
+use smb_files::{FileSystem, VolumeOptions};
+use smb_protocol::tree::CachingMode;
+use smb_protocol::{FileTime, Guid};
+use smb_server::{ShareConfig, SharePermission};
+
+use super::{Served, Smb};
+use crate::backend::{OpenVolume, ShardBackend, VolumeHandle};
+use crate::files;
+
+/// What clients take a volume's file system for: they decide by the name what to try, and this one can do what NTFS can.
+const KIND: &str = "NTFS";
+
+/// Runs work on a shard and brings its result back.
+async fn on_shard<T, F, R>(shards: &dyn ShardBackend, shard: usize, work: F) -> Result<T, Problem>
+where
+    T: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+    R: Future<Output = Result<T, Problem>> + 'static,
+{
+    let (send, receive) = tokio::sync::oneshot::channel();
+    let task = move || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async move {
+            // Whoever asked may be gone; the work is done all the same.
+            let _ = send.send(work().await);
+        })
+    };
+    shards.spawn(shard, Box::new(task));
+    receive.await.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "the node is stopping")))
+}
+
+fn key(name: &str) -> String {
+    name.to_uppercase()
+}
+
+fn same(a: &Arc<dyn VolumeHandle>, b: &Arc<dyn VolumeHandle>) -> bool {
+    Arc::ptr_eq(a, b)
+}
+
+impl Smb {
+    /// Takes away shares that are no longer wanted, lead elsewhere, or whose volume is gone; then lets go of the volumes
+    /// that are gone.
+    pub(super) fn close_shares(&self, config: &Config, volumes: &[OpenVolume]) {
+        let mut now = self.in_effect.lock();
+        let there = |name: &str, handle: &Arc<dyn VolumeHandle>| {
+            volumes.iter().any(|volume| volume.name == name && same(&volume.volume, handle))
+        };
+        let mut gone: Vec<String> = Vec::new();
+        for (name, served) in &now.shares {
+            let wanted = config.shares.iter().any(|share| {
+                key(&share.name) == *name
+                    && share.volume == served.config.volume
+                    && share.folder == served.config.folder
+            });
+            let volume = now.volumes.get(&served.config.volume);
+            if !wanted || !volume.is_some_and(|(handle, _)| there(&served.config.volume, handle)) {
+                gone.push(name.clone());
+            }
+        }
+        for name in gone {
+            self.server.remove_share(&name);
+            now.shares.remove(&name);
+            tracing::info!(share = name, "share is closed");
+        }
+        now.volumes.retain(|name, (handle, _)| there(name, handle));
+    }
+
+    /// Makes a file system for each volume that has none yet, and returns these.
+    pub(super) async fn open_volumes(&self, volumes: Vec<OpenVolume>) -> Result<Vec<String>, Problem> {
+        let mut opened = Vec::new();
+        for OpenVolume { name, volume } in volumes {
+            if self.in_effect.lock().volumes.contains_key(&name) {
+                continue;
+            }
+            let store = volume.store();
+            let created = on_shard(&*self.shards, volume.shard(), {
+                let store = store.clone();
+                move || async move { Ok(store.info(store.root()).await.map_or(0, |info| info.times.created)) }
+            });
+            let created = FileTime::from_unix_nanos(i64::try_from(created.await?).unwrap_or(i64::MAX));
+            let guid = volume.guid();
+            let options = VolumeOptions {
+                label: name.clone(),
+                serial: guid.as_u64_pair().0 ^ guid.as_u64_pair().1,
+                id: Guid(guid.to_bytes_le()),
+                created,
+                cluster: volume.cluster(),
+                kind: KIND.to_owned(),
+            };
+            let files = FileSystem::new(store, self.clock.clone(), &SystemEntropy, options);
+            self.in_effect.lock().volumes.insert(name.clone(), (volume, files));
+            opened.push(name);
+        }
+        Ok(opened)
+    }
+
+    /// Serves the shares whose volumes are there; says what is wrong with the others.
+    pub(super) fn put_shares(&self, config: &Config) -> Vec<(String, String)> {
+        let mut trouble = Vec::new();
+        let machine = self.machine_name();
+        let mut now = self.in_effect.lock();
+        for share in &config.shares {
+            let mut wrong = |why: String| trouble.push((format!("share {}", share.name), why));
+            let Some(files) = now.volumes.get(&share.volume).map(|(_, files)| files.clone()) else {
+                wrong(format!("volume {} is not there", share.volume));
+                continue;
+            };
+            let (permissions, unknown) = self.permissions(share, &machine);
+            if !unknown.is_empty() {
+                wrong(format!("its permissions name {}, and nobody is called so", unknown.join(", ")));
+            }
+            let before = now.shares.get(&key(&share.name));
+            if before.is_some_and(|served| served.config == *share && served.permissions == permissions) {
+                continue;
+            }
+            let wanted = share_config(share, files, permissions.clone());
+            let put = match before {
+                Some(_) => self.server.update_share(wanted),
+                None => self.server.add_share(wanted),
+            };
+            match put {
+                Ok(()) => {
+                    let served = Served { config: share.clone(), permissions };
+                    now.shares.insert(key(&share.name), served);
+                }
+                Err(error) => wrong(error.to_string()),
+            }
+        }
+        trouble
+    }
+
+    /// Who is meant by a share's permissions, and names of nobody.
+    fn permissions(
+        &self,
+        share: &control_api::ShareConfig,
+        machine: &str,
+    ) -> (Vec<SharePermission>, Vec<String>) {
+        let directory = self.users.as_ref().map(|users| users.snapshot());
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for permission in &share.permissions {
+            let found = directory.as_ref().and_then(|all| all.find_name(&permission.who, machine));
+            match found {
+                Some(principal) => {
+                    let right = match permission.right {
+                        ShareRight::Read => smb_server::ShareRight::Read,
+                        ShareRight::Change => smb_server::ShareRight::Change,
+                        ShareRight::Full => smb_server::ShareRight::Full,
+                    };
+                    known.push(SharePermission { who: principal.sid, right });
+                }
+                None => unknown.push(permission.who.clone()),
+            }
+        }
+        (known, unknown)
+    }
+
+    /// Brings back what clients had open in volumes that were opened now.
+    pub(super) async fn restore(&self, opened: Vec<String>) -> Vec<(String, String)> {
+        let mut trouble = Vec::new();
+        for name in opened {
+            let found = self.in_effect.lock().volumes.get(&name).cloned();
+            let Some((volume, files)) = found else { continue };
+            let server = self.server.clone();
+            let restored = on_shard(&*self.shards, volume.shard(), move || async move {
+                server.restore(&files).await.map_err(|status| {
+                    Problem::new(Code::Io, format!("what clients had open is lost: {status}"))
+                })
+            });
+            match restored.await {
+                Ok(restored) => {
+                    tracing::info!(
+                        volume = name,
+                        opens = restored.opens,
+                        given_up = restored.given_up,
+                        "volume is ready for SMB"
+                    );
+                }
+                Err(problem) => trouble.push((format!("SMB on volume {name}"), problem.detail)),
+            }
+        }
+        trouble
+    }
+
+    /// Shares whose folder cannot be found.
+    pub(super) async fn missing_folders(&self, config: &Config) -> Vec<(String, String)> {
+        let mut trouble = Vec::new();
+        for share in &config.shares {
+            let found = self.in_effect.lock().volumes.get(&share.volume).map(|(volume, _)| volume.clone());
+            let Some(volume) = found else { continue };
+            let (store, folder) = (volume.store(), share.folder.clone());
+            let looked = on_shard(&*self.shards, volume.shard(), move || async move {
+                files::resolve(&*store, &folder).await
+            });
+            let why = match looked.await {
+                Ok((_, file_store::FileKind::Directory)) => continue,
+                Ok(_) => format!("{} is a file, not a folder", share.folder),
+                Err(problem) => problem.detail,
+            };
+            trouble.push((format!("share {}", share.name), why));
+        }
+        trouble
+    }
+}
+
+fn share_config(
+    share: &control_api::ShareConfig,
+    files: FileSystem,
+    permissions: Vec<SharePermission>,
+) -> ShareConfig {
+    ShareConfig {
+        name: share.name.clone(),
+        comment: share.comment.clone(),
+        files,
+        folder: share.folder.trim_start_matches('/').replace('/', "\\"),
+        permissions,
+        continuously_available: share.ca,
+        encrypt: share.encrypt,
+        caching: match share.caching {
+            ShareCaching::None => CachingMode::None,
+            ShareCaching::Manual => CachingMode::Manual,
+            ShareCaching::Documents => CachingMode::Auto,
+            ShareCaching::Programs => CachingMode::Vdo,
+        },
+        access_based_enumeration: share.access_based_enumeration,
+        hidden: share.hidden,
+        read_only: share.read_only,
+    }
+}
