@@ -144,7 +144,6 @@ pub(crate) struct LeaseView {
     pub(crate) epoch: u16,
     pub(crate) v2: bool,
     pub(crate) parent: Option<LeaseKey>,
-    pub(crate) breaking: bool,
 }
 
 impl Entry {
@@ -475,11 +474,5 @@ impl Caching {
             !entry.opens.is_empty()
         });
         gone
-    }
-
-    /// States of all holders, for tests.
-    #[cfg(test)]
-    pub(crate) fn states(&self) -> Vec<(LeaseState, bool)> {
-        self.entries.iter().map(|entry| (entry.state, entry.breaking.is_some())).collect()
     }
 }

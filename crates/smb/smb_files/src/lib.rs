@@ -45,7 +45,6 @@ mod rename;
 mod security;
 mod set;
 mod share_mode;
-mod stubs;
 #[cfg(test)]
 mod tests;
 mod times;

@@ -4,6 +4,7 @@ mod caching;
 mod create;
 mod delete;
 mod directory;
+mod fsctl;
 mod locks;
 mod rename;
 mod security;

@@ -99,7 +99,6 @@ impl Caching {
                 epoch,
                 v2,
                 parent,
-                breaking: entry.breaking.is_some(),
             }),
         })
     }
