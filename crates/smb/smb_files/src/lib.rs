@@ -52,7 +52,7 @@ mod volume_info;
 mod wildcard;
 
 pub use api::{
-    Caller, CachingRequest, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
+    CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
     LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use error::{Detail, FileError, Result};

@@ -91,7 +91,9 @@ fn opens_come_back_after_a_restart() {
         let again = restarted(&f);
         let back = again.restore(vec![OpenRecord::decode(&saved).unwrap()]).await.remove(0).unwrap();
         assert_eq!(back.record(), open.record());
-        assert!(back.is_detached() && back.path() == "d\\disk" && back.durability() == Durability::Persistent);
+        assert!(
+            back.is_detached() && back.path() == "d\\disk" && back.durability() == Durability::Persistent
+        );
         let f = Fixture { fs: again, ..f };
         assert_eq!(f.status("d\\disk", &Ask::open()).await, NtStatus::FILE_NOT_AVAILABLE);
         back.attach(f.told.clone(), OwnerId(4));

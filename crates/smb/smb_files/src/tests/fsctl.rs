@@ -87,8 +87,7 @@ fn copies_within_the_server() {
         let target = f.open("target", &Ask::default()).await;
         let key = f.control(&source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[]).await.unwrap().1;
         let key = ResumeKeyReply::decode(&key).unwrap().key;
-        let chunk =
-            |source_offset, target_offset, length| CopyChunk { source_offset, target_offset, length };
+        let chunk = |source_offset, target_offset, length| CopyChunk { source_offset, target_offset, length };
         let copy = |key: ResumeKey, chunks: Vec<CopyChunk>| {
             let input = copy_request(key, &chunks);
             let (f, target) = (&f, &target);
