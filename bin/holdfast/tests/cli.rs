@@ -289,6 +289,32 @@ fn luns_protect_their_files_and_keep_their_reasons() {
 }
 
 #[test]
+fn a_damaged_volume_is_repaired_when_confirmed() {
+    let bench = Bench::new();
+    bench.furnish();
+    bench.ok("volume create damaged --size 2G");
+    bench.ok("lun create d --size 1G --group g --volume damaged");
+    let output = bench.run(&["volume", "check", "damaged"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("superblock at the second copy: is damaged"), "{text}");
+    // Each change is explained before anything is done.
+    let (code, message) = bench.refused("volume check damaged --repair");
+    assert_eq!(code, 1);
+    assert!(message.contains("1 changes, while its LUNs are not ready"), "{message}");
+    assert!(message.contains("is damaged - it is written anew"), "{message}");
+    assert!(message.contains("--yes"), "{message}");
+    assert_eq!(bench.run(&["volume", "check", "damaged"]).status.code(), Some(1), "nothing was done");
+    let text = bench.ok("volume check damaged --repair --yes");
+    assert!(text.contains("1 repaired, nothing else is wrong"), "{text}");
+    bench.ok("volume check damaged");
+    assert_eq!(bench.json("lun show d")["serving"], "online", "its LUN is back");
+    // A sound volume is not taken away from anybody.
+    let text = bench.ok("volume check v --repair");
+    assert!(text.contains("all structures are sound"), "{text}");
+}
+
+#[test]
 fn a_disk_leaves_and_another_one_comes() {
     let bench = Bench::new();
     bench.furnish();

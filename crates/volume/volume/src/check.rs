@@ -1,16 +1,44 @@
-//! Verifying all structures of a volume, while it is in use or before it is.
+//! Verifying all structures of a volume, and repairing what can be repaired without guessing.
+//!
+//! ```text
+//!   superblock copies ─► length records ─► pages of the database ─► names ─► clusters ─► (deep) free space, data
+//!        blocks               blocks           redb's checksums      names.rs clusters.rs      deep.rs
+//! ```
+//! Three ways to run it: [`Volume::check`] on an open volume, [`verify`] on one that nobody has open, and `verify`
+//! with a repair. Everything that looks at the database goes through one examination: where it repairs, it changes
+//! what it finds at once, in one transaction, so that what comes later sees sound structures. A plan
+//! ([`Repair::Plan`]) is a repair of a copy in memory: what it tells is exactly what a repair would do.
+//!
+//! What a repair does:
+//! * Structures that follow from others are made anew: superblock copies, user counts of clusters, the flag that
+//!   clusters are shared, records' names, counters.
+//! * What has lost its name, or its record, goes to the directory `lost+found`, with all clusters it has.
+//! * What leads nowhere is removed: entries without a file, extents beyond the volume.
+//! * Where two users claim the same clusters, both keep them, as clones do: neither can harm the other any more.
+//!
+//! It never chooses between two contents, and never makes any up: a size that is not known becomes the end of the
+//! space that is there.
+
+mod clusters;
+mod database;
+mod deep;
+mod names;
+mod rescue;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
+use block_device::{Device, Durability};
 use file_store::StoreError;
-use file_store::names::fold;
-use redb::ReadableTable;
-use volume_format::{BLOCK, Entry, Inode, Superblock};
+use volume_format::{BLOCK, Inode, LengthRecord, Superblock};
 
-use crate::database::{Session, database_error};
-use crate::tables::{ENTRIES, EXTENTS, FREED, INODES, ORPHANS, ROOT, SHARED, SHARES};
-use crate::volume::Volume;
+use crate::database::Session;
+use crate::free::Free;
+use crate::tables::ROOT;
+use crate::volume::{Environment, Volume, no_volume};
+
+pub(crate) use database::examine_pages;
 
 /// How bad a finding is; the order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,225 +58,262 @@ pub struct Finding {
     pub severity: Severity,
     /// Which structure.
     pub structure: &'static str,
-    /// Where, and what is wrong.
+    /// Where: the file with its path, or the place on the device.
+    pub place: String,
+    /// What is wrong.
     pub detail: String,
+    /// What a repair does about it; `None` when nothing can be done without guessing.
+    pub repair: Option<String>,
+}
+
+/// What [`verify`] does with what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Only tells.
+    No,
+    /// Tells what a repair would do, in the findings; nothing is changed.
+    Plan,
+    /// Repairs.
+    Apply,
+}
+
+/// How thoroughly to look, and what to do.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Read free space, which must be zero, and all data, too.
+    pub deep: bool,
+    /// What to do with findings.
+    pub repair: Repair,
 }
 
 impl Volume {
-    /// Checks the volume; findings are sorted by what hurts most.
+    /// Checks the open volume; findings are sorted by what hurts most. `deep` reads free space and data too.
     ///
     /// # Errors
-    /// When the database cannot be read at all.
-    pub async fn check(&self) -> Result<Vec<Finding>, StoreError> {
-        let mut findings = Vec::new();
-        for (offset, which) in Superblock::OFFSETS.into_iter().zip(["first", "second"]) {
-            let block = self.core.device.read(offset, IoBuf::new(BLOCK as usize)).await?;
-            let wrong = match Superblock::decode(&block) {
-                Ok(superblock) if superblock == self.core.superblock => continue,
-                Ok(_) => "belongs to another volume".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            findings.push(Finding {
-                severity: Severity::Error,
-                structure: "superblock",
-                detail: format!("the {which} copy at byte {offset} {wrong}"),
-            });
+    /// When the device or the database cannot be read at all.
+    pub async fn check(&self, deep: bool) -> Result<Vec<Finding>, StoreError> {
+        let core = &self.core;
+        let (_, mut findings) = superblocks(&core.device).await?;
+        findings.extend(lengths(&core.device, &core.superblock).await?);
+        let (device, superblock) = (Arc::clone(&core.device), core.superblock.clone());
+        let clusters = core.clusters.load(std::sync::atomic::Ordering::Acquire);
+        // On the metadata thread, where nothing is half written.
+        let examined = core.metadata.change(move |session| {
+            let mut findings = examine_pages(device, superblock);
+            let mut examination = Examination::new(session, clusters, false, 0);
+            examination.free_in_memory = true;
+            examination.everything()?;
+            findings.append(&mut examination.findings);
+            Ok(findings)
+        });
+        findings.extend(examined.await?);
+        if deep {
+            findings.extend(deep::open_volume(core).await?);
         }
-        let clusters = self.core.superblock.clusters(self.core.device.size());
-        findings.extend(self.core.metadata.change(move |session| session.check(clusters)).await?);
         findings.sort_by_key(|finding| finding.severity);
         Ok(findings)
     }
 }
 
-impl Session<'_> {
-    fn check(&self, clusters: u64) -> Result<Vec<Finding>, StoreError> {
-        let mut findings = Vec::new();
-        let inodes = self.check_inodes(&mut findings)?;
-        self.check_entries(&inodes, &mut findings)?;
-        self.check_clusters(&inodes, clusters, &mut findings)?;
-        Ok(findings)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn check_for_test(&self, clusters: u64) -> Result<Vec<Finding>, StoreError> {
-        self.check(clusters)
-    }
-
-    fn check_inodes(&self, findings: &mut Vec<Finding>) -> Result<BTreeMap<u64, Inode>, StoreError> {
-        let table = self.txn.open_table(INODES).map_err(database_error)?;
-        let mut inodes = BTreeMap::new();
-        for row in table.iter().map_err(database_error)? {
-            let (file, value) = row.map_err(database_error)?;
-            match Inode::decode(value.value()) {
-                Ok(inode) => drop(inodes.insert(file.value(), inode)),
-                Err(error) => findings.push(Finding {
-                    severity: Severity::Critical,
-                    structure: "inode",
-                    detail: format!("the record of file {} {error}", file.value()),
-                }),
-            }
+/// Checks a volume that nobody has open, and repairs it when told; findings are sorted by what hurts most. Without
+/// [`Repair::Apply`] nothing is written, not even what opening would recover. Call on a shard.
+///
+/// # Errors
+/// When there is no volume, the device fails, or a repair could not be completed (nothing is half-repaired then,
+/// but for the superblock).
+pub async fn verify(
+    device: Device,
+    environment: Environment,
+    options: CheckOptions,
+) -> Result<Vec<Finding>, StoreError> {
+    let (superblock, mut findings) = superblocks(&device).await?;
+    let superblock = superblock.ok_or_else(|| no_volume(&findings))?;
+    if options.repair == Repair::Apply {
+        let block = IoBuf::copy_from(&superblock.encode()).freeze();
+        for offset in damaged_copies(&device, &superblock).await? {
+            device.write(offset, block.clone(), Durability::Durable).await?;
         }
-        if !inodes.get(&ROOT).is_some_and(|root| root.directory) {
-            findings.push(Finding {
-                severity: Severity::Critical,
-                structure: "inode",
-                detail: "there is no root directory".into(),
-            });
-        }
-        Ok(inodes)
     }
+    findings.extend(lengths(&device, &superblock).await?);
+    let clusters = superblock.clusters(device.size());
+    let now = environment.clock.wall().0;
+    let (found, layout) =
+        database::examine(Arc::clone(&device), superblock.clone(), clusters, options.repair, now).await?;
+    findings.extend(found);
+    if options.deep
+        && let Some(layout) = layout
+    {
+        findings.extend(deep::closed_volume(&device, &superblock, layout, options.repair).await?);
+    }
+    findings.sort_by_key(|finding| finding.severity);
+    Ok(findings)
+}
 
-    fn check_entries(
-        &self,
-        inodes: &BTreeMap<u64, Inode>,
-        findings: &mut Vec<Finding>,
-    ) -> Result<(), StoreError> {
-        let mut wrong = |detail: String| {
-            findings.push(Finding { severity: Severity::Critical, structure: "directory entry", detail });
+/// The superblock, from the first sound copy, and what is wrong with the others.
+pub(crate) async fn superblocks(device: &Device) -> Result<(Option<Superblock>, Vec<Finding>), StoreError> {
+    let mut sound = None;
+    let mut copies = Vec::new();
+    for (offset, which) in Superblock::OFFSETS.into_iter().zip(["first", "second"]) {
+        let block = device.read(offset, IoBuf::new(BLOCK as usize)).await;
+        let copy = match block.map(|block| Superblock::decode(&block)) {
+            Ok(Ok(copy)) if copy.size > device.size() => Err("is of a larger device".to_owned()),
+            Ok(Ok(copy)) => Ok(copy),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(error) => Err(format!("cannot be read: {error}")),
         };
-        let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
-        let mut named = BTreeSet::from([ROOT]);
-        for row in table.iter().map_err(database_error)? {
-            let (key, value) = row.map_err(database_error)?;
-            let (directory, name) = key.value();
-            let entry = match Entry::decode(value.value()) {
-                Ok(entry) => entry,
-                Err(error) => {
-                    wrong(format!("{name} in directory {directory} {error}"));
-                    continue;
-                }
-            };
-            let place = format!("{} in directory {directory}", entry.name);
-            if fold(&entry.name) != name {
-                wrong(format!("{place} is filed under {name}"));
-            }
-            if !inodes.get(&directory).is_some_and(|inode| inode.directory) {
-                wrong(format!("{place} is in no directory"));
-            }
-            match inodes.get(&entry.file) {
-                None => wrong(format!("{place} names file {}, which does not exist", entry.file)),
-                Some(inode) if inode.parent != directory || inode.directory != entry.directory => {
-                    wrong(format!("{place} and the record of file {} disagree", entry.file));
-                }
-                Some(_) => {}
-            }
-            if !named.insert(entry.file) {
-                wrong(format!("{place} is a second name of file {}", entry.file));
-            }
+        if let Ok(copy) = &copy {
+            sound.get_or_insert_with(|| copy.clone());
         }
-        let orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
-        for (file, inode) in inodes {
-            let orphan = orphans.get(*file).map_err(database_error)?.is_some();
-            if !named.contains(file) && !orphan {
-                wrong(format!("file {file} ({}) has no name", inode.name));
-            }
+        copies.push((offset, which, copy));
+    }
+    let wrong = copies.into_iter().filter_map(|(offset, which, copy)| {
+        let why = match copy {
+            Ok(copy) if Some(&copy) == sound.as_ref() => return None,
+            Ok(_) => "is that of another volume".to_owned(),
+            Err(why) => why,
+        };
+        Some(Finding {
+            severity: Severity::Error,
+            structure: "superblock",
+            place: format!("the {which} copy, at byte {offset}"),
+            detail: why,
+            repair: sound.is_some().then(|| "it is written anew from the other copy".to_owned()),
+        })
+    });
+    let wrong = wrong.collect();
+    Ok((sound, wrong))
+}
+
+/// The copies that are not `superblock`: where, and whether they can be read.
+async fn damaged_copies(device: &Device, superblock: &Superblock) -> Result<Vec<u64>, StoreError> {
+    let mut damaged = Vec::new();
+    for offset in Superblock::OFFSETS {
+        let same = match device.read(offset, IoBuf::new(BLOCK as usize)).await {
+            Ok(block) => Superblock::decode(&block).is_ok_and(|copy| copy == *superblock),
+            Err(_) => false,
+        };
+        if !same {
+            damaged.push(offset);
         }
-        Ok(())
+    }
+    Ok(damaged)
+}
+
+/// Both records of the database's length. One that was never written is zero.
+async fn lengths(device: &Device, superblock: &Superblock) -> Result<Vec<Finding>, StoreError> {
+    let mut findings = Vec::new();
+    for slot in 0..2 {
+        let offset = superblock.length_start + slot * BLOCK;
+        let block = device.read(offset, IoBuf::new(BLOCK as usize)).await;
+        let detail = match block {
+            Ok(block) if block.iter().all(|byte| *byte == 0) => continue,
+            Ok(block) => match LengthRecord::decode(&block) {
+                Ok(record) if record.length <= superblock.metadata_size => continue,
+                Ok(record) => {
+                    format!("says {} bytes, the area has {}", record.length, superblock.metadata_size)
+                }
+                Err(error) => error.to_string(),
+            },
+            Err(error) => format!("cannot be read: {error}"),
+        };
+        findings.push(Finding {
+            severity: Severity::Error,
+            structure: "database length",
+            place: format!("record {slot}, at byte {offset}"),
+            detail,
+            repair: Some("it is written anew when the database next grows or shrinks twice".into()),
+        });
+    }
+    Ok(findings)
+}
+
+/// A look at everything in the database, inside a transaction.
+pub(crate) struct Examination<'a, 'b> {
+    session: &'a mut Session<'b>,
+    /// Clusters that the device has.
+    clusters: u64,
+    repair: bool,
+    now: u64,
+    /// Whether the session's free clusters are those of an open volume.
+    pub(crate) free_in_memory: bool,
+    pub(crate) findings: Vec<Finding>,
+    inodes: BTreeMap<u64, Inode>,
+    /// Files without a name, on their way out.
+    orphans: BTreeSet<u64>,
+    lost_and_found: Option<u64>,
+}
+
+impl<'a, 'b> Examination<'a, 'b> {
+    pub(crate) fn new(session: &'a mut Session<'b>, clusters: u64, repair: bool, now: u64) -> Self {
+        Self {
+            session,
+            clusters,
+            repair,
+            now,
+            free_in_memory: false,
+            findings: Vec::new(),
+            inodes: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+            lost_and_found: None,
+        }
     }
 
-    fn check_clusters(
-        &self,
-        inodes: &BTreeMap<u64, Inode>,
-        clusters: u64,
-        findings: &mut Vec<Finding>,
-    ) -> Result<(), StoreError> {
-        // (start, end, users that the structures say, who)
-        let mut uses: Vec<(u64, u64, bool, String)> = Vec::new();
-        let extents = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        let mut last: Option<(u64, u32, u64)> = None;
-        for row in extents.iter().map_err(database_error)? {
-            let (key, value) = row.map_err(database_error)?;
-            let (file, stream, first) = key.value();
-            let (start, count, flags) = value.value();
-            let who = format!("file {file} stream {stream} cluster {first}");
-            let mut wrong = |detail: String| {
-                findings.push(Finding { severity: Severity::Critical, structure: "extent", detail });
-            };
-            if !inodes.get(&file).is_some_and(|inode| inode.streams.iter().any(|s| s.id == stream)) {
-                wrong(format!("{who} belongs to no file"));
-            }
-            if count == 0 || start.checked_add(count).is_none_or(|end| end > clusters) {
-                wrong(format!("{who} lies at clusters {start}+{count}, beyond the volume's {clusters}"));
-                continue;
-            }
-            if last.is_some_and(|(f, s, end)| (f, s) == (file, stream) && end > first) {
-                wrong(format!("{who} overlaps the extent before it"));
-            }
-            last = Some((file, stream, first.saturating_add(count)));
-            uses.push((start, start + count, flags & SHARED != 0, who));
+    /// All of it, in an order in which each part can rely on those before it.
+    pub(crate) fn everything(&mut self) -> Result<(), StoreError> {
+        self.inodes()?;
+        self.streams()?;
+        self.entries()?;
+        self.reach()?;
+        self.side_tables()?;
+        self.extents()?;
+        self.users()?;
+        self.counters()
+    }
+
+    fn note(
+        &mut self,
+        severity: Severity,
+        structure: &'static str,
+        place: impl Into<String>,
+        detail: impl Into<String>,
+        repair: Option<&str>,
+    ) {
+        self.findings.push(Finding {
+            severity,
+            structure,
+            place: place.into(),
+            detail: detail.into(),
+            repair: repair.map(str::to_owned),
+        });
+    }
+
+    /// A file with its path, as far as that is known.
+    fn name_of(&self, file: u64) -> String {
+        let mut names = Vec::new();
+        let mut at = file;
+        while at != ROOT
+            && names.len() < 100
+            && let Some(inode) = self.inodes.get(&at)
+        {
+            names.push(inode.name.as_str());
+            at = inode.parent;
         }
-        let freed = self.txn.open_table(FREED).map_err(database_error)?;
-        for row in freed.iter().map_err(database_error)? {
-            let (start, count) = row.map_err(database_error)?;
-            let (start, count) = (start.value(), count.value());
-            uses.push((start, start.saturating_add(count), false, "the list of freed clusters".into()));
+        names.reverse();
+        match (at, names.as_slice()) {
+            (ROOT, names) => format!("file {file} (/{})", names.join("/")),
+            (_, []) => format!("file {file}"),
+            (_, names) => format!("file {file} (…/{})", names.join("/")),
         }
-        let mut shares = BTreeMap::new();
-        let table = self.txn.open_table(SHARES).map_err(database_error)?;
-        for row in table.iter().map_err(database_error)? {
-            let (start, value) = row.map_err(database_error)?;
-            let (count, users) = value.value();
-            shares.insert(start.value(), (start.value().saturating_add(count), users));
-        }
-        check_users(uses, &shares, findings);
-        Ok(())
     }
 }
 
-/// Walks over the boundaries of all uses and compares the number of users with what the structures say.
-fn check_users(
-    uses: Vec<(u64, u64, bool, String)>,
-    shares: &BTreeMap<u64, (u64, u32)>,
-    findings: &mut Vec<Finding>,
-) {
-    let mut events: BTreeMap<u64, (i64, i64, String)> = BTreeMap::new();
-    for (start, end, shared, who) in uses {
-        let begin = events.entry(start).or_default();
-        begin.0 += 1;
-        begin.1 += i64::from(!shared);
-        begin.2 = who;
-        let finish = events.entry(end).or_default();
-        finish.0 -= 1;
-        finish.1 -= i64::from(!shared);
-    }
-    for (start, (end, _)) in shares {
-        events.entry(*start).or_default();
-        events.entry(*end).or_default();
-    }
-    let (mut users, mut exclusive) = (0i64, 0i64);
-    let mut who = String::new();
-    for (at, (delta, delta_exclusive, name)) in &events {
-        users += delta;
-        exclusive += delta_exclusive;
-        if !name.is_empty() {
-            who.clone_from(name);
-        }
-        let recorded = shares
-            .range(..=at)
-            .next_back()
-            .filter(|(_, (end, _))| end > at)
-            .map_or(1, |(_, (_, n))| i64::from(*n));
-        if users > 1 && exclusive > 0 {
-            findings.push(Finding {
-                severity: Severity::Critical,
-                structure: "extent",
-                detail: format!(
-                    "cluster {at} ({who}) has {users} users, and one of them believes to be alone"
-                ),
-            });
-        } else if users > recorded {
-            findings.push(Finding {
-                severity: Severity::Critical,
-                structure: "share count",
-                detail: format!("cluster {at} ({who}) has {users} users, {recorded} are recorded"),
-            });
-        } else if users < recorded && recorded > 1 {
-            findings.push(Finding {
-                severity: Severity::Warning,
-                structure: "share count",
-                detail: format!("cluster {at} has {users} users, {recorded} are recorded: its space may never be given back"),
-            });
-        }
-    }
+/// Where the clusters of a closed volume lie, for the deep look.
+pub(crate) struct Layout {
+    pub(crate) free: Free,
+    /// Clusters that the device has.
+    pub(crate) clusters: u64,
+    /// Extents, with whom they belong to.
+    pub(crate) used: Vec<(crate::clusters::StreamKey, crate::extents::Extent)>,
+    /// Names of the files among them.
+    pub(crate) names: BTreeMap<u64, String>,
 }

@@ -149,12 +149,12 @@ impl Session<'_> {
     /// The number of users of each part of a run that is in use.
     pub(crate) fn users(&self, run: Run) -> Result<Vec<(Run, u32)>, StoreError> {
         let table = self.txn.open_table(SHARES).map_err(database_error)?;
-        let end = run.start + run.count;
+        let end = run.end();
         let mut parts = Vec::new();
         let mut at = run.start;
         for (start, (count, users)) in shares_meeting(&table, run.start, end)? {
             let from = start.max(run.start);
-            let to = (start + count).min(end);
+            let to = start.saturating_add(count).min(end);
             if from > at {
                 parts.push((Run { start: at, count: from - at }, 1));
             }
@@ -169,14 +169,14 @@ impl Session<'_> {
 
     fn set_users(&mut self, run: Run, users: u32) -> Result<(), StoreError> {
         let mut table = self.txn.open_table(SHARES).map_err(database_error)?;
-        let end = run.start + run.count;
+        let end = run.end();
         for (start, (count, old)) in shares_meeting(&table, run.start, end)? {
             table.remove(start).map_err(database_error)?;
             if start < run.start {
                 table.insert(start, (run.start - start, old)).map_err(database_error)?;
             }
-            if start + count > end {
-                table.insert(end, (start + count - end, old)).map_err(database_error)?;
+            if start.saturating_add(count) > end {
+                table.insert(end, (start.saturating_add(count) - end, old)).map_err(database_error)?;
             }
         }
         if users > 1 {
@@ -279,7 +279,7 @@ fn shares_meeting(
         let (key, value) = row.map_err(database_error)?;
         met.push((key.value(), value.value()));
     }
-    met.retain(|(start, (count, _)): &Share| start + count > first);
+    met.retain(|(start, (count, _)): &Share| start.saturating_add(*count) > first);
     for row in table.range(first..end).map_err(database_error)? {
         let (key, value) = row.map_err(database_error)?;
         met.push((key.value(), value.value()));

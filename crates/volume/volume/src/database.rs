@@ -9,7 +9,7 @@
 //! after a failed commit nobody knows what is on the disk.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -25,7 +25,7 @@ use crate::free::Free;
 use crate::tables;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents.
-const CACHE_BYTES: usize = 32 << 20;
+pub(crate) const CACHE_BYTES: usize = 32 << 20;
 /// Changes committed together at most, so that the first of them does not wait for ever.
 const GROUP_MAX: usize = 512;
 
@@ -46,6 +46,8 @@ type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
 pub(crate) struct Metadata {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     stopped: Arc<AtomicBool>,
+    /// Transactions committed since the opening.
+    pub(crate) commits: Arc<AtomicU64>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -78,6 +80,8 @@ impl Metadata {
         let (ready, opened) = oneshot::channel();
         let stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopped);
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&commits);
         let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
             let prepared = open_database(device, &superblock)
                 .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)));
@@ -85,7 +89,7 @@ impl Metadata {
                 Ok((database, free, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, free, &queue, &flag);
+                        serve(&database, free, &queue, &flag, &counted);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -95,7 +99,7 @@ impl Metadata {
             StoreError::new(StoreErrorKind::Io, "the metadata thread cannot be started").because(error)
         })?;
         let value = opened.await.map_err(|_| self::stopped())??;
-        Ok((Self { jobs: Mutex::new(Some(jobs)), stopped, thread: Mutex::new(Some(thread)) }, value))
+        Ok((Self { jobs: Mutex::new(Some(jobs)), stopped, commits, thread: Mutex::new(Some(thread)) }, value))
     }
 
     /// Runs `f` in the next transaction; ends when that is durable.
@@ -159,7 +163,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-fn open_database(device: Device, superblock: &Superblock) -> Result<Database, StoreError> {
+pub(crate) fn open_database(device: Device, superblock: &Superblock) -> Result<Database, StoreError> {
     let backend = DeviceBackend::open(device, superblock).map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the metadata area cannot be read").because(error)
     })?;
@@ -168,19 +172,29 @@ fn open_database(device: Device, superblock: &Superblock) -> Result<Database, St
     builder.create_with_backend(backend).map_err(database_error)
 }
 
-fn serve(database: &Database, mut free: Free, queue: &mpsc::Receiver<Job>, stopped: &AtomicBool) {
+fn serve(
+    database: &Database,
+    mut free: Free,
+    queue: &mpsc::Receiver<Job>,
+    stopped: &AtomicBool,
+    commits: &AtomicU64,
+) {
     while let Ok(first) = queue.recv() {
         let more = queue.try_iter().take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
-        if let Err(error) = run_group(database, &mut free, group) {
-            tracing::error!("a volume stops: {error}");
-            stopped.store(true, Ordering::Release);
-            return;
+        match run_group(database, &mut free, group) {
+            Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
+            Err(error) => {
+                tracing::error!("a volume stops: {error}");
+                stopped.store(true, Ordering::Release);
+                return;
+            }
         }
     }
 }
 
-fn run_group(database: &Database, free: &mut Free, group: Vec<Job>) -> Result<(), StoreError> {
+/// Runs jobs in one transaction; whether there was anything to commit.
+fn run_group(database: &Database, free: &mut Free, group: Vec<Job>) -> Result<bool, StoreError> {
     let mut txn = database.begin_write().map_err(database_error)?;
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
@@ -197,7 +211,7 @@ fn run_group(database: &Database, free: &mut Free, group: Vec<Job>) -> Result<()
     };
     let committed = ended.is_ok();
     answers.into_iter().for_each(|answer| answer(committed));
-    ended
+    ended.map(|()| changed)
 }
 
 /// Makes all tables, so that reading one that was never written is no special case.

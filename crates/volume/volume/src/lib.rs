@@ -22,6 +22,8 @@
 
 mod backend;
 mod background;
+#[cfg(any(test, feature = "bench"))]
+mod bench;
 mod check;
 mod clusters;
 mod copy;
@@ -43,5 +45,5 @@ mod tables;
 mod tests;
 mod volume;
 
-pub use check::{Finding, Severity};
+pub use check::{CheckOptions, Finding, Repair, Severity, verify};
 pub use volume::{Environment, FormatOptions, Volume};

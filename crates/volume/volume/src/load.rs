@@ -57,7 +57,7 @@ fn take_union(free: &mut Free, mut runs: Vec<Run>) -> Result<(), StoreError> {
     let mut end = 0;
     for run in runs {
         let from = run.start.max(end);
-        let to = run.start + run.count;
+        let to = run.end();
         if from < to && !free.remove(Run { start: from, count: to - from }) {
             return Err(damaged(format!(
                 "shared clusters {from}+{} are used otherwise or do not exist",

@@ -1,6 +1,8 @@
 //! The volume on a disk in memory: against a simple model, through reopening, clones, and hand-made damage.
 
+mod check;
 mod conformance;
+mod crash;
 mod devices;
 
 use std::collections::BTreeMap;
@@ -95,7 +97,7 @@ fn names_are_found_in_any_case_and_survive() {
         let page = volume.read_directory(root, DirectoryCursor::default(), 1).await.expect("page");
         let rest = volume.read_directory(root, page.next.expect("more"), 10).await.expect("page");
         assert_eq!((page.entries.len(), rest.entries.len(), rest.next), (1, 1, None));
-        assert_eq!(volume.check().await.expect("check"), Vec::new());
+        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
     });
 }
 
@@ -129,7 +131,7 @@ fn a_removed_open_file_lives_until_its_last_close_and_its_space_comes_back_zero(
             let bytes = read(&next, at, 1 << 20).await;
             assert!(bytes.iter().all(|b| *b == 0 || *b == b'x'), "stale data at {at}");
         }
-        assert_eq!(volume.check().await.expect("check"), Vec::new());
+        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
     });
 }
 
@@ -193,10 +195,10 @@ fn clones_share_space_and_go_their_own_ways() {
         let c5 = open(&volume, clones[5]).await;
         assert_eq!(read(&c5, 0, content.len()).await, content);
         assert_eq!(read(&g, 70_000, 4).await, b"GOLD");
-        assert_eq!(volume.check().await.expect("check"), Vec::new());
+        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
         drop((g, c3, c5));
         let volume = reopen(&device, volume).await;
-        assert_eq!(volume.check().await.expect("check"), Vec::new());
+        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
         for number in 0..8 {
             volume.remove(volume.root(), &format!("c{number}")).await.expect("remove");
         }
@@ -204,7 +206,7 @@ fn clones_share_space_and_go_their_own_ways() {
         while volume.usage().await.expect("usage").used > 0 {
             shard_runtime::sleep(std::time::Duration::from_millis(2)).await;
         }
-        assert_eq!(volume.check().await.expect("check"), Vec::new());
+        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
     });
 }
 
@@ -274,7 +276,7 @@ async fn random(seed: u64) {
             _ => {
                 opens.clear();
                 volume = reopen(&device, volume).await;
-                assert_eq!(volume.check().await.expect("check"), Vec::new(), "seed {seed} step {step}");
+                assert_eq!(volume.check(false).await.expect("check"), Vec::new(), "seed {seed} step {step}");
                 for id in &files {
                     opens.push(open(&volume, *id).await);
                 }
@@ -287,7 +289,7 @@ async fn random(seed: u64) {
             panic!("seed {seed} step {step}: byte {at} of file {which} is {}, not {}", got[at], bytes[at]);
         }
     }
-    assert_eq!(volume.check().await.expect("check"), Vec::new(), "seed {seed}");
+    assert_eq!(volume.check(false).await.expect("check"), Vec::new(), "seed {seed}");
 }
 
 #[test]
@@ -295,51 +297,4 @@ fn random_operations_agree_with_vectors() {
     for seed in 0..12 {
         on_shard(random(seed));
     }
-}
-
-#[test]
-fn damage_is_found_and_named() {
-    on_shard(async {
-        let (device, volume) = fresh().await;
-        let id = volume.create(volume.root(), "f", file()).await.expect("file");
-        let f = open(&volume, id).await;
-        write(&f, 0, &[1; 300_000], Durability::Durable).await;
-        // The second superblock.
-        let junk = IoBuf::copy_from(&[0xaa; 4096]).freeze();
-        device.write(volume_format::Superblock::OFFSETS[1], junk, Durability::Durable).await.expect("write");
-        let found = volume.check().await.expect("check");
-        assert_eq!(found.iter().map(|f| f.structure).collect::<Vec<_>>(), ["superblock"], "{found:?}");
-        type Damage = fn(&mut crate::database::Session<'_>);
-        let damages: [(&str, Damage); 5] = [
-            ("inode", |s| {
-                let mut t = s.txn.open_table(crate::tables::INODES).expect("table");
-                t.insert(2, [9u8, 9].as_slice()).expect("insert");
-            }),
-            ("directory entry", |s| {
-                let mut t = s.txn.open_table(crate::tables::ENTRIES).expect("table");
-                t.remove((1, "F")).expect("remove");
-            }),
-            ("extent", |s| {
-                let mut t = s.txn.open_table(crate::tables::EXTENTS).expect("table");
-                t.insert((2, 0, 1000), (1 << 40, 5, 0)).expect("insert");
-            }),
-            ("extent", |s| {
-                let mut t = s.txn.open_table(crate::tables::EXTENTS).expect("table");
-                t.insert((2, 0, 1000), (0, 1, 0)).expect("insert");
-            }),
-            ("share count", |s| {
-                let mut t = s.txn.open_table(crate::tables::SHARES).expect("table");
-                t.insert(0, (1, 5)).expect("insert");
-            }),
-        ];
-        for (structure, damage) in damages {
-            // The damage is seen in the transaction it shares with the check, and goes with it.
-            let found = volume.core.metadata.change(move |session| {
-                damage(session);
-                session.check_for_test(700)
-            });
-            let found = found.await.expect("check");
-            assert!(found.iter().any(|f| f.structure == structure), "{structure}: {found:?}");
-        }
-    });
 }

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
-use file_store::{FileId, FileStore, StoreError, StoreErrorKind};
+use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
 use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
-use volume_format::{BLOCK, Inode, StreamRecord, Superblock, layout_for};
+use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, layout_for};
 
+use crate::clusters::StreamKey;
+use crate::check::{Finding, superblocks};
 use crate::core::{Core, clear};
 use crate::database::{Metadata, Session, database_error, make_tables};
+use crate::extents::Extent;
 use crate::free::Free;
 use crate::load;
 use crate::registry::Pin;
@@ -48,17 +51,15 @@ fn damaged(detail: impl Into<String>) -> StoreError {
 }
 
 /// The superblock of a volume: the first sound copy.
-pub(crate) async fn read_superblock(device: &Device) -> Result<Superblock, StoreError> {
-    let mut why = String::new();
-    for offset in Superblock::OFFSETS {
-        let block = device.read(offset, IoBuf::new(BLOCK as usize)).await?;
-        match Superblock::decode(&block) {
-            Ok(superblock) if superblock.size <= device.size() => return Ok(superblock),
-            Ok(_) => why = "is from a larger device".into(),
-            Err(error) => why = error.to_string(),
-        }
-    }
-    Err(damaged(format!("there is no volume here: the superblock {why}")))
+async fn read_superblock(device: &Device) -> Result<Superblock, StoreError> {
+    let (superblock, findings) = superblocks(device).await?;
+    superblock.ok_or_else(|| no_volume(&findings))
+}
+
+/// What is told when no copy of the superblock is sound.
+pub(crate) fn no_volume(findings: &[Finding]) -> StoreError {
+    let why = findings.last().map(|finding| finding.detail.as_str()).unwrap_or_default();
+    damaged(format!("there is no volume here: the superblock {why}"))
 }
 
 impl Volume {
@@ -165,6 +166,7 @@ impl Volume {
         shard_runtime::timeout(ROUND_MAX, ended).await;
         let saved = core.save_everything().await;
         core.metadata.close().await;
+        tracing::debug!(commits = core.metadata.commits.load(Ordering::Relaxed), "a volume is closed");
         core.device.flush().await?;
         saved
     }
@@ -192,6 +194,21 @@ impl Volume {
     }
 }
 
+/// Extents from the disk are ones that a stream can have: in order, and on the device.
+fn check_extents((file, stream): StreamKey, extents: &[Extent], clusters: u64) -> Result<(), StoreError> {
+    let mut end = 0;
+    for extent in extents {
+        if extent.first < end || !extent.is_possible(clusters) {
+            let place = extent.first.saturating_mul(CLUSTER);
+            return Err(damaged(format!(
+                "the extent of file {file}, stream {stream}, from byte {place} overlaps another or lies beyond the volume"
+            )));
+        }
+        end = extent.end();
+    }
+    Ok(())
+}
+
 impl Session<'_> {
     /// One more user of a stream, which is read into memory if it isn't there.
     pub(crate) fn pin(&self, core: &Arc<Core>, file: u64, record: &StreamRecord) -> Result<Pin, StoreError> {
@@ -201,7 +218,9 @@ impl Session<'_> {
         let stream = match there {
             Some(stream) => stream,
             None => {
-                let read = Stream::new(key, record.size, self.extents(key)?);
+                let extents = self.extents(key)?;
+                check_extents(key, &extents, core.clusters.load(Ordering::Acquire))?;
+                let read = Stream::new(key, record.size.min(FILE_SIZE_MAX), extents);
                 core.registry.lock().enter(read)
             }
         };

@@ -48,6 +48,8 @@ struct VolumeSlot {
     handle: Option<Arc<dyn VolumeHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
+    /// Being repaired: not to be opened now.
+    kept_closed: bool,
 }
 
 /// The node.

@@ -3,19 +3,50 @@
 use std::sync::Arc;
 
 use control_api::{
-    CheckReport, CheckRequest, Code, Done, Problem, RedundancyState, Volume, VolumeCreate, VolumeUpdate,
-    check_name,
+    CheckFinding, CheckReport, CheckRequest, Code, Done, Problem, RedundancyState, Volume, VolumeCreate,
+    VolumeUpdate, check_name,
 };
 use uuid::Uuid;
 
 use super::pools::join_all;
 use super::status::report;
 use super::{Node, VolumeSlot, confirm, missing, taken};
-use crate::backend::{NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
+use crate::backend::{NewSpace, PoolHandle, Repair, SpaceInfo, VolumeHandle};
 use crate::files;
 
 /// Smallest volume: below this its own structures would take most of it.
 const LEAST_VOLUME_BYTES: u64 = 64 << 20;
+
+/// Changes of a repair that are listed one by one before it: more than people read.
+const LISTED_REPAIRS: usize = 100;
+
+/// What a repair would do, for whoever has to agree to it.
+fn repairs(name: &str, findings: &[CheckFinding]) -> Vec<String> {
+    let planned: Vec<&CheckFinding> = findings.iter().filter(|finding| finding.action.is_some()).collect();
+    let mut lines =
+        vec![format!("Volume {name} is repaired: {} changes, while its LUNs are not ready.", planned.len())];
+    lines.extend(planned.iter().take(LISTED_REPAIRS).map(|finding| {
+        let action = finding.action.as_deref().unwrap_or_default();
+        format!("{} at {}: {} - {action}.", finding.structure, finding.place, finding.detail)
+    }));
+    if planned.len() > LISTED_REPAIRS {
+        lines.push(format!("And {} more.", planned.len() - LISTED_REPAIRS));
+    }
+    lines
+}
+
+/// A report on a repair: what has an action is done, the rest is still wrong.
+fn repaired(subject: String, findings: Vec<CheckFinding>) -> CheckReport {
+    let done = findings.iter().filter(|finding| finding.action.is_some()).count();
+    let left = findings.len() - done;
+    let mut report = report(subject.clone(), findings);
+    report.clean = left == 0;
+    report.summary = match left {
+        0 => format!("{subject}: {done} repaired, nothing else is wrong."),
+        _ => format!("{subject}: {done} repaired, {left} can't be repaired without guessing."),
+    };
+    report
+}
 
 impl Node {
     /// Opens volumes of open pools that aren't open, in parallel.
@@ -25,7 +56,7 @@ impl Node {
             for space in pool.info().spaces {
                 let name = space.state.name;
                 let slot = self.volumes.lock().get(&name).cloned();
-                if slot.as_ref().is_some_and(|slot| slot.handle.is_some()) {
+                if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
                     continue;
                 }
                 if let Some(other) = slot.as_ref().filter(|slot| slot.pool != guid) {
@@ -38,13 +69,18 @@ impl Node {
                     let slot = match pool.open_volume(&name).await {
                         Ok(handle) => {
                             tracing::info!(volume = name, "volume is open");
-                            VolumeSlot { pool: guid, handle: Some(handle), reason: None }
+                            VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false }
                         }
                         Err(problem) => {
                             if before.as_ref() != Some(&problem.detail) {
                                 tracing::error!(volume = name, %problem, "volume can't be opened");
                             }
-                            VolumeSlot { pool: guid, handle: None, reason: Some(problem.detail) }
+                            VolumeSlot {
+                                pool: guid,
+                                handle: None,
+                                reason: Some(problem.detail),
+                                kept_closed: false,
+                            }
                         }
                     };
                     self.volumes.lock().insert(name, slot);
@@ -171,7 +207,7 @@ impl Node {
             interleave_bytes: request.interleave_bytes,
         };
         let handle = pool.create_volume(space).await?;
-        let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None };
+        let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false };
         self.volumes.lock().insert(request.name.clone(), slot);
         self.volume_show(&request.name).await
     }
@@ -223,16 +259,49 @@ impl Node {
 
     /// Verifies all structures of a volume.
     pub async fn volume_check(&self, name: &str, request: CheckRequest) -> Result<CheckReport, Problem> {
-        let handle = self.volume(name)?;
-        if request.repair {
-            confirm(name, request.confirm.as_deref(), || {
-                vec![format!(
-                    "Repairing volume {name} may remove structures that make no sense, and the files that only they describe."
-                )]
-            })?;
+        let (_, pool, _) = self.space(name)?;
+        let subject = format!("volume {name}");
+        if request.repair && request.confirm.is_some() {
+            return Ok(repaired(subject, self.volume_repair(name, &request).await?));
         }
-        let findings = handle.check(request.deep, request.repair).await?;
-        Ok(report(format!("volume {name}"), findings))
+        // A volume that does not open is looked at too.
+        let closed = if request.repair { Repair::Plan } else { Repair::No };
+        let findings = match self.volume(name) {
+            Ok(handle) => handle.check(request.deep).await?,
+            Err(_) => pool.verify_volume(name, request.deep, closed).await?,
+        };
+        if request.repair && findings.iter().any(|finding| finding.action.is_some()) {
+            confirm(name, None, || repairs(name, &findings))?;
+        }
+        Ok(report(subject, findings))
+    }
+
+    /// Repairs a volume that nobody uses meanwhile: its LUNs are not ready until it is back.
+    async fn volume_repair(&self, name: &str, request: &CheckRequest) -> Result<Vec<CheckFinding>, Problem> {
+        let _changing = self.changes.lock().await;
+        let (guid, pool, _) = self.space(name)?;
+        confirm(name, request.confirm.as_deref(), Vec::new)?;
+        let away = VolumeSlot {
+            pool: guid,
+            handle: None,
+            reason: Some("it is being repaired".into()),
+            kept_closed: true,
+        };
+        let slot = self.volumes.lock().insert(name.to_owned(), away);
+        self.reconcile().await;
+        if let Some(handle) = slot.and_then(|slot| slot.handle) {
+            // What a volume with damage cannot write any more is not a reason to leave it as it is.
+            if let Err(problem) = handle.close().await {
+                tracing::warn!(volume = name, %problem, "volume can't be closed cleanly before its repair");
+            }
+        }
+        let repaired = pool.verify_volume(name, request.deep, Repair::Apply).await;
+        if let Some(slot) = self.volumes.lock().get_mut(name) {
+            slot.kept_closed = false;
+        }
+        self.open_volumes().await;
+        self.reconcile().await;
+        repaired
     }
 
     /// Whether all data is as redundant as promised, over all pools.

@@ -5,7 +5,6 @@ mod discovery;
 mod disks;
 mod iscsi;
 mod offline;
-mod overlay;
 mod pools;
 mod shards;
 mod units;

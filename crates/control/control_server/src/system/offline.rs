@@ -8,14 +8,11 @@ use block_local::{LocalDisk, OpenMode};
 use control_api::{CheckFinding, CheckReport, Code, Problem};
 use pool::{Guid, MemoryWitness, OpenOptions, Pool, Surroundings};
 use shard_runtime::{SystemClock, SystemEntropy};
-use volume::Volume;
 
-use super::overlay::Overlay;
 use super::pools::{finding, problem};
 use super::shards::SystemShards;
 use super::volumes;
-use crate::backend::ShardBackend;
-use crate::files;
+use crate::backend::{Repair, ShardBackend};
 use crate::node::report;
 
 fn surroundings() -> Surroundings {
@@ -97,7 +94,7 @@ pub(crate) fn offline_pool(disks: &[PathBuf], deep: bool) -> Result<CheckReport,
 }
 
 /// Verifies the structures of `volume`, of the pool that is on `disks`.
-pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], _deep: bool) -> Result<CheckReport, Problem> {
+pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], deep: bool) -> Result<CheckReport, Problem> {
     let devices = open(disks)?;
     let name = volume.to_owned();
     let findings = run(move || async move {
@@ -106,12 +103,7 @@ pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], _deep: bool) -> Re
             return Err(Problem::new(Code::NotFound, format!("pool {} has no volume {name}.", pool.name())));
         };
         let environment = volumes::environment(&surroundings());
-        // Opening recovers, which writes.
-        let device = Arc::new(Overlay::new(space));
-        let opened = Volume::open(device, environment).await.map_err(|error| files::problem(&error))?;
-        let place = format!("volume {name}");
-        let findings = opened.check().await.map_err(|error| files::problem(&error))?;
-        Ok(findings.into_iter().map(|found| volumes::finding(found, &place)).collect())
+        volumes::verify(space, environment, deep, Repair::No).await
     })?;
     Ok(report(format!("volume {volume}"), findings))
 }
