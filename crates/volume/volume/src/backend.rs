@@ -7,9 +7,10 @@
 //! redb writes page by page and promises nothing before it syncs, so what it writes is held until then: a commit
 //! costs two waits for the disk (its pages, and its header), not one for each page. Reads see what is held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aligned_buffer::IoBuf;
@@ -24,6 +25,9 @@ use crate::core::clear;
 
 /// Most bytes held; then they are written before the sync. A large transaction, not a commit on the way of a write.
 const HELD_MAX: usize = 8 << 20;
+/// What is read at once while the database is read as a whole, and how many such pieces are kept: 32 MiB.
+const PIECE: u64 = 256 << 10;
+const PIECES_MAX: usize = 128;
 /// Longest request made of neighbouring blocks.
 const REQUEST_MAX: usize = 1 << 20;
 
@@ -36,6 +40,26 @@ pub(crate) struct DeviceBackend {
     record: Mutex<LengthRecord>,
     length: AtomicU64,
     held: Mutex<Held>,
+    ahead: Arc<Mutex<Pieces>>,
+}
+
+/// Large pieces that were read, by number, while the database is read as a whole; empty and unused otherwise.
+#[derive(Default)]
+struct Pieces {
+    on: bool,
+    by_number: BTreeMap<u64, IoBuf>,
+    /// In the order in which they were read.
+    order: VecDeque<u64>,
+}
+
+/// Keeps a database being read in large pieces until it is told to end.
+pub(crate) struct Ahead(Arc<Mutex<Pieces>>);
+
+impl Ahead {
+    /// Every read is for itself again, and the pieces are forgotten.
+    pub(crate) fn end(self) {
+        *self.0.lock() = Pieces::default();
+    }
 }
 
 /// Blocks that were written since the last sync, by number.
@@ -111,6 +135,7 @@ impl DeviceBackend {
             length: AtomicU64::new(record.length),
             record: Mutex::new(record),
             held: Mutex::default(),
+            ahead: Arc::default(),
         })
     }
 
@@ -121,14 +146,48 @@ impl DeviceBackend {
         }
     }
 
-    /// Reads whole blocks from the device.
+    /// Begins to read in large pieces: for a look at all of the database.
+    pub(crate) fn read_ahead(&self) -> Ahead {
+        self.ahead.lock().on = true;
+        Ahead(Arc::clone(&self.ahead))
+    }
+
+    /// Reads whole blocks, from a piece if they lie in one, else from the device.
     fn read_blocks(&self, number: u64, count: u64) -> io::Result<IoBuf> {
         let len = (count * BLOCK) as usize;
+        let piece = number * BLOCK / PIECE;
+        let mut ahead = self.ahead.lock();
+        if ahead.on && ((number + count) * BLOCK).div_ceil(PIECE) == piece + 1 {
+            if !ahead.by_number.contains_key(&piece) {
+                let end = ((piece + 1) * PIECE).min(self.room);
+                let all = IoBuf::new((end - piece * PIECE) as usize);
+                let all = run(self.device.read(self.start + piece * PIECE, all))?;
+                ahead.by_number.insert(piece, all);
+                ahead.order.push_back(piece);
+                if ahead.order.len() > PIECES_MAX
+                    && let Some(oldest) = ahead.order.pop_front()
+                {
+                    ahead.by_number.remove(&oldest);
+                }
+            }
+            if let Some(all) = ahead.by_number.get(&piece) {
+                let from = (number * BLOCK - piece * PIECE) as usize;
+                return Ok(IoBuf::copy_from(&all[from..from + len]));
+            }
+        }
+        drop(ahead);
         run(self.device.read(self.start + number * BLOCK, IoBuf::new(len)))
     }
 
     /// Writes everything held, all at once; each block durably, or none.
     fn send(&self, held: &mut Held, durability: Durability) -> io::Result<()> {
+        {
+            // What was read ahead is older.
+            let mut ahead = self.ahead.lock();
+            for number in held.blocks.keys() {
+                ahead.by_number.remove(&(number * BLOCK / PIECE));
+            }
+        }
         if held.failed {
             return Err(io::Error::other("an earlier write of metadata has failed"));
         }
@@ -202,7 +261,8 @@ impl StorageBackend for DeviceBackend {
                 run(clear(&self.device, self.start + first, end - first))?;
             }
         }
-        let number = record.number.checked_add(1).ok_or_else(|| io::Error::other("too many changes of length"))?;
+        let number =
+            record.number.checked_add(1).ok_or_else(|| io::Error::other("too many changes of length"))?;
         let next = LengthRecord { number, length: len };
         let at = self.length_start + next.number % 2 * BLOCK;
         run(self.device.write(at, IoBuf::copy_from(&next.encode()).freeze(), Durability::Durable))?;
@@ -234,7 +294,8 @@ impl StorageBackend for DeviceBackend {
                 let there = self.read_blocks(number, 1)?;
                 held.blocks.insert(number, there.to_vec().into_boxed_slice());
             }
-            let block = held.blocks.entry(number).or_insert_with(|| vec![0; BLOCK as usize].into_boxed_slice());
+            let block =
+                held.blocks.entry(number).or_insert_with(|| vec![0; BLOCK as usize].into_boxed_slice());
             block[within..within + len].copy_from_slice(&data[at..at + len]);
         }
         if held.blocks.len() * BLOCK as usize > HELD_MAX {

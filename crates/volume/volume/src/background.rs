@@ -161,7 +161,7 @@ impl Core {
                     Ok(())
                 })();
                 session.fatal(removed)?;
-                runs.iter().for_each(|run| session.free.add(*run));
+                runs.iter().for_each(|run| session.space.free.add(*run));
                 Ok(())
             })
             .await?;

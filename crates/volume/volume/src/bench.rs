@@ -27,7 +27,7 @@ impl Volume {
                     .map(|first| Extent { first, count: 1, device: 2 * first, shared: false })
                     .collect();
                 for piece in &pieces {
-                    if !session.free.remove(Run { start: piece.device, count: 1 }) {
+                    if !session.space.free.remove(Run { start: piece.device, count: 1 }) {
                         return Err(no_space());
                     }
                 }

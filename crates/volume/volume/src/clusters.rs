@@ -33,7 +33,7 @@ impl Session<'_> {
     /// Maps holes of a stream to free clusters. All of them or none.
     pub(crate) fn map(&mut self, stream: StreamKey, holes: &[(u64, u64)]) -> Result<Vec<Extent>, StoreError> {
         let wanted = holes.iter().map(|(_, count)| count).sum();
-        let runs = self.free.take(wanted).ok_or_else(no_space)?;
+        let runs = self.space.free.take(wanted).ok_or_else(no_space)?;
         self.changed = true;
         let extents = lay_out(holes, runs);
         let stored = self.insert_extents(stream, &extents);
@@ -48,6 +48,7 @@ impl Session<'_> {
     ) -> Result<(), StoreError> {
         let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
         for extent in extents {
+            self.space.referenced = self.space.referenced.saturating_add(extent.count);
             let flags = if extent.shared { SHARED } else { 0 };
             let value = (extent.device, extent.count, flags);
             table.insert((file, stream, extent.first), value).map_err(database_error)?;
@@ -88,7 +89,9 @@ impl Session<'_> {
                     .insert((file, stream, rest.first), (rest.device, rest.count, flags))
                     .map_err(database_error)?;
             }
-            removed.push(extent.part(first, end));
+            let part = extent.part(first, end);
+            self.space.referenced = self.space.referenced.saturating_sub(part.count);
+            removed.push(part);
         }
         Ok(removed)
     }

@@ -20,8 +20,8 @@ use redb::{Database, WriteTransaction};
 use tokio::sync::oneshot;
 use volume_format::Superblock;
 
-use crate::backend::DeviceBackend;
-use crate::free::Free;
+use crate::backend::{Ahead, DeviceBackend};
+use crate::load::Space;
 use crate::tables;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents.
@@ -32,7 +32,7 @@ const GROUP_MAX: usize = 512;
 /// What a change works on.
 pub(crate) struct Session<'a> {
     pub(crate) txn: &'a WriteTransaction,
-    pub(crate) free: &'a mut Free,
+    pub(crate) space: &'a mut Space,
     /// Set by whoever writes, so that a group of lookups needs no commit.
     pub(crate) changed: bool,
     /// The database failed: the group is given up.
@@ -58,6 +58,14 @@ pub(crate) fn stopped() -> StoreError {
     )
 }
 
+/// The database's own code has given up on what it read.
+fn given_up() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Corrupt,
+        "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
+    )
+}
+
 /// A failure of the database, as a store's error.
 pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
     let error = error.into();
@@ -70,11 +78,11 @@ pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
 }
 
 impl Metadata {
-    /// Opens (or makes) the database on a new thread; `prepare` runs there first and yields the free clusters.
+    /// Opens (or makes) the database on a new thread; `prepare` runs there first, and says how the clusters are used.
     pub(crate) async fn open<T: Send + 'static>(
         device: Device,
         superblock: Superblock,
-        prepare: impl FnOnce(&Database) -> Result<(Free, T), StoreError> + Send + 'static,
+        prepare: impl FnOnce(&Database) -> Result<(Space, T), StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (ready, opened) = oneshot::channel();
@@ -83,13 +91,16 @@ impl Metadata {
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
         let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
-            let prepared = open_database(device, &superblock)
-                .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)));
+            let prepared = open_database(device, &superblock).and_then(|(database, ahead)| {
+                let (space, value) = prepare(&database)?;
+                ahead.end();
+                Ok((database, space, value))
+            });
             match prepared {
-                Ok((database, free, value)) => {
+                Ok((database, space, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, free, &queue, &flag, &counted);
+                        serve(&database, space, &queue, &flag, &counted);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -98,7 +109,7 @@ impl Metadata {
         let thread = spawned.map_err(|error| {
             StoreError::new(StoreErrorKind::Io, "the metadata thread cannot be started").because(error)
         })?;
-        let value = opened.await.map_err(|_| self::stopped())??;
+        let value = opened.await.map_err(|_| given_up())??;
         Ok((Self { jobs: Mutex::new(Some(jobs)), stopped, commits, thread: Mutex::new(Some(thread)) }, value))
     }
 
@@ -163,18 +174,23 @@ impl Drop for Stopping<'_> {
     }
 }
 
-pub(crate) fn open_database(device: Device, superblock: &Superblock) -> Result<Database, StoreError> {
+/// Opens the database, or makes it. Until the second result is told to end, it is read in large pieces.
+pub(crate) fn open_database(
+    device: Device,
+    superblock: &Superblock,
+) -> Result<(Database, Ahead), StoreError> {
     let backend = DeviceBackend::open(device, superblock).map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the metadata area cannot be read").because(error)
     })?;
+    let ahead = backend.read_ahead();
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
-    builder.create_with_backend(backend).map_err(database_error)
+    Ok((builder.create_with_backend(backend).map_err(database_error)?, ahead))
 }
 
 fn serve(
     database: &Database,
-    mut free: Free,
+    mut space: Space,
     queue: &mpsc::Receiver<Job>,
     stopped: &AtomicBool,
     commits: &AtomicU64,
@@ -182,7 +198,7 @@ fn serve(
     while let Ok(first) = queue.recv() {
         let more = queue.try_iter().take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
-        match run_group(database, &mut free, group) {
+        match run_group(database, &mut space, group) {
             Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
             Err(error) => {
                 tracing::error!("a volume stops: {error}");
@@ -194,11 +210,11 @@ fn serve(
 }
 
 /// Runs jobs in one transaction; whether there was anything to commit.
-fn run_group(database: &Database, free: &mut Free, group: Vec<Job>) -> Result<bool, StoreError> {
+fn run_group(database: &Database, space: &mut Space, group: Vec<Job>) -> Result<bool, StoreError> {
     let mut txn = database.begin_write().map_err(database_error)?;
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
-    let mut session = Session { txn: &txn, free, changed: false, failed: false };
+    let mut session = Session { txn: &txn, space, changed: false, failed: false };
     let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
     let (changed, failed) = (session.changed, session.failed);
     let ended = if failed {

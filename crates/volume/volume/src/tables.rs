@@ -30,6 +30,8 @@ pub(crate) const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new
 
 /// Extent flag: the clusters may have other users; a write must look first.
 pub(crate) const SHARED: u8 = 1;
+/// Counter: clusters below this number have been zero, and are free or used since.
+pub(crate) const ZERO_UNTIL: &str = "zero_until";
 /// Counter: the next file's number.
 pub(crate) const NEXT_FILE: &str = "next_file";
 /// The root directory.

@@ -11,16 +11,15 @@ use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, layout_for};
 
-use crate::clusters::StreamKey;
 use crate::check::{Finding, superblocks};
+use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
 use crate::database::{Metadata, Session, database_error, make_tables};
 use crate::extents::Extent;
-use crate::free::Free;
-use crate::load;
+use crate::load::{self, Space};
 use crate::registry::Pin;
 use crate::stream::Stream;
-use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT};
+use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, ZERO_UNTIL};
 
 /// How long [`Volume::close`] waits for the background task, which is in the middle of a round at most.
 const ROUND_MAX: Duration = Duration::from_secs(30);
@@ -82,7 +81,7 @@ impl Volume {
         // Free clusters must be zero, and the database's area must not hold an older one.
         clear(&device, 0, size).await?;
         device.flush().await?;
-        let now = environment.clock.wall().0;
+        let (now, clusters) = (environment.clock.wall().0, superblock.clusters(size));
         let prepare = move |database: &Database| {
             let txn = database.begin_write().map_err(database_error)?;
             make_tables(&txn)?;
@@ -96,8 +95,12 @@ impl Volume {
                 .map_err(database_error)?
                 .insert(NEXT_FILE, ROOT + 1)
                 .map_err(database_error)?;
+            txn.open_table(COUNTERS)
+                .map_err(database_error)?
+                .insert(ZERO_UNTIL, clusters)
+                .map_err(database_error)?;
             txn.commit().map_err(database_error)?;
-            Ok((Free::default(), ()))
+            Ok((Space::default(), ()))
         };
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         metadata.close().await;
@@ -116,8 +119,12 @@ impl Volume {
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
         let superblock = read_superblock(&device).await?;
         let clusters = superblock.clusters(device.size());
-        let prepare = move |database: &Database| load::free_clusters(database, clusters);
-        let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
+        let prepare = move |database: &Database| {
+            let space = load::read_space(database, clusters)?;
+            let clusters = space.clusters;
+            Ok((space, clusters))
+        };
+        let (metadata, clusters) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         let core = Arc::new(Core {
             device,
             superblock,

@@ -12,7 +12,8 @@ use crate::clusters::StreamKey;
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
 use crate::free::{Free, Run};
-use crate::tables::{EXTENTS, ExtentKey, FREED, SHARED, SHARES};
+use crate::load;
+use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, SHARED, SHARES};
 
 const EXTENT: &str = "extent";
 const SHARE: &str = "share count";
@@ -59,6 +60,12 @@ impl Session<'_> {
             Ok(Run { start: start.value(), count: count.value() })
         });
         rows.collect()
+    }
+
+    /// The clusters that can be used of those the device has.
+    pub(super) fn usable(&self, clusters: u64) -> Result<u64, StoreError> {
+        let counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
+        load::usable(&counters, clusters)
     }
 
     /// Where the clusters lie, as far as the tables make sense.
@@ -333,7 +340,7 @@ impl Examination<'_, '_> {
         let mut unused = Free::default();
         unused.add(Run { start: 0, count: self.clusters });
         taken.iter().for_each(|run| unused.remove_any(*run));
-        for (run, free) in self.session.free.differences(&unused) {
+        for (run, free) in self.session.space.free.differences(&unused) {
             let place = format!("clusters {}..{}", run.start, run.start + run.count);
             let (severity, detail) = if free {
                 (Severity::Critical, "are given out as free, but used")

@@ -15,7 +15,7 @@ use volume_format::{BLOCK, Superblock};
 use super::{Examination, Finding, Layout, Repair, Severity};
 use crate::backend::{DeviceBackend, parts};
 use crate::database::{CACHE_BYTES, Session, database_error, make_tables};
-use crate::free::Free;
+use crate::load::Space;
 
 /// Passes of a repair: each follows from what the one before has changed, and there is little that follows.
 const PASSES: usize = 8;
@@ -192,7 +192,8 @@ fn examine_here(
     let mut findings = examine_pages(device.clone(), superblock.clone());
     let opened = match repair {
         Repair::Apply if findings.is_empty() => {
-            crate::database::open_database(device, &superblock).map_err(|error| error.to_string())
+            let opened = crate::database::open_database(device, &superblock);
+            opened.map(|(database, _)| database).map_err(|error| error.to_string())
         }
         // A database with damaged pages is not written to: it is not known what it would do to the sound ones.
         _ => open_shadow(device, &superblock),
@@ -212,8 +213,10 @@ fn examine_here(
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
     make_tables(&txn)?;
-    let mut free = Free::default();
-    let mut session = Session { txn: &txn, free: &mut free, changed: false, failed: false };
+    let mut space = Space::default();
+    let mut session = Session { txn: &txn, space: &mut space, changed: false, failed: false };
+    let has = clusters;
+    let clusters = session.usable(has)?;
     let examined = (|| {
         let mut examination = Examination::new(&mut session, clusters, repairing, now);
         examination.everything()?;

@@ -134,7 +134,7 @@ pub(super) async fn open_volume(core: &Arc<Core>) -> Result<Vec<Finding>, StoreE
     let clusters = core.clusters.load(Ordering::Acquire);
     let layout = core.metadata.change(move |session| {
         let mut layout = session.layout(clusters)?;
-        layout.free = session.free.clone();
+        layout.free = session.space.free.clone();
         Ok(layout)
     });
     let layout = layout.await?;
@@ -144,7 +144,7 @@ pub(super) async fn open_volume(core: &Arc<Core>) -> Result<Vec<Finding>, StoreE
         let at = core.at(run.start * CLUSTER);
         // Another look on the metadata thread, which alone gives clusters out.
         let still = core.metadata.change(move |session| {
-            if !session.free.contains(run) {
+            if !session.space.free.contains(run) {
                 return Ok(false);
             }
             let bytes = read_here(&device, at, run.count * CLUSTER);

@@ -34,6 +34,20 @@ impl Examination<'_, '_> {
                 }
             }
         }
+        if self.orphans.contains(&ROOT) {
+            let detail = "is in the list of removed files and would be deleted";
+            self.note(
+                Severity::Critical,
+                INODE,
+                format!("file {ROOT} (/)"),
+                detail,
+                Some("it is taken off that list"),
+            );
+            self.orphans.remove(&ROOT);
+            if self.repair {
+                self.forget_orphan(ROOT)?;
+            }
+        }
         for (file, error) in damaged {
             let (known, place) = match self.entry_of(file)? {
                 Some((directory, entry)) => {
@@ -187,6 +201,10 @@ impl Examination<'_, '_> {
             self.note(Severity::Critical, ENTRY, place, detail, Some("it is removed"));
             return self.remove_entry(directory, &key);
         };
+        if self.orphans.contains(&directory) {
+            self.note(Severity::Critical, ENTRY, place, "is in a directory that was removed", removed);
+            return self.remove_entry(directory, &key);
+        }
         if file == ROOT || check_name(&entry.name).is_err() {
             let detail = if file == ROOT { "names the root" } else { "is no name that can be" };
             self.note(Severity::Critical, ENTRY, place, detail, removed);

@@ -154,7 +154,8 @@ impl Examination<'_, '_> {
                     if self
                         .inodes
                         .get(&entry.file)
-                        .is_some_and(|inode| inode.directory && inode.parent == ROOT) =>
+                        .is_some_and(|inode| inode.directory && inode.parent == ROOT)
+                        && !self.orphans.contains(&entry.file) =>
                 {
                     self.lost_and_found = Some(entry.file);
                     return Ok(entry.file);

@@ -66,7 +66,7 @@ fn damage(device: &Device, how: impl FnOnce(&WriteTransaction) + Send + 'static)
         let mut block = IoBuf::new(4096);
         block = crate::backend::run(device.read(0, block)).expect("read");
         let superblock = Superblock::decode(&block).expect("superblock");
-        let database = crate::database::open_database(device, &superblock).expect("database");
+        let (database, _) = crate::database::open_database(device, &superblock).expect("database");
         let txn = database.begin_write().expect("begin");
         how(&txn);
         txn.commit().expect("commit");
@@ -556,16 +556,16 @@ fn free_clusters_in_memory_are_compared() {
     on_shard(async {
         let device = prepared().await;
         let volume = Volume::open(device, environment()).await.expect("open");
-        let lost = volume.core.metadata.change(|session| Ok(session.free.take(3)));
+        let lost = volume.core.metadata.change(|session| Ok(session.space.free.take(3)));
         let run = lost.await.expect("change").expect("room")[0];
         let found = volume.check(false).await.expect("check");
         assert_eq!(found.len(), 1, "{found:?}");
         let place = format!("clusters {}..{}", run.start, run.start + 3);
         assert_eq!((found[0].structure, found[0].place.clone()), ("free clusters", place));
         let wrong = volume.core.metadata.change(move |session| {
-            session.free.add(run);
+            session.space.free.add(run);
             let used = session.extents((3, 0))?[0];
-            session.free.add(crate::free::Run { start: used.device, count: 1 });
+            session.space.free.add(crate::free::Run { start: used.device, count: 1 });
             Ok(used.device)
         });
         let used = wrong.await.expect("change");

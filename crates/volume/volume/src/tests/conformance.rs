@@ -73,8 +73,7 @@ async fn maps_agree(volume: &Volume) -> Result<(), String> {
         let (size, durable) = (stream.size(), stream.durable_size());
         let mut map = crate::extents::ExtentMap::default();
         stored.expect("extents").into_iter().for_each(|extent| map.insert(extent));
-        let (known, stored): (Vec<_>, Vec<_>) =
-            (stream.map.read().iter().copied().collect(), map.iter().copied().collect());
+        let (known, stored): (Vec<_>, Vec<_>) = (stream.map.read().iter().collect(), map.iter().collect());
         if known != stored {
             return Err(format!("stream {key:?} ({size}, durable {durable}) has {known:?}, not {stored:?}"));
         }

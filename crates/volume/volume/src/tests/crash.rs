@@ -180,11 +180,8 @@ impl Work {
             target.resize(to + count);
         }
         let (source_id, target_id) = (source.id, target.id);
-        let cloned = self.volume.clone_range(
-            (source_id, range.start * BLOCK),
-            (target_id, to * BLOCK),
-            count * BLOCK,
-        );
+        let cloned =
+            self.volume.clone_range((source_id, range.start * BLOCK), (target_id, to * BLOCK), count * BLOCK);
         alive(cloned.await)?;
         self.files[from].1.settle(range.start..range.start + count);
         let target = &mut self.files[which].1;
@@ -206,14 +203,22 @@ async fn compare(volume: &Volume, files: &[Expected], what: &str) -> Vec<Expecte
             size / BLOCK,
             expected.sizes
         );
-        let mut now = Expected { blocks: vec![vec![None]; REACH as usize], sizes: vec![size / BLOCK], ..expected.clone() };
+        let mut now = Expected {
+            blocks: vec![vec![None]; REACH as usize],
+            sizes: vec![size / BLOCK],
+            ..expected.clone()
+        };
         let bytes = handle.read(0, IoBuf::new(size as usize)).await.expect("read");
         for (block, content) in bytes.chunks(BLOCK as usize).enumerate() {
             for (sector, bytes) in content.chunks(pattern::SECTOR).enumerate() {
                 let value = match pattern::identify(bytes) {
                     pattern::Found::Zero => None,
                     pattern::Found::Written { device, offset, generation } => {
-                        assert_eq!(offset % BLOCK, (sector * pattern::SECTOR) as u64, "{what}: a sector is misplaced");
+                        assert_eq!(
+                            offset % BLOCK,
+                            (sector * pattern::SECTOR) as u64,
+                            "{what}: a sector is misplaced"
+                        );
                         Some((device, offset / BLOCK, generation))
                     }
                     pattern::Found::Garbage => panic!("{what}: garbage in block {block} of file {number}"),
@@ -228,7 +233,8 @@ async fn compare(volume: &Volume, files: &[Expected], what: &str) -> Vec<Expecte
                 }
             }
             // A torn block holds several values; each of its sectors keeps its own.
-            now.blocks[block].retain(|value| value.is_some() || content.chunks(512).any(|s| s.iter().all(|b| *b == 0)));
+            now.blocks[block]
+                .retain(|value| value.is_some() || content.chunks(512).any(|s| s.iter().all(|b| *b == 0)));
         }
         found.push(now);
     }
@@ -260,7 +266,9 @@ async fn run(seed: u64, cut: u64, forgetful: bool) -> u64 {
         }
         // Torn blocks hold several values at once: whole again, so that one value says it all.
         for (handle, known) in &mut files {
-            for block in (0..known.size()).filter(|block| known.blocks[*block as usize].len() > 1).collect::<Vec<_>>() {
+            for block in
+                (0..known.size()).filter(|block| known.blocks[*block as usize].len() > 1).collect::<Vec<_>>()
+            {
                 let zero = IoBuf::zeroed(BLOCK as usize).freeze();
                 handle.write(block * BLOCK, zero, Durability::Durable).await.expect("write");
                 known.blocks[block as usize] = vec![None];
