@@ -151,12 +151,13 @@ impl Work {
                 expected.settle_size();
             }
             _ => {
-                let grow = durable;
-                if grow && range.end > expected.size() {
+                // Reserving promises space; only one that grows the file says something about its size.
+                let grows = durable && range.end > expected.size();
+                if grows {
                     expected.resize(range.end);
                 }
-                alive(handle.allocate(first * BLOCK, count * BLOCK, grow).await)?;
-                if grow {
+                alive(handle.allocate(first * BLOCK, count * BLOCK, durable).await)?;
+                if grows {
                     expected.sizes.retain(|size| *size >= range.end);
                 }
             }
