@@ -20,6 +20,7 @@
 //! space that is there.
 
 mod clusters;
+mod counters;
 mod database;
 mod deep;
 mod names;
@@ -261,13 +262,13 @@ impl<'a, 'b> Examination<'a, 'b> {
     /// All of it, in an order in which each part can rely on those before it.
     pub(crate) fn everything(&mut self) -> Result<(), StoreError> {
         self.inodes()?;
+        self.counters()?;
         self.streams()?;
         self.entries()?;
         self.reach()?;
         self.side_tables()?;
         self.extents()?;
-        self.users()?;
-        self.counters()
+        self.users()
     }
 
     fn note(

@@ -6,6 +6,7 @@ use file_store::{FILE_SIZE_MAX, StoreError};
 use redb::ReadableTable;
 use volume_format::{CLUSTER, StreamRecord};
 
+use super::counters::FILE_MAX;
 use super::names::recovered;
 use super::{Examination, Layout, Severity};
 use crate::clusters::StreamKey;
@@ -105,14 +106,19 @@ impl Examination<'_, '_> {
 
     /// Every extent belongs to a stream, lies on the device, and begins where the one before has ended.
     pub(super) fn extents(&mut self) -> Result<(), StoreError> {
-        let rows = self.session.extent_rows()?;
+        let mut rows = self.session.extent_rows()?;
+        // First, since those that belong to nobody may go elsewhere.
+        let owners: BTreeSet<StreamKey> = rows.iter().map(|(key, _)| (key.0, key.1)).collect();
+        let seen = self.findings.len();
+        for stream in owners {
+            self.owner(stream)?;
+        }
+        if self.repair && self.findings.len() > seen {
+            rows = self.session.extent_rows()?;
+        }
         let mut last: Option<(StreamKey, u64)> = None;
-        let mut owners = BTreeSet::new();
         for (key, extent) in rows {
             let stream = (key.0, key.1);
-            if owners.insert(stream) {
-                self.owner(stream)?;
-            }
             let place = self.extent_name(key);
             let (from, end) = (extent.device, extent.device.saturating_add(extent.count));
             if extent.count == 0 {
@@ -189,7 +195,9 @@ impl Examination<'_, '_> {
             let detail = "there is space of a file that does not exist";
             let how = Some("it becomes a file in /lost+found, as long as its space");
             self.note(Severity::Critical, EXTENT, place, detail, how);
-            if self.repair {
+            if self.repair && file > FILE_MAX {
+                self.move_aside((file, stream))?;
+            } else if self.repair {
                 self.recover_inode(file, None)?;
                 self.rescue(file)?;
             }
@@ -205,14 +213,7 @@ impl Examination<'_, '_> {
         if self.repair {
             if stream == 0 {
                 // A directory: its unnamed stream cannot be.
-                let aside = self.new_file()?;
-                let extents = self.session.extents((file, stream))?;
-                for extent in &extents {
-                    self.replace_row((file, stream, extent.first), None)?;
-                }
-                self.session.insert_extents((aside, 0), &extents)?;
-                self.recover_inode(aside, None)?;
-                return self.rescue(aside);
+                return self.move_aside((file, stream));
             }
             let size = self.session.end_of_space((file, stream))?;
             let mut inode = inode;
@@ -221,6 +222,18 @@ impl Examination<'_, '_> {
             self.put_inode(file, inode)?;
         }
         Ok(())
+    }
+
+    /// Gives the extents of a stream to a new file.
+    fn move_aside(&mut self, (file, stream): StreamKey) -> Result<(), StoreError> {
+        let aside = self.new_file()?;
+        let extents = self.session.extents((file, stream))?;
+        for extent in &extents {
+            self.replace_row((file, stream, extent.first), None)?;
+        }
+        self.session.insert_extents((aside, 0), &extents)?;
+        self.recover_inode(aside, None)?;
+        self.rescue(aside)
     }
 
     /// Every cluster has as many users as the tables say, and those who are several know it.

@@ -9,7 +9,7 @@ use volume_format::{Entry, Inode};
 
 use super::{Examination, Severity};
 use crate::database::database_error;
-use crate::tables::{COUNTERS, ENTRIES, INODES, NEXT_FILE, ORPHANS, ROOT, SECURITY};
+use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
 
 const INODE: &str = "file record";
 const STREAM: &str = "stream record";
@@ -324,26 +324,6 @@ impl Examination<'_, '_> {
                 if self.repair {
                     self.forget_orphan(file)?;
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Numbers that are given out have not been given out before.
-    pub(super) fn counters(&mut self) -> Result<(), StoreError> {
-        let last = self.inodes.keys().chain(&self.orphans).max().copied().unwrap_or(ROOT);
-        let next = {
-            let counters = self.session.txn.open_table(COUNTERS).map_err(database_error)?;
-            counters.get(NEXT_FILE).map_err(database_error)?.map(|row| row.value())
-        };
-        if next.is_none_or(|next| next <= last) {
-            let said = next.map_or("is missing".to_owned(), |next| format!("says {next}"));
-            let detail = format!("{said}, but file {last} is there: its number would be given out again");
-            let how = Some("it becomes the number after the last file");
-            self.note(Severity::Critical, "counter", "the next file's number", detail, how);
-            if self.repair {
-                let mut counters = self.session.txn.open_table(COUNTERS).map_err(database_error)?;
-                counters.insert(NEXT_FILE, last.saturating_add(1)).map_err(database_error)?;
             }
         }
         Ok(())

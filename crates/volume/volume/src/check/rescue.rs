@@ -145,8 +145,6 @@ impl Examination<'_, '_> {
         if let Some(directory) = self.lost_and_found {
             return Ok(directory);
         }
-        // A number that was not given out: the counter itself may be what is wrong.
-        self.raise_counter()?;
         let mut name = LOST_AND_FOUND.to_owned();
         for number in 2.. {
             match self.session.find(ROOT, &name)? {
@@ -175,20 +173,9 @@ impl Examination<'_, '_> {
         Ok(made)
     }
 
-    fn raise_counter(&mut self) -> Result<(), StoreError> {
-        let last = self.inodes.keys().chain(&self.orphans).max().copied().unwrap_or(ROOT);
-        let mut counters = self.session.txn.open_table(COUNTERS).map_err(database_error)?;
-        let next = counters.get(NEXT_FILE).map_err(database_error)?.map_or(0, |row| row.value());
-        if next <= last {
-            counters.insert(NEXT_FILE, last.saturating_add(1)).map_err(database_error)?;
-        }
-        Ok(())
-    }
-
     /// A new, nameless file for clusters that cannot stay where they are, to be rescued.
     pub(super) fn new_file(&mut self) -> Result<u64, StoreError> {
         self.lost_and_found()?;
-        self.raise_counter()?;
         let mut counters = self.session.txn.open_table(COUNTERS).map_err(database_error)?;
         let file = counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value());
         counters.insert(NEXT_FILE, file.saturating_add(1)).map_err(database_error)?;
