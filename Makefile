@@ -1,11 +1,12 @@
 # The one entry. `make help` lists what there is.
-# CARGO_FLAGS, PROFILE=release, BENCH_SECONDS, FUZZ_SECONDS, SOAK_SECONDS can be set.
+# CARGO_FLAGS, PROFILE=release, BENCH_SECONDS, FUZZ_SECONDS, SOAK_SECONDS, SOAK_SEEDS can be set.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BENCH_SECONDS ?= 8
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 3600
+SOAK_SEEDS ?= 2000
 DEMO_DIR ?= holdfast-demo
 
 .PHONY: help run prepare test unit lint deny e2e fuzz bench soak clean
@@ -41,7 +42,8 @@ fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly
 bench: prepare ## compare with tgt and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh
 
-soak: prepare ## end-to-end cases with faults again and again for SOAK_SECONDS
+soak: prepare ## SOAK_SEEDS seeds of the crash campaign for each layout, then end-to-end cases with faults for SOAK_SECONDS
+	cargo run --release --locked --package crash_campaign -- --seeds $(SOAK_SEEDS)
 	@PROFILE=release cargo xtask e2e --set full --repeat-for $(SOAK_SECONDS) $(E2E)
 
 clean: ## remove what was built (not the demo's data)

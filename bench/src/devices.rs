@@ -1,4 +1,4 @@
-//! The devices that loads run on, and what they cost.
+//! The devices that loads run on.
 
 use std::error::Error;
 use std::path::Path;
@@ -54,16 +54,4 @@ fn fresh_disk(path: &Path, size: u64) -> Result<LocalDisk, Failure> {
     }
     LocalDisk::create_file(&CreateFile { path: path.into(), size, preallocate: false })?;
     Ok(LocalDisk::open(path, OpenMode::ReadWrite)?)
-}
-
-/// Processor time of this process, user and system, in ticks of 10 ms.
-///
-/// # Errors
-/// When /proc cannot be read.
-pub(crate) fn cpu_ticks() -> Result<u64, Failure> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let after = stat.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    let ticks = |n: usize| fields.get(n).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-    Ok(ticks(11) + ticks(12))
 }

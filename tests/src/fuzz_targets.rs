@@ -16,6 +16,14 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("scsi_parameters", scsi_defs::fuzz::fuzz_scsi_defs),
     ("scsi_state_rows", scsi_disk::fuzz::fuzz_state_rows),
     ("foreign_disk", pool_format::fuzz::foreign_disk),
+    ("smb_packets", smb_protocol::fuzz::packets),
+    ("smb_request", smb_protocol::fuzz::request),
+    ("smb_response", smb_protocol::fuzz::response),
+    ("smb_create_contexts", smb_protocol::fuzz::create_contexts),
+    ("smb_negotiate_contexts", smb_protocol::fuzz::negotiate_contexts),
+    ("smb_security_descriptor", smb_protocol::fuzz::security_descriptor),
+    ("smb_fsctl", smb_protocol::fuzz::fsctl),
+    ("smb_information", smb_protocol::fuzz::information),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.

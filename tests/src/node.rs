@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::process::{Deadline, Running, command, run, tail};
+use crate::process::{Deadline, Finished, Running, command, run, tail};
 use crate::{Outcome, Result, ensure};
 
 /// From start to the line that says it is ready. The first start makes disks, pool, volume and LUN.
@@ -154,6 +154,13 @@ impl Node {
         let text = self.cli(&[&["--json"], arguments].concat())?;
         serde_json::from_str(&text)
             .map_err(|e| format!("holdfast {}: {e}: {text}", arguments.join(" ")).into())
+    }
+
+    /// A command of the CLI that needs no node, with `--json`, however it ends.
+    pub fn offline(&self, arguments: &[&str]) -> Result<Finished> {
+        let mut cli = command(&self.binary);
+        cli.arg("--json").args(arguments);
+        run(VERB, &cli)
     }
 
     /// The verdict of `holdfast status`.

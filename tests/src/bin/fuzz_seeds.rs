@@ -7,6 +7,7 @@ use pool_format::{
     Change, Checkpoint, DiskId, DiskRecord, DiskUse, Epoch, Guid, LogBatch, PoolState, Provisioning,
     Resiliency, Seq, SpaceId, SpaceRecord, layout_for,
 };
+use smb_protocol::fuzz::samples;
 
 fn main() -> std::io::Result<()> {
     let disk = DiskRecord {
@@ -66,11 +67,38 @@ fn main() -> std::io::Result<()> {
     let mut foreign = vec![0_u8; 4096];
     foreign[510..512].copy_from_slice(&[0x55, 0xaa]);
     foreign[1080..1082].copy_from_slice(&[0x53, 0xef]);
-    seed("foreign_disk", &foreign)
+    seed("foreign_disk", &foreign)?;
+    smb()
+}
+
+/// One of each message of SMB; streams of real clients lie beside them in `smb_packets`.
+fn smb() -> std::io::Result<()> {
+    for (at, request) in samples::requests().iter().enumerate() {
+        named_seed("smb_request", &format!("sample{at:02}"), request)?;
+    }
+    for (at, response) in samples::responses().iter().enumerate() {
+        named_seed("smb_response", &format!("sample{at:02}"), response)?;
+    }
+    seed("smb_create_contexts", &samples::create_contexts())?;
+    seed("smb_negotiate_contexts", &samples::negotiate_context_list())?;
+    for (name, bytes) in samples::descriptors() {
+        named_seed("smb_security_descriptor", name, &bytes)?;
+    }
+    for (name, bytes) in samples::fsctls() {
+        named_seed("smb_fsctl", name, &bytes)?;
+    }
+    for (name, bytes) in samples::information() {
+        named_seed("smb_information", name, &bytes)?;
+    }
+    Ok(())
 }
 
 fn seed(target: &str, bytes: &[u8]) -> std::io::Result<()> {
+    named_seed(target, "valid", bytes)
+}
+
+fn named_seed(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("valid"), bytes)
+    std::fs::write(folder.join(name), bytes)
 }

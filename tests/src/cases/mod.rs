@@ -9,6 +9,7 @@ mod multipath;
 mod reservations;
 mod restart;
 mod root_disk;
+mod volume_check;
 
 use std::path::PathBuf;
 
@@ -72,6 +73,12 @@ pub const CASES: &[Case] = &[
         run: config::run,
     },
     Case {
+        name: "volume-check",
+        about: "pool check and volume check name a damage made by hand in each structure",
+        ci: true,
+        run: volume_check::run,
+    },
+    Case {
         name: "reservations",
         about: "persistent reservations survive kill -9 with APTPL",
         ci: true,
@@ -86,25 +93,25 @@ pub const CASES: &[Case] = &[
     Case {
         name: "guest-replace",
         about: "kernel client, xfs, fio verify while a lost disk is replaced",
-        ci: false,
+        ci: true,
         run: disks::replace,
     },
     Case {
         name: "guest-kill",
         about: "kernel client, ext4, fio verify while the node is killed -9 and started",
-        ci: false,
+        ci: true,
         run: disks::kill,
     },
     Case {
         name: "multipath",
         about: "dm-multipath over two portals, one of them cut",
-        ci: false,
+        ci: true,
         run: multipath::run,
     },
     Case {
         name: "root-disk",
         about: "a Debian guest runs from a root file system on a LUN, through QEMU's initiator",
-        ci: false,
+        ci: true,
         run: root_disk::run,
     },
     Case {

@@ -16,8 +16,8 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
-/// Work for a shard: made here, run there.
-type Job = Box<dyn FnOnce() + Send>;
+/// Work for a shard: made here, run there. `None` is the order to stop.
+type Job = Option<Box<dyn FnOnce() + Send>>;
 
 /// A way to start work on one shard. Cheap to clone.
 #[derive(Clone)]
@@ -54,8 +54,8 @@ impl Shard {
         M: FnOnce() -> F + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let job: Job = Box::new(move || drop(tokio::task::spawn_local(make())));
-        self.jobs.send(job).map_err(|_| ShardGone)
+        let job = Box::new(move || drop(tokio::task::spawn_local(make())));
+        self.jobs.send(Some(job)).map_err(|_| ShardGone)
     }
 
     /// Runs a future on the shard and gives its result back to any thread.
@@ -130,9 +130,13 @@ impl Shards {
         (self.engine, self.fallback_reason.as_deref())
     }
 
-    /// Stops all shards: tasks are dropped, requests in flight are waited for.
+    /// Stops all shards: tasks are dropped, requests in flight are waited for. Handles that others still have
+    /// find the shard gone.
     pub fn stop(mut self) {
-        self.shards.clear();
+        for shard in self.shards.drain(..) {
+            // One that has ended by itself needs no order.
+            let _ = shard.jobs.send(None);
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -172,7 +176,7 @@ fn serve(mut queue: mpsc::UnboundedReceiver<Job>, started: &std::sync::mpsc::Sen
             }
         }
         crate::adopt_detached_work();
-        while let Some(job) = queue.recv().await {
+        while let Some(Some(job)) = queue.recv().await {
             job();
         }
     });

@@ -48,6 +48,15 @@ fn a_panic_stays_with_its_task() {
 }
 
 #[test]
+fn shards_stop_although_somebody_has_a_handle() {
+    let shards = Shards::start(2).expect("shards");
+    let handle = shards.all()[1].clone();
+    assert_eq!(on_any_thread(handle.run(|| async { 7 })), Ok(7));
+    shards.stop();
+    assert_eq!(on_any_thread(handle.run(|| async { 7 })), Err(ShardGone));
+}
+
+#[test]
 fn seeded_entropy_repeats() {
     let (a, b) = (SeededEntropy::new(5), SeededEntropy::new(5));
     assert_eq!(a.next_id(), b.next_id());

@@ -6,8 +6,13 @@
 //!
 //! Deliberately absent: caching, checksums, retries of failed writes.
 
+mod discovery;
 mod disk;
 mod open;
 
+#[cfg(test)]
+mod tests;
+
+pub use discovery::{FoundDisk, discover};
 pub use disk::{LocalDisk, LocalGeometry};
 pub use open::{CreateFile, OpenError, OpenMode};

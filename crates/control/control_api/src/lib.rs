@@ -35,6 +35,7 @@ mod pool;
 mod problem;
 pub mod routes;
 mod status;
+mod units;
 mod volume;
 
 use schemars::JsonSchema;
@@ -63,6 +64,7 @@ pub use pool::{
 };
 pub use problem::{Code, Problem};
 pub use status::{Counts, Issue, Severity, Status, Verdict};
+pub use units::human_bytes;
 pub use volume::{Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate};
 
 /// Prefix of every route.

@@ -5,14 +5,17 @@
 use std::sync::Arc;
 
 use control_server::memory::Machine;
-use control_server::{NodeOptions, Running};
+use control_server::{FoundDisk, NodeOptions, Running};
 use shard_runtime::SystemClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 async fn node(dir: &tempfile::TempDir) -> Running {
+    node_on(dir, &Arc::new(Machine::default())).await
+}
+
+async fn node_on(dir: &tempfile::TempDir, machine: &Arc<Machine>) -> Running {
     let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
-    let machine = Arc::new(Machine::default());
     let node =
         Running::start_with(options, Arc::new(SystemClock::new()), |_, _| Ok(machine.backends())).await;
     let node = node.expect("starts");
@@ -97,4 +100,39 @@ async fn document_is_served_and_noise_is_survived() {
     let (status, _, document) = send(&node, "GET", "/v1/openapi.json", "").await;
     assert_eq!((status, document["openapi"].as_str()), (200, Some("3.1.0")));
     node.stop().await.expect("stops");
+}
+
+/// A node that was killed still has its disks when its successor starts: the kernel has to end its requests first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_that_are_in_use_for_a_moment_are_waited_for() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let machine = Arc::new(Machine::default());
+    let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+    *machine.found.lock() = ["a", "b", "c"].map(disk).to_vec();
+    let members = async |node: &Running| -> Vec<String> {
+        let (_, _, pool) = send(node, "GET", "/v1/pools/p", "").await;
+        let members = pool["members"].as_array().unwrap_or_else(|| panic!("{pool}"));
+        members.iter().map(|member| member["state"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let first = node_on(&dir, &machine).await;
+    let create = "{\"name\":\"p\",\"disks\":[\"a\",\"b\",\"c\"],\"confirm\":\"p\"}";
+    let (status, _, problem) = send(&first, "POST", "/v1/pools", create).await;
+    assert!(status < 300, "{problem}");
+    first.stop().await.expect("stops");
+    // At the start.
+    machine.busy.lock().extend(["a", "b", "c"].map(|id| (id.to_owned(), 3)));
+    let second = node_on(&dir, &machine).await;
+    assert_eq!(members(&second).await, ["online"; 3]);
+    second.stop().await.expect("stops");
+    // And when a disk comes back later.
+    machine.found.lock().retain(|found| found.id != "b");
+    let third = node_on(&dir, &machine).await;
+    assert!(members(&third).await.contains(&"missing".to_owned()));
+    machine.busy.lock().insert("b".into(), 1);
+    machine.found.lock().push(disk("b"));
+    for _ in 0..2 {
+        send(&third, "POST", "/v1/disks/rescan", "{}").await;
+    }
+    assert_eq!(members(&third).await, ["online"; 3]);
+    third.stop().await.expect("stops");
 }

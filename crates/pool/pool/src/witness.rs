@@ -22,6 +22,9 @@ pub trait QuorumWitness: Send + Sync + 'static {
 
     /// Remembers durably.
     fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()>;
+
+    /// The pool is no more. Forgetting what was never known is no error.
+    fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()>;
 }
 
 /// A witness in memory, for tests.
@@ -36,6 +39,13 @@ impl QuorumWitness for MemoryWitness {
     fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
         Box::pin(async move {
             self.0.lock().insert(pool, (epoch, seq));
+            Ok(())
+        })
+    }
+
+    fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.lock().remove(&pool);
             Ok(())
         })
     }

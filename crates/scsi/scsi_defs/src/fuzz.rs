@@ -6,6 +6,7 @@ pub fn fuzz_scsi_defs(data: &[u8]) {
         let _ = (cdb.lba(), cdb.length());
     }
     let _ = crate::copy::CopyList::parse(data);
+    let _ = crate::copy::CopyList::parse_lid4(data);
     for moving in [false, true] {
         let _ = crate::reservation::OutParameters::parse(data, moving);
     }

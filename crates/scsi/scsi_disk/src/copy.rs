@@ -1,11 +1,11 @@
-//! EXTENDED COPY (LID1) and RECEIVE COPY RESULTS. A copy ends before its status is returned, so that there is
-//! never a copy in progress to ask about; how it ended is kept for its nexus. Between two files of one volume a
+//! EXTENDED COPY (LID1, LID4) and RECEIVE COPY RESULTS. A copy ends before its status is returned (also when IMMED
+//! would allow it to go on), so that there is never one in progress to ask about; how it ended is kept for its nexus. Between two files of one volume a
 //! copy is a clone by reference.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use scsi_defs::copy::{CopyList, MAX_DESCRIPTOR_BYTES, MAX_SEGMENTS, MAX_TARGETS};
+use scsi_defs::copy::{CopyList, ListId, MAX_DESCRIPTOR_BYTES, MAX_SEGMENTS, MAX_TARGETS};
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
 use crate::data::STEP_BYTES;
@@ -21,7 +21,7 @@ const MAX_ENDED_COPIES: usize = 16;
 /// How a copy ended.
 #[derive(Clone, Copy)]
 pub(crate) struct EndedCopy {
-    list_id: u8,
+    list_id: ListId,
     good: bool,
     segments: u16,
     bytes: u64,
@@ -51,6 +51,21 @@ impl EndedCopy {
     }
 }
 
+impl EndedCopy {
+    /// The data of RECEIVE COPY STATUS(LID4) (SPC-4 6.24): no sense data is kept, the command itself returned it.
+    fn status_lid4(self) -> Vec<u8> {
+        const EXTENDED_COPY_LID4: u8 = 1;
+        let status = if self.good { 1 } else { 2 };
+        let mut out = vec![0, 0, 0, 28, EXTENDED_COPY_LID4, status, 0, 0];
+        // No further change is to be waited for.
+        out.extend_from_slice(&[0xff, 0xff, 0xff, 0xfe, if self.good { 0 } else { 2 }, 0, 0, 0]);
+        out.extend_from_slice(&self.bytes.to_be_bytes());
+        out.extend_from_slice(&self.segments.to_be_bytes());
+        out.resize(32, 0);
+        out
+    }
+}
+
 impl LogicalUnit {
     pub(crate) async fn copy_command(
         &self,
@@ -74,8 +89,15 @@ impl LogicalUnit {
             Op::ReceiveCopyStatus1 => {
                 let inner = self.inner.lock();
                 let mut ended = inner.ended_copies(caller.nexus.id);
-                let found = ended.find(|copy| copy.list_id == cdb.byte(2)).copied();
+                let found = ended.find(|copy| copy.list_id == ListId::One(cdb.byte(2))).copied();
                 Reply::parameters(&found.ok_or(Sense::cdb_field(2))?.status(), cdb.length())
+            }
+            Op::ReceiveCopyStatus4 => {
+                let id = u32::from_be_bytes([cdb.byte(2), cdb.byte(3), cdb.byte(4), cdb.byte(5)]);
+                let inner = self.inner.lock();
+                let mut ended = inner.ended_copies(caller.nexus.id);
+                let found = ended.find(|copy| copy.list_id == ListId::Four(id)).copied();
+                Reply::parameters(&found.ok_or(Sense::cdb_field(2))?.status_lid4(), cdb.length())
             }
             _ => self.extended_copy(caller, task, cdb, data).await,
         }
@@ -87,7 +109,9 @@ impl LogicalUnit {
             return Reply::good(0);
         }
         let short = Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR);
-        let list = CopyList::parse(data.get(..length as usize).ok_or(short)?)?;
+        let data = data.get(..length as usize).ok_or(short)?;
+        let list =
+            if cdb.op == Op::ExtendedCopy4 { CopyList::parse_lid4(data) } else { CopyList::parse(data) }?;
         let mut ended = EndedCopy { list_id: list.list_id, good: false, segments: 0, bytes: 0 };
         let outcome = self.copy_segments(caller, task, &list, &mut ended).await;
         ended.good = outcome.is_ok();

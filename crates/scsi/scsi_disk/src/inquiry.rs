@@ -178,7 +178,9 @@ impl LogicalUnit {
                     out.extend_from_slice(&(bytes / self.block()).to_be_bytes());
                 }
                 // Supported commands: EXTENDED COPY(LID1), the token commands, the RECEIVE COPY service actions.
-                out.extend_from_slice(&[0, 1, 0, 12, 10, 0x83, 3, 0, 0x10, 0x11, 0x84, 3, 0, 3, 7, 0]);
+                out.extend_from_slice(&[
+                    0, 1, 0, 16, 12, 0x83, 4, 0, 1, 0x10, 0x11, 0x84, 4, 0, 3, 5, 7, 0, 0, 0,
+                ]);
                 // Supported descriptors: block to block, identification.
                 out.extend_from_slice(&[0, 8, 0, 4, 2, 2, 0xe4, 0]);
             }

@@ -344,9 +344,11 @@ impl LogicalUnit {
             }
             Op::ModeSense6 | Op::ModeSense10 => self.mode_sense(caller, cdb),
             Op::ModeSelect6 | Op::ModeSelect10 => self.mode_select(caller, cdb, &command.data_out).await,
-            Op::ExtendedCopy1 | Op::ReceiveCopyStatus1 | Op::ReceiveCopyParameters => {
-                self.copy_command(caller, task, cdb, &command.data_out).await
-            }
+            Op::ExtendedCopy1
+            | Op::ExtendedCopy4
+            | Op::ReceiveCopyStatus1
+            | Op::ReceiveCopyStatus4
+            | Op::ReceiveCopyParameters => self.copy_command(caller, task, cdb, &command.data_out).await,
             Op::SanitizeOverwrite | Op::SanitizeBlockErase | Op::SanitizeExitFailure => {
                 self.sanitize_command(task, cdb, &command.data_out).await
             }

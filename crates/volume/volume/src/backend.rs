@@ -108,24 +108,35 @@ pub(crate) fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize
     })
 }
 
+/// The length record in the block of its slot, or what is wrong with it.
+pub(crate) fn length_in(block: &[u8], slot: u64, superblock: &Superblock) -> Result<LengthRecord, String> {
+    let record = LengthRecord::decode(block).map_err(|error| error.to_string())?;
+    if record.length > superblock.metadata_size {
+        return Err(format!("says {} bytes, the area has {}", record.length, superblock.metadata_size));
+    }
+    if record.number % 2 != slot {
+        return Err("belongs in the place of the other one".into());
+    }
+    Ok(record)
+}
+
 impl DeviceBackend {
     /// Reads the database's length; call on the metadata thread.
     pub(crate) fn open(device: Device, superblock: &Superblock) -> io::Result<Self> {
-        let mut record = LengthRecord::default();
+        let (mut record, mut unreadable) = (LengthRecord::default(), None);
         for slot in 0..2 {
             let at = superblock.length_start + slot * BLOCK;
-            let block = run(device.read(at, IoBuf::new(BLOCK as usize)))?;
-            if let Ok(found) = LengthRecord::decode(&block)
-                && found.number >= record.number
-            {
-                record = found;
+            match run(device.read(at, IoBuf::new(BLOCK as usize))) {
+                Ok(block) => match length_in(&block, slot, superblock) {
+                    Ok(found) if found.number >= record.number => record = found,
+                    _ => {}
+                },
+                // As good as damaged: the other one serves, and the database knows when it is too short.
+                Err(error) => unreadable = Some(error),
             }
         }
-        if record.length > superblock.metadata_size {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the database's length is beyond its area",
-            ));
+        if let Some(error) = unreadable.filter(|_| record.number == 0) {
+            return Err(error);
         }
         Ok(Self {
             device,

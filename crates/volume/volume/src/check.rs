@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   superblock copies ─► length records ─► pages of the database ─► names ─► clusters ─► (deep) free space, data
-//!        blocks               blocks           redb's checksums      names.rs clusters.rs      deep.rs
+//!   └──────────────────── integrity.rs ───────────────────────┘    names.rs clusters.rs      deep.rs
 //! ```
 //! Three ways to run it: [`Volume::check`] on an open volume, [`verify`] on one that nobody has open, and `verify`
 //! with a repair. Everything that looks at the database goes through one examination: where it repairs, it changes
@@ -15,6 +15,9 @@
 //! * What has lost its name, or its record, goes to the directory `lost+found`, with all clusters it has.
 //! * What leads nowhere is removed: entries without a file, extents beyond the volume.
 //! * Where two users claim the same clusters, both keep them, as clones do: neither can harm the other any more.
+//!
+//! Damaged pages of the database are not repaired: what they held is not known, and nothing is written to a database
+//! of which it is not known what it would do to the sound ones.
 //!
 //! It never chooses between two contents, and never makes any up: a size that is not known becomes the end of the
 //! space that is there.
@@ -29,17 +32,16 @@ mod rescue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use aligned_buffer::IoBuf;
-use block_device::{Device, Durability};
+use block_device::Device;
 use file_store::StoreError;
-use volume_format::{BLOCK, Inode, LengthRecord, Superblock};
+use redb::TableHandle;
+use volume_format::Inode;
 
-use crate::database::Session;
+use crate::database::{Session, database_error, make_tables};
 use crate::free::Free;
-use crate::tables::ROOT;
-use crate::volume::{Environment, Volume, no_volume};
-
-pub(crate) use database::examine_pages;
+use crate::integrity;
+use crate::tables::{ROOT, TABLES};
+use crate::volume::{Environment, Volume};
 
 /// How bad a finding is; the order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,27 +90,41 @@ pub struct CheckOptions {
 }
 
 impl Volume {
-    /// Checks the open volume; findings are sorted by what hurts most. `deep` reads free space and data too.
+    /// Checks the open volume; findings are sorted by what hurts most.
     ///
     /// # Errors
-    /// When the device or the database cannot be read at all.
-    pub async fn check(&self, deep: bool) -> Result<Vec<Finding>, StoreError> {
+    /// When the database cannot be read at all.
+    pub async fn check(&self) -> Result<Vec<Finding>, StoreError> {
+        self.look(false).await
+    }
+
+    /// As [`Volume::check`], and reads free space, which must be zero, and all data.
+    ///
+    /// # Errors
+    /// When the database cannot be read at all.
+    pub async fn check_deep(&self) -> Result<Vec<Finding>, StoreError> {
+        self.look(true).await
+    }
+
+    async fn look(&self, deep: bool) -> Result<Vec<Finding>, StoreError> {
         let core = &self.core;
-        let (_, mut findings) = superblocks(&core.device).await?;
-        findings.extend(lengths(&core.device, &core.superblock).await?);
+        let mut findings = integrity::frame(&core.device, Some(&core.superblock)).await.findings;
         let (device, superblock) = (Arc::clone(&core.device), core.superblock.clone());
-        let clusters = core.clusters.load(std::sync::atomic::Ordering::Acquire);
+        let clusters = superblock.clusters(device.size());
         // On the metadata thread, where nothing is half written.
         let examined = core.metadata.change(move |session| {
-            let mut findings = examine_pages(device, superblock);
+            if let Some(damage) = integrity::pages(device, &superblock) {
+                // What the tables say is worth nothing then, and reading them may lead anywhere.
+                return Ok((false, vec![damage]));
+            }
             let mut examination = Examination::new(session, clusters, false, 0);
             examination.free_in_memory = true;
             examination.everything()?;
-            findings.append(&mut examination.findings);
-            Ok(findings)
+            Ok((true, examination.findings))
         });
-        findings.extend(examined.await?);
-        if deep {
+        let (sound, found) = examined.await?;
+        findings.extend(found);
+        if deep && sound {
             findings.extend(deep::open_volume(core).await?);
         }
         findings.sort_by_key(|finding| finding.severity);
@@ -119,112 +135,41 @@ impl Volume {
 /// Checks a volume that nobody has open, and repairs it when told; findings are sorted by what hurts most. Without
 /// [`Repair::Apply`] nothing is written, not even what opening would recover. Call on a shard.
 ///
+/// Power may go at any point of a repair: each damaged copy is written anew beside a sound one, and all tables change in
+/// one transaction. What was not done then is found again.
+///
 /// # Errors
-/// When there is no volume, the device fails, or a repair could not be completed (nothing is half-repaired then,
-/// but for the superblock).
+/// When the device fails, or a repair could not be completed.
 pub async fn verify(
     device: Device,
     environment: Environment,
     options: CheckOptions,
 ) -> Result<Vec<Finding>, StoreError> {
-    let (superblock, mut findings) = superblocks(&device).await?;
-    let superblock = superblock.ok_or_else(|| no_volume(&findings))?;
-    if options.repair == Repair::Apply {
-        let block = IoBuf::copy_from(&superblock.encode()).freeze();
-        for offset in damaged_copies(&device, &superblock).await? {
-            device.write(offset, block.clone(), Durability::Durable).await?;
-        }
+    let mut frame = integrity::frame(&device, None).await;
+    let damage = match frame.readable() {
+        Some(superblock) => integrity::pages_alone(Arc::clone(&device), superblock.clone()).await?,
+        None => None,
+    };
+    let superblock = frame.readable().filter(|_| damage.is_none()).cloned();
+    if superblock.is_none() {
+        frame.give_up_repairs();
+    } else if options.repair == Repair::Apply {
+        frame.mend(&device).await?;
     }
-    findings.extend(lengths(&device, &superblock).await?);
-    let clusters = superblock.clusters(device.size());
-    let now = environment.clock.wall().0;
-    let (found, layout) =
-        database::examine(Arc::clone(&device), superblock.clone(), clusters, options.repair, now).await?;
-    findings.extend(found);
-    if options.deep
-        && let Some(layout) = layout
-    {
-        findings.extend(deep::closed_volume(&device, &superblock, layout, options.repair).await?);
+    let mut findings = frame.findings;
+    findings.extend(damage);
+    if let Some(superblock) = superblock {
+        let now = environment.clock.wall().0;
+        let (found, layout) =
+            database::examine(Arc::clone(&device), superblock.clone(), options.repair, now).await?;
+        findings.extend(found);
+        if options.deep
+            && let Some(layout) = layout
+        {
+            findings.extend(deep::closed_volume(&device, &superblock, layout, options.repair).await?);
+        }
     }
     findings.sort_by_key(|finding| finding.severity);
-    Ok(findings)
-}
-
-/// The superblock, from the first sound copy, and what is wrong with the others.
-pub(crate) async fn superblocks(device: &Device) -> Result<(Option<Superblock>, Vec<Finding>), StoreError> {
-    let mut sound = None;
-    let mut copies = Vec::new();
-    for (offset, which) in Superblock::OFFSETS.into_iter().zip(["first", "second"]) {
-        let block = device.read(offset, IoBuf::new(BLOCK as usize)).await;
-        let copy = match block.map(|block| Superblock::decode(&block)) {
-            Ok(Ok(copy)) if copy.size > device.size() => Err("is of a larger device".to_owned()),
-            Ok(Ok(copy)) => Ok(copy),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(error) => Err(format!("cannot be read: {error}")),
-        };
-        if let Ok(copy) = &copy {
-            sound.get_or_insert_with(|| copy.clone());
-        }
-        copies.push((offset, which, copy));
-    }
-    let wrong = copies.into_iter().filter_map(|(offset, which, copy)| {
-        let why = match copy {
-            Ok(copy) if Some(&copy) == sound.as_ref() => return None,
-            Ok(_) => "is that of another volume".to_owned(),
-            Err(why) => why,
-        };
-        Some(Finding {
-            severity: Severity::Error,
-            structure: "superblock",
-            place: format!("the {which} copy, at byte {offset}"),
-            detail: why,
-            repair: sound.is_some().then(|| "it is written anew from the other copy".to_owned()),
-        })
-    });
-    let wrong = wrong.collect();
-    Ok((sound, wrong))
-}
-
-/// The copies that are not `superblock`: where, and whether they can be read.
-async fn damaged_copies(device: &Device, superblock: &Superblock) -> Result<Vec<u64>, StoreError> {
-    let mut damaged = Vec::new();
-    for offset in Superblock::OFFSETS {
-        let same = match device.read(offset, IoBuf::new(BLOCK as usize)).await {
-            Ok(block) => Superblock::decode(&block).is_ok_and(|copy| copy == *superblock),
-            Err(_) => false,
-        };
-        if !same {
-            damaged.push(offset);
-        }
-    }
-    Ok(damaged)
-}
-
-/// Both records of the database's length. One that was never written is zero.
-async fn lengths(device: &Device, superblock: &Superblock) -> Result<Vec<Finding>, StoreError> {
-    let mut findings = Vec::new();
-    for slot in 0..2 {
-        let offset = superblock.length_start + slot * BLOCK;
-        let block = device.read(offset, IoBuf::new(BLOCK as usize)).await;
-        let detail = match block {
-            Ok(block) if block.iter().all(|byte| *byte == 0) => continue,
-            Ok(block) => match LengthRecord::decode(&block) {
-                Ok(record) if record.length <= superblock.metadata_size => continue,
-                Ok(record) => {
-                    format!("says {} bytes, the area has {}", record.length, superblock.metadata_size)
-                }
-                Err(error) => error.to_string(),
-            },
-            Err(error) => format!("cannot be read: {error}"),
-        };
-        findings.push(Finding {
-            severity: Severity::Error,
-            structure: "database length",
-            place: format!("record {slot}, at byte {offset}"),
-            detail,
-            repair: Some("it is written anew when the database next grows or shrinks twice".into()),
-        });
-    }
     Ok(findings)
 }
 
@@ -261,6 +206,7 @@ impl<'a, 'b> Examination<'a, 'b> {
 
     /// All of it, in an order in which each part can rely on those before it.
     pub(crate) fn everything(&mut self) -> Result<(), StoreError> {
+        self.tables()?;
         self.inodes()?;
         self.counters()?;
         self.streams()?;
@@ -269,6 +215,19 @@ impl<'a, 'b> Examination<'a, 'b> {
         self.side_tables()?;
         self.extents()?;
         self.users()
+    }
+
+    /// All tables are there; opening one makes it, so this is looked at first.
+    fn tables(&mut self) -> Result<(), StoreError> {
+        let there: BTreeSet<String> = {
+            let names = self.session.txn.list_tables().map_err(database_error)?;
+            names.map(|table| table.name().to_owned()).collect()
+        };
+        for name in TABLES.into_iter().filter(|name| !there.contains(*name)) {
+            let how = Some("it is made anew, and empty: what only it said is lost");
+            self.note(Severity::Critical, "table", name, "is missing", how);
+        }
+        make_tables(self.session.txn)
     }
 
     fn note(

@@ -20,6 +20,8 @@ use shard_runtime::{SeededEntropy, SystemClock};
 
 use crate::{Environment, FormatOptions, Volume};
 
+mod damage;
+
 const SIZE: usize = 48 << 20;
 
 fn on_shard<F: Future>(future: F) -> F::Output {
@@ -97,7 +99,7 @@ fn names_are_found_in_any_case_and_survive() {
         let page = volume.read_directory(root, DirectoryCursor::default(), 1).await.expect("page");
         let rest = volume.read_directory(root, page.next.expect("more"), 10).await.expect("page");
         assert_eq!((page.entries.len(), rest.entries.len(), rest.next), (1, 1, None));
-        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
+        assert_eq!(volume.check().await.expect("check"), Vec::new());
     });
 }
 
@@ -131,7 +133,7 @@ fn a_removed_open_file_lives_until_its_last_close_and_its_space_comes_back_zero(
             let bytes = read(&next, at, 1 << 20).await;
             assert!(bytes.iter().all(|b| *b == 0 || *b == b'x'), "stale data at {at}");
         }
-        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
+        assert_eq!(volume.check().await.expect("check"), Vec::new());
     });
 }
 
@@ -195,10 +197,10 @@ fn clones_share_space_and_go_their_own_ways() {
         let c5 = open(&volume, clones[5]).await;
         assert_eq!(read(&c5, 0, content.len()).await, content);
         assert_eq!(read(&g, 70_000, 4).await, b"GOLD");
-        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
+        assert_eq!(volume.check().await.expect("check"), Vec::new());
         drop((g, c3, c5));
         let volume = reopen(&device, volume).await;
-        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
+        assert_eq!(volume.check().await.expect("check"), Vec::new());
         for number in 0..8 {
             volume.remove(volume.root(), &format!("c{number}")).await.expect("remove");
         }
@@ -206,7 +208,7 @@ fn clones_share_space_and_go_their_own_ways() {
         while volume.usage().await.expect("usage").used > 0 {
             shard_runtime::sleep(std::time::Duration::from_millis(2)).await;
         }
-        assert_eq!(volume.check(false).await.expect("check"), Vec::new());
+        assert_eq!(volume.check().await.expect("check"), Vec::new());
     });
 }
 
@@ -276,7 +278,7 @@ async fn random(seed: u64) {
             _ => {
                 opens.clear();
                 volume = reopen(&device, volume).await;
-                assert_eq!(volume.check(false).await.expect("check"), Vec::new(), "seed {seed} step {step}");
+                assert_eq!(volume.check().await.expect("check"), Vec::new(), "seed {seed} step {step}");
                 for id in &files {
                     opens.push(open(&volume, *id).await);
                 }
@@ -289,7 +291,7 @@ async fn random(seed: u64) {
             panic!("seed {seed} step {step}: byte {at} of file {which} is {}, not {}", got[at], bytes[at]);
         }
     }
-    assert_eq!(volume.check(false).await.expect("check"), Vec::new(), "seed {seed}");
+    assert_eq!(volume.check().await.expect("check"), Vec::new(), "seed {seed}");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, layout_for};
 
-use crate::check::{Finding, superblocks};
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
 use crate::database::{Metadata, Session, database_error, make_tables};
 use crate::extents::Extent;
+use crate::integrity;
 use crate::load::{self, Space};
 use crate::registry::Pin;
 use crate::stream::Stream;
@@ -47,18 +47,6 @@ pub struct Volume {
 
 fn damaged(detail: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, detail)
-}
-
-/// The superblock of a volume: the first sound copy.
-async fn read_superblock(device: &Device) -> Result<Superblock, StoreError> {
-    let (superblock, findings) = superblocks(device).await?;
-    superblock.ok_or_else(|| no_volume(&findings))
-}
-
-/// What is told when no copy of the superblock is sound.
-pub(crate) fn no_volume(findings: &[Finding]) -> StoreError {
-    let why = findings.last().map(|finding| finding.detail.as_str()).unwrap_or_default();
-    damaged(format!("there is no volume here: the superblock {why}"))
 }
 
 impl Volume {
@@ -117,7 +105,7 @@ impl Volume {
     /// # Errors
     /// When there is no volume, or its structures are damaged.
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
-        let superblock = read_superblock(&device).await?;
+        let superblock = integrity::frame(&device, None).await.openable()?;
         let clusters = superblock.clusters(device.size());
         let prepare = move |database: &Database| {
             let space = load::read_space(database, clusters)?;

@@ -28,6 +28,8 @@ use pools::PoolState;
 pub struct Machine {
     /// Block devices that discovery finds.
     pub found: Mutex<Vec<FoundDisk>>,
+    /// How many more times the disk with this id is in use by another process when it is opened.
+    pub busy: Mutex<BTreeMap<String, u32>>,
     disks: Mutex<BTreeMap<String, Arc<MemoryDisk>>>,
     pools: Mutex<BTreeMap<Uuid, Arc<Mutex<PoolState>>>>,
     guids: Mutex<u128>,
@@ -84,6 +86,10 @@ impl DiskBackend for Disks {
     }
 
     fn open<'a>(&'a self, id: &'a str, path: &'a Path) -> Work<'a, Arc<dyn OpenDisk>> {
+        if let Some(left) = self.0.busy.lock().get_mut(id).filter(|left| **left > 0) {
+            *left -= 1;
+            return now(Err(Problem::new(Code::InUse, format!("disk {id}: in use by another process."))));
+        }
         let size = std::fs::metadata(path).map_or(1 << 30, |meta| meta.len());
         let disk: Arc<dyn OpenDisk> = self.0.disk(id, size);
         now(Ok(disk))

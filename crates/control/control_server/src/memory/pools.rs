@@ -241,11 +241,11 @@ impl PoolHandle for Pool {
         repair: Repair,
     ) -> Work<'a, Vec<CheckFinding>> {
         let mut state = self.state.lock();
-        let damaged = match repair {
-            Repair::Apply => state.damaged.remove(name),
-            _ => state.damaged.contains(name),
-        };
-        now(Ok(damaged.then(damage).into_iter().collect()))
+        let found = damage(&state.damaged, name);
+        if repair == Repair::Apply {
+            state.damaged.remove(name);
+        }
+        now(Ok(found))
     }
 
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()> {
@@ -279,15 +279,19 @@ struct Volume {
     state: Arc<Mutex<PoolState>>,
 }
 
-/// What a check of a damaged volume finds.
-fn damage() -> CheckFinding {
-    CheckFinding {
+/// What a check of a volume finds: one thing that can be repaired, and one that cannot in those named "…hopeless".
+fn damage(damaged: &BTreeSet<String>, name: &str) -> Vec<CheckFinding> {
+    let found = |structure: &str, place: &str, action: Option<&str>| CheckFinding {
         severity: Severity::Error,
-        structure: "superblock".into(),
-        place: "the second copy".into(),
+        structure: structure.into(),
+        place: place.into(),
         detail: "is damaged".into(),
-        action: Some("it is written anew".into()),
-    }
+        action: action.map(str::to_owned),
+    };
+    let repaired = found("superblock", "the second copy", Some("it is written anew"));
+    let left = found("metadata database", "its pages", None);
+    let is_left = name.ends_with("hopeless");
+    damaged.contains(name).then_some(repaired).into_iter().chain(is_left.then_some(left)).collect()
 }
 
 impl VolumeHandle for Volume {
@@ -300,8 +304,7 @@ impl VolumeHandle for Volume {
     }
 
     fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {
-        let damaged = self.state.lock().damaged.contains(&self.name);
-        now(Ok(damaged.then(damage).into_iter().collect()))
+        now(Ok(damage(&self.state.lock().damaged, &self.name)))
     }
 
     fn close(&self) -> Work<'_, ()> {

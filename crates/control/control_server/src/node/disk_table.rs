@@ -19,6 +19,8 @@ pub(super) struct Known {
     pub(super) content: Option<DiskContent>,
     /// Why it could not be opened or looked at.
     pub(super) trouble: Option<String>,
+    /// Whether that was because somebody else has it open, so that it is worth another look.
+    pub(super) busy: bool,
     /// Faults that were switched on.
     pub(super) faults: Vec<FaultRule>,
     /// Whether it was there at the last look.
@@ -75,6 +77,7 @@ impl DiskTable {
                             open: None,
                             content: None,
                             trouble: None,
+                            busy: false,
                             faults: Vec::new(),
                             present: true,
                         },

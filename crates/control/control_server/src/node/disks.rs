@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::time::Duration;
 
 use control_api::{
     Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, MediaType, Problem, RescanReport,
@@ -11,6 +12,11 @@ use uuid::Uuid;
 use super::disk_table::Known;
 use super::{Node, missing};
 use crate::backend::{DiskContent, FoundDisk, PoolDisk};
+
+/// How often, and after which time, disks that somebody has open are looked at again when the node starts: five
+/// seconds in all. Later the rescans do it.
+const BUSY_LOOKS: u32 = 100;
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 impl Node {
     /// Looks which disks there are and what is on those that were not there before. Returns the ids of new and
@@ -30,6 +36,7 @@ impl Node {
             // The handle leads to a device that is no more; what comes back gets a new one.
             self.disks.change(id, |known| known.open = None);
         }
+        self.look_at_busy().await;
         for id in &new {
             self.probe(id).await;
         }
@@ -39,6 +46,27 @@ impl Node {
     /// Opens what belongs to pools of the configuration.
     pub(super) async fn open_disks(&self) {
         self.look().await;
+        if self.config.with(|config| config.pools.is_empty()) {
+            return;
+        }
+        // A node that was killed has its disks until the kernel has ended its last requests, which is not
+        // before its process is gone. A pool that is opened without them is reduced, or not opened at all.
+        for _ in 0..BUSY_LOOKS {
+            if !self.look_at_busy().await {
+                return;
+            }
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+    }
+
+    /// Looks at disks again that somebody had open; whether there were any.
+    async fn look_at_busy(&self) -> bool {
+        let busy: Vec<Known> =
+            self.disks.all().into_iter().filter(|known| known.present && known.busy).collect();
+        for known in &busy {
+            self.probe(&known.found.id).await;
+        }
+        !busy.is_empty()
     }
 
     /// Looks what is on a disk. Keeps it open if it belongs to a pool of this node.
@@ -68,9 +96,11 @@ impl Node {
                 known.open = open.filter(|_| ours(&content));
                 known.content = Some(content);
                 known.trouble = None;
+                known.busy = false;
             }
             Err(problem) => {
                 known.open = None;
+                known.busy = problem.code == Code::InUse;
                 known.trouble = Some(problem.detail);
             }
         });

@@ -9,6 +9,7 @@ mod luns;
 mod pools;
 mod status;
 pub(crate) use status::report;
+mod volume_check;
 mod volumes;
 mod watch;
 
@@ -48,7 +49,7 @@ struct VolumeSlot {
     handle: Option<Arc<dyn VolumeHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
-    /// Being repaired: not to be opened now.
+    /// Checked or repaired by itself: not to be opened now.
     kept_closed: bool,
 }
 
@@ -64,6 +65,8 @@ pub struct Node {
     volumes: Mutex<BTreeMap<String, VolumeSlot>>,
     /// What iSCSI could not put into effect, by subject.
     unserved: Mutex<BTreeMap<String, String>>,
+    /// Why returned disks of pools can't be used, by disk: said once.
+    unusable: Mutex<BTreeMap<String, String>>,
     jobs: Jobs,
     /// Held by whoever changes the configuration or the shape of pools.
     changes: tokio::sync::Mutex<()>,
@@ -94,6 +97,7 @@ impl Node {
             pools: Mutex::default(),
             volumes: Mutex::default(),
             unserved: Mutex::default(),
+            unusable: Mutex::default(),
             jobs: Jobs::default(),
             changes: tokio::sync::Mutex::new(()),
             ready: signal::Sender::new(false),

@@ -193,8 +193,9 @@ impl Node {
                     severity,
                     subject: format!("volume {}", state.name),
                     detail: format!(
-                        "{what} ({} promised, {} bytes to copy){why}",
-                        state.resiliency, state.repair_bytes
+                        "{what} ({} promised, {} to copy){why}",
+                        state.resiliency,
+                        control_api::human_bytes(state.repair_bytes)
                     ),
                     todo: todo.into(),
                 });

@@ -2,51 +2,16 @@
 
 use std::sync::Arc;
 
-use control_api::{
-    CheckFinding, CheckReport, CheckRequest, Code, Done, Problem, RedundancyState, Volume, VolumeCreate,
-    VolumeUpdate, check_name,
-};
+use control_api::{Code, Done, Problem, RedundancyState, Volume, VolumeCreate, VolumeUpdate, check_name};
 use uuid::Uuid;
 
 use super::pools::join_all;
-use super::status::report;
 use super::{Node, VolumeSlot, confirm, missing, taken};
-use crate::backend::{NewSpace, PoolHandle, Repair, SpaceInfo, VolumeHandle};
+use crate::backend::{NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
 use crate::files;
 
 /// Smallest volume: below this its own structures would take most of it.
 const LEAST_VOLUME_BYTES: u64 = 64 << 20;
-
-/// Changes of a repair that are listed one by one before it: more than people read.
-const LISTED_REPAIRS: usize = 100;
-
-/// What a repair would do, for whoever has to agree to it.
-fn repairs(name: &str, findings: &[CheckFinding]) -> Vec<String> {
-    let planned: Vec<&CheckFinding> = findings.iter().filter(|finding| finding.action.is_some()).collect();
-    let mut lines =
-        vec![format!("Volume {name} is repaired: {} changes, while its LUNs are not ready.", planned.len())];
-    lines.extend(planned.iter().take(LISTED_REPAIRS).map(|finding| {
-        let action = finding.action.as_deref().unwrap_or_default();
-        format!("{} at {}: {} - {action}.", finding.structure, finding.place, finding.detail)
-    }));
-    if planned.len() > LISTED_REPAIRS {
-        lines.push(format!("And {} more.", planned.len() - LISTED_REPAIRS));
-    }
-    lines
-}
-
-/// A report on a repair: what has an action is done, the rest is still wrong.
-fn repaired(subject: String, findings: Vec<CheckFinding>) -> CheckReport {
-    let done = findings.iter().filter(|finding| finding.action.is_some()).count();
-    let left = findings.len() - done;
-    let mut report = report(subject.clone(), findings);
-    report.clean = left == 0;
-    report.summary = match left {
-        0 => format!("{subject}: {done} repaired, nothing else is wrong."),
-        _ => format!("{subject}: {done} repaired, {left} can't be repaired without guessing."),
-    };
-    report
-}
 
 impl Node {
     /// Opens volumes of open pools that aren't open, in parallel.
@@ -119,7 +84,7 @@ impl Node {
         }
     }
 
-    fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
+    pub(super) fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
         for (guid, pool) in self.open_handles() {
             let info = pool.info();
             if let Some(space) = info.spaces.into_iter().find(|space| space.state.name == name) {
@@ -255,53 +220,6 @@ impl Node {
         }
         pool.delete_space(name).await?;
         Ok(Done::new(format!("Volume {name} is destroyed.")))
-    }
-
-    /// Verifies all structures of a volume.
-    pub async fn volume_check(&self, name: &str, request: CheckRequest) -> Result<CheckReport, Problem> {
-        let (_, pool, _) = self.space(name)?;
-        let subject = format!("volume {name}");
-        if request.repair && request.confirm.is_some() {
-            return Ok(repaired(subject, self.volume_repair(name, &request).await?));
-        }
-        // A volume that does not open is looked at too.
-        let closed = if request.repair { Repair::Plan } else { Repair::No };
-        let findings = match self.volume(name) {
-            Ok(handle) => handle.check(request.deep).await?,
-            Err(_) => pool.verify_volume(name, request.deep, closed).await?,
-        };
-        if request.repair && findings.iter().any(|finding| finding.action.is_some()) {
-            confirm(name, None, || repairs(name, &findings))?;
-        }
-        Ok(report(subject, findings))
-    }
-
-    /// Repairs a volume that nobody uses meanwhile: its LUNs are not ready until it is back.
-    async fn volume_repair(&self, name: &str, request: &CheckRequest) -> Result<Vec<CheckFinding>, Problem> {
-        let _changing = self.changes.lock().await;
-        let (guid, pool, _) = self.space(name)?;
-        confirm(name, request.confirm.as_deref(), Vec::new)?;
-        let away = VolumeSlot {
-            pool: guid,
-            handle: None,
-            reason: Some("it is being repaired".into()),
-            kept_closed: true,
-        };
-        let slot = self.volumes.lock().insert(name.to_owned(), away);
-        self.reconcile().await;
-        if let Some(handle) = slot.and_then(|slot| slot.handle) {
-            // What a volume with damage cannot write any more is not a reason to leave it as it is.
-            if let Err(problem) = handle.close().await {
-                tracing::warn!(volume = name, %problem, "volume can't be closed cleanly before its repair");
-            }
-        }
-        let repaired = pool.verify_volume(name, request.deep, Repair::Apply).await;
-        if let Some(slot) = self.volumes.lock().get_mut(name) {
-            slot.kept_closed = false;
-        }
-        self.open_volumes().await;
-        self.reconcile().await;
-        repaired
     }
 
     /// Whether all data is as redundant as promised, over all pools.

@@ -58,11 +58,16 @@ impl Node {
                         match handle.returned(member.guid, disk).await {
                             Ok(()) => {
                                 tracing::info!(disk = name, "disk of a pool is back");
+                                self.unusable.lock().remove(&name);
                                 report.found.retain(|found| *found != name);
                                 report.returned.push(name);
                             }
                             Err(problem) => {
-                                tracing::warn!(disk = name, %problem, "disk is back but not usable")
+                                let why = problem.to_string();
+                                let said = self.unusable.lock().insert(name.clone(), why.clone());
+                                if said.as_ref() != Some(&why) {
+                                    tracing::warn!(disk = name, %problem, "disk is back but not usable");
+                                }
                             }
                         }
                     }

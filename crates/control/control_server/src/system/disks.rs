@@ -4,19 +4,19 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, Device};
 use block_local::{LocalDisk, OpenMode};
-use control_api::{Code, FaultRule, IoCounters, Problem};
+use block_wrappers::{Fault, WatchedDisk};
+use control_api::{Code, FaultKind, FaultOperation, FaultRule, IoCounters, MediaType, Problem};
 use pool_format::{SUPERBLOCK_BYTES, Superblock, foreign};
 use uuid::Uuid;
 
 use shard_runtime::Clock;
 
-use super::discovery;
 use super::shards::SystemShards;
-use super::watched::WatchedDisk;
 use crate::backend::{DiskBackend, DiskContent, FoundDisk, OpenDisk, Work};
 
 /// Everything that names data of others lies in this much at either end of a disk (`pool_format::foreign`).
@@ -71,17 +71,69 @@ async fn look(device: Device) -> Result<DiskContent, Problem> {
     Ok(foreign::detect(&head, &tail).map_or(DiskContent::Empty, DiskContent::Foreign))
 }
 
+/// Faults as the wrapper wants them: none, when the disk is to return.
+fn faults(rules: &[FaultRule]) -> Vec<Fault> {
+    use block_wrappers::{FaultKind as Kind, FaultOperation as Concerned};
+    let fault = |rule: &FaultRule| {
+        let kind = match rule.kind {
+            FaultKind::Error => Kind::Error,
+            FaultKind::Delay => Kind::Delay(Duration::from_millis(rule.delay_ms)),
+            FaultKind::Torn => Kind::Torn,
+            FaultKind::Lost => Kind::Lost,
+            FaultKind::Misdirected => Kind::Misdirected,
+            FaultKind::BitRot => Kind::BitRot,
+            FaultKind::Vanish => Kind::Vanish,
+            FaultKind::Return => return None,
+        };
+        let operation = match rule.operation {
+            FaultOperation::Any => Concerned::Any,
+            FaultOperation::Read => Concerned::Read,
+            FaultOperation::Write => Concerned::Write,
+            FaultOperation::Flush => Concerned::Flush,
+        };
+        Some(Fault { kind, operation, offset: rule.offset, len: rule.len, count: rule.count })
+    };
+    rules.iter().map(fault).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+fn described(disk: block_local::FoundDisk) -> FoundDisk {
+    FoundDisk {
+        id: disk.id,
+        path: disk.path,
+        size_bytes: disk.size_bytes,
+        media: match disk.rotational {
+            Some(true) => MediaType::Hdd,
+            Some(false) => MediaType::Ssd,
+            None => MediaType::Unspecified,
+        },
+        model: disk.model,
+        serial: disk.serial,
+        bus: disk.bus,
+        enclosure: disk.enclosure,
+        slot: disk.slot,
+        in_use_by: disk.in_use_by,
+    }
+}
+
 impl OpenDisk for SystemDisk {
     fn size(&self) -> u64 {
         self.device.size()
     }
 
     fn counters(&self) -> Option<IoCounters> {
-        Some(self.device.counters())
+        let counters = self.device.counters();
+        Some(IoCounters {
+            reads: counters.reads,
+            writes: counters.writes,
+            read_bytes: counters.read_bytes,
+            written_bytes: counters.written_bytes,
+            errors: counters.errors,
+            mean_latency_us: counters.mean_latency_us,
+        })
     }
 
     fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem> {
-        self.device.set_faults(rules);
+        self.device.set_faults(faults(rules));
         Ok(())
     }
 
@@ -113,8 +165,10 @@ impl SystemDisks {
 impl DiskBackend for SystemDisks {
     fn discover(&self) -> Work<'_, Vec<FoundDisk>> {
         Box::pin(async {
-            let found = tokio::task::spawn_blocking(|| discovery::disks(Path::new("/")));
-            found.await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+            let found = tokio::task::spawn_blocking(|| block_local::discover(Path::new("/")));
+            let found = found.await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+            let found = found.map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+            Ok(found.into_iter().map(described).collect())
         })
     }
 

@@ -1,7 +1,6 @@
 //! The parts of this machine behind the node's seams.
 
 mod absent;
-mod discovery;
 mod disks;
 mod iscsi;
 mod offline;
@@ -9,7 +8,6 @@ mod pools;
 mod shards;
 mod units;
 mod volumes;
-mod watched;
 mod witness;
 
 use std::path::Path;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use block_device::Device;
 use block_local::{LocalDisk, OpenMode};
-use control_api::{CheckFinding, CheckReport, Code, Problem};
+use control_api::{CheckFinding, CheckReport, Code, Problem, Severity};
 use pool::{Guid, MemoryWitness, OpenOptions, Pool, Surroundings};
 use shard_runtime::{SystemClock, SystemEntropy};
 
@@ -41,12 +41,19 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Device>, Problem> {
     paths.iter().map(open).collect()
 }
 
-/// The pool on `devices`, for reading only. On a shard.
-async fn open_pool(devices: Vec<Device>) -> Result<Pool, Problem> {
-    let mut guids: Vec<Guid> = Vec::new();
-    for device in &devices {
-        if let Some(probe) = pool::probe(device).await.map_err(|error| problem(&error))? {
-            guids.push(probe.superblock.pool);
+/// The pool on `disks`, for reading only, and which of them do not say that they belong to it. On a shard.
+async fn open_pool(disks: &[PathBuf], devices: Vec<Device>) -> Result<(Pool, Vec<CheckFinding>), Problem> {
+    let (mut guids, mut strangers): (Vec<Guid>, _) = (Vec::new(), Vec::new());
+    for (path, device) in disks.iter().zip(&devices) {
+        match pool::probe(device).await.map_err(|error| problem(&error))? {
+            Some(probe) => guids.push(probe.superblock.pool),
+            None => strangers.push(CheckFinding {
+                severity: Severity::Error,
+                structure: "superblock".into(),
+                place: format!("disk {}", path.display()),
+                detail: "neither its first nor its last block is the superblock of a pool".into(),
+                action: Some("If it belongs to the pool, replace it as a lost disk.".into()),
+            }),
         }
     }
     guids.sort();
@@ -64,7 +71,8 @@ async fn open_pool(devices: Vec<Device>) -> Result<Pool, Problem> {
         }
     };
     let options = OpenOptions { read_only: true, accept_loss: false };
-    Pool::open(guid, devices, options, surroundings()).await.map_err(|error| problem(&error))
+    let pool = Pool::open(guid, devices, options, surroundings()).await.map_err(|error| problem(&error))?;
+    Ok((pool, strangers))
 }
 
 /// Runs a check on a shard that is there for it alone.
@@ -85,10 +93,12 @@ where
 /// Verifies the structures of the pool that is on `disks`.
 pub(crate) fn offline_pool(disks: &[PathBuf], deep: bool) -> Result<CheckReport, Problem> {
     let devices = open(disks)?;
+    let disks = disks.to_vec();
     let findings = run(move || async move {
-        let pool = open_pool(devices).await?;
+        let (pool, mut findings) = open_pool(&disks, devices).await?;
         let place = format!("pool {}", pool.name());
-        Ok(pool.check(deep).await.into_iter().map(|found| finding(found, &place)).collect())
+        findings.extend(pool.check(deep).await.into_iter().map(|found| finding(found, &place)));
+        Ok(findings)
     })?;
     Ok(report("pool".into(), findings))
 }
@@ -96,9 +106,9 @@ pub(crate) fn offline_pool(disks: &[PathBuf], deep: bool) -> Result<CheckReport,
 /// Verifies the structures of `volume`, of the pool that is on `disks`.
 pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], deep: bool) -> Result<CheckReport, Problem> {
     let devices = open(disks)?;
-    let name = volume.to_owned();
+    let (name, disks) = (volume.to_owned(), disks.to_vec());
     let findings = run(move || async move {
-        let pool = open_pool(devices).await?;
+        let (pool, _) = open_pool(&disks, devices).await?;
         let Some(space) = pool.space(&name) else {
             return Err(Problem::new(Code::NotFound, format!("pool {} has no volume {name}.", pool.name())));
         };

@@ -18,6 +18,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// An open volume.
 pub(super) struct SystemVolume {
     volume: Arc<Volume>,
+    name: String,
     shard: usize,
     shards: Arc<SystemShards>,
 }
@@ -60,12 +61,12 @@ impl SystemVolume {
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
-        let environment = environment(surroundings);
+        let (name, environment) = (space.name(), environment(surroundings));
         let volume = shards.run(shard, move || async move {
             Volume::open(space, environment).await.map_err(|error| files::problem(&error))
         });
         let volume = volume.await?;
-        Ok(Arc::new(Self { volume, shard, shards }))
+        Ok(Arc::new(Self { volume, name, shard, shards }))
     }
 }
 
@@ -81,12 +82,14 @@ pub(super) async fn verify(
         Repair::Plan => volume::Repair::Plan,
         Repair::Apply => volume::Repair::Apply,
     };
+    let name = space.name();
     let found = volume::verify(space, environment, CheckOptions { deep, repair }).await;
-    Ok(found.map_err(|error| files::problem(&error))?.into_iter().map(finding).collect())
+    let found = found.map_err(|error| files::problem(&error))?;
+    Ok(found.into_iter().map(|found| finding(&name, found)).collect())
 }
 
 /// A finding of a volume's check.
-pub(super) fn finding(finding: volume::Finding) -> CheckFinding {
+fn finding(volume: &str, finding: volume::Finding) -> CheckFinding {
     CheckFinding {
         severity: match finding.severity {
             volume::Severity::Critical => Severity::Critical,
@@ -94,7 +97,7 @@ pub(super) fn finding(finding: volume::Finding) -> CheckFinding {
             volume::Severity::Warning => Severity::Warning,
         },
         structure: finding.structure.into(),
-        place: finding.place,
+        place: format!("volume {volume}, {}", finding.place),
         detail: finding.detail,
         action: finding.repair,
     }
@@ -113,9 +116,10 @@ impl VolumeHandle for SystemVolume {
         Box::pin(async move {
             let volume = self.volume.clone();
             let findings = self.shards.run(self.shard, move || async move {
-                volume.check(deep).await.map_err(|error| files::problem(&error))
+                let found = if deep { volume.check_deep().await } else { volume.check().await };
+                found.map_err(|error| files::problem(&error))
             });
-            Ok(findings.await?.into_iter().map(finding).collect())
+            Ok(findings.await?.into_iter().map(|found| finding(&self.name, found)).collect())
         })
     }
 

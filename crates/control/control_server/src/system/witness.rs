@@ -66,6 +66,17 @@ impl WitnessFiles {
         let line = format!("{HEADER} {} {} {}\n", epoch.0, seq.0, check(epoch.0, seq.0));
         replace_file(&self.dir.join(pool.to_string()), line.as_bytes())
     }
+
+    /// Forgets a pool that is no more. Blocks on the data directory's disk.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn forget(&self, pool: Guid) -> io::Result<()> {
+        match fs::remove_file(self.dir.join(pool.to_string())) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The witness files as pools use them. Files block, shards must not: the files' threads are the control
@@ -98,6 +109,10 @@ impl QuorumWitness for Witness {
     fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
         Box::pin(self.with(move |files| files.store(pool, epoch, seq)))
     }
+
+    fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()> {
+        Box::pin(self.with(move |files| files.forget(pool)))
+    }
 }
 
 /// So that a digit that rots is noticed: FNV-1a over both numbers.
@@ -126,5 +141,8 @@ mod tests {
         assert!(files.load(pool).is_err(), "a changed digit is noticed");
         fs::write(&path, "").expect("written");
         assert!(files.load(pool).is_err(), "an empty file is not an absent one");
+        files.forget(pool).expect("removed");
+        files.forget(pool).expect("nothing to remove");
+        assert_eq!(files.load(pool).expect("readable"), None);
     }
 }

@@ -295,3 +295,49 @@ fn copies_and_what_became_of_them() {
         assert_eq!(rig.sense(0, &cdb(&list), &list).await, (5, 0x1a00));
     });
 }
+
+#[test]
+fn copies_with_long_identifiers() {
+    run(async {
+        let (_gate, rig) = gated().await;
+        let naa = rig.unit.naa();
+        // The descriptors are those of the other kind, after a head of 48 bytes.
+        let long = |id: u32, destination: u16, lba: u64| {
+            let short = copy_list(0, &naa, destination, 1, lba);
+            let mut list = vec![1, 0, 0, 0x20];
+            list.resize(16, 0);
+            list.extend_from_slice(&[0xff, 0, 0, 0]);
+            list.extend_from_slice(&id.to_be_bytes());
+            list.resize(42, 0);
+            list.extend_from_slice(&[short[2], short[3], short[10], short[11], 0, 0]);
+            list.extend_from_slice(&short[16..]);
+            list
+        };
+        let cdb = |list: &[u8]| {
+            let [high, low] = (list.len() as u16).to_be_bytes();
+            [0x83, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low, 0, 0]
+        };
+        let status = |id: u8| [0x84, 5, 0x80, 0, 0, id, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
+        rig.good(0, &rw(0x2a, 0, 0, 1), &[9; 512]).await;
+        let list = long(0x8000_0001, 0, 100);
+        rig.good(0, &cdb(&list), &list).await;
+        assert_eq!(rig.good(0, &rw(0x28, 0, 100, 1), &[]).await, [9; 512]);
+        let told = rig.good(0, &status(1), &[]).await;
+        assert_eq!((told.len(), &told[..6]), (32, &[0, 0, 0, 28, 1, 1][..]));
+        assert_eq!((&told[16..24], &told[24..26]), (&512u64.to_be_bytes()[..], &[0, 1][..]));
+        // The short identifier 1 is another copy's.
+        let other = [0x84, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
+        assert_eq!(rig.sense(0, &other, &[]).await, (5, 0x2400));
+        let list = long(0x8000_0002, 1, 0);
+        assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0x0804));
+        assert_eq!(rig.sense(0, &status(2), &[]).await, (5, 0x2400), "it was refused before it began");
+        let list = long(0x8000_0003, 0, BLOCKS);
+        assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0x0d02));
+        assert_eq!(rig.good(0, &status(3), &[]).await[5], 2);
+        for (at, value) in [(0, 0), (3, 0x10), (16, 0xe4), (47, 1)] {
+            let mut list = long(4, 0, 100);
+            list[at] = value;
+            assert_eq!(rig.sense(0, &cdb(&list), &list).await.0, 5, "byte {at}");
+        }
+    });
+}

@@ -63,16 +63,11 @@ impl Session<'_> {
         rows.collect()
     }
 
-    /// The clusters that can be used of those the device has.
-    pub(super) fn usable(&self, clusters: u64) -> Result<u64, StoreError> {
-        let counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
-        load::usable(&counters, clusters)
-    }
-
     /// Where the clusters lie, as far as the tables make sense.
     pub(super) fn layout(&self, clusters: u64) -> Result<Layout, StoreError> {
         let used = self.extent_rows()?;
         let mut free = Free::default();
+        let clusters = load::usable(&self.txn.open_table(COUNTERS).map_err(database_error)?, clusters)?;
         free.add(Run { start: 0, count: clusters });
         let freed = self.freed_rows()?.into_iter();
         let taken = freed.chain(used.iter().map(|(_, e)| Run { start: e.device, count: e.count }));
@@ -254,7 +249,8 @@ impl Examination<'_, '_> {
         if self.repair && self.findings.len() > seen {
             self.rebuild(&parts, &uses)?;
         }
-        Ok(())
+        // After the list of freed clusters was made anew, since more may come to it.
+        self.zeroed(&taken)
     }
 
     /// The list of freed clusters: within the volume, and each once.
@@ -351,7 +347,7 @@ impl Examination<'_, '_> {
             return;
         }
         let mut unused = Free::default();
-        unused.add(Run { start: 0, count: self.clusters });
+        unused.add(Run { start: 0, count: self.session.space.clusters });
         taken.iter().for_each(|run| unused.remove_any(*run));
         for (run, free) in self.session.space.free.differences(&unused) {
             let place = format!("clusters {}..{}", run.start, run.start + run.count);

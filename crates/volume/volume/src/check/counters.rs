@@ -5,7 +5,8 @@ use redb::ReadableTable;
 
 use super::{Examination, Severity};
 use crate::database::{Session, database_error};
-use crate::tables::{COUNTERS, EXTENTS, NEXT_FILE, ROOT, SECURITY};
+use crate::free::{Free, Run};
+use crate::tables::{COUNTERS, EXTENTS, NEXT_FILE, ROOT, SECURITY, ZERO_UNTIL};
 
 /// Files are numbered up to here: half of all numbers, which nobody counts up to. Larger ones come from damage.
 pub(super) const FILE_MAX: u64 = u64::MAX / 2;
@@ -44,6 +45,40 @@ impl Examination<'_, '_> {
             self.note(Severity::Critical, "counter", "the next file's number", detail, how);
             if self.repair {
                 self.session.set_counter(NEXT_FILE, last + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The clusters that were zeroed reach as far as those in use, and no further than the volume. `taken` are those
+    /// that somebody uses or that wait to be zeroed.
+    pub(super) fn zeroed(&mut self, taken: &[Run]) -> Result<(), StoreError> {
+        let used = taken.last().map_or(0, Run::end).min(self.clusters);
+        let Some(until) = self.session.counter(ZERO_UNTIL)? else {
+            // Volumes that were made before this was written down.
+            return Ok(());
+        };
+        let (detail, sound) = if until > self.clusters {
+            (format!("says {until}, the volume has {}", self.clusters), self.clusters)
+        } else if until < used {
+            (format!("says {until}, but clusters up to {used} are used"), used)
+        } else {
+            return Ok(());
+        };
+        let how = Some(
+            "it is put right; unused clusters that it may be wrong about are zeroed before they are used",
+        );
+        self.note(Severity::Critical, "counter", "the clusters that were zeroed", detail, how);
+        if !self.repair {
+            return Ok(());
+        }
+        self.session.set_counter(ZERO_UNTIL, sound)?;
+        if until < used {
+            let mut unused = Free::default();
+            unused.add(Run { start: until, count: used - until });
+            taken.iter().for_each(|run| unused.remove_any(*run));
+            for run in unused.runs() {
+                self.session.put_freed(run)?;
             }
         }
         Ok(())

@@ -392,7 +392,7 @@ fn a_sound_volume_has_no_findings() {
             assert_eq!(look(&device, repair).await, Vec::new());
         }
         let volume = Volume::open(device, environment()).await.expect("open");
-        assert_eq!(volume.check(true).await.expect("check"), Vec::new());
+        assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
     });
 }
 
@@ -412,7 +412,7 @@ fn every_damage_is_found_named_planned_and_repaired() {
             assert_eq!(look(&device, Repair::Apply).await, planned, "{what}: what was planned is done");
             assert_eq!(look(&device, Repair::No).await, Vec::new(), "{what} is repaired");
             let volume = Volume::open(device, environment()).await.expect("a repaired volume opens");
-            assert_eq!(volume.check(true).await.expect("check"), Vec::new(), "{what}");
+            assert_eq!(volume.check_deep().await.expect("check"), Vec::new(), "{what}");
             // What was not damaged, or only in its names, still has its content.
             for path in ["/luns/golden", "/luns/copy"] {
                 if let Ok(id) = volume.resolve(path).await {
@@ -460,7 +460,7 @@ fn superblock_copies_are_told_apart_and_made_anew() {
             assert_eq!(found[0].structure, "superblock");
             assert!(found[0].place.contains(name) && found[0].place.contains(&offset.to_string()));
             let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
-            assert_eq!(volume.check(false).await.expect("check"), found);
+            assert_eq!(volume.check().await.expect("check"), found);
             volume.close().await.expect("close");
             assert_eq!(look(&device, Repair::Apply).await, found);
             assert_eq!(look(&device, Repair::No).await, Vec::new());
@@ -468,15 +468,17 @@ fn superblock_copies_are_told_apart_and_made_anew() {
             device.write(offset, junk.clone(), Durability::Durable).await.expect("write");
             let other = Superblock::OFFSETS[1 - which];
             device.write(other, junk, Durability::Durable).await.expect("write");
-            let options = CheckOptions { deep: false, repair: Repair::Apply };
-            let error = verify(device, environment(), options).await.expect_err("no volume");
+            let found = look(&device, Repair::Apply).await;
+            assert_eq!(found.len(), 2, "{found:?}");
+            assert!(found.iter().all(|f| f.structure == "superblock" && f.repair.is_none()), "{found:?}");
+            let error = Volume::open(device, environment()).await.err().expect("no volume");
             assert!(error.to_string().contains("superblock"), "{error}");
         }
     });
 }
 
 #[test]
-fn a_damaged_length_record_is_found() {
+fn a_damaged_length_record_is_found_and_made_anew() {
     on_shard(async {
         let device = prepared().await;
         let block = device.read(0, IoBuf::new(4096)).await.expect("read");
@@ -493,8 +495,12 @@ fn a_damaged_length_record_is_found() {
         device.write(records[older], junk, Durability::Durable).await.expect("write");
         let found = look(&device, Repair::No).await;
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].structure, "database length");
-        assert!(found[0].place.contains(&format!("record {older}, at byte {}", records[older])));
+        assert_eq!(found[0].structure, "length record");
+        assert!(found[0].place.contains(&format!("at byte {}", records[older])), "{found:?}");
+        assert_eq!(look(&device, Repair::Plan).await, found);
+        assert_eq!(look(&device, Repair::No).await, found, "a plan changes nothing");
+        assert_eq!(look(&device, Repair::Apply).await, found);
+        assert_eq!(look(&device, Repair::No).await, Vec::new());
     });
 }
 
@@ -514,7 +520,7 @@ fn damaged_pages_of_the_database_are_found() {
             device.write(at, page.freeze(), Durability::Durable).await.expect("write");
             let found = look(&device, Repair::No).await;
             // An old version of the page may lie in free space, where damage harms nobody.
-            if let Some(found) = found.iter().find(|found| found.structure == "database") {
+            if let Some(found) = found.iter().find(|found| found.structure == "metadata database") {
                 assert!(found.place.contains(&superblock.metadata_start.to_string()), "{found:?}");
                 assert_eq!(found.repair, None);
                 hits += 1;
@@ -544,7 +550,7 @@ fn free_clusters_that_are_not_zero_are_found_by_a_deep_check() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].structure, found[0].place.as_str()), ("free clusters", "clusters 500..501"));
         let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
-        assert_eq!(volume.check(true).await.expect("check"), found, "an open volume finds it too");
+        assert_eq!(volume.check_deep().await.expect("check"), found, "an open volume finds it too");
         volume.close().await.expect("close");
         look(&device, Repair::Apply).await;
         assert_eq!(look(&device, Repair::No).await, Vec::new());
@@ -558,7 +564,7 @@ fn free_clusters_in_memory_are_compared() {
         let volume = Volume::open(device, environment()).await.expect("open");
         let lost = volume.core.metadata.change(|session| Ok(session.space.free.take(3)));
         let run = lost.await.expect("change").expect("room")[0];
-        let found = volume.check(false).await.expect("check");
+        let found = volume.check().await.expect("check");
         assert_eq!(found.len(), 1, "{found:?}");
         let place = format!("clusters {}..{}", run.start, run.start + 3);
         assert_eq!((found[0].structure, found[0].place.clone()), ("free clusters", place));
@@ -569,7 +575,7 @@ fn free_clusters_in_memory_are_compared() {
             Ok(used.device)
         });
         let used = wrong.await.expect("change");
-        let found = volume.check(false).await.expect("check");
+        let found = volume.check().await.expect("check");
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].place, format!("clusters {used}..{}", used + 1));
         assert!(found[0].detail.contains("free, but used"));
@@ -645,7 +651,7 @@ fn whatever_the_tables_say_a_repair_makes_a_volume_of_it() {
             let planned = look(&device, Repair::Plan).await;
             // A volume that is damaged opens or does not, but nothing panics.
             if let Ok(volume) = Volume::open(Arc::clone(&device), environment()).await {
-                let _ = volume.check(false).await;
+                let _ = volume.check().await;
                 drop(volume.close().await);
             }
             let repaired = look(&device, Repair::Apply).await;

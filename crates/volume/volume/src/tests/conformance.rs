@@ -56,7 +56,7 @@ impl Subject for Volumes {
             let volume = self.open.borrow().as_ref().map(|(_, volume)| Arc::clone(volume));
             let volume = volume.expect("a volume is open");
             maps_agree(&volume).await?;
-            match volume.check(true).await {
+            match volume.check_deep().await {
                 Ok(findings) if findings.is_empty() => Ok(()),
                 found => Err(format!("{found:?}")),
             }

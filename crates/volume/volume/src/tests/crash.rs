@@ -295,7 +295,7 @@ async fn run(seed: u64, cut: u64, forgetful: bool) -> u64 {
         let device: Device = disk.clone();
         let volume = Volume::open(device, environment()).await.unwrap_or_else(|e| panic!("{what}: {e}"));
         expected = compare(&volume, &expected, &what).await;
-        assert_eq!(volume.check(true).await.expect("check"), Vec::new(), "{what}");
+        assert_eq!(volume.check_deep().await.expect("check"), Vec::new(), "{what}");
         volume.close().await.expect("close");
     }
     requests

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use control_api::{
     CheckFinding, Code, DiskState, MediaType, PoolMember, PoolState, Problem, Provisioning, RedundancyState,
-    Resiliency, Severity, SpaceState,
+    Resiliency, Severity, SpaceState, human_bytes,
 };
 use pool::{DiskStatus, DiskUse, Finding, Pool, PoolError, PoolErrorKind, PoolStatus, SpaceStatus};
 use uuid::Uuid;
@@ -169,13 +169,15 @@ fn redundancy(status: &PoolStatus, space: &SpaceStatus, settling: bool) -> (Redu
         return (RedundancyState::Unavailable, Some("its pool has stopped".into()));
     }
     if space.unavailable_bytes > 0 {
-        let why = format!("no good copy of {} bytes is there", space.unavailable_bytes);
+        let why = format!("no good copy of {} is there", human_bytes(space.unavailable_bytes));
         return (RedundancyState::Unavailable, Some(why));
     }
     if space.degraded_bytes > 0 {
         let why = format!(
-            "{} bytes have {} of {} copies at the least",
-            space.degraded_bytes, space.copies_now, space.copies_promised
+            "{} have {} of {} copies at the least",
+            human_bytes(space.degraded_bytes),
+            space.copies_now,
+            space.copies_promised
         );
         let state =
             if space.repair_bytes > 0 { RedundancyState::Restoring } else { RedundancyState::Reduced };

@@ -297,9 +297,14 @@ impl PoolHandle for SystemPool {
         Box::pin(async move {
             let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
             self.at_home(|pool| async move { pool.close().await }).await?;
+            let (guid, witness) = (self.pool.guid(), self.surroundings.witness.clone());
             let cleared = self.shards.run(self.home, move || async move {
                 for device in &devices {
                     clear(device).await?;
+                }
+                // Left behind, it would only be in the way of whoever looks.
+                if let Err(error) = witness.forget(guid).await {
+                    tracing::warn!("the witness of the destroyed pool {guid} could not be removed: {error}");
                 }
                 Ok(())
             });

@@ -6,26 +6,10 @@ use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
-use control_api::{FaultKind, FaultOperation, FaultRule, IoCounters};
 use parking_lot::Mutex;
 use shard_runtime::Clock;
 
-/// An operation as faults see it.
-#[derive(Clone, Copy)]
-struct Operation {
-    kind: FaultOperation,
-    doing: &'static str,
-    offset: u64,
-    len: u64,
-}
-
-/// What the faults that meet an operation add up to.
-#[derive(Default)]
-struct Met {
-    delay: Duration,
-    /// The last one that is no delay.
-    fault: Option<FaultKind>,
-}
+use crate::fault::{Fault, FaultKind, FaultOperation, Met, Operation};
 
 #[derive(Default)]
 struct Counters {
@@ -38,53 +22,60 @@ struct Counters {
     nanos: AtomicU64,
 }
 
+/// What went through a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DiskCounters {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Writes that succeeded, also of zeros, and unmaps.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Mean time of an operation that succeeded, in microseconds.
+    pub mean_latency_us: f64,
+}
+
 /// A disk with counters and faults. Without faults an operation costs two looks at the clock more.
-pub(super) struct WatchedDisk {
+pub struct WatchedDisk {
     inner: Device,
     clock: Arc<dyn Clock>,
     counters: Counters,
-    /// Whether there are rules at all: the one thing that is looked at when there are none.
+    /// Whether there are faults at all: the one thing that is looked at when there are none.
     faulty: AtomicBool,
-    rules: Mutex<Vec<FaultRule>>,
-}
-
-fn meets(rule: &FaultRule, operation: Operation) -> bool {
-    let end = rule.len.map_or(u64::MAX, |len| rule.offset.saturating_add(len));
-    let operation_end = operation.offset.saturating_add(operation.len);
-    // A flush has no range: it is concerned by rules that have none either.
-    let inside = match operation.kind {
-        FaultOperation::Flush => rule.offset == 0 && rule.len.is_none(),
-        _ => operation.offset < end && rule.offset < operation_end,
-    };
-    inside && (rule.operation == FaultOperation::Any || rule.operation == operation.kind)
+    faults: Mutex<Vec<Fault>>,
 }
 
 impl WatchedDisk {
-    pub(super) fn new(inner: Device, clock: Arc<dyn Clock>) -> Self {
+    /// Watches a disk.
+    #[must_use]
+    pub fn new(inner: Device, clock: Arc<dyn Clock>) -> Self {
         Self {
             inner,
             clock,
             counters: Counters::default(),
             faulty: AtomicBool::new(false),
-            rules: Mutex::default(),
+            faults: Mutex::default(),
         }
     }
 
-    /// Replaces the faults. `Return` is the same as none.
-    pub(super) fn set_faults(&self, rules: &[FaultRule]) {
-        let mut now = self.rules.lock();
-        now.clear();
-        if !rules.iter().any(|rule| rule.kind == FaultKind::Return) {
-            now.extend_from_slice(rules);
-        }
+    /// Replaces the faults; none to switch them all off.
+    pub fn set_faults(&self, faults: Vec<Fault>) {
+        let mut now = self.faults.lock();
+        *now = faults;
         self.faulty.store(!now.is_empty(), Ordering::Release);
     }
 
-    pub(super) fn counters(&self) -> IoCounters {
+    /// What went through it so far.
+    #[must_use]
+    pub fn counters(&self) -> DiskCounters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         let operations = get(&counters.operations);
-        IoCounters {
+        DiskCounters {
             reads: get(&counters.reads),
             writes: get(&counters.writes),
             read_bytes: get(&counters.read_bytes),
@@ -103,15 +94,15 @@ impl WatchedDisk {
         if !self.faulty.load(Ordering::Acquire) {
             return met;
         }
-        let mut rules = self.rules.lock();
-        for rule in rules.iter_mut().filter(|rule| meets(rule, operation)) {
-            match &mut rule.count {
+        let mut faults = self.faults.lock();
+        for fault in faults.iter_mut().filter(|fault| fault.meets(operation)) {
+            match &mut fault.count {
                 Some(0) => continue,
                 Some(left) => *left -= 1,
                 None => {}
             }
-            match rule.kind {
-                FaultKind::Delay => met.delay += Duration::from_millis(rule.delay_ms),
+            match fault.kind {
+                FaultKind::Delay(time) => met.delay += time,
                 kind => met.fault = Some(kind),
             }
         }
@@ -266,89 +257,5 @@ impl BlockDevice for WatchedDisk {
 
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         self.inner.wait_resize(known)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use block_device::MemoryDisk;
-    use shard_runtime::SystemClock;
-
-    use super::*;
-
-    fn rule(kind: FaultKind) -> FaultRule {
-        FaultRule { kind, operation: FaultOperation::Any, offset: 0, len: None, count: None, delay_ms: 0 }
-    }
-
-    fn disk() -> WatchedDisk {
-        WatchedDisk::new(Arc::new(MemoryDisk::new(1 << 20, 4096)), Arc::new(SystemClock::new()))
-    }
-
-    fn block(byte: u8) -> SharedBuf {
-        IoBuf::copy_from(&[byte; 4096]).freeze()
-    }
-
-    #[tokio::test]
-    async fn vanishes_and_returns_with_its_data() {
-        let disk = disk();
-        disk.write(4096, block(7), Durability::Durable).await.expect("written");
-        disk.set_faults(&[rule(FaultKind::Vanish)]);
-        let gone = disk.read(4096, IoBuf::new(4096)).await.expect_err("gone");
-        assert_eq!(gone.kind(), BlockErrorKind::Gone);
-        assert_eq!(disk.flush().await.expect_err("gone").kind(), BlockErrorKind::Gone);
-        disk.set_faults(&[rule(FaultKind::Return)]);
-        assert_eq!(disk.read(4096, IoBuf::new(4096)).await.expect("back")[0], 7);
-        let counters = disk.counters();
-        assert_eq!((counters.reads, counters.writes, counters.errors), (1, 1, 2));
-        assert_eq!((counters.read_bytes, counters.written_bytes), (4096, 4096));
-    }
-
-    #[tokio::test]
-    async fn rules_meet_their_range_operation_and_count() {
-        let disk = disk();
-        let error = FaultRule {
-            operation: FaultOperation::Write,
-            offset: 8192,
-            len: Some(4096),
-            count: Some(1),
-            ..rule(FaultKind::Error)
-        };
-        disk.set_faults(&[error]);
-        disk.write(4096, block(1), Durability::Volatile).await.expect("before the range");
-        disk.write(12288, block(1), Durability::Volatile).await.expect("after the range");
-        disk.read(8192, IoBuf::new(4096)).await.expect("a read");
-        disk.flush().await.expect("a flush has no range");
-        assert!(disk.write(8192, block(1), Durability::Volatile).await.is_err());
-        disk.write(8192, block(1), Durability::Volatile).await.expect("once only");
-    }
-
-    /// As the metadata thread of a volume does: its futures are driven without a runtime and its timers.
-    #[test]
-    fn a_delay_needs_no_timer() {
-        let disk = disk();
-        disk.set_faults(&[FaultRule { delay_ms: 1, ..rule(FaultKind::Delay) }]);
-        let write = disk.write(0, block(4), Durability::Durable);
-        futures_util::FutureExt::now_or_never(write).expect("done when the call is").expect("written");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let read = runtime.expect("runtime").block_on(disk.read(0, IoBuf::new(4096)));
-        assert_eq!(read.expect("read")[0], 4);
-    }
-
-    #[tokio::test]
-    async fn silent_faults_lie() {
-        let disk = disk();
-        disk.write(0, block(1), Durability::Volatile).await.expect("written");
-        disk.set_faults(&[rule(FaultKind::Lost)]);
-        disk.write(0, block(2), Durability::Volatile).await.expect("said to be written");
-        disk.set_faults(&[rule(FaultKind::BitRot)]);
-        assert_eq!(disk.read(0, IoBuf::new(4096)).await.expect("read")[0], 0);
-        disk.set_faults(&[rule(FaultKind::Misdirected)]);
-        disk.write(0, block(3), Durability::Volatile).await.expect("said to be written");
-        disk.set_faults(&[rule(FaultKind::Torn)]);
-        let two = IoBuf::copy_from(&[9; 8192]).freeze();
-        assert!(disk.write(16384, two, Durability::Volatile).await.is_err());
-        disk.set_faults(&[]);
-        let at = async |offset| disk.read(offset, IoBuf::new(4096)).await.expect("read")[0];
-        assert_eq!((at(0).await, at(4096).await, at(16384).await, at(20480).await), (1, 3, 9, 0));
     }
 }

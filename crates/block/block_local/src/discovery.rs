@@ -4,12 +4,33 @@
 //! make their disk "in use".
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
-use control_api::{Code, MediaType, Problem};
-
-use crate::backend::FoundDisk;
+/// A disk of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundDisk {
+    /// Identity that survives another cable or slot; the path when the disk has none.
+    pub id: String,
+    /// Where it is now.
+    pub path: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Whether it has platters; `None` when it does not say.
+    pub rotational: Option<bool>,
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// How it is attached ("nvme", "sas" …).
+    pub bus: Option<String>,
+    /// Enclosure.
+    pub enclosure: Option<String>,
+    /// Slot in the enclosure.
+    pub slot: Option<String>,
+    /// What of this machine uses it, in words.
+    pub in_use_by: Option<String>,
+}
 
 /// Devices that are never disks of a pool: memory, loops, floppies, optical drives, networks' own.
 const SKIPPED: [&str; 7] = ["loop", "ram", "zram", "fd", "sr", "nbd", "dm-"];
@@ -17,14 +38,14 @@ const SKIPPED: [&str; 7] = ["loop", "ram", "zram", "fd", "sr", "nbd", "dm-"];
 /// Sector size of `/sys/block/*/size`, whatever the disk's own is.
 const SYS_SECTOR: u64 = 512;
 
-/// Lists disks, with who uses them.
+/// Lists the disks below `root` (`/` but in tests), with who uses them.
 ///
 /// # Errors
 /// When `/sys/block` can't be read.
-pub(super) fn disks(root: &Path) -> Result<Vec<FoundDisk>, Problem> {
+pub fn discover(root: &Path) -> io::Result<Vec<FoundDisk>> {
     let sys = root.join("sys/block");
-    let entries =
-        fs::read_dir(&sys).map_err(|error| Problem::new(Code::Io, format!("{}: {error}", sys.display())))?;
+    let entries = fs::read_dir(&sys)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", sys.display())))?;
     let used = used_devices(root);
     let mut found: Vec<FoundDisk> = entries
         .flatten()
@@ -57,16 +78,16 @@ fn disk(dir: &Path, name: &str, used: &BTreeSet<String>) -> Option<FoundDisk> {
         }
         (None, None) => path.clone(),
     };
-    let media = match text(dir, "queue/rotational").as_deref() {
-        Some("0") => MediaType::Ssd,
-        Some("1") => MediaType::Hdd,
-        _ => MediaType::Unspecified,
+    let rotational = match text(dir, "queue/rotational").as_deref() {
+        Some("0") => Some(false),
+        Some("1") => Some(true),
+        _ => None,
     };
     Some(FoundDisk {
         id,
         path,
         size_bytes,
-        media,
+        rotational,
         model,
         serial,
         bus: bus(dir, name),
@@ -178,15 +199,15 @@ mod tests {
         write(root, "sys/block/nvme0n1/holders/md0", "");
         write(root, "sys/block/loop0/size", "8000\n");
         write(root, "sys/block/sdc/size", "0\n");
-        let found = disks(root).expect("readable");
+        let found = discover(root).expect("readable");
         let ids: Vec<&str> = found.iter().map(|disk| disk.id.as_str()).collect();
         assert_eq!(ids, ["/dev/sda", "eui.0025385b71b0a1c2", "naa.5000c500a1b2c3d4"]);
         assert!(found[0].in_use_by.as_ref().is_some_and(|user| user.contains("sda1")));
         assert!(found[1].in_use_by.as_ref().is_some_and(|user| user.contains("md0")));
         let free = &found[2];
         assert_eq!(
-            (free.in_use_by.as_ref(), free.media, free.size_bytes),
-            (None, MediaType::Hdd, 4_000_000 * 512)
+            (free.in_use_by.as_ref(), free.rotational, free.size_bytes),
+            (None, Some(true), 4_000_000 * 512)
         );
         assert_eq!(free.model.as_deref(), Some("ST4000"));
     }

@@ -1,0 +1,146 @@
+//! What is run, and what came of it.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// What is under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Subject {
+    /// Spaces of a pool.
+    Pool,
+}
+
+/// How data is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Layout {
+    /// One copy.
+    Simple,
+    /// Two copies.
+    Mirror2,
+    /// Three copies.
+    Mirror3,
+}
+
+impl Layout {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Simple, Self::Mirror2, Self::Mirror3];
+}
+
+/// A defect put in on purpose, for the proof that the campaign would notice it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sabotage {
+    /// None: what ships.
+    #[default]
+    None,
+    /// The pool answers flushes without flushing.
+    PoolSkipsFlush,
+    /// The pool acknowledges a write that a copy lacks without marking the copy stale.
+    PoolSkipsStaleMark,
+    /// The pool writes regions without marking them dirty first.
+    PoolSkipsDirtyMark,
+    /// A disk drops one flush in three.
+    DiskSkipsFlush,
+    /// A disk keeps one durable write in three in its cache.
+    DiskSkipsForce,
+    /// A disk puts one write in fifty in the wrong place.
+    DiskMisplaces,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What is under test.
+    pub subject: Subject,
+    /// How data is kept.
+    pub layout: Layout,
+    /// Where all choices come from.
+    pub seed: u64,
+    /// What is broken on purpose.
+    pub sabotage: Sabotage,
+    /// Print what happens to standard error.
+    pub trace: bool,
+}
+
+impl Case {
+    /// A run of what ships.
+    #[must_use]
+    pub fn new(subject: Subject, layout: Layout, seed: u64) -> Self {
+        Self { subject, layout, seed, sabotage: Sabotage::None, trace: false }
+    }
+}
+
+/// Lower-case name, as on the command line.
+fn name(value: &impl clap::ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name(self))
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name(self))
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--subject {} --layout {} --from {} --seeds 1", self.subject, self.layout, self.seed)?;
+        if self.sabotage != Sabotage::None {
+            write!(f, " --sabotage {}", name(&self.sabotage))?;
+        }
+        Ok(())
+    }
+}
+
+/// What happened, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Openings.
+    pub boots: u64,
+    /// Power cuts.
+    pub cuts: u64,
+    /// Cuts that came while the pool or volume was opening.
+    pub cuts_at_opening: u64,
+    /// Cuts while copies were being made equal or redundant.
+    pub cuts_at_repair: u64,
+    /// Processes killed with the disks left on.
+    pub kills: u64,
+    /// Operations that were answered.
+    pub operations: u64,
+    /// Disks lost, by any fault that takes a disk out.
+    pub losses: u64,
+    /// Lost disks that came back.
+    pub returns: u64,
+    /// Lost disks that were replaced.
+    pub replacements: u64,
+    /// Sectors compared.
+    pub sectors: u64,
+}
+
+impl AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.boots += other.boots;
+        self.cuts += other.cuts;
+        self.cuts_at_opening += other.cuts_at_opening;
+        self.cuts_at_repair += other.cuts_at_repair;
+        self.kills += other.kills;
+        self.operations += other.operations;
+        self.losses += other.losses;
+        self.returns += other.returns;
+        self.replacements += other.replacements;
+        self.sectors += other.sectors;
+    }
+}
+
+/// What came of a case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What happened.
+    pub stats: Stats,
+    /// The first broken promise.
+    pub broken: Option<String>,
+}

@@ -1,0 +1,166 @@
+//! After an opening: is everything there that was promised, and does it become whole again.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aligned_buffer::IoBuf;
+use block_device::BlockDevice;
+use pool::{Pool, RepairParams, Severity, Space};
+use sim::SECTOR;
+
+use super::Run;
+use super::model::{Life, SpaceModel};
+use crate::Layout;
+use crate::history::Value;
+use crate::rig::Standing;
+
+/// Bytes read at once.
+const PIECE: u64 = 256 << 10;
+
+/// Checks all spaces; now and then waits until all copies are equal, and checks again.
+pub(super) async fn after_opening(run: &Rc<Run>, pool: &Rc<Pool>) {
+    let rig = &run.rig;
+    let durable = !run.model.take_killed();
+    let params = pool.repair_params();
+    // Not before the first look: which copy a read takes is most delicate then.
+    pool.set_repair_params(RepairParams { paused: run.dice.one_in(3), ..params });
+    let spaces = match_spaces(run, pool);
+    let mut first = Vec::new();
+    for (model, space) in &spaces {
+        let Some(seen) = read_all(run, model, space).await else { return };
+        if rig.case.layout == Layout::Simple {
+            settle(model, &seen, durable);
+        }
+        first.push(seen);
+    }
+    pool.set_repair_params(params);
+    if run.dice.one_in(2) {
+        return;
+    }
+    let whole = become_redundant(run, pool).await;
+    for ((model, space), before) in spaces.iter().zip(&first) {
+        let Some(seen) = read_all(run, model, space).await else { return };
+        for (sector, (now, before)) in seen.iter().zip(before).enumerate() {
+            if let (Some(now), Some(before)) = (now, before)
+                && now != before
+            {
+                let name = &model.name;
+                rig.broken(format!(
+                    "{name}: sector {sector} held {before} after the opening and holds {now} now"
+                ));
+                return;
+            }
+        }
+        if whole {
+            settle(model, &seen, durable);
+        }
+    }
+    if whole {
+        // Ends what was ordered of failures, which the check would meet.
+        rig.look(pool);
+        check(run, pool).await;
+    }
+}
+
+/// Pairs what must be there with what is.
+fn match_spaces(run: &Rc<Run>, pool: &Pool) -> Vec<(Rc<SpaceModel>, Arc<Space>)> {
+    let mut pairs = Vec::new();
+    let models = run.model.spaces.borrow().clone();
+    for space in pool.spaces() {
+        if !models.iter().any(|model| model.name == space.name()) {
+            run.rig.broken(format!("there is a space {} that nobody asked for", space.name()));
+        }
+    }
+    for model in models {
+        let name = &model.name;
+        match (model.life.get(), pool.space(name)) {
+            (Life::Present, None) => run.rig.broken(format!("space {name} is gone")),
+            (Life::Gone, Some(_)) => run.rig.broken(format!("space {name} is back although it was deleted")),
+            (Life::Gone, None) => {}
+            (Life::Creating | Life::Deleting, None) => model.life.set(Life::Gone),
+            (_, Some(space)) => {
+                model.life.set(Life::Present);
+                let (size, asked) = (space.size(), model.growing.take());
+                if size != model.size.get() && Some(size) != asked {
+                    let known = model.size.get();
+                    run.rig.broken(format!("space {name} has {size} bytes, not {known} or {asked:?}"));
+                }
+                model.size.set(size);
+                pairs.push((model, space));
+            }
+        }
+    }
+    pairs
+}
+
+/// Reads a space and compares each sector with what a crash may show. Sectors that cannot be read for a good
+/// reason are `None`; the whole is `None` when the boot has ended.
+async fn read_all(run: &Rc<Run>, model: &SpaceModel, space: &Arc<Space>) -> Option<Vec<Option<Value>>> {
+    let rig = &run.rig;
+    let mut seen = Vec::new();
+    let mut at = 0;
+    while at < model.size.get() {
+        let len = PIECE.min(model.size.get() - at);
+        let read = space.read(at, IoBuf::new(len as usize)).await;
+        if rig.is_over() {
+            return None;
+        }
+        match read {
+            Ok(bytes) => {
+                rig.stats.borrow_mut().sectors += len / SECTOR as u64;
+                for bytes in bytes.chunks(SECTOR) {
+                    let (sector, found) = (seen.len(), Value::of(bytes));
+                    if let Err(what) = model.history.borrow().admits(sector, found) {
+                        rig.broken(format!("{}: after the opening sector {sector} holds {what}", model.name));
+                        return None;
+                    }
+                    seen.push(found);
+                }
+            }
+            Err(_) if rig.excuses_failure() => seen.extend((0..len as usize / SECTOR).map(|_| None)),
+            Err(error) => {
+                rig.broken(format!("{} cannot be read after the opening: {error}", model.name));
+                return None;
+            }
+        }
+        at += len;
+    }
+    Some(seen)
+}
+
+fn settle(model: &SpaceModel, seen: &[Option<Value>], durable: bool) {
+    let mut history = model.history.borrow_mut();
+    for (sector, value) in seen.iter().enumerate() {
+        if let Some(value) = value {
+            history.settle(sector, *value, durable);
+        }
+    }
+}
+
+/// Waits until all copies are there and equal, where the disks for it are.
+async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
+    let rig = &run.rig;
+    for _ in 0..12 {
+        shard_runtime::sleep(Duration::from_secs(20)).await;
+        if rig.is_over() {
+            return false;
+        }
+        if pool.status().is_fully_redundant() {
+            return true;
+        }
+    }
+    let missing = rig.with_standing(Standing::Away).len() + rig.with_standing(Standing::Replaced).len();
+    if missing == 0 {
+        rig.broken(format!("all disks are here, and the pool is not redundant again: {:?}", pool.status()));
+    }
+    false
+}
+
+async fn check(run: &Rc<Run>, pool: &Pool) {
+    let findings = pool.check(true).await;
+    // A disk that is away is worth a warning, and nothing wrong with the pool.
+    if let Some(finding) = findings.iter().find(|finding| finding.severity != Severity::Warning) {
+        run.rig.broken(format!("the check finds: {finding:?}"));
+    }
+}

@@ -1,0 +1,382 @@
+//! Disks on one supply, the pool's surroundings, and the ledger of faults: what may be lost now.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block_device::UnmapBehavior;
+use pool::{
+    CreateOptions, DiskDescription, DiskId, DiskUse, Epoch, Guid, MemoryWitness, NewDisk, OpenOptions, Pool,
+    PoolError, QuorumWitness, Resiliency, Seq, Surroundings, WitnessFuture,
+};
+use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
+
+use crate::case::{Case, Layout, Outcome, Sabotage, Stats};
+
+/// Where a disk stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A member that is there.
+    Member,
+    /// A member that is away, or that the pool was made to give up.
+    Away,
+    /// Joining when the power went: a member or not.
+    Joining,
+    /// Retired after a loss; it never comes back.
+    Replaced,
+}
+
+/// A disk of the rig.
+pub(crate) struct Slot {
+    pub(crate) disk: Arc<SimDisk>,
+    /// Also its serial number, by which the pool's record of it is found.
+    pub(crate) name: String,
+    pub(crate) standing: Standing,
+}
+
+/// A moment in the sequence of faults: how many there had been, or `None` amid one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark(Option<u64>);
+
+impl Mark {
+    /// Before all faults.
+    pub(crate) const START: Self = Self(Some(0));
+
+    /// The one that excuses more.
+    pub(crate) fn earlier(self, other: Self) -> Self {
+        self.min(other)
+    }
+}
+
+/// What a seed works with. Everything in it belongs to one thread.
+pub(crate) struct Rig {
+    pub(crate) case: Case,
+    pub(crate) power: Arc<Power>,
+    pub(crate) clock: Arc<SimClock>,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) slots: RefCell<Vec<Slot>>,
+    pub(crate) slab: u64,
+    pub(crate) guid: Cell<Option<Guid>>,
+    pub(crate) stats: RefCell<Stats>,
+    spec: SimSpec,
+    /// The process was killed: what its tasks still do counts no more.
+    killed: Arc<AtomicBool>,
+    broken: RefCell<Option<String>>,
+    /// Disks that had a fault since everything was last known to be redundant.
+    suspects: RefCell<BTreeSet<usize>>,
+    /// Faults so far.
+    faults: Cell<u64>,
+    /// Slots whose disks vote, if known.
+    voters: RefCell<Option<BTreeSet<usize>>>,
+}
+
+/// A witness under the same supply, in the same process: without power it answers nothing, and what is left of a
+/// killed process tells it nothing.
+struct PoweredWitness {
+    power: Arc<Power>,
+    killed: Arc<AtomicBool>,
+    memory: MemoryWitness,
+}
+
+impl PoweredWitness {
+    fn check(&self) -> std::io::Result<()> {
+        let alive = self.power.is_on() && !self.killed.load(Ordering::Relaxed);
+        if alive { Ok(()) } else { Err(std::io::Error::other("no power")) }
+    }
+}
+
+impl QuorumWitness for PoweredWitness {
+    fn load(&self, pool: Guid) -> WitnessFuture<'_, Option<(Epoch, Seq)>> {
+        Box::pin(async move {
+            self.check()?;
+            self.memory.load(pool).await
+        })
+    }
+
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
+        Box::pin(async move {
+            self.check()?;
+            self.memory.store(pool, epoch, seq).await
+        })
+    }
+
+    fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()> {
+        Box::pin(async move {
+            self.check()?;
+            self.memory.forget(pool).await
+        })
+    }
+}
+
+/// Copies that a layout promises.
+pub(crate) fn resiliency(layout: Layout) -> Resiliency {
+    match layout {
+        Layout::Simple => Resiliency::Simple,
+        Layout::Mirror2 => Resiliency::Mirror(2),
+        Layout::Mirror3 => Resiliency::Mirror(3),
+    }
+}
+
+impl Rig {
+    /// A rig of `count` disks of `data` bytes for slabs of `slab` bytes.
+    pub(crate) fn new(case: &Case, dice: &Dice, count: usize, slab: u64, data: u64) -> Self {
+        let power = Power::new(dice.fork());
+        let pace = Pace {
+            turns: dice.between(1, 12),
+            slow_one_in: if dice.one_in(2) { 60 } else { 0 },
+            slow_millis: dice.between(1, 15_000),
+        };
+        let unmap = [UnmapBehavior::Zeroes, UnmapBehavior::Unspecified, UnmapBehavior::Ignored];
+        let unmap = dice.pick(&unmap).copied().unwrap_or(UnmapBehavior::Zeroes);
+        let block_size = if dice.one_in(2) { 512 } else { 4096 };
+        // Two MiB for metadata and alignment, and one block for the last superblock.
+        let size = (2 << 20) + data as usize + slab as usize;
+        let spec = SimSpec { size, block_size, unmap, pace };
+        let clock = Arc::new(SimClock::default());
+        let killed = Arc::new(AtomicBool::new(false));
+        let witness = PoweredWitness {
+            power: Arc::clone(&power),
+            killed: Arc::clone(&killed),
+            memory: MemoryWitness::default(),
+        };
+        let surroundings = Surroundings {
+            clock: Arc::clone(&clock) as Arc<_>,
+            entropy: Arc::new(dice.fork()),
+            witness: Arc::new(witness),
+        };
+        let rig = Self {
+            case: *case,
+            power,
+            clock,
+            surroundings,
+            slots: RefCell::default(),
+            slab,
+            guid: Cell::new(None),
+            stats: RefCell::default(),
+            spec,
+            killed,
+            broken: RefCell::default(),
+            suspects: RefCell::default(),
+            faults: Cell::new(0),
+            voters: RefCell::default(),
+        };
+        for _ in 0..count {
+            rig.add_slot(Standing::Member);
+        }
+        rig
+    }
+
+    /// A further disk; its number.
+    pub(crate) fn add_slot(&self, standing: Standing) -> usize {
+        let disk = SimDisk::new(&self.power, &self.spec);
+        disk.set_lie(match self.case.sabotage {
+            Sabotage::DiskSkipsFlush => Some(Lie::SkipFlush(3)),
+            Sabotage::DiskSkipsForce => Some(Lie::SkipForce(3)),
+            Sabotage::DiskMisplaces => Some(Lie::Misplace(50)),
+            _ => None,
+        });
+        let mut slots = self.slots.borrow_mut();
+        let name = format!("disk{}", slots.len());
+        slots.push(Slot { disk, name, standing });
+        slots.len() - 1
+    }
+
+    pub(crate) fn disk(&self, slot: usize) -> Arc<SimDisk> {
+        Arc::clone(&self.slots.borrow()[slot].disk)
+    }
+
+    pub(crate) fn new_disk(&self, slot: usize) -> NewDisk {
+        let name = self.slots.borrow()[slot].name.clone();
+        let description = DiskDescription { serial: name.clone(), ..DiskDescription::default() };
+        NewDisk { device: self.disk(slot).device(), name, description }
+    }
+
+    /// Slots of this standing.
+    pub(crate) fn with_standing(&self, standing: Standing) -> Vec<usize> {
+        let slots = self.slots.borrow();
+        (0..slots.len()).filter(|slot| slots[*slot].standing == standing).collect()
+    }
+
+    pub(crate) fn set_standing(&self, slot: usize, standing: Standing) {
+        self.slots.borrow_mut()[slot].standing = standing;
+    }
+
+    /// The pool's number for a disk, if it is a member.
+    pub(crate) fn id(&self, pool: &Pool, slot: usize) -> Option<DiskId> {
+        let name = self.slots.borrow()[slot].name.clone();
+        pool.status().disks.iter().find(|disk| disk.record.serial == name).map(|disk| disk.record.id)
+    }
+
+    /// A new event loop begins.
+    pub(crate) fn begin_boot(&self) {
+        self.clock.begin();
+        self.killed.store(false, Ordering::Relaxed);
+        self.stats.borrow_mut().boots += 1;
+    }
+
+    pub(crate) async fn create_pool(&self) -> Result<Pool, PoolError> {
+        let disks =
+            self.with_standing(Standing::Member).into_iter().map(|slot| self.new_disk(slot)).collect();
+        let options = CreateOptions { name: "p".into(), slab_size: self.slab, overwrite_foreign: false };
+        let pool = Pool::create(disks, options, self.surroundings.clone()).await?;
+        self.guid.set(Some(pool.guid()));
+        self.sabotage(&pool);
+        Ok(pool)
+    }
+
+    /// Opens the pool from the disks that are there.
+    pub(crate) async fn open_pool(&self) -> Result<Pool, PoolError> {
+        let here: Vec<_> = self
+            .slots
+            .borrow()
+            .iter()
+            .filter(|slot| matches!(slot.standing, Standing::Member | Standing::Joining))
+            .map(|slot| slot.disk.device())
+            .collect();
+        let guid = self.guid.get().unwrap_or_default();
+        let pool = Pool::open(guid, here, OpenOptions::default(), self.surroundings.clone()).await?;
+        self.sabotage(&pool);
+        // Who was joining when the power went is a member now, or is not.
+        for slot in self.with_standing(Standing::Joining) {
+            let member = self.id(&pool, slot).is_some();
+            self.set_standing(slot, if member { Standing::Member } else { Standing::Replaced });
+        }
+        Ok(pool)
+    }
+
+    fn sabotage(&self, pool: &Pool) {
+        use std::sync::atomic::Ordering::SeqCst;
+        let faults = pool.faults();
+        faults.skip_flush.store(self.case.sabotage == Sabotage::PoolSkipsFlush, SeqCst);
+        faults.skip_stale_mark.store(self.case.sabotage == Sabotage::PoolSkipsStaleMark, SeqCst);
+        faults.skip_dirty_mark.store(self.case.sabotage == Sabotage::PoolSkipsDirtyMark, SeqCst);
+    }
+
+    /// Whether this boot has ended, by power or by a broken promise.
+    pub(crate) fn is_over(&self) -> bool {
+        self.killed.load(Ordering::Relaxed) || !self.power.is_on() || self.broken.borrow().is_some()
+    }
+
+    /// The process dies; the disks keep their power.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Relaxed);
+        for slot in self.slots.borrow().iter() {
+            slot.disk.abandon();
+        }
+    }
+
+    /// Notes a broken promise. What happens after the end of a boot is no promise.
+    pub(crate) fn broken(&self, what: impl Into<String>) {
+        if !self.is_over() {
+            let what = what.into();
+            self.trace(|| format!("BROKEN: {what}"));
+            self.broken.borrow_mut().get_or_insert(what);
+        }
+    }
+
+    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.case.trace {
+            use shard_runtime::Clock;
+            let seconds = self.clock.now().0 as f64 / 1e9;
+            eprintln!("{seconds:9.3}s event {:6}: {}", self.power.events(), what());
+        }
+    }
+
+    /// One more operation was answered.
+    pub(crate) fn answered(&self) {
+        self.stats.borrow_mut().operations += 1;
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        let mut stats = *self.stats.borrow();
+        stats.cuts = self.power.cuts();
+        Outcome { stats, broken: self.broken.borrow().clone() }
+    }
+
+    /// Whether a fault may be the reason of a failure that redundancy does not cover.
+    pub(crate) fn excuses_failure(&self) -> bool {
+        self.is_over() || (self.case.layout == Layout::Simple && !self.suspects.borrow().is_empty())
+    }
+
+    /// A mark of now, for [`Rig::excuses_since`].
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.suspects.borrow().is_empty().then(|| self.faults.get()))
+    }
+
+    /// Whether a fault at any time since the mark may be the reason of a failure.
+    pub(crate) fn excuses_since(&self, mark: Mark) -> bool {
+        let faults = mark.0 != Some(self.faults.get());
+        self.excuses_failure() || (self.case.layout == Layout::Simple && faults)
+    }
+
+    /// Disks that may be faulty at once.
+    fn tolerance(&self) -> usize {
+        match self.case.layout {
+            Layout::Simple | Layout::Mirror2 => 1,
+            Layout::Mirror3 => 2,
+        }
+    }
+
+    /// A membership change begins: until it is known how it ended, nothing more may be lost.
+    pub(crate) fn forget_voters(&self) {
+        *self.voters.borrow_mut() = None;
+    }
+
+    /// Looks at what the pool says of itself: which disks vote, and whether all faults are behind us.
+    pub(crate) fn look(&self, pool: &Pool) {
+        let status = pool.status();
+        if status.stopped {
+            self.broken("the pool has stopped although a majority of its votes is here");
+            return;
+        }
+        let slots = self.slots.borrow();
+        let of = |slot: &Slot| status.disks.iter().find(|disk| disk.record.serial == slot.name);
+        let votes = |slot: &usize| of(&slots[*slot]).is_some_and(|disk| disk.record.metadata);
+        *self.voters.borrow_mut() = Some((0..slots.len()).filter(votes).collect());
+        let healthy = slots.iter().all(|slot| match slot.standing {
+            Standing::Member => of(slot).is_some_and(|disk| disk.online),
+            Standing::Replaced => {
+                of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata)
+            }
+            Standing::Away | Standing::Joining => false,
+        });
+        if healthy && status.is_fully_redundant() {
+            self.suspects.borrow_mut().clear();
+            slots.iter().for_each(|slot| slot.disk.mend());
+        }
+    }
+
+    /// Whether this disk may have a fault now; if so it is noted as suspect.
+    pub(crate) fn may_fail(&self, slot: usize) -> bool {
+        let mut suspects = self.suspects.borrow_mut();
+        let voters = self.voters.borrow();
+        let Some(voters) = voters.as_ref() else { return false };
+        if !suspects.contains(&slot) && suspects.len() >= self.tolerance() {
+            return false;
+        }
+        let lost = voters.iter().filter(|voter| **voter == slot || suspects.contains(voter)).count();
+        let witness = usize::from(voters.len().is_multiple_of(2));
+        if voters.len() - lost + witness < (voters.len() + witness) / 2 + 1 {
+            return false;
+        }
+        suspects.insert(slot);
+        self.faults.set(self.faults.get() + 1);
+        true
+    }
+
+    /// A disk goes away, or at least the pool is made to give it up.
+    pub(crate) fn lose(&self, slot: usize, dice: &Dice) {
+        let disk = self.disk(slot);
+        self.set_standing(slot, Standing::Away);
+        self.stats.borrow_mut().losses += 1;
+        let how = dice.below(3);
+        self.trace(|| {
+            format!("disk{slot} is lost ({})", ["vanished", "vanished", "unplugged"][how as usize])
+        });
+        match how {
+            0 | 1 => disk.vanish(Survival::any(dice)),
+            _ => disk.unplug(),
+        }
+    }
+}

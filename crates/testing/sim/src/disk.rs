@@ -1,0 +1,267 @@
+//! A disk that stays when the power goes, and what is attached to it for as long as it is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, BlockErrorKind, Device, Geometry, UnmapBehavior};
+use parking_lot::Mutex;
+
+use crate::device::SimDevice;
+use crate::medium::{Change, Content, Medium};
+use crate::{Dice, Power, SECTOR, Survival};
+
+/// What a disk is.
+#[derive(Clone, Debug)]
+pub struct SimSpec {
+    /// Size in bytes, whole blocks.
+    pub size: usize,
+    /// Smallest unit of transfer: 512 or 4096.
+    pub block_size: u32,
+    /// What an unmap leaves.
+    pub unmap: UnmapBehavior,
+    /// How long operations take.
+    pub pace: Pace,
+}
+
+/// How long operations take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Turns of the event loop that an operation takes at most.
+    pub turns: u64,
+    /// One operation in so many takes up to `slow_millis` of virtual time instead; 0 for none.
+    pub slow_one_in: u64,
+    /// Milliseconds of a slow operation at most.
+    pub slow_millis: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { turns: 6, slow_one_in: 0, slow_millis: 0 }
+    }
+}
+
+/// A defect that a disk is given so that a test can show that it would be noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// One flush in so many succeeds without doing anything; 1 for all of them.
+    SkipFlush(u64),
+    /// One durable write in so many stays in the cache; 1 for all of them.
+    SkipForce(u64),
+    /// One write in so many goes to the block after the one it was meant for.
+    Misplace(u64),
+}
+
+/// A disk: its medium, its cache and its faults. It survives what is attached to it.
+pub struct SimDisk {
+    power: Arc<Power>,
+    pub(crate) geometry: Geometry,
+    pub(crate) pace: Pace,
+    pub(crate) dice: Dice,
+    pub(crate) inner: Mutex<Inner>,
+    pub(crate) written: AtomicU64,
+    /// Operations whose futures have not ended.
+    pub(crate) busy: AtomicU64,
+    this: Weak<Self>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) medium: Medium,
+    /// Operations that have begun, by number.
+    in_flight: BTreeMap<u64, Change>,
+    begun: u64,
+    /// Devices of another number are dead.
+    attachment: u64,
+    present: bool,
+    /// Sectors that cannot be read until they are written.
+    pub(crate) unreadable: BTreeSet<usize>,
+    pub(crate) fail_flushes: u64,
+    pub(crate) fail_writes: u64,
+    pub(crate) lie: Option<Lie>,
+}
+
+impl SimDisk {
+    /// A disk of zeros on this supply.
+    #[must_use]
+    pub fn new(power: &Arc<Power>, spec: &SimSpec) -> Arc<Self> {
+        let geometry = Geometry {
+            block_size: spec.block_size,
+            physical_block_size: spec.block_size.max(4096),
+            optimal_io_size: 0,
+            unmap: spec.unmap,
+            rotational: false,
+            read_only: false,
+        };
+        let inner = Inner {
+            medium: Medium::new(spec.size - spec.size % spec.block_size as usize),
+            in_flight: BTreeMap::new(),
+            begun: 0,
+            attachment: 0,
+            present: true,
+            unreadable: BTreeSet::new(),
+            fail_flushes: 0,
+            fail_writes: 0,
+            lie: None,
+        };
+        Arc::new_cyclic(|this| Self {
+            power: Arc::clone(power),
+            geometry,
+            pace: spec.pace,
+            dice: power.supply(this),
+            inner: Mutex::new(inner),
+            written: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            this: Weak::clone(this),
+        })
+    }
+
+    /// The disk as a device, good until the power or the disk goes. It may be attached several times.
+    #[must_use]
+    pub fn attach(&self) -> Arc<SimDevice> {
+        let attachment = self.inner.lock().attachment;
+        Arc::new(SimDevice { disk: Weak::clone(&self.this), geometry: self.geometry.clone(), attachment })
+    }
+
+    /// The disk as a device of the first waist.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.attach()
+    }
+
+    /// The disk goes away with its cache, as when it is pulled with its power.
+    pub fn vanish(&self, survival: Survival) {
+        let mut inner = self.inner.lock();
+        inner.present = false;
+        inner.lose_cache(survival, &self.dice);
+    }
+
+    /// The disk cannot be reached any more, but keeps its cache, as when a cable is pulled.
+    pub fn unplug(&self) {
+        let mut inner = self.inner.lock();
+        inner.present = false;
+        inner.detach(&self.dice);
+    }
+
+    /// Whoever used the disk is gone, but the disk goes on: as when a process is killed.
+    pub fn abandon(&self) {
+        self.inner.lock().detach(&self.dice);
+    }
+
+    /// The disk is back; it must be attached anew.
+    pub fn restore(&self) {
+        self.inner.lock().present = true;
+    }
+
+    /// Whether the disk is there.
+    #[must_use]
+    pub fn is_present(&self) -> bool {
+        self.inner.lock().present
+    }
+
+    /// Makes a range unreadable until it is written.
+    pub fn damage(&self, offset: u64, len: u64) {
+        let sectors = offset as usize / SECTOR..(offset + len).div_ceil(SECTOR as u64) as usize;
+        self.inner.lock().unreadable.extend(sectors);
+    }
+
+    /// Takes away what was ordered of damage and failures.
+    pub fn mend(&self) {
+        self.forget_failures();
+        self.inner.lock().unreadable.clear();
+    }
+
+    /// Takes away the failures that were ordered and have not come yet.
+    pub fn forget_failures(&self) {
+        let mut inner = self.inner.lock();
+        inner.fail_flushes = 0;
+        inner.fail_writes = 0;
+    }
+
+    /// The next `count` flushes fail; each may lose part of the cache.
+    pub fn fail_flushes(&self, count: u64) {
+        self.inner.lock().fail_flushes = count;
+    }
+
+    /// The next `count` writes fail; each may have been made in part.
+    pub fn fail_writes(&self, count: u64) {
+        self.inner.lock().fail_writes = count;
+    }
+
+    /// Gives the disk a defect, or takes it away.
+    pub fn set_lie(&self, lie: Option<Lie>) {
+        self.inner.lock().lie = lie;
+    }
+
+    /// Bytes written by operations that completed.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits for an operation, also for one that can only fail any more.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) > 0
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.inner.lock().medium.size() as u64
+    }
+
+    /// Overwrites what is on the medium, behind everybody's back.
+    pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
+        let content = Content::Data(IoBuf::copy_from(bytes).freeze());
+        let change = Change { offset: offset as usize, len: bytes.len(), content };
+        self.inner.lock().medium.complete(change, true);
+    }
+
+    pub(crate) fn lose_power(&self, survival: Survival) {
+        self.inner.lock().lose_cache(survival, &self.dice);
+    }
+
+    pub(crate) fn is_powered(&self) -> bool {
+        self.power.is_on()
+    }
+
+    /// Counts an event; no lock of the disk may be held, because the supply cuts all disks.
+    pub(crate) fn event(&self) -> Result<(), BlockError> {
+        if self.power.event() { Ok(()) } else { Err(gone()) }
+    }
+}
+
+impl Inner {
+    fn lose_cache(&mut self, survival: Survival, dice: &Dice) {
+        self.attachment += 1;
+        let in_flight = std::mem::take(&mut self.in_flight).into_values().collect();
+        self.medium.cut(in_flight, survival, dice);
+    }
+
+    fn detach(&mut self, dice: &Dice) {
+        self.attachment += 1;
+        let in_flight = std::mem::take(&mut self.in_flight).into_values().collect();
+        self.medium.interrupt(in_flight, dice);
+    }
+
+    pub(crate) fn check(&self, attachment: u64) -> Result<(), BlockError> {
+        if self.present && self.attachment == attachment { Ok(()) } else { Err(gone()) }
+    }
+
+    /// An operation begins.
+    pub(crate) fn begin(&mut self, change: Change) -> u64 {
+        self.begun += 1;
+        self.in_flight.insert(self.begun, change);
+        self.begun
+    }
+
+    /// An operation ends; `None` if it was resolved meanwhile.
+    pub(crate) fn end(&mut self, number: u64) -> Option<Change> {
+        self.in_flight.remove(&number)
+    }
+}
+
+pub(crate) fn gone() -> BlockError {
+    BlockError::new(BlockErrorKind::Gone, "simulated disk")
+}
