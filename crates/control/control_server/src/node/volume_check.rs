@@ -133,7 +133,7 @@ impl Node {
         let detail =
             format!("volume {name} can't be repaired while its LUNs are served: {}.", online.join(", "));
         Err(Problem::new(Code::InUse, detail).todo(format!(
-            "Take them offline first (`holdfast lun offline {first}`), and online afterwards."
+            "Take them offline first (`holdfast lun offline {first} --reason repair`), and online afterwards."
         )))
     }
 }
