@@ -13,7 +13,7 @@ use block_device::{BlockError, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
 use redb::{Database, DatabaseError};
 use tokio::sync::oneshot;
-use volume_format::{BLOCK, LengthRecord, Superblock};
+use volume_format::{BLOCK, DecodeError, LengthRecord, Superblock};
 
 use crate::backend::{DeviceBackend, length_in};
 use crate::check::{Finding, Severity};
@@ -64,13 +64,19 @@ pub(crate) async fn frame(device: &Device, open: Option<&Superblock>) -> Frame {
 
 impl Frame {
     async fn read_superblocks(&mut self, device: &Device) {
-        let mut copies = Vec::new();
+        // What a newer release wrote is not damage.
+        let (mut copies, mut newer) = (Vec::new(), Vec::new());
         for (offset, which) in Superblock::OFFSETS.into_iter().zip(["first", "second"]) {
             let block = device.read(offset, IoBuf::new(BLOCK as usize)).await;
             let copy = match block.map(|block| Superblock::decode(&block)) {
                 Ok(Ok(copy)) if copy.size > device.size() => Err("is from a larger device".to_owned()),
                 Ok(Ok(copy)) => Ok(copy),
-                Ok(Err(error)) => Err(error.to_string()),
+                Ok(Err(error)) => {
+                    if matches!(error, DecodeError::Unsupported(_)) {
+                        newer.push(offset);
+                    }
+                    Err(error.to_string())
+                }
                 Err(error) => Err(self.cannot_be_read(error)),
             };
             if let Ok(copy) = &copy {
@@ -85,13 +91,16 @@ impl Frame {
                 Ok(_) => "belongs to another volume".to_owned(),
                 Err(why) => why,
             };
-            self.superblocks.push(offset);
+            let repair = known && !newer.contains(&offset);
+            if repair {
+                self.superblocks.push(offset);
+            }
             self.findings.push(Finding {
                 severity: if known { Severity::Error } else { Severity::Critical },
                 structure: SUPERBLOCK,
                 place: format!("the {which} copy at byte {offset}"),
                 detail,
-                repair: known.then(|| "it is written anew from the other copy; nothing is lost".to_owned()),
+                repair: repair.then(|| "it is written anew from the other copy; nothing is lost".to_owned()),
             });
         }
     }

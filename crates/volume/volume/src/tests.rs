@@ -3,7 +3,7 @@
 mod check;
 mod conformance;
 mod crash;
-mod devices;
+pub(crate) mod devices;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -75,26 +75,27 @@ fn examine_here(
     txn.set_quick_repair(true);
     let mut space = Space::default();
     let mut session = Session { txn: &txn, space: &mut space, changed: false, failed: false };
-    let found = match repair {
+    let (found, newer) = match repair {
         Repair::No => {
             let mut examination = Examination::new(&mut session, clusters, false, now);
             examination.everything()?;
-            examination.findings
+            (examination.findings, examination.newer)
         }
         Repair::Plan | Repair::Apply => repaired(&mut session, clusters, now)?,
     };
-    let layout = session.layout(clusters)?;
-    // A sound volume is not touched.
-    if repair != Repair::No && !found.is_empty() {
+    // What is free is not known where a newer release has written.
+    let layout = if newer { None } else { Some(session.layout(clusters)?) };
+    // A volume of which nothing is repaired is not touched.
+    if repair != Repair::No && found.iter().any(|finding| finding.repair.is_some()) {
         txn.commit().map_err(database_error)?;
     } else {
         txn.abort().map_err(database_error)?;
     }
-    Ok((found, Some(layout)))
+    Ok((found, layout))
 }
 
 /// Repairs until nothing is left that can be: a repair can bring to light what was hidden by what it repaired.
-fn repaired(session: &mut Session<'_>, clusters: u64, now: u64) -> Result<Vec<Finding>, StoreError> {
+fn repaired(session: &mut Session<'_>, clusters: u64, now: u64) -> Result<(Vec<Finding>, bool), StoreError> {
     let mut found: Vec<Finding> = Vec::new();
     for _ in 0..PASSES {
         let mut examination = Examination::new(session, clusters, true, now);
@@ -104,7 +105,7 @@ fn repaired(session: &mut Session<'_>, clusters: u64, now: u64) -> Result<Vec<Fi
         found.retain(|finding| finding.repair.is_some());
         found.append(&mut examination.findings);
         if last {
-            return Ok(found);
+            return Ok((found, examination.newer));
         }
     }
     Err(StoreError::new(StoreErrorKind::Corrupt, "repairs go on bringing new damage to light"))

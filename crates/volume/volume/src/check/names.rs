@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use file_store::names::{check as check_name, fold};
 use file_store::{FILE_SIZE_MAX, SECURITY_MAX, StoreError};
 use redb::ReadableTable;
-use volume_format::{Entry, Inode};
+use volume_format::{DecodeError, Entry, Inode};
 
 use super::{Examination, Severity};
 use crate::database::database_error;
@@ -30,7 +30,7 @@ impl Examination<'_, '_> {
                 let (file, value) = row.map_err(database_error)?;
                 match Inode::decode(value.value()) {
                     Ok(inode) => drop(self.inodes.insert(file.value(), inode)),
-                    Err(error) => damaged.push((file.value(), error.to_string())),
+                    Err(error) => damaged.push((file.value(), error)),
                 }
             }
         }
@@ -47,6 +47,15 @@ impl Examination<'_, '_> {
             if self.repair {
                 self.forget_orphan(ROOT)?;
             }
+        }
+        if damaged.iter().any(|(_, error)| matches!(error, DecodeError::Unsupported(_))) {
+            // Pages have checksums, so somebody wrote this. What else is here may be of that kind, too.
+            for (file, error) in damaged {
+                let place = format!("file {file}");
+                self.note(Severity::Critical, INODE, place, format!("cannot be read: {error}"), None);
+            }
+            self.newer = true;
+            return Ok(());
         }
         for (file, error) in damaged {
             let (known, place) = match self.entry_of(file)? {
