@@ -7,6 +7,7 @@
 //! redb writes page by page and promises nothing before it syncs, so what it writes is held until then: a commit
 //! costs two waits for the disk (its pages, and its header), not one for each page. Reads see what is held.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -169,22 +170,24 @@ impl DeviceBackend {
         let piece = number * BLOCK / PIECE;
         let mut ahead = self.ahead.lock();
         if ahead.on && ((number + count) * BLOCK).div_ceil(PIECE) == piece + 1 {
-            if !ahead.by_number.contains_key(&piece) {
-                let end = ((piece + 1) * PIECE).min(self.room);
-                let all = IoBuf::new((end - piece * PIECE) as usize);
-                let all = run(self.device.read(self.start + piece * PIECE, all))?;
-                ahead.by_number.insert(piece, all);
-                ahead.order.push_back(piece);
-                if ahead.order.len() > PIECES_MAX
-                    && let Some(oldest) = ahead.order.pop_front()
-                {
-                    ahead.by_number.remove(&oldest);
+            let Pieces { by_number, order, .. } = &mut *ahead;
+            let all = match by_number.entry(piece) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => {
+                    let end = ((piece + 1) * PIECE).min(self.room);
+                    let all = IoBuf::new((end - piece * PIECE) as usize);
+                    order.push_back(piece);
+                    place.insert(run(self.device.read(self.start + piece * PIECE, all))?)
                 }
+            };
+            let from = (number * BLOCK - piece * PIECE) as usize;
+            let part = IoBuf::copy_from(&all[from..from + len]);
+            if order.len() > PIECES_MAX
+                && let Some(oldest) = order.pop_front()
+            {
+                by_number.remove(&oldest);
             }
-            if let Some(all) = ahead.by_number.get(&piece) {
-                let from = (number * BLOCK - piece * PIECE) as usize;
-                return Ok(IoBuf::copy_from(&all[from..from + len]));
-            }
+            return Ok(part);
         }
         drop(ahead);
         run(self.device.read(self.start + number * BLOCK, IoBuf::new(len)))
@@ -279,6 +282,8 @@ impl StorageBackend for DeviceBackend {
         run(self.device.write(at, IoBuf::copy_from(&next.encode()).freeze(), Durability::Durable))?;
         *record = next;
         self.length.store(len, Ordering::Release);
+        // What was read ahead there is older than the zeros.
+        self.ahead.lock().by_number.clear();
         // What was cut off is not written any more: the next, longer database begins with zeros there.
         self.held.lock().blocks.split_off(&len.div_ceil(BLOCK));
         Ok(())

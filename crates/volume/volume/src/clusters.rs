@@ -156,8 +156,12 @@ impl Session<'_> {
         let mut parts = Vec::new();
         let mut at = run.start;
         for (start, (count, users)) in shares_meeting(&table, run.start, end)? {
-            let from = start.max(run.start);
+            // Rows that overlap, or hold nothing, come from damage: no cluster counts twice.
+            let from = start.max(at);
             let to = start.saturating_add(count).min(end);
+            if from >= to {
+                continue;
+            }
             if from > at {
                 parts.push((Run { start: at, count: from - at }, 1));
             }
@@ -246,7 +250,7 @@ fn read_extent(row: Result<ExtentRow<'_>, redb::StorageError>) -> Result<Extent,
     Ok(extent_of(key.value(), value.value()))
 }
 
-fn extent_of(key: ExtentKey, (device, count, flags): ExtentValue) -> Extent {
+pub(crate) fn extent_of(key: ExtentKey, (device, count, flags): ExtentValue) -> Extent {
     Extent { first: key.2, count, device, shared: flags & SHARED != 0 }
 }
 

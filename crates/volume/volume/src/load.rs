@@ -3,21 +3,23 @@
 //! Opening reads every extent once and marks its clusters in a bitmap. The database's pages are read in large pieces
 //! meanwhile (`backend.rs`), so that this costs what reading its area costs, not a request for each page.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use file_store::{StoreError, StoreErrorKind};
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase, ReadableTable, TableHandle};
 use volume_format::CLUSTER;
 
+use crate::clusters::extent_of;
 use crate::core::{Core, clear};
 use crate::database::database_error;
 use crate::free::{Free, Run};
-use crate::tables::{COUNTERS, EXTENTS, FREED, SHARED, ZERO_UNTIL};
+use crate::tables::{COUNTERS, EXTENTS, FREED, TABLES, ZERO_UNTIL};
 
-/// Clusters of a grown device that are zeroed in one step: 1 GiB.
-const ZEROED_AT_ONCE: u64 = (1 << 30) / CLUSTER;
+/// Clusters that are zeroed in one step: 1 GiB.
+pub(crate) const ZEROED_AT_ONCE: u64 = (1 << 30) / CLUSTER;
 /// How often a device that cannot tell when it grows is looked at, and a failed growth tried again.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -53,6 +55,12 @@ pub(crate) fn usable(
 /// Reads what is used, and so what is free, of the `clusters` that the device has.
 pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, StoreError> {
     let txn = database.begin_read().map_err(database_error)?;
+    let there: BTreeSet<String> =
+        txn.list_tables().map_err(database_error)?.map(|table| table.name().to_owned()).collect();
+    if let Some(missing) = TABLES.into_iter().find(|name| !there.contains(*name)) {
+        let detail = format!("the table {missing} is missing; `volume check` says what that means");
+        return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
+    }
     let clusters = usable(&txn.open_table(COUNTERS).map_err(database_error)?, clusters)?;
     let mut space = Space { clusters, ..Space::default() };
     space.free.add(Run { start: 0, count: clusters });
@@ -60,7 +68,7 @@ pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, St
     for row in freed.iter().map_err(database_error)? {
         let (start, count) = row.map_err(database_error)?;
         let run = Run { start: start.value(), count: count.value() };
-        if !space.free.remove(run) {
+        if run.count == 0 || !space.free.remove(run) {
             return Err(used_twice("freed clusters", run));
         }
     }
@@ -68,18 +76,18 @@ pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, St
     let mut shared = Free::default();
     let extents = txn.open_table(EXTENTS).map_err(database_error)?;
     for row in extents.iter().map_err(database_error)? {
-        let (_, value) = row.map_err(database_error)?;
-        let (start, count, flags) = value.value();
-        let run = Run { start, count };
-        space.referenced = space.referenced.saturating_add(count);
-        if flags & SHARED == 0 {
-            if !space.free.remove(run) {
-                return Err(used_twice("clusters", run));
-            }
-        } else if run.start.checked_add(run.count).is_some_and(|end| end <= clusters) {
+        let (key, value) = row.map_err(database_error)?;
+        let extent = extent_of(key.value(), value.value());
+        let run = Run { start: extent.device, count: extent.count };
+        // From here on, sums of them can be relied on.
+        if !extent.is_possible(clusters) {
+            return Err(used_twice("clusters", run));
+        }
+        space.referenced = space.referenced.saturating_add(run.count);
+        if extent.shared {
             shared.add(run);
-        } else {
-            return Err(used_twice("shared clusters", run));
+        } else if !space.free.remove(run) {
+            return Err(used_twice("clusters", run));
         }
     }
     for run in shared.runs() {
@@ -94,6 +102,8 @@ impl Core {
     /// Makes the clusters up to `clusters`, of a device that has grown, free: zero first, then known to be so.
     async fn grow(&self, clusters: u64) -> Result<(), StoreError> {
         loop {
+            // Whoever closes the volume waits for this, and what is left is found at the next opening.
+            self.check_open()?;
             let before = self.clusters.load(Ordering::Acquire);
             let until = clusters.min(before + ZEROED_AT_ONCE);
             if until <= before {

@@ -324,7 +324,8 @@ impl FileStore for Volume {
                 used: (clusters - free) * CLUSTER,
                 reserved: 0,
                 metadata: self.core.superblock.data_start,
-                referenced: referenced * CLUSTER,
+                // More than there is: each user of a cluster counts.
+                referenced: referenced.saturating_mul(CLUSTER),
             })
         })
     }

@@ -10,6 +10,7 @@ use redb::{ReadableTable, WriteTransaction};
 use volume_format::{CLUSTER, Inode, StreamRecord, Superblock};
 
 mod cases;
+mod opening;
 mod power;
 
 use cases::{CASES, Case, entry, extent, put_entry};
