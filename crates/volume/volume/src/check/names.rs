@@ -65,7 +65,8 @@ impl Examination<'_, '_> {
                 }
                 None => (None, format!("file {file}")),
             };
-            let how = "it is made anew from what else is known: the size of each stream becomes the end of its space";
+            let how = "it is made anew from what else is known: the size of each stream becomes the end of its space; \
+                       times, attributes and names of streams are lost";
             self.note(Severity::Critical, INODE, place, format!("cannot be read: {error}"), Some(how));
             if self.repair {
                 self.recover_inode(file, known)?;
