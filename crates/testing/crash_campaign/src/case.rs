@@ -8,6 +8,13 @@ use std::ops::AddAssign;
 pub enum Subject {
     /// Spaces of a pool.
     Pool,
+    /// A volume on a space; in the simple layout now and then on a bare disk.
+    Volume,
+}
+
+impl Subject {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Pool, Self::Volume];
 }
 
 /// How data is kept.

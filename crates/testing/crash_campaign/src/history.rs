@@ -119,6 +119,11 @@ impl History {
         history
     }
 
+    /// Sectors that there are.
+    pub(crate) fn len(&self) -> usize {
+        self.sectors.len()
+    }
+
     /// More sectors, of zeros.
     pub(crate) fn grow(&mut self, sectors: usize) {
         if sectors > self.sectors.len() {
@@ -272,6 +277,16 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// The one value that a read may show now, if there is only one.
+    pub(crate) fn known(&self, sector: usize) -> Option<Value> {
+        let Some(candidates) = self.sectors.get(sector) else { return Some(Value::ZERO) };
+        let mut live = candidates.iter().filter(|c| c.superseded == NEVER).map(|c| (c.value, c.state));
+        match (live.next(), live.next()) {
+            (Some((value, State::Done(_))), None) => Some(value),
+            _ => None,
+        }
     }
 
     /// Whether a crash may show this value.

@@ -19,9 +19,12 @@
 //! Deliberately absent: more losses at once than the layout promises to stand, and bit rot.
 
 mod case;
+mod end;
+mod faults;
 mod history;
 mod pool_run;
 mod rig;
+mod volume_run;
 
 pub use case::{Case, Layout, Outcome, Sabotage, Stats, Subject};
 
@@ -30,5 +33,6 @@ pub use case::{Case, Layout, Outcome, Sabotage, Stats, Subject};
 pub fn run(case: &Case) -> Outcome {
     match case.subject {
         Subject::Pool => pool_run::run(case),
+        Subject::Volume => volume_run::run(case),
     }
 }

@@ -29,7 +29,7 @@ fn main() {
     for layout in Layout::ALL.into_iter().filter(|l| a.layout.is_none_or(|w| w == *l)) {
         let mut total = crash_campaign::Stats::default();
         for seed in a.from..a.from + a.seeds {
-            let case = Case { sabotage: a.sabotage, trace: a.trace, ..Case::new(Subject::Pool, layout, seed) };
+            let case = Case { sabotage: a.sabotage, trace: a.trace, ..Case::new(a.subject.unwrap_or(Subject::Pool), layout, seed) };
             let out = run(&case);
             total += out.stats;
             if let Some(b) = out.broken {

@@ -35,6 +35,20 @@ pub(crate) struct Slot {
     pub(crate) standing: Standing,
 }
 
+/// What a rig is made of.
+pub(crate) struct RigSpec {
+    /// Disks.
+    pub(crate) count: u64,
+    /// Bytes of a slab.
+    pub(crate) slab: u64,
+    /// Bytes for slabs on each disk.
+    pub(crate) data: u64,
+    /// The longest time of an operation.
+    pub(crate) slow_millis: u64,
+    /// Disks that do what a space does: unmapped blocks are zeros.
+    pub(crate) plain: bool,
+}
+
 /// A moment in the sequence of faults: how many there had been, or `None` amid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark(Option<u64>);
@@ -100,6 +114,13 @@ impl QuorumWitness for PoweredWitness {
             self.memory.store(pool, epoch, seq).await
         })
     }
+
+    fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()> {
+        Box::pin(async move {
+            self.check()?;
+            self.memory.forget(pool).await
+        })
+    }
 }
 
 /// Copies that a layout promises.
@@ -112,19 +133,20 @@ pub(crate) fn resiliency(layout: Layout) -> Resiliency {
 }
 
 impl Rig {
-    /// A rig of `count` disks of `data` bytes for slabs of `slab` bytes.
-    pub(crate) fn new(case: &Case, dice: &Dice, count: usize, slab: u64, data: u64) -> Self {
+    /// A rig.
+    pub(crate) fn new(case: &Case, dice: &Dice, wanted: &RigSpec) -> Self {
         let power = Power::new(dice.fork());
         let pace = Pace {
             turns: dice.between(1, 12),
             slow_one_in: if dice.one_in(2) { 60 } else { 0 },
-            slow_millis: dice.between(1, 15_000),
+            slow_millis: dice.between(1, wanted.slow_millis),
         };
         let unmap = [UnmapBehavior::Zeroes, UnmapBehavior::Unspecified, UnmapBehavior::Ignored];
         let unmap = dice.pick(&unmap).copied().unwrap_or(UnmapBehavior::Zeroes);
+        let unmap = if wanted.plain { UnmapBehavior::Zeroes } else { unmap };
         let block_size = if dice.one_in(2) { 512 } else { 4096 };
         // Two MiB for metadata and alignment, and one block for the last superblock.
-        let size = (2 << 20) + data as usize + slab as usize;
+        let size = (2 << 20) + (wanted.data + wanted.slab) as usize;
         let spec = SimSpec { size, block_size, unmap, pace };
         let clock = Arc::new(SimClock::default());
         let killed = Arc::new(AtomicBool::new(false));
@@ -144,7 +166,7 @@ impl Rig {
             clock,
             surroundings,
             slots: RefCell::default(),
-            slab,
+            slab: wanted.slab,
             guid: Cell::new(None),
             stats: RefCell::default(),
             spec,
@@ -154,7 +176,7 @@ impl Rig {
             faults: Cell::new(0),
             voters: RefCell::default(),
         };
-        for _ in 0..count {
+        for _ in 0..wanted.count {
             rig.add_slot(Standing::Member);
         }
         rig
@@ -247,7 +269,7 @@ impl Rig {
 
     /// Whether this boot has ended, by power or by a broken promise.
     pub(crate) fn is_over(&self) -> bool {
-        self.killed.load(Ordering::Relaxed) || !self.power.is_on() || self.broken.borrow().is_some()
+        self.is_killed() || !self.power.is_on() || self.broken.borrow().is_some()
     }
 
     /// The process dies; the disks keep their power.
@@ -255,6 +277,32 @@ impl Rig {
         self.killed.store(true, Ordering::Relaxed);
         for slot in self.slots.borrow().iter() {
             slot.disk.abandon();
+        }
+    }
+
+    /// Whether the process was killed and the disks were not.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Between two boots: disks are lost and found, power comes back.
+    pub(crate) fn power_returns(&self, dice: &Dice) {
+        self.power.restore();
+        self.slots.borrow().iter().for_each(|slot| slot.disk.forget_failures());
+        for slot in self.with_standing(Standing::Away) {
+            if dice.one_in(2) {
+                self.disk(slot).restore();
+                self.set_standing(slot, Standing::Member);
+                self.stats.borrow_mut().returns += 1;
+                self.trace(|| format!("disk{slot} is back before the opening"));
+            }
+        }
+        let members = self.with_standing(Standing::Member);
+        if let Some(slot) = dice.pick(&members).copied()
+            && dice.one_in(5)
+            && self.may_fail(slot)
+        {
+            self.lose(slot, dice);
         }
     }
 
@@ -367,4 +415,17 @@ impl Rig {
             _ => disk.unplug(),
         }
     }
+}
+
+/// A pool's state in a line, for the trace.
+pub(crate) fn summary(pool: &Pool) -> String {
+    let status = pool.status();
+    let disks = status.disks.iter().map(|disk| {
+        let record = &disk.record;
+        let online = if disk.online { "online" } else { "offline" };
+        let votes = if record.metadata { ", votes" } else { "" };
+        format!("{} {online} {:?}{votes}, {} bytes stale", record.serial, record.usage, disk.stale_bytes)
+    });
+    let disks: Vec<String> = disks.collect();
+    format!("open in epoch {}: {}; {} bytes unsettled", status.epoch, disks.join("; "), status.unsettled_bytes)
 }

@@ -106,6 +106,8 @@ impl SimDevice {
         if len == 0 {
             return Ok(());
         }
+        // What is dead does not count, and makes no choices.
+        disk.inner.lock().check(self.attachment)?;
         disk.event()?;
         let mut begun = {
             let mut inner = disk.inner.lock();
@@ -147,6 +149,7 @@ impl SimDevice {
 
     async fn flush_cache(&self) -> Result<(), BlockError> {
         let disk = self.disk()?;
+        disk.inner.lock().check(self.attachment)?;
         disk.event()?;
         let covered = {
             let inner = disk.inner.lock();
@@ -174,6 +177,7 @@ impl SimDevice {
         let disk = self.disk()?;
         let len = buf.len() as u64;
         check_range(offset, len, self.geometry.block_size, self.size())?;
+        disk.inner.lock().check(self.attachment)?;
         self.take_time(&disk).await;
         if !disk.is_powered() {
             return Err(gone());

@@ -1,0 +1,291 @@
+//! A volume through power cuts, on a space of a pool or on a bare disk.
+//!
+//! One boot: open the pool, open the volume, check and compare everything, workers and bad luck until the end
+//! comes, check again. The volume's metadata has a thread of its own, which simulated time does not know of: time
+//! passes a hundred times as fast as outside here, and a seed repeats nearly, not exactly.
+
+mod data;
+mod model;
+mod names;
+mod verify;
+mod worker;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block_device::Device;
+use file_store::{Attributes, FileKind, FileStore, NewFile, StoreError};
+use pool::{Pool, RepairParams, SpaceSpec};
+use sim::{Dice, Survival, on_shard_among_threads};
+use volume::{Environment, FormatOptions, Volume};
+
+use crate::case::{Case, Layout, Outcome};
+use crate::end::End;
+use crate::faults;
+use crate::rig::{Rig, RigSpec, Standing, resiliency};
+use model::Model;
+
+/// Bytes of the volume's device: 8 MiB of them are the metadata's, and so few are left that space is reused.
+const SIZE: u64 = 20 << 20;
+
+struct Plan {
+    boots: u64,
+    steps: u64,
+    /// No pool: the volume is on the disk itself.
+    bare: bool,
+}
+
+struct Run {
+    rig: Rig,
+    model: Model,
+    plan: Plan,
+    dice: Dice,
+}
+
+/// Runs a case.
+pub(crate) fn run(case: &Case) -> Outcome {
+    let run = Rc::new(Run::new(case));
+    for boot in 0..run.plan.boots {
+        let end = End::choose(&run.dice, 80);
+        if let Err(error) = on_shard_among_threads(one_boot(Rc::clone(&run), boot, end)) {
+            let broken = Some(format!("the harness has no event loop: {error}"));
+            return Outcome { broken, ..Outcome::default() };
+        }
+        let outcome = run.rig.outcome();
+        if outcome.broken.is_some() {
+            return outcome;
+        }
+        run.power_returns();
+    }
+    run.rig.outcome()
+}
+
+impl Run {
+    fn new(case: &Case) -> Self {
+        let dice = Dice::new(case.seed);
+        let bare = case.layout == Layout::Simple && dice.one_in(2);
+        let copies = resiliency(case.layout).copies() as u64;
+        let count = if bare { 1 } else { dice.between(copies.max(2), 4) };
+        let spec = RigSpec { count, slab: 1 << 20, data: SIZE + (4 << 20), slow_millis: 400, plain: bare };
+        let rig = Rig::new(case, &dice, &spec);
+        let plan = Plan { boots: dice.between(3, 5), steps: dice.between(15, 50), bare };
+        Self { rig, model: Model::new(dice.between(1, 3)), plan, dice }
+    }
+
+    fn environment(&self) -> Environment {
+        Environment {
+            clock: Arc::clone(&self.rig.surroundings.clock),
+            entropy: Arc::clone(&self.rig.surroundings.entropy),
+        }
+    }
+
+    fn power_returns(&self) {
+        self.model.crash();
+        self.rig.power_returns(&self.dice);
+    }
+}
+
+/// What a boot works with.
+struct Opened {
+    pool: Option<Rc<Pool>>,
+    volume: Arc<Volume>,
+}
+
+async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
+    let rig = &run.rig;
+    rig.begin_boot();
+    rig.trace(|| format!("boot {boot}, to end with {end:?}"));
+    let survival = Survival::any(&run.dice);
+    if let End::CutFromStart(events) = end
+        && boot > 0
+    {
+        rig.power.cut_after(events, survival);
+    }
+    if let Some(opened) = open(&run, boot == 0).await {
+        let begun = if boot == 0 { prepare(&run, &opened).await } else { verify::after_opening(&run, &opened).await };
+        if begun && !rig.is_over() {
+            if let End::Cut(events) = end {
+                rig.power.cut_after(events, survival);
+            }
+            workload(&run, &opened, end).await;
+            finish(&run, &opened, end).await;
+        }
+    } else {
+        rig.stats.borrow_mut().cuts_at_opening += 1;
+    }
+    if !rig.is_killed() {
+        rig.trace(|| "power cut".into());
+        rig.power.cut(survival);
+    }
+    // Operations that were under way fail now.
+    shard_runtime::sleep(Duration::from_millis(1500)).await;
+}
+
+/// Opens pool and volume; makes them first if asked.
+async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
+    let rig = &run.rig;
+    let (pool, device) = if run.plan.bare {
+        (None, rig.disk(0).device())
+    } else {
+        let opened = if first { rig.create_pool().await } else { rig.open_pool().await };
+        let pool = match opened {
+            Ok(pool) => Rc::new(pool),
+            Err(error) => {
+                rig.broken(format!("the pool cannot be opened: {error}"));
+                return None;
+            }
+        };
+        if first {
+            let spec = SpaceSpec::thin("v", resiliency(rig.case.layout), SIZE);
+            if let Err(error) = pool.create_space(spec).await {
+                rig.broken(format!("a space cannot be made: {error}"));
+                return None;
+            }
+        }
+        rig.look(&pool);
+        rig.trace(|| crate::rig::summary(&pool));
+        let params = RepairParams { parallel: 1, ..RepairParams::default() };
+        pool.set_repair_params(params);
+        let space: Device = pool.space("v")?;
+        (Some(pool), space)
+    };
+    if first {
+        let options = FormatOptions { name: "v".into() };
+        if let Err(error) = Volume::format(Arc::clone(&device), options, run.environment()).await {
+            rig.broken(format!("the volume cannot be made: {error}"));
+            return None;
+        }
+    } else if run.dice.one_in(2)
+        && let Some(pool) = &pool
+    {
+        verify::settle(run, pool).await;
+    }
+    match Volume::open(device, run.environment()).await {
+        Ok(volume) => Some(Opened { pool, volume }),
+        Err(error) => {
+            // A disk that is away takes a simple space's data with it until it is back.
+            if !rig.excuses_failure() {
+                rig.broken(format!("the volume cannot be opened: {error}"));
+            }
+            None
+        }
+    }
+}
+
+/// A directory for each worker.
+async fn prepare(run: &Rc<Run>, opened: &Opened) -> bool {
+    for (number, part) in run.model.parts.iter().enumerate() {
+        let new = NewFile { kind: FileKind::Directory, attributes: Attributes(0x10), security: Vec::new() };
+        match opened.volume.create(opened.volume.root(), &format!("w{number}"), new).await {
+            Ok(directory) => part.directory.set(directory.0),
+            Err(error) => {
+                run.rig.broken(format!("a directory cannot be made: {error}"));
+                return false;
+            }
+        }
+    }
+    true
+}
+
+async fn workload(run: &Rc<Run>, opened: &Opened, end: End) {
+    let mut tasks = Vec::new();
+    for (number, part) in run.model.parts.iter().enumerate() {
+        let (run, part, dice) = (Rc::clone(run), Rc::clone(part), run.dice.fork());
+        let volume = Arc::clone(&opened.volume);
+        tasks.push(shard_runtime::spawn_local(async move {
+            worker::Worker::new(&run, &volume, &part, &dice, number).work().await;
+        }));
+    }
+    let luck = opened.pool.as_ref().map(|pool| {
+        let (run, pool, dice) = (Rc::clone(run), Rc::clone(pool), run.dice.fork());
+        shard_runtime::spawn_local(async move { luck(&run, &pool, &dice).await })
+    });
+    let work = async {
+        for task in &mut tasks {
+            if task.await.is_err() {
+                run.rig.broken("a worker of the campaign panicked, or what it called did");
+            }
+        }
+    };
+    match end {
+        End::Kill(millis) => {
+            let _ = shard_runtime::timeout(Duration::from_millis(millis), work).await;
+        }
+        _ => work.await,
+    }
+    if let Some(luck) = luck {
+        luck.abort();
+    }
+    if let End::Kill(_) = end {
+        run.rig.trace(|| "killed".into());
+        run.rig.stats.borrow_mut().kills += 1;
+        run.rig.kill();
+        run.model.note_kill();
+    }
+    for task in tasks {
+        task.abort();
+    }
+}
+
+/// Disks go and come back.
+async fn luck(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
+    let cache_lost = || {
+        if run.rig.case.layout == Layout::Simple {
+            run.model.cache_lost();
+        }
+    };
+    // Some boots have none.
+    if dice.one_in(3) {
+        return;
+    }
+    loop {
+        shard_runtime::sleep(Duration::from_millis(dice.below(1_500))).await;
+        if run.rig.is_over() {
+            return;
+        }
+        run.rig.look(pool);
+        match dice.below(8) {
+            0 => faults::lose(&run.rig, pool, dice, &cache_lost).await,
+            1 => faults::fail(&run.rig, dice, &cache_lost),
+            2..=4 => faults::bring_back(&run.rig, pool, dice).await,
+            _ => {}
+        }
+    }
+}
+
+/// The workload is done and the power still on.
+async fn finish(run: &Rc<Run>, opened: &Opened, end: End) {
+    let rig = &run.rig;
+    if rig.is_over() {
+        return;
+    }
+    let in_repair = opened.pool.as_ref().is_some_and(|pool| !pool.status().is_fully_redundant());
+    if in_repair {
+        rig.stats.borrow_mut().cuts_at_repair += 1;
+    }
+    verify::check(run, &opened.volume).await;
+    if end == End::Close && !rig.is_over() {
+        rig.trace(|| "close".into());
+        let closed = close(opened).await;
+        match closed {
+            Ok(()) => run.model.closed(),
+            Err(error) if rig.excuses_failure() => rig.trace(|| format!("close: {error}")),
+            Err(error) => rig.broken(format!("the volume cannot be closed: {error}")),
+        }
+    }
+}
+
+async fn close(opened: &Opened) -> Result<(), StoreError> {
+    opened.volume.close().await?;
+    if let Some(pool) = &opened.pool {
+        let closed = pool.close().await;
+        closed.map_err(|error| StoreError::new(file_store::StoreErrorKind::Io, error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Disks that are away, counted for what may be expected.
+fn away(rig: &Rig) -> usize {
+    rig.with_standing(Standing::Away).len()
+}
