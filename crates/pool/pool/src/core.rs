@@ -115,7 +115,9 @@ impl Core {
         copy: &CopyState,
         mask: u64,
     ) -> Result<bool, CommitFailed> {
-        if copy.stale_durable.load(Ordering::Acquire) & mask == mask {
+        // Both: a region that has caught up is stale in the metadata until that is told, and good already.
+        let known = copy.stale.load(Ordering::Acquire) & copy.stale_durable.load(Ordering::Acquire);
+        if known & mask == mask {
             return Ok(true);
         }
         let commit = {
@@ -198,16 +200,17 @@ impl Core {
     pub(crate) async fn allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
         let mut attempts = self.disks.read().len();
         loop {
-            let before = self.online_count();
             match self.try_allocate_row(space, row).await {
-                Err(_) if attempts > 0 && self.online_count() < before => attempts -= 1,
+                // Not for want of space, nor because the pool has stopped: a disk failed.
+                Err(error)
+                    if attempts > 0
+                        && !matches!(error.kind(), BlockErrorKind::NoSpace | BlockErrorKind::Poisoned) =>
+                {
+                    attempts -= 1;
+                }
                 other => return other,
             }
         }
-    }
-
-    fn online_count(&self) -> usize {
-        self.disks.read().values().filter(|disk| disk.is_online()).count()
     }
 
     async fn try_allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {

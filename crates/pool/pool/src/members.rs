@@ -131,6 +131,13 @@ impl Pool {
             return Err(PoolError::new(PoolErrorKind::InUse, detail));
         }
         self.set_disk_use_alone(id, DiskUse::Retired).await?;
+        // Nothing is allocated on it from now on; what was being allocated has its slabs already.
+        let _none_meanwhile = self.core.allocating.lock().await;
+        let (free, slabs) = self.core.slabs.lock().count(id);
+        if free < slabs {
+            let detail = format!("disk {id} has just been given data; wait for the repair");
+            return Err(PoolError::new(PoolErrorKind::InUse, detail));
+        }
         self.core.meta.commit(vec![Change::RemoveDisk(id)]).await?;
         let disk = self.core.disks.write().remove(&id);
         self.core.slabs.lock().remove_disk(id);
@@ -174,8 +181,7 @@ impl Pool {
             let record = self.core.meta.with_state(|state| state.disks.get(id).cloned());
             let Some(mut record) = record else { continue };
             record.metadata = true;
-            self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
-            self.core.meta.checkpoint().await?;
+            self.core.meta.add_voter(record).await?;
             count += 1;
             if let Some(mut old) = replaced {
                 old.metadata = false;

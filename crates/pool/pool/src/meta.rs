@@ -19,7 +19,7 @@ use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
-use pool_format::{Change, Checkpoint, DiskId, Epoch, LogBatch, MAX_BATCH_BYTES, PoolState, Seq};
+use pool_format::{Change, Checkpoint, DiskId, DiskRecord, Epoch, LogBatch, MAX_BATCH_BYTES, PoolState, Seq};
 use tokio::sync::{Notify, oneshot};
 
 use crate::disk::PoolDisk;
@@ -61,6 +61,8 @@ struct Queue {
 enum Job {
     Commit(Vec<Change>, oneshot::Sender<Result<(), CommitFailed>>),
     Checkpoint(oneshot::Sender<Result<(), CommitFailed>>),
+    /// A disk's record that gives it a vote.
+    Voter(Box<DiskRecord>, oneshot::Sender<Result<(), CommitFailed>>),
 }
 
 /// Where the log stands; the committer's own.
@@ -134,6 +136,13 @@ impl Meta {
         Commit(receiver).done().await
     }
 
+    /// Gives a disk a vote: it has the whole state, with its vote in it, before anyone counts it.
+    pub(crate) async fn add_voter(&self, record: DiskRecord) -> Result<(), CommitFailed> {
+        let (sender, receiver) = oneshot::channel();
+        self.push(Job::Voter(Box::new(record), sender));
+        Commit(receiver).done().await
+    }
+
     fn push(&self, job: Job) {
         let mut queue = self.queue.lock();
         // Dropping the job's sender tells the caller.
@@ -167,6 +176,7 @@ impl Meta {
                 let result = match &group {
                     Group::Commit(changes, _) => self.write_batch(&mut position, changes).await,
                     Group::Checkpoint(_) => self.write_checkpoint(&mut position).await,
+                    Group::Voter(record, _) => self.write_voter(&mut position, record).await,
                 };
                 if result.is_err() {
                     self.poison();
@@ -223,10 +233,44 @@ impl Meta {
     /// Writes the state to the older slot of each disk. A crash half-way leaves the newer slot and the log after
     /// it.
     pub(crate) async fn write_checkpoint(&self, position: &mut LogPosition) -> Result<(), CommitFailed> {
-        let checkpoint =
-            Checkpoint { epoch: self.epoch, seq: position.seq, state: self.state.read().clone() };
+        let state = self.state.read().clone();
+        let reached = self.put_checkpoint(&state, position.seq, &self.metadata_disks()).await;
+        self.count_votes(reached, position.seq).await?;
+        position.used = 0;
+        Ok(())
+    }
+
+    /// A change of the voters is a checkpoint, the new voter's first: with only that one written, a majority of
+    /// the new voters is still here, and without it nothing has changed.
+    async fn write_voter(
+        &self,
+        position: &mut LogPosition,
+        record: &DiskRecord,
+    ) -> Result<(), CommitFailed> {
+        let seq = Seq(position.seq.0 + 1);
+        let mut state = self.state.read().clone();
+        state.apply(&Change::PutDisk(record.clone()));
+        let old = self.metadata_disks();
+        let joining = self.disks.read().get(&record.id).cloned();
+        if self.put_checkpoint(&state, seq, joining.as_slice()).await == 0 {
+            // The disk is offline now, and does not get its vote.
+            return Ok(());
+        }
+        let reached = self.put_checkpoint(&state, seq, &old).await;
+        // A majority of those that voted before, and of those that vote from now on.
+        self.count_votes(reached, seq).await?;
+        *self.state.write() = state;
+        self.count_votes(reached + 1, seq).await?;
+        position.seq = seq;
+        position.used = 0;
+        Ok(())
+    }
+
+    /// Writes a state to disks; how many have it now.
+    async fn put_checkpoint(&self, state: &PoolState, seq: Seq, disks: &[Arc<PoolDisk>]) -> usize {
+        let checkpoint = Checkpoint { epoch: self.epoch, seq, state: state.clone() };
         let data = IoBuf::copy_from(&checkpoint.encode()).freeze();
-        let writes = self.metadata_disks().into_iter().map(|disk| {
+        let writes = disks.iter().map(|disk| {
             let data = data.clone();
             async move {
                 let layout = disk.layout.read().clone();
@@ -236,7 +280,7 @@ impl Meta {
                 }
                 let slot = 1 - disk.newest_slot.load(Ordering::Acquire).min(1);
                 let at = layout.checkpoint_start + u64::from(slot) * layout.checkpoint_size;
-                let written = put(&disk, at, data).await;
+                let written = put(disk, at, data).await;
                 if written {
                     disk.newest_slot.store(slot, Ordering::Release);
                     disk.log_whole.store(true, Ordering::Release);
@@ -244,10 +288,7 @@ impl Meta {
                 written
             }
         });
-        let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
-        self.count_votes(reached, position.seq).await?;
-        position.used = 0;
-        Ok(())
+        join_all(writes).await.into_iter().filter(|ok| *ok).count()
     }
 
     fn log_room(&self) -> u64 {
@@ -311,13 +352,14 @@ pub(crate) fn votes_needed(metadata_disks: usize) -> usize {
 enum Group {
     Commit(Vec<Change>, Vec<oneshot::Sender<Result<(), CommitFailed>>>),
     Checkpoint(oneshot::Sender<Result<(), CommitFailed>>),
+    Voter(Box<DiskRecord>, oneshot::Sender<Result<(), CommitFailed>>),
 }
 
 impl Group {
     fn into_senders(self) -> Vec<oneshot::Sender<Result<(), CommitFailed>>> {
         match self {
             Self::Commit(_, senders) => senders,
-            Self::Checkpoint(sender) => vec![sender],
+            Self::Checkpoint(sender) | Self::Voter(_, sender) => vec![sender],
         }
     }
 }
@@ -338,6 +380,7 @@ fn groups(jobs: VecDeque<Job>) -> Vec<Group> {
             }
             (Job::Commit(changes, sender), _) => groups.push(Group::Commit(changes, vec![sender])),
             (Job::Checkpoint(sender), _) => groups.push(Group::Checkpoint(sender)),
+            (Job::Voter(record, sender), _) => groups.push(Group::Voter(record, sender)),
         }
     }
     groups

@@ -103,6 +103,8 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
             }
         }
     }
+    // Held on, it would keep `remove_copy` waiting for ever.
+    drop(copies);
     resync::bring_up_to_date(core, space, place, column).await?;
     let copies = column.copies();
     let good = copies.iter().filter(|copy| !is_leaving(core, copy) && copy.is_good(u64::MAX)).count();

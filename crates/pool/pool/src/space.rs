@@ -29,7 +29,7 @@ use shard_runtime::finish_anyway;
 use tokio::sync::Notify;
 
 use crate::core::Core;
-use crate::row::{CopyState, Place, Row};
+use crate::row::{Column, Copies, CopyState, Place, Row};
 use crate::write::{Edit, acknowledge, ensure_dirty, flush_disks, write_copies};
 
 /// A space of an open pool.
@@ -193,20 +193,13 @@ impl Space {
             return Ok(buf);
         };
         let column = &row.columns[usize::from(piece.column)];
-        let copies = column.copies();
         let mask = self.striping.regions(piece.offset, piece.len);
-        // One copy serves a region, so that a stream stays on one disk; another region, another copy. After a
-        // crash the first good one answers until the copies have been made equal.
-        let settled = column.unsettled.load(Ordering::Acquire) & mask == 0;
-        let turn = if settled { (piece.offset / self.striping.region_size()) as usize } else { 0 };
         let len = buf.len();
-        let mut failed: Vec<&Arc<CopyState>> = Vec::new();
+        let mut failed: Vec<Arc<CopyState>> = Vec::new();
         let mut last_error = None;
-        for step in 0..copies.len() {
-            let copy = &copies[(turn + step) % copies.len()];
-            if !copy.is_good(mask) {
-                continue;
-            }
+        // Looked for anew after each failure: a slow one leaves time for another copy to become good.
+        // The list is held during the read: whoever gives a copy's slab up waits for that.
+        while let Some((_list, copy)) = self.copy_to_read(column, piece, mask, &failed) {
             let attempt = if last_error.is_none() {
                 std::mem::replace(&mut buf, IoBuf::new(0))
             } else {
@@ -232,6 +225,26 @@ impl Space {
             Some(cause) => error.because(cause),
             None => error,
         })
+    }
+
+    /// The good copy whose turn it is, of those that have not failed.
+    fn copy_to_read(
+        &self,
+        column: &Column,
+        piece: Piece,
+        mask: u64,
+        failed: &[Arc<CopyState>],
+    ) -> Option<(Copies, Arc<CopyState>)> {
+        let copies = column.copies();
+        // One copy serves a region, so that a stream stays on one disk; another region, another copy. After a
+        // crash the first good one answers until the copies have been made equal.
+        let settled = column.unsettled.load(Ordering::Acquire) & mask == 0;
+        let turn = if settled { (piece.offset / self.striping.region_size()) as usize } else { 0 };
+        let in_turn = (0..copies.len()).map(|step| &copies[(turn + step) % copies.len()]);
+        let mut usable = in_turn
+            .filter(|copy| copy.is_good(mask) && !failed.iter().any(|other| Arc::ptr_eq(copy, other)));
+        let copy = usable.next().cloned();
+        copy.map(|copy| (copies, copy))
     }
 
     /// Rewrites a piece on the copies that could not read it.

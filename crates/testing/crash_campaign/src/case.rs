@@ -51,6 +51,16 @@ pub enum Sabotage {
     DiskSkipsForce,
     /// A disk puts one write in fifty in the wrong place.
     DiskMisplaces,
+    /// One flush in three of the volume does not reach the space.
+    VolumeLosesFlush,
+}
+
+impl Sabotage {
+    /// Whether what is broken has a part in the subject's promises.
+    #[must_use]
+    pub fn applies_to(self, subject: Subject) -> bool {
+        subject == Subject::Volume || self != Self::VolumeLosesFlush
+    }
 }
 
 /// One run.
@@ -93,11 +103,17 @@ impl fmt::Display for Layout {
     }
 }
 
+impl fmt::Display for Sabotage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name(self))
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--subject {} --layout {} --from {} --seeds 1", self.subject, self.layout, self.seed)?;
         if self.sabotage != Sabotage::None {
-            write!(f, " --sabotage {}", name(&self.sabotage))?;
+            write!(f, " --sabotage {}", self.sabotage)?;
         }
         Ok(())
     }

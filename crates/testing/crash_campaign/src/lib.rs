@@ -28,11 +28,12 @@ mod volume_run;
 
 pub use case::{Case, Layout, Outcome, Sabotage, Stats, Subject};
 
-/// Runs one case to its end or to the first broken promise.
+/// Runs one case to its end or to the first broken promise; a panic is one.
 #[must_use]
 pub fn run(case: &Case) -> Outcome {
-    match case.subject {
+    let run = std::panic::catch_unwind(|| match case.subject {
         Subject::Pool => pool_run::run(case),
         Subject::Volume => volume_run::run(case),
-    }
+    });
+    run.unwrap_or_else(|_| Outcome { broken: Some("a panic".into()), ..Outcome::default() })
 }

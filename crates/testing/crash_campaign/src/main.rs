@@ -1,44 +1,159 @@
-//! The campaign from the command line.
+//! The campaign from the command line: many seeds on all processors, progress, a table, a file with the result.
 
-use clap::Parser;
+mod progress;
+mod report;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use clap::{Parser, ValueEnum};
 use crash_campaign::{Case, Layout, Sabotage, Subject, run};
+use parking_lot::Mutex;
+use progress::Progress;
+use report::{Broken, Proof, Total};
 
-/// Cuts the power of simulated disks under pools, again and again.
+/// Cuts the power of simulated disks under pools and volumes, and checks every promise after each cut.
 #[derive(Parser)]
 struct Arguments {
-    /// How many seeds for each subject and layout.
+    /// Seeds for each subject and layout.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    #[arg(long, value_enum)]
-    layout: Option<Layout>,
+    /// Only this subject.
     #[arg(long, value_enum)]
     subject: Option<Subject>,
+    /// Only this layout.
+    #[arg(long, value_enum)]
+    layout: Option<Layout>,
+    /// Break something on purpose, to see that it is noticed.
     #[arg(long, value_enum, default_value = "none")]
     sabotage: Sabotage,
-    /// Say what happens.
+    /// Threads; as many as there are processors if not given.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Say what happens, on one thread.
     #[arg(long)]
     trace: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Write the result to this file, with proof that each kind of sabotage is noticed.
+    #[arg(long, value_name = "FILE")]
+    report: Option<std::path::PathBuf>,
+    /// What is tested, for the report.
+    #[arg(long, default_value = "unknown")]
+    commit: String,
+    /// The day, for the report.
+    #[arg(long, default_value = "unknown")]
+    date: String,
 }
 
-fn main() {
-    let a = Arguments::parse();
-    let mut broken = 0;
-    for layout in Layout::ALL.into_iter().filter(|l| a.layout.is_none_or(|w| w == *l)) {
-        let mut total = crash_campaign::Stats::default();
-        for seed in a.from..a.from + a.seeds {
-            let case = Case { sabotage: a.sabotage, trace: a.trace, ..Case::new(a.subject.unwrap_or(Subject::Pool), layout, seed) };
-            let out = run(&case);
-            total += out.stats;
-            if let Some(b) = out.broken {
-                broken += 1;
-                println!("{case}: {b}");
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let processors = std::thread::available_parallelism().map_or(1, Into::into);
+    let jobs = if arguments.trace { 1 } else { arguments.jobs.unwrap_or(processors).max(1) };
+    let cases = cases(&arguments);
+    let totals = run_all(&cases, jobs);
+    let broken: Vec<&Broken> = totals.values().flat_map(|total| &total.broken).collect();
+    for Broken { case, what } in &broken {
+        eprintln!("broken: {what}");
+        eprintln!("  again: cargo run --release -p crash_campaign -- {case} --trace");
+    }
+    let proofs = if arguments.report.is_some() && broken.is_empty() { prove(jobs) } else { Vec::new() };
+    if arguments.json {
+        println!("{}", report::json(&totals, &proofs));
+    } else {
+        print!("{}", report::table(&totals));
+    }
+    if let Some(path) = &arguments.report {
+        let text = report::document(&totals, &proofs, &arguments.commit, &arguments.date);
+        if let Err(error) = std::fs::write(path, text) {
+            eprintln!("{}: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    let unnoticed = proofs.iter().any(|proof| proof.seeds.is_none());
+    if broken.is_empty() && !unnoticed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Subjects and layouts in turn, so that an interrupted run has seen all of them.
+fn cases(arguments: &Arguments) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for seed in arguments.from..arguments.from.saturating_add(arguments.seeds) {
+        for subject in Subject::ALL.into_iter().filter(|s| arguments.subject.is_none_or(|only| only == *s)) {
+            for layout in Layout::ALL.into_iter().filter(|l| arguments.layout.is_none_or(|only| only == *l)) {
+                let case = Case::new(subject, layout, seed);
+                cases.push(Case { sabotage: arguments.sabotage, trace: arguments.trace, ..case });
             }
         }
-        println!("{layout}: {total:?}");
     }
-    println!("{broken} broken");
-    std::process::exit(i32::from(broken > 0));
+    cases
+}
+
+/// Runs the cases on so many threads.
+fn run_all(cases: &[Case], jobs: usize) -> BTreeMap<(Subject, Layout), Total> {
+    let totals = Mutex::new(BTreeMap::<(Subject, Layout), Total>::new());
+    let next = AtomicUsize::new(0);
+    let progress = Arc::new(Progress::new(cases.len()));
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = run(case);
+            progress.done(&outcome);
+            let mut totals = totals.lock();
+            let total = totals.entry((case.subject, case.layout)).or_default();
+            total.seeds += 1;
+            total.stats += outcome.stats;
+            if let Some(what) = outcome.broken {
+                total.broken.push(Broken { case: *case, what });
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(work);
+        }
+    });
+    progress.end();
+    totals.into_inner()
+}
+
+/// Shows for each kind of sabotage after how many seeds it is noticed.
+fn prove(jobs: usize) -> Vec<Proof> {
+    let kinds = Sabotage::value_variants().iter().copied().filter(|kind| *kind != Sabotage::None);
+    let cases: Vec<Proof> = kinds
+        .flat_map(|sabotage| Subject::ALL.map(|subject| Proof { sabotage, subject, seeds: None, what: String::new() }))
+        .filter(|proof| proof.sabotage.applies_to(proof.subject))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let proofs = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(proof) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let proof = prove_one(proof);
+            proofs.lock().push(proof);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(work);
+        }
+    });
+    let mut proofs = proofs.into_inner();
+    proofs.sort_by_key(|proof| (proof.sabotage.to_string(), proof.subject));
+    proofs
+}
+
+fn prove_one(proof: &Proof) -> Proof {
+    /// More than enough for what is noticed at all.
+    const SEEDS_MAX: u64 = 300;
+    let caught = (0..SEEDS_MAX).find_map(|seed| {
+        let case = Case::new(proof.subject, Layout::Mirror2, seed);
+        let outcome = run(&Case { sabotage: proof.sabotage, ..case });
+        outcome.broken.map(|what| (seed + 1, what))
+    });
+    let (seeds, what) = caught.map_or((None, String::new()), |(seeds, what)| (Some(seeds), what));
+    Proof { seeds, what, ..proof.clone() }
 }

@@ -49,17 +49,20 @@ pub(crate) struct RigSpec {
     pub(crate) plain: bool,
 }
 
-/// A moment in the sequence of faults: how many there had been, or `None` amid one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark(Option<u64>);
+/// A moment in the sequence of faults, and which disks were suspect then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mark {
+    faults: usize,
+    suspects: BTreeSet<usize>,
+}
 
 impl Mark {
-    /// Before all faults.
-    pub(crate) const START: Self = Self(Some(0));
-
     /// The one that excuses more.
-    pub(crate) fn earlier(self, other: Self) -> Self {
-        self.min(other)
+    pub(crate) fn earlier(self, other: &Self) -> Self {
+        Self {
+            faults: self.faults.min(other.faults),
+            suspects: self.suspects.union(&other.suspects).copied().collect(),
+        }
     }
 }
 
@@ -79,8 +82,8 @@ pub(crate) struct Rig {
     broken: RefCell<Option<String>>,
     /// Disks that had a fault since everything was last known to be redundant.
     suspects: RefCell<BTreeSet<usize>>,
-    /// Faults so far.
-    faults: Cell<u64>,
+    /// The disk of each fault so far.
+    faults: RefCell<Vec<usize>>,
     /// Slots whose disks vote, if known.
     voters: RefCell<Option<BTreeSet<usize>>>,
 }
@@ -173,7 +176,7 @@ impl Rig {
             killed,
             broken: RefCell::default(),
             suspects: RefCell::default(),
-            faults: Cell::new(0),
+            faults: RefCell::default(),
             voters: RefCell::default(),
         };
         for _ in 0..wanted.count {
@@ -334,20 +337,23 @@ impl Rig {
         Outcome { stats, broken: self.broken.borrow().clone() }
     }
 
-    /// Whether a fault may be the reason of a failure that redundancy does not cover.
+    /// Whether a fault may be the reason of a failure now that redundancy does not cover.
     pub(crate) fn excuses_failure(&self) -> bool {
-        self.is_over() || (self.case.layout == Layout::Simple && !self.suspects.borrow().is_empty())
+        self.excuses_since(&self.mark())
     }
 
     /// A mark of now, for [`Rig::excuses_since`].
     pub(crate) fn mark(&self) -> Mark {
-        Mark(self.suspects.borrow().is_empty().then(|| self.faults.get()))
+        Mark { faults: self.faults.borrow().len(), suspects: self.suspects.borrow().clone() }
     }
 
-    /// Whether a fault at any time since the mark may be the reason of a failure.
-    pub(crate) fn excuses_since(&self, mark: Mark) -> bool {
-        let faults = mark.0 != Some(self.faults.get());
-        self.excuses_failure() || (self.case.layout == Layout::Simple && faults)
+    /// Whether more disks had faults since the mark than the layout stands, or the boot is over. A write that was
+    /// under way through two losses, one after the other, may fail although both were stood.
+    pub(crate) fn excuses_since(&self, mark: &Mark) -> bool {
+        let mut disks = mark.suspects.clone();
+        disks.extend(&self.faults.borrow()[mark.faults..]);
+        let copies = resiliency(self.case.layout).copies();
+        self.is_over() || disks.len() >= copies
     }
 
     /// Disks that may be faulty at once.
@@ -399,7 +405,7 @@ impl Rig {
             return false;
         }
         suspects.insert(slot);
-        self.faults.set(self.faults.get() + 1);
+        self.faults.borrow_mut().push(slot);
         true
     }
 

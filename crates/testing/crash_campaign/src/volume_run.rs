@@ -5,6 +5,7 @@
 //! passes a hundred times as fast as outside here, and a seed repeats nearly, not exactly.
 
 mod data;
+mod liar;
 mod model;
 mod names;
 mod verify;
@@ -20,7 +21,7 @@ use pool::{Pool, RepairParams, SpaceSpec};
 use sim::{Dice, Survival, on_shard_among_threads};
 use volume::{Environment, FormatOptions, Volume};
 
-use crate::case::{Case, Layout, Outcome};
+use crate::case::{Case, Layout, Outcome, Sabotage};
 use crate::end::End;
 use crate::faults;
 use crate::rig::{Rig, RigSpec, Standing, resiliency};
@@ -149,6 +150,11 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
         pool.set_repair_params(params);
         let space: Device = pool.space("v")?;
         (Some(pool), space)
+    };
+    let device = if rig.case.sabotage == Sabotage::VolumeLosesFlush {
+        Arc::new(liar::Liar { device, dice: run.dice.fork() })
+    } else {
+        device
     };
     if first {
         let options = FormatOptions { name: "v".into() };

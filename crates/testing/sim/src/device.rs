@@ -14,7 +14,7 @@ use block_device::{
 
 use crate::disk::{Lie, SimDisk, gone};
 use crate::medium::{Change, Content};
-use crate::{SECTOR, Survival};
+use crate::SECTOR;
 
 /// A disk that is attached. It fails for ever once the power or the disk has gone.
 pub struct SimDevice {
@@ -162,8 +162,8 @@ impl SimDevice {
         inner.check(self.attachment)?;
         if inner.fail_flushes > 0 {
             inner.fail_flushes -= 1;
-            // What a failed flush leaves in the cache is anyone's guess; the disk itself goes on.
-            inner.medium.cut(Vec::new(), Survival::any(&disk.dice), &disk.dice);
+            // The disk itself goes on, and shows what it has lost for as long as it keeps its cache.
+            inner.medium.fail_flush(covered, &disk.dice);
             return Err(BlockError::new(BlockErrorKind::Io, "simulated flush failure"));
         }
         let lied = matches!(inner.lie, Some(Lie::SkipFlush(one_in)) if disk.dice.one_in(one_in));

@@ -178,7 +178,7 @@ impl SimDisk {
         inner.fail_writes = 0;
     }
 
-    /// The next `count` flushes fail; each may lose part of the cache.
+    /// The next `count` flushes fail; what each of them covered may never become durable.
     pub fn fail_flushes(&self, count: u64) {
         self.inner.lock().fail_flushes = count;
     }

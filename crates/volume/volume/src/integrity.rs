@@ -24,9 +24,12 @@ use crate::volume::read_superblock;
 /// Page cache of the verification, in bytes: each page is read once.
 const CACHE_BYTES: usize = 4 << 20;
 /// The database's header: which byte says how it was left, and what that says.
-const STATE_AT: u64 = 9;
+const STATE_AT: usize = 9;
+const SECOND_SLOT: u8 = 1;
 const MUST_REPAIR: u8 = 2;
 const TWO_PHASE: u8 = 4;
+/// Where the checksums of its two commit slots lie.
+const SLOT_CHECKSUMS: [std::ops::Range<usize>; 2] = [176..192, 304..320];
 /// Repairs tell how far they are. Below this they have found damage and want to go back to the commit before, above it
 /// all pages are verified and their space is counted.
 const VERIFIED: f64 = 0.5;
@@ -184,8 +187,14 @@ impl View {
             self.disk.read(at, &mut block[..have])?;
         }
         if number == 0 {
-            let state = &mut block[STATE_AT as usize];
-            *state = (*state | MUST_REPAIR) & !TWO_PHASE;
+            let state = block[STATE_AT];
+            if state & TWO_PHASE != 0 {
+                // The header says which commit counts. The other slot may hold one that a crash cut off: without
+                // this it would be preferred for being newer, and its missing pages taken for damage.
+                let other = usize::from(state & SECOND_SLOT == 0);
+                block[SLOT_CHECKSUMS[other].clone()].iter_mut().for_each(|byte| *byte = !*byte);
+            }
+            block[STATE_AT] = (state | MUST_REPAIR) & !TWO_PHASE;
         }
         Ok(block)
     }

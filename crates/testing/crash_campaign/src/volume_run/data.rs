@@ -105,7 +105,7 @@ impl Worker<'_> {
             }
             Err(error) => {
                 file.history.borrow_mut().fail(&begun);
-                self.judge(what, &error, since)
+                self.judge(what, &error, &since)
             }
         }
     }
@@ -140,7 +140,7 @@ impl Worker<'_> {
             }
             Err(error) => {
                 file.history.borrow_mut().flush_failed();
-                self.judge("a flush", &error, since)
+                self.judge("a flush", &error, &since)
             }
         }
     }
@@ -156,7 +156,7 @@ impl Worker<'_> {
                 file.cut(size);
                 Ok(())
             }
-            Err(error) => self.judge("a change of the size", &error, since),
+            Err(error) => self.judge("a change of the size", &error, &since),
         }
     }
 
@@ -189,7 +189,7 @@ impl Worker<'_> {
         let (first, count) = self.range(SECTORS_MAX / 2);
         match open.allocate(first * SECTOR_BYTES, count * SECTOR_BYTES, false).await {
             Ok(()) => Ok(()),
-            Err(error) => self.judge("an allocation", &error, since),
+            Err(error) => self.judge("an allocation", &error, &since),
         }
     }
 

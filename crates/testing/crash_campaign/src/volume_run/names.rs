@@ -30,7 +30,7 @@ impl Worker<'_> {
         self.run.rig.mark()
     }
 
-    fn answered(&self, what: &str, result: Result<(), StoreError>, since: Mark) -> Result<(), Stop> {
+    fn answered(&self, what: &str, result: Result<(), StoreError>, since: &Mark) -> Result<(), Stop> {
         match result {
             Ok(()) => {
                 self.run.rig.answered();
@@ -70,7 +70,7 @@ impl Worker<'_> {
                         self.run.rig.broken(format!("{name} could be made although it is there"));
                     }
                 }
-                self.answered("making a file", made.map(drop), since)
+                self.answered("making a file", made.map(drop), &since)
             }
         }
     }
@@ -82,7 +82,7 @@ impl Worker<'_> {
             names.remove(name);
         });
         let removed = self.volume.remove(self.directory(), name).await;
-        self.answered("removing a file", removed, since)?;
+        self.answered("removing a file", removed, &since)?;
         if let Some(open) = kept {
             self.run.model.ghosts.borrow_mut().push(Rc::clone(file));
             let size = file.sizes.borrow().live;
@@ -107,7 +107,7 @@ impl Worker<'_> {
                 *self.part.pending.borrow_mut() = None;
                 Ok(())
             }
-            renamed => self.answered("renaming a file", renamed, since),
+            renamed => self.answered("renaming a file", renamed, &since),
         }
     }
 
@@ -122,7 +122,7 @@ impl Worker<'_> {
             match self.volume.set_info(id, change).await {
                 Ok(()) => file.attributes.borrow_mut().done(),
                 Err(error) => {
-                    self.judge("setting attributes", &error, since)?;
+                    self.judge("setting attributes", &error, &since)?;
                     file.attributes.borrow_mut().refused();
                 }
             }
@@ -132,7 +132,7 @@ impl Worker<'_> {
             match self.volume.set_security(id, security).await {
                 Ok(()) => file.security.borrow_mut().done(),
                 Err(error) => {
-                    self.judge("setting a security descriptor", &error, since)?;
+                    self.judge("setting a security descriptor", &error, &since)?;
                     file.security.borrow_mut().refused();
                 }
             }
@@ -157,7 +157,7 @@ impl Worker<'_> {
                 self.part.state.borrow_mut().done();
             }
             Err(error) => {
-                self.judge("writing state", &error, since)?;
+                self.judge("writing state", &error, &since)?;
                 self.part.state.borrow_mut().refused();
             }
         }
@@ -191,7 +191,7 @@ impl Worker<'_> {
                 }
                 Ok(())
             }
-            Err(error) => self.judge("a read", &error, since),
+            Err(error) => self.judge("a read", &error, &since),
         }
     }
 }

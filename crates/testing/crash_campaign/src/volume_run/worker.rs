@@ -103,7 +103,7 @@ impl<'a> Worker<'a> {
                 self.opens.borrow_mut().insert(id, Arc::clone(&open));
                 Ok(open)
             }
-            Err(error) => self.judge("an open", &error, since).and(Err(Stop)),
+            Err(error) => self.judge("an open", &error, &since).and(Err(Stop)),
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Judges a failure. `Ok` when nothing has changed and the worker can go on.
-    pub(super) fn judge(&self, what: &str, error: &StoreError, since: Mark) -> Result<(), Stop> {
+    pub(super) fn judge(&self, what: &str, error: &StoreError, since: &Mark) -> Result<(), Stop> {
         let rig = &self.run.rig;
         if error.kind() == StoreErrorKind::NoSpace {
             return Ok(());
