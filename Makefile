@@ -1,12 +1,12 @@
 # The one entry. `make help` lists what there is.
-# CARGO_FLAGS, PROFILE=release, BENCH_SECONDS, FUZZ_SECONDS, SOAK_SECONDS, CAMPAIGN_SEEDS can be set.
+# CARGO_FLAGS, PROFILE=release, BENCH_SECONDS, FUZZ_SECONDS, SOAK_SECONDS, SOAK_SEEDS can be set.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BENCH_SECONDS ?= 8
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 3600
-CAMPAIGN_SEEDS ?= 500
+SOAK_SEEDS ?= 2000
 DEMO_DIR ?= holdfast-demo
 
 .PHONY: help run prepare test unit lint deny e2e fuzz bench campaign soak clean
@@ -42,9 +42,9 @@ fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly
 bench: prepare ## compare with tgt and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh
 
-campaign: ## power cuts on simulated disks, CAMPAIGN_SEEDS for each of six subjects; writes docs/results/
+campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of six subjects; writes docs/results/
 	@mkdir -p docs/results
-	cargo run --release --locked --package crash_campaign -- --seeds $(CAMPAIGN_SEEDS) \
+	cargo run --release --locked --package crash_campaign -- --seeds $(SOAK_SEEDS) \
 		--report docs/results/crash-campaign.md \
 		--commit "$$(git describe --always --dirty)" --date "$$(date -u +%F)"
 

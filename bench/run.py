@@ -60,10 +60,10 @@ def iscsi():
                     servers.append(Tgt(folder("cached"), 23263, MIB, "rdwr", ":".join(sync), "cached"))
                 else:
                     servers.append(Tgt(folder("rdwr"), 23260, MIB, "rdwr", ":".join(sync)))
-                # tgt's aio mode has no synchronous writes: on a disk it is only comparable without them, in memory
-                # there is nothing to be synchronous with.
+                # tgt's aio mode opens with O_DIRECT by itself and has no synchronous writes: on a disk it is only
+                # comparable without them, in memory there is nothing to be synchronous with.
                 if not through or medium == "memory":
-                    servers.append(Tgt(folder("aio"), 23261, MIB, "aio", "direct" if medium == "disk" else ""))
+                    servers.append(Tgt(folder("aio"), 23261, MIB, "aio"))
                 servers.append(Holdfast(folder("holdfast"), 23262, MIB, write_cache=not through))
                 for server in servers:
                     fill(server)

@@ -33,6 +33,14 @@ class Tgt:
         self.process = subprocess.Popen(
             ["tgtd", "-f", "-C", self.control, "--iscsi", "portal=127.0.0.1:%d" % port],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        try:
+            self.serve(port, bstype, flags)
+        except RuntimeError:
+            # Nobody else knows of it yet.
+            self.process.kill()
+            raise
+
+    def serve(self, port, bstype, flags):
         wait_for("tgtd", lambda: self.admin("--op", "show", "--mode", "sys") == 0)
         self.need("--op", "new", "--mode", "target", "--tid", "1", "-T", IQN)
         lun = ["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", self.image, "-E", bstype]

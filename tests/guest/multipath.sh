@@ -27,11 +27,11 @@ load() { # until the file $1 is there
 }
 load /tmp/enough &
 echo READY
-wait_for 60 test -e /share/cut || fail "the host never cut"
-wait_for 60 active 1 || { multipath -ll; fail "no path died"; }
+wait_for 300 test -e /share/cut || fail "the host never cut"
+wait_for 180 active 1 || { multipath -ll; fail "no path died"; }
 echo ONE-PATH
-wait_for 60 test -e /share/mended || fail "the host never mended"
-wait_for 90 active 2 || { multipath -ll; fail "the path did not return"; }
+wait_for 300 test -e /share/mended || fail "the host never mended"
+wait_for 300 active 2 || { multipath -ll; fail "the path did not return"; }
 echo TWO-PATHS
 touch /tmp/enough
 wait

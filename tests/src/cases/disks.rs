@@ -8,8 +8,8 @@ use crate::guest::{Guest, Setup};
 use crate::node::{Node, Options};
 
 /// Boot, mkfs, write and verify under emulation on two busy cores.
-const LIMIT: Duration = Duration::from_secs(600);
-const LIMIT_FULL: Duration = Duration::from_secs(1500);
+const LIMIT: Duration = Duration::from_secs(1200);
+const LIMIT_FULL: Duration = Duration::from_secs(2400);
 /// What is written and verified, in MiB, at least.
 const SIZE: &str = "256";
 const SIZE_FULL: &str = "512";

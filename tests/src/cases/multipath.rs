@@ -52,7 +52,7 @@ pub(super) fn run(context: &Context) -> Result {
         script: "multipath.sh",
         env,
         net: Some(&net.0),
-        limit: Duration::from_secs(400),
+        limit: Duration::from_secs(900),
         ..Setup::default()
     };
     let mut guest = Guest::start(&context.folder, setup)?;

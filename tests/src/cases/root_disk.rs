@@ -14,7 +14,7 @@ pub(super) fn run(context: &Context) -> Result {
         return Err(Outcome::Skip("QEMU has no iSCSI client (package qemu-block-extra)".into()));
     }
     let mut server = Server::start(context, Options::default())?;
-    let limit = Duration::from_secs(300);
+    let limit = Duration::from_secs(900);
     let url = server.url();
     let disk = || vec!["--disk".to_string(), url.clone()];
     // Puts the guest's own system on the LUN.

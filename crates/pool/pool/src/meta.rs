@@ -242,11 +242,7 @@ impl Meta {
 
     /// A change of the voters is a checkpoint, the new voter's first: with only that one written, a majority of
     /// the new voters is still here, and without it nothing has changed.
-    async fn write_voter(
-        &self,
-        position: &mut LogPosition,
-        record: &DiskRecord,
-    ) -> Result<(), CommitFailed> {
+    async fn write_voter(&self, position: &mut LogPosition, record: &DiskRecord) -> Result<(), CommitFailed> {
         let seq = Seq(position.seq.0 + 1);
         let mut state = self.state.read().clone();
         state.apply(&Change::PutDisk(record.clone()));

@@ -241,8 +241,8 @@ impl Space {
         let settled = column.unsettled.load(Ordering::Acquire) & mask == 0;
         let turn = if settled { (piece.offset / self.striping.region_size()) as usize } else { 0 };
         let in_turn = (0..copies.len()).map(|step| &copies[(turn + step) % copies.len()]);
-        let mut usable = in_turn
-            .filter(|copy| copy.is_good(mask) && !failed.iter().any(|other| Arc::ptr_eq(copy, other)));
+        let mut usable =
+            in_turn.filter(|copy| copy.is_good(mask) && !failed.iter().any(|other| Arc::ptr_eq(copy, other)));
         let copy = usable.next().cloned();
         copy.map(|copy| (copies, copy))
     }

@@ -154,4 +154,3 @@ async fn join(rig: &Rig, pool: &Pool, dice: &Dice) -> bool {
         Err(error) => judge(rig, "adding a disk", Err(error)),
     }
 }
-

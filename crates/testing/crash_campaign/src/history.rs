@@ -264,7 +264,9 @@ impl History {
         let (now, lossy) = (self.now, self.lossy);
         let Some(candidates) = self.sectors.get_mut(sector) else { return Ok(()) };
         let visible = |c: &Candidate| lossy || c.superseded >= began;
-        let Some(value) = found else { return Err(format!("garbage, not {}", describe(candidates, visible))) };
+        let Some(value) = found else {
+            return Err(format!("garbage, not {}", describe(candidates, visible)));
+        };
         let shows = |c: &Candidate| c.value == value && visible(c);
         if !candidates.iter().any(shows) && !self.graves.iter().any(|(of, c)| *of == sector && shows(c)) {
             return Err(format!("{value}, not {}", describe(candidates, visible)));
@@ -340,7 +342,9 @@ mod tests {
     }
 
     fn after_crash(history: &History) -> Vec<u32> {
-        (0..9).filter(|g| history.admits(0, Some(if *g == 0 { Value::ZERO } else { value(*g) })).is_ok()).collect()
+        (0..9)
+            .filter(|g| history.admits(0, Some(if *g == 0 { Value::ZERO } else { value(*g) })).is_ok())
+            .collect()
     }
 
     #[test]
@@ -352,7 +356,11 @@ mod tests {
         let began = history.moment();
         write(&mut history, 3, false);
         history.flushed(began);
-        assert_eq!(after_crash(&history), [2, 3], "what was overwritten only after the flush began may come back");
+        assert_eq!(
+            after_crash(&history),
+            [2, 3],
+            "what was overwritten only after the flush began may come back"
+        );
         write(&mut history, 4, true);
         assert_eq!(after_crash(&history), [4]);
     }

@@ -125,7 +125,9 @@ fn run_all(cases: &[Case], jobs: usize) -> BTreeMap<(Subject, Layout), Total> {
 fn prove(jobs: usize) -> Vec<Proof> {
     let kinds = Sabotage::value_variants().iter().copied().filter(|kind| *kind != Sabotage::None);
     let cases: Vec<Proof> = kinds
-        .flat_map(|sabotage| Subject::ALL.map(|subject| Proof { sabotage, subject, seeds: None, what: String::new() }))
+        .flat_map(|sabotage| {
+            Subject::ALL.map(|subject| Proof { sabotage, subject, seeds: None, what: String::new() })
+        })
         .filter(|proof| proof.sabotage.applies_to(proof.subject))
         .collect();
     let next = AtomicUsize::new(0);

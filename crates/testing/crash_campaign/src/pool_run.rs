@@ -47,7 +47,10 @@ pub(crate) fn run(case: &Case) -> Outcome {
         let end = End::choose(&run.dice, 40);
         let ended = on_shard(one_boot(Rc::clone(&run), boot, end));
         if let Err(error) = ended {
-            return Outcome { broken: Some(format!("the harness has no event loop: {error}")), ..Outcome::default() };
+            return Outcome {
+                broken: Some(format!("the harness has no event loop: {error}")),
+                ..Outcome::default()
+            };
         }
         let outcome = run.rig.outcome();
         if outcome.broken.is_some() {

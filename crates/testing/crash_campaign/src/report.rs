@@ -101,7 +101,8 @@ pub(crate) fn table(totals: &Totals) -> String {
     for row in &rows {
         for (column, cell) in row.iter().enumerate() {
             let width = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-            let _ = if column < 2 { write!(text, "{cell:<width$}  ") } else { write!(text, "{cell:>width$}  ") };
+            let _ =
+                if column < 2 { write!(text, "{cell:<width$}  ") } else { write!(text, "{cell:>width$}  ") };
         }
         text.push('\n');
     }
@@ -164,7 +165,11 @@ pub(crate) fn document(totals: &Totals, proofs: &[Proof], commit: &str, date: &s
         }
     }
     for broken in totals.values().flat_map(|total| &total.broken) {
-        let _ = writeln!(text, "\nBroken: {} (`cargo run --release -p crash_campaign -- {}`)", broken.what, broken.case);
+        let _ = writeln!(
+            text,
+            "\nBroken: {} (`cargo run --release -p crash_campaign -- {}`)",
+            broken.what, broken.case
+        );
     }
     text
 }

@@ -234,7 +234,8 @@ impl Rig {
     }
 
     pub(crate) async fn create_pool(&self) -> Result<Pool, PoolError> {
-        let disks = self.with_standing(Standing::Member).into_iter().map(|slot| self.new_disk(slot)).collect();
+        let disks =
+            self.with_standing(Standing::Member).into_iter().map(|slot| self.new_disk(slot)).collect();
         let options = CreateOptions { name: "p".into(), slab_size: self.slab, overwrite_foreign: false };
         let pool = Pool::create(disks, options, self.surroundings.clone()).await?;
         self.guid.set(Some(pool.guid()));
@@ -382,7 +383,9 @@ impl Rig {
         *self.voters.borrow_mut() = Some((0..slots.len()).filter(votes).collect());
         let healthy = slots.iter().all(|slot| match slot.standing {
             Standing::Member => of(slot).is_some_and(|disk| disk.online),
-            Standing::Replaced => of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata),
+            Standing::Replaced => {
+                of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata)
+            }
             Standing::Away | Standing::Joining => false,
         });
         if healthy && status.is_fully_redundant() {
@@ -415,7 +418,9 @@ impl Rig {
         self.set_standing(slot, Standing::Away);
         self.stats.borrow_mut().losses += 1;
         let how = dice.below(3);
-        self.trace(|| format!("disk{slot} is lost ({})", ["vanished", "vanished", "unplugged"][how as usize]));
+        self.trace(|| {
+            format!("disk{slot} is lost ({})", ["vanished", "vanished", "unplugged"][how as usize])
+        });
         match how {
             0 | 1 => disk.vanish(Survival::any(dice)),
             _ => disk.unplug(),
@@ -433,5 +438,10 @@ pub(crate) fn summary(pool: &Pool) -> String {
         format!("{} {online} {:?}{votes}, {} bytes stale", record.serial, record.usage, disk.stale_bytes)
     });
     let disks: Vec<String> = disks.collect();
-    format!("open in epoch {}: {}; {} bytes unsettled", status.epoch, disks.join("; "), status.unsettled_bytes)
+    format!(
+        "open in epoch {}: {}; {} bytes unsettled",
+        status.epoch,
+        disks.join("; "),
+        status.unsettled_bytes
+    )
 }

@@ -104,7 +104,8 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
         rig.power.cut_after(events, survival);
     }
     if let Some(opened) = open(&run, boot == 0).await {
-        let begun = if boot == 0 { prepare(&run, &opened).await } else { verify::after_opening(&run, &opened).await };
+        let begun =
+            if boot == 0 { prepare(&run, &opened).await } else { verify::after_opening(&run, &opened).await };
         if begun && !rig.is_over() {
             if let End::Cut(events) = end {
                 rig.power.cut_after(events, survival);

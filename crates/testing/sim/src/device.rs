@@ -12,9 +12,9 @@ use block_device::{
     BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, UnmapBehavior, check_range,
 };
 
+use crate::SECTOR;
 use crate::disk::{Lie, SimDisk, gone};
 use crate::medium::{Change, Content};
-use crate::SECTOR;
 
 /// A disk that is attached. It fails for ever once the power or the disk has gone.
 pub struct SimDevice {

@@ -34,11 +34,7 @@ pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
             6..=9 => faults::bring_back(&run.rig, pool, dice).await,
             10 | 11 => faults::replace(&run.rig, pool, dice).await,
             12 | 13 => grow(run, pool, dice).await,
-            14 | 15 => {
-                if run.model.present().len() < 3 {
-                    worker::create_space(run, pool).await;
-                }
-            }
+            14 | 15 if run.model.present().len() < 3 => worker::create_space(run, pool).await,
             16 => delete(run, pool, dice).await,
             17 => {
                 let parallel = dice.between(1, 4) as usize;

@@ -46,7 +46,9 @@ pub(super) async fn after_opening(run: &Rc<Run>, pool: &Rc<Pool>) {
                 && now != before
             {
                 let name = &model.name;
-                rig.broken(format!("{name}: sector {sector} held {before} after the opening and holds {now} now"));
+                rig.broken(format!(
+                    "{name}: sector {sector} held {before} after the opening and holds {now} now"
+                ));
                 return;
             }
         }

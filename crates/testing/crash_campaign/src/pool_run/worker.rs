@@ -84,7 +84,9 @@ fn sectors(offset: u64, len: u64) -> std::ops::Range<usize> {
 fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: &Mark) {
     let excused =
         run.rig.excuses_since(since) || !model.is_present() || error.kind() == BlockErrorKind::NoSpace;
-    run.rig.trace(|| format!("{what} of {} failed{}: {error}", model.name, if excused { ", excused" } else { "" }));
+    run.rig.trace(|| {
+        format!("{what} of {} failed{}: {error}", model.name, if excused { ", excused" } else { "" })
+    });
     if !excused {
         run.rig.broken(format!("{what} of {} fails within what the layout stands: {error}", model.name));
     }

@@ -119,7 +119,9 @@ impl Worker<'_> {
         pattern::fill(&mut buf, u64::from(file.owner), first * SECTOR_BYTES, u64::from(generation));
         let begun = self.begin(file, (first, count), |sector| file.value(generation, sector));
         file.sizes.borrow_mut().begin(first + count);
-        self.run.rig.trace(|| format!("write {generation} of owner {} {first}+{count} {durability:?}", file.owner));
+        self.run
+            .rig
+            .trace(|| format!("write {generation} of owner {} {first}+{count} {durability:?}", file.owner));
         let written = open.write(first * SECTOR_BYTES, buf.freeze(), durability).await;
         self.run.rig.trace(|| format!("write {generation} ends well: {}", written.is_ok()));
         if written.is_ok() {
@@ -197,7 +199,9 @@ impl Worker<'_> {
         let size = file.sizes.borrow().live;
         let (first, count) = self.range(size);
         let count = count.min(size.saturating_sub(first)).min(4 * BLOCK);
-        let Some(expected) = known(file, first, count).filter(|known| !known.is_empty()) else { return Ok(()) };
+        let Some(expected) = known(file, first, count).filter(|known| !known.is_empty()) else {
+            return Ok(());
+        };
         let mut present = IoBuf::zeroed((count * SECTOR_BYTES) as usize);
         for (value, bytes) in expected.iter().zip(present.chunks_mut(SECTOR)) {
             if *value != Value::ZERO {
@@ -212,7 +216,9 @@ impl Worker<'_> {
         let written = open.compare_and_write(first * SECTOR_BYTES, present.freeze(), buf.freeze()).await;
         if let Ok(Some(at)) = written {
             let owner = file.owner;
-            self.run.rig.broken(format!("the file of owner {owner} differs from what is known at {first}, {at}"));
+            self.run
+                .rig
+                .broken(format!("the file of owner {owner} differs from what is known at {first}, {at}"));
         }
         self.end(file, "a compare and write", begun, written.map(drop), true)
     }
@@ -230,8 +236,12 @@ impl Worker<'_> {
         let count = self.dice.between(1, 8 * CLUSTER).min(size - from.min(size));
         let to = if self.dice.one_in(3) { from } else { self.dice.below(SECTORS_MAX) / unit * unit };
         let count = count.min(SECTORS_MAX - to);
-        let Some(values) = known(&source, from, count).filter(|values| !values.is_empty()) else { return Ok(()) };
-        self.run.rig.trace(|| format!("clone {from}+{count} of owner {} to {to} of {}", source.owner, file.owner));
+        let Some(values) = known(&source, from, count).filter(|values| !values.is_empty()) else {
+            return Ok(());
+        };
+        self.run
+            .rig
+            .trace(|| format!("clone {from}+{count} of owner {} to {to} of {}", source.owner, file.owner));
         let begun = self.begin(file, (to, count), |sector| values[sector - to as usize]);
         file.sizes.borrow_mut().begin(to + count);
         let ids = (source.id.get().unwrap_or_default(), file.id.get().unwrap_or_default());

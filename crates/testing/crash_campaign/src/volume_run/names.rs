@@ -52,7 +52,8 @@ impl Worker<'_> {
         let taken = self.part.names.borrow().contains_key(&name);
         let security = vec![self.dice.below(256) as u8; self.dice.below(200) as usize];
         let attributes = self.dice.below(1 << 7) as u32;
-        let new = NewFile { kind: FileKind::File, attributes: Attributes(attributes), security: security.clone() };
+        let new =
+            NewFile { kind: FileKind::File, attributes: Attributes(attributes), security: security.clone() };
         let file = self.run.model.new_file(attributes, security);
         let since = self.ask(|names| {
             names.entry(name.clone()).or_insert_with(|| Rc::clone(&file));
@@ -187,7 +188,9 @@ impl Worker<'_> {
                 self.run.rig.stats.borrow_mut().sectors += count;
                 if bytes.len() as u64 != expected {
                     let (owner, len) = (file.owner, bytes.len());
-                    self.run.rig.broken(format!("file of owner {owner}: a read gave {len} bytes, not {expected}"));
+                    self.run
+                        .rig
+                        .broken(format!("file of owner {owner}: a read gave {len} bytes, not {expected}"));
                 }
                 Ok(())
             }

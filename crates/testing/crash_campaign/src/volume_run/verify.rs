@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aligned_buffer::IoBuf;
-use file_store::{
-    Access, DirectoryCursor, FileId, FileStore, OpenOptions, StoreError, StoreErrorKind,
-};
+use file_store::{Access, DirectoryCursor, FileId, FileStore, OpenOptions, StoreError, StoreErrorKind};
 use pool::{Pool, Severity};
 use sim::SECTOR;
 use volume::Volume;
@@ -155,11 +153,7 @@ fn choose_names(run: &Run, part: &Part, number: usize, there: &BTreeMap<String, 
 }
 
 /// Reads every file and compares it; then tells `then` what was seen.
-async fn all_files(
-    run: &Rc<Run>,
-    volume: &Volume,
-    then: impl Fn(&FileModel, &[Option<Value>]),
-) -> Checked {
+async fn all_files(run: &Rc<Run>, volume: &Volume, then: impl Fn(&FileModel, &[Option<Value>])) -> Checked {
     for part in &run.model.parts {
         let names = part.names.borrow().clone();
         for (name, file) in &names {
@@ -181,7 +175,10 @@ async fn one_file(
     let sectors = info.size / SECTOR as u64;
     if info.size % SECTOR as u64 != 0 || !file.sizes.borrow().admits(sectors) {
         let known = file.sizes.borrow().candidates();
-        return broken(run, format!("{name} (owner {owner}) has {} bytes, not sectors of {known}", info.size));
+        return broken(
+            run,
+            format!("{name} (owner {owner}) has {} bytes, not sectors of {known}", info.size),
+        );
     }
     if !file.attributes.borrow().admits(&info.attributes.0) {
         let known = file.attributes.borrow().clone();
@@ -189,7 +186,10 @@ async fn one_file(
     }
     let security = ended(run, "a security descriptor", volume.security(id).await)?;
     if !file.security.borrow().admits(&security) {
-        return broken(run, format!("{name} has a security descriptor of {} bytes that nobody set", security.len()));
+        return broken(
+            run,
+            format!("{name} has a security descriptor of {} bytes that nobody set", security.len()),
+        );
     }
     file.attributes.borrow_mut().settle(info.attributes.0);
     file.security.borrow_mut().settle(security);
@@ -212,7 +212,10 @@ async fn one_file(
     for (sector, found) in seen.iter().enumerate() {
         let judged = file.history.borrow().admits(sector, *found);
         if let Err(what) = judged {
-            return broken(run, format!("{name} (owner {owner}): after the opening sector {sector} holds {what}"));
+            return broken(
+                run,
+                format!("{name} (owner {owner}): after the opening sector {sector} holds {what}"),
+            );
         }
     }
     Ok(seen)

@@ -119,7 +119,13 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let excused = rig.excuses_since(since);
-        rig.trace(|| format!("worker {}: {what} failed{}: {error}", self.number, if excused { ", excused" } else { "" }));
+        rig.trace(|| {
+            format!(
+                "worker {}: {what} failed{}: {error}",
+                self.number,
+                if excused { ", excused" } else { "" }
+            )
+        });
         if !excused {
             rig.broken(format!("{what} fails within what the layout stands: {error}"));
         }
