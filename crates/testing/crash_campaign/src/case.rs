@@ -142,6 +142,8 @@ pub struct Stats {
     pub replacements: u64,
     /// Sectors compared.
     pub sectors: u64,
+    /// Moments at which the power could have gone: disk operations that began or ended.
+    pub events: u64,
 }
 
 impl AddAssign for Stats {
@@ -156,6 +158,7 @@ impl AddAssign for Stats {
         self.returns += other.returns;
         self.replacements += other.replacements;
         self.sectors += other.sectors;
+        self.events += other.events;
     }
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn json(totals: &Totals, proofs: &[Proof]) -> Value {
                 "boots": stats.boots, "cuts": stats.cuts, "cuts_at_opening": stats.cuts_at_opening,
                 "cuts_at_repair": stats.cuts_at_repair, "kills": stats.kills, "losses": stats.losses,
                 "returns": stats.returns, "replacements": stats.replacements, "operations": stats.operations,
-                "sectors": stats.sectors, "broken": broken,
+                "sectors": stats.sectors, "events": stats.events, "broken": broken,
             })
         })
         .collect();

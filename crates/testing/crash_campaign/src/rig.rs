@@ -335,6 +335,7 @@ impl Rig {
     pub(crate) fn outcome(&self) -> Outcome {
         let mut stats = *self.stats.borrow();
         stats.cuts = self.power.cuts();
+        stats.events = self.power.events();
         Outcome { stats, broken: self.broken.borrow().clone() }
     }
 

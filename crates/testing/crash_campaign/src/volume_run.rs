@@ -18,7 +18,7 @@ use std::time::Duration;
 use block_device::Device;
 use file_store::{Attributes, FileKind, FileStore, NewFile, StoreError};
 use pool::{Pool, RepairParams, SpaceSpec};
-use sim::{Dice, Survival, on_shard_among_threads};
+use sim::{Dice, Survival, on_shard};
 use volume::{Environment, FormatOptions, Volume};
 
 use crate::case::{Case, Layout, Outcome, Sabotage};
@@ -49,7 +49,7 @@ pub(crate) fn run(case: &Case) -> Outcome {
     let run = Rc::new(Run::new(case));
     for boot in 0..run.plan.boots {
         let end = End::choose(&run.dice, 80);
-        if let Err(error) = on_shard_among_threads(one_boot(Rc::clone(&run), boot, end)) {
+        if let Err(error) = on_shard(one_boot(Rc::clone(&run), boot, end)) {
             let broken = Some(format!("the harness has no event loop: {error}"));
             return Outcome { broken, ..Outcome::default() };
         }

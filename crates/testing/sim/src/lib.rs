@@ -37,4 +37,4 @@ pub use dice::Dice;
 pub use disk::{Lie, Pace, SimDisk, SimSpec};
 pub use medium::{SECTOR, Survival};
 pub use power::Power;
-pub use runtime::{SimClock, on_shard, on_shard_among_threads};
+pub use runtime::{SimClock, on_shard};

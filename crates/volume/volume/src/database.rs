@@ -11,14 +11,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 use block_device::Device;
 use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use redb::{Database, WriteTransaction};
-use tokio::sync::oneshot;
+use shard_runtime::{Thread, spawn_thread};
+use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
 use crate::backend::DeviceBackend;
@@ -45,9 +44,9 @@ type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
 
 /// The database, as the rest of the volume sees it.
 pub(crate) struct Metadata {
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
     stopped: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
 }
 
 pub(crate) fn stopped() -> StoreError {
@@ -75,11 +74,11 @@ impl Metadata {
         superblock: Superblock,
         prepare: impl FnOnce(&Database) -> Result<(Free, T), StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
         let stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopped);
-        let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
+        let spawned = spawn_thread("volume-metadata", move || {
             // A damaged page can end the database in a panic, which is damage of this volume only.
             let prepared = catch_unwind(AssertUnwindSafe(|| {
                 open_database(device, &superblock)
@@ -92,7 +91,7 @@ impl Metadata {
                 Ok((database, free, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, free, &queue, &flag);
+                        serve(&database, free, &mut queue, &flag);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -152,7 +151,7 @@ impl Metadata {
             while !thread.is_finished() {
                 shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
             }
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
@@ -175,9 +174,14 @@ fn open_database(device: Device, superblock: &Superblock) -> Result<Database, St
     builder.create_with_backend(backend).map_err(database_error)
 }
 
-fn serve(database: &Database, mut free: Free, queue: &mpsc::Receiver<Job>, stopped: &AtomicBool) {
-    while let Ok(first) = queue.recv() {
-        let more = queue.try_iter().take(GROUP_MAX - 1);
+fn serve(
+    database: &Database,
+    mut free: Free,
+    queue: &mut mpsc::UnboundedReceiver<Job>,
+    stopped: &AtomicBool,
+) {
+    while let Some(first) = shard_runtime::block_on(queue.recv()) {
+        let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
         if let Err(error) = run_group(database, &mut free, group) {
             tracing::error!("a volume stops: {error}");

@@ -124,10 +124,10 @@ pub(crate) async fn pages_alone(
         StoreError::new(StoreErrorKind::Io, "the metadata database cannot be verified").because(error)
     };
     let verify = move || drop(sender.send(pages(device, &superblock)));
-    let thread = std::thread::Builder::new().name("volume-verify".into()).spawn(verify).map_err(failed)?;
+    let thread = shard_runtime::spawn_thread("volume-verify", verify).map_err(failed)?;
     let verdict = receiver.await.map_err(|_| failed(io::Error::other("the thread has ended")));
     // It has answered, so it is at its end.
-    let _ = thread.join();
+    thread.join();
     verdict
 }
 
