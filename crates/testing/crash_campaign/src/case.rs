@@ -53,13 +53,31 @@ pub enum Sabotage {
     DiskMisplaces,
     /// One flush in three of the volume does not reach the space.
     VolumeLosesFlush,
+    /// The volume writes data that is to be durable as if it were not.
+    VolumeLosesForce,
+    /// The volume gives clusters back without zeroing them.
+    VolumeSkipsZeroing,
+    /// The volume commits that clusters are zero before they are.
+    VolumeCommitsFirst,
 }
 
 impl Sabotage {
     /// Whether what is broken has a part in the subject's promises.
     #[must_use]
     pub fn applies_to(self, subject: Subject) -> bool {
-        subject == Subject::Volume || self != Self::VolumeLosesFlush
+        subject == Subject::Volume || !self.is_of_the_volume()
+    }
+
+    /// Whether it breaks what a volume asks of its space.
+    #[must_use]
+    pub fn is_of_the_volume(self) -> bool {
+        matches!(
+            self,
+            Self::VolumeLosesFlush
+                | Self::VolumeLosesForce
+                | Self::VolumeSkipsZeroing
+                | Self::VolumeCommitsFirst
+        )
     }
 }
 

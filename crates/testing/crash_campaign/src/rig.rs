@@ -310,6 +310,12 @@ impl Rig {
         }
     }
 
+    /// Notes what does not end with its boot.
+    pub(crate) fn hung(&self, what: &str) {
+        self.trace(|| format!("BROKEN: {what}"));
+        self.broken.borrow_mut().get_or_insert(what.to_owned());
+    }
+
     /// Notes a broken promise. What happens after the end of a boot is no promise.
     pub(crate) fn broken(&self, what: impl Into<String>) {
         if !self.is_over() {

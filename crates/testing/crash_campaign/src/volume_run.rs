@@ -1,8 +1,8 @@
 //! A volume through power cuts, on a space of a pool or on a bare disk.
 //!
 //! One boot: open the pool, open the volume, check and compare everything, workers and bad luck until the end
-//! comes, check again. The volume's metadata has a thread of its own, which simulated time does not know of: time
-//! passes a hundred times as fast as outside here, and a seed repeats nearly, not exactly.
+//! comes, check again. The thread that the volume's metadata has takes turns with the event loop, so a seed does the
+//! same each time.
 
 mod data;
 mod liar;
@@ -11,20 +11,23 @@ mod names;
 mod verify;
 mod worker;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::Device;
-use file_store::{Attributes, FileKind, FileStore, NewFile, StoreError};
+use file_store::{Attributes, FileId, FileKind, FileStore, NewFile, StoreError};
 use pool::{Pool, RepairParams, SpaceSpec};
 use sim::{Dice, Survival, on_shard};
 use volume::{Environment, FormatOptions, Volume};
+use volume_format::layout_for;
 
-use crate::case::{Case, Layout, Outcome, Sabotage};
+use crate::case::{Case, Layout, Outcome};
 use crate::end::End;
 use crate::faults;
 use crate::rig::{Rig, RigSpec, Standing, resiliency};
+use liar::Liar;
 use model::Model;
 
 /// Bytes of the volume's device: 8 MiB of them are the metadata's, and so few are left that space is reused.
@@ -35,6 +38,8 @@ struct Plan {
     steps: u64,
     /// No pool: the volume is on the disk itself.
     bare: bool,
+    /// The longest time from one fault or repair of disks to the next.
+    luck_millis: u64,
 }
 
 struct Run {
@@ -70,7 +75,12 @@ impl Run {
         let count = if bare { 1 } else { dice.between(copies.max(2), 4) };
         let spec = RigSpec { count, slab: 1 << 20, data: SIZE + (4 << 20), slow_millis: 400, plain: bare };
         let rig = Rig::new(case, &dice, &spec);
-        let plan = Plan { boots: dice.between(3, 5), steps: dice.between(15, 50), bare };
+        let plan = Plan {
+            boots: dice.between(3, 5),
+            steps: dice.between(15, 60),
+            bare,
+            luck_millis: dice.between(20, 1_500),
+        };
         Self { rig, model: Model::new(dice.between(1, 3)), plan, dice }
     }
 
@@ -103,15 +113,16 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
     {
         rig.power.cut_after(events, survival);
     }
-    if let Some(opened) = open(&run, boot == 0).await {
+    let opened = open(&run, boot == 0).await;
+    if let Some(opened) = &opened {
         let begun =
-            if boot == 0 { prepare(&run, &opened).await } else { verify::after_opening(&run, &opened).await };
+            if boot == 0 { prepare(&run, opened).await } else { verify::after_opening(&run, opened).await };
         if begun && !rig.is_over() {
             if let End::Cut(events) = end {
                 rig.power.cut_after(events, survival);
             }
-            workload(&run, &opened, end).await;
-            finish(&run, &opened, end).await;
+            workload(&run, opened, end).await;
+            finish(&run, opened, end).await;
         }
     } else {
         rig.stats.borrow_mut().cuts_at_opening += 1;
@@ -120,8 +131,19 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
         rig.trace(|| "power cut".into());
         rig.power.cut(survival);
     }
-    // Operations that were under way fail now.
+    unwind(rig, opened).await;
+}
+
+/// Ends what is left: all operations fail now. A real end takes the volume's thread with it, here it is told to end,
+/// so that it does not reach into the next boot.
+async fn unwind(rig: &Rig, opened: Option<Opened>) {
     shard_runtime::sleep(Duration::from_millis(1500)).await;
+    if let Some(opened) = opened {
+        let _ = shard_runtime::timeout(Duration::from_secs(600), opened.volume.close()).await;
+    }
+    if shard_runtime::threads_alive() > 0 {
+        rig.hung("a thread of the volume's goes on after its boot");
+    }
 }
 
 /// Opens pool and volume; makes them first if asked.
@@ -152,11 +174,16 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
         let space: Device = pool.space("v")?;
         (Some(pool), space)
     };
-    let device = if rig.case.sabotage == Sabotage::VolumeLosesFlush {
-        Arc::new(liar::Liar { device, dice: run.dice.fork() })
-    } else {
-        device
-    };
+    let mut device = device;
+    let mut liar = None;
+    if rig.case.sabotage.is_of_the_volume()
+        && let Some(superblock) = layout_for(device.size())
+    {
+        let between = Liar::new(device, rig.case.sabotage, run.dice.fork(), superblock.data_start);
+        let between = Arc::new(between);
+        liar = Some(Arc::clone(&between));
+        device = between;
+    }
     if first {
         let options = FormatOptions { name: "v".into() };
         if let Err(error) = Volume::format(Arc::clone(&device), options, run.environment()).await {
@@ -169,7 +196,12 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
         verify::settle(run, pool).await;
     }
     match Volume::open(device, run.environment()).await {
-        Ok(volume) => Some(Opened { pool, volume }),
+        Ok(volume) => {
+            if let Some(liar) = liar {
+                liar.arm();
+            }
+            Some(Opened { pool, volume })
+        }
         Err(error) => {
             // A disk that is away takes a simple space's data with it until it is back.
             if !rig.excuses_failure() {
@@ -180,19 +212,21 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
     }
 }
 
-/// A directory for each worker.
+/// A directory for each worker, with another in it.
 async fn prepare(run: &Rc<Run>, opened: &Opened) -> bool {
-    for (number, part) in run.model.parts.iter().enumerate() {
+    let make = async |within, name: &str, place: &Cell<u64>| {
         let new = NewFile { kind: FileKind::Directory, attributes: Attributes(0x10), security: Vec::new() };
-        match opened.volume.create(opened.volume.root(), &format!("w{number}"), new).await {
-            Ok(directory) => part.directory.set(directory.0),
-            Err(error) => {
-                run.rig.broken(format!("a directory cannot be made: {error}"));
-                return false;
-            }
+        match opened.volume.create(within, name, new).await {
+            Ok(directory) => place.set(directory.0),
+            Err(error) => run.rig.broken(format!("a directory cannot be made: {error}")),
         }
+        FileId(place.get())
+    };
+    for (number, part) in run.model.parts.iter().enumerate() {
+        let directory = make(opened.volume.root(), &format!("w{number}"), &part.directory).await;
+        make(directory, model::INNER, &part.inner).await;
     }
-    true
+    !run.rig.is_over()
 }
 
 async fn workload(run: &Rc<Run>, opened: &Opened, end: End) {
@@ -247,15 +281,16 @@ async fn luck(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
         return;
     }
     loop {
-        shard_runtime::sleep(Duration::from_millis(dice.below(1_500))).await;
+        shard_runtime::sleep(Duration::from_millis(dice.below(run.plan.luck_millis))).await;
         if run.rig.is_over() {
             return;
         }
         run.rig.look(pool);
-        match dice.below(8) {
-            0 => faults::lose(&run.rig, pool, dice, &cache_lost).await,
-            1 => faults::fail(&run.rig, dice, &cache_lost),
-            2..=4 => faults::bring_back(&run.rig, pool, dice).await,
+        match dice.below(10) {
+            0 | 1 => faults::lose(&run.rig, pool, dice, &cache_lost).await,
+            2 => faults::fail(&run.rig, dice, &cache_lost),
+            3..=6 => faults::bring_back(&run.rig, pool, dice).await,
+            7 => faults::replace(&run.rig, pool, dice).await,
             _ => {}
         }
     }

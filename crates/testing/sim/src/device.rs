@@ -12,9 +12,9 @@ use block_device::{
     BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, UnmapBehavior, check_range,
 };
 
-use crate::SECTOR;
 use crate::disk::{Lie, SimDisk, gone};
 use crate::medium::{Change, Content};
+use crate::{SECTOR, Survival};
 
 /// A disk that is attached. It fails for ever once the power or the disk has gone.
 pub struct SimDevice {
@@ -162,8 +162,12 @@ impl SimDevice {
         inner.check(self.attachment)?;
         if inner.fail_flushes > 0 {
             inner.fail_flushes -= 1;
-            // The disk itself goes on, and shows what it has lost for as long as it keeps its cache.
-            inner.medium.fail_flush(covered, &disk.dice);
+            // The disk itself goes on. What it has lost shows at once, or when it loses its cache.
+            if disk.dice.one_in(2) {
+                inner.medium.cut(Vec::new(), Survival::any(&disk.dice), &disk.dice);
+            } else {
+                inner.medium.fail_flush(covered, &disk.dice);
+            }
             return Err(BlockError::new(BlockErrorKind::Io, "simulated flush failure"));
         }
         let lied = matches!(inner.lie, Some(Lie::SkipFlush(one_in)) if disk.dice.one_in(one_in));

@@ -7,6 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use file_store::FileId;
+
 use crate::history::{History, Value};
 
 /// Something that changes whole or not at all.
@@ -117,17 +119,31 @@ impl FileModel {
     }
 }
 
-/// Names and what they name.
+/// The directory within each worker's directory.
+pub(crate) const INNER: &str = "d";
+
+/// Names and what they name; those in the inner directory begin with its name and a slash.
 pub(crate) type Names = BTreeMap<String, Rc<FileModel>>;
 
 /// A worker's part of the volume.
 pub(crate) struct Part {
     pub(crate) directory: Cell<u64>,
+    pub(crate) inner: Cell<u64>,
     pub(crate) names: RefCell<Names>,
     /// The names if the change that is under way, or failed half-way, has been made.
     pub(crate) pending: RefCell<Option<Names>>,
     /// A row of durable state.
     pub(crate) state: RefCell<Register<u64>>,
+}
+
+impl Part {
+    /// In which directory a name lies, and as what.
+    pub(crate) fn place<'a>(&self, name: &'a str) -> (FileId, &'a str) {
+        match name.split_once('/') {
+            Some((_, name)) => (FileId(self.inner.get()), name),
+            None => (FileId(self.directory.get()), name),
+        }
+    }
 }
 
 /// Everything on the volume.
@@ -145,6 +161,7 @@ impl Model {
     pub(crate) fn new(workers: u64) -> Self {
         let part = || Part {
             directory: Cell::new(0),
+            inner: Cell::new(0),
             names: RefCell::default(),
             pending: RefCell::default(),
             state: RefCell::new(Register::new(0)),

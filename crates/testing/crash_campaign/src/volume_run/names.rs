@@ -8,7 +8,7 @@ use file_store::{
 };
 use sim::SECTOR;
 
-use super::model::{FileModel, Names};
+use super::model::{FileModel, INNER, Names};
 use super::worker::{Stop, Worker};
 use crate::rig::Mark;
 
@@ -18,8 +18,9 @@ const NAMES: u64 = 6;
 pub(super) const TABLE: &str = "campaign";
 
 impl Worker<'_> {
-    fn directory(&self) -> FileId {
-        FileId(self.part.directory.get())
+    fn name(&self) -> String {
+        let number = self.dice.below(NAMES);
+        if number.is_multiple_of(3) { format!("{INNER}/f{number}") } else { format!("f{number}") }
     }
 
     /// Notes what the names are to be; until the answer both are possible.
@@ -48,7 +49,7 @@ impl Worker<'_> {
     }
 
     pub(super) async fn create(&self) -> Result<(), Stop> {
-        let name = format!("f{}", self.dice.below(NAMES));
+        let name = self.name();
         let taken = self.part.names.borrow().contains_key(&name);
         let security = vec![self.dice.below(256) as u8; self.dice.below(200) as usize];
         let attributes = self.dice.below(1 << 7) as u32;
@@ -58,7 +59,8 @@ impl Worker<'_> {
         let since = self.ask(|names| {
             names.entry(name.clone()).or_insert_with(|| Rc::clone(&file));
         });
-        let made = self.volume.create(self.directory(), &name, new).await;
+        let (directory, within) = self.part.place(&name);
+        let made = self.volume.create(directory, within, new).await;
         match made {
             Err(error) if taken && error.kind() == StoreErrorKind::AlreadyExists => {
                 *self.part.pending.borrow_mut() = None;
@@ -82,7 +84,8 @@ impl Worker<'_> {
         let since = self.ask(|names| {
             names.remove(name);
         });
-        let removed = self.volume.remove(self.directory(), name).await;
+        let (directory, within) = self.part.place(name);
+        let removed = self.volume.remove(directory, within).await;
         self.answered("removing a file", removed, &since)?;
         if let Some(open) = kept {
             self.run.model.ghosts.borrow_mut().push(Rc::clone(file));
@@ -94,7 +97,7 @@ impl Worker<'_> {
     }
 
     pub(super) async fn rename(&self, name: &str) -> Result<(), Stop> {
-        let to = format!("f{}", self.dice.below(NAMES));
+        let to = self.name();
         let taken = to != name && self.part.names.borrow().contains_key(&to);
         let replace = self.dice.one_in(2);
         let since = self.ask(|names| {
@@ -102,8 +105,7 @@ impl Worker<'_> {
                 names.insert(to.clone(), file);
             }
         });
-        let directory = self.directory();
-        match self.volume.rename((directory, name), (directory, &to), replace).await {
+        match self.volume.rename(self.part.place(name), self.part.place(&to), replace).await {
             Err(error) if taken && !replace && error.kind() == StoreErrorKind::AlreadyExists => {
                 *self.part.pending.borrow_mut() = None;
                 Ok(())

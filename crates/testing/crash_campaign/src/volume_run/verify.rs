@@ -11,7 +11,7 @@ use pool::{Pool, Severity};
 use sim::SECTOR;
 use volume::Volume;
 
-use super::model::{FileModel, Names, Part};
+use super::model::{FileModel, INNER, Names, Part};
 use super::{Opened, Run, away};
 use crate::Layout;
 use crate::history::Value;
@@ -99,7 +99,12 @@ async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
         if root.get(&format!("w{number}")) != Some(&part.directory.get()) {
             return broken(run, format!("directory w{number} is not there: {root:?}"));
         }
-        let there = list(run, volume, FileId(part.directory.get())).await?;
+        let mut there = list(run, volume, FileId(part.directory.get())).await?;
+        if there.remove(INNER) != Some(part.inner.get()) {
+            return broken(run, format!("directory w{number}/{INNER} is not there: {there:?}"));
+        }
+        let inner = list(run, volume, FileId(part.inner.get())).await?;
+        there.extend(inner.into_iter().map(|(name, file)| (format!("{INNER}/{name}"), file)));
         choose_names(run, part, number, &there)?;
         let key = [number as u8];
         let row = ended(run, "a row of state", volume.state_get(super::names::TABLE, &key).await)?;
