@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use clap::{Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
 use crash_campaign::{Case, Layout, Sabotage, Subject, run};
 use parking_lot::Mutex;
 use progress::Progress;
@@ -54,16 +55,16 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.subject.is_some_and(|subject| !arguments.sabotage.applies_to(subject)) {
+        let what = "this sabotage has no part in what the subject does";
+        Arguments::command().error(ErrorKind::ArgumentConflict, what).exit();
+    }
     let processors = std::thread::available_parallelism().map_or(1, Into::into);
     let jobs = if arguments.trace { 1 } else { arguments.jobs.unwrap_or(processors).max(1) };
     let cases = cases(&arguments);
     let totals = run_all(&cases, jobs);
-    let broken: Vec<&Broken> = totals.values().flat_map(|total| &total.broken).collect();
-    for Broken { case, what } in &broken {
-        eprintln!("broken: {what}");
-        eprintln!("  again: cargo run --release -p crash_campaign -- {case} --trace");
-    }
-    let proofs = if arguments.report.is_some() && broken.is_empty() { prove(jobs) } else { Vec::new() };
+    let kept = totals.values().all(|total| total.broken.is_empty());
+    let proofs = if arguments.report.is_some() && kept { prove(jobs) } else { Vec::new() };
     if arguments.json {
         println!("{}", report::json(&totals, &proofs));
     } else {
@@ -77,14 +78,16 @@ fn main() -> ExitCode {
         }
     }
     let unnoticed = proofs.iter().any(|proof| proof.seeds.is_none());
-    if broken.is_empty() && !unnoticed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if kept && !unnoticed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Subjects and layouts in turn, so that an interrupted run has seen all of them.
 fn cases(arguments: &Arguments) -> Vec<Case> {
     let mut cases = Vec::new();
     for seed in arguments.from..arguments.from.saturating_add(arguments.seeds) {
-        for subject in Subject::ALL.into_iter().filter(|s| arguments.subject.is_none_or(|only| only == *s)) {
+        let wanted = |subject: &Subject| arguments.subject.is_none_or(|only| only == *subject);
+        let concerned = |subject: &Subject| arguments.sabotage.applies_to(*subject);
+        for subject in Subject::ALL.into_iter().filter(wanted).filter(concerned) {
             for layout in Layout::ALL.into_iter().filter(|l| arguments.layout.is_none_or(|only| only == *l)) {
                 let case = Case::new(subject, layout, seed);
                 cases.push(Case { sabotage: arguments.sabotage, trace: arguments.trace, ..case });
@@ -102,7 +105,7 @@ fn run_all(cases: &[Case], jobs: usize) -> BTreeMap<(Subject, Layout), Total> {
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let outcome = run(case);
-            progress.done(&outcome);
+            progress.done(case, &outcome);
             let mut totals = totals.lock();
             let total = totals.entry((case.subject, case.layout)).or_default();
             total.seeds += 1;

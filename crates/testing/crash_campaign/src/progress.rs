@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use crash_campaign::{Outcome, Stats};
+use crash_campaign::{Case, Outcome, Stats};
 use parking_lot::Mutex;
 use shard_runtime::{Clock as _, Monotonic, SystemClock};
 
@@ -34,11 +34,18 @@ impl Progress {
         Self { inner: Mutex::new(inner), all, terminal: std::io::stderr().is_terminal() }
     }
 
-    pub(crate) fn done(&self, outcome: &Outcome) {
+    /// One more is done; a broken promise is told at once.
+    pub(crate) fn done(&self, case: &Case, outcome: &Outcome) {
         let mut inner = self.inner.lock();
         inner.done += 1;
         inner.broken += usize::from(outcome.broken.is_some());
         inner.stats += outcome.stats;
+        if let Some(what) = &outcome.broken {
+            let clear = if self.terminal { "\r\x1b[K" } else { "" };
+            eprintln!(
+                "{clear}broken: {what}\n  again: cargo run --release -p crash_campaign -- {case} --trace"
+            );
+        }
         let now = inner.clock.now();
         let pause = if self.terminal { Duration::from_millis(200) } else { LINE_EVERY };
         if now.since(inner.shown) >= pause {
