@@ -11,13 +11,13 @@ mod names;
 mod verify;
 mod worker;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::Device;
-use file_store::{Attributes, FileId, FileKind, FileStore, NewFile, StoreError};
+use file_store::{Attributes, FileId, FileKind, FileStore, NewFile, StoreError, StoreErrorKind};
 use pool::{Pool, RepairParams, SpaceSpec};
 use sim::{Dice, Survival, on_shard};
 use volume::{Environment, FormatOptions, Volume};
@@ -26,7 +26,7 @@ use volume_format::layout_for;
 use crate::case::{Case, Layout, Outcome};
 use crate::end::End;
 use crate::faults;
-use crate::rig::{Rig, RigSpec, Standing, resiliency};
+use crate::rig::{Mark, Rig, RigSpec, Standing, resiliency};
 use liar::Liar;
 use model::Model;
 
@@ -47,6 +47,10 @@ struct Run {
     model: Model,
     plan: Plan,
     dice: Dice,
+    /// When the last flush that succeeded began.
+    last_flush: RefCell<Mark>,
+    /// Something failed for a good reason, and the volume has stopped because of it, or may have.
+    stopped: Cell<bool>,
 }
 
 /// Runs a case.
@@ -81,7 +85,8 @@ impl Run {
             bare,
             luck_millis: dice.between(20, 1_500),
         };
-        Self { rig, model: Model::new(dice.between(1, 3)), plan, dice }
+        let model = Model::new(dice.between(1, 3));
+        Self { rig, model, plan, dice, last_flush: RefCell::default(), stopped: Cell::new(false) }
     }
 
     fn environment(&self) -> Environment {
@@ -89,6 +94,35 @@ impl Run {
             clock: Arc::clone(&self.rig.surroundings.clock),
             entropy: Arc::clone(&self.rig.surroundings.entropy),
         }
+    }
+
+    fn begin_boot(&self) {
+        self.rig.begin_boot();
+        *self.last_flush.borrow_mut() = self.rig.mark();
+        self.stopped.set(false);
+    }
+
+    /// The mark of an operation that begins, for [`Run::excuses`].
+    fn mark(&self) -> Mark {
+        let mark = self.rig.mark();
+        // What a disk without a copy elsewhere has lost is told by the first flush after it, also when the disk is
+        // back by then.
+        let untold = self.rig.case.layout == Layout::Simple;
+        if untold { mark.earlier(&self.last_flush.borrow()) } else { mark }
+    }
+
+    /// An operation that flushes, and began at the mark, succeeded.
+    fn flushed(&self, since: &Mark) {
+        *self.last_flush.borrow_mut() = since.clone().earlier(&self.rig.mark());
+    }
+
+    /// Whether a fault since the mark may be the reason of a failure. A volume that has stopped for a good reason
+    /// stays so until it is opened again.
+    fn excuses(&self, error: &StoreError, since: &Mark) -> bool {
+        let stopped = error.kind() == StoreErrorKind::Stopped && self.stopped.get();
+        let excused = stopped || self.rig.excuses_since(since);
+        self.stopped.set(self.stopped.get() || excused);
+        excused
     }
 
     fn power_returns(&self) {
@@ -105,7 +139,7 @@ struct Opened {
 
 async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
     let rig = &run.rig;
-    rig.begin_boot();
+    run.begin_boot();
     rig.trace(|| format!("boot {boot}, to end with {end:?}"));
     let survival = Survival::any(&run.dice);
     if let End::CutFromStart(events) = end
@@ -204,7 +238,7 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
         }
         Err(error) => {
             // A disk that is away takes a simple space's data with it until it is back.
-            if !rig.excuses_failure() {
+            if !run.excuses(&error, &run.mark()) {
                 rig.broken(format!("the volume cannot be opened: {error}"));
             }
             None
@@ -309,10 +343,10 @@ async fn finish(run: &Rc<Run>, opened: &Opened, end: End) {
     verify::check(run, &opened.volume).await;
     if end == End::Close && !rig.is_over() {
         rig.trace(|| "close".into());
-        let closed = close(opened).await;
-        match closed {
+        let since = run.mark();
+        match close(opened).await {
             Ok(()) => run.model.closed(),
-            Err(error) if rig.excuses_failure() => rig.trace(|| format!("close: {error}")),
+            Err(error) if run.excuses(&error, &since) => rig.trace(|| format!("close: {error}")),
             Err(error) => rig.broken(format!("the volume cannot be closed: {error}")),
         }
     }

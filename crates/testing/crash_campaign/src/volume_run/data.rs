@@ -86,7 +86,7 @@ impl Worker<'_> {
         let sectors: Range<usize> = first as usize..(first + count) as usize;
         let mut history = file.history.borrow_mut();
         history.grow(sectors.end);
-        (history.begin(sectors, value), self.run.rig.mark())
+        (history.begin(sectors, value), self.run.mark())
     }
 
     fn end(
@@ -131,11 +131,12 @@ impl Worker<'_> {
     }
 
     async fn flush(&self, file: &Rc<FileModel>, open: &Open) -> Result<(), Stop> {
-        let (since, size) = (self.run.rig.mark(), file.sizes.borrow().live);
+        let (since, size) = (self.run.mark(), file.sizes.borrow().live);
         let began = file.history.borrow_mut().moment();
         match open.flush().await {
             Ok(()) => {
                 self.run.rig.answered();
+                self.run.flushed(&since);
                 file.history.borrow_mut().flushed(began);
                 file.sizes.borrow_mut().flushed(size);
                 Ok(())
@@ -148,7 +149,7 @@ impl Worker<'_> {
     }
 
     async fn set_size(&self, file: &Rc<FileModel>, open: &Open) -> Result<(), Stop> {
-        let since = self.run.rig.mark();
+        let since = self.run.mark();
         let size = self.dice.below(SECTORS_MAX);
         file.sizes.borrow_mut().begin(size);
         self.run.rig.trace(|| format!("owner {} to {size} sectors", file.owner));
@@ -187,7 +188,7 @@ impl Worker<'_> {
     }
 
     async fn allocate(&self, open: &Open) -> Result<(), Stop> {
-        let since = self.run.rig.mark();
+        let since = self.run.mark();
         let (first, count) = self.range(SECTORS_MAX / 2);
         match open.allocate(first * SECTOR_BYTES, count * SECTOR_BYTES, false).await {
             Ok(()) => Ok(()),

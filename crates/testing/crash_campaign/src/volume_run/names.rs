@@ -28,13 +28,14 @@ impl Worker<'_> {
         let mut after = self.part.names.borrow().clone();
         change(&mut after);
         *self.part.pending.borrow_mut() = Some(after);
-        self.run.rig.mark()
+        self.run.mark()
     }
 
     fn answered(&self, what: &str, result: Result<(), StoreError>, since: &Mark) -> Result<(), Stop> {
         match result {
             Ok(()) => {
                 self.run.rig.answered();
+                self.run.flushed(since);
                 if let Some(after) = self.part.pending.borrow_mut().take() {
                     *self.part.names.borrow_mut() = after;
                 }
@@ -117,7 +118,7 @@ impl Worker<'_> {
     /// Attributes or security descriptor.
     pub(super) async fn set_attributes(&self, file: &Rc<FileModel>) -> Result<(), Stop> {
         let id = FileId(file.id.get().unwrap_or_default());
-        let since = self.run.rig.mark();
+        let since = self.run.mark();
         if self.dice.one_in(2) {
             let attributes = self.dice.below(1 << 7) as u32;
             file.attributes.borrow_mut().begin(attributes);
@@ -146,7 +147,7 @@ impl Worker<'_> {
 
     /// A row of durable state.
     pub(super) async fn set_state(&self) -> Result<(), Stop> {
-        let since = self.run.rig.mark();
+        let since = self.run.mark();
         let value = u64::from(self.run.model.next_generation());
         self.part.state.borrow_mut().begin(value);
         let change = StateChange {
@@ -175,7 +176,7 @@ impl Worker<'_> {
         first: u64,
         count: u64,
     ) -> Result<(), Stop> {
-        let since = self.run.rig.mark();
+        let since = self.run.mark();
         let expected = file.sizes.borrow().live.saturating_sub(first).min(count) * SECTOR as u64;
         let reading = file.history.borrow_mut().begin_read(first as usize..(first + count) as usize);
         let read = open.read(first * SECTOR as u64, IoBuf::new(count as usize * SECTOR)).await;

@@ -64,20 +64,21 @@ pub(super) async fn settle(run: &Rc<Run>, pool: &Pool) -> bool {
 
 /// The volume's own check must find nothing.
 pub(super) async fn check(run: &Rc<Run>, volume: &Volume) {
+    let since = run.mark();
     match volume.check().await {
         Ok(findings) => {
             if let Some(finding) = findings.first() {
                 run.rig.broken(format!("the check finds: {finding:?}"));
             }
         }
-        Err(error) if run.rig.excuses_failure() => run.rig.trace(|| format!("check: {error}")),
+        Err(error) if run.excuses(&error, &since) => run.rig.trace(|| format!("check: {error}")),
         Err(error) => run.rig.broken(format!("the check fails: {error}")),
     }
 }
 
 fn ended<T>(run: &Run, what: &str, result: Result<T, StoreError>) -> Checked<T> {
     result.map_err(|error| {
-        if !run.rig.excuses_failure() {
+        if !run.excuses(&error, &run.mark()) {
             run.rig.broken(format!("after the opening {what} fails: {error}"));
         }
         Ended

@@ -97,7 +97,7 @@ impl<'a> Worker<'a> {
         if let Some(open) = kept {
             return Ok(open);
         }
-        let since = self.run.rig.mark();
+        let since = self.run.mark();
         match self.volume.open(FileId(id), OpenOptions::shared(Access::READ_WRITE)).await {
             Ok(open) => {
                 self.opens.borrow_mut().insert(id, Arc::clone(&open));
@@ -118,7 +118,7 @@ impl<'a> Worker<'a> {
         if error.kind() == StoreErrorKind::NoSpace {
             return Ok(());
         }
-        let excused = rig.excuses_since(since);
+        let excused = self.run.excuses(error, since);
         rig.trace(|| {
             format!(
                 "worker {}: {what} failed{}: {error}",
