@@ -91,6 +91,13 @@ pub(crate) struct Operation {
     sectors: Range<usize>,
 }
 
+impl Operation {
+    /// The first sector after it.
+    pub(crate) fn end(&self) -> u64 {
+        self.sectors.end as u64
+    }
+}
+
 /// A read under way.
 pub(crate) struct Reading {
     began: Moment,

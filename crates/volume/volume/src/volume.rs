@@ -13,6 +13,7 @@ use volume_format::{BLOCK, Inode, StreamRecord, Superblock, layout_for};
 
 use crate::core::{Core, clear};
 use crate::database::{Metadata, Session, database_error, make_tables};
+use crate::fail_stop::FailStop;
 use crate::free::Free;
 use crate::load;
 use crate::registry::Pin;
@@ -113,6 +114,7 @@ impl Volume {
     /// # Errors
     /// When there is no volume, or its structures are damaged.
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
+        let device: Device = Arc::new(FailStop::new(device));
         let superblock = crate::integrity::openable(&device).await?;
         let clusters = superblock.clusters(device.size());
         let prepare = move |database: &Database| load::free_clusters(database, clusters);

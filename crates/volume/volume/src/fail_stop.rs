@@ -1,0 +1,112 @@
+//! A device whose flushes all fail once one has failed.
+//!
+//! A device may tell of a loss only once, and whoever it tells is whoever flushes first: one file of many, the
+//! background task, the database. The others' data is as lost, and a later flush of theirs would succeed. So the
+//! volume keeps in mind that it was told, until it is opened again and begins from what is durable.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// The device of an open volume.
+pub(crate) struct FailStop {
+    device: Device,
+    flushes: Arc<Flushes>,
+}
+
+#[derive(Default)]
+struct Flushes {
+    state: Mutex<State>,
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    under_way: BTreeSet<u64>,
+    failed: bool,
+}
+
+impl FailStop {
+    pub(crate) fn new(device: Device) -> Self {
+        Self { device, flushes: Arc::default() }
+    }
+}
+
+impl Flushes {
+    fn check(&self) -> Result<(), BlockError> {
+        let failed = self.state.lock().failed;
+        if failed {
+            return Err(BlockError::new(BlockErrorKind::Poisoned, "flush after one that has failed"));
+        }
+        Ok(())
+    }
+
+    async fn flush(self: Arc<Self>, device: Device) -> Result<(), BlockError> {
+        self.check()?;
+        let number = {
+            let mut state = self.state.lock();
+            state.last += 1;
+            let number = state.last;
+            state.under_way.insert(number);
+            number
+        };
+        let flushed = device.flush().await;
+        {
+            let mut state = self.state.lock();
+            state.under_way.remove(&number);
+            state.failed |= flushed.is_err();
+        }
+        self.ended.notify_waiters();
+        flushed?;
+        // One that began before this one may have been told of a loss, and not have said so here yet.
+        loop {
+            let ended = self.ended.notified();
+            let earlier = self.state.lock().under_way.first().is_some_and(|first| *first < number);
+            if !earlier {
+                return self.check();
+            }
+            ended.await;
+        }
+    }
+}
+
+impl BlockDevice for FailStop {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        self.device.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        self.device.write(offset, data, durability)
+    }
+
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        // Also when nobody waits for it any more: it may be the one that is told.
+        let flush = Arc::clone(&self.flushes).flush(Arc::clone(&self.device));
+        Box::pin(shard_runtime::finish_anyway(flush))
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.device.unmap(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        self.device.write_zeroes(offset, len, durability)
+    }
+
+    fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
+        self.device.wait_resize(known)
+    }
+}
