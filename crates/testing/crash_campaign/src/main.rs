@@ -13,7 +13,11 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use crash_campaign::{Case, Layout, Sabotage, Subject, run};
 use parking_lot::Mutex;
 use progress::Progress;
-use report::{Broken, Proof, Total};
+use report::{About, Broken, Proof, Total};
+use shard_runtime::{Clock as _, SystemClock};
+
+/// Seeds of the proof that a sabotage is noticed.
+const PROOF_SEEDS: u64 = 40;
 
 /// Cuts the power of simulated disks under pools and volumes, and checks every promise after each cut.
 #[derive(Parser)]
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
     }
     let processors = std::thread::available_parallelism().map_or(1, Into::into);
     let jobs = if arguments.trace { 1 } else { arguments.jobs.unwrap_or(processors).max(1) };
+    let clock = SystemClock::new();
+    let start = clock.now();
     let cases = cases(&arguments);
     let totals = run_all(&cases, jobs);
     let kept = totals.values().all(|total| total.broken.is_empty());
@@ -71,13 +77,23 @@ fn main() -> ExitCode {
         print!("{}", report::table(&totals));
     }
     if let Some(path) = &arguments.report {
-        let text = report::document(&totals, &proofs, &arguments.commit, &arguments.date);
+        let Arguments { seeds, from, .. } = arguments;
+        let about = About {
+            command: &format!(
+                "cargo run --release --package crash_campaign -- --seeds {seeds} --from {from}"
+            ),
+            commit: &arguments.commit,
+            date: &arguments.date,
+            minutes: clock.now().since(start).as_secs().div_ceil(60),
+            before: &std::fs::read_to_string(path).unwrap_or_default(),
+        };
+        let text = report::document(&totals, &proofs, &about);
         if let Err(error) = std::fs::write(path, text) {
             eprintln!("{}: {error}", path.display());
             return ExitCode::FAILURE;
         }
     }
-    let unnoticed = proofs.iter().any(|proof| proof.seeds.is_none());
+    let unnoticed = proofs.iter().any(|proof| proof.caught == 0);
     if kept && !unnoticed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -124,12 +140,18 @@ fn run_all(cases: &[Case], jobs: usize) -> BTreeMap<(Subject, Layout), Total> {
     totals.into_inner()
 }
 
-/// Shows for each kind of sabotage after how many seeds it is noticed.
+/// Shows for each kind of sabotage how many seeds notice it.
 fn prove(jobs: usize) -> Vec<Proof> {
     let kinds = Sabotage::value_variants().iter().copied().filter(|kind| *kind != Sabotage::None);
     let cases: Vec<Proof> = kinds
         .flat_map(|sabotage| {
-            Subject::ALL.map(|subject| Proof { sabotage, subject, seeds: None, what: String::new() })
+            Subject::ALL.map(|subject| Proof {
+                sabotage,
+                subject,
+                caught: 0,
+                of: PROOF_SEEDS,
+                what: String::new(),
+            })
         })
         .filter(|proof| proof.sabotage.applies_to(proof.subject))
         .collect();
@@ -152,13 +174,15 @@ fn prove(jobs: usize) -> Vec<Proof> {
 }
 
 fn prove_one(proof: &Proof) -> Proof {
-    /// More than enough for what is noticed at all.
-    const SEEDS_MAX: u64 = 300;
-    let caught = (0..SEEDS_MAX).find_map(|seed| {
+    let mut proof = proof.clone();
+    for seed in 0..proof.of {
         let case = Case::new(proof.subject, Layout::Mirror2, seed);
-        let outcome = run(&Case { sabotage: proof.sabotage, ..case });
-        outcome.broken.map(|what| (seed + 1, what))
-    });
-    let (seeds, what) = caught.map_or((None, String::new()), |(seeds, what)| (Some(seeds), what));
-    Proof { seeds, what, ..proof.clone() }
+        if let Some(what) = run(&Case { sabotage: proof.sabotage, ..case }).broken {
+            if proof.caught == 0 {
+                proof.what = what;
+            }
+            proof.caught += 1;
+        }
+    }
+    proof
 }

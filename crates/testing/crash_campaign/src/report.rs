@@ -20,32 +20,35 @@ pub(crate) struct Total {
     pub(crate) broken: Vec<Broken>,
 }
 
-/// After how many seeds a sabotage was noticed, if at all.
+/// How many seeds notice a sabotage, and as what the first of them does.
 #[derive(Clone)]
 pub(crate) struct Proof {
     pub(crate) sabotage: Sabotage,
     pub(crate) subject: Subject,
-    pub(crate) seeds: Option<u64>,
+    pub(crate) caught: u64,
+    pub(crate) of: u64,
     pub(crate) what: String,
 }
 
 type Totals = BTreeMap<(Subject, Layout), Total>;
 
-const HEAD: [&str; 11] = [
+const COLUMNS: usize = 12;
+const HEAD: [&str; COLUMNS] = [
     "subject",
     "layout",
     "seeds",
     "power cuts",
-    "of them at opening",
-    "during repair",
-    "kills",
-    "disk losses",
+    "of them while opening",
+    "while repairing",
+    "processes killed",
+    "disks lost",
+    "returned",
+    "replaced",
     "operations",
-    "sectors compared",
     "broken promises",
 ];
 
-fn row(subject: &str, layout: &str, total: &Total) -> [String; 11] {
+fn row(subject: &str, layout: &str, total: &Total) -> [String; COLUMNS] {
     let stats = &total.stats;
     let numbers = [
         total.seeds,
@@ -54,33 +57,21 @@ fn row(subject: &str, layout: &str, total: &Total) -> [String; 11] {
         stats.cuts_at_repair,
         stats.kills,
         stats.losses,
+        stats.returns,
+        stats.replacements,
         stats.operations,
-        stats.sectors,
         total.broken.len() as u64,
     ];
-    let mut cells = [const { String::new() }; 11];
+    let mut cells = [const { String::new() }; COLUMNS];
     cells[0] = subject.to_owned();
     cells[1] = layout.to_owned();
     for (cell, number) in cells[2..].iter_mut().zip(numbers) {
-        *cell = grouped(number);
+        *cell = number.to_string();
     }
     cells
 }
 
-/// 1234567 as 1 234 567.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-fn rows(totals: &Totals) -> Vec<[String; 11]> {
+fn rows(totals: &Totals) -> Vec<[String; COLUMNS]> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     let mut all = Total::default();
     for ((subject, layout), total) in totals {
@@ -89,7 +80,8 @@ fn rows(totals: &Totals) -> Vec<[String; 11]> {
         all.stats += total.stats;
     }
     let mut sum = row("all", "", &all);
-    sum[10] = grouped(totals.values().map(|total| total.broken.len() as u64).sum());
+    let broken: usize = totals.values().map(|total| total.broken.len()).sum();
+    sum[COLUMNS - 1] = broken.to_string();
     rows.push(sum);
     rows
 }
@@ -132,36 +124,36 @@ pub(crate) fn json(totals: &Totals, proofs: &[Proof]) -> Value {
     let proofs: Vec<Value> = proofs
         .iter()
         .map(|proof| {
-            json!({ "sabotage": proof.sabotage.to_string(), "subject": proof.subject.to_string(), "seeds": proof.seeds })
+            json!({ "sabotage": proof.sabotage.to_string(), "subject": proof.subject.to_string(), "caught": proof.caught, "of": proof.of })
         })
         .collect();
     json!({ "results": results, "sabotage": proofs })
 }
 
+/// What follows this line of the page is written by hand, and kept.
+const BY_HAND: &str = "<!-- what follows is written by hand and kept -->";
+
+/// What the page says of the run.
+pub(crate) struct About<'a> {
+    pub(crate) command: &'a str,
+    pub(crate) commit: &'a str,
+    pub(crate) date: &'a str,
+    pub(crate) minutes: u64,
+    /// The page as it was.
+    pub(crate) before: &'a str,
+}
+
 /// For the documents.
-pub(crate) fn document(totals: &Totals, proofs: &[Proof], commit: &str, date: &str) -> String {
+pub(crate) fn document(totals: &Totals, proofs: &[Proof], about: &About<'_>) -> String {
+    let About { command, commit, date, minutes, before } = about;
+    let build = if cfg!(debug_assertions) { "unoptimised" } else { "optimised" };
     let mut text = format!(
-        "# Crash campaign\n\nCommit {commit}, {date}. Written by `make soak`; the crate `crash_campaign` says what is done and \
-         checked.\n\nEach seed is several boots of one pool or volume on simulated disks. Each boot ends with a power cut that \
-         tears, loses and reorders what was not durable, sector by sector, with a killed process, or with a cut after closing; \
-         disks are lost, fail, come back and are replaced meanwhile, within what the layout promises to stand. After each boot \
-         everything is compared with what was promised.\n\n"
+        "# The crash campaign\n\n{date}, commit {commit} ({build} build, {minutes} minutes):\n\n    {command}\n\n"
     );
     for (index, row) in rows(totals).iter().enumerate() {
         let _ = writeln!(text, "| {} |", row.join(" | "));
         if index == 0 {
             let _ = writeln!(text, "|---|---|{}", "--:|".repeat(row.len() - 2));
-        }
-    }
-    if !proofs.is_empty() {
-        text.push_str(
-            "\n## Would it be noticed?\n\nThe same campaign on a two-way mirror with something broken on purpose:\n\n\
-             | sabotage | subject | noticed at seed | as |\n|---|---|--:|---|\n",
-        );
-        for proof in proofs {
-            let seeds = proof.seeds.map_or_else(|| "**not noticed**".into(), |seeds| seeds.to_string());
-            let what: String = proof.what.replace('|', "/").chars().take(140).collect();
-            let _ = writeln!(text, "| {} | {} | {seeds} | {what} |", proof.sabotage, proof.subject);
         }
     }
     for broken in totals.values().flat_map(|total| &total.broken) {
@@ -171,5 +163,20 @@ pub(crate) fn document(totals: &Totals, proofs: &[Proof], commit: &str, date: &s
             broken.what, broken.case
         );
     }
+    if let Some(proof) = proofs.first() {
+        let _ = write!(
+            text,
+            "\nBroken on purpose (mirror2, seeds 0 to {}):\n\n| what | subject | caught by | the first time as |\n\
+             |---|---|--:|---|\n",
+            proof.of.saturating_sub(1)
+        );
+    }
+    for proof in proofs {
+        let what: String = proof.what.replace('|', "/").chars().take(120).collect();
+        let Proof { sabotage, subject, caught, of, .. } = proof;
+        let _ = writeln!(text, "| {sabotage} | {subject} | {caught} of {of} | {what} |");
+    }
+    let kept = before.split_once(BY_HAND).map_or("\n", |(_, kept)| kept);
+    let _ = write!(text, "\n{BY_HAND}{kept}");
     text
 }

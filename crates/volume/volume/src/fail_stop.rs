@@ -110,3 +110,98 @@ impl BlockDevice for FailStop {
         self.device.wait_resize(known)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use block_device::MemoryDisk;
+
+    use super::*;
+
+    /// Fails the flush of this number, after letting others run.
+    struct Once {
+        disk: MemoryDisk,
+        flushes: AtomicU64,
+        fails: u64,
+    }
+
+    impl BlockDevice for Once {
+        fn geometry(&self) -> &Geometry {
+            self.disk.geometry()
+        }
+        fn size(&self) -> u64 {
+            self.disk.size()
+        }
+        fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+            self.disk.read(offset, buf)
+        }
+        fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+            self.disk.write(offset, data, durability)
+        }
+        fn flush(&self) -> BlockFuture<'_, ()> {
+            let number = self.flushes.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async move {
+                if number == self.fails {
+                    for _ in 0..5 {
+                        shard_runtime::yield_now().await;
+                    }
+                    return Err(BlockError::new(BlockErrorKind::Gone, "flush"));
+                }
+                Ok(())
+            })
+        }
+        fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+            self.disk.unmap(offset, len)
+        }
+        fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+            self.disk.write_zeroes(offset, len, durability)
+        }
+    }
+
+    fn on_shard<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            shard_runtime::adopt_detached_work();
+            future.await
+        })
+    }
+
+    fn device(fails: u64) -> FailStop {
+        FailStop::new(Arc::new(Once { disk: MemoryDisk::new(4096, 4096), flushes: AtomicU64::new(0), fails }))
+    }
+
+    #[test]
+    fn after_a_failed_flush_none_succeeds() {
+        on_shard(async {
+            let device = device(1);
+            assert!(device.flush().await.is_ok());
+            assert_eq!(device.flush().await.map_err(|error| error.kind()), Err(BlockErrorKind::Gone));
+            for _ in 0..2 {
+                assert_eq!(device.flush().await.map_err(|error| error.kind()), Err(BlockErrorKind::Poisoned));
+            }
+        });
+    }
+
+    #[test]
+    fn a_flush_beside_a_failing_one_fails_too() {
+        on_shard(async {
+            let device = device(0);
+            let (first, second) = futures_util::join!(device.flush(), device.flush());
+            assert_eq!(first.map_err(|error| error.kind()), Err(BlockErrorKind::Gone));
+            assert_eq!(second.map_err(|error| error.kind()), Err(BlockErrorKind::Poisoned));
+        });
+    }
+
+    #[test]
+    fn a_failure_that_nobody_waits_for_counts() {
+        on_shard(async {
+            let device = device(0);
+            let mut dropped = device.flush();
+            assert!(futures_util::poll!(&mut dropped).is_pending());
+            drop(dropped);
+            assert_eq!(device.flush().await.map_err(|error| error.kind()), Err(BlockErrorKind::Poisoned));
+        });
+    }
+}

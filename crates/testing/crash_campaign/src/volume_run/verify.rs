@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use file_store::{Access, DirectoryCursor, FileId, FileStore, OpenOptions, StoreError, StoreErrorKind};
-use pool::{Pool, Severity};
+use pool::{DiskUse, Pool, Severity};
 use sim::SECTOR;
 use volume::Volume;
 
@@ -15,6 +15,7 @@ use super::model::{FileModel, INNER, Names, Part};
 use super::{Opened, Run, away};
 use crate::Layout;
 use crate::history::Value;
+use crate::rig::resiliency;
 
 /// Ends a verification that found a broken promise, or was cut off.
 struct Ended;
@@ -36,12 +37,14 @@ async fn everything(run: &Rc<Run>, opened: &Opened) -> Checked {
     };
     // What was read of a mirror is certain when its copies are equal.
     if run.dice.one_in(2) && settle(run, pool).await {
-        let findings = pool.check(true).await;
+        all_files(run, &opened.volume, |file, seen| settle_file(file, seen, durable)).await?;
+        // Ends what was ordered of failures, which the check would meet.
+        run.rig.look(pool);
+        let whole = pool.status().is_fully_redundant();
+        let findings = if whole { pool.check(true).await } else { Vec::new() };
         if let Some(finding) = findings.iter().find(|finding| finding.severity != Severity::Warning) {
             run.rig.broken(format!("the check of the pool finds: {finding:?}"));
         }
-        all_files(run, &opened.volume, |file, seen| settle_file(file, seen, durable)).await?;
-        run.rig.look(pool);
     }
     Ok(())
 }
@@ -53,7 +56,9 @@ pub(super) async fn settle(run: &Rc<Run>, pool: &Pool) -> bool {
             return false;
         }
         let status = pool.status();
-        if status.unsettled_bytes == 0 && (away(&run.rig) > 0 || status.is_fully_redundant()) {
+        let usable = status.disks.iter().filter(|disk| disk.online && disk.record.usage == DiskUse::Active);
+        let hopeless = away(&run.rig) > 0 || usable.count() < resiliency(run.rig.case.layout).copies();
+        if status.unsettled_bytes == 0 && (hopeless || status.is_fully_redundant()) {
             return true;
         }
         shard_runtime::sleep(Duration::from_secs(1)).await;
