@@ -8,8 +8,8 @@
 //! ```
 //! The *workload* is several workers and an administrator on one event loop; a [model](history) notes what was
 //! asked and what was answered. After each end everything is opened again and compared with what the model
-//! admits. What a seed does follows from the seed alone as far as the code under test runs on one thread; a
-//! volume's metadata has a thread of its own, so a volume's seed may need several runs to show the same.
+//! admits. What a seed does follows from the seed alone: a volume's metadata has a thread of its own, which takes turns
+//! with the event loop (`shard_runtime::take_turns`).
 //!
 //! Promises checked (ARCHITECTURE.md, W1 to W4): acknowledged durable data is there; other sectors show an older
 //! or a newer value of their own, never garbage or another place's; an operation on a mirror succeeds while no

@@ -143,6 +143,26 @@ impl Medium {
         self.doomed.extend(lost);
     }
 
+    /// Reads see what failed flushes have lost, from now on.
+    pub(crate) fn show_losses(&mut self) {
+        let mut lost = BTreeSet::new();
+        for number in std::mem::take(&mut self.doomed) {
+            lost.extend(self.pending.remove(&number).into_iter().flat_map(|change| change.sectors()));
+        }
+        for sector in lost {
+            let at = sector * SECTOR;
+            let kept = self
+                .pending
+                .range(self.durable_number[sector] + 1..)
+                .rfind(|(_, change)| change.sectors().contains(&sector));
+            let target = &mut self.current[at..at + SECTOR];
+            match kept {
+                Some((_, change)) => change.put(at, target),
+                None => target.copy_from_slice(&self.durable[at..at + SECTOR]),
+            }
+        }
+    }
+
     /// The cache is lost. `in_flight` are operations that had begun.
     pub(crate) fn cut(&mut self, in_flight: Vec<Change>, survival: Survival, dice: &Dice) {
         self.doomed.clear();
