@@ -102,6 +102,14 @@ impl Case {
     pub fn new(subject: Subject, layout: Layout, seed: u64) -> Self {
         Self { subject, layout, seed, sabotage: Sabotage::None, trace: false }
     }
+
+    /// The command that runs it again, from a build like this one: a database with debug assertions reads more, so
+    /// a volume's seed goes another way there.
+    #[must_use]
+    pub fn again(&self) -> String {
+        let build = if cfg!(debug_assertions) { "" } else { "--release " };
+        format!("cargo run {build}-p crash_campaign -- {self}")
+    }
 }
 
 /// Lower-case name, as on the command line.
