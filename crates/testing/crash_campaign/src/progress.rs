@@ -42,9 +42,7 @@ impl Progress {
         inner.stats += outcome.stats;
         if let Some(what) = &outcome.broken {
             let clear = if self.terminal { "\r\x1b[K" } else { "" };
-            eprintln!(
-                "{clear}broken: {what}\n  again: cargo run --release -p crash_campaign -- {case} --trace"
-            );
+            eprintln!("{clear}broken: {what}\n  again: {} --trace", case.again());
         }
         let now = inner.clock.now();
         let pause = if self.terminal { Duration::from_millis(200) } else { LINE_EVERY };

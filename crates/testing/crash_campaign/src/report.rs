@@ -157,11 +157,7 @@ pub(crate) fn document(totals: &Totals, proofs: &[Proof], about: &About<'_>) -> 
         }
     }
     for broken in totals.values().flat_map(|total| &total.broken) {
-        let _ = writeln!(
-            text,
-            "\nBroken: {} (`cargo run --release -p crash_campaign -- {}`)",
-            broken.what, broken.case
-        );
+        let _ = writeln!(text, "\nBroken: {} (`{}`)", broken.what, broken.case.again());
     }
     if let Some(proof) = proofs.first() {
         let _ = write!(

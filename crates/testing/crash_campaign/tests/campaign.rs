@@ -7,9 +7,7 @@ use crash_campaign::{Case, Layout, Sabotage, Subject, run};
 fn holds(subject: Subject, layout: Layout, seeds: u64) {
     let broken = (0..seeds).find_map(|seed| {
         let case = Case::new(subject, layout, seed);
-        run(&case).broken.map(|broken| {
-            format!("{broken}\nrun again: cargo run --release -p crash_campaign -- {case} --trace")
-        })
+        run(&case).broken.map(|broken| format!("{broken}\nrun again: {} --trace", case.again()))
     });
     assert_eq!(broken, None, "a promise is broken");
 }

@@ -23,6 +23,8 @@
 
 mod backend;
 mod background;
+#[cfg(any(test, feature = "bench"))]
+mod bench;
 mod check;
 mod clusters;
 mod copy;
@@ -38,6 +40,7 @@ mod load;
 mod namespace;
 mod open_file;
 mod registry;
+mod shadow;
 mod sizes;
 mod store;
 mod stream;
@@ -46,5 +49,5 @@ mod tables;
 mod tests;
 mod volume;
 
-pub use check::{Finding, Severity};
+pub use check::{CheckOptions, Finding, Repair, Severity, verify};
 pub use volume::{Environment, FormatOptions, Volume};
