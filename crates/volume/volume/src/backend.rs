@@ -87,6 +87,9 @@ struct EngineSlot(std::cell::OnceCell<EngineGuard>);
 
 /// Runs device I/O to its end on this thread, which gets an engine of its own at its first use.
 pub(crate) fn run<T>(future: impl Future<Output = Result<T, BlockError>>) -> io::Result<T> {
+    if shard_runtime::takes_turns() {
+        return shard_runtime::block_on(future).map_err(io::Error::other);
+    }
     GUARD.with(|slot| {
         if slot.0.get().is_none() {
             let _ = slot.0.set(install(detect()?.engine));

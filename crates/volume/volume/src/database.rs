@@ -10,14 +10,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 use block_device::Device;
 use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use redb::{Database, WriteTransaction};
-use tokio::sync::oneshot;
+use shard_runtime::{Thread, spawn_thread};
+use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
 use crate::backend::{Ahead, DeviceBackend};
@@ -44,11 +43,11 @@ type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
 
 /// The database, as the rest of the volume sees it.
 pub(crate) struct Metadata {
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
     stopped: Arc<AtomicBool>,
     /// Transactions committed since the opening.
     pub(crate) commits: Arc<AtomicU64>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
 }
 
 pub(crate) fn stopped() -> StoreError {
@@ -84,13 +83,13 @@ impl Metadata {
         superblock: Superblock,
         prepare: impl FnOnce(&Database) -> Result<(Space, T), StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
         let stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopped);
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
-        let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
+        let spawned = spawn_thread("volume-metadata", move || {
             let prepared = open_database(device, &superblock).and_then(|(database, ahead)| {
                 let (space, value) = prepare(&database)?;
                 ahead.end();
@@ -100,7 +99,7 @@ impl Metadata {
                 Ok((database, space, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, space, &queue, &flag, &counted);
+                        serve(&database, space, &mut queue, &flag, &counted);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -160,7 +159,7 @@ impl Metadata {
             while !thread.is_finished() {
                 shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
             }
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
@@ -191,12 +190,12 @@ pub(crate) fn open_database(
 fn serve(
     database: &Database,
     mut space: Space,
-    queue: &mpsc::Receiver<Job>,
+    queue: &mut mpsc::UnboundedReceiver<Job>,
     stopped: &AtomicBool,
     commits: &AtomicU64,
 ) {
-    while let Ok(first) = queue.recv() {
-        let more = queue.try_iter().take(GROUP_MAX - 1);
+    while let Some(first) = shard_runtime::block_on(queue.recv()) {
+        let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
         match run_group(database, &mut space, group) {
             Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),

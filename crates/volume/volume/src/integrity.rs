@@ -213,7 +213,7 @@ pub(crate) async fn pages_alone(
     let (sender, receiver) = oneshot::channel();
     let area = superblock.clone();
     let verify = move || drop(sender.send(pages(device, &superblock)));
-    let started = std::thread::Builder::new().name("volume-verify".into()).spawn(verify);
+    let started = shard_runtime::spawn_thread("volume-verify", verify);
     let thread = started.map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the metadata database cannot be verified").because(error)
     })?;
@@ -221,7 +221,7 @@ pub(crate) async fn pages_alone(
     let gave_up = |_| Some(pages_finding(&area, "its pages are damaged: reading them gives up".into()));
     let verdict = receiver.await.unwrap_or_else(gave_up);
     // It has answered or given up, so it is at its end.
-    let _ = thread.join();
+    thread.join();
     Ok(verdict)
 }
 

@@ -15,6 +15,7 @@ use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
 use crate::database::{Metadata, Session, database_error, make_tables};
 use crate::extents::Extent;
+use crate::fail_stop::FailStop;
 use crate::integrity;
 use crate::load::{self, Space};
 use crate::registry::Pin;
@@ -105,6 +106,7 @@ impl Volume {
     /// # Errors
     /// When there is no volume, or its structures are damaged.
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
+        let device: Device = Arc::new(FailStop::new(device));
         let superblock = integrity::frame(&device, None).await.openable()?;
         let clusters = superblock.clusters(device.size());
         let prepare = move |database: &Database| {

@@ -37,7 +37,7 @@ pub(super) async fn examine(
 ) -> Result<(Vec<Finding>, Option<Layout>), StoreError> {
     let (sender, receiver) = oneshot::channel();
     let area = superblock.clone();
-    let started = std::thread::Builder::new().name("volume-check".into()).spawn(move || {
+    let started = shard_runtime::spawn_thread("volume-check", move || {
         let _ = sender.send(examine_here(device, &superblock, repair, now));
     });
     let thread = started
@@ -48,7 +48,7 @@ pub(super) async fn examine(
         Ok((vec![pages_finding(&area, detail.to_owned())], None))
     });
     // It has answered or given up, so it is at its end, and nothing is written any more.
-    let _ = thread.join();
+    thread.join();
     examined
 }
 
