@@ -26,6 +26,11 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_information", smb_protocol::fuzz::information),
     ("smb_path", smb_files::fuzz::path),
     ("smb_open_record", smb_files::fuzz::record),
+    ("smb_protected", smb_crypto::fuzz::protected),
+    ("smb_spnego", smb_auth::fuzz::spnego),
+    ("smb_ntlm", smb_auth::fuzz::ntlm),
+    ("smb_authentication", smb_auth::fuzz::conversation),
+    ("smb_users", smb_users::fuzz::database),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.

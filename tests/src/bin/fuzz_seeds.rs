@@ -90,6 +90,16 @@ fn smb() -> std::io::Result<()> {
     for (name, bytes) in samples::information() {
         named_seed("smb_information", name, &bytes)?;
     }
+    seed("smb_users", &smb_users::fuzz::sample())?;
+    for (target, tokens) in [
+        ("smb_spnego", smb_auth::fuzz::samples::spnego()),
+        ("smb_ntlm", smb_auth::fuzz::samples::ntlm()),
+        ("smb_authentication", smb_auth::fuzz::samples::conversations()),
+    ] {
+        for (at, token) in tokens.iter().enumerate() {
+            named_seed(target, &format!("sample{at:02}"), token)?;
+        }
+    }
     Ok(())
 }
 

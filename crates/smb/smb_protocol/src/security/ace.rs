@@ -123,8 +123,9 @@ impl Ace {
         let kind = AceType::take(r)?;
         let flags = AceFlags::take(r)?;
         let size = usize::from(r.u16()?);
-        // The size counts from the type, is a multiple of four, and stays in the list.
-        let len = size.checked_sub(4).filter(|len| len.is_multiple_of(4));
+        // The size counts from the type, is a multiple of four, and stays in the list. Every type has a mask at least; an
+        // entry without one would only let a list of 64 KiB become megabytes here.
+        let len = size.checked_sub(4).filter(|len| *len >= 4 && len.is_multiple_of(4));
         let body = r.raw(len.ok_or(DecodeError::Invalid("ACE size"))?)?;
         Ok(Self { kind, flags, data: AceData::decode(kind, body)? })
     }
@@ -199,7 +200,7 @@ impl Acl {
     ///
     /// # Errors
     /// When an entry is not whole, the revision is neither 2 nor 4, or fewer entries are there than announced. As each
-    /// entry has at least four bytes, the list's size bounds their number.
+    /// entry has at least eight bytes, the list's size bounds their number.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         let revision = r.u8()?;
@@ -212,7 +213,7 @@ impl Acl {
         }
         let body = size.checked_sub(ACL_HEAD).ok_or(DecodeError::Invalid("ACL size"))?;
         let mut r = Reader::new(r.raw(body)?);
-        if count > body / 4 {
+        if count > body / 8 {
             return Err(DecodeError::Invalid("ACE count"));
         }
         Ok(Self { aces: (0..count).map(|_| Ace::take(&mut r)).collect::<Result<_, _>>()? })

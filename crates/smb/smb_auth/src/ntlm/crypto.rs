@@ -1,0 +1,138 @@
+//! The arithmetic of NTLMv2 (MS-NLMP 3.3.2, 3.4).
+//!
+//! MD4, MD5 and RC4 are broken as hashes and ciphers; NTLM is made of them and has no others. What protects SMB is
+//! derived from the session key with today's algorithms.
+
+use hmac::{Hmac, Mac as _};
+use md5::{Digest as _, Md5};
+use rc4::{KeyInit as _, Rc4, StreamCipher as _};
+use smb_protocol::utf16::put_utf16;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use crate::account::{NtHash, upper};
+
+/// Bytes of every key and code here.
+pub const KEY_BYTES: usize = 16;
+/// A key; wiped when dropped.
+pub type Key = Zeroizing<[u8; KEY_BYTES]>;
+
+/// HMAC-MD5 over parts one after another.
+#[must_use]
+pub fn hmac_md5(key: &[u8], parts: &[&[u8]]) -> [u8; KEY_BYTES] {
+    // HMAC takes keys of any length; `None` cannot happen, and would make every comparison fail.
+    let Ok(mut mac) = <Hmac<Md5> as hmac::Mac>::new_from_slice(key) else { return [0; KEY_BYTES] };
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
+}
+
+/// RC4 with a key of sixteen bytes, in place.
+pub fn rc4(key: &[u8; KEY_BYTES], data: &mut [u8]) {
+    Rc4::new(key.into()).apply_keystream(data);
+}
+
+/// NTOWFv2: the key that is a password's, user's and domain's (MS-NLMP 3.3.2).
+#[must_use]
+pub fn ntowf_v2(hash: &NtHash, user: &str, domain: &str) -> Key {
+    let mut name = Vec::with_capacity((user.len() + domain.len()) * 2);
+    put_utf16(&upper(user), &mut name);
+    put_utf16(domain, &mut name);
+    Zeroizing::new(hmac_md5(hash.expose(), &[&name]))
+}
+
+/// NTProofStr: the proof that the client knows the key, for our challenge and what it says with it.
+#[must_use]
+pub fn nt_proof(key: &Key, server_challenge: &[u8; 8], temp: &[u8]) -> [u8; KEY_BYTES] {
+    hmac_md5(key.as_slice(), &[server_challenge, temp])
+}
+
+/// The session base key, which with NTLMv2 is the key exchange key too.
+#[must_use]
+pub fn session_base_key(key: &Key, proof: &[u8; KEY_BYTES]) -> Key {
+    Zeroizing::new(hmac_md5(key.as_slice(), &[proof]))
+}
+
+/// The message integrity code over the three messages, the last one with zeros in the code's place.
+#[must_use]
+pub fn mic(session_key: &Key, messages: [&[u8]; 3]) -> [u8; KEY_BYTES] {
+    hmac_md5(session_key.as_slice(), &messages)
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The client.
+    ToServer,
+    /// The server.
+    ToClient,
+}
+
+/// Signs in one direction with extended session security (MS-NLMP 3.4.4.2). Used for the code over SPNEGO's list of
+/// mechanisms, once per direction.
+pub struct MessageSigner {
+    signing: Key,
+    sealing: Option<Rc4<rc4::consts::U16>>,
+    sequence: u32,
+}
+
+impl MessageSigner {
+    /// With the session key; `key_exchange` and `bits_128` and `bits_56` as negotiated.
+    #[must_use]
+    pub fn new(session_key: &Key, direction: Direction, flags: u32) -> Self {
+        let (sign, seal) = match direction {
+            Direction::ToServer => (
+                &b"session key to client-to-server signing key magic constant\0"[..],
+                &b"session key to client-to-server sealing key magic constant\0"[..],
+            ),
+            Direction::ToClient => (
+                &b"session key to server-to-client signing key magic constant\0"[..],
+                &b"session key to server-to-client sealing key magic constant\0"[..],
+            ),
+        };
+        let signing = Zeroizing::new(derived(session_key.as_slice(), sign));
+        let strength = if flags & super::flag::BITS_128 != 0 {
+            16
+        } else if flags & super::flag::BITS_56 != 0 {
+            7
+        } else {
+            5
+        };
+        let weak = session_key.get(..strength).unwrap_or(session_key.as_slice());
+        let sealing = Zeroizing::new(derived(weak, seal));
+        let exchange = flags & super::flag::KEY_EXCHANGE != 0;
+        Self { signing, sealing: exchange.then(|| Rc4::new((&*sealing).into())), sequence: 0 }
+    }
+
+    /// Encrypts in place, for tests against the specification's example.
+    #[cfg(test)]
+    pub(crate) fn seal(&mut self, data: &mut [u8]) {
+        if let Some(rc4) = &mut self.sealing {
+            rc4.apply_keystream(data);
+        }
+    }
+
+    /// The signature of the next message.
+    pub fn sign(&mut self, message: &[u8]) -> [u8; 16] {
+        let sequence = self.sequence.to_le_bytes();
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut mac = hmac_md5(self.signing.as_slice(), &[&sequence, message]);
+        let mut signature = [0; 16];
+        signature[0] = 1;
+        signature[4..12].copy_from_slice(&mac[..8]);
+        if let Some(rc4) = &mut self.sealing {
+            rc4.apply_keystream(&mut signature[4..12]);
+        }
+        signature[12..].copy_from_slice(&sequence);
+        mac.zeroize();
+        signature
+    }
+}
+
+fn derived(key: &[u8], magic: &[u8]) -> [u8; KEY_BYTES] {
+    let mut hash = Md5::new();
+    hash.update(key);
+    hash.update(magic);
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! What the server holds: users to ask and to change, from any thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use shard_runtime::{Clock, Entropy};
+use smb_auth::{Account, AccountState, Accounts, NtHash};
+use smb_protocol::security::sid::Sid;
+
+use crate::directory::{Directory, Group, Secret, User};
+use crate::error::UsersError;
+use crate::files::Files;
+use crate::format::{self, SealingKey};
+use crate::lockout::{Lockout, Tallies};
+use crate::names::PASSWORD_MAX;
+use crate::token::Token;
+
+/// What is asked of passwords and of those who guess them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Fewest characters of a new password; an empty one is never taken.
+    pub min_password_chars: usize,
+    /// When an account is locked out.
+    pub lockout: Lockout,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        // NIST SP 800-63B 5.1.1.2: at least eight, and no rules of composition.
+        Self { min_password_chars: 8, lockout: Lockout::default() }
+    }
+}
+
+/// A user to be.
+#[derive(Clone, Debug)]
+pub struct NewUser {
+    /// What it is called.
+    pub name: String,
+    /// The person's name.
+    pub full_name: String,
+    /// What it is for.
+    pub comment: String,
+    /// Whether it may not be used yet.
+    pub disabled: bool,
+    /// What proves it.
+    pub secret: Secret,
+}
+
+/// What changes of a user; `None` stays.
+#[derive(Clone, Debug, Default)]
+pub struct UserChange {
+    /// What it is called.
+    pub name: Option<String>,
+    /// The person's name.
+    pub full_name: Option<String>,
+    /// What it is for.
+    pub comment: Option<String>,
+    /// Whether it may not be used.
+    pub disabled: Option<bool>,
+}
+
+/// What changes of a group; `None` stays.
+#[derive(Clone, Debug, Default)]
+pub struct GroupChange {
+    /// What it is called.
+    pub name: Option<String>,
+    /// What it is for.
+    pub comment: Option<String>,
+}
+
+/// Users and groups of the node.
+///
+/// Questions are answered from memory. Changes write and flush two small files, so they belong on a thread of the
+/// control plane, not on a shard; each is durable when it returns.
+pub struct Users {
+    now: RwLock<Arc<Directory>>,
+    policy: RwLock<Policy>,
+    tallies: Mutex<Tallies>,
+    /// Held while a change is made: one at a time.
+    writer: Mutex<Writer>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+}
+
+struct Writer {
+    files: Files,
+    key: SealingKey,
+    /// A change may be durable or not: what is in memory and what a restart would find can differ.
+    unsure: bool,
+}
+
+impl std::fmt::Debug for Users {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Users").field("machine", &self.snapshot().machine()).finish_non_exhaustive()
+    }
+}
+
+impl Users {
+    /// The users in these files; where there are none, new files with the built-in groups and a new machine SID.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written, is damaged, was changed without the key, or others may read the key; a
+    /// database without its key stays as it is.
+    pub fn open(
+        files: Files,
+        policy: Policy,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, UsersError> {
+        let (directory, writer) = match files.load()? {
+            Some((directory, key)) => (directory, Writer { files, key, unsure: false }),
+            None => {
+                // The key first: a crash between the two leaves a key without a database, which is used.
+                let key = files.key(&*entropy)?;
+                let [low, high] = [entropy.next_u64(), entropy.next_u64()];
+                let directory = Directory::new([low as u32, (low >> 32) as u32, high as u32]);
+                let mut writer = Writer { files, key, unsure: false };
+                writer.store(&directory, &*entropy)?;
+                (directory, writer)
+            }
+        };
+        Ok(Self {
+            now: RwLock::new(Arc::new(directory)),
+            policy: RwLock::new(policy),
+            tallies: Mutex::default(),
+            writer: Mutex::new(writer),
+            clock,
+            entropy,
+        })
+    }
+
+    /// All users and groups as they are at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Directory> {
+        Arc::clone(&self.now.read())
+    }
+
+    /// The SIDs of a user; `None` when it is gone.
+    #[must_use]
+    pub fn token(&self, user: Sid) -> Option<Token> {
+        let directory = self.snapshot();
+        directory.user_by_sid(user)?;
+        Some(Token::of_user(&directory, user))
+    }
+
+    /// Sets what is asked of passwords and guesses, from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.write() = policy;
+    }
+
+    /// How long a user stays locked out; `None` when it is not.
+    #[must_use]
+    pub fn locked_for(&self, user: Sid) -> Option<Duration> {
+        let rule = self.policy.read().lockout;
+        self.tallies.lock().locked_for(user, &rule, self.clock.now())
+    }
+
+    /// Lets a locked user in again.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn unlock(&self, name: &str) -> Result<(), UsersError> {
+        let sid = self.snapshot().user(name).ok_or_else(|| UsersError::NoUser(name.to_owned()))?.sid;
+        self.tallies.lock().forget(sid);
+        Ok(())
+    }
+
+    /// Makes a change durable, then lets it take effect.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Directory) -> Result<T, UsersError>,
+    ) -> Result<T, UsersError> {
+        let mut writer = self.writer.lock();
+        let mut next = Directory::clone(&self.snapshot());
+        let answer = change(&mut next)?;
+        writer.store(&next, &*self.entropy)?;
+        *self.now.write() = Arc::new(next);
+        Ok(answer)
+    }
+
+    fn hash(&self, secret: &Secret) -> Result<NtHash, UsersError> {
+        let text = match secret {
+            Secret::Hash(hash) => return Ok(hash.clone()),
+            Secret::Password(text) => text,
+        };
+        let least = self.policy.read().min_password_chars.max(1);
+        if text.chars().count() < least {
+            return Err(UsersError::Password("it is too short"));
+        }
+        if text.encode_utf16().count() > PASSWORD_MAX {
+            return Err(UsersError::Password("it has more than 256 characters"));
+        }
+        // Where passwords are typed and sent as text, a zero ends them.
+        if text.contains('\0') {
+            return Err(UsersError::Password("it contains a zero"));
+        }
+        Ok(NtHash::of_password(text))
+    }
+
+    /// Adds a user; it is in no group but those that everybody is in.
+    ///
+    /// # Errors
+    /// When the name cannot be one or is taken, the password cannot be one, there are too many, or the change cannot be
+    /// made durable.
+    pub fn create_user(&self, new: NewUser) -> Result<User, UsersError> {
+        let nt_hash = self.hash(&new.secret)?;
+        let NewUser { name, full_name, comment, disabled, secret: _ } = new;
+        let password_set = self.clock.wall().0;
+        let sid = Sid::ANONYMOUS;
+        let user = User { sid, name, full_name, comment, disabled, password_set, nt_hash };
+        self.change(|directory| directory.add_user(user).cloned())
+    }
+
+    /// Changes a user. Sessions that it has are the caller's to end.
+    ///
+    /// # Errors
+    /// When there is none, a new name cannot be one or is taken, or the change cannot be made durable.
+    pub fn change_user(&self, name: &str, change: UserChange) -> Result<User, UsersError> {
+        self.change(|directory| {
+            let apply = |user: &mut User| {
+                user.name = change.name.unwrap_or_else(|| user.name.clone());
+                user.full_name = change.full_name.unwrap_or_else(|| user.full_name.clone());
+                user.comment = change.comment.unwrap_or_else(|| user.comment.clone());
+                user.disabled = change.disabled.unwrap_or(user.disabled);
+            };
+            directory.change_user(name, apply).cloned()
+        })
+    }
+
+    /// Sets a user's password, as an administrator does, and lets it in again if it was locked out.
+    ///
+    /// # Errors
+    /// When there is none, the password cannot be one, or the change cannot be made durable.
+    pub fn set_password(&self, name: &str, secret: &Secret) -> Result<(), UsersError> {
+        let nt_hash = self.hash(secret)?;
+        let password_set = self.clock.wall().0;
+        let apply = |user: &mut User| (user.nt_hash, user.password_set) = (nt_hash, password_set);
+        let sid = self.change(|directory| directory.change_user(name, apply).map(|user| user.sid))?;
+        self.tallies.lock().forget(sid);
+        Ok(())
+    }
+
+    /// Changes a user's password, as the user does. A wrong old one counts as a guess.
+    ///
+    /// # Errors
+    /// [`UsersError::Refused`], whether the user, the old password or the account's state is to blame; otherwise as
+    /// [`Users::set_password`].
+    pub fn change_password(&self, name: &str, old: &str, new: &Secret) -> Result<(), UsersError> {
+        let account = self.account("", name).filter(|account| account.state != AccountState::LockedOut);
+        let Some(account) = account else { return Err(UsersError::Refused) };
+        let right = account.nt_hash == NtHash::of_password(old);
+        self.judged(&account, right);
+        if !right || account.state != AccountState::Active {
+            return Err(UsersError::Refused);
+        }
+        self.set_password(&account.name, new)
+    }
+
+    /// Removes a user, from groups too. Its sessions are the caller's to end; what it owns stays its own, and nobody
+    /// else will ever have its SID.
+    ///
+    /// # Errors
+    /// When there is none, or the change cannot be made durable.
+    pub fn remove_user(&self, name: &str) -> Result<User, UsersError> {
+        let user = self.change(|directory| directory.remove_user(name))?;
+        self.tallies.lock().forget(user.sid);
+        Ok(user)
+    }
+
+    /// Adds a group without members.
+    ///
+    /// # Errors
+    /// When the name cannot be one or is taken, there are too many, or the change cannot be made durable.
+    pub fn create_group(&self, name: &str, comment: &str) -> Result<Group, UsersError> {
+        self.change(|directory| directory.add_group(name, comment).cloned())
+    }
+
+    /// Changes a group.
+    ///
+    /// # Errors
+    /// When there is none, a built-in one would be renamed, a name cannot be one or is taken, or the change cannot be
+    /// made durable.
+    pub fn change_group(&self, name: &str, change: &GroupChange) -> Result<Group, UsersError> {
+        self.change(|directory| {
+            directory.change_group(name, change.name.as_deref(), change.comment.as_deref()).cloned()
+        })
+    }
+
+    /// Removes a group, from other groups too.
+    ///
+    /// # Errors
+    /// When there is none, it is built in, or the change cannot be made durable.
+    pub fn remove_group(&self, name: &str) -> Result<Group, UsersError> {
+        self.change(|directory| directory.remove_group(name))
+    }
+
+    /// Puts somebody into a group: [`Directory::find_name`] turns a name into a SID. It counts from the member's next
+    /// session on.
+    ///
+    /// # Errors
+    /// When there is no such group or member, it is a member already, or the change cannot be made durable.
+    pub fn add_member(&self, group: &str, member: Sid) -> Result<(), UsersError> {
+        self.change(|directory| directory.add_member(group, member))
+    }
+
+    /// Takes somebody out of a group.
+    ///
+    /// # Errors
+    /// When there is no such group, it is no member, or the change cannot be made durable.
+    pub fn remove_member(&self, group: &str, member: Sid) -> Result<(), UsersError> {
+        self.change(|directory| directory.remove_member(group, member))
+    }
+}
+
+impl Writer {
+    fn store(&mut self, directory: &Directory, entropy: &dyn Entropy) -> Result<(), UsersError> {
+        if self.unsure {
+            return Err(UsersError::Stopped);
+        }
+        let mut nonce = [0; 12];
+        entropy.fill(&mut nonce);
+        let sealed = format::seal(directory, &self.key, nonce).ok_or(UsersError::Full("accounts"))?;
+        self.files.store(&sealed).map_err(|failure| {
+            self.unsure = failure.unsure;
+            failure.error
+        })
+    }
+}
+
+/// The domain that the client names is not looked at: a machine in no domain takes every name for one of its own, as
+/// Windows does, so that somebody who is logged on elsewhere under the same name and password gets in.
+impl Accounts for Users {
+    fn account(&self, _domain: &str, user: &str) -> Option<Account> {
+        let directory = self.snapshot();
+        let found = directory.user(user)?;
+        let state = if self.locked_for(found.sid).is_some() {
+            AccountState::LockedOut
+        } else if found.disabled {
+            AccountState::Disabled
+        } else {
+            AccountState::Active
+        };
+        Some(Account { name: found.name.clone(), sid: found.sid, nt_hash: found.nt_hash.clone(), state })
+    }
+
+    fn judged(&self, account: &Account, right: bool) {
+        let rule = self.policy.read().lockout;
+        let locked = self.tallies.lock().judged(account.sid, right, &rule, self.clock.now());
+        if locked {
+            // Who guessed, and from where, is in the lines of the server before this one.
+            tracing::warn!(
+                user = %account.name,
+                "locked out for {} s after {} wrong passwords",
+                rule.locked_for.as_secs(),
+                rule.failures
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
