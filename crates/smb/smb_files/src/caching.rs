@@ -144,7 +144,6 @@ pub(crate) struct LeaseView {
     pub(crate) epoch: u16,
     pub(crate) v2: bool,
     pub(crate) parent: Option<LeaseKey>,
-    pub(crate) breaking: bool,
 }
 
 impl Entry {
@@ -283,7 +282,8 @@ impl Caching {
         // Windows takes the handle back when share modes conflict, and the right to cache writes otherwise.
         let mask = if opening.violation { H } else { W };
         for entry in &mut self.entries {
-            if entry.is(&By { open: None, lease: opening.lease }) || (entry.is_lease() && opening.lease_stat) {
+            if entry.is(&By { open: None, lease: opening.lease }) || (entry.is_lease() && opening.lease_stat)
+            {
                 continue;
             }
             let mut to = entry.state.without(mask);
@@ -434,7 +434,11 @@ impl Caching {
     }
 
     /// A client acknowledges the break of an oplock (MS-SMB2 3.3.5.22.1).
-    pub(crate) fn acknowledge_oplock(&mut self, open: OpenId, to: OplockLevel) -> Result<(OplockLevel, Outcome)> {
+    pub(crate) fn acknowledge_oplock(
+        &mut self,
+        open: OpenId,
+        to: OplockLevel,
+    ) -> Result<(OplockLevel, Outcome)> {
         if to != OplockLevel::NONE && to != OplockLevel::II {
             return refuse(NtStatus::INVALID_PARAMETER, "an oplock cannot be kept at that level");
         }
@@ -475,11 +479,5 @@ impl Caching {
             !entry.opens.is_empty()
         });
         gone
-    }
-
-    /// States of all holders, for tests.
-    #[cfg(test)]
-    pub(crate) fn states(&self) -> Vec<(LeaseState, bool)> {
-        self.entries.iter().map(|entry| (entry.state, entry.breaking.is_some())).collect()
     }
 }

@@ -7,6 +7,7 @@ mod reparse;
 
 use std::sync::Arc;
 
+use smb_protocol::Guid;
 use smb_protocol::NtStatus;
 use smb_protocol::access::AccessMask;
 use smb_protocol::fsctl::FsctlCode;
@@ -15,15 +16,13 @@ use smb_protocol::fsctl::ranges::{
     ChecksumAlgorithm, Compression, GetIntegrity, ObjectIdBuffer, SetIntegrity, SetIntegrityEx,
 };
 use smb_protocol::wire::Wire;
-use smb_protocol::Guid;
 
 use crate::error::{Result, refuse};
 use crate::open::{Open, OpenLookup};
 
 /// Rights of which changing a file's nature needs one.
-const CHANGES: AccessMask = AccessMask(
-    AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0 | AccessMask::WRITE_ATTRIBUTES.0,
-);
+const CHANGES: AccessMask =
+    AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0 | AccessMask::WRITE_ATTRIBUTES.0);
 /// COMPRESSION_FORMAT_NONE.
 const UNCOMPRESSED: u16 = 0;
 
@@ -81,9 +80,7 @@ impl Open {
             FsctlCode::GET_INTEGRITY_INFORMATION => reply(&self.integrity(), limit),
             FsctlCode::SET_INTEGRITY_INFORMATION => self.set_integrity(input),
             FsctlCode::SET_INTEGRITY_INFORMATION_EX => self.set_integrity_ex(input),
-            FsctlCode::CREATE_OR_GET_OBJECT_ID | FsctlCode::GET_OBJECT_ID => {
-                reply(&self.object_id(), limit)
-            }
+            FsctlCode::CREATE_OR_GET_OBJECT_ID | FsctlCode::GET_OBJECT_ID => reply(&self.object_id(), limit),
             FsctlCode::SET_OBJECT_ID | FsctlCode::SET_OBJECT_ID_EXTENDED | FsctlCode::DELETE_OBJECT_ID => {
                 refuse(NtStatus::NOT_SUPPORTED, "object identifiers are made from the file's number")
             }

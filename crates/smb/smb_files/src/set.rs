@@ -34,7 +34,10 @@ const SETTABLE: FileAttributes = FileAttributes(
 );
 /// Attributes that say what a file is, and stay.
 const STAYING: FileAttributes = FileAttributes(
-    FileAttributes::SPARSE_FILE.0 | FileAttributes::REPARSE_POINT.0 | FileAttributes::INTEGRITY_STREAM.0 | INTERNAL.0,
+    FileAttributes::SPARSE_FILE.0
+        | FileAttributes::REPARSE_POINT.0
+        | FileAttributes::INTEGRITY_STREAM.0
+        | INTERNAL.0,
 );
 
 /// The structure in a buffer.

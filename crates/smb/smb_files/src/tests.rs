@@ -4,6 +4,7 @@ mod caching;
 mod create;
 mod delete;
 mod directory;
+mod fsctl;
 mod locks;
 mod rename;
 mod security;
@@ -20,9 +21,9 @@ use smb_protocol::access::{
 };
 use smb_protocol::create::lease::{LeaseKey, LeaseState};
 use smb_protocol::fscc::FileClass;
+use smb_protocol::security::Sid;
 use smb_protocol::utf16::utf16;
 use smb_protocol::{FileTime, Guid, NtStatus, Utf16};
-use smb_protocol::security::Sid;
 use smb_security::Token;
 
 use crate::{

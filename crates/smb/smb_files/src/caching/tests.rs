@@ -22,8 +22,11 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0_u8..4, 0_u32..8, any::<bool>())
-            .prop_map(|(client, wanted, overwrites)| Step::OpenLease { client, wanted, overwrites }),
+        (0_u8..4, 0_u32..8, any::<bool>()).prop_map(|(client, wanted, overwrites)| Step::OpenLease {
+            client,
+            wanted,
+            overwrites
+        }),
         (prop::sample::select(vec![0_u8, 1, 8, 9]), any::<bool>())
             .prop_map(|(wanted, violation)| Step::OpenOplock { wanted, violation }),
         (0_usize..8).prop_map(|by| Step::Change { by }),
@@ -96,7 +99,9 @@ impl Model {
         let now = self.now();
         let link = |_: OpenId| Link::Connected;
         match *step {
-            Step::OpenLease { client, wanted, overwrites } => self.open(Some(client), wanted, false, overwrites),
+            Step::OpenLease { client, wanted, overwrites } => {
+                self.open(Some(client), wanted, false, overwrites)
+            }
             Step::OpenOplock { wanted, violation } => self.open(None, u32::from(wanted), violation, false),
             Step::Change { by } => {
                 let by = self.by(by);
@@ -144,7 +149,9 @@ impl Model {
     fn check(&self) {
         for (at, entry) in self.caching.entries.iter().enumerate() {
             assert!([NONE, R, RH, RW, RWH].contains(&entry.state), "no state: {entry:?}");
-            assert!(!entry.opens.is_empty() && entry.opens.iter().all(|o| self.opens.iter().any(|(p, _)| o == p)));
+            assert!(
+                !entry.opens.is_empty() && entry.opens.iter().all(|o| self.opens.iter().any(|(p, _)| o == p))
+            );
             if let Some(breaking) = entry.breaking {
                 assert!(entry.state != breaking.requested && entry.state.contains(breaking.requested));
                 assert!(entry.state.contains(breaking.required));

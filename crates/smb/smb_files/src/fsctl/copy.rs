@@ -5,9 +5,7 @@ use std::sync::Arc;
 use aligned_buffer::IoBuf;
 use smb_protocol::NtStatus;
 use smb_protocol::access::AccessMask;
-use smb_protocol::fsctl::copy::{
-    CopyReply, CopyRequest, DuplicateExtents, DuplicateExtentsEx, MAX_CHUNKS,
-};
+use smb_protocol::fsctl::copy::{CopyReply, CopyRequest, DuplicateExtents, DuplicateExtentsEx, MAX_CHUNKS};
 use smb_protocol::wire::Wire;
 
 use super::{Answer, done};

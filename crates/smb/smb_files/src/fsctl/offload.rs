@@ -67,8 +67,12 @@ impl Tokens {
 
     /// Gives a token out; what is returned besides must be dropped without the lock.
     fn give(&mut self, transfer: Transfer, now: Monotonic) -> (OffloadToken, Vec<Transfer>) {
-        let mut dead: Vec<u64> =
-            self.given.iter().filter(|(_, t)| t.expires <= now || t.source.is_closed()).map(|(n, _)| *n).collect();
+        let mut dead: Vec<u64> = self
+            .given
+            .iter()
+            .filter(|(_, t)| t.expires <= now || t.source.is_closed())
+            .map(|(n, _)| *n)
+            .collect();
         if self.given.len() - dead.len() >= TOKENS_MAX {
             dead.extend(self.given.keys().next());
         }

@@ -159,11 +159,7 @@ impl Open {
     /// FSCTL_QUERY_FILE_REGIONS (MS-FSA 2.1.5.10.24): all of a file is valid, as what was never written reads as zeros.
     pub(super) async fn query_regions(&self, input: &[u8], limit: usize) -> Result<Answer> {
         let asked = match input {
-            [] => RegionInput {
-                file_offset: 0,
-                length: i64::MAX,
-                usage: RegionUsage::VALID_CACHED_DATA,
-            },
+            [] => RegionInput { file_offset: 0, length: i64::MAX, usage: RegionUsage::VALID_CACHED_DATA },
             input => match RegionInput::decode(input) {
                 Ok(asked) => asked,
                 Err(_) => return refuse(NtStatus::INVALID_PARAMETER, "the input is not whole"),

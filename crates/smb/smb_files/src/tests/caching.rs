@@ -37,7 +37,10 @@ fn a_batch_oplock_is_broken_by_a_second_open() {
         let (second, ()) = tokio::join!(f.create_as(&other, "f", &ask), async {
             shard_runtime::sleep(Duration::from_secs(1)).await;
             assert_eq!(f.told.take(), [Told::Oplock(OplockLevel::II)]);
-            assert_eq!(status(first.open.acknowledge_oplock(OplockLevel::BATCH)), NtStatus::INVALID_PARAMETER);
+            assert_eq!(
+                status(first.open.acknowledge_oplock(OplockLevel::BATCH)),
+                NtStatus::INVALID_PARAMETER
+            );
             assert_eq!(first.open.acknowledge_oplock(OplockLevel::II), Ok(OplockLevel::II));
         });
         let second = second.unwrap();
@@ -147,10 +150,14 @@ fn leases_break_in_steps() {
             assert_eq!(f.told.take(), [broken(1, R, 0, false)]);
             assert_eq!(status(ack(0)), NtStatus::UNSUCCESSFUL);
         };
-        let (a, b, ()) = tokio::join!(f.create_as(&others, "f", &open), f.create_as(&others, "f", &over), acting);
+        let (a, b, ()) =
+            tokio::join!(f.create_as(&others, "f", &open), f.create_as(&others, "f", &over), acting);
         a.unwrap().open.close(false).await.unwrap();
         b.unwrap().open.close(false).await.unwrap();
-        assert_eq!(f.fs.acknowledge_lease(others.client, key, LeaseState(0)).unwrap_err().status, NtStatus::OBJECT_NAME_NOT_FOUND);
+        assert_eq!(
+            f.fs.acknowledge_lease(others.client, key, LeaseState(0)).unwrap_err().status,
+            NtStatus::OBJECT_NAME_NOT_FOUND
+        );
         held.open.close(false).await.unwrap();
         f.assert_clean();
     });
@@ -184,7 +191,11 @@ fn writes_locks_and_renames_take_back_what_they_must() {
         a.write(0, buf(b"x"), WriteFlags::default()).await.unwrap();
         assert_eq!(f.told.take(), [broken(2, RH, 0, true)], "not the writer's own");
         f.fs.acknowledge_lease(Guid([2; 16]), LeaseKey([2; 16]), LeaseState(0)).unwrap();
-        let lock = smb_protocol::lock::LockElement { offset: 0, length: 1, flags: smb_protocol::lock::LockFlags(0x12) };
+        let lock = smb_protocol::lock::LockElement {
+            offset: 0,
+            length: 1,
+            flags: smb_protocol::lock::LockFlags(0x12),
+        };
         b.lock(&[lock], &|| {}).await.unwrap();
         assert_eq!(f.told.take(), [broken(1, RH, 0, true)]);
         f.fs.acknowledge_lease(f.user.client, LeaseKey([1; 16]), LeaseState(0)).unwrap();
@@ -223,9 +234,10 @@ fn directory_leases_break_for_others_only() {
 fn a_durable_open_that_is_away_yields_and_a_persistent_one_does_not() {
     run(|f| async move {
         let ask = Ask::default().lease(1, RWH);
-        for (durability, expected) in
-            [(crate::Durability::Durable, NtStatus::SUCCESS), (crate::Durability::Persistent, NtStatus::FILE_NOT_AVAILABLE)]
-        {
+        for (durability, expected) in [
+            (crate::Durability::Durable, NtStatus::SUCCESS),
+            (crate::Durability::Persistent, NtStatus::FILE_NOT_AVAILABLE),
+        ] {
             let held = f.create("f", &ask).await.unwrap().open;
             held.set_durability(durability);
             held.detach();

@@ -1,6 +1,8 @@
 //! Deletion: dispositions, on close, what is pending, what cannot go.
 
-use smb_protocol::fscc::file::{DispositionInformation, DispositionInformationEx, DispositionFlags, StandardInformation};
+use smb_protocol::fscc::file::{
+    DispositionFlags, DispositionInformation, DispositionInformationEx, StandardInformation,
+};
 use smb_protocol::wire::Wire;
 
 use super::*;

@@ -44,7 +44,10 @@ fn entries_come_once_in_order_and_again_after_a_restart() {
         }
         let d = f.open("d", &Ask::open()).await;
         let all = names(&d, "*").await;
-        assert_eq!((all.len(), all[0].as_str(), all[2].as_str(), all[701].as_str()), (702, ".", "f000", "f699"));
+        assert_eq!(
+            (all.len(), all[0].as_str(), all[2].as_str(), all[701].as_str()),
+            (702, ".", "f000", "f699")
+        );
         assert_eq!(names(&d, "F69?").await.len(), 10);
         assert_eq!(names(&d, "f123").await, ["f123"]);
         let none = QueryDirectoryFlags::NONE;
@@ -121,10 +124,13 @@ fn what_ends_a_watch() {
         f.directory("d").await;
         let read = Ask::open().access(AccessMask::READ_DATA);
         let (a, b, small) = (f.open("d", &read).await, f.open("d", &read).await, f.open("d", &read).await);
-        assert!(tokio::time::timeout(std::time::Duration::from_secs(1), next(&small, false, 16)).await.is_err());
+        assert!(
+            tokio::time::timeout(std::time::Duration::from_secs(1), next(&small, false, 16)).await.is_err()
+        );
         f.file("d\\a name that does not fit", b"").await;
         assert_eq!(next(&small, false, 16).await.0, NtStatus::NOTIFY_ENUM_DIR);
-        let file = f.open("d\\a name that does not fit", &Ask::open().options(CreateOptions::DELETE_ON_CLOSE)).await;
+        let file =
+            f.open("d\\a name that does not fit", &Ask::open().options(CreateOptions::DELETE_ON_CLOSE)).await;
         file.close(false).await.unwrap();
         let (closed, ()) = tokio::join!(next(&a, false, 4096), async {
             shard_runtime::yield_now().await;

@@ -43,7 +43,10 @@ fn ranges_keep_others_out() {
             assert_eq!(lock(&b, &bad).await, expected, "{bad:?}");
         }
         let unlock = LockFlags::UNLOCK;
-        assert_eq!(lock(&a, &[(0, 10, unlock), (1, 1, unlock), (20, 1, unlock)]).await, NtStatus::RANGE_NOT_LOCKED);
+        assert_eq!(
+            lock(&a, &[(0, 10, unlock), (1, 1, unlock), (20, 1, unlock)]).await,
+            NtStatus::RANGE_NOT_LOCKED
+        );
         assert_eq!(lock(&b, &[(0, 10, EX)]).await, NtStatus::SUCCESS, "the first was unlocked");
         assert_eq!(lock(&b, &[(20, 1, EX)]).await, NtStatus::LOCK_NOT_GRANTED);
         a.close(false).await.unwrap();

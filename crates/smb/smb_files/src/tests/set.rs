@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use smb_protocol::fscc::ea::{Ea, EaList, ea_writer, push_ea};
 use smb_protocol::fscc::file::{
-    AllocationInformation, BasicInformation, EndOfFileInformation, NetworkOpenInformation, PositionInformation,
-    StandardInformation,
+    AllocationInformation, BasicInformation, EndOfFileInformation, NetworkOpenInformation,
+    PositionInformation, StandardInformation,
 };
 use smb_protocol::info::QueryInfoFlags;
 use smb_protocol::wire::Wire;
@@ -31,7 +31,8 @@ fn times_are_set_and_frozen() {
         open.write(0, buf(b"x"), WriteFlags::default()).await.unwrap();
         let now: BasicInformation = query(&open, FileClass::BASIC).await;
         assert_eq!(now.last_write_time, wanted, "set through this open, so not moved by it");
-        let thaw = BasicInformation { last_write_time: FileTime(u64::MAX - 1), ..BasicInformation::default() };
+        let thaw =
+            BasicInformation { last_write_time: FileTime(u64::MAX - 1), ..BasicInformation::default() };
         assert_eq!(set(&open, FileClass::BASIC, &thaw).await, NtStatus::SUCCESS);
         open.write(0, buf(b"y"), WriteFlags::default()).await.unwrap();
         let moved: BasicInformation = query(&open, FileClass::BASIC).await;
@@ -70,7 +71,10 @@ fn sizes() {
         assert_eq!(set(&open, FileClass::ALLOCATION, &alloc(5)).await, NtStatus::SUCCESS);
         let standard: StandardInformation = query(&open, FileClass::STANDARD).await;
         assert_eq!(standard.end_of_file, 5);
-        assert_eq!(set(&open, FileClass::POSITION, &PositionInformation { position: 7 }).await, NtStatus::SUCCESS);
+        assert_eq!(
+            set(&open, FileClass::POSITION, &PositionInformation { position: 7 }).await,
+            NtStatus::SUCCESS
+        );
         let position: PositionInformation = query(&open, FileClass::POSITION).await;
         assert_eq!(position.position, 7);
         let short = status(open.set_info(FileClass::END_OF_FILE, &[0; 7], &|| {}).await);
@@ -107,11 +111,16 @@ fn list(all: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-async fn all_ea(open: &Open, flags: QueryInfoFlags, limit: usize) -> std::result::Result<(NtStatus, Vec<String>), NtStatus> {
+async fn all_ea(
+    open: &Open,
+    flags: QueryInfoFlags,
+    limit: usize,
+) -> std::result::Result<(NtStatus, Vec<String>), NtStatus> {
     let mut out = Vec::new();
     let status =
         open.query_info(FileClass::FULL_EA, &[], 0, flags, limit, &mut out).await.map_err(|e| e.status)?;
-    let show = |ea: Ea<'_>| format!("{}={}", String::from_utf8_lossy(ea.name), String::from_utf8_lossy(ea.value));
+    let show =
+        |ea: Ea<'_>| format!("{}={}", String::from_utf8_lossy(ea.name), String::from_utf8_lossy(ea.value));
     Ok((status, EaList::new(&out).unwrap().iter().map(show).collect()))
 }
 
