@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::CliResult;
 use crate::pool::usage;
 use crate::table::{Table, word};
-use crate::units::bytes;
+use crate::units::{bytes, many};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -298,7 +298,7 @@ fn detail(share: &Share) {
         word(&config.caching)
     );
     outln!("  who       {}", permissions(share));
-    outln!("  in use    {} sessions, {} opens", share.sessions, share.opens);
+    outln!("  in use    {}, {}", many(share.sessions, "session"), many(share.opens, "open"));
     outln!(
         "  traffic   {} reads ({}), {} writes ({}), {} other requests, {} opens refused",
         traffic.reads,

@@ -8,7 +8,7 @@ use crate::error::CliResult;
 use crate::pool::usage;
 use crate::share::Switch;
 use crate::table::{Table, or_dash, word};
-use crate::units::time;
+use crate::units::{many, time};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -139,7 +139,12 @@ fn print(status: &SmbStatus) {
         word(&config.encryption),
         if config.multichannel { "on" } else { "off" }
     );
-    outln!("{} shares, {} sessions, {} opens\n", status.shares, status.sessions, status.opens);
+    outln!(
+        "{}, {}, {}\n",
+        many(status.shares, "share"),
+        many(status.sessions, "session"),
+        many(status.opens, "open")
+    );
     let mut table = Table::new(
         &["ADDRESS", "LISTENING", "PROBLEM"],
         "It listens nowhere: `holdfast smb set --listen 0.0.0.0:445` changes that.",

@@ -5,7 +5,7 @@ use control_api::{Severity, Status};
 use crate::context::Context;
 use crate::error::CliResult;
 use crate::job;
-use crate::units::{bytes, seconds};
+use crate::units::{bytes, many, seconds};
 
 /// Is all data as redundant as promised? What is wrong, and what to do.
 #[derive(Debug, clap::Args)]
@@ -56,8 +56,4 @@ fn print(status: &Status) {
         status.io_engine,
         if status.ready { "" } else { ", still starting" }
     );
-}
-
-fn many(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

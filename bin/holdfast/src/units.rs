@@ -28,6 +28,11 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of things: `1 disk`, `2 disks`.
+pub(crate) fn many(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// A duration in its two largest units: `3 min 20 s`.
 pub(crate) fn seconds(total: u64) -> String {
     let (days, hours, minutes, seconds) = (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);

@@ -3,125 +3,11 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::Arc;
+mod bench;
 
-use control_server::memory::Machine;
-use control_server::{NodeOptions, Running};
-use serde_json::Value;
-use shard_runtime::SystemClock;
-use tokio::runtime::Runtime;
+use std::path::Path;
 
-const TARGET: &str = "iqn.2026-01.io.holdfast:t";
-
-/// A node, its machine, its directory.
-struct Bench {
-    dir: tempfile::TempDir,
-    machine: Arc<Machine>,
-    runtime: Runtime,
-    node: Option<Running>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let mut bench = Self {
-            dir: tempfile::tempdir().expect("temp dir"),
-            machine: Arc::new(Machine::default()),
-            runtime: runtime.expect("runtime"),
-            node: None,
-        };
-        for i in 1..=5 {
-            let file = std::fs::File::create(bench.disk(i)).expect("file disk");
-            file.set_len(1 << 30).expect("sparse");
-        }
-        bench.start();
-        bench
-    }
-
-    fn data(&self) -> PathBuf {
-        self.dir.path().join("data")
-    }
-
-    fn disk(&self, i: u32) -> String {
-        self.dir.path().canonicalize().expect("there").join(format!("disk{i}")).to_string_lossy().into_owned()
-    }
-
-    fn try_start(&self) -> Result<Running, control_api::Problem> {
-        let options = NodeOptions { data_dir: self.data(), socket: None, shards: None };
-        let clock = Arc::new(SystemClock::new());
-        self.runtime.block_on(async {
-            let node = Running::start_with(options, clock, |data, _| Ok(self.machine.backends(data))).await?;
-            node.wait_ready().await;
-            Ok(node)
-        })
-    }
-
-    fn start(&mut self) {
-        self.node = Some(self.try_start().expect("node starts"));
-    }
-
-    fn stop(&mut self) {
-        let node = self.node.take().expect("running");
-        self.runtime.block_on(node.stop()).expect("stops cleanly");
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(args)
-            .env("HOLDFAST_SOCKET", self.data())
-            .stdin(std::process::Stdio::null())
-            .output()
-            .expect("runs")
-    }
-
-    fn ok(&self, line: &str) -> String {
-        let output = self.run(&line.split(' ').collect::<Vec<_>>());
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
-    }
-
-    fn json(&self, line: &str) -> Value {
-        let text = self.ok(&format!("{line} --json"));
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
-    }
-
-    /// Runs what must fail, and returns its exit code and message.
-    fn refused(&self, line: &str) -> (i32, String) {
-        let output = self.run(&line.split(' ').collect::<Vec<_>>());
-        assert!(!output.status.success(), "{line} was not refused");
-        (output.status.code().expect("exit code"), String::from_utf8(output.stderr).expect("text"))
-    }
-
-    fn items(&self, line: &str) -> Vec<Value> {
-        self.json(line)["items"].as_array().unwrap_or_else(|| panic!("{line}: no items")).clone()
-    }
-
-    fn names(&self, line: &str) -> Vec<String> {
-        self.items(line).iter().map(|item| item["name"].as_str().expect("name").to_owned()).collect()
-    }
-
-    /// Pool, volume, LUN, target, group.
-    fn furnish(&self) {
-        let [a, b, c, d, _] = [1, 2, 3, 4, 5].map(|i| self.disk(i));
-        self.ok(&format!("disk set {a} --enclosure shelf-a --slot 1 --media ssd"));
-        self.ok(&format!("pool create p {a} {b} {c} {d} --yes"));
-        self.ok("volume create v --size 2G");
-        self.ok(&format!("target create {TARGET}"));
-        self.ok("initiator-group create g --any");
-        self.ok("lun create l --size 1G --group g");
-        self.ok("portal create 127.0.0.1:3260");
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        if self.node.is_some() && !std::thread::panicking() {
-            self.stop();
-        }
-    }
-}
+use bench::{Bench, TARGET};
 
 #[test]
 fn pools_are_made_only_when_confirmed() {
@@ -361,7 +247,7 @@ fn exit_codes_tell_usage_from_failure() {
     let bench = Bench::new();
     assert_eq!(bench.refused("volume create v").0, 2);
     assert_eq!(bench.refused("frobnicate").0, 2);
-    assert_eq!(bench.refused("demo --smb 127.0.0.1:445").0, 2);
+    assert_eq!(bench.refused("demo --smb nowhere").0, 2);
     assert_eq!(bench.refused("pool show nothing").0, 1);
     assert_eq!(bench.refused(&format!("status --node {}", Path::new("/nowhere").display())).0, 1);
 }

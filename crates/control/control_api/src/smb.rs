@@ -237,12 +237,6 @@ pub enum ShareCaching {
     Programs,
 }
 
-impl ShareCaching {
-    fn is_manual(&self) -> bool {
-        *self == Self::Manual
-    }
-}
-
 /// A share: a folder of a volume under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -254,38 +248,33 @@ pub struct ShareConfig {
     /// The folder in it; `/` for all of the volume.
     pub folder: String,
     /// What people read about it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     pub comment: String,
     /// Continuously available: what clients have open outlives the server, and each write is durable when it is answered.
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    #[serde(default = "yes")]
     pub ca: bool,
     /// Everything over it must be encrypted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub encrypt: bool,
     /// What clients may keep.
-    #[serde(default, skip_serializing_if = "ShareCaching::is_manual")]
+    #[serde(default)]
     pub caching: ShareCaching,
     /// Listings leave out what the user could not open.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub access_based_enumeration: bool,
     /// It is left out of listings.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub hidden: bool,
     /// Nothing may be changed over it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub read_only: bool,
     /// Who may do what; nobody else may connect.
-    #[serde(default, rename = "permission", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "permission")]
     pub permissions: Vec<SharePermission>,
 }
 
 fn yes() -> bool {
     true
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_yes(value: &bool) -> bool {
-    *value
 }
 
 /// Makes a share.

@@ -198,11 +198,12 @@ impl Node {
         if let Some(last) =
             server.smb1_attempts.first().filter(|last| now.saturating_sub(last.time) < SMB1_NEWS)
         {
+            let word = if server.smb1_count == 1 { "attempt" } else { "attempts" };
             issue(
                 Severity::Info,
                 "SMB 1".into(),
                 format!(
-                    "{} clients that speak SMB 1 were refused, the last one {}",
+                    "{} {word} to speak it refused, the last one from {}",
                     server.smb1_count, last.address
                 ),
                 "Let them use SMB 2 or newer; `holdfast smb status` lists them.",

@@ -1,1 +1,221 @@
+//! The real SMB server with volumes in memory: what is served when, and why the rest is not.
 
+use std::net::TcpStream;
+
+use control_api::{CheckFinding, ShareCaching, ShareConfig, SharePermission, ShareRight};
+use file_store::{Attributes, FileKind, FileStore, MemoryStore, NewFile};
+use shard_runtime::SystemClock;
+use smb_auth::Accounts as _;
+use smb_server::Directory as _;
+use smb_users::{Files, NewUser, Policy, Secret, UserChange};
+
+use super::*;
+use crate::memory::now;
+use crate::system::SystemShards;
+
+struct Volume(Arc<MemoryStore>);
+
+impl VolumeHandle for Volume {
+    fn store(&self) -> Arc<dyn FileStore> {
+        self.0.clone()
+    }
+
+    fn shard(&self) -> usize {
+        0
+    }
+
+    fn guid(&self) -> Uuid {
+        Uuid::from_u128(7)
+    }
+
+    fn cluster(&self) -> u32 {
+        4096
+    }
+
+    fn check(&self, _: bool, _: bool) -> Work<'_, Vec<CheckFinding>> {
+        now(Ok(Vec::new()))
+    }
+
+    fn close(&self) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+}
+
+struct Bench {
+    _dir: tempfile::TempDir,
+    users: Arc<Users>,
+    smb: Smb,
+    store: Arc<MemoryStore>,
+    volume: Arc<dyn VolumeHandle>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let files = Files::in_directory(dir.path());
+        let users = Users::open(files, Policy::default(), clock.clone(), Arc::new(SystemEntropy));
+        let users = Arc::new(users.expect("users"));
+        let shards = SystemShards::start(Some(1)).expect("a shard");
+        let smb = Smb::new(shards, clock, Some(users.clone()), identity(dir.path()).expect("kept"));
+        let store = Arc::new(MemoryStore::new(1 << 30));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        Self { _dir: dir, users, smb, store, volume }
+    }
+
+    async fn folder(&self, name: &str) {
+        let new =
+            NewFile { kind: FileKind::Directory, attributes: Attributes::default(), security: Vec::new() };
+        self.store.create(self.store.root(), name, new).await.expect("made");
+    }
+
+    fn user(&self, name: &str) -> smb_users::User {
+        let new = NewUser {
+            name: name.into(),
+            full_name: String::new(),
+            comment: String::new(),
+            disabled: false,
+            secret: Secret::Password("correct horse".into()),
+        };
+        self.users.create_user(new).expect("made")
+    }
+
+    /// Applies with the volume, or without; returns what could not be done.
+    async fn apply(&self, config: &Config, there: bool) -> Vec<String> {
+        let open = OpenVolume { name: "v".into(), volume: self.volume.clone() };
+        let volumes = if there { vec![open] } else { Vec::new() };
+        let trouble = self.smb.apply(config, "node1.example.com", volumes).await.expect("applied");
+        trouble.into_iter().map(|(subject, why)| format!("{subject}: {why}")).collect()
+    }
+}
+
+fn config() -> Config {
+    Config {
+        shares: vec![ShareConfig {
+            name: "vmstore".into(),
+            volume: "v".into(),
+            folder: "/vms".into(),
+            comment: String::new(),
+            ca: true,
+            encrypt: false,
+            caching: ShareCaching::None,
+            access_based_enumeration: false,
+            hidden: false,
+            read_only: false,
+            permissions: vec![SharePermission { who: "alice".into(), right: ShareRight::Change }],
+        }],
+        ..Config::default()
+    }
+}
+
+#[tokio::test]
+async fn shares_come_and_go_with_their_volume() {
+    let bench = Bench::new();
+    let config = config();
+    assert_eq!(bench.apply(&config, false).await, ["share vmstore: volume v is not there"]);
+    assert!(bench.smb.server.shares().is_empty());
+    let trouble = bench.apply(&config, true).await;
+    assert_eq!(trouble.len(), 2, "{trouble:?}");
+    assert!(trouble[0].contains("name alice"), "{trouble:?}");
+    assert!(trouble[1].starts_with("share vmstore: /vms"), "{trouble:?}");
+
+    let alice = bench.user("alice");
+    bench.folder("vms").await;
+    assert_eq!(bench.apply(&config, true).await, [""; 0], "what was missing has come");
+    let shares = bench.smb.server.shares();
+    assert_eq!((shares[0].folder.as_str(), shares[0].continuously_available), ("vms", true));
+    assert_eq!(shares[0].permissions[0].who, alice.sid);
+    assert_eq!(bench.smb.traffic("VMSTORE"), Some(ShareTraffic::default()));
+    drop(shares);
+
+    assert_eq!(bench.apply(&config, false).await.len(), 1);
+    assert!(bench.smb.server.shares().is_empty());
+    assert_eq!(Arc::strong_count(&bench.volume), 1, "nothing of the volume is held any more");
+    assert_eq!(bench.apply(&config, true).await, [""; 0]);
+    assert_eq!(bench.smb.server.shares().len(), 1);
+}
+
+#[tokio::test]
+async fn changes_reach_shares_that_are_served() {
+    let bench = Bench::new();
+    bench.user("alice");
+    bench.folder("vms").await;
+    bench.folder("other").await;
+    let mut config = config();
+    bench.apply(&config, true).await;
+    config.shares[0].encrypt = true;
+    config.shares[0].permissions[0].right = ShareRight::Read;
+    bench.apply(&config, true).await;
+    let share = bench.smb.server.shares().remove(0);
+    assert!(share.encrypt && share.permissions[0].right == smb_server::ShareRight::Read);
+    config.shares[0].folder = "/other".into();
+    bench.apply(&config, true).await;
+    assert_eq!(bench.smb.server.shares()[0].folder, "other");
+    config.shares[0].name = "renamed".into();
+    bench.apply(&config, true).await;
+    assert_eq!(bench.smb.server.shares().len(), 1);
+    assert_eq!(bench.smb.server.shares()[0].name, "renamed");
+}
+
+#[tokio::test]
+async fn listeners_follow_the_configuration() {
+    let bench = Bench::new();
+    let mut config = Config::default();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    config.smb.listen = vec![address.clone(), "127.0.0.1:0".into()];
+    let trouble = bench.apply(&config, false).await;
+    assert!(trouble.len() == 1 && trouble[0].contains("in use"), "{trouble:?}");
+    let info = bench.smb.info();
+    assert_eq!(info.netbios_name, "NODE1");
+    let at = |address: &str| {
+        let found = info.listeners.iter().find(|listener| listener.address == address);
+        found.and_then(|listener| listener.listening.clone())
+    };
+    assert_eq!(at(&address), None);
+    TcpStream::connect(at("127.0.0.1:0").expect("listens")).expect("somebody is there");
+    drop(taken);
+    assert_eq!(bench.apply(&config, false).await, [""; 0], "the port is free now");
+    config.smb.listen.clear();
+    bench.apply(&config, false).await;
+    assert!(bench.smb.server.listeners().is_empty());
+    bench.smb.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn the_directory_knows_administrators_and_forgets_the_disabled() {
+    let bench = Bench::new();
+    let directory = NodeUsers(Some(bench.users.clone()));
+    let alice = bench.user("alice");
+    assert!(directory.account("ANY", "ALICE").is_some());
+    let token = directory.token(alice.sid, &[]).expect("a user");
+    assert!(!token.is_admin && !token.privileges.backup && token.is(&Sid::EVERYONE));
+    bench.users.add_member("Backup Operators", alice.sid).expect("added");
+    let token = directory.token(alice.sid, &[]).expect("a user");
+    assert!(token.privileges.backup && token.privileges.restore && !token.privileges.take_ownership);
+    bench.users.add_member("Administrators", alice.sid).expect("added");
+    let token = directory.token(alice.sid, &[]).expect("a user");
+    assert!(token.is_admin && token.privileges == smb_security::Privileges::ADMINISTRATOR);
+    let change = UserChange { disabled: Some(true), ..UserChange::default() };
+    bench.users.change_user("alice", change).expect("changed");
+    assert!(directory.token(alice.sid, &[]).is_none());
+    assert!(!directory.anonymous().is(&Sid::EVERYONE));
+    assert!(NodeUsers(None).account("", "alice").is_none());
+}
+
+#[test]
+fn names_are_made_netbios_names() {
+    assert_eq!(netbios_name("", "storage-node-17.example.com"), "STORAGE-NODE-17");
+    assert_eq!(netbios_name("", "a-very-long-machine-name"), "A-VERY-LONG-MAC");
+    assert_eq!(netbios_name("Store1", "node"), "STORE1");
+    assert_eq!(netbios_name("", ""), "HOLDFAST");
+}
+
+#[test]
+fn the_identity_stays() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let first = identity(dir.path()).expect("made");
+    assert_eq!(identity(dir.path()).expect("kept"), first);
+    std::fs::write(dir.path().join("smb.guid"), "no").expect("written");
+    assert!(identity(dir.path()).expect_err("no GUID").to_string().contains("Remove it"));
+}
