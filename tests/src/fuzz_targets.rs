@@ -24,6 +24,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_security_descriptor", smb_protocol::fuzz::security_descriptor),
     ("smb_fsctl", smb_protocol::fuzz::fsctl),
     ("smb_information", smb_protocol::fuzz::information),
+    ("smb_path", smb_files::fuzz::path),
+    ("smb_open_record", smb_files::fuzz::record),
     ("smb_protected", smb_crypto::fuzz::protected),
     ("smb_spnego", smb_auth::fuzz::spnego),
     ("smb_ntlm", smb_auth::fuzz::ntlm),

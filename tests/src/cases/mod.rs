@@ -9,6 +9,8 @@ mod multipath;
 mod reservations;
 mod restart;
 mod root_disk;
+mod smb_clients;
+mod smb_guest;
 mod volume_check;
 
 use std::path::PathBuf;
@@ -101,6 +103,24 @@ pub const CASES: &[Case] = &[
         about: "kernel client, ext4, fio verify while the node is killed -9 and started",
         ci: true,
         run: disks::kill,
+    },
+    Case {
+        name: "smb-clients",
+        about: "smbclient in every version, signed and encrypted; right errors; no malformed frame",
+        ci: true,
+        run: smb_clients::run,
+    },
+    Case {
+        name: "smb-guest",
+        about: "kernel client over SMB 3.1.1, signed: many small files, rename, lock, append, fio verify",
+        ci: true,
+        run: smb_guest::files,
+    },
+    Case {
+        name: "smb-kill",
+        about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9",
+        ci: true,
+        run: smb_guest::kill,
     },
     Case {
         name: "multipath",

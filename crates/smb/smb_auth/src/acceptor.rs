@@ -230,4 +230,6 @@ impl Acceptor {
 }
 
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod tests;

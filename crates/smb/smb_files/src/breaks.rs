@@ -41,7 +41,8 @@ impl Core {
     fn tell(&self, notices: &[Notice]) -> Vec<Arc<Open>> {
         let mut to_close = Vec::new();
         for notice in notices {
-            let (Notice::Oplock(id, _) | Notice::Lease(id, _) | Notice::Close(id) | Notice::Changed(id)) = notice;
+            let (Notice::Oplock(id, _) | Notice::Lease(id, _) | Notice::Close(id) | Notice::Changed(id)) =
+                notice;
             let Some(open) = self.opens.lock().get(id).cloned() else { continue };
             let holder = open.holder();
             match (notice, holder) {
@@ -125,7 +126,10 @@ impl Core {
             let closes = outcome.notices.iter().any(|notice| matches!(notice, Notice::Close(_)));
             self.deliver(outcome.notices).await;
             if outcome.unavailable {
-                return refuse(NtStatus::FILE_NOT_AVAILABLE, "a persistent open that is away protects the file");
+                return refuse(
+                    NtStatus::FILE_NOT_AVAILABLE,
+                    "a persistent open that is away protects the file",
+                );
             }
             if !outcome.wait {
                 return Ok(());

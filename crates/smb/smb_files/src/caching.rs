@@ -144,7 +144,6 @@ pub(crate) struct LeaseView {
     pub(crate) epoch: u16,
     pub(crate) v2: bool,
     pub(crate) parent: Option<LeaseKey>,
-    pub(crate) breaking: bool,
 }
 
 impl Entry {
@@ -283,7 +282,8 @@ impl Caching {
         // Windows takes the handle back when share modes conflict, and the right to cache writes otherwise.
         let mask = if opening.violation { H } else { W };
         for entry in &mut self.entries {
-            if entry.is(&By { open: None, lease: opening.lease }) || (entry.is_lease() && opening.lease_stat) {
+            if entry.is(&By { open: None, lease: opening.lease }) || (entry.is_lease() && opening.lease_stat)
+            {
                 continue;
             }
             let mut to = entry.state.without(mask);
@@ -412,6 +412,8 @@ impl Caching {
         if !breaking.requested.contains(state) {
             return refuse(NtStatus::REQUEST_NOT_ACCEPTED, "more is kept than was offered");
         }
+        // Without R there is no lease: who keeps only the right to write or the handle keeps nothing.
+        let state = if state.contains(R) { state } else { NONE };
         entry.state = state;
         entry.breaking = None;
         let mut out = Outcome::default();
@@ -432,7 +434,11 @@ impl Caching {
     }
 
     /// A client acknowledges the break of an oplock (MS-SMB2 3.3.5.22.1).
-    pub(crate) fn acknowledge_oplock(&mut self, open: OpenId, to: OplockLevel) -> Result<(OplockLevel, Outcome)> {
+    pub(crate) fn acknowledge_oplock(
+        &mut self,
+        open: OpenId,
+        to: OplockLevel,
+    ) -> Result<(OplockLevel, Outcome)> {
         if to != OplockLevel::NONE && to != OplockLevel::II {
             return refuse(NtStatus::INVALID_PARAMETER, "an oplock cannot be kept at that level");
         }
@@ -473,11 +479,5 @@ impl Caching {
             !entry.opens.is_empty()
         });
         gone
-    }
-
-    /// States of all holders, for tests.
-    #[cfg(test)]
-    pub(crate) fn states(&self) -> Vec<(LeaseState, bool)> {
-        self.entries.iter().map(|entry| (entry.state, entry.breaking.is_some())).collect()
     }
 }

@@ -69,6 +69,8 @@ impl Open {
             return Ok(0);
         }
         self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        // Before and after: a token made in between stands for neither the old data nor the new.
+        self.node.data_version.fetch_add(1, Ordering::AcqRel);
         let grows = self.core.watches.any() && data.size() < offset.saturating_add(u64::from(len));
         data.write(offset, bytes, self.durability_of(flags)).await?;
         self.wrote(grows).await?;
@@ -76,7 +78,7 @@ impl Open {
     }
 
     /// When a write is durable.
-    fn durability_of(&self, flags: WriteFlags) -> block_device::Durability {
+    pub(crate) fn durability_of(&self, flags: WriteFlags) -> block_device::Durability {
         let through = flags.write_through
             || self.caller.share.write_through
             || self.options.contains(CreateOptions::WRITE_THROUGH);
@@ -86,6 +88,7 @@ impl Open {
     /// Data changed through this open: times that it froze stay as they are, and watchers hear of it.
     pub(crate) async fn wrote(&self, grew: bool) -> Result<()> {
         self.wrote.store(true, Ordering::Release);
+        self.node.data_version.fetch_add(1, Ordering::AcqRel);
         let (written, changed) = {
             let state = self.state.lock();
             (state.sticky.written, state.sticky.changed)

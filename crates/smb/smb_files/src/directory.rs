@@ -64,7 +64,8 @@ impl Open {
             return refuse(NtStatus::OBJECT_NAME_INVALID, "the pattern is no name");
         }
         let mut place = self.scan.lock().await;
-        let restart = query.flags.intersects(QueryDirectoryFlags::RESTART_SCANS | QueryDirectoryFlags::REOPEN);
+        let restart =
+            query.flags.intersects(QueryDirectoryFlags::RESTART_SCANS | QueryDirectoryFlags::REOPEN);
         if restart || place.is_none() {
             *place = Some(self.new_scan(&pattern));
         }

@@ -2,11 +2,11 @@
 
 use file_store::FileId;
 use smb_protocol::NtStatus;
-use smb_protocol::fscc::ea::{Ea, EaList, ea_writer, push_ea, wanted_names};
-use smb_protocol::info::QueryInfoFlags;
 use smb_protocol::access::{AccessMask, FileAttributes};
 use smb_protocol::directory::CompletionFilter;
+use smb_protocol::fscc::ea::{Ea, EaList, ea_writer, push_ea, wanted_names};
 use smb_protocol::fscc::notify::NotifyAction;
+use smb_protocol::info::QueryInfoFlags;
 
 use crate::error::{Result, refuse};
 use crate::extras::{EA_TABLE, HAS_EA};
@@ -110,7 +110,10 @@ impl Open {
         let mut list = ea_writer(out, limit);
         if !input.is_empty() {
             let Ok(names) = wanted_names(input) else {
-                return refuse(NtStatus::EA_LIST_INCONSISTENT, "the names of extended attributes are no list");
+                return refuse(
+                    NtStatus::EA_LIST_INCONSISTENT,
+                    "the names of extended attributes are no list",
+                );
             };
             for wanted in names.iter().take(if single { 1 } else { usize::MAX }) {
                 let wanted = wanted.to_ascii_uppercase();
@@ -130,7 +133,9 @@ impl Open {
             // Counted from one (MS-FSA 2.1.5.12.7).
             match (index as usize).checked_sub(1).filter(|at| *at < all.len()) {
                 Some(at) => at,
-                None => return refuse(NtStatus::NONEXISTENT_EA_ENTRY, "no extended attribute has that index"),
+                None => {
+                    return refuse(NtStatus::NONEXISTENT_EA_ENTRY, "no extended attribute has that index");
+                }
             }
         } else if flags.contains(QueryInfoFlags::RESTART_SCAN) {
             0

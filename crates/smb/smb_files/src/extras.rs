@@ -1,4 +1,4 @@
-//! What a file has that the store has no place for: extended attributes, reparse data, object identifiers.
+//! What a file has that the store has no place for: extended attributes and reparse data.
 //!
 //! Each is a row of durable state with the file's number as key. Rows are written atomically, cost nothing where there are
 //! none, and do not show up among the file's streams; a stream would take a cluster of data for a few bytes, and its
@@ -20,15 +20,11 @@ use crate::node::Node;
 pub(crate) const EA_TABLE: &str = "smb_ea";
 /// Table of reparse points.
 pub(crate) const REPARSE_TABLE: &str = "smb_reparse";
-/// Table of object identifiers.
-pub(crate) const OBJECT_ID_TABLE: &str = "smb_object_id";
 
 /// Set while a file may have extended attributes: FILE_ATTRIBUTE_EA, which Windows uses for the same and does not show.
 pub(crate) const HAS_EA: FileAttributes = FileAttributes(0x0004_0000);
-/// Set while a file may have an object identifier: a bit that MS-FSCC 2.6 does not define.
-pub(crate) const HAS_OBJECT_ID: FileAttributes = FileAttributes(0x0100_0000);
 /// Bits that are ours and not shown.
-pub(crate) const INTERNAL: FileAttributes = FileAttributes(HAS_EA.0 | HAS_OBJECT_ID.0);
+pub(crate) const INTERNAL: FileAttributes = HAS_EA;
 
 /// A file's attributes as clients see them.
 pub(crate) fn shown(info: &FileInfo) -> FileAttributes {
@@ -86,7 +82,7 @@ impl Core {
     /// The file is gone: so are its rows.
     pub(crate) async fn forget_extras(self: &Arc<Self>, file: FileId) {
         let mut changes = Vec::new();
-        for table in [EA_TABLE, REPARSE_TABLE, OBJECT_ID_TABLE] {
+        for table in [EA_TABLE, REPARSE_TABLE] {
             if matches!(self.extra(table, file).await, Ok(Some(_))) {
                 changes.push(StateChange { table: table.to_owned(), key: key(file), value: None });
             }

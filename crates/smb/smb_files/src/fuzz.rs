@@ -4,3 +4,11 @@
 pub fn path(bytes: &[u8]) {
     crate::path::fuzz(bytes);
 }
+
+/// The durable record of an open.
+pub fn record(bytes: &[u8]) {
+    if let Ok(record) = crate::record::OpenRecord::decode(bytes) {
+        let again = crate::record::OpenRecord::decode(&record.encode());
+        assert_eq!(again.as_ref(), Ok(&record));
+    }
+}

@@ -45,7 +45,6 @@ mod rename;
 mod security;
 mod set;
 mod share_mode;
-mod stubs;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -53,7 +52,7 @@ mod volume_info;
 mod wildcard;
 
 pub use api::{
-    Caller, CachingRequest, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
+    CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
     LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use error::{Detail, FileError, Result};

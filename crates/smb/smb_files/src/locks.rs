@@ -167,7 +167,9 @@ mod tests {
         table.lock(lock(2, 10, 5, true)).unwrap();
         assert_eq!(table.lock(lock(1, 12, 0, true)), Err(NotTaken::Conflict));
         table.lock(lock(1, 15, 0, true)).unwrap();
-        assert!(range(u64::MAX, 1).is_valid() && range(u64::MAX, 0).is_valid() && !range(u64::MAX, 2).is_valid());
+        assert!(
+            range(u64::MAX, 1).is_valid() && range(u64::MAX, 0).is_valid() && !range(u64::MAX, 2).is_valid()
+        );
         table.lock(lock(1, u64::MAX, 1, true)).unwrap();
         assert!(table.blocks(OpenId(2), range(u64::MAX, 1), false));
     }

@@ -80,6 +80,8 @@ pub(crate) struct Node {
     pub(crate) locked: AtomicUsize,
     /// Counts changes of what the store says of the file: what was asked before one is not kept after it.
     version: AtomicU64,
+    /// Counts changes of data: what tokens stand for is void after one.
+    pub(crate) data_version: AtomicU64,
     /// Counts changes of the security descriptor.
     security_version: AtomicU64,
     pins: AtomicUsize,
@@ -227,6 +229,7 @@ impl Core {
             append: tokio::sync::Mutex::new(()),
             locked: AtomicUsize::new(0),
             version: AtomicU64::new(0),
+            data_version: AtomicU64::new(0),
             security_version: AtomicU64::new(0),
             pins: AtomicUsize::new(1),
         });

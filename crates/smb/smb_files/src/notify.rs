@@ -102,7 +102,13 @@ impl Watches {
     }
 
     /// Something happened to a name in a directory.
-    pub(crate) fn tell_at(&self, directory: &Node, name: &str, action: NotifyAction, filter: CompletionFilter) {
+    pub(crate) fn tell_at(
+        &self,
+        directory: &Node,
+        name: &str,
+        action: NotifyAction,
+        filter: CompletionFilter,
+    ) {
         if !self.any() {
             return;
         }

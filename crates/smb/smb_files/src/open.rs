@@ -336,7 +336,8 @@ impl Open {
         let (lease, granted, locks, pending) = {
             let state = self.node.state.lock();
             let stream = state.streams.get(&self.stream);
-            let lease = stream.and_then(|s| s.caching.lease_of(self.id)).map(|view| (view.name.1, view.state));
+            let lease =
+                stream.and_then(|s| s.caching.lease_of(self.id)).map(|view| (view.name.1, view.state));
             let granted =
                 stream.map_or(Granted::Oplock(OplockLevel::NONE), |stream| stream.caching.of(self.id));
             let locks = stream.map_or(0, |stream| stream.locks.of(self.id).count());

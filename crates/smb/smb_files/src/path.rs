@@ -153,7 +153,8 @@ pub(crate) fn to_store(name: &str) -> String {
     if !name.chars().any(is_kept_elsewhere) {
         return name.to_owned();
     }
-    let moved = |c: char| if is_kept_elsewhere(c) { char::from_u32(PRIVATE + c as u32).unwrap_or(c) } else { c };
+    let moved =
+        |c: char| if is_kept_elsewhere(c) { char::from_u32(PRIVATE + c as u32).unwrap_or(c) } else { c };
     name.chars().map(moved).collect()
 }
 

@@ -1,6 +1,7 @@
 //! QUERY_INFO about a file (MS-FSA 2.1.5.12).
 
 use file_store::FileInfo;
+use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateOptions, FileAttributes};
 use smb_protocol::fscc::FileClass;
 use smb_protocol::fscc::file::{
@@ -12,7 +13,6 @@ use smb_protocol::fscc::names::{push_stream, put_name, stream_writer};
 use smb_protocol::fsctl::reparse::ReparseTag;
 use smb_protocol::info::QueryInfoFlags;
 use smb_protocol::wire::Wire;
-use smb_protocol::NtStatus;
 
 use crate::api::OpenInfo;
 use crate::error::{Result, refuse};
@@ -137,7 +137,8 @@ impl Open {
             }
             FileClass::COMPRESSION => {
                 let (size, _) = self.core.stream_size(self).await?;
-                CompressionInformation { compressed_size: size, ..CompressionInformation::default() }.put(out);
+                CompressionInformation { compressed_size: size, ..CompressionInformation::default() }
+                    .put(out);
                 CompressionInformation::SIZE
             }
             FileClass::ID => {

@@ -1,4 +1,12 @@
 //! The durable form of an open: what must be known to let its client reconnect after a restart.
+//!
+//! `docs/formats/smb_state.md` has the bytes. A record is small (a lock takes 17 bytes) and made anew for each change; how
+//! records are named, batched and written is the server's affair.
+
+mod codec;
+mod restore;
+#[cfg(test)]
+mod tests;
 
 use file_store::FileId;
 use smb_protocol::Guid;
@@ -13,8 +21,7 @@ use crate::api::OwnerId;
 pub struct LeaseRecord {
     /// Its key.
     pub key: LeaseKey,
-    /// What it allows. A lease that was being broken is recorded with what it was being broken to... before that took
-    /// effect it is the old state, as the client still believes in it.
+    /// What it allows. Of one that was being broken, what it was: the client still believes in it until it has answered.
     pub state: LeaseState,
     /// Its epoch.
     pub epoch: u16,

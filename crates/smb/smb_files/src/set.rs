@@ -34,7 +34,10 @@ const SETTABLE: FileAttributes = FileAttributes(
 );
 /// Attributes that say what a file is, and stay.
 const STAYING: FileAttributes = FileAttributes(
-    FileAttributes::SPARSE_FILE.0 | FileAttributes::REPARSE_POINT.0 | FileAttributes::INTEGRITY_STREAM.0 | INTERNAL.0,
+    FileAttributes::SPARSE_FILE.0
+        | FileAttributes::REPARSE_POINT.0
+        | FileAttributes::INTEGRITY_STREAM.0
+        | INTERNAL.0,
 );
 
 /// The structure in a buffer.
@@ -239,7 +242,9 @@ impl Open {
         self.needs(AccessMask::WRITE_DATA, "the open may not write")?;
         let data = self.data()?;
         if bytes >= data.size() {
-            return Ok(data.allocate(0, bytes, false).await?);
+            data.allocate(0, bytes, false).await?;
+            self.node.touched();
+            return Ok(());
         }
         // Less than there is cuts the file (MS-FSA 2.1.5.15.1).
         self.core.break_for_change(&self.node, &self.stream, &self.by()).await;

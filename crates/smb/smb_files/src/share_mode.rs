@@ -10,9 +10,8 @@ const RULES: [(AccessMask, ShareAccess); 3] = [
 ];
 
 /// Rights with which an open takes no part in share modes at all, nor in oplocks.
-const ATTRIBUTES: AccessMask = AccessMask(
-    AccessMask::READ_ATTRIBUTES.0 | AccessMask::WRITE_ATTRIBUTES.0 | AccessMask::SYNCHRONIZE.0,
-);
+const ATTRIBUTES: AccessMask =
+    AccessMask(AccessMask::READ_ATTRIBUTES.0 | AccessMask::WRITE_ATTRIBUTES.0 | AccessMask::SYNCHRONIZE.0);
 
 /// Whether both opens cannot be at the same time.
 pub(crate) fn conflict(a: (AccessMask, ShareAccess), b: (AccessMask, ShareAccess)) -> bool {
@@ -20,7 +19,8 @@ pub(crate) fn conflict(a: (AccessMask, ShareAccess), b: (AccessMask, ShareAccess
         return false;
     }
     RULES.iter().any(|(rights, share)| {
-        (a.0.intersects(*rights) && !b.1.contains(*share)) || (b.0.intersects(*rights) && !a.1.contains(*share))
+        (a.0.intersects(*rights) && !b.1.contains(*share))
+            || (b.0.intersects(*rights) && !a.1.contains(*share))
     })
 }
 

@@ -4,6 +4,7 @@ mod caching;
 mod create;
 mod delete;
 mod directory;
+mod fsctl;
 mod locks;
 mod rename;
 mod security;
@@ -20,9 +21,9 @@ use smb_protocol::access::{
 };
 use smb_protocol::create::lease::{LeaseKey, LeaseState};
 use smb_protocol::fscc::FileClass;
+use smb_protocol::security::Sid;
 use smb_protocol::utf16::utf16;
 use smb_protocol::{FileTime, Guid, NtStatus, Utf16};
-use smb_protocol::security::Sid;
 use smb_security::Token;
 
 use crate::{
@@ -260,8 +261,16 @@ impl Fixture {
         let core = &self.fs.core;
         assert!(core.opens.lock().is_empty(), "opens are left");
         assert!(core.leases.lock().is_empty(), "leases are left");
-        let left: Vec<FileId> = core.nodes.lock().keys().copied().collect();
-        assert!(left.iter().all(|file| *file == self.store.root()), "nodes are left: {left:?}");
+        for (file, node) in core.nodes.lock().iter() {
+            let state = node.state.lock();
+            assert!(state.opens.is_empty() && state.streams.is_empty(), "{file:?} has something left");
+        }
+    }
+
+    /// Files that something still pins, besides the root.
+    pub(super) fn pinned(&self) -> Vec<FileId> {
+        let nodes = self.fs.core.nodes.lock();
+        nodes.keys().copied().filter(|file| *file != self.store.root()).collect()
     }
 }
 

@@ -40,7 +40,12 @@ impl Open {
     ///
     /// # Errors
     /// INVALID_INFO_CLASS, INFO_LENGTH_MISMATCH.
-    pub async fn query_volume(&self, class: VolumeClass, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {
+    pub async fn query_volume(
+        &self,
+        class: VolumeClass,
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<NtStatus> {
         let start = out.len();
         let options = &self.core.options;
         let unit = options.cluster.max(SECTOR);
@@ -106,7 +111,12 @@ impl Open {
                 .put(out);
                 SectorSizeInformation::SIZE
             }
-            _ => return refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be asked of a volume")),
+            _ => {
+                return refuse(
+                    NtStatus::INVALID_INFO_CLASS,
+                    format!("{class:?} cannot be asked of a volume"),
+                );
+            }
         };
         finish(out, start, fixed, limit)
     }

@@ -120,6 +120,14 @@ impl<'a> FrameWriter<'a> {
         self.buffer.len() - self.prefix - PREFIX_BYTES
     }
 
+    /// Appends zeros until the packet's length is a multiple of [`ALIGNMENT`]: the last message of a compound answer is
+    /// padded like the others, as Windows does.
+    pub fn pad(&mut self) {
+        let packet = self.prefix + PREFIX_BYTES;
+        let padded = packet + (self.buffer.len() - packet).next_multiple_of(ALIGNMENT);
+        self.buffer.resize(padded, 0);
+    }
+
     /// Writes the prefix. `following` bytes of the last message come from another buffer (the data of a READ).
     ///
     /// # Errors

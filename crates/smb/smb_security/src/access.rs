@@ -29,7 +29,10 @@ pub enum Denied {
 
 /// Rights that SeBackupPrivilege gives to an open for backup.
 const BACKUP: AccessMask = AccessMask(
-    AccessMask::FILE_READ.0 | AccessMask::FILE_EXECUTE.0 | AccessMask::READ_CONTROL.0 | AccessMask::SYNCHRONIZE.0,
+    AccessMask::FILE_READ.0
+        | AccessMask::FILE_EXECUTE.0
+        | AccessMask::READ_CONTROL.0
+        | AccessMask::SYNCHRONIZE.0,
 );
 /// Rights that SeRestorePrivilege gives to an open for backup.
 const RESTORE: AccessMask = AccessMask(

@@ -92,3 +92,78 @@ fn list_bits(new: &SecurityDescriptor, all: Control, request: Control, inherited
     let kept = bits.without(request | inherited);
     if both { kept | inherited } else { kept }
 }
+
+#[cfg(test)]
+mod tests {
+    use smb_protocol::security::{Ace, AceFlags, Acl, Sid};
+
+    use super::*;
+
+    fn sid(rid: u32) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3, rid]).unwrap()
+    }
+
+    fn full(rid: u32) -> SecurityDescriptor {
+        let ace = Ace::allow(sid(rid), AccessMask::FILE_ALL, AceFlags::NONE);
+        SecurityDescriptor {
+            control: Control::DACL_PRESENT | Control::SACL_PRESENT,
+            owner: Some(sid(rid)),
+            group: Some(sid(rid + 1)),
+            sacl: Some(Acl::default()),
+            dacl: Some(Acl { aces: vec![ace] }),
+        }
+    }
+
+    #[test]
+    fn only_what_is_named_changes() {
+        let (old, new, user) = (full(1), full(10), Token::new(sid(10), Sid::USERS, &[], false));
+        let owner = merge(&old, &new, SecurityInformation::OWNER, &user).unwrap();
+        assert_eq!(owner, SecurityDescriptor { owner: Some(sid(10)), ..old.clone() });
+        let dacl = merge(&old, &new, SecurityInformation::DACL, &user).unwrap();
+        assert_eq!((dacl.owner, dacl.dacl), (old.owner, new.dacl.clone()));
+        let null = SecurityDescriptor { control: Control::DACL_PRESENT, ..SecurityDescriptor::default() };
+        assert!(merge(&old, &null, SecurityInformation::DACL, &user).unwrap().has_null_dacl());
+        let group = merge(&old, &null, SecurityInformation::GROUP, &user);
+        assert_eq!(group, Err(ChangeError::Missing));
+    }
+
+    #[test]
+    fn who_may_be_made_the_owner() {
+        let (old, new) = (full(1), full(10));
+        let owner = SecurityInformation::OWNER;
+        let stranger = Token::new(sid(3), Sid::USERS, &[], false);
+        assert_eq!(merge(&old, &new, owner, &stranger), Err(ChangeError::Owner));
+        let admin = Token::new(sid(3), Sid::USERS, &[], true);
+        assert!(merge(&old, &new, owner, &admin).is_ok(), "the restore privilege");
+        assert!(merge(&old, &old, owner, &stranger).is_ok(), "no change");
+    }
+
+    #[test]
+    fn inheritance_bits_are_kept_together_only() {
+        let user = Token::new(sid(1), Sid::USERS, &[], false);
+        let (asked, inherited) = (Control::DACL_AUTO_INHERIT_REQ, Control::DACL_AUTO_INHERITED);
+        for (given, kept) in [
+            (asked, Control::NONE),
+            (inherited, Control::NONE),
+            (asked | inherited, inherited),
+            (asked | inherited | Control::DACL_PROTECTED, inherited | Control::DACL_PROTECTED),
+        ] {
+            let new = SecurityDescriptor { control: given | Control::DACL_PRESENT, ..full(1) };
+            let merged = merge(&full(1), &new, SecurityInformation::DACL, &user).unwrap();
+            let about = inherited | asked | Control::DACL_PROTECTED;
+            assert_eq!(merged.control & about, kept, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn rights_that_parts_need() {
+        let (owner, sacl) = (SecurityInformation::OWNER, SecurityInformation::SACL);
+        assert_eq!(required_to_query(owner), AccessMask::READ_CONTROL);
+        assert_eq!(required_to_query(sacl), AccessMask::ACCESS_SYSTEM_SECURITY);
+        assert_eq!(
+            required_to_set(owner | sacl),
+            AccessMask::WRITE_OWNER | AccessMask::ACCESS_SYSTEM_SECURITY
+        );
+        assert_eq!(required_to_set(SecurityInformation::DACL), AccessMask::WRITE_DAC);
+    }
+}

@@ -26,7 +26,8 @@ pub fn new_object(new: &NewObject<'_>) -> SecurityDescriptor {
     let owner = new.creator.and_then(|sd| sd.owner).unwrap_or(new.token.user);
     let group = new.creator.and_then(|sd| sd.group).unwrap_or(new.token.primary_group);
     let mut control = Control::SELF_RELATIVE;
-    let dacl = match new.creator.filter(|sd| sd.control.contains(Control::DACL_PRESENT) || sd.dacl.is_some()) {
+    let dacl = match new.creator.filter(|sd| sd.control.contains(Control::DACL_PRESENT) || sd.dacl.is_some())
+    {
         Some(sd) => {
             let (dacl, bits) = from_creator(new, sd, (owner, group), false);
             control |= bits;
@@ -81,7 +82,8 @@ fn from_creator(
     if bits.is_empty() && sd.control.contains(requested) {
         let parent = new.parent.and_then(|sd| if sacl { sd.sacl.as_ref() } else { sd.dacl.as_ref() });
         let own = list.aces.iter().filter(|ace| !ace.flags.contains(AceFlags::INHERITED));
-        let aces = own.flat_map(|ace| substituted(ace, new.container, ids)).chain(inherited(new, parent, ids));
+        let aces =
+            own.flat_map(|ace| substituted(ace, new.container, ids)).chain(inherited(new, parent, ids));
         return (Some(Acl { aces: aces.collect() }), bits | inherited_bit);
     }
     bits |= sd.control & inherited_bit;
@@ -186,5 +188,120 @@ pub fn default_descriptor() -> SecurityDescriptor {
         group: Some(Sid::SYSTEM),
         sacl: None,
         dacl: Some(Acl { aces: vec![all(Sid::ADMINISTRATORS), all(Sid::SYSTEM)] }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OI: AceFlags = AceFlags::OBJECT_INHERIT;
+    const CI: AceFlags = AceFlags::CONTAINER_INHERIT;
+    const NP: AceFlags = AceFlags::NO_PROPAGATE_INHERIT;
+    const IO: AceFlags = AceFlags::INHERIT_ONLY;
+    const ID: AceFlags = AceFlags::INHERITED;
+
+    fn user() -> Sid {
+        "S-1-5-21-1-2-3-1001".parse().unwrap()
+    }
+
+    fn with_list(aces: Vec<Ace>) -> SecurityDescriptor {
+        SecurityDescriptor { dacl: Some(Acl { aces }), ..SecurityDescriptor::default() }
+    }
+
+    fn child(parent: Vec<Ace>, creator: Option<&SecurityDescriptor>, container: bool) -> SecurityDescriptor {
+        let token = Token::new(user(), Sid::USERS, &[], false);
+        let parent = with_list(parent);
+        new_object(&NewObject { parent: Some(&parent), creator, container, token: &token })
+    }
+
+    fn flags_of(sd: &SecurityDescriptor) -> Vec<AceFlags> {
+        sd.dacl.as_ref().unwrap().aces.iter().map(|ace| ace.flags).collect()
+    }
+
+    #[test]
+    fn what_each_combination_of_flags_gives() {
+        // As the table of smb2.acls INHERITANCE: parent's flags, a file's, a directory's.
+        for (parent, file, directory) in [
+            (OI, vec![ID], vec![OI | IO | ID]),
+            (CI, vec![], vec![CI | ID]),
+            (OI | CI, vec![ID], vec![OI | CI | ID]),
+            (OI | NP, vec![ID], vec![]),
+            (CI | NP, vec![], vec![ID]),
+            (OI | CI | NP, vec![ID], vec![ID]),
+            (OI | IO, vec![ID], vec![OI | IO | ID]),
+            (CI | IO, vec![], vec![CI | ID]),
+            (OI | CI | IO, vec![ID], vec![OI | CI | ID]),
+            (OI | CI | NP | IO, vec![ID], vec![ID]),
+        ] {
+            let aces = vec![Ace::allow(user(), AccessMask::FILE_READ, parent)];
+            for (container, expected) in [(false, &file), (true, &directory)] {
+                let made = child(aces.clone(), None, container);
+                if expected.is_empty() {
+                    assert_eq!(made.dacl, Some(default_dacl(user())), "{parent:?}");
+                } else {
+                    assert_eq!(flags_of(&made), *expected, "{parent:?}, container: {container}");
+                    assert!(made.control.contains(Control::DACL_AUTO_INHERITED));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_creator_takes_its_place_and_stays_inheritable() {
+        let aces = vec![Ace::allow(Sid::CREATOR_OWNER, AccessMask::GENERIC_ALL, OI | CI)];
+        let directory = child(aces.clone(), None, true).dacl.unwrap().aces;
+        assert_eq!(directory[0], Ace::allow(user(), AccessMask::FILE_ALL, ID));
+        assert_eq!(directory[1], Ace::allow(Sid::CREATOR_OWNER, AccessMask::GENERIC_ALL, OI | CI | IO | ID));
+        let file = child(aces, None, false).dacl.unwrap().aces;
+        assert_eq!(file, [Ace::allow(user(), AccessMask::FILE_ALL, ID)]);
+    }
+
+    #[test]
+    fn a_creators_list_replaces_inheritance_unless_it_asks_for_both() {
+        let parent = vec![Ace::allow(Sid::EVERYONE, AccessMask::FILE_READ, OI | CI)];
+        let own = Ace::allow(user(), AccessMask::FILE_ALL, AceFlags::NONE);
+        let given = with_list(vec![own.clone()]);
+        let made = child(parent.clone(), Some(&given), false);
+        assert_eq!(made.dacl.unwrap().aces, [own.clone()]);
+        let asks = SecurityDescriptor { control: Control::DACL_AUTO_INHERIT_REQ, ..given.clone() };
+        let made = child(parent.clone(), Some(&asks), false);
+        assert_eq!(made.dacl.unwrap().aces.len(), 2);
+        assert!(made.control.contains(Control::DACL_AUTO_INHERITED));
+        let control = Control::DACL_AUTO_INHERIT_REQ | Control::DACL_PROTECTED;
+        let protected = SecurityDescriptor { control, ..given };
+        let made = child(parent, Some(&protected), false);
+        assert_eq!(
+            (made.dacl.unwrap().aces, made.control.contains(Control::DACL_PROTECTED)),
+            (vec![own], true)
+        );
+    }
+
+    proptest! {
+        /// Whatever the parent has: a file's entries all apply and go nowhere, and what a directory passes on to a file
+        /// through a directory between is what it gives directly.
+        #[test]
+        fn inheritance_reaches_through_directories(
+            entries in prop::collection::vec((any::<bool>(), 0_u8..16, any::<u32>()), 0..6)
+        ) {
+            let aces: Vec<Ace> = entries.iter().map(|(creator, flags, mask)| {
+                let sid = if *creator { Sid::CREATOR_OWNER } else { user() };
+                Ace::allow(sid, AccessMask(*mask) & AccessMask::FILE_ALL, AceFlags(*flags))
+            }).collect();
+            let file = child(aces.clone(), None, false).dacl.unwrap().aces;
+            let inherits = aces.iter().any(|ace| ace.flags.contains(OI));
+            if inherits {
+                prop_assert!(file.iter().all(|ace| ace.flags == ID && ace.sid() == Some(&user())));
+            }
+            let goes_on: Vec<Ace> = aces.iter().filter(|ace| !ace.flags.contains(NP)).cloned().collect();
+            let between = child(goes_on.clone(), None, true).dacl.unwrap().aces;
+            if goes_on.iter().any(|ace| ace.flags.contains(OI)) {
+                let below = child(between, None, false).dacl.unwrap().aces;
+                let direct = child(goes_on, None, false).dacl.unwrap().aces;
+                prop_assert_eq!(below, direct);
+            }
+        }
     }
 }

@@ -17,7 +17,8 @@ pub struct Privileges {
 
 impl Privileges {
     /// What administrators have.
-    pub const ADMINISTRATOR: Self = Self { security: true, backup: true, restore: true, take_ownership: true };
+    pub const ADMINISTRATOR: Self =
+        Self { security: true, backup: true, restore: true, take_ownership: true };
 }
 
 /// A user with groups and privileges, as a session has them.

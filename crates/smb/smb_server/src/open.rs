@@ -5,7 +5,7 @@
 //!   Opens ── persistent id ──┘ └─ Link: breaks find their way to the session's connections
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -182,6 +182,8 @@ impl Holder for Link {
 /// All opens, by the part of their identifiers that a reconnect names.
 pub(crate) struct Table {
     by_persistent: Mutex<BTreeMap<u64, Arc<Open>>>,
+    /// CREATEs under way that have a name of the client's.
+    creating: Mutex<BTreeSet<(Guid, Guid)>>,
     spawner: Arc<dyn Spawner>,
     next_shard: AtomicUsize,
 }
@@ -203,7 +205,8 @@ pub(crate) struct Opens {
 impl Opens {
     pub(crate) fn new(entropy: Arc<dyn Entropy>, spawner: Arc<dyn Spawner>) -> Self {
         let (by_persistent, next_shard) = (Mutex::default(), AtomicUsize::new(0));
-        Self { table: Arc::new(Table { by_persistent, spawner, next_shard }), entropy }
+        let creating = Mutex::default();
+        Self { table: Arc::new(Table { by_persistent, creating, spawner, next_shard }), entropy }
     }
 
     /// An identifier that no other open has, and nobody guesses.
@@ -247,6 +250,13 @@ impl Opens {
     pub(crate) fn find_guid(&self, client: Guid, create_guid: Guid) -> Option<Arc<Open>> {
         let table = self.table.by_persistent.lock();
         table.values().find(|open| open.create_guid == create_guid && open.client == client).cloned()
+    }
+
+    /// Begins a CREATE with the client's name for it; `None` when one is under way already.
+    pub(crate) fn begin_create(&self, client: Guid, create_guid: Guid) -> Option<Creating> {
+        let name = (client, create_guid);
+        let fresh = self.table.creating.lock().insert(name);
+        fresh.then(|| Creating { table: Arc::clone(&self.table), name })
     }
 
     /// Opens of an application that came over another client.
@@ -350,6 +360,18 @@ impl Opens {
         });
         table.insert(open.id.persistent, Arc::clone(&open));
         Some(open)
+    }
+}
+
+/// A CREATE under way; dropping it says that it has ended.
+pub(crate) struct Creating {
+    table: Arc<Table>,
+    name: (Guid, Guid),
+}
+
+impl Drop for Creating {
+    fn drop(&mut self) {
+        self.table.creating.lock().remove(&self.name);
     }
 }
 

@@ -346,7 +346,16 @@ impl Accounts for Users {
 
     fn judged(&self, account: &Account, right: bool) {
         let rule = self.policy.read().lockout;
-        self.tallies.lock().judged(account.sid, right, &rule, self.clock.now());
+        let locked = self.tallies.lock().judged(account.sid, right, &rule, self.clock.now());
+        if locked {
+            // Who guessed, and from where, is in the lines of the server before this one.
+            tracing::warn!(
+                user = %account.name,
+                "locked out for {} s after {} wrong passwords",
+                rule.locked_for.as_secs(),
+                rule.failures
+            );
+        }
     }
 }
 

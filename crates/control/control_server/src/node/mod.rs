@@ -13,6 +13,7 @@ mod shares;
 mod smb;
 mod status;
 pub(crate) use status::report;
+mod volume_check;
 mod volumes;
 mod watch;
 
@@ -52,6 +53,8 @@ struct VolumeSlot {
     handle: Option<Arc<dyn VolumeHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
+    /// Checked or repaired by itself: not to be opened now.
+    kept_closed: bool,
 }
 
 /// The node.

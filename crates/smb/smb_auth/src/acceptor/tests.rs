@@ -291,3 +291,24 @@ fn each_answer_is_judged_once() {
         assert_eq!(*accounts.1.borrow(), expected, "{user} {password} {state}");
     }
 }
+
+/// The client would notice too; here it is the server that must.
+#[test]
+fn the_server_insists_on_the_code_over_a_list_it_did_not_take_the_first_of() {
+    let accounts = Users(AccountState::Active);
+    let mut client = client(USER, PASSWORD, Some(oid::KERBEROS));
+    let mut acceptor = acceptor_of_samples(Policy::default());
+    let mut token = client.first();
+    let failure = loop {
+        match acceptor.step(&token, &accounts) {
+            Step::Continue(answer) => {
+                let Ok(Answer::Continue(next)) = client.step(&answer) else { panic!("no answer") };
+                let inner = NegTokenResp::decode(&next).unwrap();
+                token = NegTokenResp { mic: None, ..inner }.encode();
+            }
+            Step::Done(..) => panic!("let in"),
+            Step::Failed(failure) => break failure,
+        }
+    };
+    assert_eq!((failure.error, failure.user.as_str()), (AuthError::MechListMic, USER));
+}

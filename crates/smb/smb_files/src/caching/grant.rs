@@ -55,10 +55,8 @@ impl Caching {
         if rivals.any(|e| !e.is_lease() && e.state != NONE) {
             state = state.without(H);
         }
-        let found = self
-            .entries
-            .iter_mut()
-            .find(|e| matches!(e.kind, Kind::Lease { name: n, .. } if n == name));
+        let found =
+            self.entries.iter_mut().find(|e| matches!(e.kind, Kind::Lease { name: n, .. } if n == name));
         let entry = match found {
             Some(entry) => {
                 // Upgraded only if all of a true superset can be had, and no break is under way.
@@ -93,14 +91,9 @@ impl Caching {
     pub(crate) fn lease_of(&self, open: OpenId) -> Option<LeaseView> {
         self.entries.iter().filter(|entry| entry.opens.contains(&open)).find_map(|entry| match entry.kind {
             Kind::Oplock => None,
-            Kind::Lease { name, v2, epoch, parent } => Some(LeaseView {
-                name,
-                state: entry.state,
-                epoch,
-                v2,
-                parent,
-                breaking: entry.breaking.is_some(),
-            }),
+            Kind::Lease { name, v2, epoch, parent } => {
+                Some(LeaseView { name, state: entry.state, epoch, v2, parent })
+            }
         })
     }
 

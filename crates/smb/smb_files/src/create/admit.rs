@@ -46,18 +46,21 @@ impl Core {
     ) -> Result<Option<(Arc<Open>, Granted)>> {
         let make_stream = admission.make_stream;
         let overwrites = admission.overwrites;
-        let open = Arc::new(Open::new(self, NewOpen {
-            node: admission.node,
-            stream_name: admission.stream_name,
-            directory: admission.directory,
-            granted: admission.granted,
-            share_access: plan.request.share_access,
-            options: plan.request.options,
-            caller: plan.caller.clone(),
-            lease: plan.lease(),
-            holder: Some(Arc::clone(&plan.request.holder)),
-            delete_on_close: plan.has(CreateOptions::DELETE_ON_CLOSE),
-        }));
+        let open = Arc::new(Open::new(
+            self,
+            NewOpen {
+                node: admission.node,
+                stream_name: admission.stream_name,
+                directory: admission.directory,
+                granted: admission.granted,
+                share_access: plan.request.share_access,
+                options: plan.request.options,
+                caller: plan.caller.clone(),
+                lease: plan.lease(),
+                holder: Some(Arc::clone(&plan.request.holder)),
+                delete_on_close: plan.has(CreateOptions::DELETE_ON_CLOSE),
+            },
+        ));
         let mut first = true;
         let caching = loop {
             let mut notices = Vec::new();
@@ -102,14 +105,16 @@ impl Core {
         if state.deleted {
             return Ok(Look::Gone);
         }
-        state.stream(&open.stream);
-        if state.delete_pending || state.streams.get(&open.stream).is_some_and(|stream| stream.delete_pending) {
+        if state.delete_pending || state.streams.get(&open.stream).is_some_and(|stream| stream.delete_pending)
+        {
             return refuse(NtStatus::DELETE_PENDING, "the file is being deleted");
         }
         if let Some(name) = open.lease {
-            let elsewhere = self.leases.lock().get(&name).is_some_and(|(file, stream)| {
-                *file != open.node.file || *stream != open.stream
-            });
+            let elsewhere = self
+                .leases
+                .lock()
+                .get(&name)
+                .is_some_and(|(file, stream)| *file != open.node.file || *stream != open.stream);
             if elsewhere {
                 return refuse(NtStatus::INVALID_PARAMETER, "the lease key is in use for another file");
             }
@@ -164,6 +169,7 @@ impl Core {
             }
             opens.insert(open.id, Arc::clone(open));
         }
+        state.stream(&open.stream);
         let granted = self.grant(plan, open, state);
         if let (Some(name), Granted::Lease { .. }) = (open.lease, granted) {
             self.leases.lock().insert(name, (open.node.file, open.stream.clone()));

@@ -96,7 +96,8 @@ impl Core {
         };
         let from_parent = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
         let alone = smb_security::check(&security, &caller.token, &request);
-        let wants_all = plan.desired.contains(AccessMask::MAXIMUM_ALLOWED) || plan.request.maximal_access.is_some();
+        let wants_all =
+            plan.desired.contains(AccessMask::MAXIMUM_ALLOWED) || plan.request.maximal_access.is_some();
         let parent_helps = match alone {
             Ok(_) => wants_all,
             Err(Denied::Rights(missing)) => missing.intersects(from_parent),
@@ -210,7 +211,9 @@ impl Core {
         match plan.request.allocation_size {
             Some(bytes) if bytes > 0 && !open.directory => {
                 let writer = self.writer(open).await?;
-                Ok(writer.allocate(0, bytes, false).await?)
+                writer.allocate(0, bytes, false).await?;
+                open.node.touched();
+                Ok(())
             }
             _ => Ok(()),
         }

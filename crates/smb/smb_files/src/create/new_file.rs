@@ -5,8 +5,8 @@ use std::sync::Arc;
 use file_store::{Attributes, FileKind, NewFile, StoreErrorKind};
 use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateAction, CreateOptions, FileAttributes};
-use smb_protocol::fscc::notify::NotifyAction;
 use smb_protocol::directory::CompletionFilter;
+use smb_protocol::fscc::notify::NotifyAction;
 use smb_protocol::security::{Control, SecurityDescriptor};
 
 use super::admit::Admission;

@@ -84,7 +84,14 @@ impl<'a> Plan<'a> {
             return refuse(NtStatus::EA_LIST_INCONSISTENT, "the extended attributes are no list");
         }
         let (target, stream) = target(request)?;
-        Ok(Self { caller, request, target, stream, desired, attributes: request.attributes & KEPT_ATTRIBUTES })
+        Ok(Self {
+            caller,
+            request,
+            target,
+            stream,
+            desired,
+            attributes: request.attributes & KEPT_ATTRIBUTES,
+        })
     }
 
     pub(super) fn has(&self, option: CreateOptions) -> bool {

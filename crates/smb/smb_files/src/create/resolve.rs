@@ -117,7 +117,9 @@ pub(super) fn check_kind(plan: &Plan<'_>, kind: FileKind) -> Result<()> {
     let directory = kind == FileKind::Directory;
     match (&plan.stream, directory) {
         (StreamPart::Named(_), _) => Ok(()),
-        (StreamPart::Data, true) => refuse(NtStatus::FILE_IS_A_DIRECTORY, "a directory has no unnamed stream"),
+        (StreamPart::Data, true) => {
+            refuse(NtStatus::FILE_IS_A_DIRECTORY, "a directory has no unnamed stream")
+        }
         (_, true) if plan.has(CreateOptions::NON_DIRECTORY_FILE) => {
             refuse(NtStatus::FILE_IS_A_DIRECTORY, "a directory where a file was asked for")
         }

@@ -21,7 +21,8 @@ fn files_are_made_opened_and_overwritten() {
             f.status("a.txt", &Ask::default().disposition(CreateDisposition::CREATE)).await,
             NtStatus::OBJECT_NAME_COLLISION
         );
-        let over = f.create("a.txt", &Ask::default().disposition(CreateDisposition::OVERWRITE_IF)).await.unwrap();
+        let over =
+            f.create("a.txt", &Ask::default().disposition(CreateDisposition::OVERWRITE_IF)).await.unwrap();
         assert_eq!((over.action, over.info.end_of_file), (CreateAction::OVERWRITTEN, 0));
         over.open.close(false).await.unwrap();
         f.assert_clean();
@@ -77,8 +78,14 @@ fn share_modes_meet_by_stream() {
         let write = Ask::open().access(AccessMask::WRITE_DATA);
         assert_eq!(f.status("f", &write).await, NtStatus::SHARING_VIOLATION);
         assert_eq!(f.status("f", &Ask::open().access(AccessMask::READ_DATA)).await, NtStatus::SUCCESS);
-        assert_eq!(f.status("f", &Ask::open().access(AccessMask::READ_DATA).share(2)).await, NtStatus::SHARING_VIOLATION);
-        assert_eq!(f.status("f", &Ask::open().access(AccessMask::READ_ATTRIBUTES).share(0)).await, NtStatus::SUCCESS);
+        assert_eq!(
+            f.status("f", &Ask::open().access(AccessMask::READ_DATA).share(2)).await,
+            NtStatus::SHARING_VIOLATION
+        );
+        assert_eq!(
+            f.status("f", &Ask::open().access(AccessMask::READ_ATTRIBUTES).share(0)).await,
+            NtStatus::SUCCESS
+        );
         assert_eq!(f.status("f:s", &Ask::default()).await, NtStatus::SUCCESS, "another stream");
         first.close(false).await.unwrap();
         assert_eq!(f.status("f", &write).await, NtStatus::SUCCESS);
@@ -100,7 +107,10 @@ fn what_attributes_forbid() {
         let doc = read.clone().options(CreateOptions::DELETE_ON_CLOSE);
         assert_eq!(f.status("f", &doc).await, NtStatus::CANNOT_DELETE);
         let most = f.open("f", &Ask::open().access(AccessMask::MAXIMUM_ALLOWED)).await;
-        assert!(!most.granted().contains(AccessMask::WRITE_DATA) && most.granted().contains(AccessMask::WRITE_DAC));
+        assert!(
+            !most.granted().contains(AccessMask::WRITE_DATA)
+                && most.granted().contains(AccessMask::WRITE_DAC)
+        );
         most.close(false).await.unwrap();
 
         f.open("h", &Ask::default().attributes(FileAttributes::HIDDEN)).await.close(false).await.unwrap();
@@ -203,6 +213,8 @@ fn two_that_make_the_same_file_share_one() {
         a.open.close(false).await.unwrap();
         b.open.close(false).await.unwrap();
         f.assert_clean();
+        drop((a, b));
+        assert_eq!(f.pinned(), []);
     });
 }
 

@@ -1,1 +1,159 @@
-//! Follows.
+//! Descriptors: on new files, read and replaced, enforced.
+
+use smb_protocol::info::SecurityInformation;
+use smb_protocol::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
+
+use super::*;
+
+const DOWN: AceFlags = AceFlags(3);
+
+fn sd(aces: Vec<Ace>) -> Vec<u8> {
+    SecurityDescriptor {
+        control: Control::DACL_PRESENT,
+        dacl: Some(Acl { aces }),
+        ..SecurityDescriptor::default()
+    }
+    .encode()
+}
+
+async fn descriptor(open: &Open, parts: SecurityInformation) -> SecurityDescriptor {
+    let mut out = Vec::new();
+    open.query_security(parts, 65536, &mut out).await.unwrap();
+    SecurityDescriptor::decode(&out).unwrap()
+}
+
+#[test]
+fn what_a_directory_grants_its_files_inherit() {
+    run(|f| async move {
+        let grants = vec![
+            Ace::allow(Sid::ADMINISTRATORS, AccessMask::FILE_ALL, DOWN),
+            Ace::allow(sid(2000), AccessMask::FILE_READ, DOWN),
+            Ace::allow(Sid::CREATOR_OWNER, AccessMask::GENERIC_ALL, DOWN),
+        ];
+        let ask = Ask { security: Some(sd(grants)), ..Ask::directory() };
+        f.open("d", &ask).await.close(false).await.unwrap();
+        f.file("d\\f", b"x").await;
+        let open = f.open("d\\f", &Ask::open().access(AccessMask::READ_CONTROL)).await;
+        let all = SecurityInformation::OWNER | SecurityInformation::DACL;
+        let found = descriptor(&open, all).await;
+        assert_eq!(found.owner, Some(sid(1000)));
+        let dacl = found.dacl.unwrap();
+        assert!(dacl.aces.iter().all(|ace| ace.flags == AceFlags::INHERITED));
+        assert_eq!(dacl.aces[2].sid(), Some(&sid(1000)), "the creator took the place of CREATOR OWNER");
+        assert_eq!(dacl.aces[2].mask(), Some(AccessMask::FILE_ALL));
+        let needs = open.query_security(all, 10, &mut Vec::new()).await.unwrap_err();
+        assert_eq!(needs.status, NtStatus::BUFFER_TOO_SMALL);
+        assert!(matches!(needs.detail, crate::Detail::Needed(n) if n > 10));
+        open.close(false).await.unwrap();
+        let reader = f.plain(2000);
+        let read_only = Ask::open().access(AccessMask::GENERIC_READ);
+        f.create_as(&reader, "d\\f", &read_only).await.unwrap().open.close(false).await.unwrap();
+        assert_eq!(status(f.create_as(&reader, "d\\f", &Ask::open()).await), NtStatus::ACCESS_DENIED);
+        assert_eq!(status(f.create_as(&reader, "d\\new", &Ask::default()).await), NtStatus::ACCESS_DENIED);
+        assert_eq!(status(f.create_as(&f.plain(3000), "d\\f", &read_only).await), NtStatus::ACCESS_DENIED);
+        let most =
+            f.create_as(&reader, "d\\f", &Ask::open().access(AccessMask::MAXIMUM_ALLOWED)).await.unwrap();
+        assert_eq!(most.open.granted(), AccessMask::FILE_READ);
+        most.open.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn deletion_may_come_from_the_directory() {
+    run(|f| async move {
+        let rights = AccessMask::FILE_READ | AccessMask::DELETE_CHILD | AccessMask::FILE_WRITE;
+        let grants = vec![
+            Ace::allow(sid(2000), rights, AceFlags::NONE),
+            Ace::allow(Sid::ADMINISTRATORS, AccessMask::FILE_ALL, DOWN),
+        ];
+        f.open("d", &Ask { security: Some(sd(grants)), ..Ask::directory() })
+            .await
+            .close(false)
+            .await
+            .unwrap();
+        f.file("d\\f", b"x").await;
+        let user = f.plain(2000);
+        let delete = Ask::open().access(AccessMask::DELETE).options(CreateOptions::DELETE_ON_CLOSE);
+        assert_eq!(
+            status(f.create_as(&user, "d\\f", &Ask::open().access(AccessMask::READ_DATA)).await),
+            NtStatus::ACCESS_DENIED
+        );
+        f.create_as(&user, "d\\f", &delete).await.unwrap().open.close(false).await.unwrap();
+        assert_eq!(f.status("d\\f", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
+    });
+}
+
+#[test]
+fn parts_are_replaced_by_who_may() {
+    run(|f| async move {
+        f.file("f", b"").await;
+        let all =
+            Ask::open().access(AccessMask::READ_CONTROL | AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER);
+        let open = f.open("f", &all).await;
+        let new = sd(vec![Ace::allow(sid(2000), AccessMask::FILE_READ, AceFlags::NONE)]);
+        open.set_security(SecurityInformation::DACL, &new).await.unwrap();
+        let found = descriptor(&open, SecurityInformation::DACL).await;
+        assert_eq!(found.dacl.unwrap().aces.len(), 1);
+        assert_eq!(status(open.set_security(SecurityInformation::SACL, &new).await), NtStatus::ACCESS_DENIED);
+        assert_eq!(
+            status(open.set_security(SecurityInformation::OWNER, &new).await),
+            NtStatus::INVALID_SECURITY_DESCR
+        );
+        assert_eq!(
+            status(open.set_security(SecurityInformation::DACL, &[1, 2]).await),
+            NtStatus::INVALID_SECURITY_DESCR
+        );
+        let owner = SecurityDescriptor { owner: Some(sid(2000)), ..SecurityDescriptor::default() }.encode();
+        open.set_security(SecurityInformation::OWNER, &owner).await.expect("administrators restore");
+        open.close(false).await.unwrap();
+        // The new list is in force at once, and the new owner can repair it.
+        assert_eq!(f.status("f", &Ask::open().access(AccessMask::READ_DATA)).await, NtStatus::ACCESS_DENIED);
+        let mine =
+            f.create_as(&f.plain(2000), "f", &Ask::open().access(AccessMask::WRITE_DAC)).await.unwrap();
+        let theft = SecurityDescriptor { owner: Some(sid(3000)), ..SecurityDescriptor::default() }.encode();
+        assert_eq!(
+            status(mine.open.set_security(SecurityInformation::OWNER, &theft).await),
+            NtStatus::ACCESS_DENIED
+        );
+        mine.open.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn access_based_enumeration_hides_what_may_not_be_read() {
+    run(|f| async move {
+        let mine = vec![Ace::allow(sid(2000), AccessMask::FILE_ALL, AceFlags::NONE)];
+        let theirs = vec![Ace::allow(sid(3000), AccessMask::FILE_ALL, AceFlags::NONE)];
+        let open_to_all = vec![Ace::allow(Sid::EVERYONE, AccessMask::FILE_READ, AceFlags::NONE)];
+        f.open("d", &Ask { security: Some(sd(open_to_all)), ..Ask::directory() })
+            .await
+            .close(false)
+            .await
+            .unwrap();
+        for (name, aces) in [("d\\mine", mine), ("d\\theirs", theirs)] {
+            let made = f.create(name, &Ask { security: Some(sd(aces)), ..Ask::default() }).await;
+            // The administrator who makes them has no right in the directory but what privileges give.
+            assert_eq!(status(made), NtStatus::ACCESS_DENIED);
+        }
+        let system = Caller { token: Arc::new(Token::system()), ..f.user.clone() };
+        let grant = sd(vec![Ace::allow(Sid::EVERYONE, AccessMask::FILE_ALL, AceFlags::NONE)]);
+        f.store
+            .set_security(f.open("d", &Ask::open().access(AccessMask::READ_DATA)).await.file(), grant)
+            .await
+            .unwrap();
+        f.fs.refresh(f.fs.opens()[0].file);
+        for (name, who) in [("d\\mine", 2000), ("d\\theirs", 3000)] {
+            let aces = vec![Ace::allow(sid(who), AccessMask::FILE_ALL, AceFlags::NONE)];
+            let made = f
+                .create_as(&system, name, &Ask { security: Some(sd(aces)), ..Ask::default() })
+                .await
+                .unwrap();
+            made.open.close(false).await.unwrap();
+        }
+        let share = ShareRoot { access_based_enumeration: true, ..(*f.user.share).clone() };
+        let caller = Caller { share: Arc::new(share), ..f.plain(2000) };
+        let d = f.create_as(&caller, "d", &Ask::open().access(AccessMask::READ_DATA)).await.unwrap().open;
+        assert_eq!(directory::names(&d, "*").await, [".", "..", "mine"]);
+        d.close(false).await.unwrap();
+    });
+}

@@ -51,7 +51,8 @@ pub(crate) struct Contexts<'a> {
 impl<'a> Contexts<'a> {
     fn of(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
         let mut found = Self::default();
-        let leases = request.oplock == OplockLevel::LEASE && dialect != Dialect::SMB_2_0_2;
+        // A reconnection names its lease whatever oplock it asks for.
+        let leases = dialect != Dialect::SMB_2_0_2;
         for context in request.contexts.requests() {
             match context? {
                 CreateContext::EaBuffer(bytes) => found.ea = Some(bytes),
@@ -105,9 +106,6 @@ pub(crate) async fn run(
     tree: &Arc<Tree>,
 ) -> Result<Outcome, Outcome> {
     let request = CreateRequest::decode(call.packet.message(&call.range))?;
-    if request.impersonation.0 > 3 {
-        return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
-    }
     let Target::Disk(disk) = &tree.target else { return pipe(call, session, tree) };
     let share = &disk.share;
     share.counters.other();
@@ -124,8 +122,11 @@ pub(crate) async fn run(
         lease_reply(granted, &mut replies);
         return respond(&open, &answer, &replies);
     }
+    if request.impersonation.0 > 3 {
+        return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
+    }
     if let Some(durable) = &contexts.durable_v2
-        && let Some(open) = reconnect::replayed(call, session, tree, &request, durable)?
+        && let Some(open) = reconnect::replayed(call, session, tree, &contexts, durable)?
     {
         let file = open.file()?;
         let info = file.info().await?;
@@ -137,6 +138,15 @@ pub(crate) async fn run(
         durable_reply(&open, &mut replies);
         return respond(&open, &answer, &replies);
     }
+    // The same CREATE again, before the first has ended: only one may be done, and which is not known yet.
+    let _creating = match &contexts.durable_v2 {
+        Some(durable) => {
+            let status =
+                if is_replay(call) { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
+            Some(opens.begin_create(call.conn.client(), durable.create_guid).ok_or(status)?)
+        }
+        None => None,
+    };
     if !contexts.app_instance.is_zero() {
         // The application has moved to another machine: what it held there is given up (3.3.5.9.13).
         for old in opens.of_app(contexts.app_instance, call.conn.client()) {

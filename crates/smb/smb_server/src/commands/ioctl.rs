@@ -173,7 +173,8 @@ fn interfaces(call: &Call<'_>, request: &IoctlRequest<'_>) -> Result<Outcome, Ou
     let mut output = Vec::new();
     put_interfaces(&list, &mut output);
     while output.len() > request.max_output_response as usize {
-        if list.pop().is_none() {
+        list.pop();
+        if list.is_empty() {
             return Err(NtStatus::BUFFER_TOO_SMALL.into());
         }
         output.clear();

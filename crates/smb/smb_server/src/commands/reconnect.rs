@@ -19,7 +19,7 @@ pub(crate) fn run(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
-    _: &CreateRequest<'_>,
+    request: &CreateRequest<'_>,
     contexts: &Contexts<'_>,
 ) -> Result<Arc<Open>, NtStatus> {
     let opens = &call.conn.shared.opens;
@@ -40,7 +40,15 @@ pub(crate) fn run(
         (open, fits)
     };
     if !fits || !same_caching(call, &open, contexts)? {
+        tracing::debug!(fits, persistent = open.id.persistent, "SMB reconnection refused: it does not match");
         return Err(gone);
+    }
+    // A lease belongs to a file, so the name counts; without one it is not looked at (3.3.5.9.7, 3.3.5.9.12).
+    if contexts.lease.is_some() {
+        let name = request.name.to_string().map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        if name.to_uppercase() != open.file()?.path().to_uppercase() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
     }
     if open.user != session.user().token.user {
         tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), "SMB reconnection refused: the open is another user's");
@@ -53,7 +61,10 @@ pub(crate) fn run(
     if !same_share {
         return Err(gone);
     }
-    let open = opens.reconnect(&open, session, tree).ok_or(gone)?;
+    let open = opens.reconnect(&open, session, tree).ok_or_else(|| {
+        tracing::debug!(persistent = open.id.persistent, "SMB reconnection refused: it does not wait");
+        gone
+    })?;
     session.add_open(Arc::clone(&open))?;
     Ok(open)
 }
@@ -71,7 +82,7 @@ pub(crate) fn replayed(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
-    _: &CreateRequest<'_>,
+    contexts: &Contexts<'_>,
     durable: &DurableRequestV2,
 ) -> Result<Option<Arc<Open>>, NtStatus> {
     let client = call.conn.client();
@@ -84,6 +95,10 @@ pub(crate) fn replayed(
     }
     if session.open(open.id.volatile).is_none() {
         return Err(NtStatus::FILE_NOT_AVAILABLE);
+    }
+    // Not the same request if it wants another kind of caching, or another lease.
+    if !same_caching(call, &open, contexts)? {
+        return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(Some(open))
 }

@@ -111,8 +111,12 @@ fn step(
             Ok(reply)
         }
         Step::Failed(failure) => {
-            conn.logins.borrow_mut().remove(&id);
+            let login = conn.logins.borrow_mut().remove(&id);
             refused(conn, &failure);
+            // Who cannot prove itself once more is out (3.3.5.5.3).
+            if let Some(Login { existing: Some(session), binding: false, .. }) = login {
+                conn.shared.end_session(&session, false, None);
+            }
             Err(failure.error.status())
         }
     }
@@ -165,12 +169,7 @@ fn ntlm_server(config: &ServerConfig) -> NtlmServer {
 }
 
 /// Whether who wants to join a session has its key; the channel that signs the answers until it has joined.
-fn believed(
-    conn: &Conn,
-    header: &Header,
-    message: &[u8],
-    id: u64,
-) -> Result<Option<Rc<Channel>>, NtStatus> {
+fn believed(conn: &Conn, header: &Header, message: &[u8], id: u64) -> Result<Option<Rc<Channel>>, NtStatus> {
     conn.shared.session(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
     if !Conn::is_signed(header) {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -186,19 +185,13 @@ pub(crate) fn elsewhere(conn: &Conn, header: &Header, message: &[u8]) -> Option<
     }
     let session = conn.shared.session(header.session_id)?;
     let key = session.keys.signing.clone();
-    let channel = Channel::new(session, &key, 0).ok()?;
+    let channel = Channel::new(Arc::clone(&session), session.terms.signing, &key, 0).ok()?;
     channel.signer.verify(&mut message.to_vec()).ok()?;
     Some(Rc::new(channel))
 }
 
 /// The session that another connection of the same client wants to join (3.3.5.5.2).
 fn bindable(conn: &Conn, negotiated: &Negotiated, id: u64) -> Result<Arc<Session>, NtStatus> {
-    if !negotiated.terms.dialect.is_smb3()
-        || !negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL)
-        || !conn.shared.config().multichannel
-    {
-        return Err(NtStatus::REQUEST_NOT_ACCEPTED);
-    }
     let session = conn.shared.session(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
     // AES-GMAC is part of what was negotiated with the first connection, in both directions; so do Windows and Samba,
     // which let the other algorithms, and clients with another identity, pass: who asks has the key.
@@ -207,6 +200,12 @@ fn bindable(conn: &Conn, negotiated: &Negotiated, id: u64) -> Result<Arc<Session
         (true, false) => return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE),
         (false, true) => return Err(NtStatus::NOT_SUPPORTED),
         _ => {}
+    }
+    if !negotiated.terms.dialect.is_smb3()
+        || !negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL)
+        || !conn.shared.config().multichannel
+    {
+        return Err(NtStatus::REQUEST_NOT_ACCEPTED);
     }
     if session.terms.dialect != negotiated.terms.dialect || session.terms.cipher != negotiated.terms.cipher {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -250,7 +249,7 @@ fn finish(
         }
         if login.binding {
             let number = session.join(&conn.peer).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-            let channel = Channel::new(Arc::clone(&session), &keys.signing, number)
+            let channel = Channel::new(Arc::clone(&session), negotiated.terms.signing, &keys.signing, number)
                 .map_err(|_| NtStatus::INTERNAL_ERROR)?;
             let channel = Rc::new(channel);
             conn.sessions.borrow_mut().insert(id, Rc::clone(&channel));
@@ -285,7 +284,7 @@ fn finish(
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     let number = session.join(&conn.peer).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-    let channel = Channel::new(Arc::clone(&session), &session.keys.signing, number)
+    let channel = Channel::new(Arc::clone(&session), session.terms.signing, &session.keys.signing, number)
         .map_err(|_| NtStatus::INTERNAL_ERROR)?;
     let channel = Rc::new(channel);
     conn.sessions.borrow_mut().insert(id, Rc::clone(&channel));
@@ -318,6 +317,7 @@ fn replace_previous(conn: &Conn, session: &Session, previous: u64) {
 
 /// LOGOFF.
 pub(crate) fn logoff(conn: &Conn, session: &Session) -> Outcome {
-    conn.shared.end_session(session, false, Some(&conn.peer));
+    // What is durable can be taken up again, as after a lost connection (3.3.5.6).
+    conn.shared.end_session(session, true, Some(&conn.peer));
     Outcome::ok(Body::Empty)
 }

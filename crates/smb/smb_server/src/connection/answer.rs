@@ -129,6 +129,9 @@ pub(crate) fn send(
         for answer in &answers {
             frame.push(&answer.header, |out| answer.encode_body(dialect, out));
         }
+        if answers.len() > 1 {
+            frame.pad();
+        }
         if frame.finish(0).is_err() {
             buffer.truncate(begin);
             return false;

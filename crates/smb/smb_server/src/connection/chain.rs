@@ -42,6 +42,8 @@ pub(crate) struct Carried {
     pub(crate) file: Option<FileId>,
     /// Why it failed; those that need its file fail with it.
     pub(crate) failed: Option<NtStatus>,
+    /// Whether it had no session or tree that others could take from it.
+    pub(crate) nothing: bool,
 }
 
 /// What comes of a message, and how it goes out.
@@ -95,8 +97,9 @@ impl Chain {
             if !header.is_related() {
                 let tree = header.tree_id().unwrap_or(0);
                 *carried.borrow_mut() = Carried { session: header.session_id, tree, ..Carried::default() };
-            } else if at == 0 {
+            } else if at == 0 || carried.borrow().nothing {
                 // There is nothing that it could be related to (MS-SMB2 3.3.5.2.7.2).
+                carried.borrow_mut().nothing = true;
                 reply = Some(Reply::new(NtStatus::INVALID_PARAMETER, None));
             } else {
                 let carried = carried.borrow();
@@ -111,6 +114,10 @@ impl Chain {
                 }
             };
             let mut carried = carried.borrow_mut();
+            carried.nothing |= matches!(
+                reply.outcome.status,
+                NtStatus::USER_SESSION_DELETED | NtStatus::NETWORK_NAME_DELETED
+            );
             carried.failed = reply.outcome.status.is_error().then_some(reply.outcome.status);
             let Reply { outcome, sign, hash, async_id, session } = reply;
             // What the first message of a compound made, the related ones use.

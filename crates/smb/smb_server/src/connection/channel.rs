@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use smb_crypto::{CryptoError, Key, NonceSequence, Signer};
+use smb_protocol::negotiate::contexts::SigningAlgorithm;
 use smb_protocol::transform::TRANSFORM_BYTES;
 
 use crate::session::Session;
@@ -16,9 +17,14 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Channel `number` of a session, with its signing key.
-    pub(crate) fn new(session: Arc<Session>, signing: &Key, number: u32) -> Result<Self, CryptoError> {
-        let signer = Signer::new(session.terms.signing, signing)?;
+    /// Channel `number` of a session, with its signing key and the algorithm of its connection.
+    pub(crate) fn new(
+        session: Arc<Session>,
+        algorithm: SigningAlgorithm,
+        signing: &Key,
+        number: u32,
+    ) -> Result<Self, CryptoError> {
+        let signer = Signer::new(algorithm, signing)?;
         let nonces = RefCell::new(NonceSequence::new(number).ok_or(CryptoError::Cipher)?);
         Ok(Self { session, signer, nonces })
     }

@@ -127,3 +127,31 @@ fn clients_of_the_last_century_are_refused() {
         assert!(acceptor.sign(b"x").is_none() && !acceptor.verify(b"x", &[0; 16]));
     }
 }
+
+/// The whole messages of MS-NLMP 4.2.4.3: "User" of "Domain" with "Password", a session key of 55s.
+#[test]
+fn the_example_of_the_specification() {
+    let told = hex("4e544c4d53535000020000000c000c003800000033828ae20123456789abcdef0000000000000000\
+         2400240044000000060070170000000f53006500720076006500720002000c0044006f006d00610069006e00\
+         01000c0053006500720076006500720000000000");
+    let message = hex("4e544c4d5353500003000000180018006c00000054005400840000000c000c0048000000080008005400\
+         0000100010005c00000010001000d800000035828ae2050128000000000f44006f006d00610069006e00\
+         550073006500720043004f004d005000550054004500520086c35097ac9cec102554764a57cccc19aaaa\
+         aaaaaaaaaaaa68cd0ab851e51c96aabc927bebef6a1c01010000000000000000000000000000aaaaaaaa\
+         aaaaaaaa0000000002000c0044006f006d00610069006e0001000c005300650072007600650072000000\
+         000000000000c5dad2544fc9799094ce1ce90bc9d03e");
+    let decoded = Challenge::decode(&told).unwrap();
+    let mut acceptor = NtlmAcceptor::new(Arc::default(), decoded.challenge, FileTime(0));
+    acceptor.target_info = decoded.target_info.to_vec();
+    let offered = decoded.flags;
+    acceptor.state = State::Challenged { negotiate: Vec::new(), challenge: told.clone(), offered };
+    let MechStep::Done(None, who) = acceptor.step(&message, &Root("Password")) else {
+        panic!("not accepted")
+    };
+    assert_eq!(who.session_key.expose(), [0x55; 16]);
+    assert_eq!(
+        who.identity,
+        Identity::User { name: "User".into(), domain: "Domain".into(), sid: Sid::SYSTEM }
+    );
+    assert_eq!(who.workstation, "COMPUTER");
+}

@@ -1,0 +1,214 @@
+//! File system controls.
+
+use smb_protocol::file::FileId as WireId;
+use smb_protocol::fsctl::FsctlCode;
+use smb_protocol::fsctl::copy::{
+    CopyChunk, CopyReply, DuplicateExtents, OffloadReadInput, OffloadReadOutput, OffloadToken,
+    OffloadWriteInput, OffloadWriteOutput, ResumeKey, ResumeKeyReply, TOKEN_ZERO, copy_request,
+};
+use smb_protocol::fsctl::ranges::{AllocatedRange, TrimRange, ZeroData, trim_request};
+use smb_protocol::fsctl::reparse::Reparse;
+use smb_protocol::wire::Wire;
+
+use super::*;
+use crate::{Detail, FileError, OpenLookup};
+
+/// The opens of a session: file identifiers are the opens' numbers.
+struct Session<'a>(&'a FileSystem);
+
+impl OpenLookup for Session<'_> {
+    fn by_file_id(&self, id: WireId) -> Option<Arc<Open>> {
+        self.0.open_by_id(OpenId(id.persistent))
+    }
+    fn by_resume_key(&self, key: ResumeKey) -> Option<Arc<Open>> {
+        self.0.open_by_resume_key(key)
+    }
+}
+
+type Answer = crate::Result<(NtStatus, Vec<u8>)>;
+
+impl Fixture {
+    async fn control(&self, open: &Arc<Open>, code: FsctlCode, input: &[u8]) -> Answer {
+        open.fsctl(code, input, 4096, &Session(&self.fs)).await
+    }
+}
+
+fn ranges(bytes: &[u8]) -> Vec<(i64, i64)> {
+    let all = bytes.chunks(16).map(|range| AllocatedRange::decode(range).unwrap());
+    all.map(|range| (range.file_offset, range.length)).collect()
+}
+
+const UNIT: usize = 65536;
+
+#[test]
+fn sparse_files_have_holes() {
+    run(|f| async move {
+        f.file("f", &vec![7; 4 * UNIT]).await;
+        let open = f.open("f", &Ask::open()).await;
+        let all = AllocatedRange { file_offset: 0, length: i64::MAX }.to_bytes();
+        let query = FsctlCode::QUERY_ALLOCATED_RANGES;
+        assert_eq!(ranges(&f.control(&open, query, &all).await.unwrap().1), [(0, 4 * UNIT as i64)]);
+        f.control(&open, FsctlCode::SET_SPARSE, &[]).await.unwrap();
+        assert!(open.info().await.unwrap().attributes.contains(FileAttributes::SPARSE_FILE));
+        let zero = ZeroData { file_offset: UNIT as i64, beyond_final_zero: 2 * UNIT as i64 };
+        f.control(&open, FsctlCode::SET_ZERO_DATA, &zero.to_bytes()).await.unwrap();
+        let (one, two) = (UNIT as i64, 2 * UNIT as i64);
+        assert_eq!(ranges(&f.control(&open, query, &all).await.unwrap().1), [(0, one), (two, two)]);
+        let first = open.fsctl(query, &all, 16, &Session(&f.fs)).await.unwrap();
+        assert_eq!((first.0, ranges(&first.1)), (NtStatus::BUFFER_OVERFLOW, vec![(0, one)]));
+        assert_eq!(read(&open, UNIT as u64, 3).await.unwrap(), [0; 3]);
+        for bad in [&all[..15], &AllocatedRange { file_offset: -1, length: 1 }.to_bytes()] {
+            assert_eq!(status(f.control(&open, query, bad).await), NtStatus::INVALID_PARAMETER);
+        }
+        let backwards = ZeroData { file_offset: 9, beyond_final_zero: 8 }.to_bytes();
+        let refused = f.control(&open, FsctlCode::SET_ZERO_DATA, &backwards).await;
+        assert_eq!(status(refused), NtStatus::INVALID_PARAMETER);
+        let mut trim = trim_request(&[TrimRange { offset: 0, length: UNIT as u64 }]);
+        let trimmed = f.control(&open, FsctlCode::FILE_LEVEL_TRIM, &trim).await.unwrap();
+        assert_eq!(trimmed.1, [1, 0, 0, 0]);
+        assert_eq!(ranges(&f.control(&open, query, &all).await.unwrap().1), [(two, two)]);
+        trim[0] = 1;
+        let keyed = f.control(&open, FsctlCode::FILE_LEVEL_TRIM, &trim).await;
+        assert_eq!(status(keyed), NtStatus::INVALID_PARAMETER);
+        let regions = f.control(&open, FsctlCode::QUERY_FILE_REGIONS, &[]).await.unwrap().1;
+        assert_eq!(smb_protocol::fsctl::ranges::regions(&regions).unwrap().1.len(), 1);
+        let unknown = f.control(&open, FsctlCode(0x1234), &[]).await;
+        assert_eq!(status(unknown), NtStatus::INVALID_DEVICE_REQUEST);
+        open.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn copies_within_the_server() {
+    run(|f| async move {
+        let content: Vec<u8> = (0..2 * UNIT + 100).map(|i| (i % 251) as u8).collect();
+        f.file("source", &content).await;
+        let source = f.open("source", &Ask::open()).await;
+        let target = f.open("target", &Ask::default()).await;
+        let key = f.control(&source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[]).await.unwrap().1;
+        let key = ResumeKeyReply::decode(&key).unwrap().key;
+        let chunk = |source_offset, target_offset, length| CopyChunk { source_offset, target_offset, length };
+        let copy = |key: ResumeKey, chunks: Vec<CopyChunk>| {
+            let input = copy_request(key, &chunks);
+            let (f, target) = (&f, &target);
+            async move { f.control(target, FsctlCode::SRV_COPYCHUNK, &input).await }
+        };
+        let two = 2 * UNIT as u32;
+        let chunks = vec![chunk(0, 0, two), chunk(u64::from(two), u64::from(two), 100)];
+        let reply = CopyReply::decode(&copy(key, chunks).await.unwrap().1).unwrap();
+        assert_eq!((reply.chunks, reply.total_bytes as usize), (2, content.len()));
+        assert_eq!(read(&target, 0, content.len()).await.unwrap(), content);
+        assert!(f.store.usage().await.unwrap().used < 6 * UNIT as u64, "whole clusters are shared");
+        let limits = (256, 1 << 20, 16 << 20);
+        for (chunks, expected, reply) in [
+            (vec![chunk(0, 0, 0)], NtStatus::INVALID_PARAMETER, limits),
+            (vec![chunk(0, 0, (1 << 20) + 1)], NtStatus::INVALID_PARAMETER, limits),
+            (vec![chunk(0, 0, 10), chunk(u64::from(two), 0, 101)], NtStatus(0xc000_001f), (1, 0, 10)),
+        ] {
+            let FileError { status, detail: Detail::Output(out), .. } = copy(key, chunks).await.unwrap_err()
+            else {
+                panic!("the error has output")
+            };
+            let found = CopyReply::decode(&out).unwrap();
+            assert_eq!((status, (found.chunks, found.chunk_bytes, found.total_bytes)), (expected, reply));
+        }
+        let mut wrong = key;
+        wrong.0[20] ^= 1;
+        let refused = copy(wrong, vec![chunk(0, 0, 1)]).await;
+        assert_eq!(status(refused), NtStatus::OBJECT_NAME_NOT_FOUND);
+        let extents = |source_offset, byte_count| {
+            let id = WireId { persistent: source.id().0, volatile: 0 };
+            DuplicateExtents { source: id, source_offset, target_offset: 4 * UNIT as i64, byte_count }
+                .to_bytes()
+        };
+        let code = FsctlCode::DUPLICATE_EXTENTS_TO_FILE;
+        f.control(&target, code, &extents(UNIT as i64, UNIT as i64 + 100)).await.unwrap();
+        assert_eq!(read(&target, 4 * UNIT as u64, UNIT + 100).await.unwrap(), content[UNIT..]);
+        for (offset, count, expected) in [
+            (1, UNIT as i64, NtStatus::INVALID_PARAMETER),
+            (-1, 1, NtStatus::INVALID_PARAMETER),
+            (0, 9 * UNIT as i64, NtStatus::NOT_SUPPORTED),
+            (0, 0, NtStatus::SUCCESS),
+        ] {
+            assert_eq!(status(f.control(&target, code, &extents(offset, count)).await), expected);
+        }
+        source.close(false).await.unwrap();
+        target.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn tokens_stand_for_data_until_these_change() {
+    run(|f| async move {
+        f.file("source", &vec![5; 2 * UNIT]).await;
+        f.file("target", &vec![6; 2 * UNIT]).await;
+        let (source, target) = (f.open("source", &Ask::open()).await, f.open("target", &Ask::open()).await);
+        let (read_code, write_code) = (FsctlCode::OFFLOAD_READ, FsctlCode::OFFLOAD_WRITE);
+        let ask =
+            OffloadReadInput { size: 32, flags: 0, time_to_live: 0, file_offset: 0, copy_length: 1 << 30 };
+        let token = f.control(&source, read_code, &ask.to_bytes()).await.unwrap().1;
+        let token = OffloadReadOutput::decode(&token).unwrap();
+        assert_eq!(token.transfer_length, 2 * UNIT as u64);
+        let write = |token: OffloadToken| {
+            let input = OffloadWriteInput {
+                size: 544,
+                flags: 0,
+                file_offset: UNIT as u64,
+                copy_length: 1 << 20,
+                transfer_offset: 0,
+                token,
+            };
+            let (f, target) = (&f, &target);
+            async move { f.control(target, write_code, &input.to_bytes()).await }
+        };
+        let written = write(token.token).await.unwrap().1;
+        assert_eq!(OffloadWriteOutput::decode(&written).unwrap().length_written, UNIT as u64);
+        assert_eq!(read(&target, UNIT as u64 - 1, 2).await.unwrap(), [6, 5]);
+        write(OffloadToken::new(TOKEN_ZERO, &[])).await.unwrap();
+        assert_eq!(read(&target, UNIT as u64 - 1, 2).await.unwrap(), [6, 0]);
+        source.write(0, buf(b"x"), WriteFlags::default()).await.unwrap();
+        assert_eq!(status(write(token.token).await), NtStatus::INVALID_TOKEN);
+        let again = f.control(&source, read_code, &ask.to_bytes()).await.unwrap().1;
+        let again = OffloadReadOutput::decode(&again).unwrap().token;
+        let mut forged = again;
+        forged.0[30] ^= 1;
+        assert_eq!(status(write(forged).await), NtStatus::INVALID_TOKEN);
+        shard_runtime::sleep(std::time::Duration::from_secs(31)).await;
+        assert_eq!(status(write(again).await), NtStatus::INVALID_TOKEN, "too old");
+        source.close(false).await.unwrap();
+        target.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn paths_stop_at_symbolic_links() {
+    run(|f| async move {
+        f.directory("d").await;
+        let link = f.open("link", &Ask::default()).await;
+        let (sub, print) = (utf16("d"), utf16("D"));
+        let point = Reparse::Symlink {
+            substitute: Utf16::new(&sub).unwrap(),
+            print: Utf16::new(&print).unwrap(),
+            relative: true,
+        };
+        let (get, set) = (FsctlCode::GET_REPARSE_POINT, FsctlCode::SET_REPARSE_POINT);
+        assert_eq!(status(f.control(&link, get, &[]).await), NtStatus::NOT_A_REPARSE_POINT);
+        assert_eq!(status(f.control(&link, set, &[1; 7]).await), NtStatus::IO_REPARSE_DATA_INVALID);
+        f.control(&link, set, &point.encode()).await.unwrap();
+        assert_eq!(f.control(&link, get, &[]).await.unwrap().1, point.encode());
+        link.close(false).await.unwrap();
+        let stopped = f.create("link\\a\\b:s", &Ask::open()).await.err().unwrap();
+        let Detail::Symlink(data) = stopped.detail else { panic!("the error tells where to go on") };
+        let found = smb_protocol::error::SymlinkError::decode(&data).unwrap();
+        assert_eq!((stopped.status, found.unparsed_len), (NtStatus::STOPPED_ON_SYMLINK, 12));
+        assert_eq!(found.substitute.to_string().unwrap(), "d");
+        assert_eq!(f.status("link", &Ask::open()).await, NtStatus::STOPPED_ON_SYMLINK);
+        let itself = Ask::open().options(CreateOptions::OPEN_REPARSE_POINT);
+        let link = f.create("link", &itself).await.unwrap();
+        assert!(link.reparse_point && link.info.attributes.contains(FileAttributes::REPARSE_POINT));
+        let tag = &point.encode()[..8];
+        f.control(&link.open, FsctlCode::DELETE_REPARSE_POINT, tag).await.unwrap();
+        link.open.close(false).await.unwrap();
+        assert_eq!(f.status("link", &Ask::open()).await, NtStatus::SUCCESS);
+    });
+}

@@ -1,0 +1,60 @@
+#!/bin/bash
+# Guest script: mount the share with the kernel's client and use it.
+#   WORK=load    write and verify SIZE_MIB in four rounds, and go on until the host has made /share/hurt
+#   WORK=files   FILES small files, renames, locks, appends, and SIZE_MIB verified
+# Prints READY when it works and PROGRESS when the second round of load begins.
+#   SRV PORT SHARE SMB_USER SMB_PASS OPTS
+. /guest/lib.sh
+mkdir -p /mnt/smb
+mount -t cifs "//$SRV/$SHARE" /mnt/smb \
+    -o "port=$PORT,vers=3.1.1,username=$SMB_USER,password=$SMB_PASS,cache=strict,$OPTS" || { dmesg | tail -20; fail "mount"; }
+grep ' /mnt/smb ' /proc/mounts
+
+load() {
+    part=$((SIZE_MIB / 4))
+    round=0
+    while [ $round -lt 4 ] || [ ! -e /share/hurt ]; do
+        round=$((round + 1))
+        [ $round -lt 60 ] || fail "the host never answered"
+        case $round in 1) echo READY ;; 2) echo PROGRESS ;; esac
+        fio_verify "/mnt/smb/round$((round % 4))" "${part}M" --overwrite=$((round > 4)) || { dmesg | tail -20; fail "data in round $round"; }
+    done
+}
+
+files() {
+    echo READY
+    mkdir /mnt/smb/many || fail "mkdir"
+    i=0
+    while [ $i -lt "$FILES" ]; do
+        echo "file $i" >"/mnt/smb/many/f$i" || fail "file $i"
+        i=$((i + 1))
+    done
+    [ "$(ls /mnt/smb/many | wc -l)" -eq "$FILES" ] || fail "the listing has another number of files"
+    cat /mnt/smb/many/f* | sha256sum >/tmp/many
+    i=0
+    while [ $i -lt "$FILES" ]; do echo "file $i"; i=$((i + 1)); done >/tmp/expect
+    cat /mnt/smb/many/f* | sort >/tmp/a; sort /tmp/expect >/tmp/b
+    cmp /tmp/a /tmp/b || fail "small files differ"
+    mv /mnt/smb/many/f0 "/mnt/smb/many/Ünïcode name" || fail "rename"
+    [ "$(cat "/mnt/smb/many/Ünïcode name")" = "file 0" ] || fail "renamed file"
+    echo one >/mnt/smb/log; echo two >>/mnt/smb/log; echo three >>/mnt/smb/log
+    [ "$(wc -l </mnt/smb/log)" -eq 3 ] || fail "append"
+    truncate -s 1000000 /mnt/smb/log && truncate -s 4 /mnt/smb/log || fail "truncate"
+    [ "$(cat /mnt/smb/log)" = one ] || fail "truncated file"
+    flock -n /mnt/smb/log true || fail "lock"
+    rm -r /mnt/smb/many || fail "rm"
+    [ ! -e /mnt/smb/many ] || fail "the folder is still there"
+    fio_verify /mnt/smb/verify "${SIZE_MIB}M" || fail "data"
+}
+
+$WORK
+# Everything once more from the server, not from what the kernel remembers.
+find /mnt/smb -type f -exec sha256sum {} + >/tmp/sums || fail "read"
+umount /mnt/smb || fail "umount"
+mount -t cifs "//$SRV/$SHARE" /mnt/smb \
+    -o "port=$PORT,vers=3.1.1,username=$SMB_USER,password=$SMB_PASS,$OPTS" || fail "second mount"
+sha256sum -c --quiet /tmp/sums || fail "sums differ"
+smb_debug | grep -E 'Dialect|Session Status|Encrypted|signed|Share Cap'
+umount /mnt/smb || fail "second umount"
+! dmesg | grep -iE 'CIFS.*(error|fail)' | grep -v 'reconnect' || fail "the kernel complains"
+echo "DONE"

@@ -1,0 +1,98 @@
+//! smbclient on the demo's share: every version of the protocol, signed and encrypted, and errors as people meet them. All
+//! of it is captured, and tshark must find no malformed frame of ours.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::Context;
+use crate::node::{Node, Options};
+use crate::process::{Deadline, Finished, Running, command, need, need_root, run as run_program};
+use crate::{Result, ensure};
+
+/// One run of smbclient.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Bytes of the file that goes there and back: more than one message of any version.
+const SIZE: usize = 9 << 20;
+
+pub(super) fn run(context: &Context) -> Result {
+    need("smbclient", "smbclient")?;
+    need("tshark", "tshark")?;
+    need("dumpcap", "tshark")?;
+    need_root("capturing packets")?;
+    let mut node = Node::start(&context.folder, Options::default())?;
+    let port = node.told("smb_address").rsplit(':').next().unwrap_or_default().to_string();
+    let (file, log) = (context.folder.join("smb.pcapng"), context.folder.join("dumpcap.log"));
+    let mut capture = command("dumpcap");
+    capture.args(["-q", "-i", "lo", "-f", &format!("tcp port {port}"), "-w"]).arg(&file);
+    let mut capture = Running::start("dumpcap", capture, &log)?;
+    Deadline::after(Duration::from_secs(20))
+        .poll("dumpcap", || Ok(std::fs::read_to_string(&log)?.contains("File:").then_some(())))?;
+
+    let sent = context.folder.join("sent");
+    std::fs::write(&sent, (0..SIZE).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<u8>>())?;
+    for version in ["SMB2_02", "SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"] {
+        there_and_back(context, &node, &sent, &["-m", version])?;
+    }
+    there_and_back(context, &node, &sent, &["--client-protection=encrypt"])?;
+    errors(&mut node, &sent)?;
+
+    capture.signal("INT")?;
+    capture.wait(Deadline::after(Duration::from_secs(20)))?;
+    let frames = |filter: &str| -> Result<Vec<String>> {
+        let mut shark = command("tshark");
+        shark.arg("-r").arg(&file).args(["-d", &format!("tcp.port=={port},nbss"), "-Y", filter]);
+        let text = run_program(Duration::from_secs(120), &shark)?.ok("tshark")?;
+        Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_string).collect())
+    };
+    let all = frames("smb2")?;
+    ensure(all.len() > 200, || format!("only {} SMB frames were captured", all.len()))?;
+    let bad = frames(&format!("_ws.malformed && tcp.srcport=={port}"))?;
+    ensure(bad.is_empty(), || format!("{} malformed frames from the server:\n{}", bad.len(), bad.join("\n")))?;
+    println!("     {} SMB frames, none malformed", all.len());
+    node.finish()
+}
+
+/// smbclient with these options and commands, as the demo's user.
+fn smbclient(node: &Node, password: Option<&str>, options: &[&str], commands: &str) -> Result<Finished> {
+    let address = node.told("smb_address");
+    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "445"));
+    let told = node.told("smb_password");
+    let mut client = command("smbclient");
+    client.args(["-p", port, "-U", &format!("{}%{}", node.told("smb_user"), password.unwrap_or(&told))]);
+    client.args(options).arg(format!("//{host}/{}", node.told("smb_share"))).args(["-c", commands]);
+    run_program(LIMIT, &client)
+}
+
+fn there_and_back(context: &Context, node: &Node, sent: &Path, options: &[&str]) -> Result {
+    let got = context.folder.join("got");
+    let _ = std::fs::remove_file(&got);
+    let commands = format!(
+        "mkdir \"a folder ü\"; cd \"a folder ü\"; put {sent} one.vhdx; rename one.vhdx Two.VHDX; ls; get two.vhdx {got}; \
+         allinfo two.vhdx; del two.vhdx; cd ..; rmdir \"a folder ü\"; ls",
+        sent = sent.display(),
+        got = got.display()
+    );
+    let what = format!("smbclient {}", options.join(" "));
+    let said = smbclient(node, None, options, &commands)?.ok(&what)?;
+    ensure(!said.contains("NT_STATUS"), || format!("{what} was refused something:\n{said}"))?;
+    ensure(said.contains("Two.VHDX"), || format!("{what}: the name did not keep its case:\n{said}"))?;
+    ensure(std::fs::read(sent)? == std::fs::read(&got)?, || format!("{what}: the file came back changed"))
+}
+
+/// What goes wrong is told rightly to the client, and with its reason in the server's log.
+fn errors(node: &mut Node, sent: &Path) -> Result {
+    node.expect_log("SMB login refused");
+    let refused = |said: &Finished, status: &str| {
+        let all = format!("{}\n{}", said.output, said.errors);
+        ensure(all.contains(status), || format!("not refused with {status} but:\n{all}"))
+    };
+    refused(&smbclient(node, Some("wrong"), &[], "ls")?, "NT_STATUS_LOGON_FAILURE")?;
+    refused(&smbclient(node, None, &[], "cd nowhere")?, "NT_STATUS_OBJECT_NAME_NOT_FOUND")?;
+    let long = "x".repeat(256);
+    let put = format!("put {} {long}", sent.display());
+    refused(&smbclient(node, None, &[], &put)?, "NT_STATUS_OBJECT_NAME_INVALID")?;
+    node.expect_log("SMB 1");
+    let old = smbclient(node, None, &["-m", "NT1", "--option=client min protocol=NT1"], "ls")?;
+    refused(&old, "protocol negotiation failed")?;
+    Ok(())
+}

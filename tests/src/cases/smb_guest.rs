@@ -1,0 +1,59 @@
+//! The Linux kernel as SMB client: a continuously available share with persistent handles, verified load on it, and the
+//! node dying meanwhile.
+
+use std::time::Duration;
+
+use super::Context;
+use crate::guest::{Guest, Setup};
+use crate::node::{Node, Options};
+use crate::{Result, ensure};
+
+/// Boot, write and verify under emulation on two busy cores.
+const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT_FULL: Duration = Duration::from_secs(2400);
+/// What is written and verified, in MiB, at least.
+const SIZE: &str = "64";
+const SIZE_FULL: &str = "512";
+
+/// Signed, and many small files besides.
+pub(super) fn files(context: &Context) -> Result {
+    one(context, "sign", "files", |_, _| Ok(()))
+}
+
+/// Encrypted, with persistent handles: the node is killed and started again while the load goes on.
+pub(super) fn kill(context: &Context) -> Result {
+    one(context, "seal,persistenthandles", "load", |node, guest| {
+        node.crash_and_restart()?;
+        guest.wait_for("PROGRESS")?;
+        node.crash_and_restart()
+    })
+}
+
+fn one(
+    context: &Context,
+    options: &str,
+    work: &str,
+    hurt: impl Fn(&mut Node, &mut Guest) -> Result,
+) -> Result {
+    let mut node = Node::start(&context.folder, Options::default())?;
+    let port = node.told("smb_address").rsplit(':').next().unwrap_or_default().to_string();
+    let env = vec![
+        ("SRV", "10.0.2.2".to_string()),
+        ("PORT", port),
+        ("SHARE", node.told("smb_share")),
+        ("SMB_USER", node.told("smb_user")),
+        ("SMB_PASS", node.told("smb_password")),
+        ("OPTS", options.to_string()),
+        ("WORK", work.to_string()),
+        ("SIZE_MIB", if context.full { SIZE_FULL } else { SIZE }.to_string()),
+        ("FILES", if context.full { "20000" } else { "1000" }.to_string()),
+    ];
+    let limit = if context.full { LIMIT_FULL } else { LIMIT };
+    let mut guest = Guest::start(&context.folder, Setup { script: "smb.sh", env, limit, ..Setup::default() })?;
+    guest.wait_for("READY")?;
+    hurt(&mut node, &mut guest)?;
+    guest.tell("hurt")?;
+    let said = guest.finish()?;
+    ensure(said.contains("DONE"), || format!("the guest did not come to its end:\n{said}"))?;
+    node.finish()
+}
