@@ -165,16 +165,16 @@ impl<'a> NdrIn<'a> {
             .collect())
     }
 
-    /// A string of wide characters that ends with a zero (14.3.4.2).
+    /// A string of wide characters that ends with a zero (14.3.4.2). What some clients send behind the zero is no part of
+    /// it, as it would be none in C.
     ///
     /// # Errors
-    /// When it does not end so, is too long, or is not UTF-16.
+    /// When there is no zero, or it is too long or not UTF-16.
     pub fn wide(&mut self) -> Result<String, BadStub> {
         let count = self.varying(2)?;
         let mut units = self.units(count)?;
-        if units.pop() != Some(0) || units.contains(&0) {
-            return Err(BadStub);
-        }
+        let end = units.iter().position(|unit| *unit == 0).ok_or(BadStub)?;
+        units.truncate(end);
         String::from_utf16(&units).map_err(|_| BadStub)
     }
 
