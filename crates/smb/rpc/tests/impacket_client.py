@@ -118,7 +118,7 @@ def srvsvc():
         assert text(entry["sesi%d_cname" % level]) == "192.0.2.1"
     answer = srvs.hNetrFileEnum(rpc, NULL, NULL, 3)
     files = answer["InfoStruct"]["FileInfo"]["Level3"]["Buffer"]
-    assert [text(f["fi3_pathname"]) for f in files] == ["C:\\vm\\a.vhdx", "C:\\vm\\b.vhdx"]
+    assert [text(f["fi3_path_name"]) for f in files] == ["C:\\vm\\a.vhdx", "C:\\vm\\b.vhdx"]
     srvs.hNetrFileGetInfo(rpc, 11, 3)
     srvs.hNetrFileClose(rpc, 12)
     refused("0x90a", srvs.hNetrFileClose, rpc, 12)
