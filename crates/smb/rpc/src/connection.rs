@@ -119,7 +119,7 @@ impl Connection {
             return Err(Violation);
         }
         let header_sign = pdu.header.has(flag::SUPPORT_HEADER_SIGN);
-        let begun = self.protections.begin(pdu.trailer.as_ref(), header_sign, &*self.shared.authenticator);
+        let begun = self.protections.begin(pdu.trailer.as_ref(), &*self.shared.authenticator);
         let token = match begun {
             Ok(token) => token,
             Err(refused) => {
@@ -153,7 +153,7 @@ impl Connection {
         let call = pdu.header.call;
         let group = self.group.as_ref().ok_or(Violation)?.id;
         let header_sign = pdu.header.has(flag::SUPPORT_HEADER_SIGN);
-        let stepped = self.protections.alter(pdu.trailer.as_ref(), header_sign, &*self.shared.authenticator);
+        let stepped = self.protections.alter(pdu.trailer.as_ref(), &*self.shared.authenticator);
         let Ok(token) = stepped else {
             return Ok(answer::fault(call, 0, Fault::ACCESS_DENIED, false));
         };

@@ -5,6 +5,9 @@
 //!   auth3, or     the client's second token     ──►  no answer, or alter_context_resp with ours (SPNEGO)
 //!   request       trailer with a signature      ──►  response with a signature
 //! ```
+//! With NTLM a signature covers the whole PDU before it, header and trailer included, whether or not the client has asked
+//! for that (PFC_SUPPORT_HEADER_SIGN); only the stub and its padding are encrypted.
+//!
 //! A client may authenticate more than once on a connection, under numbers of its own ("security contexts"); each
 //! request says under which. What needs no signature (level "connect") counts as the last one that succeeded.
 
@@ -87,7 +90,6 @@ pub(crate) struct Protections {
     known: BTreeMap<u32, Protection>,
     /// What counts for requests without a trailer.
     implied: Option<u32>,
-    header_sign: bool,
 }
 
 impl Protections {
@@ -95,7 +97,6 @@ impl Protections {
     pub(crate) fn begin(
         &mut self,
         trailer: Option<&Trailer<'_>>,
-        header_sign: bool,
         authenticator: &dyn Authenticator,
     ) -> Result<Option<Token>, Refused> {
         // Level 1 is none at all, with a trailer that says so.
@@ -107,9 +108,6 @@ impl Protections {
             return Err(Refused::Client);
         }
         let acceptor = authenticator.acceptor().ok_or(Refused::Mechanism)?;
-        if self.known.is_empty() {
-            self.header_sign = header_sign;
-        }
         let state = State::Open(Box::new(acceptor));
         let protection = Protection { mechanism: trailer.kind, level: trailer.level, state };
         self.known.insert(trailer.context, protection);
@@ -122,12 +120,11 @@ impl Protections {
     pub(crate) fn alter(
         &mut self,
         trailer: Option<&Trailer<'_>>,
-        header_sign: bool,
         authenticator: &dyn Authenticator,
     ) -> Result<Option<Token>, Refused> {
         match trailer {
             Some(trailer) if self.known.contains_key(&trailer.context) => self.step(trailer, authenticator),
-            trailer => self.begin(trailer, header_sign, authenticator),
+            trailer => self.begin(trailer, authenticator),
         }
     }
 
@@ -210,9 +207,9 @@ impl Protections {
             return Err(Fault::ACCESS_DENIED);
         }
         let at = HEADER_BYTES + stub_at;
-        let (from, to) = if self.header_sign { (0, pdu.bytes.len() - trailer.token.len()) } else { (at, at + stub.len()) };
-        let mut message = pdu.bytes.get(from..to).ok_or(Fault::PROTOCOL)?.to_vec();
-        let part = at - from..at - from + stub.len();
+        let end = pdu.bytes.len().checked_sub(trailer.token.len()).ok_or(Fault::PROTOCOL)?;
+        let mut message = pdu.bytes.get(..end).ok_or(Fault::PROTOCOL)?.to_vec();
+        let part = at..at + stub.len();
         let sealed = (level == Level::Privacy).then(|| part.clone());
         if !security.accept(&mut message, sealed, trailer.token) {
             return Err(Fault::SEC_PKG_ERROR);
@@ -241,7 +238,6 @@ impl Protections {
 
     /// A fragment of an answer with its protection.
     pub(crate) fn seal(&mut self, context: Option<u32>, mut pdu: Vec<u8>) -> Vec<u8> {
-        let header_sign = self.header_sign;
         let Some((context, protection)) = self.protecting(context) else { return pdu };
         let sealed = protection.level() == Level::Privacy;
         let (mechanism, level) = (protection.mechanism, protection.level);
@@ -253,10 +249,7 @@ impl Protections {
         answer::trailer(&mut pdu, mechanism, level, (padded - stub) as u8, context);
         let len = pdu.len() + SIGNATURE_BYTES;
         answer::set_lengths(&mut pdu, len, SIGNATURE_BYTES);
-        let (from, to) = if header_sign { (0, pdu.len()) } else { (RESPONSE_HEAD_BYTES, end) };
-        let sealed = sealed.then_some(RESPONSE_HEAD_BYTES - from..end - from);
-        let message = pdu.get_mut(from..to).unwrap_or_default();
-        let signature = security.protect(message, sealed);
+        let signature = security.protect(&mut pdu, sealed.then_some(RESPONSE_HEAD_BYTES..end));
         pdu.extend_from_slice(&signature);
         pdu
     }

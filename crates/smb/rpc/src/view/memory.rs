@@ -147,7 +147,7 @@ impl ServerView for Memory {
     }
 
     fn now(&self) -> FileTime {
-        // 2026-11-21 13:08:17.25 UTC, a Saturday.
+        // 2026-05-27 23:08:17.25 UTC, a Wednesday.
         FileTime(134_243_968_972_500_000)
     }
 
