@@ -315,11 +315,11 @@ def samr_():
     assert info["PrimaryGroupId"] == 513 and info["UserAccountControl"] & 0x10
     groups = samr.hSamrGetGroupsForUser(rpc, user)["Groups"]["Groups"]
     assert [g["RelativeId"] for g in groups] == [513]
-    member = samr.PSAMPR_SID_INFORMATION() if hasattr(samr, "PSAMPR_SID_INFORMATION") else None
     array = samr.SAMPR_PSID_ARRAY()
-    element = samr.SAMPR_SID_INFORMATION()
-    element["SidPointer"] = RPC_SID()
-    element["SidPointer"].fromCanonical(SID + "-1001")
+    member = RPC_SID()
+    member.fromCanonical(SID + "-1001")
+    element = samr.PSAMPR_SID_INFORMATION()
+    element["SidPointer"] = member
     array["Count"] = 1
     array["Sids"].append(element)
     for handle, expected in ((domain, [1002]), (builtin, [544])):
