@@ -3,7 +3,7 @@ import sys
 import traceback
 
 from samba import NTSTATUSError, WERRORError, credentials, param
-from samba.dcerpc import lsa, samr, security, srvsvc, wkssvc
+from samba.dcerpc import base, lsa, samr, security, srvsvc, wkssvc
 
 ports = dict(argument.split("=") for argument in sys.argv[1:])
 settings = param.LoadParm()
@@ -20,7 +20,8 @@ def connect(interface, pipe, options="", user="alice"):
     who.set_kerberos_state(credentials.DONT_USE_KERBEROS)
     if not options:
         who.set_anonymous()
-    return interface("ncacn_ip_tcp:127.0.0.1[%s,%s]" % (ports[pipe], options), settings, who)
+    options = ",".join([ports[pipe]] + options.split())
+    return interface("ncacn_ip_tcp:127.0.0.1[%s]" % options, settings, who)
 
 
 def refused(code, call, *args):
@@ -98,7 +99,7 @@ def names(options):
     attributes = lsa.ObjectAttribute()
     attributes.sec_qos = lsa.QosInfo()
     policy = authority.OpenPolicy2("\\\\node1", attributes, security.SEC_FLAG_MAXIMUM_ALLOWED)
-    authority.OpenPolicy("\\", attributes, security.SEC_FLAG_MAXIMUM_ALLOWED)
+    authority.OpenPolicy(ord("\\"), attributes, security.SEC_FLAG_MAXIMUM_ALLOWED)
     assert authority.QueryInfoPolicy(policy, lsa.LSA_POLICY_INFO_DOMAIN).name.string == "WORKGROUP"
     account = authority.QueryInfoPolicy2(policy, lsa.LSA_POLICY_INFO_ACCOUNT_DOMAIN)
     assert account.name.string == "NODE1" and str(account.sid) == "S-1-5-21-1-2-3"
@@ -131,7 +132,7 @@ def names(options):
     assert accounts.num_sids == 4
     rights = authority.EnumAccountRights(policy, security.dom_sid("S-1-5-32-544"))
     assert "SeBackupPrivilege" in [right.string for right in rights.names]
-    name, domain = authority.GetUserName(None, None, lsa.String())
+    name, domain = authority.GetUserName(None, None, base.ndr_pointer(lsa.String()))
     assert name.string in ("alice", "bob") and domain.string == "NODE1"
     authority.Close(policy)
 
@@ -153,7 +154,7 @@ def accounts(options):
             assert info.domain_name.string == "NODE1" and info.num_users == 2 and info.num_aliases == 1
             assert info.role == samr.SAMR_ROLE_DOMAIN_PDC
         if level == 7:
-            assert info.role == samr.SAMR_ROLE_DOMAIN_PDC
+            assert info.role == samr.SAMR_ROLE_DOMAIN_PDC, info.role
         if level == 11:
             assert info.general.domain_name.string == "NODE1" and info.general.num_users == 2
             assert info.lockout_threshold == 0
@@ -184,7 +185,6 @@ def accounts(options):
     for level in (1, 2, 3, 4, 5):
         manager.QueryGroupInfo(group, level)
     assert manager.QueryGroupMember(group).rids == [1000, 1001]
-    rids, kinds = manager.LookupNames(domain, [text]) if False else (None, None)
     found, kinds = manager.LookupRids(domain, [1000, 1002])
     assert [name.string for name in found.names] == ["bob", "staff"] and kinds.ids == [1, 4]
     for level in (1, 2, 3):
@@ -197,8 +197,8 @@ def accounts(options):
 
 
 failed = False
-protections = ["", "connect,ntlm", "sign,ntlm", "seal,ntlm", "connect,spnego", "sign,spnego", "seal,spnego",
-               "packet,ntlm", "bigendian", "bigendian,seal,spnego", "ndr64"]
+protections = ["", "connect ntlm", "sign ntlm", "seal ntlm", "connect spnego", "sign spnego", "seal spnego",
+               "packet ntlm", "bigendian", "bigendian seal spnego"]
 for options in protections:
     for part in (workstation, shares, names, accounts):
         try:
@@ -207,4 +207,12 @@ for options in protections:
             failed = True
             print("%s with '%s':" % (part.__name__, options), flush=True)
             traceback.print_exc()
+# No common transfer syntax: STATUS_RPC_PROTSEQ_NOT_SUPPORTED or its like, but no binding.
+for options, user in (("ndr64", "alice"), ("seal ntlm", "nobody"), ("seal spnego", "nobody")):
+    try:
+        connect(srvsvc.srvsvc, "srvsvc", options, user).NetSrvGetInfo(None, 101)
+        failed = True
+        print("a binding with '%s' for %s" % (options, user))
+    except NTSTATUSError:
+        pass
 sys.exit(failed)

@@ -105,8 +105,8 @@ pub(super) fn query(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault>
             out.unicode(&server.name);
             out.sid(Some(call.view.machine()));
         }
-        // PolicyServerRolePrimary.
-        class::SERVER_ROLE => out.u16(3),
+        // PolicyServerRolePrimary, in four bytes, which all clients expect.
+        class::SERVER_ROLE => out.u32(3),
         _ => {
             out.unicode(&server.domain);
             // A workgroup has no names in DNS, nor a GUID; we know none of a domain's GUID.

@@ -43,8 +43,9 @@ impl Syntax {
 
     fn take(r: &mut NdrIn<'_>) -> Result<Self, BadStub> {
         let (a, b, c, d) = (r.u32()?, r.u16()?, r.u16()?, r.array::<8>()?);
-        let (major, minor) = (r.u16()?, r.u16()?);
-        Ok(Self::new(a, b, c, d, major, minor))
+        // One number on the wire, with the major version in its low half (C706 12.6.3.1, p_syntax_id_t).
+        let version = r.u32()?;
+        Ok(Self::new(a, b, c, d, (version & 0xffff) as u16, (version >> 16) as u16))
     }
 
     /// Whether a client of this interface can talk to `ours`: the same major version, and no newer minor one (C706 6.1.2,

@@ -46,10 +46,10 @@ fn put(out: &mut NdrOut, class: u16, call: &Call<'_>, domain: Sid) {
         4 | 6 => out.unicode(""),
         5 => out.unicode(&name(call, domain)),
         // DomainServerRolePrimary.
-        7 => out.u16(3),
+        7 => out.u32(3),
         8 => put_modified(out),
         // DomainServerEnabled.
-        9 => out.u16(1),
+        9 => out.u32(1),
         11 => {
             // A structure in a structure begins at the greatest alignment of its fields, which is 8 for the two times.
             out.align(8);
