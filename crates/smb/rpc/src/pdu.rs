@@ -6,7 +6,7 @@
 pub mod answer;
 mod bind;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use bind::{Bind, ContextItem, Syntax};
 
