@@ -103,7 +103,11 @@ impl Connection {
             _ => Err(Violation),
         });
         taken.unwrap_or_else(|Violation| {
-            tracing::debug!(pipe = self.endpoint.address, kind = header.kind, "a PDU that is not allowed here");
+            tracing::debug!(
+                pipe = self.endpoint.address,
+                kind = header.kind,
+                "a PDU that is not allowed here"
+            );
             self.give_up();
             vec![match header.kind {
                 kind::BIND => answer::bind_nak(header.call, Reject::Unspecified),
@@ -281,8 +285,7 @@ impl Connection {
         let mut fragments = Vec::new();
         loop {
             let (part, after) = rest.split_at_checked(room).unwrap_or((rest, &[]));
-            let pdu =
-                answer::response(request.call, request.context, fragments.is_empty(), rest.len(), part);
+            let pdu = answer::response(request.call, request.context, fragments.is_empty(), rest.len(), part);
             fragments.push(self.protections.seal(request.protection, pdu));
             rest = after;
             if rest.is_empty() {

@@ -2,21 +2,65 @@
 
 use std::sync::Arc;
 
-use crate::ndr::{NdrIn, Order};
-use crate::service::{NoAuthenticator, RpcClient, RpcService};
+use smb_auth::{
+    Acceptor, Account, AccountState, Accounts, Authenticated, Identity, NtHash, NtlmAcceptor, NtlmServer,
+};
+use smb_protocol::FileTime;
+use smb_protocol::security::sid::Sid;
+
+use crate::ndr::{NdrIn, NdrOut, Order};
+use crate::service::{Authenticator, RpcClient, RpcService};
 use crate::view::ServerView as _;
 use crate::view::memory::Memory;
 
-/// A client of [`Memory::sample`].
+/// Lets alice in, who is an administrator, and bob, who is not; always with the same challenge, so that what a client has
+/// sent once is right again.
+struct Users(Sid);
+
+impl Accounts for Users {
+    fn account(&self, _: &str, user: &str) -> Option<Account> {
+        let rid = match user {
+            "alice" => 1001,
+            "bob" => 1000,
+            _ => return None,
+        };
+        let nt_hash = NtHash::of_password("secret");
+        Some(Account { name: user.to_owned(), sid: self.0.child(rid)?, nt_hash, state: AccountState::Active })
+    }
+}
+
+impl Authenticator for Users {
+    fn acceptor(&self) -> Option<Acceptor> {
+        let name = "NODE1".to_owned();
+        let server = NtlmServer { computer: name.clone(), domain: name, ..NtlmServer::default() };
+        let ntlm = NtlmAcceptor::new(Arc::new(server), [7; 8], FileTime(133_000_000_000_000_000));
+        Some(Acceptor::new(vec![Box::new(ntlm)]))
+    }
+
+    fn accounts(&self) -> &dyn Accounts {
+        self
+    }
+
+    fn client(&self, who: &Authenticated) -> Option<RpcClient> {
+        let Identity::User { name, sid, .. } = &who.identity else { return None };
+        let is_administrator = name == "alice";
+        Some(RpcClient { user: name.clone(), domain: "NODE1".to_owned(), sid: *sid, is_administrator })
+    }
+}
+
+/// A service for [`Memory::sample`] in which alice and bob can authenticate themselves with `secret`.
+#[must_use]
+pub fn service() -> RpcService {
+    let memory = Memory::sample();
+    let users = Users(memory.machine());
+    RpcService::new(Arc::new(memory), Arc::new(users))
+}
+
+/// Who opened a pipe to [`service`].
 #[must_use]
 pub fn client(is_administrator: bool) -> RpcClient {
-    let sid = Memory::sample().users().first().map(|user| user.sid);
-    RpcClient {
-        user: "bob".to_owned(),
-        domain: "NODE1".to_owned(),
-        sid: sid.unwrap_or(smb_protocol::security::sid::Sid::SYSTEM),
-        is_administrator,
-    }
+    let sid = Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap_or(Sid::SYSTEM);
+    RpcClient { user: "bob".to_owned(), domain: "NODE1".to_owned(), sid, is_administrator }
 }
 
 /// What a client sends through a pipe: the first byte says which pipe and who, the rest are the bytes.
@@ -28,8 +72,7 @@ pub fn pipe(bytes: &[u8]) {
         2 => "lsarpc",
         _ => "samr",
     };
-    let service = RpcService::new(Arc::new(Memory::sample()), Arc::new(NoAuthenticator));
-    let Ok(pipe) = service.open(name, client(choice & 4 == 0)) else { return };
+    let Ok(pipe) = service().open(name, client(choice & 4 == 0)) else { return };
     // Twice: in one piece, as far as that is taken, and what is left in small ones.
     let (first, second) = rest.split_at(rest.len() / 2);
     let _ = pipe.write(first);
@@ -42,6 +85,22 @@ pub fn pipe(bytes: &[u8]) {
         reads += 1;
         assert!(reads < 100_000, "answers have an end");
     }
+}
+
+/// Values for [`ndr`], as a seed.
+#[must_use]
+pub fn sample() -> Vec<u8> {
+    // A pointer to a string, an RPC_UNICODE_STRING, a SID, a number of eight bytes.
+    let mut bytes = vec![4 << 1, 5, 6, 8, 3];
+    let mut out = NdrOut::new();
+    out.wide("server");
+    out.flush();
+    out.unicode("bob");
+    out.flush();
+    out.sid_body(&Sid::ADMINISTRATORS);
+    out.u64(7);
+    bytes.extend_from_slice(&out.finish());
+    bytes
 }
 
 /// Values of NDR, one after another: each byte says which is expected next.

@@ -90,9 +90,6 @@ mod tests {
             let random = (n as u128 + 1).to_le_bytes();
             handles.open(Sid::USERS, Object::Policy, random).unwrap();
         }
-        assert_eq!(
-            handles.open(Sid::USERS, Object::Policy, [9; 16]),
-            Err(NtStatus::INSUFFICIENT_RESOURCES)
-        );
+        assert_eq!(handles.open(Sid::USERS, Object::Policy, [9; 16]), Err(NtStatus::INSUFFICIENT_RESOURCES));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) enum Refused {
 
 enum State {
     Open(Box<Acceptor>),
-    Done(RpcClient, Option<MessageSecurity>),
+    Done(RpcClient, Option<Box<MessageSecurity>>),
     Failed,
 }
 
@@ -158,12 +158,12 @@ impl Protections {
                 let enough = match protection.level() {
                     Level::Connect => true,
                     Level::Integrity => security.is_some(),
-                    Level::Privacy => security.as_ref().is_some_and(MessageSecurity::may_seal),
+                    Level::Privacy => security.as_ref().is_some_and(|security| security.may_seal()),
                 };
                 if !enough {
                     return Err(Refused::Client);
                 }
-                protection.state = State::Done(client, security);
+                protection.state = State::Done(client, security.map(Box::new));
                 token
             }
             Step::Failed(failure) => {
@@ -176,11 +176,7 @@ impl Protections {
     }
 
     /// Who calls: who authenticated itself in the pipe, or else who opened it. `None` while, or after, that failed.
-    pub(crate) fn client<'a>(
-        &'a self,
-        context: Option<u32>,
-        opener: &'a RpcClient,
-    ) -> Option<&'a RpcClient> {
+    pub(crate) fn client<'a>(&'a self, context: Option<u32>, opener: &'a RpcClient) -> Option<&'a RpcClient> {
         let Some(context) = context else { return Some(opener) };
         match &self.known.get(&context)?.state {
             State::Done(client, _) => Some(client),
@@ -222,7 +218,8 @@ impl Protections {
     fn protecting(&mut self, context: Option<u32>) -> Option<(u32, &mut Protection)> {
         let context = context?;
         let protection = self.known.get_mut(&context)?;
-        let protects = protection.level() != Level::Connect && matches!(protection.state, State::Done(_, Some(_)));
+        let protects =
+            protection.level() != Level::Connect && matches!(protection.state, State::Done(_, Some(_)));
         protects.then_some((context, protection))
     }
 

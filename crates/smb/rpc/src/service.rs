@@ -241,8 +241,7 @@ impl State {
 /// What is said to bytes that are no PDU: who speaks another version is told ours.
 fn refuse(bytes: &[u8], error: HeaderError) -> Option<Vec<u8>> {
     let is_bind = bytes.get(2) == Some(&kind::BIND) && bytes.len() >= HEADER_BYTES;
-    (is_bind && error == HeaderError::Version)
-        .then(|| answer::bind_nak(0, answer::Reject::ProtocolVersion))
+    (is_bind && error == HeaderError::Version).then(|| answer::bind_nak(0, answer::Reject::ProtocolVersion))
 }
 
 impl Drop for State {

@@ -266,3 +266,31 @@ fn a_trailer_is_refused_where_nobody_can_be_authenticated() {
     pipe.write(&hex(WINDOWS_BIND)).unwrap();
     assert_eq!(all(&pipe)[0][2], kind::BIND_ACK);
 }
+
+/// What impacket and Samba sent to this code once, and were content with the answers, is answered again.
+#[test]
+fn recorded_clients_are_served() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/rpc_pipe");
+    let mut files = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { continue };
+        if !(name.starts_with("impacket-") || name.starts_with("samba-")) {
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let pipe = ["srvsvc", "wkssvc", "lsarpc", "samr"][usize::from(bytes[0] & 3)];
+        let pipe = crate::fuzz::service().open(pipe, client(bytes[0] & 4 == 0)).unwrap();
+        pipe.write(&bytes[1..]).unwrap();
+        let answers = all(&pipe);
+        let kinds = |wanted: u8| answers.iter().filter(|answer| answer[2] == wanted).count();
+        assert_eq!((kinds(kind::BIND_ACK), kinds(kind::BIND_NAK)), (1, 0), "{name}");
+        assert!(kinds(kind::RESPONSE) > 0, "{name}");
+        for fault in answers.iter().filter_map(|answer| fault_of(answer)) {
+            let provoked = [Fault::OP_RANGE, Fault::CONTEXT_MISMATCH].contains(&fault);
+            assert!(provoked, "{name}: {fault}");
+        }
+        files += 1;
+    }
+    assert!(files >= 10, "{files} recordings");
+}

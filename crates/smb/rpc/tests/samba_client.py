@@ -133,7 +133,7 @@ def names(options):
     rights = authority.EnumAccountRights(policy, security.dom_sid("S-1-5-32-544"))
     assert "SeBackupPrivilege" in [right.string for right in rights.names]
     name, domain = authority.GetUserName(None, None, base.ndr_pointer(lsa.String()))
-    assert name.string in ("alice", "bob") and domain.string == "NODE1"
+    assert name.string in ("alice", "bob") and domain.value.string == "NODE1"
     authority.Close(policy)
 
 

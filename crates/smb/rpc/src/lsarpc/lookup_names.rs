@@ -106,7 +106,11 @@ fn find(call: &Call<'_>, name: &str) -> Option<Principal> {
     found.or_else(|| {
         let machine = call.view.server().name;
         let name = name.strip_suffix('\\').unwrap_or(name);
-        if machine.to_lowercase() == name.to_lowercase() { call.view.find_sid(call.view.machine()) } else { None }
+        if machine.to_lowercase() == name.to_lowercase() {
+            call.view.find_sid(call.view.machine())
+        } else {
+            None
+        }
     })
 }
 

@@ -38,7 +38,10 @@ pub(super) fn take_sids(r: &mut NdrIn<'_>) -> Result<Vec<Sid>, Fault> {
     r.conformance(count, 4)?;
     let pointers = (0..count).map(|_| r.pointer()).collect::<Result<Vec<_>, _>>()?;
     // A pointer to nothing is no SID (MS-LSAT 3.1.4.9 has it fail).
-    pointers.into_iter().map(|present| if present { Ok(r.sid()?) } else { Err(Fault::BAD_STUB_DATA) }).collect()
+    pointers
+        .into_iter()
+        .map(|present| if present { Ok(r.sid()?) } else { Err(Fault::BAD_STUB_DATA) })
+        .collect()
 }
 
 /// What the client has in the place of the names; they are empty as a rule.

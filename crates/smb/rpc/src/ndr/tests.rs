@@ -41,7 +41,11 @@ fn counts_that_do_not_fit_are_refused_before_anything_is_made() {
     assert_eq!(reader().bytes(0x7fff_ffff), Err(BadStub));
     let mut long = NdrOut::new();
     long.wide(&"x".repeat(MAX_STRING_UNITS));
-    assert_eq!(NdrIn::new(&long.finish(), Order::Little).wide_pointer(), Err(BadStub), "too long with its zero");
+    assert_eq!(
+        NdrIn::new(&long.finish(), Order::Little).wide_pointer(),
+        Err(BadStub),
+        "too long with its zero"
+    );
 }
 
 #[test]

@@ -36,9 +36,12 @@ fn alias(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<Result<AliasView, NtStatu
 pub(super) fn query(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let alias = alias(call, r)?;
     let class = r.u16()?;
-    let found = alias.and_then(|alias| {
-        if (1..=3).contains(&class) { Ok(alias) } else { Err(NtStatus::INVALID_INFO_CLASS) }
-    });
+    let found =
+        alias.and_then(
+            |alias| {
+                if (1..=3).contains(&class) { Ok(alias) } else { Err(NtStatus::INVALID_INFO_CLASS) }
+            },
+        );
     let mut out = NdrOut::new();
     out.pointer(found.is_ok());
     if let Ok(alias) = &found {
@@ -83,7 +86,10 @@ fn take_sids(r: &mut NdrIn<'_>) -> Result<Vec<Sid>, Fault> {
     }
     r.conformance(count, 4)?;
     let pointers = (0..count).map(|_| r.pointer()).collect::<Result<Vec<_>, _>>()?;
-    pointers.into_iter().map(|present| if present { Ok(r.sid()?) } else { Err(Fault::BAD_STUB_DATA) }).collect()
+    pointers
+        .into_iter()
+        .map(|present| if present { Ok(r.sid()?) } else { Err(Fault::BAD_STUB_DATA) })
+        .collect()
 }
 
 /// SamrGetAliasMembership: in which groups of a domain any of these is.

@@ -92,9 +92,8 @@ pub(super) fn open(call: &mut Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fau
     let _access = r.u32()?;
     let sid = r.sid()?;
     let known = domains(call).iter().any(|(_, known)| *known == sid);
-    let object = handle.and_then(|()| {
-        if known { Ok(Object::SamDomain(sid)) } else { Err(NtStatus::NO_SUCH_DOMAIN) }
-    });
+    let domain = if known { Ok(Object::SamDomain(sid)) } else { Err(NtStatus::NO_SUCH_DOMAIN) };
+    let object = handle.and(domain);
     Ok(call.opened(object))
 }
 

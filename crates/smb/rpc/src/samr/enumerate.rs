@@ -43,11 +43,7 @@ pub(super) fn fitting<'a>(names: impl Iterator<Item = &'a str>, preferred: u32) 
         .count()
 }
 
-fn page(
-    start: u32,
-    preferred: u32,
-    entries: Result<Vec<(u32, String)>, NtStatus>,
-) -> NdrOut {
+fn page(start: u32, preferred: u32, entries: Result<Vec<(u32, String)>, NtStatus>) -> NdrOut {
     let all = entries.as_deref().unwrap_or_default();
     let rest = all.get(start as usize..).unwrap_or_default();
     let fits = fitting(rest.iter().map(|(_, name)| name.as_str()), preferred);
@@ -86,9 +82,8 @@ pub(super) fn groups(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault
     let domain = domain(call, r)?;
     let (start, preferred) = (r.u32()?, r.u32()?);
     let machine = call.view.machine();
-    let entries = domain.map(|domain| {
-        if domain == machine { vec![(RID_NONE, NONE_NAME.to_owned())] } else { Vec::new() }
-    });
+    let entries = domain
+        .map(|domain| if domain == machine { vec![(RID_NONE, NONE_NAME.to_owned())] } else { Vec::new() });
     Ok(page(start, preferred, entries))
 }
 

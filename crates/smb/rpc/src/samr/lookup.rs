@@ -15,7 +15,8 @@ const ELEMENTS_MAX: usize = 1000;
 /// All accounts of a domain: number, name, kind.
 fn accounts(call: &Call<'_>, domain: Sid) -> Vec<(u32, String, PrincipalKind)> {
     let rid = |sid: Sid| sid.rid().unwrap_or(0);
-    let users = users_of(call, domain).into_iter().map(|user| (rid(user.sid), user.name, PrincipalKind::User));
+    let users =
+        users_of(call, domain).into_iter().map(|user| (rid(user.sid), user.name, PrincipalKind::User));
     let aliases =
         aliases_of(call, domain).into_iter().map(|alias| (rid(alias.sid), alias.name, PrincipalKind::Alias));
     let none = (RID_NONE, NONE_NAME.to_owned(), PrincipalKind::Group);

@@ -81,7 +81,9 @@ fn put(out: &mut NdrOut, class: u16, user: &UserView) {
             // Home directory, its drive, script, profile, workstations.
             texts(out, &[""; 5]);
             // Last logon and logoff, which nobody writes down; then the password's times.
-            [0, 0, user.password_set, user.password_set, NEVER].into_iter().for_each(|time| out.old_large(time));
+            [0, 0, user.password_set, user.password_set, NEVER]
+                .into_iter()
+                .for_each(|time| out.old_large(time));
             put_hours(out);
             // Wrong passwords, logons.
             out.u16(0);

@@ -32,7 +32,8 @@ pub(super) fn file_enum(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fa
     let found = if call.is_plain_user() {
         Err(Win32::ACCESS_DENIED)
     } else {
-        let lower = |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| text.to_lowercase());
+        let lower =
+            |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| text.to_lowercase());
         let (path, user) = (lower(path), lower(user));
         let mut opens = call.view.opens();
         opens.retain(|open| {

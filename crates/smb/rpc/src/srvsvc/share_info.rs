@@ -89,7 +89,8 @@ impl Entry for Share {
     }
 
     fn size(&self, level: u32) -> usize {
-        let security = if matches!(level, 502 | 503) { self.security.as_ref().map_or(0, Vec::len) } else { 0 };
+        let security =
+            if matches!(level, 502 | 503) { self.security.as_ref().map_or(0, Vec::len) } else { 0 };
         size_of(&[&self.name, &self.comment, &self.path]) + security
     }
 }

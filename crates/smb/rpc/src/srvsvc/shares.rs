@@ -142,9 +142,8 @@ pub(super) fn delete(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault
 pub(super) fn delete_start(call: &mut Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let name = r.wide()?;
     r.u32()?;
-    let opened = removable(call, &name).and_then(|share| {
-        call.open(Object::ShareRemoval(share.name)).map_err(|_| Win32::NOT_ENOUGH_MEMORY)
-    });
+    let opened = removable(call, &name)
+        .and_then(|share| call.open(Object::ShareRemoval(share.name)).map_err(|_| Win32::NOT_ENOUGH_MEMORY));
     let mut out = NdrOut::new();
     out.context_handle(&opened.unwrap_or([0; 20]));
     out.win32(opened.err().unwrap_or(Win32::SUCCESS));

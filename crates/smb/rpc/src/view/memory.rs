@@ -55,7 +55,10 @@ impl Memory {
             ..Share::default()
         };
         let ipc = Share { kind: ShareKind::Ipc, special: true, ..share("IPC$", "Remote IPC", "") };
-        let vm = Share { flags: super::share_flag::CONTINUOUSLY_AVAILABLE, ..share("vm", "Virtual machines", "C:\\vm") };
+        let vm = Share {
+            flags: super::share_flag::CONTINUOUSLY_AVAILABLE,
+            ..share("vm", "Virtual machines", "C:\\vm")
+        };
         let user = |rid, name: &str, full: &str| UserView {
             sid: account(rid),
             name: name.to_owned(),
@@ -83,8 +86,20 @@ impl Memory {
                 guest: false,
             }],
             opens: vec![
-                Open { id: 11, path: "C:\\vm\\a.vhdx".to_owned(), user: "bob".to_owned(), permissions: 3, locks: 1 },
-                Open { id: 12, path: "C:\\vm\\b.vhdx".to_owned(), user: "bob".to_owned(), permissions: 1, locks: 0 },
+                Open {
+                    id: 11,
+                    path: "C:\\vm\\a.vhdx".to_owned(),
+                    user: "bob".to_owned(),
+                    permissions: 3,
+                    locks: 1,
+                },
+                Open {
+                    id: 12,
+                    path: "C:\\vm\\b.vhdx".to_owned(),
+                    user: "bob".to_owned(),
+                    permissions: 1,
+                    locks: 0,
+                },
             ],
             connections: vec![Connection {
                 id: 5,
@@ -120,7 +135,9 @@ impl Memory {
             of(Sid::EVERYONE, "", "Everyone", PrincipalKind::WellKnown),
             of(Sid::SYSTEM, "NT AUTHORITY", "SYSTEM", PrincipalKind::WellKnown),
         ];
-        all.extend(self.machine.child(RID_NONE).map(|sid| of(sid, &machine, NONE_NAME, PrincipalKind::Group)));
+        all.extend(
+            self.machine.child(RID_NONE).map(|sid| of(sid, &machine, NONE_NAME, PrincipalKind::Group)),
+        );
         all.extend(lists.users.iter().map(|user| of(user.sid, &machine, &user.name, PrincipalKind::User)));
         all.extend(lists.aliases.iter().map(|alias| {
             let domain = if alias.sid.domain() == Some(self.machine) { machine.as_str() } else { "BUILTIN" };
@@ -222,10 +239,11 @@ impl ServerView for Memory {
     }
 
     fn find_name(&self, name: &str) -> Option<Principal> {
-        let (domain, name) = name.split_once('\\').map_or((None, name), |(domain, name)| (Some(domain), name));
-        self.principals().into_iter().find(|known| {
-            same(&known.name, name) && domain.is_none_or(|domain| same(domain, &known.domain))
-        })
+        let (domain, name) =
+            name.split_once('\\').map_or((None, name), |(domain, name)| (Some(domain), name));
+        self.principals()
+            .into_iter()
+            .find(|known| same(&known.name, name) && domain.is_none_or(|domain| same(domain, &known.domain)))
     }
 
     fn find_sid(&self, sid: Sid) -> Option<Principal> {

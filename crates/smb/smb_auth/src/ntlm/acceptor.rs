@@ -11,7 +11,9 @@ use crate::acceptor::{MechStep, Mechanism};
 use crate::account::{AccountState, Accounts, NtHash};
 use crate::error::{AuthError, Failure};
 use crate::ntlm::av_pairs::{self, AvPairs, FLAG_MIC, id};
-use crate::ntlm::crypto::{Direction, Key, MessageSecurity, MessageSigner, mic, nt_proof, ntowf_v2, rc4, session_base_key};
+use crate::ntlm::crypto::{
+    Direction, Key, MessageSecurity, MessageSigner, mic, nt_proof, ntowf_v2, rc4, session_base_key,
+};
 use crate::ntlm::flag;
 use crate::ntlm::message::{Authenticate, Challenge, MIC_AT, MIC_BYTES, Negotiate};
 use crate::ntlm::policy::Policy;

@@ -166,9 +166,8 @@ impl MessageSecurity {
     /// anew after them (MS-SPNG 3.3.5.1; `list_proven` says whether there were any).
     #[must_use]
     pub(crate) fn server(session_key: &Key, flags: u32, list_proven: bool) -> Self {
-        let signer = |direction| {
-            MessageSigner::new(session_key, direction, flags).starting_at(u32::from(list_proven))
-        };
+        let signer =
+            |direction| MessageSigner::new(session_key, direction, flags).starting_at(u32::from(list_proven));
         Self {
             received: signer(Direction::ToServer),
             sent: signer(Direction::ToClient),
