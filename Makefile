@@ -9,7 +9,7 @@ SOAK_SECONDS ?= 3600
 SOAK_SEEDS ?= 2000
 DEMO_DIR ?= holdfast-demo
 
-.PHONY: help run prepare test unit lint deny e2e fuzz bench soak clean
+.PHONY: help run prepare test unit lint deny e2e fuzz bench campaign soak clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -42,8 +42,13 @@ fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly
 bench: prepare ## compare with tgt and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh
 
-soak: prepare ## SOAK_SEEDS seeds of the crash campaign for each layout, then end-to-end cases with faults for SOAK_SECONDS
-	cargo run --release --locked --package crash_campaign -- --seeds $(SOAK_SEEDS)
+campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of six subjects; writes docs/results/
+	@mkdir -p docs/results
+	cargo run --release --locked --package crash_campaign -- --seeds $(SOAK_SEEDS) \
+		--report docs/results/crash-campaign.md \
+		--commit "$$(git describe --always --dirty)" --date "$$(date -u +%F)"
+
+soak: prepare campaign ## the crash campaign, then end-to-end cases with faults again and again for SOAK_SECONDS
 	@PROFILE=release cargo xtask e2e --set full --repeat-for $(SOAK_SECONDS) $(E2E)
 
 clean: ## remove what was built (not the demo's data)

@@ -106,6 +106,12 @@ def write(folder, results):
         r = results["recovery"]
         out += note("recovery") or ["* kill -9 under load to the first answered read: median %.2f s, worst %.2f s (goal 2 s)."
                                     % (r["seconds"], r["worst"])]
+    if "opening" in results:
+        r = results["opening"]
+        out += note("opening") or [
+            "* Opening a volume with %d extents on a mirror, %s: %.0f ms, %.0f MiB (goal 1 s); then the file that has them "
+            "all: %.0f ms." % (r["extents"], {"open": "closed before", "crash": "left open"}[row["how"]],
+                               row["open_ms"], row["open_mib"], row["file_ms"]) for row in r["rows"]]
     with open(os.path.join(folder, "iscsi.md"), "w") as f:
         f.write("\n".join(out) + "\n")
     with open(os.path.join(folder, "iscsi.json"), "w") as f:

@@ -210,7 +210,25 @@ def recovery():
         server.stop()
 
 
-PARTS = {"iscsi": iscsi, "raw": raw, "first-write": first_write, "memory": memory, "recovery": recovery}
+def opening():
+    """Opening a volume with a million extents, closed before or not, and its file: milliseconds and MiB."""
+    os.makedirs(DISK, exist_ok=True)
+    rows = []
+    for how in ("open", "crash"):
+        runs = []
+        for _ in range(REPS):
+            done = subprocess.run([os.path.abspath("target/release/volume_bench"), how, "mirror2", "1000000", DISK],
+                                  capture_output=True, text=True, timeout=600)
+            if done.returncode != 0:
+                raise RuntimeError("volume_bench %s: %s" % (how, done.stderr.strip()))
+            runs.append({name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", done.stdout)})
+        rows.append({"how": how} | {name: statistics.median(run[name] for run in runs)
+                                    for name in ("open_ms", "open_mib", "file_ms", "file_mib")})
+    return {"extents": 1000000, "rows": rows}
+
+
+PARTS = {"iscsi": iscsi, "raw": raw, "first-write": first_write, "memory": memory, "recovery": recovery,
+         "opening": opening}
 
 
 def main():

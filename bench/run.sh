@@ -1,7 +1,7 @@
 #!/bin/bash
 # Measures Holdfast against Debian's tgt and the raw disk on this machine, interleaved, and writes docs/results/.
 #
-#   run.sh [PART ...]     parts: iscsi raw first-write memory recovery (all)
+#   run.sh [PART ...]     parts: iscsi raw first-write memory recovery opening (all)
 #   BENCH_SECONDS=8       length of one measurement
 #   BENCH_REPS=5          measurements of each point; the median counts
 #   BENCH_DIR=DIR         where the disk-backed files go (default: target/bench)

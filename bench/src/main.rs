@@ -6,26 +6,21 @@
 //! Makes file disks in FOLDER, writes MIB once, then keeps DEPTH requests in flight for SECONDS. Writes are durable when
 //! they complete, as those of a LUN are. Prints `iops=… cpu_us_per_io=…`.
 
-use std::error::Error;
-use std::path::Path;
+mod devices;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aligned_buffer::IoBuf;
-use block_device::{Device, Durability};
-use block_local::{CreateFile, LocalDisk, OpenMode};
-use pool::{
-    CreateOptions, DiskDescription, MemoryWitness, NewDisk, Pool, Resiliency, SpaceSpec, Surroundings,
-};
-use shard_runtime::{Clock, Entropy as _, SeededEntropy, Shards, SystemClock, SystemEntropy};
+use block_device::Durability;
+use devices::Failure;
+use shard_runtime::{Clock, Entropy as _, SeededEntropy, Shards, SystemClock};
 
 /// Size of one request.
 const BLOCK: u64 = 4096;
 /// Size of one request while the device is filled.
 const FILL: u64 = 1 << 20;
-
-type Failure = Box<dyn Error + Send + Sync>;
 
 #[derive(Clone)]
 struct Load {
@@ -61,7 +56,7 @@ fn main() -> Result<(), Failure> {
 
 async fn run(load: Load) -> Result<String, Failure> {
     let clock = Arc::new(SystemClock::new());
-    let (device, pool) = open(&load, clock.clone()).await?;
+    let (device, pool) = devices::open(&load.kind, load.bytes, &load.folder, clock.clone()).await?;
     let data = IoBuf::zeroed(FILL as usize).freeze();
     for at in (0..load.bytes).step_by(FILL as usize) {
         device.write(at, data.clone(), Durability::Volatile).await?;
@@ -106,39 +101,7 @@ async fn run(load: Load) -> Result<String, Failure> {
     ))
 }
 
-async fn open(load: &Load, clock: Arc<SystemClock>) -> Result<(Device, Option<Pool>), Failure> {
-    let disks = if load.kind == "mirror2" { 2 } else { 1 };
-    let mut devices: Vec<Device> = Vec::new();
-    for n in 0..disks {
-        let path = load.folder.join(format!("bench-disk{n}.img"));
-        devices.push(Arc::new(fresh_disk(&path, load.bytes + (1 << 30))?));
-    }
-    if load.kind == "local" {
-        return Ok((devices.remove(0), None));
-    }
-    let disks = devices.into_iter().enumerate().map(|(n, device)| NewDisk {
-        device,
-        name: format!("disk{n}"),
-        description: DiskDescription::default(),
-    });
-    let options = CreateOptions { name: "bench".into(), slab_size: 64 << 20, overwrite_foreign: false };
-    let surroundings =
-        Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(MemoryWitness::default()) };
-    let pool = Pool::create(disks.collect(), options, surroundings).await?;
-    let resiliency = if load.kind == "mirror2" { Resiliency::Mirror(2) } else { Resiliency::Simple };
-    let space = pool.create_space(SpaceSpec::thin("bench", resiliency, load.bytes)).await?;
-    Ok((space, Some(pool)))
-}
-
-fn fresh_disk(path: &Path, size: u64) -> Result<LocalDisk, Failure> {
-    if path.exists() {
-        std::fs::remove_file(path)?;
-    }
-    LocalDisk::create_file(&CreateFile { path: path.into(), size, preallocate: false })?;
-    Ok(LocalDisk::open(path, OpenMode::ReadWrite)?)
-}
-
-/// Processor time of this process, user and system.
+/// Processor time of this process, user and system, in ticks of 10 ms.
 fn cpu_ticks() -> Result<u64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after = stat.rsplit(')').next().unwrap_or_default();

@@ -289,6 +289,53 @@ fn luns_protect_their_files_and_keep_their_reasons() {
 }
 
 #[test]
+fn a_damaged_volume_is_repaired_when_confirmed() {
+    let bench = Bench::new();
+    bench.furnish();
+    bench.ok("volume create damaged --size 2G");
+    bench.ok("lun create d --size 1G --group g --volume damaged");
+    let output = bench.run(&["volume", "check", "damaged"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("superblock at the second copy: is damaged"), "{text}");
+    // Nobody's disk is taken away for it.
+    let (code, message) = bench.refused("volume check damaged --repair --yes");
+    assert_eq!(code, 1);
+    assert!(
+        message.contains("while its LUNs are served: d") && message.contains("lun offline d"),
+        "{message}"
+    );
+    bench.ok("lun offline d --reason repair");
+    // Each change is explained before anything is done.
+    let (code, message) = bench.refused("volume check damaged --repair");
+    assert_eq!(code, 1);
+    assert!(message.contains("Volume damaged is repaired: 1 change."), "{message}");
+    assert!(message.contains("is damaged - it is written anew"), "{message}");
+    assert!(message.contains("--yes"), "{message}");
+    assert_eq!(bench.run(&["volume", "check", "damaged"]).status.code(), Some(1), "nothing was done");
+    let text = bench.ok("volume check damaged --repair --yes");
+    assert!(text.contains("1 repaired, nothing else is wrong"), "{text}");
+    bench.ok("volume check damaged");
+    bench.ok("lun online d");
+    assert!(bench.items("lun list").iter().any(|lun| lun["name"] == "d" && lun["serving"] == "online"));
+    // What nobody can repair is said to be so, and fails.
+    bench.ok("volume create damaged-hopeless --size 2G");
+    let output = bench.run(&["volume", "check", "damaged-hopeless", "--repair", "--yes"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("1 repaired, 1 cannot be repaired"), "{text}");
+    let output = bench.run(&["volume", "check", "damaged-hopeless", "--repair", "--yes", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["clean"], false);
+    assert!(report["items"][0]["action"].as_str().is_some_and(|text| text.contains("cannot be repaired")));
+    assert_eq!(bench.run(&["volume", "check"]).status.code(), Some(2), "no volume is named");
+    // A sound volume is not taken away from anybody.
+    let text = bench.ok("volume check v --repair");
+    assert!(text.contains("all structures are sound"), "{text}");
+}
+
+#[test]
 fn a_disk_leaves_and_another_one_comes() {
     let bench = Bench::new();
     bench.furnish();

@@ -15,6 +15,7 @@ mod shards;
 mod task;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
 pub use detached::{FinishAnyway, adopt_detached_work, detach, finish_anyway};
@@ -23,3 +24,4 @@ pub use io_engine::flush as flush_engine;
 pub use range_lock::{Locking, RangeGuard, RangeLocks};
 pub use shards::{Shard, ShardGone, Shards};
 pub use task::{JoinHandle, sleep, spawn_local, timeout, yield_now};
+pub use threads::{Thread, block_on, spawn_thread, take_turns, takes_turns, threads_alive};

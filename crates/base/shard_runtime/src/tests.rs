@@ -78,3 +78,72 @@ fn dropped_work_comes_to_its_end() {
     assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(()));
     shards.stop();
 }
+
+/// A thread that waits for the event loop and is waited for, many times: what runs when is the same each time.
+#[test]
+fn threads_take_turns_with_the_event_loop() {
+    fn run() -> Vec<(&'static str, u64)> {
+        let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, async {
+            take_turns();
+            let (sender, mut queue) =
+                tokio::sync::mpsc::unbounded_channel::<(u64, tokio::sync::oneshot::Sender<()>)>();
+            let noted = Arc::clone(&seen);
+            let thread = spawn_thread("turns", move || {
+                assert!(takes_turns());
+                while let Some((number, answer)) = block_on(queue.recv()) {
+                    noted.lock().push(("thread", number));
+                    let _ = answer.send(());
+                }
+            })
+            .expect("a thread");
+            let noted = Arc::clone(&seen);
+            let beside = spawn_local(async move {
+                for number in 0..50 {
+                    noted.lock().push(("beside", number));
+                    yield_now().await;
+                }
+            });
+            for number in 0..20 {
+                let (answer, answered) = tokio::sync::oneshot::channel();
+                assert!(sender.send((number, answer)).is_ok());
+                assert!(answered.await.is_ok());
+                seen.lock().push(("loop", number));
+            }
+            drop(sender);
+            assert!(beside.await.is_ok());
+            while threads_alive() > 0 {
+                yield_now().await;
+            }
+            assert!(thread.is_finished());
+            thread.join();
+        });
+        Arc::try_unwrap(seen).expect("everybody has ended").into_inner()
+    }
+    let first = run();
+    assert_eq!(first.len(), 90);
+    for _ in 0..20 {
+        assert_eq!(run(), first);
+    }
+}
+
+#[test]
+fn a_thread_may_panic_and_outlive_its_event_loop() {
+    let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    let local = tokio::task::LocalSet::new();
+    let waits = local.block_on(&runtime, async {
+        take_turns();
+        let panics = spawn_thread("panics", || panic!("for the test")).expect("a thread");
+        while !panics.is_finished() {
+            yield_now().await;
+        }
+        spawn_thread("waits", || assert!(block_on(receiver).is_ok())).expect("a thread")
+    });
+    drop(local);
+    assert!(!waits.is_finished());
+    let _ = sender.send(());
+    waits.join();
+}

@@ -212,6 +212,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn create_volume(&self, space: NewSpace) -> Work<'_, Arc<dyn VolumeHandle>>;
     /// Opens the volume of a space.
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>>;
+    /// Verifies all structures of the volume of a space, which is closed, and does what is told with them.
+    fn verify_volume<'a>(&'a self, name: &'a str, deep: bool, repair: Repair) -> Work<'a, Vec<CheckFinding>>;
     /// Grows a space.
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()>;
     /// Destroys a space. Its volume is closed.
@@ -230,14 +232,25 @@ pub trait PoolBackend: Send + Sync + 'static {
     fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, accept_loss: bool) -> Work<'_, Arc<dyn PoolHandle>>;
 }
 
+/// What a look at a closed volume does with what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Only tells.
+    No,
+    /// Tells what a repair would do.
+    Plan,
+    /// Repairs.
+    Apply,
+}
+
 /// An open volume.
 pub trait VolumeHandle: Send + Sync + 'static {
     /// Its files. Used on shards only.
     fn store(&self) -> Arc<dyn FileStore>;
     /// The shard that the node uses it on.
     fn shard(&self) -> usize;
-    /// Verifies all structures, and repairs them when told.
-    fn check(&self, deep: bool, repair: bool) -> Work<'_, Vec<CheckFinding>>;
+    /// Verifies all structures; what a finding's action says is what a repair would do.
+    fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>>;
     /// Makes everything durable.
     fn close(&self) -> Work<'_, ()>;
 }

@@ -107,11 +107,16 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
     drop(copies);
     resync::bring_up_to_date(core, space, place, column).await?;
     let copies = column.copies();
+    let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
     let good = copies.iter().filter(|copy| !is_leaving(core, copy) && copy.is_good(u64::MAX)).count();
-    if good >= wanted && copies.len() > wanted && column.unsettled.load(Ordering::Acquire) == 0 {
+    // Two leaving copies of a three-way mirror leave room for one new copy: when that is good, one of them makes
+    // room for the other, although there are not as many as wanted yet.
+    let crowded = copies.len() >= MAX_COPIES && staying < wanted && good == staying;
+    if (good >= wanted && copies.len() > wanted || crowded) && column.unsettled.load(Ordering::Acquire) == 0 {
         let given_up = copies
             .iter()
-            .find(|copy| is_leaving(core, copy))
+            .find(|copy| is_leaving(core, copy) && !copy.is_good(u64::MAX))
+            .or_else(|| copies.iter().find(|copy| is_leaving(core, copy)))
             .or_else(|| copies.iter().rev().find(|copy| !copy.is_good(u64::MAX)).or(copies.last()));
         if let Some(copy) = given_up.cloned() {
             drop(copies);

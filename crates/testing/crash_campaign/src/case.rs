@@ -8,6 +8,13 @@ use std::ops::AddAssign;
 pub enum Subject {
     /// Spaces of a pool.
     Pool,
+    /// A volume on a space; in the simple layout now and then on a bare disk.
+    Volume,
+}
+
+impl Subject {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Pool, Self::Volume];
 }
 
 /// How data is kept.
@@ -44,6 +51,34 @@ pub enum Sabotage {
     DiskSkipsForce,
     /// A disk puts one write in fifty in the wrong place.
     DiskMisplaces,
+    /// One flush in three of the volume does not reach the space.
+    VolumeLosesFlush,
+    /// The volume writes data that is to be durable as if it were not.
+    VolumeLosesForce,
+    /// The volume gives clusters back without zeroing them.
+    VolumeSkipsZeroing,
+    /// The volume commits that clusters are zero before they are.
+    VolumeCommitsFirst,
+}
+
+impl Sabotage {
+    /// Whether what is broken has a part in the subject's promises.
+    #[must_use]
+    pub fn applies_to(self, subject: Subject) -> bool {
+        subject == Subject::Volume || !self.is_of_the_volume()
+    }
+
+    /// Whether it breaks what a volume asks of its space.
+    #[must_use]
+    pub fn is_of_the_volume(self) -> bool {
+        matches!(
+            self,
+            Self::VolumeLosesFlush
+                | Self::VolumeLosesForce
+                | Self::VolumeSkipsZeroing
+                | Self::VolumeCommitsFirst
+        )
+    }
 }
 
 /// One run.
@@ -67,6 +102,14 @@ impl Case {
     pub fn new(subject: Subject, layout: Layout, seed: u64) -> Self {
         Self { subject, layout, seed, sabotage: Sabotage::None, trace: false }
     }
+
+    /// The command that runs it again, from a build like this one: a database with debug assertions reads more, so
+    /// a volume's seed goes another way there.
+    #[must_use]
+    pub fn again(&self) -> String {
+        let build = if cfg!(debug_assertions) { "" } else { "--release " };
+        format!("cargo run {build}-p crash_campaign -- {self}")
+    }
 }
 
 /// Lower-case name, as on the command line.
@@ -86,11 +129,17 @@ impl fmt::Display for Layout {
     }
 }
 
+impl fmt::Display for Sabotage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name(self))
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--subject {} --layout {} --from {} --seeds 1", self.subject, self.layout, self.seed)?;
         if self.sabotage != Sabotage::None {
-            write!(f, " --sabotage {}", name(&self.sabotage))?;
+            write!(f, " --sabotage {}", self.sabotage)?;
         }
         Ok(())
     }
@@ -119,6 +168,8 @@ pub struct Stats {
     pub replacements: u64,
     /// Sectors compared.
     pub sectors: u64,
+    /// Moments at which the power could have gone: disk operations that began or ended.
+    pub events: u64,
 }
 
 impl AddAssign for Stats {
@@ -133,6 +184,7 @@ impl AddAssign for Stats {
         self.returns += other.returns;
         self.replacements += other.replacements;
         self.sectors += other.sectors;
+        self.events += other.events;
     }
 }
 

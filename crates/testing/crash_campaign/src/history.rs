@@ -91,6 +91,13 @@ pub(crate) struct Operation {
     sectors: Range<usize>,
 }
 
+impl Operation {
+    /// The first sector after it.
+    pub(crate) fn end(&self) -> u64 {
+        self.sectors.end as u64
+    }
+}
+
 /// A read under way.
 pub(crate) struct Reading {
     began: Moment,
@@ -117,6 +124,11 @@ impl History {
         let mut history = Self::default();
         history.grow(sectors);
         history
+    }
+
+    /// Sectors that there are.
+    pub(crate) fn len(&self) -> usize {
+        self.sectors.len()
     }
 
     /// More sectors, of zeros.
@@ -274,6 +286,16 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// The one value that a read may show now, if there is only one.
+    pub(crate) fn known(&self, sector: usize) -> Option<Value> {
+        let Some(candidates) = self.sectors.get(sector) else { return Some(Value::ZERO) };
+        let mut live = candidates.iter().filter(|c| c.superseded == NEVER).map(|c| (c.value, c.state));
+        match (live.next(), live.next()) {
+            (Some((value, State::Done(_))), None) => Some(value),
+            _ => None,
+        }
     }
 
     /// Whether a crash may show this value.

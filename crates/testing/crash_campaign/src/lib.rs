@@ -8,8 +8,8 @@
 //! ```
 //! The *workload* is several workers and an administrator on one event loop; a [model](history) notes what was
 //! asked and what was answered. After each end everything is opened again and compared with what the model
-//! admits. What a seed does follows from the seed alone as far as the code under test runs on one thread; a
-//! volume's metadata has a thread of its own, so a volume's seed may need several runs to show the same.
+//! admits. What a seed does follows from the seed alone: a volume's metadata has a thread of its own, which takes turns
+//! with the event loop (`shard_runtime::take_turns`).
 //!
 //! Promises checked (ARCHITECTURE.md, W1 to W4): acknowledged durable data is there; other sectors show an older
 //! or a newer value of their own, never garbage or another place's; an operation on a mirror succeeds while no
@@ -19,16 +19,21 @@
 //! Deliberately absent: more losses at once than the layout promises to stand, and bit rot.
 
 mod case;
+mod end;
+mod faults;
 mod history;
 mod pool_run;
 mod rig;
+mod volume_run;
 
 pub use case::{Case, Layout, Outcome, Sabotage, Stats, Subject};
 
-/// Runs one case to its end or to the first broken promise.
+/// Runs one case to its end or to the first broken promise; a panic is one.
 #[must_use]
 pub fn run(case: &Case) -> Outcome {
-    match case.subject {
+    let run = std::panic::catch_unwind(|| match case.subject {
         Subject::Pool => pool_run::run(case),
-    }
+        Subject::Volume => volume_run::run(case),
+    });
+    run.unwrap_or_else(|_| Outcome { broken: Some("a panic".into()), ..Outcome::default() })
 }

@@ -15,34 +15,9 @@ use pool::{Pool, Provisioning, SpaceSpec};
 use sim::{Dice, Survival, on_shard};
 
 use crate::case::{Case, Layout, Outcome};
-use crate::rig::{Rig, Standing, resiliency};
+use crate::end::End;
+use crate::rig::{Rig, RigSpec, resiliency};
 use model::Model;
-
-/// How a boot ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The power goes after so many events, counted from before the opening.
-    CutFromStart(u64),
-    /// The power goes after so many events, counted from the beginning of the workload.
-    Cut(u64),
-    /// The process is killed after so many milliseconds of workload.
-    Kill(u64),
-    /// The pool is closed, then the power goes.
-    Close,
-}
-
-impl End {
-    fn choose(dice: &Dice) -> Self {
-        match dice.below(16) {
-            0..=2 => Self::CutFromStart(dice.below(40)),
-            3 | 4 => Self::CutFromStart(dice.below(600)),
-            5 | 6 => Self::Kill(dice.below(8_000)),
-            7 => Self::Close,
-            8..=10 => Self::Cut(dice.below(150)),
-            _ => Self::Cut(dice.below(2_000)),
-        }
-    }
-}
 
 /// What a seed decides once.
 struct Plan {
@@ -69,7 +44,7 @@ pub(crate) fn run(case: &Case) -> Outcome {
     let dice = Dice::new(case.seed);
     let run = Rc::new(Run::new(case, dice));
     for boot in 0..run.plan.boots {
-        let end = End::choose(&run.dice);
+        let end = End::choose(&run.dice, 40);
         let ended = on_shard(one_boot(Rc::clone(&run), boot, end));
         if let Err(error) = ended {
             return Outcome {
@@ -95,8 +70,8 @@ impl Run {
         };
         let count = least + dice.below(6 - least);
         let slab: u64 = if dice.one_in(3) { 1 << 20 } else { 256 << 10 };
-        let rig =
-            Rig::new(case, &dice, count as usize, slab, if slab == 1 << 20 { 10 << 20 } else { 6 << 20 });
+        let data = if slab == 1 << 20 { 10 << 20 } else { 6 << 20 };
+        let rig = Rig::new(case, &dice, &RigSpec { count, slab, data, slow_millis: 15_000, plain: false });
         let copies = resiliency(case.layout).copies() as u64;
         let columns = if count >= 2 * copies && dice.one_in(2) { 2 } else { 1 };
         let plan = Plan {
@@ -122,27 +97,9 @@ impl Run {
         spec
     }
 
-    /// Between two boots: disks are lost and found, power comes back.
     fn power_returns(&self) {
-        let (rig, dice) = (&self.rig, &self.dice);
         self.model.crash();
-        rig.power.restore();
-        rig.slots.borrow().iter().for_each(|slot| slot.disk.forget_failures());
-        for slot in rig.with_standing(Standing::Away) {
-            if dice.one_in(2) {
-                rig.disk(slot).restore();
-                rig.set_standing(slot, Standing::Member);
-                rig.stats.borrow_mut().returns += 1;
-                rig.trace(|| format!("disk{slot} is back before the opening"));
-            }
-        }
-        let members = rig.with_standing(Standing::Member);
-        if let Some(slot) = dice.pick(&members).copied()
-            && dice.one_in(5)
-            && rig.may_fail(slot)
-        {
-            rig.lose(slot, dice);
-        }
+        self.rig.power_returns(&self.dice);
     }
 }
 
@@ -166,7 +123,7 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
         }
     };
     rig.look(&pool);
-    rig.trace(|| summary(&pool));
+    rig.trace(|| crate::rig::summary(&pool));
     if boot == 0 {
         for _ in 0..run.plan.spaces {
             worker::create_space(&run, &pool).await;
@@ -202,28 +159,9 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
     unwind(rig, survival).await;
 }
 
-/// A pool's state in a line, for the trace.
-fn summary(pool: &Pool) -> String {
-    let status = pool.status();
-    let disks = status.disks.iter().map(|disk| {
-        let record = &disk.record;
-        let online = if disk.online { "online" } else { "offline" };
-        let votes = if record.metadata { ", votes" } else { "" };
-        format!("{} {online} {:?}{votes}, {} bytes stale", record.serial, record.usage, disk.stale_bytes)
-    });
-    let disks: Vec<String> = disks.collect();
-    format!(
-        "open in epoch {}: {}; {} bytes unsettled",
-        status.epoch,
-        disks.join("; "),
-        status.unsettled_bytes
-    )
-}
-
 /// Ends what is left: all operations fail now, so tasks come to their ends and leave nothing behind.
 async fn unwind(rig: &Rig, survival: Survival) {
-    let killed = rig.is_over() && rig.power.is_on();
-    if !killed {
+    if !rig.is_killed() {
         rig.trace(|| "power cut".into());
         rig.power.cut(survival);
     }

@@ -35,17 +35,34 @@ pub(crate) struct Slot {
     pub(crate) standing: Standing,
 }
 
-/// A moment in the sequence of faults: how many there had been, or `None` amid one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark(Option<u64>);
+/// What a rig is made of.
+pub(crate) struct RigSpec {
+    /// Disks.
+    pub(crate) count: u64,
+    /// Bytes of a slab.
+    pub(crate) slab: u64,
+    /// Bytes for slabs on each disk.
+    pub(crate) data: u64,
+    /// The longest time of an operation.
+    pub(crate) slow_millis: u64,
+    /// Disks that do what a space does: unmapped blocks are zeros.
+    pub(crate) plain: bool,
+}
+
+/// A moment in the sequence of faults, and which disks were suspect then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mark {
+    faults: usize,
+    suspects: BTreeSet<usize>,
+}
 
 impl Mark {
-    /// Before all faults.
-    pub(crate) const START: Self = Self(Some(0));
-
     /// The one that excuses more.
-    pub(crate) fn earlier(self, other: Self) -> Self {
-        self.min(other)
+    pub(crate) fn earlier(self, other: &Self) -> Self {
+        Self {
+            faults: self.faults.min(other.faults),
+            suspects: self.suspects.union(&other.suspects).copied().collect(),
+        }
     }
 }
 
@@ -65,8 +82,8 @@ pub(crate) struct Rig {
     broken: RefCell<Option<String>>,
     /// Disks that had a fault since everything was last known to be redundant.
     suspects: RefCell<BTreeSet<usize>>,
-    /// Faults so far.
-    faults: Cell<u64>,
+    /// The disk of each fault so far.
+    faults: RefCell<Vec<usize>>,
     /// Slots whose disks vote, if known.
     voters: RefCell<Option<BTreeSet<usize>>>,
 }
@@ -119,19 +136,20 @@ pub(crate) fn resiliency(layout: Layout) -> Resiliency {
 }
 
 impl Rig {
-    /// A rig of `count` disks of `data` bytes for slabs of `slab` bytes.
-    pub(crate) fn new(case: &Case, dice: &Dice, count: usize, slab: u64, data: u64) -> Self {
+    /// A rig.
+    pub(crate) fn new(case: &Case, dice: &Dice, wanted: &RigSpec) -> Self {
         let power = Power::new(dice.fork());
         let pace = Pace {
             turns: dice.between(1, 12),
             slow_one_in: if dice.one_in(2) { 60 } else { 0 },
-            slow_millis: dice.between(1, 15_000),
+            slow_millis: dice.between(1, wanted.slow_millis),
         };
         let unmap = [UnmapBehavior::Zeroes, UnmapBehavior::Unspecified, UnmapBehavior::Ignored];
         let unmap = dice.pick(&unmap).copied().unwrap_or(UnmapBehavior::Zeroes);
+        let unmap = if wanted.plain { UnmapBehavior::Zeroes } else { unmap };
         let block_size = if dice.one_in(2) { 512 } else { 4096 };
         // Two MiB for metadata and alignment, and one block for the last superblock.
-        let size = (2 << 20) + data as usize + slab as usize;
+        let size = (2 << 20) + (wanted.data + wanted.slab) as usize;
         let spec = SimSpec { size, block_size, unmap, pace };
         let clock = Arc::new(SimClock::default());
         let killed = Arc::new(AtomicBool::new(false));
@@ -151,17 +169,17 @@ impl Rig {
             clock,
             surroundings,
             slots: RefCell::default(),
-            slab,
+            slab: wanted.slab,
             guid: Cell::new(None),
             stats: RefCell::default(),
             spec,
             killed,
             broken: RefCell::default(),
             suspects: RefCell::default(),
-            faults: Cell::new(0),
+            faults: RefCell::default(),
             voters: RefCell::default(),
         };
-        for _ in 0..count {
+        for _ in 0..wanted.count {
             rig.add_slot(Standing::Member);
         }
         rig
@@ -255,7 +273,7 @@ impl Rig {
 
     /// Whether this boot has ended, by power or by a broken promise.
     pub(crate) fn is_over(&self) -> bool {
-        self.killed.load(Ordering::Relaxed) || !self.power.is_on() || self.broken.borrow().is_some()
+        self.is_killed() || !self.power.is_on() || self.broken.borrow().is_some()
     }
 
     /// The process dies; the disks keep their power.
@@ -264,6 +282,38 @@ impl Rig {
         for slot in self.slots.borrow().iter() {
             slot.disk.abandon();
         }
+    }
+
+    /// Whether the process was killed and the disks were not.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Between two boots: disks are lost and found, power comes back.
+    pub(crate) fn power_returns(&self, dice: &Dice) {
+        self.power.restore();
+        self.slots.borrow().iter().for_each(|slot| slot.disk.forget_failures());
+        for slot in self.with_standing(Standing::Away) {
+            if dice.one_in(2) {
+                self.disk(slot).restore();
+                self.set_standing(slot, Standing::Member);
+                self.stats.borrow_mut().returns += 1;
+                self.trace(|| format!("disk{slot} is back before the opening"));
+            }
+        }
+        let members = self.with_standing(Standing::Member);
+        if let Some(slot) = dice.pick(&members).copied()
+            && dice.one_in(5)
+            && self.may_fail(slot)
+        {
+            self.lose(slot, dice);
+        }
+    }
+
+    /// Notes what does not end with its boot.
+    pub(crate) fn hung(&self, what: &str) {
+        self.trace(|| format!("BROKEN: {what}"));
+        self.broken.borrow_mut().get_or_insert(what.to_owned());
     }
 
     /// Notes a broken promise. What happens after the end of a boot is no promise.
@@ -291,23 +341,27 @@ impl Rig {
     pub(crate) fn outcome(&self) -> Outcome {
         let mut stats = *self.stats.borrow();
         stats.cuts = self.power.cuts();
+        stats.events = self.power.events();
         Outcome { stats, broken: self.broken.borrow().clone() }
     }
 
-    /// Whether a fault may be the reason of a failure that redundancy does not cover.
+    /// Whether a fault may be the reason of a failure now that redundancy does not cover.
     pub(crate) fn excuses_failure(&self) -> bool {
-        self.is_over() || (self.case.layout == Layout::Simple && !self.suspects.borrow().is_empty())
+        self.excuses_since(&self.mark())
     }
 
     /// A mark of now, for [`Rig::excuses_since`].
     pub(crate) fn mark(&self) -> Mark {
-        Mark(self.suspects.borrow().is_empty().then(|| self.faults.get()))
+        Mark { faults: self.faults.borrow().len(), suspects: self.suspects.borrow().clone() }
     }
 
-    /// Whether a fault at any time since the mark may be the reason of a failure.
-    pub(crate) fn excuses_since(&self, mark: Mark) -> bool {
-        let faults = mark.0 != Some(self.faults.get());
-        self.excuses_failure() || (self.case.layout == Layout::Simple && faults)
+    /// Whether more disks had faults since the mark than the layout stands, or the boot is over. A write that was
+    /// under way through two losses, one after the other, may fail although both were stood.
+    pub(crate) fn excuses_since(&self, mark: &Mark) -> bool {
+        let mut disks = mark.suspects.clone();
+        disks.extend(&self.faults.borrow()[mark.faults..]);
+        let copies = resiliency(self.case.layout).copies();
+        self.is_over() || disks.len() >= copies
     }
 
     /// Disks that may be faulty at once.
@@ -361,7 +415,7 @@ impl Rig {
             return false;
         }
         suspects.insert(slot);
-        self.faults.set(self.faults.get() + 1);
+        self.faults.borrow_mut().push(slot);
         true
     }
 
@@ -379,4 +433,22 @@ impl Rig {
             _ => disk.unplug(),
         }
     }
+}
+
+/// A pool's state in a line, for the trace.
+pub(crate) fn summary(pool: &Pool) -> String {
+    let status = pool.status();
+    let disks = status.disks.iter().map(|disk| {
+        let record = &disk.record;
+        let online = if disk.online { "online" } else { "offline" };
+        let votes = if record.metadata { ", votes" } else { "" };
+        format!("{} {online} {:?}{votes}, {} bytes stale", record.serial, record.usage, disk.stale_bytes)
+    });
+    let disks: Vec<String> = disks.collect();
+    format!(
+        "open in epoch {}: {}; {} bytes unsettled",
+        status.epoch,
+        disks.join("; "),
+        status.unsettled_bytes
+    )
 }

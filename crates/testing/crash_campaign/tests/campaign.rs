@@ -1,32 +1,124 @@
-//! The campaign in short, and the proof that it finds what is broken.
+//! The campaign in short, the proof that it notices what is broken, and its command line.
+
+use std::process::{Command, Output};
 
 use crash_campaign::{Case, Layout, Sabotage, Subject, run};
 
+fn holds(subject: Subject, layout: Layout, seeds: u64) {
+    let broken = (0..seeds).find_map(|seed| {
+        let case = Case::new(subject, layout, seed);
+        run(&case).broken.map(|broken| format!("{broken}\nrun again: {} --trace", case.again()))
+    });
+    assert_eq!(broken, None, "a promise is broken");
+}
+
 #[test]
-fn power_cuts_break_no_promise_of_a_pool() {
-    for layout in Layout::ALL {
-        for seed in 0..70 {
-            let case = Case::new(Subject::Pool, layout, seed);
-            if let Some(broken) = run(&case).broken {
-                panic!("{broken}\nrun again: cargo run --release -p crash_campaign -- {case} --trace");
-            }
-        }
+fn a_simple_space_keeps_its_promises() {
+    holds(Subject::Pool, Layout::Simple, 70);
+}
+
+#[test]
+fn a_two_way_mirror_keeps_its_promises() {
+    holds(Subject::Pool, Layout::Mirror2, 70);
+}
+
+#[test]
+fn a_three_way_mirror_keeps_its_promises() {
+    holds(Subject::Pool, Layout::Mirror3, 70);
+}
+
+#[test]
+fn a_volume_on_one_copy_keeps_its_promises() {
+    holds(Subject::Volume, Layout::Simple, 30);
+}
+
+#[test]
+fn a_volume_on_a_two_way_mirror_keeps_its_promises() {
+    holds(Subject::Volume, Layout::Mirror2, 30);
+}
+
+#[test]
+fn a_volume_on_a_three_way_mirror_keeps_its_promises() {
+    holds(Subject::Volume, Layout::Mirror3, 20);
+}
+
+/// What is broken on purpose is noticed within so many seeds.
+fn noticed(subject: Subject, seeds: u64, kinds: &[Sabotage]) {
+    for sabotage in kinds {
+        let found = (0..seeds).any(|seed| {
+            let case = Case::new(subject, Layout::Mirror2, seed);
+            run(&Case { sabotage: *sabotage, ..case }).broken.is_some()
+        });
+        assert!(found, "{sabotage} of a {subject} goes unnoticed for {seeds} seeds");
     }
 }
 
 #[test]
-fn what_is_broken_on_purpose_is_caught() {
-    let broken = [
-        Sabotage::PoolSkipsFlush,
-        Sabotage::PoolSkipsStaleMark,
-        Sabotage::DiskSkipsFlush,
-        Sabotage::DiskSkipsForce,
+fn a_broken_pool_is_noticed() {
+    let kinds = [Sabotage::PoolSkipsFlush, Sabotage::PoolSkipsStaleMark, Sabotage::PoolSkipsDirtyMark];
+    noticed(Subject::Pool, 20, &kinds);
+}
+
+#[test]
+fn disks_that_lie_are_noticed() {
+    let kinds = [Sabotage::DiskSkipsFlush, Sabotage::DiskSkipsForce, Sabotage::DiskMisplaces];
+    noticed(Subject::Pool, 20, &kinds);
+    noticed(Subject::Volume, 40, &[Sabotage::DiskSkipsFlush, Sabotage::DiskMisplaces]);
+}
+
+#[test]
+fn a_broken_volume_is_noticed() {
+    let kinds = [
+        Sabotage::VolumeLosesFlush,
+        Sabotage::VolumeLosesForce,
+        Sabotage::VolumeSkipsZeroing,
+        Sabotage::VolumeCommitsFirst,
     ];
-    for sabotage in broken {
-        let found = (0..12).any(|seed| {
-            let case = Case { sabotage, ..Case::new(Subject::Pool, Layout::Mirror2, seed) };
-            run(&case).broken.is_some()
-        });
-        assert!(found, "{sabotage:?} breaks no promise in 12 seeds");
+    noticed(Subject::Volume, 60, &kinds);
+}
+
+/// The same seed does the same, so that a failure can be looked into.
+#[test]
+fn a_seed_repeats() {
+    for subject in Subject::ALL {
+        for layout in Layout::ALL {
+            let case = Case::new(subject, layout, 7);
+            let first = run(&case);
+            assert!(first.stats.events > 0, "{case}");
+            assert_eq!(run(&case), first, "{case}");
+        }
+    }
+}
+
+fn campaign(arguments: &[&str]) -> std::io::Result<Output> {
+    Command::new(env!("CARGO_BIN_EXE_crash_campaign")).args(arguments).output()
+}
+
+#[test]
+fn the_command_tells_how_it_went() {
+    let one = ["--seeds", "1", "--subject", "volume", "--layout", "simple"];
+    let good = campaign(&[&one[..], &["--json"]].concat()).expect("the campaign runs");
+    assert_eq!(good.status.code(), Some(0));
+    let told: serde_json::Value = serde_json::from_slice(&good.stdout).expect("JSON");
+    assert_eq!(told["results"][0]["subject"], "volume");
+    assert_eq!(told["results"][0]["broken"].as_array().map(Vec::len), Some(0));
+
+    let broken = campaign(&[
+        "--seeds",
+        "4",
+        "--subject",
+        "pool",
+        "--layout",
+        "mirror2",
+        "--sabotage",
+        "disk-misplaces",
+    ])
+    .expect("the campaign runs");
+    assert_eq!(broken.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&broken.stderr);
+    assert!(text.contains("-- --subject pool --layout mirror2 --from "), "no line to run it again: {text}");
+
+    for wrong in [&["--layout", "mirror9"][..], &["--subject", "pool", "--sabotage", "volume-loses-flush"]] {
+        assert_eq!(campaign(wrong).expect("the campaign runs").status.code(), Some(2), "{wrong:?}");
     }
 }

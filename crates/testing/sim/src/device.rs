@@ -106,6 +106,8 @@ impl SimDevice {
         if len == 0 {
             return Ok(());
         }
+        // What is dead does not count, and makes no choices.
+        disk.inner.lock().check(self.attachment)?;
         disk.event()?;
         let mut begun = {
             let mut inner = disk.inner.lock();
@@ -147,6 +149,7 @@ impl SimDevice {
 
     async fn flush_cache(&self) -> Result<(), BlockError> {
         let disk = self.disk()?;
+        disk.inner.lock().check(self.attachment)?;
         disk.event()?;
         let covered = {
             let inner = disk.inner.lock();
@@ -159,8 +162,12 @@ impl SimDevice {
         inner.check(self.attachment)?;
         if inner.fail_flushes > 0 {
             inner.fail_flushes -= 1;
-            // What a failed flush leaves in the cache is anyone's guess; the disk itself goes on.
-            inner.medium.cut(Vec::new(), Survival::any(&disk.dice), &disk.dice);
+            // The disk itself goes on. What it has lost shows at once, or when it loses its cache.
+            if disk.dice.one_in(2) {
+                inner.medium.cut(Vec::new(), Survival::any(&disk.dice), &disk.dice);
+            } else {
+                inner.medium.fail_flush(covered, &disk.dice);
+            }
             return Err(BlockError::new(BlockErrorKind::Io, "simulated flush failure"));
         }
         let lied = matches!(inner.lie, Some(Lie::SkipFlush(one_in)) if disk.dice.one_in(one_in));
@@ -174,6 +181,7 @@ impl SimDevice {
         let disk = self.disk()?;
         let len = buf.len() as u64;
         check_range(offset, len, self.geometry.block_size, self.size())?;
+        disk.inner.lock().check(self.attachment)?;
         self.take_time(&disk).await;
         if !disk.is_powered() {
             return Err(gone());

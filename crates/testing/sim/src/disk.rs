@@ -143,9 +143,13 @@ impl SimDisk {
         inner.detach(&self.dice);
     }
 
-    /// Whoever used the disk is gone, but the disk goes on: as when a process is killed.
+    /// Whoever used the disk is gone, but the disk goes on: as when a process is killed. Who was told that a flush
+    /// had failed is gone too, and nobody could tell later that data which can still be read is not safe: so what
+    /// failed flushes have lost shows now.
     pub fn abandon(&self) {
-        self.inner.lock().detach(&self.dice);
+        let mut inner = self.inner.lock();
+        inner.detach(&self.dice);
+        inner.medium.show_losses();
     }
 
     /// The disk is back; it must be attached anew.
@@ -178,7 +182,7 @@ impl SimDisk {
         inner.fail_writes = 0;
     }
 
-    /// The next `count` flushes fail; each may lose part of the cache.
+    /// The next `count` flushes fail; what each of them covered may never become durable.
     pub fn fail_flushes(&self, count: u64) {
         self.inner.lock().fail_flushes = count;
     }

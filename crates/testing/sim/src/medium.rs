@@ -1,6 +1,6 @@
 //! What is on a disk and in its cache, sector by sector. No time, no tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aligned_buffer::SharedBuf;
 
@@ -77,6 +77,8 @@ pub(crate) struct Medium {
     durable_number: Vec<u64>,
     /// Completed and not durable, by number.
     pending: BTreeMap<u64, Change>,
+    /// Pending changes that no flush makes durable any more, because one has failed on them.
+    doomed: BTreeSet<u64>,
     completed: u64,
 }
 
@@ -87,6 +89,7 @@ impl Medium {
             durable: vec![0; size],
             durable_number: vec![0; size / SECTOR],
             pending: BTreeMap::new(),
+            doomed: BTreeSet::new(),
             completed: 0,
         }
     }
@@ -119,8 +122,10 @@ impl Medium {
 
     /// Makes operations up to `covered` durable.
     pub(crate) fn flush(&mut self, covered: u64) {
-        let later = self.pending.split_off(&(covered + 1));
-        for (number, change) in std::mem::replace(&mut self.pending, later) {
+        let flushed = |number: &u64| *number <= covered && !self.doomed.contains(number);
+        let flushed: Vec<u64> = self.pending.keys().copied().filter(flushed).collect();
+        for number in flushed {
+            let Some(change) = self.pending.remove(&number) else { continue };
             for sector in change.sectors() {
                 // A later durable write has overtaken it.
                 if self.durable_number[sector] < number {
@@ -132,8 +137,35 @@ impl Medium {
         }
     }
 
+    /// A flush fails: each operation that it covered may be lost, which shows only when the cache is.
+    pub(crate) fn fail_flush(&mut self, covered: u64, dice: &Dice) {
+        let lost = self.pending.keys().copied().filter(|number| *number <= covered && dice.one_in(2));
+        self.doomed.extend(lost);
+    }
+
+    /// Reads see what failed flushes have lost, from now on.
+    pub(crate) fn show_losses(&mut self) {
+        let mut lost = BTreeSet::new();
+        for number in std::mem::take(&mut self.doomed) {
+            lost.extend(self.pending.remove(&number).into_iter().flat_map(|change| change.sectors()));
+        }
+        for sector in lost {
+            let at = sector * SECTOR;
+            let kept = self
+                .pending
+                .range(self.durable_number[sector] + 1..)
+                .rfind(|(_, change)| change.sectors().contains(&sector));
+            let target = &mut self.current[at..at + SECTOR];
+            match kept {
+                Some((_, change)) => change.put(at, target),
+                None => target.copy_from_slice(&self.durable[at..at + SECTOR]),
+            }
+        }
+    }
+
     /// The cache is lost. `in_flight` are operations that had begun.
     pub(crate) fn cut(&mut self, in_flight: Vec<Change>, survival: Survival, dice: &Dice) {
+        self.doomed.clear();
         let mut versions: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut changes = Vec::new();
         for (number, change) in std::mem::take(&mut self.pending) {

@@ -5,7 +5,7 @@ use std::io;
 
 use shard_runtime::{Clock, Monotonic, WallTime};
 
-/// Runs `future` as on a shard, with virtual time. When it ends, all tasks that it left behind are dropped where
+/// Runs `future` as on a shard, with virtual time; threads take turns with it (`shard_runtime::threads`). When it ends, all tasks that it left behind are dropped where
 /// they stand.
 ///
 /// # Errors
@@ -15,6 +15,7 @@ pub fn on_shard<F: Future>(future: F) -> io::Result<F::Output> {
     let local = tokio::task::LocalSet::new();
     Ok(local.block_on(&runtime, async {
         shard_runtime::adopt_detached_work();
+        shard_runtime::take_turns();
         future.await
     }))
 }

@@ -166,3 +166,28 @@ fn faults_do_what_they_say() {
     });
     ended.expect("event loop");
 }
+
+/// Nobody is left who knows of the failed flush: what can be read then, a later flush keeps.
+#[test]
+fn what_a_failed_flush_lost_shows_when_its_process_dies() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let (power, disk) = disk(seed);
+        let ended = on_shard(async {
+            let device = disk.attach();
+            put(&*device, 1, Durability::Durable).await.expect("write");
+            put(&*device, 2, Durability::Volatile).await.expect("write");
+            disk.fail_flushes(1);
+            device.flush().await.expect_err("the failure that was ordered");
+            disk.abandon();
+            let seen = get(&disk).await;
+            lost += u32::from(seen != [2; 8]);
+            disk.attach().flush().await.expect("flush");
+            power.cut(Survival::Nothing);
+            power.restore();
+            assert_eq!(get(&disk).await, seen);
+        });
+        ended.expect("event loop");
+    }
+    assert!((1..20).contains(&lost), "{lost} of 20 lost something");
+}

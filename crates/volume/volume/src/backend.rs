@@ -1,15 +1,36 @@
 //! The database's storage: an area of the device, used with blocking calls from the metadata thread.
+//!
+//! ```text
+//!   redb: write, write, write … ──► held in memory ──► sync: all at once, neighbours joined ──► flush
+//!         write (the header)    ──► held           ──► sync: one durable write, no flush
+//! ```
+//! redb writes page by page and promises nothing before it syncs, so what it writes is held until then: a commit
+//! costs two waits for the disk (its pages, and its header), not one for each page. Reads see what is held.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, Device, Durability};
+use futures_util::future::join_all;
 use io_engine::{EngineGuard, block_on, detect, install};
 use parking_lot::Mutex;
 use redb::StorageBackend;
 use volume_format::{BLOCK, LengthRecord, Superblock};
+
+use crate::core::clear;
+
+/// Most bytes held; then they are written before the sync. A large transaction, not a commit on the way of a write.
+const HELD_MAX: usize = 8 << 20;
+/// What is read at once while the database is read as a whole, and how many such pieces are kept: 32 MiB.
+const PIECE: u64 = 256 << 10;
+const PIECES_MAX: usize = 128;
+/// Longest request made of neighbouring blocks.
+const REQUEST_MAX: usize = 1 << 20;
 
 /// The area as redb sees it. All calls come from the thread that opened the database, except the last `close`.
 pub(crate) struct DeviceBackend {
@@ -19,6 +40,37 @@ pub(crate) struct DeviceBackend {
     length_start: u64,
     record: Mutex<LengthRecord>,
     length: AtomicU64,
+    held: Mutex<Held>,
+    ahead: Arc<Mutex<Pieces>>,
+}
+
+/// Large pieces that were read, by number, while the database is read as a whole; empty and unused otherwise.
+#[derive(Default)]
+struct Pieces {
+    on: bool,
+    by_number: BTreeMap<u64, IoBuf>,
+    /// In the order in which they were read.
+    order: VecDeque<u64>,
+}
+
+/// Keeps a database being read in large pieces until it is told to end.
+pub(crate) struct Ahead(Arc<Mutex<Pieces>>);
+
+impl Ahead {
+    /// Every read is for itself again, and the pieces are forgotten.
+    pub(crate) fn end(self) {
+        *self.0.lock() = Pieces::default();
+    }
+}
+
+/// Blocks that were written since the last sync, by number.
+#[derive(Default)]
+struct Held {
+    blocks: BTreeMap<u64, Box<[u8]>>,
+    /// Some blocks have gone to the device without being durable.
+    sent: bool,
+    /// A write or a flush has failed. What it was about is gone, so no later sync may succeed.
+    failed: bool,
 }
 
 impl fmt::Debug for DeviceBackend {
@@ -35,6 +87,9 @@ struct EngineSlot(std::cell::OnceCell<EngineGuard>);
 
 /// Runs device I/O to its end on this thread, which gets an engine of its own at its first use.
 pub(crate) fn run<T>(future: impl Future<Output = Result<T, BlockError>>) -> io::Result<T> {
+    if shard_runtime::takes_turns() {
+        return shard_runtime::block_on(future).map_err(io::Error::other);
+    }
     GUARD.with(|slot| {
         if slot.0.get().is_none() {
             let _ = slot.0.set(install(detect()?.engine));
@@ -44,24 +99,48 @@ pub(crate) fn run<T>(future: impl Future<Output = Result<T, BlockError>>) -> io:
     })
 }
 
+/// The parts of a range in each block: number, offset within, offset in the range, length.
+pub(crate) fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let within = (at % BLOCK) as usize;
+        let step = (BLOCK as usize - within).min(len - done);
+        let part = (at / BLOCK, within, done, step);
+        done += step;
+        (step > 0).then_some(part)
+    })
+}
+
+/// The length record in the block of its slot, or what is wrong with it.
+pub(crate) fn length_in(block: &[u8], slot: u64, superblock: &Superblock) -> Result<LengthRecord, String> {
+    let record = LengthRecord::decode(block).map_err(|error| error.to_string())?;
+    if record.length > superblock.metadata_size {
+        return Err(format!("says {} bytes, the area has {}", record.length, superblock.metadata_size));
+    }
+    if record.number % 2 != slot {
+        return Err("belongs in the place of the other one".into());
+    }
+    Ok(record)
+}
+
 impl DeviceBackend {
     /// Reads the database's length; call on the metadata thread.
     pub(crate) fn open(device: Device, superblock: &Superblock) -> io::Result<Self> {
-        let mut record = LengthRecord::default();
+        let (mut record, mut unreadable) = (LengthRecord::default(), None);
         for slot in 0..2 {
             let at = superblock.length_start + slot * BLOCK;
-            let block = run(device.read(at, IoBuf::new(BLOCK as usize)))?;
-            if let Ok(found) = LengthRecord::decode(&block)
-                && found.number >= record.number
-            {
-                record = found;
+            match run(device.read(at, IoBuf::new(BLOCK as usize))) {
+                Ok(block) => match length_in(&block, slot, superblock) {
+                    Ok(found) if found.number >= record.number => record = found,
+                    _ => {}
+                },
+                // As good as damaged: the other one serves, and the database knows when it is too short.
+                Err(error) => unreadable = Some(error),
             }
         }
-        if record.length > superblock.metadata_size {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the database's length is beyond its area",
-            ));
+        if let Some(error) = unreadable.filter(|_| record.number == 0) {
+            return Err(error);
         }
         Ok(Self {
             device,
@@ -70,6 +149,8 @@ impl DeviceBackend {
             length_start: superblock.length_start,
             length: AtomicU64::new(record.length),
             record: Mutex::new(record),
+            held: Mutex::default(),
+            ahead: Arc::default(),
         })
     }
 
@@ -80,12 +161,73 @@ impl DeviceBackend {
         }
     }
 
-    /// Reads the whole blocks around a range; the range starts at the returned offset within.
-    fn read_around(&self, offset: u64, len: usize) -> io::Result<(IoBuf, usize)> {
-        let first = offset / BLOCK * BLOCK;
-        let end = (offset + len as u64).next_multiple_of(BLOCK);
-        let buf = run(self.device.read(self.start + first, IoBuf::new((end - first) as usize)))?;
-        Ok((buf, (offset - first) as usize))
+    /// Begins to read in large pieces: for a look at all of the database.
+    pub(crate) fn read_ahead(&self) -> Ahead {
+        self.ahead.lock().on = true;
+        Ahead(Arc::clone(&self.ahead))
+    }
+
+    /// Reads whole blocks, from a piece if they lie in one, else from the device.
+    fn read_blocks(&self, number: u64, count: u64) -> io::Result<IoBuf> {
+        let len = (count * BLOCK) as usize;
+        let piece = number * BLOCK / PIECE;
+        let mut ahead = self.ahead.lock();
+        if ahead.on && ((number + count) * BLOCK).div_ceil(PIECE) == piece + 1 {
+            let Pieces { by_number, order, .. } = &mut *ahead;
+            let all = match by_number.entry(piece) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => {
+                    let end = ((piece + 1) * PIECE).min(self.room);
+                    let all = IoBuf::new((end - piece * PIECE) as usize);
+                    order.push_back(piece);
+                    place.insert(run(self.device.read(self.start + piece * PIECE, all))?)
+                }
+            };
+            let from = (number * BLOCK - piece * PIECE) as usize;
+            let part = IoBuf::copy_from(&all[from..from + len]);
+            if order.len() > PIECES_MAX
+                && let Some(oldest) = order.pop_front()
+            {
+                by_number.remove(&oldest);
+            }
+            return Ok(part);
+        }
+        drop(ahead);
+        run(self.device.read(self.start + number * BLOCK, IoBuf::new(len)))
+    }
+
+    /// Writes everything held, all at once; each block durably, or none.
+    fn send(&self, held: &mut Held, durability: Durability) -> io::Result<()> {
+        {
+            // What was read ahead is older.
+            let mut ahead = self.ahead.lock();
+            for number in held.blocks.keys() {
+                ahead.by_number.remove(&(number * BLOCK / PIECE));
+            }
+        }
+        if held.failed {
+            return Err(io::Error::other("an earlier write of metadata has failed"));
+        }
+        let mut requests: Vec<(u64, Vec<u8>)> = Vec::new();
+        for (number, block) in std::mem::take(&mut held.blocks) {
+            match requests.last_mut() {
+                Some((first, data))
+                    if *first + data.len() as u64 / BLOCK == number && data.len() < REQUEST_MAX =>
+                {
+                    data.extend_from_slice(&block);
+                }
+                _ => requests.push((number, block.into_vec())),
+            }
+        }
+        let writes = requests.into_iter().map(|(number, data)| {
+            let data = IoBuf::copy_from(&data).freeze();
+            self.device.write(self.start + number * BLOCK, data, durability)
+        });
+        // All end before the first error is told.
+        let sent: io::Result<()> = run(async { join_all(writes).await.into_iter().collect() });
+        held.failed = sent.is_err();
+        held.sent |= durability == Durability::Volatile;
+        sent
     }
 }
 
@@ -96,8 +238,29 @@ impl StorageBackend for DeviceBackend {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.check(offset, out.len())?;
-        let (buf, at) = self.read_around(offset, out.len())?;
-        out.copy_from_slice(&buf[at..at + out.len()]);
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (first, end) = (offset / BLOCK, (offset + out.len() as u64).div_ceil(BLOCK));
+        let held = self.held.lock();
+        // Written and read again before a sync: rare, since redb keeps what it writes in its own cache.
+        if (first..end).all(|number| held.blocks.contains_key(&number)) {
+            for (number, within, at, len) in parts(offset, out.len()) {
+                if let Some(block) = held.blocks.get(&number) {
+                    out[at..at + len].copy_from_slice(&block[within..within + len]);
+                }
+            }
+            return Ok(());
+        }
+        let read = self.read_blocks(first, end - first)?;
+        for (number, within, at, len) in parts(offset, out.len()) {
+            let from = ((number - first) * BLOCK) as usize;
+            let block = match held.blocks.get(&number) {
+                Some(block) => &block[..],
+                None => &read[from..from + BLOCK as usize],
+            };
+            out[at..at + len].copy_from_slice(&block[within..within + len]);
+        }
         Ok(())
     }
 
@@ -112,31 +275,51 @@ impl StorageBackend for DeviceBackend {
             let first = old.next_multiple_of(BLOCK);
             let end = len.next_multiple_of(BLOCK);
             if end > first {
-                run(self.device.unmap(self.start + first, end - first))?;
+                run(clear(&self.device, self.start + first, end - first))?;
             }
         }
-        let next = LengthRecord { number: record.number + 1, length: len };
+        let number =
+            record.number.checked_add(1).ok_or_else(|| io::Error::other("too many changes of length"))?;
+        let next = LengthRecord { number, length: len };
         let at = self.length_start + next.number % 2 * BLOCK;
         run(self.device.write(at, IoBuf::copy_from(&next.encode()).freeze(), Durability::Durable))?;
         *record = next;
         self.length.store(len, Ordering::Release);
+        // What was read ahead there is older than the zeros.
+        self.ahead.lock().by_number.clear();
+        // What was cut off is not written any more: the next, longer database begins with zeros there.
+        self.held.lock().blocks.split_off(&len.div_ceil(BLOCK));
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        run(self.device.flush())
+        let mut held = self.held.lock();
+        if held.blocks.len() == 1 && !held.sent {
+            // The header, after a flush of all else.
+            return self.send(&mut held, Durability::Durable);
+        }
+        self.send(&mut held, Durability::Volatile)?;
+        let flushed = run(self.device.flush());
+        held.failed = flushed.is_err();
+        held.sent = false;
+        flushed
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len())?;
-        let whole = offset.is_multiple_of(BLOCK) && data.len().is_multiple_of(BLOCK as usize);
-        let (first, buf) = if whole {
-            (offset, IoBuf::copy_from(data))
-        } else {
-            let (mut buf, at) = self.read_around(offset, data.len())?;
-            buf[at..at + data.len()].copy_from_slice(data);
-            (offset - at as u64, buf)
-        };
-        run(self.device.write(self.start + first, buf.freeze(), Durability::Volatile))
+        let mut held = self.held.lock();
+        for (number, within, at, len) in parts(offset, data.len()) {
+            if len < BLOCK as usize && !held.blocks.contains_key(&number) {
+                let there = self.read_blocks(number, 1)?;
+                held.blocks.insert(number, there.to_vec().into_boxed_slice());
+            }
+            let block =
+                held.blocks.entry(number).or_insert_with(|| vec![0; BLOCK as usize].into_boxed_slice());
+            block[within..within + len].copy_from_slice(&data[at..at + len]);
+        }
+        if held.blocks.len() * BLOCK as usize > HELD_MAX {
+            self.send(&mut held, Durability::Volatile)?;
+        }
+        Ok(())
     }
 }

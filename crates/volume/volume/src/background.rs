@@ -11,6 +11,7 @@ use volume_format::CLUSTER;
 use crate::core::{Core, clear};
 use crate::database::database_error;
 use crate::free::Run;
+use crate::load::ZEROED_AT_ONCE;
 use crate::tables::{FREED, ORPHANS};
 
 /// Freed runs that are zeroed in one round.
@@ -62,6 +63,16 @@ impl Core {
                     .collect::<Result<_, StoreError>>()?
             };
             for file in files {
+                // Never what a name still leads to: that this file is listed is damage, which a check explains.
+                let named = session.is_named(file);
+                if !named.as_ref().is_ok_and(|named| !named) {
+                    tracing::warn!(
+                        file,
+                        ?named,
+                        "a file in the list of removed ones is kept: check the volume"
+                    );
+                    continue;
+                }
                 let deleted = session.delete(file);
                 session.fatal(deleted)?;
             }
@@ -146,7 +157,14 @@ impl Core {
         }
         self.gate.drain().await;
         for run in joined(&runs) {
-            clear(&self.device, self.at(run.start * CLUSTER), run.count * CLUSTER).await?;
+            for start in (run.start..run.end()).step_by(ZEROED_AT_ONCE as usize) {
+                // Whoever closes the volume waits for this round; what is left is in the list.
+                if self.closing.load(Ordering::SeqCst) {
+                    return Ok(0);
+                }
+                let count = ZEROED_AT_ONCE.min(run.end() - start);
+                clear(&self.device, self.at(start * CLUSTER), count * CLUSTER).await?;
+            }
         }
         self.device.flush().await?;
         let count = runs.len();
@@ -161,7 +179,7 @@ impl Core {
                     Ok(())
                 })();
                 session.fatal(removed)?;
-                runs.iter().for_each(|run| session.free.add(*run));
+                runs.iter().for_each(|run| session.space.free.add(*run));
                 Ok(())
             })
             .await?;

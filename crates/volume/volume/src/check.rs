@@ -1,17 +1,47 @@
-//! Verifying all structures of a volume, while it is in use or before it is.
+//! Verifying all structures of a volume, and repairing what can be repaired without guessing.
+//!
+//! ```text
+//!   superblock copies ─► length records ─► pages of the database ─► names ─► clusters ─► (deep) free space, data
+//!   └──────────────────── integrity.rs ───────────────────────┘    names.rs clusters.rs      deep.rs
+//! ```
+//! Three ways to run it: [`Volume::check`] on an open volume, [`verify`] on one that nobody has open, and `verify`
+//! with a repair. Everything that looks at the database goes through one examination: where it repairs, it changes
+//! what it finds at once, in one transaction, so that what comes later sees sound structures. A plan
+//! ([`Repair::Plan`]) is a repair of a copy in memory: what it tells is exactly what a repair would do.
+//!
+//! What a repair does:
+//! * Structures that follow from others are made anew: superblock copies, user counts of clusters, the flag that
+//!   clusters are shared, records' names, counters.
+//! * What has lost its name, or its record, goes to the directory `lost+found`, with all clusters it has.
+//! * What leads nowhere is removed: entries without a file, extents beyond the volume.
+//! * Where two users claim the same clusters, both keep them, as clones do: neither can harm the other any more.
+//!
+//! Damaged pages of the database are not repaired: what they held is not known, and nothing is written to a database
+//! of which it is not known what it would do to the sound ones.
+//!
+//! It never chooses between two contents, and never makes any up: a size that is not known becomes the end of the
+//! space that is there.
+
+mod clusters;
+mod counters;
+mod database;
+mod deep;
+mod names;
+mod rescue;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use block_device::Device;
 use file_store::StoreError;
-use file_store::names::fold;
-use redb::ReadableTable;
-use volume_format::{Entry, Inode};
+use redb::TableHandle;
+use volume_format::Inode;
 
-use crate::database::{Session, database_error};
+use crate::database::{Session, database_error, make_tables};
+use crate::free::Free;
 use crate::integrity;
-use crate::tables::{ENTRIES, EXTENTS, FREED, INODES, ORPHANS, ROOT, SHARED, SHARES};
-use crate::volume::Volume;
+use crate::tables::{ROOT, TABLES};
+use crate::volume::{Environment, Volume};
 
 /// How bad a finding is; the order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,233 +61,226 @@ pub struct Finding {
     pub severity: Severity,
     /// Which structure.
     pub structure: &'static str,
-    /// Where, and what is wrong.
+    /// Where: the file with its path, or the place on the device.
+    pub place: String,
+    /// What is wrong.
     pub detail: String,
+    /// What a repair does about it; `None` when nothing can be done without guessing.
+    pub repair: Option<String>,
+}
+
+/// What [`verify`] does with what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Only tells.
+    No,
+    /// Tells what a repair would do, in the findings; nothing is changed.
+    Plan,
+    /// Repairs.
+    Apply,
+}
+
+/// How thoroughly to look, and what to do.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Read free space, which must be zero, and all data, too.
+    pub deep: bool,
+    /// What to do with findings.
+    pub repair: Repair,
 }
 
 impl Volume {
-    /// Looks for damage below the tables of a volume that nobody has open. Nothing is written. Opening one in which
-    /// something critical is found is no good: the database takes its pages for granted.
-    ///
-    /// # Errors
-    /// When the device cannot be read.
-    pub async fn verify(device: &Device) -> Result<Vec<Finding>, StoreError> {
-        let (superblock, mut findings) = integrity::frame(device, None).await?;
-        if let Some(superblock) = superblock {
-            findings.extend(integrity::pages_alone(device.clone(), superblock).await?);
-        }
-        findings.sort_by_key(|finding| finding.severity);
-        Ok(findings)
-    }
-
-    /// Checks the volume; findings are sorted by what hurts most.
+    /// Checks the open volume; findings are sorted by what hurts most.
     ///
     /// # Errors
     /// When the database cannot be read at all.
     pub async fn check(&self) -> Result<Vec<Finding>, StoreError> {
+        self.look(false).await
+    }
+
+    /// As [`Volume::check`], and reads free space, which must be zero, and all data.
+    ///
+    /// # Errors
+    /// When the database cannot be read at all.
+    pub async fn check_deep(&self) -> Result<Vec<Finding>, StoreError> {
+        self.look(true).await
+    }
+
+    async fn look(&self, deep: bool) -> Result<Vec<Finding>, StoreError> {
         let core = &self.core;
-        let mut findings = integrity::frame(&core.device, Some(&core.superblock)).await?.1;
-        let clusters = core.superblock.clusters(core.device.size());
-        let (device, superblock) = (core.device.clone(), core.superblock.clone());
-        let below = core.metadata.change(move |session| match integrity::pages(device, &superblock) {
-            // What the tables say is worth nothing then, and reading them may lead anywhere.
-            Some(damage) => Ok(vec![damage]),
-            None => session.check(clusters),
+        let mut findings = integrity::frame(&core.device, Some(&core.superblock)).await.findings;
+        let (device, superblock) = (Arc::clone(&core.device), core.superblock.clone());
+        let clusters = superblock.clusters(device.size());
+        // On the metadata thread, where nothing is half written.
+        let examined = core.metadata.change(move |session| {
+            if let Some(damage) = integrity::pages(device, &superblock) {
+                // What the tables say is worth nothing then, and reading them may lead anywhere.
+                return Ok((false, vec![damage]));
+            }
+            let mut examination = Examination::new(session, clusters, false, 0);
+            examination.free_in_memory = true;
+            examination.everything()?;
+            Ok((true, examination.findings))
         });
-        findings.extend(below.await?);
+        let (sound, found) = examined.await?;
+        findings.extend(found);
+        if deep && sound {
+            findings.extend(deep::open_volume(core).await?);
+        }
         findings.sort_by_key(|finding| finding.severity);
         Ok(findings)
     }
 }
 
-impl Session<'_> {
-    fn check(&self, clusters: u64) -> Result<Vec<Finding>, StoreError> {
-        let mut findings = Vec::new();
-        let inodes = self.check_inodes(&mut findings)?;
-        self.check_entries(&inodes, &mut findings)?;
-        self.check_clusters(&inodes, clusters, &mut findings)?;
-        Ok(findings)
+/// Checks a volume that nobody has open, and repairs it when told; findings are sorted by what hurts most. Without
+/// [`Repair::Apply`] nothing is written, not even what opening would recover. Call on a shard.
+///
+/// Power may go at any point of a repair: each damaged copy is written anew beside a sound one, and all tables change in
+/// one transaction. What was not done then is found again.
+///
+/// # Errors
+/// When the device fails, or a repair could not be completed.
+pub async fn verify(
+    device: Device,
+    environment: Environment,
+    options: CheckOptions,
+) -> Result<Vec<Finding>, StoreError> {
+    let mut frame = integrity::frame(&device, None).await;
+    let damage = match frame.readable() {
+        Some(superblock) => integrity::pages_alone(Arc::clone(&device), superblock.clone()).await?,
+        None => None,
+    };
+    let superblock = frame.readable().filter(|_| damage.is_none()).cloned();
+    if superblock.is_none() {
+        frame.give_up_repairs();
+    } else if options.repair == Repair::Apply {
+        frame.mend(&device).await?;
     }
-
-    #[cfg(test)]
-    pub(crate) fn check_for_test(&self, clusters: u64) -> Result<Vec<Finding>, StoreError> {
-        self.check(clusters)
-    }
-
-    fn check_inodes(&self, findings: &mut Vec<Finding>) -> Result<BTreeMap<u64, Inode>, StoreError> {
-        let table = self.txn.open_table(INODES).map_err(database_error)?;
-        let mut inodes = BTreeMap::new();
-        for row in table.iter().map_err(database_error)? {
-            let (file, value) = row.map_err(database_error)?;
-            match Inode::decode(value.value()) {
-                Ok(inode) => drop(inodes.insert(file.value(), inode)),
-                Err(error) => findings.push(Finding {
-                    severity: Severity::Critical,
-                    structure: "inode",
-                    detail: format!("the record of file {} {error}", file.value()),
-                }),
-            }
+    let mut findings = frame.findings;
+    findings.extend(damage);
+    if let Some(superblock) = superblock {
+        let now = environment.clock.wall().0;
+        let (found, layout) =
+            database::examine(Arc::clone(&device), superblock.clone(), options.repair, now).await?;
+        findings.extend(found);
+        if options.deep
+            && let Some(layout) = layout
+        {
+            findings.extend(deep::closed_volume(&device, &superblock, layout, options.repair).await?);
         }
-        if !inodes.get(&ROOT).is_some_and(|root| root.directory) {
-            findings.push(Finding {
-                severity: Severity::Critical,
-                structure: "inode",
-                detail: "there is no root directory".into(),
-            });
+    }
+    findings.sort_by_key(|finding| finding.severity);
+    Ok(findings)
+}
+
+/// A look at everything in the database, inside a transaction.
+pub(crate) struct Examination<'a, 'b> {
+    session: &'a mut Session<'b>,
+    /// Clusters that the device has.
+    clusters: u64,
+    repair: bool,
+    now: u64,
+    /// Whether the session's free clusters are those of an open volume.
+    pub(crate) free_in_memory: bool,
+    pub(crate) findings: Vec<Finding>,
+    inodes: BTreeMap<u64, Inode>,
+    /// A newer release has written here: what this one does not know is no damage, and nothing is repaired.
+    newer: bool,
+    /// Files without a name, on their way out.
+    orphans: BTreeSet<u64>,
+    lost_and_found: Option<u64>,
+}
+
+impl<'a, 'b> Examination<'a, 'b> {
+    pub(crate) fn new(session: &'a mut Session<'b>, clusters: u64, repair: bool, now: u64) -> Self {
+        Self {
+            session,
+            clusters,
+            repair,
+            now,
+            free_in_memory: false,
+            findings: Vec::new(),
+            inodes: BTreeMap::new(),
+            newer: false,
+            orphans: BTreeSet::new(),
+            lost_and_found: None,
         }
-        Ok(inodes)
     }
 
-    fn check_entries(
-        &self,
-        inodes: &BTreeMap<u64, Inode>,
-        findings: &mut Vec<Finding>,
-    ) -> Result<(), StoreError> {
-        let mut wrong = |detail: String| {
-            findings.push(Finding { severity: Severity::Critical, structure: "directory entry", detail });
+    /// All of it, in an order in which each part can rely on those before it.
+    pub(crate) fn everything(&mut self) -> Result<(), StoreError> {
+        self.tables()?;
+        self.inodes()?;
+        if self.newer {
+            self.findings.iter_mut().for_each(|finding| finding.repair = None);
+            return Ok(());
+        }
+        self.counters()?;
+        self.streams()?;
+        self.entries()?;
+        self.reach()?;
+        self.side_tables()?;
+        self.extents()?;
+        self.users()
+    }
+
+    /// All tables are there; opening one makes it, so this is looked at first.
+    fn tables(&mut self) -> Result<(), StoreError> {
+        let there: BTreeSet<String> = {
+            let names = self.session.txn.list_tables().map_err(database_error)?;
+            names.map(|table| table.name().to_owned()).collect()
         };
-        let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
-        let mut named = BTreeSet::from([ROOT]);
-        for row in table.iter().map_err(database_error)? {
-            let (key, value) = row.map_err(database_error)?;
-            let (directory, name) = key.value();
-            let entry = match Entry::decode(value.value()) {
-                Ok(entry) => entry,
-                Err(error) => {
-                    wrong(format!("{name} in directory {directory} {error}"));
-                    continue;
-                }
-            };
-            let place = format!("{} in directory {directory}", entry.name);
-            if fold(&entry.name) != name {
-                wrong(format!("{place} is filed under {name}"));
-            }
-            if !inodes.get(&directory).is_some_and(|inode| inode.directory) {
-                wrong(format!("{place} is in no directory"));
-            }
-            match inodes.get(&entry.file) {
-                None => wrong(format!("{place} names file {}, which does not exist", entry.file)),
-                Some(inode) if inode.parent != directory || inode.directory != entry.directory => {
-                    wrong(format!("{place} and the record of file {} disagree", entry.file));
-                }
-                Some(_) => {}
-            }
-            if !named.insert(entry.file) {
-                wrong(format!("{place} is a second name of file {}", entry.file));
-            }
+        for name in TABLES.into_iter().filter(|name| !there.contains(*name)) {
+            let how = Some("it is made anew, and empty: what only it said is lost");
+            self.note(Severity::Critical, "table", name, "is missing", how);
         }
-        let orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
-        for (file, inode) in inodes {
-            let orphan = orphans.get(*file).map_err(database_error)?.is_some();
-            if !named.contains(file) && !orphan {
-                wrong(format!("file {file} ({}) has no name", inode.name));
-            }
-        }
-        Ok(())
+        make_tables(self.session.txn)
     }
 
-    fn check_clusters(
-        &self,
-        inodes: &BTreeMap<u64, Inode>,
-        clusters: u64,
-        findings: &mut Vec<Finding>,
-    ) -> Result<(), StoreError> {
-        // (start, end, users that the structures say, who)
-        let mut uses: Vec<(u64, u64, bool, String)> = Vec::new();
-        let extents = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        let mut last: Option<(u64, u32, u64)> = None;
-        for row in extents.iter().map_err(database_error)? {
-            let (key, value) = row.map_err(database_error)?;
-            let (file, stream, first) = key.value();
-            let (start, count, flags) = value.value();
-            let who = format!("file {file} stream {stream} cluster {first}");
-            let mut wrong = |detail: String| {
-                findings.push(Finding { severity: Severity::Critical, structure: "extent", detail });
-            };
-            if !inodes.get(&file).is_some_and(|inode| inode.streams.iter().any(|s| s.id == stream)) {
-                wrong(format!("{who} belongs to no file"));
-            }
-            if count == 0 || start.checked_add(count).is_none_or(|end| end > clusters) {
-                wrong(format!("{who} lies at clusters {start}+{count}, beyond the volume's {clusters}"));
-                continue;
-            }
-            if last.is_some_and(|(f, s, end)| (f, s) == (file, stream) && end > first) {
-                wrong(format!("{who} overlaps the extent before it"));
-            }
-            last = Some((file, stream, first.saturating_add(count)));
-            uses.push((start, start + count, flags & SHARED != 0, who));
+    fn note(
+        &mut self,
+        severity: Severity,
+        structure: &'static str,
+        place: impl Into<String>,
+        detail: impl Into<String>,
+        repair: Option<&str>,
+    ) {
+        self.findings.push(Finding {
+            severity,
+            structure,
+            place: place.into(),
+            detail: detail.into(),
+            repair: repair.map(str::to_owned),
+        });
+    }
+
+    /// A file with its path, as far as that is known.
+    fn name_of(&self, file: u64) -> String {
+        let mut names = Vec::new();
+        let mut at = file;
+        while at != ROOT
+            && names.len() < 100
+            && let Some(inode) = self.inodes.get(&at)
+        {
+            names.push(inode.name.as_str());
+            at = inode.parent;
         }
-        let freed = self.txn.open_table(FREED).map_err(database_error)?;
-        for row in freed.iter().map_err(database_error)? {
-            let (start, count) = row.map_err(database_error)?;
-            let (start, count) = (start.value(), count.value());
-            uses.push((start, start.saturating_add(count), false, "the list of freed clusters".into()));
+        names.reverse();
+        match (at, names.as_slice()) {
+            (ROOT, names) => format!("file {file} (/{})", names.join("/")),
+            (_, []) => format!("file {file}"),
+            (_, names) => format!("file {file} (…/{})", names.join("/")),
         }
-        let mut shares = BTreeMap::new();
-        let table = self.txn.open_table(SHARES).map_err(database_error)?;
-        for row in table.iter().map_err(database_error)? {
-            let (start, value) = row.map_err(database_error)?;
-            let (count, users) = value.value();
-            shares.insert(start.value(), (start.value().saturating_add(count), users));
-        }
-        check_users(uses, &shares, findings);
-        Ok(())
     }
 }
 
-/// Walks over the boundaries of all uses and compares the number of users with what the structures say.
-fn check_users(
-    uses: Vec<(u64, u64, bool, String)>,
-    shares: &BTreeMap<u64, (u64, u32)>,
-    findings: &mut Vec<Finding>,
-) {
-    let mut events: BTreeMap<u64, (i64, i64, String)> = BTreeMap::new();
-    for (start, end, shared, who) in uses {
-        let begin = events.entry(start).or_default();
-        begin.0 += 1;
-        begin.1 += i64::from(!shared);
-        begin.2 = who;
-        let finish = events.entry(end).or_default();
-        finish.0 -= 1;
-        finish.1 -= i64::from(!shared);
-    }
-    for (start, (end, _)) in shares {
-        events.entry(*start).or_default();
-        events.entry(*end).or_default();
-    }
-    let (mut users, mut exclusive) = (0i64, 0i64);
-    let mut who = String::new();
-    for (at, (delta, delta_exclusive, name)) in &events {
-        users += delta;
-        exclusive += delta_exclusive;
-        if !name.is_empty() {
-            who.clone_from(name);
-        }
-        let recorded = shares
-            .range(..=at)
-            .next_back()
-            .filter(|(_, (end, _))| end > at)
-            .map_or(1, |(_, (_, n))| i64::from(*n));
-        if users > 1 && exclusive > 0 {
-            findings.push(Finding {
-                severity: Severity::Critical,
-                structure: "extent",
-                detail: format!(
-                    "cluster {at} ({who}) has {users} users, and one of them believes to be alone"
-                ),
-            });
-        } else if users > recorded {
-            findings.push(Finding {
-                severity: Severity::Critical,
-                structure: "share count",
-                detail: format!("cluster {at} ({who}) has {users} users, {recorded} are recorded"),
-            });
-        } else if users < recorded && recorded > 1 {
-            findings.push(Finding {
-                severity: Severity::Warning,
-                structure: "share count",
-                detail: format!("cluster {at} has {users} users, {recorded} are recorded: its space may never be given back"),
-            });
-        }
-    }
+/// Where the clusters of a closed volume lie, for the deep look.
+pub(crate) struct Layout {
+    pub(crate) free: Free,
+    /// Clusters that the device has.
+    pub(crate) clusters: u64,
+    /// Extents, with whom they belong to.
+    pub(crate) used: Vec<(crate::clusters::StreamKey, crate::extents::Extent)>,
+    /// Names of the files among them.
+    pub(crate) names: BTreeMap<u64, String>,
 }

@@ -33,7 +33,7 @@ impl Session<'_> {
     /// Maps holes of a stream to free clusters. All of them or none.
     pub(crate) fn map(&mut self, stream: StreamKey, holes: &[(u64, u64)]) -> Result<Vec<Extent>, StoreError> {
         let wanted = holes.iter().map(|(_, count)| count).sum();
-        let runs = self.free.take(wanted).ok_or_else(no_space)?;
+        let runs = self.space.free.take(wanted).ok_or_else(no_space)?;
         self.changed = true;
         let extents = lay_out(holes, runs);
         let stored = self.insert_extents(stream, &extents);
@@ -48,6 +48,7 @@ impl Session<'_> {
     ) -> Result<(), StoreError> {
         let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
         for extent in extents {
+            self.space.referenced = self.space.referenced.saturating_add(extent.count);
             let flags = if extent.shared { SHARED } else { 0 };
             let value = (extent.device, extent.count, flags);
             table.insert((file, stream, extent.first), value).map_err(database_error)?;
@@ -88,7 +89,9 @@ impl Session<'_> {
                     .insert((file, stream, rest.first), (rest.device, rest.count, flags))
                     .map_err(database_error)?;
             }
-            removed.push(extent.part(first, end));
+            let part = extent.part(first, end);
+            self.space.referenced = self.space.referenced.saturating_sub(part.count);
+            removed.push(part);
         }
         Ok(removed)
     }
@@ -149,12 +152,16 @@ impl Session<'_> {
     /// The number of users of each part of a run that is in use.
     pub(crate) fn users(&self, run: Run) -> Result<Vec<(Run, u32)>, StoreError> {
         let table = self.txn.open_table(SHARES).map_err(database_error)?;
-        let end = run.start + run.count;
+        let end = run.end();
         let mut parts = Vec::new();
         let mut at = run.start;
         for (start, (count, users)) in shares_meeting(&table, run.start, end)? {
-            let from = start.max(run.start);
-            let to = (start + count).min(end);
+            // Rows that overlap, or hold nothing, come from damage: no cluster counts twice.
+            let from = start.max(at);
+            let to = start.saturating_add(count).min(end);
+            if from >= to {
+                continue;
+            }
             if from > at {
                 parts.push((Run { start: at, count: from - at }, 1));
             }
@@ -169,14 +176,14 @@ impl Session<'_> {
 
     fn set_users(&mut self, run: Run, users: u32) -> Result<(), StoreError> {
         let mut table = self.txn.open_table(SHARES).map_err(database_error)?;
-        let end = run.start + run.count;
+        let end = run.end();
         for (start, (count, old)) in shares_meeting(&table, run.start, end)? {
             table.remove(start).map_err(database_error)?;
             if start < run.start {
                 table.insert(start, (run.start - start, old)).map_err(database_error)?;
             }
-            if start + count > end {
-                table.insert(end, (start + count - end, old)).map_err(database_error)?;
+            if start.saturating_add(count) > end {
+                table.insert(end, (start.saturating_add(count) - end, old)).map_err(database_error)?;
             }
         }
         if users > 1 {
@@ -243,7 +250,7 @@ fn read_extent(row: Result<ExtentRow<'_>, redb::StorageError>) -> Result<Extent,
     Ok(extent_of(key.value(), value.value()))
 }
 
-fn extent_of(key: ExtentKey, (device, count, flags): ExtentValue) -> Extent {
+pub(crate) fn extent_of(key: ExtentKey, (device, count, flags): ExtentValue) -> Extent {
     Extent { first: key.2, count, device, shared: flags & SHARED != 0 }
 }
 
@@ -279,7 +286,7 @@ fn shares_meeting(
         let (key, value) = row.map_err(database_error)?;
         met.push((key.value(), value.value()));
     }
-    met.retain(|(start, (count, _)): &Share| start + count > first);
+    met.retain(|(start, (count, _)): &Share| start.saturating_add(*count) > first);
     for row in table.range(first..end).map_err(database_error)? {
         let (key, value) = row.map_err(database_error)?;
         met.push((key.value(), value.value()));

@@ -68,7 +68,7 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
             session.fatal(stored)?;
             return Ok(None);
         }
-        let runs = session.free.take(run.count).ok_or_else(no_space)?;
+        let runs = session.space.free.take(run.count).ok_or_else(no_space)?;
         session.changed = true;
         for run in &runs {
             filling.lock().insert(run.start);

@@ -8,32 +8,30 @@
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block_device::Device;
 use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use redb::{Database, WriteTransaction};
-use tokio::sync::oneshot;
+use shard_runtime::{Thread, spawn_thread};
+use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
-use crate::backend::DeviceBackend;
-use crate::free::Free;
+use crate::backend::{Ahead, DeviceBackend};
+use crate::load::Space;
 use crate::tables;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents.
-const CACHE_BYTES: usize = 32 << 20;
+pub(crate) const CACHE_BYTES: usize = 32 << 20;
 /// Changes committed together at most, so that the first of them does not wait for ever.
 const GROUP_MAX: usize = 512;
 
 /// What a change works on.
 pub(crate) struct Session<'a> {
     pub(crate) txn: &'a WriteTransaction,
-    pub(crate) free: &'a mut Free,
+    pub(crate) space: &'a mut Space,
     /// Set by whoever writes, so that a group of lookups needs no commit.
     pub(crate) changed: bool,
     /// The database failed: the group is given up.
@@ -45,15 +43,25 @@ type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
 
 /// The database, as the rest of the volume sees it.
 pub(crate) struct Metadata {
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
     stopped: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Transactions committed since the opening.
+    pub(crate) commits: Arc<AtomicU64>,
+    thread: Mutex<Option<Thread>>,
 }
 
 pub(crate) fn stopped() -> StoreError {
     StoreError::new(
         StoreErrorKind::Stopped,
         "the volume has stopped after a failure of its metadata; open it again to go on from what is durable",
+    )
+}
+
+/// The database's own code has given up on what it read.
+fn given_up() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Corrupt,
+        "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
     )
 }
 
@@ -69,30 +77,29 @@ pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
 }
 
 impl Metadata {
-    /// Opens (or makes) the database on a new thread; `prepare` runs there first and yields the free clusters.
+    /// Opens (or makes) the database on a new thread; `prepare` runs there first, and says how the clusters are used.
     pub(crate) async fn open<T: Send + 'static>(
         device: Device,
         superblock: Superblock,
-        prepare: impl FnOnce(&Database) -> Result<(Free, T), StoreError> + Send + 'static,
+        prepare: impl FnOnce(&Database) -> Result<(Space, T), StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
         let stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopped);
-        let spawned = std::thread::Builder::new().name("volume-metadata".into()).spawn(move || {
-            // A damaged page can end the database in a panic, which is damage of this volume only.
-            let prepared = catch_unwind(AssertUnwindSafe(|| {
-                open_database(device, &superblock)
-                    .and_then(|database| prepare(&database).map(|(free, value)| (database, free, value)))
-            }));
-            let prepared = prepared.unwrap_or_else(|_| {
-                Err(StoreError::new(StoreErrorKind::Corrupt, "a page of the metadata database is damaged"))
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&commits);
+        let spawned = spawn_thread("volume-metadata", move || {
+            let prepared = open_database(device, &superblock).and_then(|(database, ahead)| {
+                let (space, value) = prepare(&database)?;
+                ahead.end();
+                Ok((database, space, value))
             });
             match prepared {
-                Ok((database, free, value)) => {
+                Ok((database, space, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, free, &queue, &flag);
+                        serve(&database, space, &mut queue, &flag, &counted);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -101,8 +108,8 @@ impl Metadata {
         let thread = spawned.map_err(|error| {
             StoreError::new(StoreErrorKind::Io, "the metadata thread cannot be started").because(error)
         })?;
-        let value = opened.await.map_err(|_| self::stopped())??;
-        Ok((Self { jobs: Mutex::new(Some(jobs)), stopped, thread: Mutex::new(Some(thread)) }, value))
+        let value = opened.await.map_err(|_| given_up())??;
+        Ok((Self { jobs: Mutex::new(Some(jobs)), stopped, commits, thread: Mutex::new(Some(thread)) }, value))
     }
 
     /// Runs `f` in the next transaction; ends when that is durable.
@@ -152,7 +159,7 @@ impl Metadata {
             while !thread.is_finished() {
                 shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
             }
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
@@ -166,32 +173,47 @@ impl Drop for Stopping<'_> {
     }
 }
 
-fn open_database(device: Device, superblock: &Superblock) -> Result<Database, StoreError> {
+/// Opens the database, or makes it. Until the second result is told to end, it is read in large pieces.
+pub(crate) fn open_database(
+    device: Device,
+    superblock: &Superblock,
+) -> Result<(Database, Ahead), StoreError> {
     let backend = DeviceBackend::open(device, superblock).map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the metadata area cannot be read").because(error)
     })?;
+    let ahead = backend.read_ahead();
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
-    builder.create_with_backend(backend).map_err(database_error)
+    Ok((builder.create_with_backend(backend).map_err(database_error)?, ahead))
 }
 
-fn serve(database: &Database, mut free: Free, queue: &mpsc::Receiver<Job>, stopped: &AtomicBool) {
-    while let Ok(first) = queue.recv() {
-        let more = queue.try_iter().take(GROUP_MAX - 1);
+fn serve(
+    database: &Database,
+    mut space: Space,
+    queue: &mut mpsc::UnboundedReceiver<Job>,
+    stopped: &AtomicBool,
+    commits: &AtomicU64,
+) {
+    while let Some(first) = shard_runtime::block_on(queue.recv()) {
+        let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
-        if let Err(error) = run_group(database, &mut free, group) {
-            tracing::error!("a volume stops: {error}");
-            stopped.store(true, Ordering::Release);
-            return;
+        match run_group(database, &mut space, group) {
+            Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
+            Err(error) => {
+                tracing::error!("a volume stops: {error}");
+                stopped.store(true, Ordering::Release);
+                return;
+            }
         }
     }
 }
 
-fn run_group(database: &Database, free: &mut Free, group: Vec<Job>) -> Result<(), StoreError> {
+/// Runs jobs in one transaction; whether there was anything to commit.
+fn run_group(database: &Database, space: &mut Space, group: Vec<Job>) -> Result<bool, StoreError> {
     let mut txn = database.begin_write().map_err(database_error)?;
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
-    let mut session = Session { txn: &txn, free, changed: false, failed: false };
+    let mut session = Session { txn: &txn, space, changed: false, failed: false };
     let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
     let (changed, failed) = (session.changed, session.failed);
     let ended = if failed {
@@ -204,7 +226,7 @@ fn run_group(database: &Database, free: &mut Free, group: Vec<Job>) -> Result<()
     };
     let committed = ended.is_ok();
     answers.into_iter().for_each(|answer| answer(committed));
-    ended
+    ended.map(|()| changed)
 }
 
 /// Makes all tables, so that reading one that was never written is no special case.

@@ -2,112 +2,206 @@
 //!
 //! The database takes its pages for granted while it is in use: a page that is damaged is followed wherever it leads, or
 //! ends the thread that reads it. Its checksums are looked at only when it repairs itself after a crash. So here it is
-//! told that it must, on a [`View`] of the disk that keeps to itself what is written to it, and is stopped as soon as it
+//! told that it must, on a [`Shadow`] of the disk that keeps to itself what is written to it, and is stopped as soon as it
 //! has said whether all pages that the last commit reaches are sound.
 
-use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aligned_buffer::IoBuf;
-use block_device::Device;
+use block_device::{BlockError, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
-use parking_lot::Mutex;
-use redb::{Database, DatabaseError, StorageBackend};
-use volume_format::{BLOCK, LengthRecord, Superblock};
+use redb::{Database, DatabaseError};
+use tokio::sync::oneshot;
+use volume_format::{BLOCK, DecodeError, LengthRecord, Superblock};
 
-use crate::backend::DeviceBackend;
+use crate::backend::{DeviceBackend, length_in};
 use crate::check::{Finding, Severity};
-use crate::volume::read_superblock;
+use crate::shadow::Shadow;
 
 /// Page cache of the verification, in bytes: each page is read once.
 const CACHE_BYTES: usize = 4 << 20;
-/// The database's header: which byte says how it was left, and what that says.
-const STATE_AT: u64 = 9;
-const MUST_REPAIR: u8 = 2;
-const TWO_PHASE: u8 = 4;
 /// Repairs tell how far they are. Below this they have found damage and want to go back to the commit before, above it
 /// all pages are verified and their space is counted.
 const VERIFIED: f64 = 0.5;
 
-/// The structure that a finding about pages names.
+/// The structures that findings name.
+pub(crate) const SUPERBLOCK: &str = "superblock";
+pub(crate) const LENGTH: &str = "length record";
 pub(crate) const DATABASE: &str = "metadata database";
 
-fn finding(severity: Severity, structure: &'static str, detail: String) -> Finding {
-    Finding { severity, structure, detail }
+/// Superblocks and length records of a device.
+pub(crate) struct Frame {
+    /// The superblock that counts.
+    pub(crate) superblock: Option<Superblock>,
+    /// The length that counts.
+    length: Option<LengthRecord>,
+    /// Where copies of the superblock are damaged.
+    superblocks: Vec<u64>,
+    /// Whether the other length record is damaged.
+    one_length: bool,
+    /// The device could not read something.
+    unreadable: Option<BlockError>,
+    pub(crate) findings: Vec<Finding>,
 }
 
-/// Superblocks and length records: the superblock when the database can be read with it, and what is wrong. `open`
-/// is the one that is in use, if any.
-pub(crate) async fn frame(
-    device: &Device,
-    open: Option<&Superblock>,
-) -> Result<(Option<Superblock>, Vec<Finding>), StoreError> {
-    let (superblock, mut findings) = superblocks(device, open).await?;
-    let Some(superblock) = superblock else { return Ok((None, findings)) };
-    let (known, wrong) = lengths(device, &superblock).await?;
-    findings.extend(wrong);
-    Ok((known.then_some(superblock), findings))
+/// Superblocks and length records, and what is wrong with them. `open` is the superblock that is in use, if any.
+pub(crate) async fn frame(device: &Device, open: Option<&Superblock>) -> Frame {
+    let mut frame = Frame {
+        superblock: open.cloned(),
+        length: None,
+        superblocks: Vec::new(),
+        one_length: false,
+        unreadable: None,
+        findings: Vec::new(),
+    };
+    frame.read_superblocks(device).await;
+    if let Some(superblock) = frame.superblock.clone() {
+        frame.read_lengths(device, &superblock).await;
+    }
+    frame
 }
 
-/// Both superblocks; the one that counts, when there is one.
-async fn superblocks(
-    device: &Device,
-    open: Option<&Superblock>,
-) -> Result<(Option<Superblock>, Vec<Finding>), StoreError> {
-    let (mut known, mut findings) = (open.cloned(), Vec::new());
-    for (offset, which) in Superblock::OFFSETS.into_iter().zip(["first", "second"]) {
-        let block = device.read(offset, IoBuf::new(BLOCK as usize)).await?;
-        let wrong = match (Superblock::decode(&block), &known) {
-            (Ok(superblock), _) if superblock.size > device.size() => "is from a larger device".to_owned(),
-            (Ok(superblock), Some(other)) if superblock != *other => "belongs to another volume".to_owned(),
-            (Ok(superblock), _) => {
-                known = Some(superblock);
-                continue;
+impl Frame {
+    async fn read_superblocks(&mut self, device: &Device) {
+        // What a newer release wrote is not damage.
+        let (mut copies, mut newer) = (Vec::new(), Vec::new());
+        for (offset, which) in Superblock::OFFSETS.into_iter().zip(["first", "second"]) {
+            let block = device.read(offset, IoBuf::new(BLOCK as usize)).await;
+            let copy = match block.map(|block| Superblock::decode(&block)) {
+                Ok(Ok(copy)) if copy.size > device.size() => Err("is from a larger device".to_owned()),
+                Ok(Ok(copy)) => Ok(copy),
+                Ok(Err(error)) => {
+                    if matches!(error, DecodeError::Unsupported(_)) {
+                        newer.push(offset);
+                    }
+                    Err(error.to_string())
+                }
+                Err(error) => Err(self.cannot_be_read(error)),
+            };
+            if let Ok(copy) = &copy {
+                self.superblock.get_or_insert_with(|| copy.clone());
             }
-            (Err(error), _) => error.to_string(),
+            copies.push((offset, which, copy));
+        }
+        let known = self.superblock.is_some();
+        for (offset, which, copy) in copies {
+            let detail = match copy {
+                Ok(copy) if Some(&copy) == self.superblock.as_ref() => continue,
+                Ok(_) => "belongs to another volume".to_owned(),
+                Err(why) => why,
+            };
+            let repair = known && !newer.contains(&offset);
+            if repair {
+                self.superblocks.push(offset);
+            }
+            self.findings.push(Finding {
+                severity: if known { Severity::Error } else { Severity::Critical },
+                structure: SUPERBLOCK,
+                place: format!("the {which} copy at byte {offset}"),
+                detail,
+                repair: repair.then(|| "it is written anew from the other copy; nothing is lost".to_owned()),
+            });
+        }
+    }
+
+    fn cannot_be_read(&mut self, error: BlockError) -> String {
+        let detail = format!("cannot be read: {error}");
+        self.unreadable.get_or_insert(error);
+        detail
+    }
+
+    async fn read_lengths(&mut self, device: &Device, superblock: &Superblock) {
+        let mut wrong = Vec::new();
+        for slot in 0..2 {
+            let at = superblock.length_start + slot * BLOCK;
+            match device.read(at, IoBuf::new(BLOCK as usize)).await {
+                Ok(block) => match length_in(&block, slot, superblock) {
+                    Ok(record) if self.length.is_none_or(|known| known.number < record.number) => {
+                        self.length = Some(record);
+                    }
+                    Ok(_) => {}
+                    Err(why) => wrong.push((at, why, block.iter().all(|byte| *byte == 0))),
+                },
+                Err(error) => wrong.push((at, self.cannot_be_read(error), false)),
+            }
+        }
+        // The first record of a volume has the number 1; until the second is written, its block is empty.
+        let young = self.length.is_some_and(|record| record.number == 1);
+        wrong.retain(|(_, _, empty)| !(young && *empty));
+        self.one_length = !wrong.is_empty() && self.length.is_some();
+        let severity = if self.one_length { Severity::Error } else { Severity::Critical };
+        let repair = "it is written anew: with the length that the other one says, the database is whole";
+        self.findings.extend(wrong.into_iter().map(|(at, detail, _)| Finding {
+            severity,
+            structure: LENGTH,
+            place: format!("the copy at byte {at}"),
+            detail,
+            repair: self.one_length.then(|| repair.to_owned()),
+        }));
+    }
+
+    /// The superblock with which the database can be read: its length is known, too. Without that it would be taken
+    /// for one that is still to be made.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Corrupt`]; the device's error when that is why nothing is known.
+    pub(crate) fn openable(self) -> Result<Superblock, StoreError> {
+        let damaged = |detail: String| match self.unreadable {
+            Some(error) => Err(error.into()),
+            None => Err(StoreError::new(StoreErrorKind::Corrupt, detail)),
         };
-        let detail = format!("the {which} copy at byte {offset} {wrong}");
-        findings.push(finding(Severity::Error, "superblock", detail));
-    }
-    if known.is_none() {
-        findings.iter_mut().for_each(|found| found.severity = Severity::Critical);
-    }
-    Ok((known, findings))
-}
-
-/// Both records of the database's length; whether it is known.
-async fn lengths(device: &Device, superblock: &Superblock) -> Result<(bool, Vec<Finding>), StoreError> {
-    let (mut sound, mut wrong) = (Vec::new(), Vec::new());
-    for slot in 0..2 {
-        let at = superblock.length_start + slot * BLOCK;
-        let block = device.read(at, IoBuf::new(BLOCK as usize)).await?;
-        match LengthRecord::decode(&block) {
-            Ok(record) => sound.push(record),
-            Err(error) => wrong.push((at, error.to_string(), block.iter().all(|byte| *byte == 0))),
+        match (self.superblock, self.length) {
+            (Some(superblock), Some(_)) => Ok(superblock),
+            (Some(_), None) => {
+                damaged("both records of the length of the metadata database are damaged".into())
+            }
+            (None, _) => {
+                let why = self.findings.last().map(|found| found.detail.as_str()).unwrap_or_default();
+                damaged(format!("there is no volume here: the superblock {why}"))
+            }
         }
     }
-    // The first record of a volume has the number 1; until the second is written, its block is empty.
-    let young = sound.first().is_some_and(|record| record.number == 1);
-    let severity = if sound.is_empty() { Severity::Critical } else { Severity::Error };
-    let findings = wrong
-        .into_iter()
-        .filter(|(_, _, empty)| !(young && *empty))
-        .map(|(at, error, _)| finding(severity, "length record", format!("the copy at byte {at} {error}")));
-    Ok((!sound.is_empty(), findings.collect()))
+
+    /// The superblock, if the database can be read.
+    pub(crate) fn readable(&self) -> Option<&Superblock> {
+        self.superblock.as_ref().filter(|_| self.length.is_some())
+    }
+
+    /// Writes damaged copies anew from the sound ones. Only after the pages were found sound with these: that is what
+    /// says that they are the right ones.
+    ///
+    /// # Errors
+    /// When the device fails; what was sound is so still.
+    pub(crate) async fn mend(&self, device: &Device) -> Result<(), StoreError> {
+        let Some(superblock) = &self.superblock else { return Ok(()) };
+        let block = IoBuf::copy_from(&superblock.encode()).freeze();
+        for offset in &self.superblocks {
+            device.write(*offset, block.clone(), Durability::Durable).await?;
+        }
+        if let Some(known) = self.length.filter(|_| self.one_length) {
+            // Number and place are those of the next change, so the sound record stays where it is.
+            let next = LengthRecord { number: known.number.saturating_add(1), ..known };
+            let at = superblock.length_start + next.number % 2 * BLOCK;
+            device.write(at, IoBuf::copy_from(&next.encode()).freeze(), Durability::Durable).await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing of this is repaired: what the database says would have to vouch for it.
+    pub(crate) fn give_up_repairs(&mut self) {
+        self.findings.iter_mut().for_each(|finding| finding.repair = None);
+    }
 }
 
-/// The superblock of a volume whose database's length is known: without it, the database would be taken for one that
-/// is still to be made.
-pub(crate) async fn openable(device: &Device) -> Result<Superblock, StoreError> {
-    let superblock = read_superblock(device).await?;
-    match lengths(device, &superblock).await? {
-        (true, _) => Ok(superblock),
-        (false, _) => {
-            let detail = "both records of the length of the metadata database are damaged";
-            Err(StoreError::new(StoreErrorKind::Corrupt, detail))
-        }
+pub(crate) fn pages_finding(superblock: &Superblock, detail: String) -> Finding {
+    let start = superblock.metadata_start;
+    Finding {
+        severity: Severity::Critical,
+        structure: DATABASE,
+        place: format!("bytes {start}..{}", start.saturating_add(superblock.metadata_size)),
+        detail,
+        repair: None,
     }
 }
 
@@ -116,16 +210,19 @@ pub(crate) async fn pages_alone(
     device: Device,
     superblock: Superblock,
 ) -> Result<Option<Finding>, StoreError> {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let failed = |error: io::Error| {
-        StoreError::new(StoreErrorKind::Io, "the metadata database cannot be verified").because(error)
-    };
+    let (sender, receiver) = oneshot::channel();
+    let area = superblock.clone();
     let verify = move || drop(sender.send(pages(device, &superblock)));
-    let thread = std::thread::Builder::new().name("volume-verify".into()).spawn(verify).map_err(failed)?;
-    let verdict = receiver.await.map_err(|_| failed(io::Error::other("the thread has ended")));
-    // It has answered, so it is at its end.
-    let _ = thread.join();
-    verdict
+    let started = shard_runtime::spawn_thread("volume-verify", verify);
+    let thread = started.map_err(|error| {
+        StoreError::new(StoreErrorKind::Io, "the metadata database cannot be verified").because(error)
+    })?;
+    // It gave up, on damage that the database's own code does not expect.
+    let gave_up = |_| Some(pages_finding(&area, "its pages are damaged: reading them gives up".into()));
+    let verdict = receiver.await.unwrap_or_else(gave_up);
+    // It has answered or given up, so it is at its end.
+    thread.join();
+    Ok(verdict)
 }
 
 /// Verifies the pages of the database as the last commit left them. Call where blocking is allowed, and between
@@ -133,8 +230,9 @@ pub(crate) async fn pages_alone(
 pub(crate) fn pages(device: Device, superblock: &Superblock) -> Option<Finding> {
     let verified = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&verified);
-    let opened = DeviceBackend::open(device, superblock).map(View::new).map_err(DatabaseError::from);
-    let ended = opened.and_then(|view| {
+    let opened =
+        DeviceBackend::open(device, superblock).and_then(Shadow::unclean).map_err(DatabaseError::from);
+    let ended = opened.and_then(|shadow| {
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES);
         builder.set_repair_callback(move |session| {
@@ -145,7 +243,7 @@ pub(crate) fn pages(device: Device, superblock: &Superblock) -> Option<Finding> 
                 session.abort();
             }
         });
-        builder.create_with_backend(view)
+        builder.create_with_backend(shadow)
     });
     let what = match ended {
         Err(DatabaseError::RepairAborted) if verified.load(Ordering::Relaxed) => return None,
@@ -153,84 +251,5 @@ pub(crate) fn pages(device: Device, superblock: &Superblock) -> Option<Finding> 
         Err(error) => error.to_string(),
         Ok(_) => "its header says that nothing was ever written".to_owned(),
     };
-    Some(finding(Severity::Critical, DATABASE, what))
-}
-
-/// The database's area for reading, with writes kept in memory, and a header that asks for a repair.
-#[derive(Debug)]
-struct View {
-    disk: DeviceBackend,
-    length: AtomicU64,
-    /// Whole blocks that were written.
-    written: Mutex<BTreeMap<u64, Vec<u8>>>,
-}
-
-impl View {
-    fn new(disk: DeviceBackend) -> Self {
-        let length = AtomicU64::new(disk.len().unwrap_or(0));
-        Self { disk, length, written: Mutex::default() }
-    }
-
-    /// A block as the database is to see it.
-    fn block(&self, number: u64) -> io::Result<Vec<u8>> {
-        if let Some(block) = self.written.lock().get(&number) {
-            return Ok(block.clone());
-        }
-        let mut block = vec![0; BLOCK as usize];
-        let (at, end) = (number * BLOCK, self.disk.len()?);
-        // What was added to the length is only here, and zero.
-        let have = end.saturating_sub(at).min(BLOCK) as usize;
-        if have > 0 {
-            self.disk.read(at, &mut block[..have])?;
-        }
-        if number == 0 {
-            let state = &mut block[STATE_AT as usize];
-            *state = (*state | MUST_REPAIR) & !TWO_PHASE;
-        }
-        Ok(block)
-    }
-
-    /// Visits the parts of blocks that a range covers: number, first byte within, place in the range.
-    fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
-        let end = offset + len as u64;
-        (offset / BLOCK..end.div_ceil(BLOCK)).map(move |number| {
-            let (from, to) = (offset.max(number * BLOCK), end.min((number + 1) * BLOCK));
-            (number, (from % BLOCK) as usize, (from - offset) as usize..(to - offset) as usize)
-        })
-    }
-}
-
-impl StorageBackend for View {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.length.load(Ordering::Relaxed))
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        if offset.checked_add(out.len() as u64).is_none_or(|end| end > self.length.load(Ordering::Relaxed)) {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "beyond the end of the database"));
-        }
-        for (number, at, range) in Self::parts(offset, out.len()) {
-            let (block, len) = (self.block(number)?, range.len());
-            out[range].copy_from_slice(&block[at..at + len]);
-        }
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.length.store(len, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        for (number, at, range) in Self::parts(offset, data.len()) {
-            let (mut block, len) = (self.block(number)?, range.len());
-            block[at..at + len].copy_from_slice(&data[range]);
-            self.written.lock().insert(number, block);
-        }
-        Ok(())
-    }
+    Some(pages_finding(superblock, what))
 }

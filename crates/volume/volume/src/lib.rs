@@ -13,6 +13,7 @@
 //! * **Zero.** A free cluster reads as zeros. So a mapped cluster holds zeros or data of its own stream, and no
 //!   crash can show anyone else's old data, without a record of which blocks have been written.
 //! * A cluster is given back only after it left every map, every earlier read has ended, and it is zero on disk.
+//! * Once a flush of the device has failed none succeeds, whoever asks, until the volume is opened again (`fail_stop.rs`).
 //! * The database changes only by committed transactions; after a failed one the volume stops.
 //! * A stream that anybody can change is in memory once (`registry.rs`), and its map says what is committed.
 //!
@@ -22,12 +23,15 @@
 
 mod backend;
 mod background;
+#[cfg(any(test, feature = "bench"))]
+mod bench;
 mod check;
 mod clusters;
 mod copy;
 mod core;
 mod database;
 mod extents;
+mod fail_stop;
 mod free;
 mod gate;
 mod holes;
@@ -36,6 +40,7 @@ mod load;
 mod namespace;
 mod open_file;
 mod registry;
+mod shadow;
 mod sizes;
 mod store;
 mod stream;
@@ -44,5 +49,5 @@ mod tables;
 mod tests;
 mod volume;
 
-pub use check::{Finding, Severity};
+pub use check::{CheckOptions, Finding, Repair, Severity, verify};
 pub use volume::{Environment, FormatOptions, Volume};

@@ -1,96 +1,155 @@
 //! What is free: found out at the opening, and when the device grows.
+//!
+//! Opening reads every extent once and marks its clusters in a bitmap. The database's pages are read in large pieces
+//! meanwhile (`backend.rs`), so that this costs what reading its area costs, not a request for each page.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use file_store::{StoreError, StoreErrorKind};
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase, ReadableTable, TableHandle};
+use volume_format::CLUSTER;
 
-use crate::core::Core;
+use crate::clusters::extent_of;
+use crate::core::{Core, clear};
 use crate::database::database_error;
 use crate::free::{Free, Run};
-use crate::tables::{EXTENTS, FREED};
+use crate::tables::{COUNTERS, EXTENTS, FREED, TABLES, ZERO_UNTIL};
 
-fn damaged(detail: String) -> StoreError {
+/// Clusters that are zeroed in one step: 1 GiB.
+pub(crate) const ZEROED_AT_ONCE: u64 = (1 << 30) / CLUSTER;
+/// How often a device that cannot tell when it grows is looked at, and a failed growth tried again.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How the clusters of a volume are used.
+#[derive(Default)]
+pub(crate) struct Space {
+    pub(crate) free: Free,
+    /// Clusters that extents name, shared ones counted for each.
+    pub(crate) referenced: u64,
+    /// Clusters that can be used: those that are known to have been zero.
+    pub(crate) clusters: u64,
+}
+
+fn used_twice(what: &str, run: Run) -> StoreError {
+    let detail = format!(
+        "{what} {}..{} are used twice or do not exist; `volume check` says by whom",
+        run.start,
+        run.end()
+    );
     StoreError::new(StoreErrorKind::Corrupt, detail)
 }
 
-/// Reads what is used, and so what is free.
-pub(crate) fn free_clusters(database: &Database, clusters: u64) -> Result<(Free, ()), StoreError> {
-    let mut free = Free::default();
-    free.add(Run { start: 0, count: clusters });
+/// The clusters that can be used of the `clusters` that a device has: as many as were zeroed when the volume was made
+/// or grew. (Volumes that were made before this was written down use them all.)
+pub(crate) fn usable(
+    counters: &impl ReadableTable<&'static str, u64>,
+    clusters: u64,
+) -> Result<u64, StoreError> {
+    let zero_until = counters.get(ZERO_UNTIL).map_err(database_error)?.map(|row| row.value());
+    Ok(zero_until.map_or(clusters, |until| until.min(clusters)))
+}
+
+/// Reads what is used, and so what is free, of the `clusters` that the device has.
+pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, StoreError> {
     let txn = database.begin_read().map_err(database_error)?;
-    let take = |free: &mut Free, run: Run, shared: bool| {
-        // Shared clusters are met once for each user.
-        if !free.remove(run) && !shared {
-            return Err(damaged(format!(
-                "clusters {}+{} are used twice or do not exist",
-                run.start, run.count
-            )));
-        }
-        Ok(())
-    };
+    let there: BTreeSet<String> =
+        txn.list_tables().map_err(database_error)?.map(|table| table.name().to_owned()).collect();
+    if let Some(missing) = TABLES.into_iter().find(|name| !there.contains(*name)) {
+        let detail = format!("the table {missing} is missing; `volume check` says what that means");
+        return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
+    }
+    let clusters = usable(&txn.open_table(COUNTERS).map_err(database_error)?, clusters)?;
+    let mut space = Space { clusters, ..Space::default() };
+    space.free.add(Run { start: 0, count: clusters });
     let freed = txn.open_table(FREED).map_err(database_error)?;
     for row in freed.iter().map_err(database_error)? {
         let (start, count) = row.map_err(database_error)?;
-        take(&mut free, Run { start: start.value(), count: count.value() }, false)?;
+        let run = Run { start: start.value(), count: count.value() };
+        if run.count == 0 || !space.free.remove(run) {
+            return Err(used_twice("freed clusters", run));
+        }
     }
+    // Shared clusters are met once for each user.
+    let mut shared = Free::default();
     let extents = txn.open_table(EXTENTS).map_err(database_error)?;
-    let mut shared = Vec::new();
     for row in extents.iter().map_err(database_error)? {
-        let (_, value) = row.map_err(database_error)?;
-        let (start, count, flags) = value.value();
-        let run = Run { start, count };
-        if flags & crate::tables::SHARED == 0 {
-            take(&mut free, run, false)?;
-        } else {
-            shared.push(run);
+        let (key, value) = row.map_err(database_error)?;
+        let extent = extent_of(key.value(), value.value());
+        let run = Run { start: extent.device, count: extent.count };
+        // From here on, sums of them can be relied on.
+        if !extent.is_possible(clusters) {
+            return Err(used_twice("clusters", run));
+        }
+        space.referenced = space.referenced.saturating_add(run.count);
+        if extent.shared {
+            shared.add(run);
+        } else if !space.free.remove(run) {
+            return Err(used_twice("clusters", run));
         }
     }
-    take_union(&mut free, shared)?;
-    Ok((free, ()))
-}
-
-/// Takes clusters that several extents may name, each once.
-fn take_union(free: &mut Free, mut runs: Vec<Run>) -> Result<(), StoreError> {
-    runs.sort_by_key(|run| run.start);
-    let mut end = 0;
-    for run in runs {
-        let from = run.start.max(end);
-        let to = run.start + run.count;
-        if from < to && !free.remove(Run { start: from, count: to - from }) {
-            return Err(damaged(format!(
-                "shared clusters {from}+{} are used otherwise or do not exist",
-                to - from
-            )));
+    for run in shared.runs() {
+        if !space.free.remove(run) {
+            return Err(used_twice("shared clusters", run));
         }
-        end = end.max(to);
     }
-    Ok(())
+    Ok(space)
 }
 
-/// Makes a grown device's new clusters free.
+impl Core {
+    /// Makes the clusters up to `clusters`, of a device that has grown, free: zero first, then known to be so.
+    async fn grow(&self, clusters: u64) -> Result<(), StoreError> {
+        loop {
+            // Whoever closes the volume waits for this, and what is left is found at the next opening.
+            self.check_open()?;
+            let before = self.clusters.load(Ordering::Acquire);
+            let until = clusters.min(before + ZEROED_AT_ONCE);
+            if until <= before {
+                return Ok(());
+            }
+            // A device may come with old content where it grew.
+            clear(&self.device, self.at(before * CLUSTER), (until - before) * CLUSTER).await?;
+            self.device.flush().await?;
+            let grown = self.metadata.change(move |session| {
+                session.changed = true;
+                let stored = (|| {
+                    let mut counters = session.txn.open_table(COUNTERS).map_err(database_error)?;
+                    counters.insert(ZERO_UNTIL, until).map_err(database_error)?;
+                    Ok(())
+                })();
+                session.fatal(stored)?;
+                session.space.free.add(Run { start: before, count: until - before });
+                session.space.clusters = until;
+                Ok(())
+            });
+            grown.await?;
+            self.clusters.store(until, Ordering::Release);
+        }
+    }
+}
+
+/// Takes in what the device grows by.
 pub(crate) async fn watch_size(core: std::sync::Weak<Core>) {
-    let Some(mut known) = core.upgrade().map(|core| core.device.size()) else { return };
     loop {
-        let Some(device) = core.upgrade().map(|core| Arc::clone(&core.device)) else { return };
-        let resized =
-            shard_runtime::timeout(std::time::Duration::from_secs(5), device.wait_resize(known)).await;
         let Some(strong) = core.upgrade() else { return };
-        if strong.closing.load(Ordering::Acquire) {
+        if strong.closing.load(Ordering::SeqCst) {
             return;
         }
-        let Some(Ok(size)) = resized else { continue };
-        known = size;
-        let clusters = strong.superblock.clusters(size);
-        let before = strong.clusters.swap(clusters, Ordering::AcqRel);
-        let grown = Run { start: before, count: clusters.saturating_sub(before) };
-        let added = strong.metadata.change(move |session| {
-            session.free.add(grown);
-            Ok(())
-        });
-        if let Err(error) = added.await {
+        let (device, size) = (Arc::clone(&strong.device), strong.device.size());
+        let grown = match strong.begin() {
+            Ok(_operation) => strong.grow(strong.superblock.clusters(size)).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = grown {
             tracing::warn!("a grown volume's new space cannot be used yet: {error}");
+            drop(strong);
+            shard_runtime::sleep(LOOK).await;
+            continue;
         }
+        // The volume can be dropped meanwhile.
+        drop(strong);
+        let _ = shard_runtime::timeout(LOOK, device.wait_resize(size)).await;
     }
 }

@@ -56,6 +56,18 @@ impl Session<'_> {
         Ok(orphans.get(file).map_err(database_error)?.is_some())
     }
 
+    /// Whether a directory leads to the file, as its own record says.
+    pub(crate) fn is_named(&self, file: u64) -> Result<bool, StoreError> {
+        if file == ROOT {
+            return Ok(true);
+        }
+        if !self.has_inode(file)? {
+            return Ok(false);
+        }
+        let inode = self.inode(file)?;
+        Ok(self.find(inode.parent, &inode.name)?.is_some_and(|entry| entry.file == file))
+    }
+
     pub(crate) fn has_inode(&self, file: u64) -> Result<bool, StoreError> {
         let table = self.txn.open_table(INODES).map_err(database_error)?;
         Ok(table.get(file).map_err(database_error)?.is_some())
@@ -301,7 +313,8 @@ impl Session<'_> {
 
     /// Space that a stream takes in the database, in bytes.
     pub(crate) fn allocated(&self, stream: StreamKey) -> Result<u64, StoreError> {
-        Ok(self.extents(stream)?.iter().map(|extent| extent.count * CLUSTER).sum())
+        let counts = self.extents(stream)?.into_iter().map(|extent| extent.count);
+        Ok(counts.fold(0u64, u64::saturating_add).saturating_mul(CLUSTER))
     }
 
     pub(crate) fn set_info(&mut self, file: u64, change: InfoChange, now: u64) -> Result<(), StoreError> {

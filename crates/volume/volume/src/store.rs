@@ -16,7 +16,7 @@ use crate::copy;
 use crate::core::Core;
 use crate::database::{Session, database_error};
 use crate::open_file::Handle;
-use crate::tables::{EXTENTS, ROOT, SECURITY, STATE};
+use crate::tables::{ROOT, SECURITY, STATE};
 use crate::volume::Volume;
 
 fn invalid(detail: impl Into<String>) -> StoreError {
@@ -315,25 +315,17 @@ impl FileStore for Volume {
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {
         Box::pin(async move {
-            let clusters = self.core.clusters.load(std::sync::atomic::Ordering::Acquire);
-            let (free, referenced) = self
-                .core
-                .metadata
-                .change(|session| {
-                    let table = session.txn.open_table(EXTENTS).map_err(database_error)?;
-                    let mut referenced = 0;
-                    for row in table.iter().map_err(database_error)? {
-                        referenced += row.map_err(database_error)?.1.value().1;
-                    }
-                    Ok((session.free.total(), referenced))
-                })
-                .await?;
+            let asked = self.core.metadata.change(|session| {
+                Ok((session.space.free.total(), session.space.referenced, session.space.clusters))
+            });
+            let (free, referenced, clusters) = asked.await?;
             Ok(StoreUsage {
                 capacity: clusters * CLUSTER,
                 used: (clusters - free) * CLUSTER,
                 reserved: 0,
                 metadata: self.core.superblock.data_start,
-                referenced: referenced * CLUSTER,
+                // More than there is: each user of a cluster counts.
+                referenced: referenced.saturating_mul(CLUSTER),
             })
         })
     }

@@ -270,13 +270,8 @@ impl Stream {
     /// Maps the holes of a range and replaces its shared clusters. The blocks are locked.
     async fn make_writable(&self, core: &Core, offset: u64, end: u64) -> Result<(), StoreError> {
         let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
-        let (hole, shared) = {
-            let map = self.map.read();
-            let met = map.meeting(first, last);
-            let mapped: u64 = met.iter().map(|extent| extent.count).sum();
-            (mapped < last - first, met.iter().any(|extent| extent.shared))
-        };
-        if hole {
+        let (mapped, shared) = self.map.read().covers(first, last);
+        if !mapped {
             self.map_ahead(core, first, last).await?;
         }
         if shared {

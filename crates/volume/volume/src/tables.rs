@@ -28,8 +28,14 @@ pub(crate) const SECURITY: TableDefinition<'_, u64, &[u8]> = TableDefinition::ne
 pub(crate) const STATE: TableDefinition<'_, (&str, &[u8]), &[u8]> = TableDefinition::new("state");
 pub(crate) const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
 
+/// Their names.
+pub(crate) const TABLES: [&str; 9] =
+    ["inodes", "entries", "extents", "shares", "freed", "orphans", "security", "state", "counters"];
+
 /// Extent flag: the clusters may have other users; a write must look first.
 pub(crate) const SHARED: u8 = 1;
+/// Counter: clusters below this number have been zero, and are free or used since.
+pub(crate) const ZERO_UNTIL: &str = "zero_until";
 /// Counter: the next file's number.
 pub(crate) const NEXT_FILE: &str = "next_file";
 /// The root directory.

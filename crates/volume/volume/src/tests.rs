@@ -1,7 +1,9 @@
 //! The volume on a disk in memory: against a simple model, through reopening, clones, and hand-made damage.
 
+mod check;
 mod conformance;
-mod devices;
+mod crash;
+pub(crate) mod devices;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -297,51 +299,4 @@ fn random_operations_agree_with_vectors() {
     for seed in 0..12 {
         on_shard(random(seed));
     }
-}
-
-#[test]
-fn damage_is_found_and_named() {
-    on_shard(async {
-        let (device, volume) = fresh().await;
-        let id = volume.create(volume.root(), "f", file()).await.expect("file");
-        let f = open(&volume, id).await;
-        write(&f, 0, &[1; 300_000], Durability::Durable).await;
-        // The second superblock.
-        let junk = IoBuf::copy_from(&[0xaa; 4096]).freeze();
-        device.write(volume_format::Superblock::OFFSETS[1], junk, Durability::Durable).await.expect("write");
-        let found = volume.check().await.expect("check");
-        assert_eq!(found.iter().map(|f| f.structure).collect::<Vec<_>>(), ["superblock"], "{found:?}");
-        type Damage = fn(&mut crate::database::Session<'_>);
-        let damages: [(&str, Damage); 5] = [
-            ("inode", |s| {
-                let mut t = s.txn.open_table(crate::tables::INODES).expect("table");
-                t.insert(2, [9u8, 9].as_slice()).expect("insert");
-            }),
-            ("directory entry", |s| {
-                let mut t = s.txn.open_table(crate::tables::ENTRIES).expect("table");
-                t.remove((1, "F")).expect("remove");
-            }),
-            ("extent", |s| {
-                let mut t = s.txn.open_table(crate::tables::EXTENTS).expect("table");
-                t.insert((2, 0, 1000), (1 << 40, 5, 0)).expect("insert");
-            }),
-            ("extent", |s| {
-                let mut t = s.txn.open_table(crate::tables::EXTENTS).expect("table");
-                t.insert((2, 0, 1000), (0, 1, 0)).expect("insert");
-            }),
-            ("share count", |s| {
-                let mut t = s.txn.open_table(crate::tables::SHARES).expect("table");
-                t.insert(0, (1, 5)).expect("insert");
-            }),
-        ];
-        for (structure, damage) in damages {
-            // The damage is seen in the transaction it shares with the check, and goes with it.
-            let found = volume.core.metadata.change(move |session| {
-                damage(session);
-                session.check_for_test(700)
-            });
-            let found = found.await.expect("check");
-            assert!(found.iter().any(|f| f.structure == structure), "{structure}: {found:?}");
-        }
-    });
 }

@@ -6,18 +6,21 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
-use file_store::{FileId, FileStore, StoreError, StoreErrorKind};
+use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
 use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
-use volume_format::{BLOCK, Inode, StreamRecord, Superblock, layout_for};
+use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, layout_for};
 
+use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
 use crate::database::{Metadata, Session, database_error, make_tables};
-use crate::free::Free;
-use crate::load;
+use crate::extents::Extent;
+use crate::fail_stop::FailStop;
+use crate::integrity;
+use crate::load::{self, Space};
 use crate::registry::Pin;
 use crate::stream::Stream;
-use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT};
+use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, ZERO_UNTIL};
 
 /// How long [`Volume::close`] waits for the background task, which is in the middle of a round at most.
 const ROUND_MAX: Duration = Duration::from_secs(30);
@@ -47,20 +50,6 @@ fn damaged(detail: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, detail)
 }
 
-/// The superblock of a volume: the first sound copy.
-pub(crate) async fn read_superblock(device: &Device) -> Result<Superblock, StoreError> {
-    let mut why = String::new();
-    for offset in Superblock::OFFSETS {
-        let block = device.read(offset, IoBuf::new(BLOCK as usize)).await?;
-        match Superblock::decode(&block) {
-            Ok(superblock) if superblock.size <= device.size() => return Ok(superblock),
-            Ok(_) => why = "is from a larger device".into(),
-            Err(error) => why = error.to_string(),
-        }
-    }
-    Err(damaged(format!("there is no volume here: the superblock {why}")))
-}
-
 impl Volume {
     /// Makes an empty volume on a device, destroying what was there. Call on a shard.
     ///
@@ -81,7 +70,7 @@ impl Volume {
         // Free clusters must be zero, and the database's area must not hold an older one.
         clear(&device, 0, size).await?;
         device.flush().await?;
-        let now = environment.clock.wall().0;
+        let (now, clusters) = (environment.clock.wall().0, superblock.clusters(size));
         let prepare = move |database: &Database| {
             let txn = database.begin_write().map_err(database_error)?;
             make_tables(&txn)?;
@@ -95,8 +84,12 @@ impl Volume {
                 .map_err(database_error)?
                 .insert(NEXT_FILE, ROOT + 1)
                 .map_err(database_error)?;
+            txn.open_table(COUNTERS)
+                .map_err(database_error)?
+                .insert(ZERO_UNTIL, clusters)
+                .map_err(database_error)?;
             txn.commit().map_err(database_error)?;
-            Ok((Free::default(), ()))
+            Ok((Space::default(), ()))
         };
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         metadata.close().await;
@@ -113,10 +106,15 @@ impl Volume {
     /// # Errors
     /// When there is no volume, or its structures are damaged.
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
-        let superblock = crate::integrity::openable(&device).await?;
+        let device: Device = Arc::new(FailStop::new(device));
+        let superblock = integrity::frame(&device, None).await.openable()?;
         let clusters = superblock.clusters(device.size());
-        let prepare = move |database: &Database| load::free_clusters(database, clusters);
-        let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
+        let prepare = move |database: &Database| {
+            let space = load::read_space(database, clusters)?;
+            let clusters = space.clusters;
+            Ok((space, clusters))
+        };
+        let (metadata, clusters) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         let core = Arc::new(Core {
             device,
             superblock,
@@ -165,6 +163,7 @@ impl Volume {
         shard_runtime::timeout(ROUND_MAX, ended).await;
         let saved = core.save_everything().await;
         core.metadata.close().await;
+        tracing::debug!(commits = core.metadata.commits.load(Ordering::Relaxed), "a volume is closed");
         core.device.flush().await?;
         saved
     }
@@ -192,6 +191,21 @@ impl Volume {
     }
 }
 
+/// Extents from the disk are ones that a stream can have: in order, and on the device.
+fn check_extents((file, stream): StreamKey, extents: &[Extent], clusters: u64) -> Result<(), StoreError> {
+    let mut end = 0;
+    for extent in extents {
+        if extent.first < end || !extent.is_possible(clusters) {
+            let place = extent.first.saturating_mul(CLUSTER);
+            return Err(damaged(format!(
+                "the extent of file {file}, stream {stream}, from byte {place} overlaps another or lies beyond the volume"
+            )));
+        }
+        end = extent.end();
+    }
+    Ok(())
+}
+
 impl Session<'_> {
     /// One more user of a stream, which is read into memory if it isn't there.
     pub(crate) fn pin(&self, core: &Arc<Core>, file: u64, record: &StreamRecord) -> Result<Pin, StoreError> {
@@ -201,7 +215,9 @@ impl Session<'_> {
         let stream = match there {
             Some(stream) => stream,
             None => {
-                let read = Stream::new(key, record.size, self.extents(key)?);
+                let extents = self.extents(key)?;
+                check_extents(key, &extents, core.clusters.load(Ordering::Acquire))?;
+                let read = Stream::new(key, record.size.min(FILE_SIZE_MAX), extents);
                 core.registry.lock().enter(read)
             }
         };

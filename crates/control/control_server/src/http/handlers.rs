@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -13,6 +13,7 @@ use control_api::{
     FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport,
     PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeUpdate,
 };
+use futures_util::StreamExt as _;
 use serde::Deserialize;
 
 use super::handle;
@@ -180,10 +181,29 @@ fn file_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         }),
         "file_get" => handle(f, file_get),
         "file_put" => handle(f, async |State(n): S, Path(v): V, Params(q): Params<PutQuery>, body: Body| {
-            answer(n.file_put(&v, &q.path, q.offset, q.truncate, body.into_data_stream()).await)
+            let mut data = body.into_data_stream();
+            let put = n.file_put(&v, &q.path, q.offset, q.truncate, &mut data).await;
+            if put.is_err() {
+                // A client that is still sending would see the connection break instead of the reason.
+                discard(&mut data).await;
+            }
+            answer(put)
         }),
         _ => return None,
     })
+}
+
+/// What of a refused body is still taken: a second's worth. Who sends more finds the connection closed.
+const DISCARD_MAX: usize = 256 << 20;
+
+async fn discard(data: &mut BodyDataStream) {
+    let mut taken = 0;
+    while let Some(Ok(chunk)) = data.next().await {
+        taken += chunk.len();
+        if taken > DISCARD_MAX {
+            return;
+        }
+    }
 }
 
 async fn file_get(

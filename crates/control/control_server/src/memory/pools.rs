@@ -1,10 +1,11 @@
 //! Pools as lists of members.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState, SpaceState,
+    CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState, Severity,
+    SpaceState,
 };
 use file_store::FileStore;
 use parking_lot::Mutex;
@@ -13,8 +14,8 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, SpaceInfo, VolumeHandle,
-    Work,
+    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair, SpaceInfo,
+    VolumeHandle, Work,
 };
 
 pub(crate) struct PoolState {
@@ -22,6 +23,8 @@ pub(crate) struct PoolState {
     guid: Uuid,
     members: Vec<PoolMember>,
     spaces: BTreeMap<String, (NewSpace, Arc<MemoryStore>)>,
+    /// Volumes with something to repair: those whose name began with "damaged" when they were made.
+    damaged: BTreeSet<String>,
     epoch: u64,
 }
 
@@ -56,8 +59,14 @@ impl Pools {
 impl PoolBackend for Pools {
     fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>> {
         let guid = self.0.guid();
-        let mut state =
-            PoolState { name: new.name, guid, members: vec![], spaces: BTreeMap::new(), epoch: 1 };
+        let mut state = PoolState {
+            name: new.name,
+            guid,
+            members: vec![],
+            spaces: BTreeMap::new(),
+            damaged: BTreeSet::new(),
+            epoch: 1,
+        };
         for disk in &disks {
             self.claim(&mut state, disk);
         }
@@ -204,20 +213,39 @@ impl PoolHandle for Pool {
     }
 
     fn create_volume(&self, space: NewSpace) -> Work<'_, Arc<dyn VolumeHandle>> {
-        let store = Arc::new(MemoryStore::default());
-        self.state.lock().spaces.insert(space.name.clone(), (space, store.clone()));
-        let handle: Arc<dyn VolumeHandle> = Arc::new(Volume(store));
+        let (name, store) = (space.name.clone(), Arc::new(MemoryStore::default()));
+        let mut state = self.state.lock();
+        if name.starts_with("damaged") {
+            state.damaged.insert(name.clone());
+        }
+        state.spaces.insert(name.clone(), (space, store.clone()));
+        let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, name, state: self.state.clone() });
         now(Ok(handle))
     }
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
         match self.state.lock().spaces.get(name) {
             Some((_, store)) => {
-                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+                let (name, state) = (name.to_owned(), self.state.clone());
+                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store: store.clone(), name, state });
                 now(Ok(handle))
             }
             None => now(Err(Problem::new(Code::NotFound, "no such space"))),
         }
+    }
+
+    fn verify_volume<'a>(
+        &'a self,
+        name: &'a str,
+        _deep: bool,
+        repair: Repair,
+    ) -> Work<'a, Vec<CheckFinding>> {
+        let mut state = self.state.lock();
+        let found = damage(&state.damaged, name);
+        if repair == Repair::Apply {
+            state.damaged.remove(name);
+        }
+        now(Ok(found))
     }
 
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()> {
@@ -245,19 +273,38 @@ impl PoolHandle for Pool {
     }
 }
 
-struct Volume(Arc<MemoryStore>);
+struct Volume {
+    store: Arc<MemoryStore>,
+    name: String,
+    state: Arc<Mutex<PoolState>>,
+}
+
+/// What a check of a volume finds: one thing that can be repaired, and one that cannot in those named "…hopeless".
+fn damage(damaged: &BTreeSet<String>, name: &str) -> Vec<CheckFinding> {
+    let found = |structure: &str, place: &str, action: Option<&str>| CheckFinding {
+        severity: Severity::Error,
+        structure: structure.into(),
+        place: place.into(),
+        detail: "is damaged".into(),
+        action: action.map(str::to_owned),
+    };
+    let repaired = found("superblock", "the second copy", Some("it is written anew"));
+    let left = found("metadata database", "its pages", None);
+    let is_left = name.ends_with("hopeless");
+    damaged.contains(name).then_some(repaired).into_iter().chain(is_left.then_some(left)).collect()
+}
 
 impl VolumeHandle for Volume {
     fn store(&self) -> Arc<dyn FileStore> {
-        self.0.clone()
+        self.store.clone()
     }
 
     fn shard(&self) -> usize {
         0
     }
 
-    fn check(&self, _deep: bool, _repair: bool) -> Work<'_, Vec<CheckFinding>> {
-        now(Ok(Vec::new()))
+    fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {
+        now(Ok(damage(&self.state.lock().damaged, &self.name)))
     }
 
     fn close(&self) -> Work<'_, ()> {

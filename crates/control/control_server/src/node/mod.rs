@@ -9,6 +9,7 @@ mod luns;
 mod pools;
 mod status;
 pub(crate) use status::report;
+mod volume_check;
 mod volumes;
 mod watch;
 
@@ -48,6 +49,8 @@ struct VolumeSlot {
     handle: Option<Arc<dyn VolumeHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
+    /// Checked or repaired by itself: not to be opened now.
+    kept_closed: bool,
 }
 
 /// The node.

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use control_api::{
-    CheckReport, CheckRequest, Code, Done, Problem, RedundancyState, Volume, VolumeCreate, VolumeUpdate,
-    check_name,
-};
+use control_api::{Code, Done, Problem, RedundancyState, Volume, VolumeCreate, VolumeUpdate, check_name};
 use uuid::Uuid;
 
 use super::pools::join_all;
-use super::status::report;
 use super::{Node, VolumeSlot, confirm, missing, taken};
 use crate::backend::{NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
 use crate::files;
@@ -25,7 +21,7 @@ impl Node {
             for space in pool.info().spaces {
                 let name = space.state.name;
                 let slot = self.volumes.lock().get(&name).cloned();
-                if slot.as_ref().is_some_and(|slot| slot.handle.is_some()) {
+                if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
                     continue;
                 }
                 if let Some(other) = slot.as_ref().filter(|slot| slot.pool != guid) {
@@ -38,13 +34,18 @@ impl Node {
                     let slot = match pool.open_volume(&name).await {
                         Ok(handle) => {
                             tracing::info!(volume = name, "volume is open");
-                            VolumeSlot { pool: guid, handle: Some(handle), reason: None }
+                            VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false }
                         }
                         Err(problem) => {
                             if before.as_ref() != Some(&problem.detail) {
                                 tracing::error!(volume = name, %problem, "volume can't be opened");
                             }
-                            VolumeSlot { pool: guid, handle: None, reason: Some(problem.detail) }
+                            VolumeSlot {
+                                pool: guid,
+                                handle: None,
+                                reason: Some(problem.detail),
+                                kept_closed: false,
+                            }
                         }
                     };
                     self.volumes.lock().insert(name, slot);
@@ -83,7 +84,7 @@ impl Node {
         }
     }
 
-    fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
+    pub(super) fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
         for (guid, pool) in self.open_handles() {
             let info = pool.info();
             if let Some(space) = info.spaces.into_iter().find(|space| space.state.name == name) {
@@ -171,7 +172,7 @@ impl Node {
             interleave_bytes: request.interleave_bytes,
         };
         let handle = pool.create_volume(space).await?;
-        let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None };
+        let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false };
         self.volumes.lock().insert(request.name.clone(), slot);
         self.volume_show(&request.name).await
     }
@@ -219,20 +220,6 @@ impl Node {
         }
         pool.delete_space(name).await?;
         Ok(Done::new(format!("Volume {name} is destroyed.")))
-    }
-
-    /// Verifies all structures of a volume.
-    pub async fn volume_check(&self, name: &str, request: CheckRequest) -> Result<CheckReport, Problem> {
-        let handle = self.volume(name)?;
-        if request.repair {
-            confirm(name, request.confirm.as_deref(), || {
-                vec![format!(
-                    "Repairing volume {name} may remove structures that make no sense, and the files that only they describe."
-                )]
-            })?;
-        }
-        let findings = handle.check(request.deep, request.repair).await?;
-        Ok(report(format!("volume {name}"), findings))
     }
 
     /// Whether all data is as redundant as promised, over all pools.

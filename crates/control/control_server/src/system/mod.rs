@@ -4,7 +4,6 @@ mod absent;
 mod disks;
 mod iscsi;
 mod offline;
-mod overlay;
 mod pools;
 mod shards;
 mod units;

@@ -8,14 +8,11 @@ use block_local::{LocalDisk, OpenMode};
 use control_api::{CheckFinding, CheckReport, Code, Problem, Severity};
 use pool::{Guid, MemoryWitness, OpenOptions, Pool, Surroundings};
 use shard_runtime::{SystemClock, SystemEntropy};
-use volume::Volume;
 
-use super::overlay::Overlay;
 use super::pools::{finding, problem};
 use super::shards::SystemShards;
 use super::volumes;
-use crate::backend::ShardBackend;
-use crate::files;
+use crate::backend::{Repair, ShardBackend};
 use crate::node::report;
 
 fn surroundings() -> Surroundings {
@@ -107,7 +104,7 @@ pub(crate) fn offline_pool(disks: &[PathBuf], deep: bool) -> Result<CheckReport,
 }
 
 /// Verifies the structures of `volume`, of the pool that is on `disks`.
-pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], _deep: bool) -> Result<CheckReport, Problem> {
+pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], deep: bool) -> Result<CheckReport, Problem> {
     let devices = open(disks)?;
     let (name, disks) = (volume.to_owned(), disks.to_vec());
     let findings = run(move || async move {
@@ -115,17 +112,8 @@ pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], _deep: bool) -> Re
         let Some(space) = pool.space(&name) else {
             return Err(Problem::new(Code::NotFound, format!("pool {} has no volume {name}.", pool.name())));
         };
-        // Opening recovers, which writes.
-        let device: Device = Arc::new(Overlay::new(space));
-        let place = format!("volume {name}");
-        let mut findings = Volume::verify(&device).await.map_err(|error| files::problem(&error))?;
-        if !findings.iter().any(|found| found.severity == volume::Severity::Critical) {
-            let environment = volumes::environment(&surroundings());
-            let opened = Volume::open(device, environment).await.map_err(|error| files::problem(&error))?;
-            // Finds again what was found before, and what only an open volume can say.
-            findings = opened.check().await.map_err(|error| files::problem(&error))?;
-        }
-        Ok(findings.into_iter().map(|found| volumes::finding(found, &place)).collect())
+        let environment = volumes::environment(&surroundings());
+        volumes::verify(space, environment, deep, Repair::No).await
     })?;
     Ok(report(format!("volume {volume}"), findings))
 }

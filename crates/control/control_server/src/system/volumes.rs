@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use control_api::{CheckFinding, Code, Problem, Severity};
+use control_api::{CheckFinding, Problem, Severity};
 use file_store::FileStore;
 use pool::{Space, Surroundings};
-use volume::{Environment, FormatOptions, Volume};
+use volume::{CheckOptions, Environment, FormatOptions, Volume};
 
 use super::shards::SystemShards;
-use crate::backend::{VolumeHandle, Work};
+use crate::backend::{Repair, VolumeHandle, Work};
 use crate::files;
 
 /// Shards are given out in turn, so that several volumes use several cores.
@@ -61,8 +61,7 @@ impl SystemVolume {
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
-        let name = space.name();
-        let environment = environment(surroundings);
+        let (name, environment) = (space.name(), environment(surroundings));
         let volume = shards.run(shard, move || async move {
             Volume::open(space, environment).await.map_err(|error| files::problem(&error))
         });
@@ -71,8 +70,26 @@ impl SystemVolume {
     }
 }
 
+/// Verifies the volume on a space that nobody has open.
+pub(super) async fn verify(
+    space: Arc<Space>,
+    environment: Environment,
+    deep: bool,
+    repair: Repair,
+) -> Result<Vec<CheckFinding>, Problem> {
+    let repair = match repair {
+        Repair::No => volume::Repair::No,
+        Repair::Plan => volume::Repair::Plan,
+        Repair::Apply => volume::Repair::Apply,
+    };
+    let name = space.name();
+    let found = volume::verify(space, environment, CheckOptions { deep, repair }).await;
+    let found = found.map_err(|error| files::problem(&error))?;
+    Ok(found.into_iter().map(|found| finding(&name, found)).collect())
+}
+
 /// A finding of a volume's check.
-pub(super) fn finding(finding: volume::Finding, place: &str) -> CheckFinding {
+fn finding(volume: &str, finding: volume::Finding) -> CheckFinding {
     CheckFinding {
         severity: match finding.severity {
             volume::Severity::Critical => Severity::Critical,
@@ -80,9 +97,9 @@ pub(super) fn finding(finding: volume::Finding, place: &str) -> CheckFinding {
             volume::Severity::Warning => Severity::Warning,
         },
         structure: finding.structure.into(),
-        place: place.into(),
+        place: format!("volume {volume}, {}", finding.place),
         detail: finding.detail,
-        action: None,
+        action: finding.repair,
     }
 }
 
@@ -95,18 +112,14 @@ impl VolumeHandle for SystemVolume {
         self.shard
     }
 
-    fn check(&self, _deep: bool, repair: bool) -> Work<'_, Vec<CheckFinding>> {
+    fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>> {
         Box::pin(async move {
-            if repair {
-                return Err(Problem::new(Code::Unsupported, "A volume's structures are not repaired in this release.")
-                    .todo("Leave --repair out to see what is wrong; copy the files that can be read to a new volume."));
-            }
             let volume = self.volume.clone();
             let findings = self.shards.run(self.shard, move || async move {
-                volume.check().await.map_err(|error| files::problem(&error))
+                let found = if deep { volume.check_deep().await } else { volume.check().await };
+                found.map_err(|error| files::problem(&error))
             });
-            let place = format!("volume {}", self.name);
-            Ok(findings.await?.into_iter().map(|found| finding(found, &place)).collect())
+            Ok(findings.await?.into_iter().map(|found| finding(&self.name, found)).collect())
         })
     }
 

@@ -99,6 +99,36 @@ fn a_lost_disk_is_rebuilt_on_others_and_can_be_removed() {
 }
 
 #[test]
+fn two_lost_copies_of_three_are_rebuilt() {
+    on_shard(async {
+        let bench = Bench::new(5);
+        let pool = bench.create().await;
+        let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(3), 10 * SLAB);
+        spec.interleave = 4096;
+        let space = pool.create_space(spec).await.expect("space");
+        fill(&space, 10, 1).await;
+        for disk in [0, 1] {
+            bench.disks[disk].gone.store(true, Ordering::SeqCst);
+        }
+        fill(&space, 10, 2).await;
+        for disk in [0, 1] {
+            pool.set_disk_use(DiskId(disk), DiskUse::Retired).await.expect("retire");
+        }
+        until("rebuilt", || {
+            pool.status().is_fully_redundant()
+                && pool.slabs_on(DiskId(0)) == 0
+                && pool.slabs_on(DiskId(1)) == 0
+        })
+        .await;
+        verify(&space, 10, 2).await;
+        assert_eq!(
+            pool.check(true).await.iter().filter(|f| f.severity != crate::Severity::Warning).count(),
+            0
+        );
+    });
+}
+
+#[test]
 fn a_disk_is_drained_while_it_serves() {
     on_shard(async {
         let bench = Bench::new(4);

@@ -33,7 +33,7 @@ pub(crate) struct SpaceModel {
     pub(crate) growing: Cell<Option<u64>>,
     pub(crate) history: RefCell<History>,
     /// The rig's mark when a flush last ended.
-    pub(crate) last_flush: Cell<Mark>,
+    pub(crate) last_flush: RefCell<Mark>,
 }
 
 /// All spaces of a run.
@@ -57,7 +57,7 @@ impl Model {
             size: Cell::new(size),
             growing: Cell::new(None),
             history: RefCell::new(History::zeros(size as usize / SECTOR)),
-            last_flush: Cell::new(Mark::START),
+            last_flush: RefCell::default(),
         });
         spaces.push(Rc::clone(&space));
         space

@@ -81,7 +81,7 @@ fn sectors(offset: u64, len: u64) -> std::ops::Range<usize> {
 }
 
 /// Judges an answer that is an error; `since` is the mark of when it was asked for.
-fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: Mark) {
+fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: &Mark) {
     let excused =
         run.rig.excuses_since(since) || !model.is_present() || error.kind() == BlockErrorKind::NoSpace;
     run.rig.trace(|| {
@@ -109,7 +109,7 @@ async fn write(
     run.rig.trace(|| format!("write {generation} begins"));
     let written = space.write(offset, buf.freeze(), durability).await;
     run.rig.trace(|| format!("write {generation} ends well: {}", written.is_ok()));
-    conclude(run, model, "a write", &begun, written, durability, since);
+    conclude(run, model, "a write", &begun, written, durability, &since);
 }
 
 async fn zero(
@@ -123,14 +123,14 @@ async fn zero(
     let since = run.rig.mark();
     let begun = model.history.borrow_mut().begin(sectors(offset, len), |_| Value::ZERO);
     let zeroed = space.write_zeroes(offset, len, durability).await;
-    conclude(run, model, "a write of zeros", &begun, zeroed, durability, since);
+    conclude(run, model, "a write of zeros", &begun, zeroed, durability, &since);
 }
 
 async fn unmap(run: &Run, model: &SpaceModel, space: &Arc<Space>, offset: u64, len: u64) {
     let since = run.rig.mark();
     let begun = model.history.borrow_mut().begin(sectors(offset, len), |_| Value::ZERO);
     let unmapped = space.unmap(offset, len).await;
-    conclude(run, model, "an unmap", &begun, unmapped, Durability::Volatile, since);
+    conclude(run, model, "an unmap", &begun, unmapped, Durability::Volatile, &since);
 }
 
 fn conclude(
@@ -140,7 +140,7 @@ fn conclude(
     begun: &crate::history::Operation,
     result: Result<(), BlockError>,
     durability: Durability,
-    since: Mark,
+    since: &Mark,
 ) {
     match result {
         Ok(()) => {
@@ -156,10 +156,10 @@ fn conclude(
 
 async fn flush(run: &Run, model: &SpaceModel, space: &Arc<Space>) {
     // A loss is told by the first flush that ends after it.
-    let since = run.rig.mark().earlier(model.last_flush.get());
+    let since = run.rig.mark().earlier(&model.last_flush.borrow());
     let began = model.history.borrow_mut().moment();
     let flushed = space.flush().await;
-    model.last_flush.set(run.rig.mark());
+    *model.last_flush.borrow_mut() = run.rig.mark();
     match flushed {
         Ok(()) => {
             run.rig.answered();
@@ -167,7 +167,7 @@ async fn flush(run: &Run, model: &SpaceModel, space: &Arc<Space>) {
         }
         Err(error) => {
             model.history.borrow_mut().flush_failed();
-            refused(run, model, "a flush", &error, since);
+            refused(run, model, "a flush", &error, &since);
         }
     }
 }
@@ -186,7 +186,7 @@ async fn read(run: &Run, model: &SpaceModel, space: &Arc<Space>, offset: u64, le
             run.rig.answered();
             run.rig.stats.borrow_mut().sectors += len / SECTOR as u64;
         }
-        Err(error) => refused(run, model, "a read", &error, since),
+        Err(error) => refused(run, model, "a read", &error, &since),
     }
 }
 

@@ -56,7 +56,7 @@ impl Subject for Volumes {
             let volume = self.open.borrow().as_ref().map(|(_, volume)| Arc::clone(volume));
             let volume = volume.expect("a volume is open");
             maps_agree(&volume).await?;
-            match volume.check().await {
+            match volume.check_deep().await {
                 Ok(findings) if findings.is_empty() => Ok(()),
                 found => Err(format!("{found:?}")),
             }
@@ -73,8 +73,7 @@ async fn maps_agree(volume: &Volume) -> Result<(), String> {
         let (size, durable) = (stream.size(), stream.durable_size());
         let mut map = crate::extents::ExtentMap::default();
         stored.expect("extents").into_iter().for_each(|extent| map.insert(extent));
-        let (known, stored): (Vec<_>, Vec<_>) =
-            (stream.map.read().iter().copied().collect(), map.iter().copied().collect());
+        let (known, stored): (Vec<_>, Vec<_>) = (stream.map.read().iter().collect(), map.iter().collect());
         if known != stored {
             return Err(format!("stream {key:?} ({size}, durable {durable}) has {known:?}, not {stored:?}"));
         }

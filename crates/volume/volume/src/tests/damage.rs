@@ -4,7 +4,8 @@ use block_device::Device;
 use volume_format::{BLOCK, Superblock};
 
 use super::*;
-use crate::integrity::DATABASE;
+use crate::integrity::{DATABASE, LENGTH, SUPERBLOCK};
+use crate::{CheckOptions, Finding, Repair, Severity, verify};
 
 /// A closed volume with some files, and what their listing says.
 async fn used() -> (Device, Vec<String>) {
@@ -46,6 +47,11 @@ async fn copy(device: &Device) -> Device {
     copy
 }
 
+async fn look(device: &Device, repair: Repair) -> Vec<Finding> {
+    let options = CheckOptions { deep: false, repair };
+    verify(Arc::clone(device), environment(), options).await.expect("verify")
+}
+
 async fn superblock(device: &Device) -> Superblock {
     Superblock::decode(&block(device, 0).await).expect("superblock")
 }
@@ -55,7 +61,7 @@ fn damage_in_any_block_is_found_or_hits_nothing_in_use() {
     on_shard(async {
         let (device, names) = used().await;
         let layout = superblock(&device).await;
-        assert_eq!(Volume::verify(&device).await.expect("verify"), Vec::new());
+        assert_eq!(look(&device, Repair::No).await, Vec::new());
         let ends = [0, layout.length_start + 2 * BLOCK, layout.metadata_start, layout.data_start];
         let (mut found, mut idle) = (BTreeMap::<&str, usize>::new(), 0);
         for at in (ends[0]..ends[3]).step_by(BLOCK as usize) {
@@ -71,25 +77,30 @@ fn damage_in_any_block_is_found_or_hits_nothing_in_use() {
                     _ => bytes.fill(0),
                 }
                 put(&device, at, &bytes).await;
-                let findings = Volume::verify(&device).await.expect("verify");
+                let findings = look(&device, Repair::No).await;
                 for finding in &findings {
                     *found.entry(finding.structure).or_default() += 1;
                 }
-                if findings.is_empty() {
+                for finding in &findings {
+                    assert_eq!(finding.repair.is_some(), finding.structure != DATABASE, "{finding:?}");
+                }
+                if !findings.iter().any(|finding| finding.structure == DATABASE) {
                     let other = copy(&device).await;
+                    assert_eq!(look(&other, Repair::Apply).await, findings, "block at {at}, damage {damage}");
+                    assert_eq!(look(&other, Repair::No).await, Vec::new(), "block at {at}, damage {damage}");
                     let volume = Volume::open(Arc::clone(&other), environment()).await.expect("open");
                     assert_eq!(listing(&volume).await, names, "block at {at}, damage {damage}");
                     assert_eq!(volume.check().await.expect("check"), Vec::new(), "block at {at}");
                     volume.close().await.expect("close");
-                    idle += 1;
+                    idle += usize::from(findings.is_empty());
                 }
                 put(&device, at, &sound).await;
             }
         }
-        assert_eq!(found.get("superblock"), Some(&6), "{found:?}");
-        assert!(found.get("length record").is_some_and(|n| (3..=6).contains(n)), "{found:?}");
+        assert_eq!(found.get(SUPERBLOCK), Some(&6), "{found:?}");
+        assert!(found.get(LENGTH).is_some_and(|n| (3..=6).contains(n)), "{found:?}");
         assert!(found.get(DATABASE).is_some_and(|n| *n > 20), "{found:?}, {idle} without effect");
-        assert_eq!(Volume::verify(&device).await.expect("verify"), Vec::new());
+        assert_eq!(look(&device, Repair::No).await, Vec::new());
     });
 }
 
@@ -102,12 +113,12 @@ fn a_database_of_unknown_length_is_not_made_anew() {
         for bytes in [[0; BLOCK as usize], [0x99; BLOCK as usize]] {
             put(&device, at, &bytes).await;
             put(&device, at + BLOCK, &bytes).await;
-            let findings = Volume::verify(&device).await.expect("verify");
+            let findings = look(&device, Repair::No).await;
             assert_eq!(findings.len(), 2, "{findings:?}");
             assert!(
                 findings
                     .iter()
-                    .all(|f| f.structure == "length record" && f.severity == crate::Severity::Critical)
+                    .all(|f| f.structure == LENGTH && f.severity == Severity::Critical && f.repair.is_none())
             );
             let refused = Volume::open(Arc::clone(&device), environment()).await.map(drop);
             assert_eq!(refused.map_err(|e| e.kind()), Err(StoreErrorKind::Corrupt));

@@ -13,9 +13,9 @@ use pool_format::BLOCK;
 use uuid::Uuid;
 
 use super::{describe, device, finding, new_disk, problem};
-use crate::backend::{NewSpace, PoolDisk, PoolHandle, PoolInfo, VolumeHandle, Work};
+use crate::backend::{NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, VolumeHandle, Work};
 use crate::system::shards::SystemShards;
-use crate::system::volumes::SystemVolume;
+use crate::system::volumes::{self, SystemVolume};
 
 /// How often a member may fail and come back before it is left out until the node starts again: a disk that
 /// answers probes but not writes would else be copied to for ever.
@@ -264,6 +264,14 @@ impl PoolHandle for SystemPool {
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
         Box::pin(async move {
             SystemVolume::open(self.space(name)?, self.shards.clone(), &self.surroundings).await
+        })
+    }
+
+    fn verify_volume<'a>(&'a self, name: &'a str, deep: bool, repair: Repair) -> Work<'a, Vec<CheckFinding>> {
+        Box::pin(async move {
+            let (space, environment) = (self.space(name)?, volumes::environment(&self.surroundings));
+            let work = move || async move { volumes::verify(space, environment, deep, repair).await };
+            self.shards.run(self.home, work).await
         })
     }
 

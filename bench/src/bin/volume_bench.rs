@@ -1,0 +1,196 @@
+//! What a volume costs, without a network: opening one whose space is in pieces, and first writes to a thin file.
+//!
+//! ```text
+//!   volume_bench open  local|simple|mirror2 EXTENTS FOLDER
+//!   volume_bench write local|simple|mirror2 DEPTH SECONDS MIB FOLDER
+//! ```
+//! `open` makes a volume with EXTENTS extents of one cluster and as many free runs between them, closes it, and prints
+//! how long it takes to open it (`open_ms`), to open the file that has all the extents (`file_ms`), and what both keep
+//! in memory (`…_mib`). `crash` in place of `open` leaves the volume open before, as a crash would.
+//!
+//! `write` writes 4 KiB at random places of a thin file of MIB, durably, DEPTH at a time: each place once
+//! (`first_iops`), then again for as long (`over_iops`), and prints their ratio and how many metadata transactions the
+//! first writes took (`commits`).
+
+#[path = "../devices.rs"]
+mod devices;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aligned_buffer::IoBuf;
+use block_device::{Device, Durability};
+use devices::Failure;
+use file_store::{Access, Attributes, FileKind, FileStore, NewFile, OpenFile, OpenOptions};
+use shard_runtime::{Clock, Shards, SystemClock, SystemEntropy};
+use volume::{Environment, FormatOptions, Volume};
+
+/// Size of one request, in bytes.
+const BLOCK: u64 = 4096;
+/// Unit of a volume's space, in bytes.
+const CLUSTER: u64 = 64 << 10;
+/// A number without a common factor with any power of two: n * STRIDE goes through all places in a scattered order.
+const STRIDE: u64 = 0x9e37_79b1;
+
+fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let shards = Shards::start(1)?;
+    let shard = shards.next().clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let line = match words.as_slice() {
+        [how @ ("open" | "crash"), kind, extents, folder] => {
+            let (kind, extents, folder) = ((*kind).to_owned(), extents.parse()?, PathBuf::from(folder));
+            let clean = *how == "open";
+            runtime.block_on(shard.run(move || opening(kind, extents, folder, clean)))??
+        }
+        ["write", kind, depth, seconds, mib, folder] => {
+            let load = Load {
+                kind: (*kind).to_owned(),
+                depth: depth.parse()?,
+                time: Duration::from_secs(seconds.parse()?),
+                bytes: mib.parse::<u64>()?.next_power_of_two() << 20,
+                folder: folder.into(),
+            };
+            runtime.block_on(shard.run(move || writing(load)))??
+        }
+        _ => {
+            return Err("usage: volume_bench open|crash local|simple|mirror2 EXTENTS FOLDER\n       \
+                        volume_bench write local|simple|mirror2 DEPTH SECONDS MIB FOLDER"
+                .into());
+        }
+    };
+    println!("{line} engine={}", shards.engine().0);
+    shards.stop();
+    Ok(())
+}
+
+fn environment(clock: &Arc<SystemClock>) -> Environment {
+    Environment { clock: clock.clone(), entropy: Arc::new(SystemEntropy) }
+}
+
+async fn fresh(device: &Device, clock: &Arc<SystemClock>) -> Result<Arc<Volume>, Failure> {
+    let options = FormatOptions { name: "bench".into() };
+    Volume::format(device.clone(), options, environment(clock)).await?;
+    Ok(Volume::open(device.clone(), environment(clock)).await?)
+}
+
+fn plain() -> NewFile {
+    NewFile { kind: FileKind::File, attributes: Attributes(0), security: Vec::new() }
+}
+
+/// Memory that this process has, in MiB.
+fn resident() -> Result<f64, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    let kib: f64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or_default();
+    Ok(kib / 1024.0)
+}
+
+async fn opening(kind: String, extents: u64, folder: PathBuf, clean: bool) -> Result<String, Failure> {
+    let clock = Arc::new(SystemClock::new());
+    let bytes = (2 * extents * CLUSTER + (64 << 20)) / 63 * 64;
+    let (device, pool) = devices::open(&kind, bytes, &folder, clock.clone()).await?;
+    let volume = fresh(&device, &clock).await?;
+    let file = volume.create(volume.root(), "pieces", plain()).await?;
+    volume.fragment(file, extents).await?;
+    if clean {
+        volume.close().await?;
+    }
+    drop(volume);
+
+    let before = resident()?;
+    let start = clock.now();
+    let volume = Volume::open(device.clone(), environment(&clock)).await?;
+    let open = clock.now().since(start);
+    let open_mib = resident()? - before;
+    let start = clock.now();
+    let handle = volume.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
+    let opened = clock.now().since(start);
+    let file_mib = resident()? - before;
+    let start = clock.now();
+    let usage = volume.usage().await?;
+    let asked = clock.now().since(start);
+    drop(handle);
+    volume.close().await?;
+    if let Some(pool) = pool {
+        pool.close().await?;
+    }
+    Ok(format!(
+        "extents={extents} used_gib={} open_ms={:.0} open_mib={open_mib:.0} file_ms={:.0} file_mib={file_mib:.0} usage_ms={:.1}",
+        usage.used >> 30,
+        open.as_secs_f64() * 1e3,
+        opened.as_secs_f64() * 1e3,
+        asked.as_secs_f64() * 1e3,
+    ))
+}
+
+struct Load {
+    kind: String,
+    depth: usize,
+    time: Duration,
+    bytes: u64,
+    folder: PathBuf,
+}
+
+/// Writes from place number `from` on, until the time or the places are over; how many, and how long it took.
+async fn write(
+    file: &Arc<dyn OpenFile>,
+    load: &Load,
+    clock: &Arc<SystemClock>,
+    limit: u64,
+) -> Result<(u64, f64), Failure> {
+    let (start, next) = (clock.now(), Arc::new(AtomicU64::new(0)));
+    let blocks = load.bytes / BLOCK;
+    let data = IoBuf::copy_from(&[0x5a; BLOCK as usize]).freeze();
+    let mut workers = Vec::new();
+    for _ in 0..load.depth {
+        let (file, next, clock, data) = (file.clone(), next.clone(), clock.clone(), data.clone());
+        let time = load.time;
+        workers.push(shard_runtime::spawn_local(async move {
+            let mut done = 0;
+            while clock.now().since(start) < time {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= limit.min(blocks) {
+                    break;
+                }
+                let at = number.wrapping_mul(STRIDE) % blocks * BLOCK;
+                file.write(at, data.clone(), Durability::Durable).await?;
+                done += 1;
+            }
+            Ok::<u64, Failure>(done)
+        }));
+    }
+    let mut count = 0;
+    for worker in workers {
+        count += worker.await??;
+    }
+    Ok((count, clock.now().since(start).as_secs_f64()))
+}
+
+async fn writing(load: Load) -> Result<String, Failure> {
+    let clock = Arc::new(SystemClock::new());
+    let (device, pool) = devices::open(&load.kind, load.bytes * 9 / 8, &load.folder, clock.clone()).await?;
+    let volume = fresh(&device, &clock).await?;
+    let file = volume.create(volume.root(), "thin", plain()).await?;
+    let handle = volume.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
+    handle.set_size(load.bytes).await?;
+    let commits = volume.commits();
+    let (first, seconds) = write(&handle, &load, &clock, u64::MAX).await?;
+    let commits = volume.commits() - commits;
+    let first_iops = first as f64 / seconds;
+    let (over, seconds) = write(&handle, &load, &clock, first).await?;
+    let over_iops = over as f64 / seconds;
+    drop(handle);
+    volume.close().await?;
+    if let Some(pool) = pool {
+        pool.close().await?;
+    }
+    Ok(format!(
+        "depth={} first={first} first_iops={first_iops:.0} over_iops={over_iops:.0} ratio={:.2} commits={commits}",
+        load.depth,
+        first_iops / over_iops,
+    ))
+}

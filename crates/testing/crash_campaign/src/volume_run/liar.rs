@@ -1,0 +1,102 @@
+//! What lies between a volume and its space when the volume is broken on purpose: it leaves out, or puts off, what
+//! the volume asks for, as a volume would that had forgotten to ask or had asked too late.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockFuture, Device, Durability, Geometry};
+use sim::Dice;
+
+use crate::case::Sabotage;
+
+/// Passes on what its kind of sabotage leaves alone.
+pub(super) struct Liar {
+    device: Device,
+    sabotage: Sabotage,
+    dice: Dice,
+    /// Where clusters begin: before it lies the metadata.
+    data: u64,
+    /// The volume is made and open: from here on things go wrong.
+    armed: AtomicBool,
+}
+
+impl Liar {
+    /// A device that does everything until it is armed.
+    pub(super) fn new(device: Device, sabotage: Sabotage, dice: Dice, data: u64) -> Self {
+        Self { device, sabotage, dice, data, armed: AtomicBool::new(false) }
+    }
+
+    pub(super) fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+    }
+
+    fn does(&self, sabotage: Sabotage) -> bool {
+        self.sabotage == sabotage && self.armed.load(Ordering::Relaxed)
+    }
+
+    /// Answers now what is done a while later, so that the metadata that rests on it is durable first.
+    fn later(&self, work: impl Future<Output = ()> + 'static) -> BlockFuture<'_, ()> {
+        let millis = self.dice.between(1, 400);
+        Box::pin(async move {
+            shard_runtime::detach(async move {
+                shard_runtime::sleep(Duration::from_millis(millis)).await;
+                work.await;
+            });
+            Ok(())
+        })
+    }
+}
+
+impl BlockDevice for Liar {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        self.device.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        let forgets = offset >= self.data && self.does(Sabotage::VolumeLosesForce);
+        let durability = if forgets { Durability::Volatile } else { durability };
+        self.device.write(offset, data, durability)
+    }
+
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        if self.does(Sabotage::VolumeLosesFlush) && self.dice.one_in(3) {
+            return Box::pin(async { Ok(()) });
+        }
+        self.device.flush()
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        if offset >= self.data && self.does(Sabotage::VolumeSkipsZeroing) {
+            return Box::pin(async { Ok(()) });
+        }
+        if offset >= self.data && self.does(Sabotage::VolumeCommitsFirst) {
+            let device = Device::clone(&self.device);
+            return self.later(async move { drop(device.unmap(offset, len).await) });
+        }
+        self.device.unmap(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        if offset >= self.data && self.does(Sabotage::VolumeSkipsZeroing) {
+            return Box::pin(async { Ok(()) });
+        }
+        if offset >= self.data && self.does(Sabotage::VolumeCommitsFirst) {
+            let device = Device::clone(&self.device);
+            return self.later(async move { drop(device.write_zeroes(offset, len, durability).await) });
+        }
+        self.device.write_zeroes(offset, len, durability)
+    }
+
+    fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
+        self.device.wait_resize(known)
+    }
+}

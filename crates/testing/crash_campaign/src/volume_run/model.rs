@@ -1,0 +1,231 @@
+//! What was asked of the volume and what it answered.
+//!
+//! Each worker has a directory and files of its own and asks for one change of names at a time, so after a crash
+//! its names are those before the last unanswered change, or those after it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use file_store::FileId;
+
+use crate::history::{History, Value};
+
+/// Something that changes whole or not at all.
+#[derive(Clone, Debug)]
+pub(crate) struct Register<T>(Vec<T>);
+
+impl<T: Clone + PartialEq> Register<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(vec![value])
+    }
+
+    /// A change is asked for.
+    pub(crate) fn begin(&mut self, value: T) {
+        self.0.push(value);
+    }
+
+    /// The last change that was asked for was answered.
+    pub(crate) fn done(&mut self) {
+        self.0 = self.0.last().cloned().into_iter().collect();
+    }
+
+    /// The last change that was asked for was refused.
+    pub(crate) fn refused(&mut self) {
+        self.0.pop();
+    }
+
+    pub(crate) fn admits(&self, value: &T) -> bool {
+        self.0.contains(value)
+    }
+
+    /// What it is, is seen.
+    pub(crate) fn settle(&mut self, value: T) {
+        self.0 = vec![value];
+    }
+}
+
+/// The size of a file, in sectors: cut and grown atomically, and grown by writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes {
+    /// What a crash may show.
+    candidates: Vec<u64>,
+    pub(crate) live: u64,
+}
+
+impl Sizes {
+    fn new() -> Self {
+        Self { candidates: vec![0], live: 0 }
+    }
+
+    /// A write up to `end`, or a change of the size to it, begins.
+    pub(crate) fn begin(&mut self, end: u64) {
+        self.candidates.push(end);
+    }
+
+    /// A write up to `end` was answered.
+    pub(crate) fn written(&mut self, end: u64, durable: bool) {
+        self.live = self.live.max(end);
+        if durable {
+            self.candidates.retain(|size| *size >= end);
+        }
+        self.candidates.push(self.live);
+    }
+
+    /// A flush that began when the size was `at_least` succeeded.
+    pub(crate) fn flushed(&mut self, at_least: u64) {
+        self.candidates.retain(|size| *size >= at_least);
+    }
+
+    /// The size is this, durably.
+    pub(crate) fn settle(&mut self, size: u64) {
+        *self = Self { candidates: vec![size], live: size };
+    }
+
+    pub(crate) fn admits(&self, size: u64) -> bool {
+        self.candidates.contains(&size)
+    }
+
+    pub(crate) fn candidates(&self) -> String {
+        format!("{:?}", self.candidates)
+    }
+}
+
+/// A file as it must be.
+pub(crate) struct FileModel {
+    /// Stands in what is written, so that another file's data is recognised.
+    pub(crate) owner: u32,
+    /// The volume's number for it, once known.
+    pub(crate) id: Cell<Option<u64>>,
+    pub(crate) history: RefCell<History>,
+    pub(crate) sizes: RefCell<Sizes>,
+    pub(crate) attributes: RefCell<Register<u32>>,
+    pub(crate) security: RefCell<Register<Vec<u8>>>,
+}
+
+impl FileModel {
+    pub(crate) fn value(&self, generation: u32, sector: usize) -> Value {
+        Value { owner: self.owner, generation, sector: sector as u32 }
+    }
+
+    /// The file has this many sectors, and none beyond them that ever comes back.
+    pub(crate) fn cut(&self, sectors: u64) {
+        self.sizes.borrow_mut().settle(sectors);
+        let mut history = self.history.borrow_mut();
+        history.grow(sectors as usize);
+        for sector in sectors as usize..history.len() {
+            history.settle(sector, Value::ZERO, true);
+        }
+    }
+}
+
+/// The directory within each worker's directory.
+pub(crate) const INNER: &str = "d";
+
+/// Names and what they name; those in the inner directory begin with its name and a slash.
+pub(crate) type Names = BTreeMap<String, Rc<FileModel>>;
+
+/// A worker's part of the volume.
+pub(crate) struct Part {
+    pub(crate) directory: Cell<u64>,
+    pub(crate) inner: Cell<u64>,
+    pub(crate) names: RefCell<Names>,
+    /// The names if the change that is under way, or failed half-way, has been made.
+    pub(crate) pending: RefCell<Option<Names>>,
+    /// A row of durable state.
+    pub(crate) state: RefCell<Register<u64>>,
+}
+
+impl Part {
+    /// In which directory a name lies, and as what.
+    pub(crate) fn place<'a>(&self, name: &'a str) -> (FileId, &'a str) {
+        match name.split_once('/') {
+            Some((_, name)) => (FileId(self.inner.get()), name),
+            None => (FileId(self.directory.get()), name),
+        }
+    }
+}
+
+/// Everything on the volume.
+pub(crate) struct Model {
+    pub(crate) parts: Vec<Rc<Part>>,
+    files: Cell<u32>,
+    generation: Cell<u32>,
+    /// The last end left the disks' caches alone.
+    killed: Cell<bool>,
+    /// Files without names that are open still.
+    pub(crate) ghosts: RefCell<Vec<Rc<FileModel>>>,
+}
+
+impl Model {
+    pub(crate) fn new(workers: u64) -> Self {
+        let part = || Part {
+            directory: Cell::new(0),
+            inner: Cell::new(0),
+            names: RefCell::default(),
+            pending: RefCell::default(),
+            state: RefCell::new(Register::new(0)),
+        };
+        Self {
+            parts: (0..workers).map(|_| Rc::new(part())).collect(),
+            files: Cell::new(0),
+            generation: Cell::new(0),
+            killed: Cell::new(false),
+            ghosts: RefCell::default(),
+        }
+    }
+
+    /// A file that will be asked for.
+    pub(crate) fn new_file(&self, attributes: u32, security: Vec<u8>) -> Rc<FileModel> {
+        self.files.set(self.files.get() + 1);
+        Rc::new(FileModel {
+            owner: self.files.get(),
+            id: Cell::new(None),
+            history: RefCell::default(),
+            sizes: RefCell::new(Sizes::new()),
+            attributes: RefCell::new(Register::new(attributes)),
+            security: RefCell::new(Register::new(security)),
+        })
+    }
+
+    pub(crate) fn next_generation(&self) -> u32 {
+        self.generation.set(self.generation.get() + 1);
+        self.generation.get()
+    }
+
+    fn for_each_file(&self, mut visit: impl FnMut(&FileModel)) {
+        for part in &self.parts {
+            part.names.borrow().values().for_each(|file| visit(file));
+            if let Some(names) = part.pending.borrow().as_ref() {
+                names.values().for_each(|file| visit(file));
+            }
+        }
+    }
+
+    pub(crate) fn crash(&self) {
+        self.ghosts.borrow_mut().clear();
+        self.for_each_file(|file| file.history.borrow_mut().crash());
+    }
+
+    pub(crate) fn cache_lost(&self) {
+        self.ghosts.borrow().iter().for_each(|file| file.history.borrow_mut().cache_lost());
+        self.for_each_file(|file| file.history.borrow_mut().cache_lost());
+    }
+
+    pub(crate) fn closed(&self) {
+        self.for_each_file(|file| {
+            file.history.borrow_mut().closed();
+            let mut sizes = file.sizes.borrow_mut();
+            let live = sizes.live;
+            sizes.flushed(live);
+        });
+    }
+
+    pub(crate) fn note_kill(&self) {
+        self.killed.set(true);
+    }
+
+    pub(crate) fn take_killed(&self) -> bool {
+        self.killed.take()
+    }
+}

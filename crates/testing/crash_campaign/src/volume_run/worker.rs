@@ -1,0 +1,134 @@
+//! A client of the volume: one change of names at a time, and data operations of which some run side by side.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use file_store::{Access, FileId, FileStore, OpenFile, OpenOptions, StoreError, StoreErrorKind};
+use sim::Dice;
+use volume::Volume;
+
+use super::Run;
+use super::model::{FileModel, Part};
+use crate::rig::Mark;
+
+/// Time, a hundred times as fast as outside, after which an operation hangs.
+const PATIENCE: Duration = Duration::from_secs(6000);
+
+/// The worker cannot go on: what it asked for last is undecided, or the boot is over.
+pub(super) struct Stop;
+
+/// One worker in one boot.
+pub(super) struct Worker<'a> {
+    pub(super) run: &'a Rc<Run>,
+    pub(super) volume: &'a Arc<Volume>,
+    pub(super) part: &'a Rc<Part>,
+    pub(super) dice: &'a Dice,
+    pub(super) number: usize,
+    /// Opens that are kept for later.
+    opens: RefCell<BTreeMap<u64, Arc<dyn OpenFile>>>,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(
+        run: &'a Rc<Run>,
+        volume: &'a Arc<Volume>,
+        part: &'a Rc<Part>,
+        dice: &'a Dice,
+        number: usize,
+    ) -> Self {
+        Self { run, volume, part, dice, number, opens: RefCell::default() }
+    }
+
+    /// Works until the steps are done or the boot is over.
+    pub(super) async fn work(&self) {
+        for _ in 0..self.run.plan.steps {
+            if self.run.rig.is_over() {
+                return;
+            }
+            match shard_runtime::timeout(PATIENCE, self.step()).await {
+                Some(Ok(())) => {}
+                Some(Err(Stop)) => return,
+                None => {
+                    let number = self.number;
+                    self.run.rig.broken(format!("an operation of worker {number} has not ended"));
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn step(&self) -> Result<(), Stop> {
+        let file = {
+            let names = self.part.names.borrow();
+            let names: Vec<_> = names.iter().map(|(name, file)| (name.clone(), Rc::clone(file))).collect();
+            self.dice.pick(&names).cloned()
+        };
+        let kind = self.dice.below(100);
+        let Some((name, file)) = file else { return self.create().await };
+        self.run.rig.trace(|| format!("worker {}: {name} (owner {}) kind {kind}", self.number, file.owner));
+        match kind {
+            0..=7 => self.create().await,
+            8..=12 => self.remove(&name, &file).await,
+            13..=17 => self.rename(&name).await,
+            18..=21 => self.set_attributes(&file).await,
+            22..=24 => self.set_state().await,
+            25..=27 => {
+                self.opens.borrow_mut().clear();
+                Ok(())
+            }
+            28..=30 => {
+                shard_runtime::sleep(Duration::from_millis(self.dice.below(800))).await;
+                Ok(())
+            }
+            _ => {
+                let open = self.open(&file).await?;
+                self.data(&file, &open, kind).await
+            }
+        }
+    }
+
+    /// An open of the file, a kept one or a new one.
+    pub(super) async fn open(&self, file: &Rc<FileModel>) -> Result<Arc<dyn OpenFile>, Stop> {
+        let id = file.id.get().unwrap_or_default();
+        let kept = self.opens.borrow().get(&id).cloned();
+        if let Some(open) = kept {
+            return Ok(open);
+        }
+        let since = self.run.mark();
+        match self.volume.open(FileId(id), OpenOptions::shared(Access::READ_WRITE)).await {
+            Ok(open) => {
+                self.opens.borrow_mut().insert(id, Arc::clone(&open));
+                Ok(open)
+            }
+            Err(error) => self.judge("an open", &error, &since).and(Err(Stop)),
+        }
+    }
+
+    /// Lets go of a kept open.
+    pub(super) fn close(&self, file: &FileModel) -> Option<Arc<dyn OpenFile>> {
+        self.opens.borrow_mut().remove(&file.id.get().unwrap_or_default())
+    }
+
+    /// Judges a failure. `Ok` when nothing has changed and the worker can go on.
+    pub(super) fn judge(&self, what: &str, error: &StoreError, since: &Mark) -> Result<(), Stop> {
+        let rig = &self.run.rig;
+        if error.kind() == StoreErrorKind::NoSpace {
+            return Ok(());
+        }
+        let excused = self.run.excuses(error, since);
+        rig.trace(|| {
+            format!(
+                "worker {}: {what} failed{}: {error}",
+                self.number,
+                if excused { ", excused" } else { "" }
+            )
+        });
+        if !excused {
+            rig.broken(format!("{what} fails within what the layout stands: {error}"));
+        }
+        Err(Stop)
+    }
+}

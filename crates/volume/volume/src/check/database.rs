@@ -1,0 +1,117 @@
+//! Examining the tables of a closed volume: in a transaction that a plan or a mere look keeps in memory.
+
+use std::io;
+
+use aligned_buffer::IoBuf;
+use block_device::Device;
+use file_store::{StoreError, StoreErrorKind};
+use redb::Database;
+use tokio::sync::oneshot;
+use volume_format::Superblock;
+
+use super::{Examination, Finding, Layout, Repair};
+use crate::backend::DeviceBackend;
+use crate::database::{CACHE_BYTES, Session, database_error, open_database};
+use crate::integrity::pages_finding;
+use crate::load::Space;
+use crate::shadow::Shadow;
+
+/// Passes of a repair: each follows from what the one before has changed, and there is little that follows.
+const PASSES: usize = 8;
+
+fn open_shadow(device: Device, superblock: &Superblock) -> Result<Database, String> {
+    let backend = DeviceBackend::open(device, superblock).and_then(Shadow::new);
+    let backend = backend.map_err(|error| error.to_string())?;
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder.create_with_backend(backend).map_err(|error| error.to_string())
+}
+
+/// Examines the tables of a closed volume, whose pages are sound, on a thread of its own. The second result says where
+/// the clusters are.
+pub(super) async fn examine(
+    device: Device,
+    superblock: Superblock,
+    repair: Repair,
+    now: u64,
+) -> Result<(Vec<Finding>, Option<Layout>), StoreError> {
+    let (sender, receiver) = oneshot::channel();
+    let area = superblock.clone();
+    let started = shard_runtime::spawn_thread("volume-check", move || {
+        let _ = sender.send(examine_here(device, &superblock, repair, now));
+    });
+    let thread = started
+        .map_err(|error| StoreError::new(StoreErrorKind::Io, "the check cannot be started").because(error))?;
+    let examined = receiver.await.unwrap_or_else(|_| {
+        // It gave up, on damage that the database's own code does not expect.
+        let detail = "its pages are damaged: reading them gives up";
+        Ok((vec![pages_finding(&area, detail.to_owned())], None))
+    });
+    // It has answered or given up, so it is at its end, and nothing is written any more.
+    thread.join();
+    examined
+}
+
+fn examine_here(
+    device: Device,
+    superblock: &Superblock,
+    repair: Repair,
+    now: u64,
+) -> Result<(Vec<Finding>, Option<Layout>), StoreError> {
+    let clusters = superblock.clusters(device.size());
+    let opened = match repair {
+        Repair::Apply => {
+            let opened = open_database(device, superblock);
+            opened.map(|(database, _)| database).map_err(|error| error.to_string())
+        }
+        Repair::No | Repair::Plan => open_shadow(device, superblock),
+    };
+    let database = match opened {
+        Ok(database) => database,
+        Err(detail) => return Ok((vec![pages_finding(superblock, detail)], None)),
+    };
+    let mut txn = database.begin_write().map_err(database_error)?;
+    txn.set_two_phase_commit(true);
+    txn.set_quick_repair(true);
+    let mut space = Space::default();
+    let mut session = Session { txn: &txn, space: &mut space, changed: false, failed: false };
+    let (found, newer) = match repair {
+        Repair::No => {
+            let mut examination = Examination::new(&mut session, clusters, false, now);
+            examination.everything()?;
+            (examination.findings, examination.newer)
+        }
+        Repair::Plan | Repair::Apply => repaired(&mut session, clusters, now)?,
+    };
+    // What is free is not known where a newer release has written.
+    let layout = if newer { None } else { Some(session.layout(clusters)?) };
+    // A volume of which nothing is repaired is not touched.
+    if repair != Repair::No && found.iter().any(|finding| finding.repair.is_some()) {
+        txn.commit().map_err(database_error)?;
+    } else {
+        txn.abort().map_err(database_error)?;
+    }
+    Ok((found, layout))
+}
+
+/// Repairs until nothing is left that can be: a repair can bring to light what was hidden by what it repaired.
+fn repaired(session: &mut Session<'_>, clusters: u64, now: u64) -> Result<(Vec<Finding>, bool), StoreError> {
+    let mut found: Vec<Finding> = Vec::new();
+    for _ in 0..PASSES {
+        let mut examination = Examination::new(session, clusters, true, now);
+        examination.everything()?;
+        let last = !examination.findings.iter().any(|finding| finding.repair.is_some());
+        // What cannot be repaired is found in each pass.
+        found.retain(|finding| finding.repair.is_some());
+        found.append(&mut examination.findings);
+        if last {
+            return Ok((found, examination.newer));
+        }
+    }
+    Err(StoreError::new(StoreErrorKind::Corrupt, "repairs go on bringing new damage to light"))
+}
+
+/// Reads a range of the device on this thread.
+pub(super) fn read_here(device: &Device, offset: u64, len: u64) -> io::Result<IoBuf> {
+    crate::backend::run(device.read(offset, IoBuf::new(len as usize)))
+}

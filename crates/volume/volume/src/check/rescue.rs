@@ -1,0 +1,184 @@
+//! What a repair changes.
+
+use std::collections::BTreeMap;
+
+use file_store::names::fold;
+use file_store::{Attributes, FileKind, NewFile, StoreError};
+use redb::ReadableTable;
+use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
+
+use super::Examination;
+use super::names::recovered;
+use crate::clusters::StreamKey;
+use crate::database::{Session, database_error};
+use crate::tables::{COUNTERS, ENTRIES, EXTENTS, NEXT_FILE, ORPHANS, ROOT};
+
+/// The directory that takes what has lost its name.
+const LOST_AND_FOUND: &str = "lost+found";
+
+impl Session<'_> {
+    /// Where the space of a stream ends, in bytes.
+    pub(super) fn end_of_space(&self, (file, stream): StreamKey) -> Result<u64, StoreError> {
+        let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+        let mut rows = table.range((file, stream, 0)..=(file, stream, u64::MAX)).map_err(database_error)?;
+        let Some(row) = rows.next_back() else { return Ok(0) };
+        let (key, value) = row.map_err(database_error)?;
+        let end = key.value().2.saturating_add(value.value().1);
+        Ok(end.saturating_mul(CLUSTER).min(file_store::FILE_SIZE_MAX / CLUSTER * CLUSTER))
+    }
+
+    /// Whether a file has no extents.
+    pub(super) fn end_of_file(&self, file: u64) -> Result<bool, StoreError> {
+        Ok(self.streams_with_space(file)?.is_empty())
+    }
+
+    /// The numbers of a file's streams that have extents.
+    fn streams_with_space(&self, file: u64) -> Result<Vec<u32>, StoreError> {
+        let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+        let (mut streams, mut from) = (Vec::new(), 0);
+        loop {
+            let mut rows =
+                table.range((file, from, 0)..=(file, u32::MAX, u64::MAX)).map_err(database_error)?;
+            let Some(row) = rows.next() else { return Ok(streams) };
+            let stream = row.map_err(database_error)?.0.value().1;
+            streams.push(stream);
+            let Some(next) = stream.checked_add(1) else { return Ok(streams) };
+            from = next;
+        }
+    }
+}
+
+impl Examination<'_, '_> {
+    pub(super) fn put_inode(&mut self, file: u64, inode: Inode) -> Result<(), StoreError> {
+        self.session.put_inode(file, &inode)?;
+        self.inodes.insert(file, inode);
+        Ok(())
+    }
+
+    pub(super) fn put_entry(&mut self, directory: u64, entry: &Entry) -> Result<(), StoreError> {
+        let mut table = self.session.txn.open_table(ENTRIES).map_err(database_error)?;
+        let key = fold(&entry.name);
+        table.insert((directory, key.as_str()), entry.encode().as_slice()).map_err(database_error)?;
+        Ok(())
+    }
+
+    /// Removes an entry by its key, when repairing.
+    pub(super) fn remove_entry(&mut self, directory: u64, key: &str) -> Result<(), StoreError> {
+        if self.repair {
+            let mut table = self.session.txn.open_table(ENTRIES).map_err(database_error)?;
+            table.remove((directory, key)).map_err(database_error)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_orphan(&mut self, file: u64) -> Result<(), StoreError> {
+        self.orphans.remove(&file);
+        let mut table = self.session.txn.open_table(ORPHANS).map_err(database_error)?;
+        table.remove(file).map_err(database_error)?;
+        Ok(())
+    }
+
+    /// The entry that names a file, by a look at all of them.
+    pub(super) fn entry_of(&self, file: u64) -> Result<Option<(u64, Entry)>, StoreError> {
+        let table = self.session.txn.open_table(ENTRIES).map_err(database_error)?;
+        for row in table.iter().map_err(database_error)? {
+            let (key, value) = row.map_err(database_error)?;
+            if let Ok(entry) = Entry::decode(value.value())
+                && entry.file == file
+            {
+                return Ok(Some((key.value().0, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A new record for a file whose own cannot be read or is gone: its streams are those that have space.
+    pub(super) fn recover_inode(&mut self, file: u64, known: Option<(u64, Entry)>) -> Result<(), StoreError> {
+        let ids = self.session.streams_with_space(file)?;
+        let is_root = file == ROOT;
+        // What has names in it is a directory, whatever is said elsewhere.
+        let has_names = !self.session.is_empty(file)?;
+        let directory = is_root || has_names || known.as_ref().is_some_and(|(_, entry)| entry.directory);
+        let mut streams = BTreeMap::new();
+        if !directory {
+            streams.insert(0, StreamRecord::default());
+        }
+        for id in ids.into_iter().filter(|id| *id != 0 || !directory) {
+            let size = self.session.end_of_space((file, id))?;
+            streams.insert(id, StreamRecord { id, name: recovered(id), size });
+        }
+        let next_stream = streams.keys().max().copied().unwrap_or(0).saturating_add(1);
+        let (parent, name) = known.map_or((ROOT, String::new()), |(parent, entry)| (parent, entry.name));
+        let inode = Inode {
+            directory,
+            parent: if is_root { ROOT } else { parent },
+            name: if is_root { String::new() } else { name },
+            attributes: 0,
+            times: [self.now; 4],
+            next_stream,
+            streams: streams.into_values().collect(),
+        };
+        self.put_inode(file, inode)
+    }
+
+    /// Puts a file under a name made of its number into the directory for lost files, when repairing.
+    pub(super) fn rescue(&mut self, file: u64) -> Result<(), StoreError> {
+        if !self.repair {
+            return Ok(());
+        }
+        let directory = self.lost_and_found()?;
+        let Some(inode) = self.inodes.get(&file).cloned() else { return Ok(()) };
+        let kind = if inode.directory { "directory" } else { "file" };
+        let mut name = format!("{kind}-{file}");
+        // Taken only by somebody who made it on purpose.
+        for number in 2.. {
+            if self.session.find(directory, &name)?.is_none_or(|entry| entry.file == file) {
+                break;
+            }
+            name = format!("{kind}-{file}-{number}");
+        }
+        self.put_entry(directory, &Entry { file, directory: inode.directory, name: name.clone() })?;
+        self.put_inode(file, Inode { parent: directory, name, ..inode })
+    }
+
+    fn lost_and_found(&mut self) -> Result<u64, StoreError> {
+        if let Some(directory) = self.lost_and_found {
+            return Ok(directory);
+        }
+        let mut name = LOST_AND_FOUND.to_owned();
+        for number in 2.. {
+            match self.session.find(ROOT, &name)? {
+                Some(entry)
+                    if self
+                        .inodes
+                        .get(&entry.file)
+                        .is_some_and(|inode| inode.directory && inode.parent == ROOT)
+                        && !self.orphans.contains(&entry.file) =>
+                {
+                    self.lost_and_found = Some(entry.file);
+                    return Ok(entry.file);
+                }
+                Some(_) => name = format!("{LOST_AND_FOUND}-{number}"),
+                None => break,
+            }
+        }
+        let new =
+            NewFile { kind: FileKind::Directory, attributes: Attributes::default(), security: Vec::new() };
+        let made = self.session.create(ROOT, &name, &new, self.now)?;
+        let inode = self.session.inode(made)?;
+        self.inodes.insert(made, inode);
+        let root = self.session.inode(ROOT)?;
+        self.inodes.insert(ROOT, root);
+        self.lost_and_found = Some(made);
+        Ok(made)
+    }
+
+    /// A new, nameless file for clusters that cannot stay where they are, to be rescued.
+    pub(super) fn new_file(&mut self) -> Result<u64, StoreError> {
+        self.lost_and_found()?;
+        let mut counters = self.session.txn.open_table(COUNTERS).map_err(database_error)?;
+        let file = counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value());
+        counters.insert(NEXT_FILE, file.saturating_add(1)).map_err(database_error)?;
+        Ok(file)
+    }
+}

@@ -1,0 +1,207 @@
+//! A device whose flushes all fail once one has failed.
+//!
+//! A device may tell of a loss only once, and whoever it tells is whoever flushes first: one file of many, the
+//! background task, the database. The others' data is as lost, and a later flush of theirs would succeed. So the
+//! volume keeps in mind that it was told, until it is opened again and begins from what is durable.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// The device of an open volume.
+pub(crate) struct FailStop {
+    device: Device,
+    flushes: Arc<Flushes>,
+}
+
+#[derive(Default)]
+struct Flushes {
+    state: Mutex<State>,
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    under_way: BTreeSet<u64>,
+    failed: bool,
+}
+
+impl FailStop {
+    pub(crate) fn new(device: Device) -> Self {
+        Self { device, flushes: Arc::default() }
+    }
+}
+
+impl Flushes {
+    fn check(&self) -> Result<(), BlockError> {
+        let failed = self.state.lock().failed;
+        if failed {
+            return Err(BlockError::new(BlockErrorKind::Poisoned, "flush after one that has failed"));
+        }
+        Ok(())
+    }
+
+    async fn flush(self: Arc<Self>, device: Device) -> Result<(), BlockError> {
+        self.check()?;
+        let number = {
+            let mut state = self.state.lock();
+            state.last += 1;
+            let number = state.last;
+            state.under_way.insert(number);
+            number
+        };
+        let flushed = device.flush().await;
+        {
+            let mut state = self.state.lock();
+            state.under_way.remove(&number);
+            state.failed |= flushed.is_err();
+        }
+        self.ended.notify_waiters();
+        flushed?;
+        // One that began before this one may have been told of a loss, and not have said so here yet.
+        loop {
+            let ended = self.ended.notified();
+            let earlier = self.state.lock().under_way.first().is_some_and(|first| *first < number);
+            if !earlier {
+                return self.check();
+            }
+            ended.await;
+        }
+    }
+}
+
+impl BlockDevice for FailStop {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        self.device.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        self.device.write(offset, data, durability)
+    }
+
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        // Also when nobody waits for it any more: it may be the one that is told.
+        let flush = Arc::clone(&self.flushes).flush(Arc::clone(&self.device));
+        Box::pin(shard_runtime::finish_anyway(flush))
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.device.unmap(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        self.device.write_zeroes(offset, len, durability)
+    }
+
+    fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
+        self.device.wait_resize(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use block_device::MemoryDisk;
+
+    use super::*;
+
+    /// Fails the flush of this number, after letting others run.
+    struct Once {
+        disk: MemoryDisk,
+        flushes: AtomicU64,
+        fails: u64,
+    }
+
+    impl BlockDevice for Once {
+        fn geometry(&self) -> &Geometry {
+            self.disk.geometry()
+        }
+        fn size(&self) -> u64 {
+            self.disk.size()
+        }
+        fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+            self.disk.read(offset, buf)
+        }
+        fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+            self.disk.write(offset, data, durability)
+        }
+        fn flush(&self) -> BlockFuture<'_, ()> {
+            let number = self.flushes.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async move {
+                if number == self.fails {
+                    for _ in 0..5 {
+                        shard_runtime::yield_now().await;
+                    }
+                    return Err(BlockError::new(BlockErrorKind::Gone, "flush"));
+                }
+                Ok(())
+            })
+        }
+        fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+            self.disk.unmap(offset, len)
+        }
+        fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+            self.disk.write_zeroes(offset, len, durability)
+        }
+    }
+
+    fn on_shard<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            shard_runtime::adopt_detached_work();
+            future.await
+        })
+    }
+
+    fn device(fails: u64) -> FailStop {
+        FailStop::new(Arc::new(Once { disk: MemoryDisk::new(4096, 4096), flushes: AtomicU64::new(0), fails }))
+    }
+
+    #[test]
+    fn after_a_failed_flush_none_succeeds() {
+        on_shard(async {
+            let device = device(1);
+            assert!(device.flush().await.is_ok());
+            assert_eq!(device.flush().await.map_err(|error| error.kind()), Err(BlockErrorKind::Gone));
+            for _ in 0..2 {
+                assert_eq!(device.flush().await.map_err(|error| error.kind()), Err(BlockErrorKind::Poisoned));
+            }
+        });
+    }
+
+    #[test]
+    fn a_flush_beside_a_failing_one_fails_too() {
+        on_shard(async {
+            let device = device(0);
+            let (first, second) = futures_util::join!(device.flush(), device.flush());
+            assert_eq!(first.map_err(|error| error.kind()), Err(BlockErrorKind::Gone));
+            assert_eq!(second.map_err(|error| error.kind()), Err(BlockErrorKind::Poisoned));
+        });
+    }
+
+    #[test]
+    fn a_failure_that_nobody_waits_for_counts() {
+        on_shard(async {
+            let device = device(0);
+            let mut dropped = device.flush();
+            assert!(futures_util::poll!(&mut dropped).is_pending());
+            drop(dropped);
+            assert_eq!(device.flush().await.map_err(|error| error.kind()), Err(BlockErrorKind::Poisoned));
+        });
+    }
+}
