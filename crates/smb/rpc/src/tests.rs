@@ -267,6 +267,67 @@ fn a_trailer_is_refused_where_nobody_can_be_authenticated() {
     assert_eq!(all(&pipe)[0][2], kind::BIND_ACK);
 }
 
+/// A recording's PDUs, and the pipe that they are for.
+fn recorded(name: &str) -> (RpcPipe, Vec<Vec<u8>>) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/rpc_pipe");
+    let bytes = std::fs::read(folder.join(name)).unwrap();
+    let pipe = ["srvsvc", "wkssvc", "lsarpc", "samr"][usize::from(bytes[0] & 3)];
+    let pipe = crate::fuzz::service().open(pipe, client(bytes[0] & 4 == 0)).unwrap();
+    let mut rest = &bytes[1..];
+    let mut pdus = Vec::new();
+    while let Ok(Some(header)) = Header::decode(rest) {
+        let (pdu, after) = rest.split_at(usize::from(header.fragment));
+        pdus.push(pdu.to_vec());
+        rest = after;
+    }
+    (pipe, pdus)
+}
+
+#[test]
+fn no_changed_request_is_served_where_integrity_was_asked_for() {
+    for name in ["samba-wkssvc-ntlm", "samba-lsarpc-spnego"] {
+        let (_, pdus) = recorded(name);
+        let at = pdus.iter().position(|pdu| pdu[2] == kind::REQUEST).unwrap();
+        let (before, request) = (&pdus[..at], &pdus[at]);
+        let answered = |pdu: &[u8]| {
+            let (pipe, _) = recorded(name);
+            before.iter().for_each(|pdu| pipe.write(pdu).unwrap());
+            all(&pipe);
+            pipe.write(pdu).unwrap();
+            let answers = all(&pipe);
+            assert!(answers.iter().all(|answer| answer[2] == kind::RESPONSE || answer[2] == kind::FAULT));
+            (answers.iter().any(|answer| answer[2] == kind::RESPONSE), pipe.write(&[]).is_ok())
+        };
+        assert_eq!(answered(request), (true, true), "{name}");
+        for byte in 0..request.len() {
+            for bit in [1, 0x80] {
+                let mut changed = request.clone();
+                changed[byte] ^= bit;
+                assert!(!answered(&changed).0, "{name}: bit {bit:#x} of byte {byte}");
+            }
+        }
+        // Without the trailer, and once more with it.
+        let auth = usize::from(u16::from_le_bytes([request[10], request[11]]));
+        let mut bare = request[..request.len() - auth - 8].to_vec();
+        let len = bare.len() as u16;
+        bare[8..10].copy_from_slice(&len.to_le_bytes());
+        bare[10..12].copy_from_slice(&[0, 0]);
+        assert_eq!(answered(&bare), (false, false), "{name}: bare");
+        let (pipe, _) = recorded(name);
+        pdus[..=at].iter().for_each(|pdu| pipe.write(pdu).unwrap());
+        all(&pipe);
+        pipe.write(request).unwrap();
+        assert_eq!(fault_of(&all(&pipe)[0]), Some(Fault::SEC_PKG_ERROR), "{name}: replayed");
+    }
+}
+
+#[test]
+fn pipes_go_from_thread_to_thread() {
+    fn shared<T: Send + Sync>() {}
+    shared::<RpcPipe>();
+    shared::<RpcService>();
+}
+
 /// What impacket and Samba sent to this code once, and were content with the answers, is answered again.
 #[test]
 fn recorded_clients_are_served() {
@@ -278,10 +339,8 @@ fn recorded_clients_are_served() {
         if !(name.starts_with("impacket-") || name.starts_with("samba-")) {
             continue;
         }
-        let bytes = std::fs::read(&path).unwrap();
-        let pipe = ["srvsvc", "wkssvc", "lsarpc", "samr"][usize::from(bytes[0] & 3)];
-        let pipe = crate::fuzz::service().open(pipe, client(bytes[0] & 4 == 0)).unwrap();
-        pipe.write(&bytes[1..]).unwrap();
+        let (pipe, pdus) = recorded(&name);
+        pipe.write(&pdus.concat()).unwrap();
         let answers = all(&pipe);
         let kinds = |wanted: u8| answers.iter().filter(|answer| answer[2] == wanted).count();
         assert_eq!((kinds(kind::BIND_ACK), kinds(kind::BIND_NAK)), (1, 0), "{name}");

@@ -175,12 +175,6 @@ impl MessageSecurity {
         }
     }
 
-    /// The client's side, which is the same the other way round.
-    #[must_use]
-    pub fn other_side(self) -> Self {
-        Self { received: self.sent, sent: self.received, ..self }
-    }
-
     /// Whether encryption was negotiated.
     #[must_use]
     pub fn may_seal(&self) -> bool {
