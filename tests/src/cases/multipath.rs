@@ -39,8 +39,12 @@ pub(super) fn run(context: &Context) -> Result {
     need("ip", "iproute2")?;
     need_root("network namespaces")?;
     let net = Net::up()?;
-    let options =
-        Options { iscsi: "10.99.0.11:3260".into(), netns: Some(format!("{}-n1", net.0)), chap: false, ..Options::default() };
+    let options = Options {
+        iscsi: "10.99.0.11:3260".into(),
+        netns: Some(format!("{}-n1", net.0)),
+        chap: false,
+        ..Options::default()
+    };
     let mut node = Node::start(&context.folder, options)?;
     node.cli(&["portal", "create", "10.99.1.11:3260"])?;
     let env = vec![

@@ -29,7 +29,10 @@ pub(super) fn run(context: &Context) -> Result {
         .poll("dumpcap", || Ok(std::fs::read_to_string(&log)?.contains("File:").then_some(())))?;
 
     let sent = context.folder.join("sent");
-    std::fs::write(&sent, (0..SIZE).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<u8>>())?;
+    std::fs::write(
+        &sent,
+        (0..SIZE).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<u8>>(),
+    )?;
     for version in ["SMB2_02", "SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"] {
         there_and_back(context, &node, &sent, &["-m", version])?;
     }
@@ -47,7 +50,9 @@ pub(super) fn run(context: &Context) -> Result {
     let all = frames("smb2")?;
     ensure(all.len() > 200, || format!("only {} SMB frames were captured", all.len()))?;
     let bad = frames(&format!("_ws.malformed && tcp.srcport=={port}"))?;
-    ensure(bad.is_empty(), || format!("{} malformed frames from the server:\n{}", bad.len(), bad.join("\n")))?;
+    ensure(bad.is_empty(), || {
+        format!("{} malformed frames from the server:\n{}", bad.len(), bad.join("\n"))
+    })?;
     println!("     {} SMB frames, none malformed", all.len());
     node.finish()
 }

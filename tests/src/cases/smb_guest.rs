@@ -49,7 +49,8 @@ fn one(
         ("FILES", if context.full { "20000" } else { "1000" }.to_string()),
     ];
     let limit = if context.full { LIMIT_FULL } else { LIMIT };
-    let mut guest = Guest::start(&context.folder, Setup { script: "smb.sh", env, limit, ..Setup::default() })?;
+    let mut guest =
+        Guest::start(&context.folder, Setup { script: "smb.sh", env, limit, ..Setup::default() })?;
     guest.wait_for("READY")?;
     hurt(&mut node, &mut guest)?;
     guest.tell("hurt")?;

@@ -305,7 +305,7 @@ impl VolumeHandle for Volume {
 
     fn guid(&self) -> Uuid {
         // One as good as another: nobody compares it here.
-        Uuid::from_u128(Arc::as_ptr(&self.0) as usize as u128)
+        Uuid::from_u128(Arc::as_ptr(&self.store) as usize as u128)
     }
 
     fn cluster(&self) -> u32 {

@@ -32,7 +32,7 @@ impl VolumeHandle for Volume {
         4096
     }
 
-    fn check(&self, _: bool, _: bool) -> Work<'_, Vec<CheckFinding>> {
+    fn check(&self, _: bool) -> Work<'_, Vec<CheckFinding>> {
         now(Ok(Vec::new()))
     }
 
