@@ -73,7 +73,7 @@ fn there_and_back(context: &Context, node: &Node, sent: &Path, options: &[&str])
     let _ = std::fs::remove_file(&got);
     let commands = format!(
         "mkdir \"a folder ü\"; cd \"a folder ü\"; put {sent} one.vhdx; rename one.vhdx Two.VHDX; ls; get two.vhdx {got}; \
-         allinfo two.vhdx; del two.vhdx; cd ..; rmdir \"a folder ü\"; ls",
+         del two.vhdx; cd ..; rmdir \"a folder ü\"; ls",
         sent = sent.display(),
         got = got.display()
     );

@@ -13,7 +13,6 @@ pub(crate) mod tag {
     pub(crate) const OCTET_STRING: u8 = 0x04;
     pub(crate) const OID: u8 = 0x06;
     pub(crate) const ENUMERATED: u8 = 0x0a;
-    pub(crate) const GENERAL_STRING: u8 = 0x1b;
     pub(crate) const SEQUENCE: u8 = 0x30;
     pub(crate) const APPLICATION_0: u8 = 0x60;
     pub(crate) const CONTEXT_0: u8 = 0xa0;

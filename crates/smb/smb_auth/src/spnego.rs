@@ -25,8 +25,6 @@ pub mod oid {
 
 /// Most mechanisms in a list: four are in use.
 const MAX_MECHANISMS: usize = 32;
-/// What servers have said since Windows 2008 where a principal's name was once (MS-SPNG 2.2.1).
-const HINT: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
 /// A list of mechanisms, best first, as it was sent: a code is computed over these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,13 +123,11 @@ pub fn init(mechanisms: &[&[u8]], token: Option<&[u8]>) -> Vec<u8> {
     frame(&fields)
 }
 
-/// What a server says in NEGOTIATE: the mechanisms that it has.
+/// What a server says in NEGOTIATE: the mechanisms that it has. Without Microsoft's hint (MS-SPNG 2.2.1), which says
+/// nothing, and stands where RFC 4178 has the code over the list: dissectors call it malformed.
 #[must_use]
 pub fn hint(mechanisms: &[&[u8]]) -> Vec<u8> {
-    let name = element(tag::CONTEXT_0, &element(tag::GENERAL_STRING, HINT));
-    let mut fields = element(tag::CONTEXT_0, &mech_list(mechanisms));
-    fields.extend(element(tag::CONTEXT_3, &element(tag::SEQUENCE, &name)));
-    frame(&fields)
+    init(mechanisms, None)
 }
 
 fn frame(fields: &[u8]) -> Vec<u8> {

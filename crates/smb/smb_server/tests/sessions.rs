@@ -1,5 +1,7 @@
 //! Who gets in, and what is believed: sessions over real sockets, with a client that can lie.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test on a thread of its own")]
+
 mod common;
 
 use std::io::{Read as _, Write as _};
