@@ -30,6 +30,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_spnego", smb_auth::fuzz::spnego),
     ("smb_ntlm", smb_auth::fuzz::ntlm),
     ("smb_authentication", smb_auth::fuzz::conversation),
+    ("rpc_pipe", rpc::fuzz::pipe),
+    ("rpc_ndr", rpc::fuzz::ndr),
     ("smb_users", smb_users::fuzz::database),
 ];
 

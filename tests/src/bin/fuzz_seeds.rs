@@ -90,6 +90,8 @@ fn smb() -> std::io::Result<()> {
     for (name, bytes) in samples::information() {
         named_seed("smb_information", name, &bytes)?;
     }
+    // What clients have sent through pipes lies beside it in `rpc_pipe` (RPC_RECORD of crates/smb/rpc/tests/clients.rs).
+    seed("rpc_ndr", &rpc::fuzz::sample())?;
     seed("smb_users", &smb_users::fuzz::sample())?;
     for (target, tokens) in [
         ("smb_spnego", smb_auth::fuzz::samples::spnego()),

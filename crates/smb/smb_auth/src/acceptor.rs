@@ -11,6 +11,7 @@
 
 use crate::account::Accounts;
 use crate::error::{AuthError, Failure};
+use crate::ntlm::crypto::MessageSecurity;
 use crate::ntlm::message::SIGNATURE;
 use crate::spnego::{NegState, NegTokenInit, NegTokenResp, oid};
 use crate::{Authenticated, Identity};
@@ -29,6 +30,13 @@ pub trait Mechanism: Send {
 
     /// Whether a code over bytes is the client's, once it has succeeded; called at most once.
     fn verify(&mut self, message: &[u8], signature: &[u8]) -> bool;
+
+    /// What protects messages after it has succeeded; `list_proven` says whether [`Mechanism::sign`] and
+    /// [`Mechanism::verify`] have used up the first number of each direction. `None` where it cannot protect any.
+    fn message_security(&mut self, list_proven: bool) -> Option<MessageSecurity> {
+        let _ = list_proven;
+        None
+    }
 }
 
 /// What a mechanism says to a token.
@@ -72,13 +80,15 @@ enum State {
 pub struct Acceptor {
     mechanisms: Vec<Box<dyn Mechanism>>,
     state: State,
+    /// Who has succeeded, and whether the list was proven with codes.
+    done: Option<(usize, bool)>,
 }
 
 impl Acceptor {
     /// With the mechanisms that the server has; the client's order decides between them.
     #[must_use]
     pub fn new(mechanisms: Vec<Box<dyn Mechanism>>) -> Self {
-        Self { mechanisms, state: State::Start }
+        Self { mechanisms, state: State::Start, done: None }
     }
 
     /// Takes a token of SESSION_SETUP. After `Done` or `Failed` nothing more is taken.
@@ -96,6 +106,13 @@ impl Acceptor {
             self.state = State::End;
             Step::Failed(failure)
         })
+    }
+
+    /// What protects messages of the layer above after `Done`, if it was negotiated. SMB needs none, as it derives keys of
+    /// its own; remote procedure calls do.
+    pub fn message_security(&mut self) -> Option<MessageSecurity> {
+        let (which, list_proven) = self.done.take()?;
+        self.mechanisms.get_mut(which)?.message_security(list_proven)
     }
 
     fn find(&self, mechanism: &[u8]) -> Option<usize> {
@@ -117,7 +134,10 @@ impl Acceptor {
                 self.state = State::Raw(which);
                 Step::Continue(answer)
             }
-            MechStep::Done(answer, who) => Step::Done(answer.unwrap_or_default(), who),
+            MechStep::Done(answer, who) => {
+                self.done = Some((which, false));
+                Step::Done(answer.unwrap_or_default(), who)
+            }
             MechStep::Failed(failure) => Step::Failed(failure),
         })
     }
@@ -187,6 +207,7 @@ impl Acceptor {
             }
             MechStep::Done(answer, who) => {
                 let mic = self.prove_list(which, &mechanisms, mic_required, token.mic, &who)?;
+                self.done = Some((which, mic.is_some()));
                 let answer = NegTokenResp {
                     state: Some(NegState::AcceptCompleted),
                     mechanism: chosen,

@@ -41,6 +41,7 @@ pub use account::{Account, AccountState, Accounts, NoAccounts, NtHash};
 pub use error::{AuthError, Failure};
 pub use initiator::Initiator;
 pub use ntlm::acceptor::{NtlmAcceptor, NtlmServer};
+pub use ntlm::crypto::MessageSecurity;
 pub use ntlm::policy::{ChannelBindings, Policy, TargetNames};
 
 use smb_protocol::security::sid::Sid;

@@ -265,7 +265,7 @@ mod tests {
         let own = Ace::allow(user(), AccessMask::FILE_ALL, AceFlags::NONE);
         let given = with_list(vec![own.clone()]);
         let made = child(parent.clone(), Some(&given), false);
-        assert_eq!(made.dacl.unwrap().aces, [own.clone()]);
+        assert_eq!(made.dacl.unwrap().aces, std::slice::from_ref(&own));
         let asks = SecurityDescriptor { control: Control::DACL_AUTO_INHERIT_REQ, ..given.clone() };
         let made = child(parent.clone(), Some(&asks), false);
         assert_eq!(made.dacl.unwrap().aces.len(), 2);

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let signing =
         if std::env::args().any(|arg| arg == "--unsigned") { Signing::Offered } else { Signing::Required };
     let config = ServerConfig { signing, ..ServerConfig::default() };
-    let served = common::serve(Arc::new(MemoryStore::new(16 << 30)), config, address);
+    let served = common::serve(Arc::new(MemoryStore::new(16 << 30)), config, address)?;
     println!("listening on {}", served.address);
     loop {
         std::thread::park();

@@ -19,7 +19,7 @@ use smb_server::{ServerConfig, Signing};
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 fn served() -> Served {
-    serve(Arc::new(MemoryStore::new(1 << 30)), ServerConfig::default(), ANY)
+    serve(Arc::new(MemoryStore::new(1 << 30)), ServerConfig::default(), ANY).unwrap()
 }
 
 fn connect(served: &Served, options: Options) -> Connection {
@@ -89,7 +89,7 @@ fn what_is_not_signed_is_refused() {
 #[test]
 fn where_signing_is_only_offered_it_is_not_needed() {
     let config = ServerConfig { signing: Signing::Offered, ..ServerConfig::default() };
-    let served = serve(Arc::new(MemoryStore::new(1 << 30)), config, ANY);
+    let served = serve(Arc::new(MemoryStore::new(1 << 30)), config, ANY).unwrap();
     let mut connection = logged_in(&served);
     let tree = connection.tree("share").unwrap();
     connection.protection = Protection::None;

@@ -11,7 +11,9 @@ use crate::acceptor::{MechStep, Mechanism};
 use crate::account::{AccountState, Accounts, NtHash};
 use crate::error::{AuthError, Failure};
 use crate::ntlm::av_pairs::{self, AvPairs, FLAG_MIC, id};
-use crate::ntlm::crypto::{Direction, Key, MessageSigner, mic, nt_proof, ntowf_v2, rc4, session_base_key};
+use crate::ntlm::crypto::{
+    Direction, Key, MessageSecurity, MessageSigner, mic, nt_proof, ntowf_v2, rc4, session_base_key,
+};
 use crate::ntlm::flag;
 use crate::ntlm::message::{Authenticate, Challenge, MIC_AT, MIC_BYTES, Negotiate};
 use crate::ntlm::policy::Policy;
@@ -280,6 +282,11 @@ impl Mechanism for NtlmAcceptor {
         let State::Done { session_key, flags } = &self.state else { return false };
         let computed = MessageSigner::new(session_key, Direction::ToServer, *flags).sign(message);
         bool::from(computed.ct_eq(signature))
+    }
+
+    fn message_security(&mut self, list_proven: bool) -> Option<MessageSecurity> {
+        let State::Done { session_key, flags } = &self.state else { return None };
+        (flags & flag::SIGN != 0).then(|| MessageSecurity::server(session_key, *flags, list_proven))
     }
 }
 

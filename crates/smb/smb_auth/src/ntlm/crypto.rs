@@ -3,10 +3,13 @@
 //! MD4, MD5 and RC4 are broken as hashes and ciphers; NTLM is made of them and has no others. What protects SMB is
 //! derived from the session key with today's algorithms.
 
+use std::ops::Range;
+
 use hmac::{Hmac, Mac as _};
 use md5::{Digest as _, Md5};
 use rc4::{KeyInit as _, Rc4, StreamCipher as _};
 use smb_protocol::utf16::put_utf16;
+use subtle::ConstantTimeEq as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::account::{NtHash, upper};
@@ -66,11 +69,13 @@ pub enum Direction {
     ToClient,
 }
 
-/// Signs in one direction with extended session security (MS-NLMP 3.4.4.2). Used for the code over SPNEGO's list of
-/// mechanisms, once per direction.
+/// Signs and seals in one direction with extended session security (MS-NLMP 3.4.4.2). Used for the code over SPNEGO's
+/// list of mechanisms, once per direction, and for the messages of remote procedure calls.
 pub struct MessageSigner {
     signing: Key,
-    sealing: Option<Rc4<rc4::consts::U16>>,
+    sealing: Rc4<rc4::consts::U16>,
+    /// Whether the codes are encrypted, too.
+    exchange: bool,
     sequence: u32,
 }
 
@@ -99,31 +104,100 @@ impl MessageSigner {
         let weak = session_key.get(..strength).unwrap_or(session_key.as_slice());
         let sealing = Zeroizing::new(derived(weak, seal));
         let exchange = flags & super::flag::KEY_EXCHANGE != 0;
-        Self { signing, sealing: exchange.then(|| Rc4::new((&*sealing).into())), sequence: 0 }
+        Self { signing, sealing: Rc4::new((&*sealing).into()), exchange, sequence: 0 }
     }
 
-    /// Encrypts in place, for tests against the specification's example.
-    #[cfg(test)]
-    pub(crate) fn seal(&mut self, data: &mut [u8]) {
-        if let Some(rc4) = &mut self.sealing {
-            rc4.apply_keystream(data);
-        }
+    /// The same, with another number for the next message.
+    #[must_use]
+    pub(crate) fn starting_at(self, sequence: u32) -> Self {
+        Self { sequence, ..self }
     }
 
     /// The signature of the next message.
     pub fn sign(&mut self, message: &[u8]) -> [u8; 16] {
-        let sequence = self.sequence.to_le_bytes();
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut mac = hmac_md5(self.signing.as_slice(), &[&sequence, message]);
+        let mac = self.mac(message);
+        self.signature(mac)
+    }
+
+    /// Encrypts a part of the next message in place; the signature is that of the whole message before.
+    pub fn seal(&mut self, message: &mut [u8], part: Range<usize>) -> [u8; 16] {
+        let mac = self.mac(message);
+        if let Some(part) = message.get_mut(part) {
+            self.sealing.apply_keystream(part);
+        }
+        self.signature(mac)
+    }
+
+    /// Decrypts a part of the next message in place, and computes the signature that it should have.
+    pub fn unseal(&mut self, message: &mut [u8], part: Range<usize>) -> [u8; 16] {
+        if let Some(part) = message.get_mut(part) {
+            self.sealing.apply_keystream(part);
+        }
+        self.sign(message)
+    }
+
+    fn mac(&self, message: &[u8]) -> [u8; KEY_BYTES] {
+        hmac_md5(self.signing.as_slice(), &[&self.sequence.to_le_bytes(), message])
+    }
+
+    fn signature(&mut self, mut mac: [u8; KEY_BYTES]) -> [u8; 16] {
         let mut signature = [0; 16];
         signature[0] = 1;
         signature[4..12].copy_from_slice(&mac[..8]);
-        if let Some(rc4) = &mut self.sealing {
-            rc4.apply_keystream(&mut signature[4..12]);
+        if self.exchange {
+            self.sealing.apply_keystream(&mut signature[4..12]);
         }
-        signature[12..].copy_from_slice(&sequence);
+        signature[12..].copy_from_slice(&self.sequence.to_le_bytes());
+        self.sequence = self.sequence.wrapping_add(1);
         mac.zeroize();
         signature
+    }
+}
+
+/// Protects messages both ways after an authentication.
+pub struct MessageSecurity {
+    received: MessageSigner,
+    sent: MessageSigner,
+    may_seal: bool,
+}
+
+impl MessageSecurity {
+    /// The server's side. The codes over SPNEGO's list count as each direction's first message, but the cipher begins
+    /// anew after them (MS-SPNG 3.3.5.1; `list_proven` says whether there were any).
+    #[must_use]
+    pub(crate) fn server(session_key: &Key, flags: u32, list_proven: bool) -> Self {
+        let signer =
+            |direction| MessageSigner::new(session_key, direction, flags).starting_at(u32::from(list_proven));
+        Self {
+            received: signer(Direction::ToServer),
+            sent: signer(Direction::ToClient),
+            may_seal: flags & super::flag::SEAL != 0,
+        }
+    }
+
+    /// Whether encryption was negotiated.
+    #[must_use]
+    pub fn may_seal(&self) -> bool {
+        self.may_seal
+    }
+
+    /// The signature of the next message that is sent; `sealed` is encrypted in place.
+    pub fn protect(&mut self, message: &mut [u8], sealed: Option<Range<usize>>) -> [u8; 16] {
+        match sealed {
+            Some(part) => self.sent.seal(message, part),
+            None => self.sent.sign(message),
+        }
+    }
+
+    /// Whether the next message that is received has the right signature; `sealed` is decrypted in place. After a
+    /// message that has not, no other will have.
+    #[must_use]
+    pub fn accept(&mut self, message: &mut [u8], sealed: Option<Range<usize>>, signature: &[u8]) -> bool {
+        let computed = match sealed {
+            Some(part) => self.received.unseal(message, part),
+            None => self.received.sign(message),
+        };
+        bool::from(computed.ct_eq(signature))
     }
 }
 

@@ -1,5 +1,7 @@
 //! A server over memory, for tests and the example.
 
+#![allow(unreachable_pub, dead_code, reason = "each test uses a part of it")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -62,14 +64,17 @@ pub struct Served {
     pub server: SmbServer,
     pub files: FileSystem,
     pub address: SocketAddr,
-    #[allow(dead_code, reason = "keeps the threads alive")]
     shards: Shards,
 }
 
 /// Serves the shares `share`, `ca` (continuously available), `sealed` (encrypted), `read`
 /// (read-only) and `hideunread` (listings leave out what the user may not read) of a store.
-pub fn serve(store: Arc<MemoryStore>, config: ServerConfig, address: SocketAddr) -> Served {
-    let shards = Shards::start(2).expect("threads");
+pub fn serve(
+    store: Arc<MemoryStore>,
+    config: ServerConfig,
+    address: SocketAddr,
+) -> Result<Served, Box<dyn std::error::Error>> {
+    let shards = Shards::start(2)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let files = FileSystem::new(
         store,
@@ -97,22 +102,33 @@ pub fn serve(store: Arc<MemoryStore>, config: ServerConfig, address: SocketAddr)
         },
     );
     for name in ["share", "share2", "share3", "ca", "sealed", "read", "hideunread"] {
-        server
-            .add_share(ShareConfig {
-                name: name.to_owned(),
-                comment: String::new(),
-                files: files.clone(),
-                folder: String::new(),
-                permissions: vec![SharePermission { who: Sid::AUTHENTICATED_USERS, right: ShareRight::Full }],
-                continuously_available: name == "ca",
-                encrypt: name == "sealed",
-                caching: CachingMode::Manual,
-                access_based_enumeration: name == "hideunread",
-                hidden: false,
-                read_only: name == "read",
-            })
-            .expect("a share");
+        server.add_share(ShareConfig {
+            name: name.to_owned(),
+            comment: String::new(),
+            files: files.clone(),
+            folder: String::new(),
+            permissions: vec![SharePermission { who: Sid::AUTHENTICATED_USERS, right: ShareRight::Full }],
+            continuously_available: name == "ca",
+            encrypt: name == "sealed",
+            caching: CachingMode::Manual,
+            access_based_enumeration: name == "hideunread",
+            hidden: false,
+            read_only: name == "read",
+        })?;
     }
-    let address = server.listen(address).expect("a listener");
-    Served { server, files, address, shards }
+    let address = server.listen(address)?;
+    Ok(Served { server, files, address, shards })
+}
+
+impl Served {
+    /// Brings the persistent opens back, as a node does when it starts.
+    pub fn restore(&self) -> smb_server::Restored {
+        let (server, files) = (self.server.clone(), self.files.clone());
+        let (send, receive) = std::sync::mpsc::channel();
+        let spawned = self.shards.next().spawn(move || async move {
+            let _ = send.send(server.restore(&files).await);
+        });
+        assert!(spawned.is_ok());
+        receive.recv().ok().and_then(Result::ok).unwrap_or_default()
+    }
 }

@@ -39,9 +39,12 @@ fn sealing_and_signing() {
     assert_eq!(signer.signing.to_vec(), hex("4788dc861b4782f35d43fd98fe1a2d39"));
     let message = smb_protocol::utf16::utf16("Plaintext");
     let mut sealed = message.clone();
-    signer.seal(&mut sealed);
+    let signature = signer.seal(&mut sealed, 0..message.len());
     assert_eq!(sealed, hex("54e50165bf1936dc996020c1811b0f06fb5f"));
-    assert_eq!(signer.sign(&message).to_vec(), hex("010000007fb38ec5c55d497600000000"));
+    assert_eq!(signature.to_vec(), hex("010000007fb38ec5c55d497600000000"));
+    let mut receiver = MessageSigner::new(&session_key, Direction::ToServer, FLAGS);
+    assert_eq!(receiver.unseal(&mut sealed, 0..message.len()), signature);
+    assert_eq!(sealed, message);
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! Remote procedure calls over the named pipes of IPC$: what makes `\\server` show shares, and Windows' security page
+//! names. No sockets, clocks or databases.
+//!
+//! ```text
+//!   bytes ──► RpcPipe (service)      a pipe: PDUs in, PDUs out, a message at a time
+//!               connection             bind, fragments, calls; association groups
+//!               protection             NTLM and SPNEGO inside the pipe: connect, integrity, privacy
+//!               pdu, ndr               the bytes of all that (C706 12 and 14, MS-RPCE)
+//!             interface                which operations are behind which pipe
+//!               srvsvc                 shares, sessions, opens, connections, the server itself (MS-SRVS)
+//!               wkssvc                 the server once more, as a workstation (MS-WKST)
+//!               lsarpc                 names and SIDs (MS-LSAT), a little policy (MS-LSAD)
+//!               samr                   users, groups and their members (MS-SAMR)
+//!                 ServerView (view)    what there is, and what may be changed: the node answers
+//! ```
+//!
+//! Invariants:
+//! * Every length and count is compared with the bytes that are there before anything is made of it; stubs, arrays,
+//!   handles, contexts, groups, waiting requests and waiting answers have limits.
+//! * A context handle is random and belongs to who opened it.
+//! * Once a client has asked for integrity, a request without it is refused and the connection given up.
+//! * Nothing changes the server for who is not an administrator.
+//! * Only NDR 2.0 is spoken; NDR64 is offered by clients together with it, and refused.
+
+mod connection;
+pub mod error;
+pub mod fuzz;
+mod handles;
+mod interface;
+mod lsarpc;
+pub mod ndr;
+pub mod pdu;
+mod protection;
+mod samr;
+pub mod service;
+mod srvsvc;
+pub mod view;
+mod wkssvc;
+
+pub use error::{Fault, Win32};
+pub use service::{Authenticator, NoAuthenticator, RpcClient, RpcPipe, RpcService};
+pub use view::ServerView;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! Persistent handles: what a client that comes back finds, over restarts of the server (MS-SMB2 3.3.5.9.10, 3.3.5.9.12).
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Served, serve};
+use file_store::MemoryStore;
+use smb_client::{Connection, Options, Received};
+use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
+use smb_protocol::create::CreateRequest;
+use smb_protocol::create::contexts::{ContextWriter, CreateReply, tag};
+use smb_protocol::create::handles::{AppInstanceId, DurableFlags, DurableReconnectV2, DurableRequestV2};
+use smb_protocol::file::{CloseRequest, FileId};
+use smb_protocol::header::HeaderFlags;
+use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
+use smb_protocol::message::{Request, Response};
+use smb_protocol::read::ReadRequest;
+use smb_protocol::utf16::{Utf16, utf16};
+use smb_protocol::write::WriteRequest;
+use smb_protocol::{Command, Guid, NtStatus, Wire as _};
+use smb_server::ServerConfig;
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+const CREATE: Guid = Guid([0xc1; 16]);
+
+fn served(store: &Arc<MemoryStore>) -> Served {
+    serve(Arc::clone(store), ServerConfig::default(), ANY).unwrap()
+}
+
+fn client(served: &Served, client: Guid) -> (Connection, u32) {
+    let options = Options { client, timeout: Duration::from_secs(20), ..Options::default() };
+    let mut connection = Connection::connect(served.address, options).unwrap();
+    connection.login("admin", "secret").unwrap();
+    let tree = connection.tree("ca").unwrap();
+    (connection, tree)
+}
+
+/// What to open, and with which contexts.
+struct Wanted {
+    share: ShareAccess,
+    options: CreateOptions,
+    disposition: CreateDisposition,
+    contexts: ContextWriter,
+    replay: bool,
+}
+
+impl Wanted {
+    fn plain() -> Self {
+        Self {
+            share: ShareAccess::NONE,
+            options: CreateOptions::NON_DIRECTORY_FILE,
+            disposition: CreateDisposition::OPEN_IF,
+            contexts: ContextWriter::default(),
+            replay: false,
+        }
+    }
+
+    fn persistent(timeout: u32) -> Self {
+        let mut wanted = Self::plain();
+        let request = DurableRequestV2 { timeout, flags: DurableFlags::PERSISTENT, create_guid: CREATE };
+        wanted.contexts.push_value(tag::DURABLE_REQUEST_V2, &request);
+        wanted
+    }
+
+    fn back(id: FileId) -> Self {
+        let mut wanted = Self::plain();
+        let reconnect =
+            DurableReconnectV2 { file_id: id, create_guid: CREATE, flags: DurableFlags::PERSISTENT };
+        wanted.contexts.push_value(tag::DURABLE_RECONNECT_V2, &reconnect);
+        wanted
+    }
+
+    fn open(&self, connection: &mut Connection, tree: u32) -> Received {
+        let name = utf16("disk.vhdx");
+        let request = Request::Create(CreateRequest {
+            oplock: OplockLevel::NONE,
+            desired_access: AccessMask::FILE_ALL,
+            share_access: self.share,
+            disposition: self.disposition,
+            options: self.options,
+            name: Utf16::new(&name).unwrap(),
+            contexts: self.contexts.as_contexts(),
+            ..CreateRequest::default()
+        });
+        let mut header = connection.header(Command::CREATE, tree);
+        if self.replay {
+            header.flags |= HeaderFlags::REPLAY_OPERATION;
+        }
+        let id = header.message_id;
+        connection.send_as(&[(header, &request)]).unwrap();
+        connection.answer_to(id).unwrap()
+    }
+}
+
+fn file_id(received: &Received) -> FileId {
+    match received.good().unwrap() {
+        Response::Create(created) => created.file_id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_persistent(received: &Received) -> bool {
+    let Response::Create(created) = received.good().unwrap() else { return false };
+    created.contexts.replies().any(|reply| {
+        matches!(reply, Ok(CreateReply::DurableV2(durable)) if durable.flags.contains(DurableFlags::PERSISTENT))
+    })
+}
+
+fn write(connection: &mut Connection, tree: u32, file_id: FileId, data: &[u8]) -> NtStatus {
+    let request = Request::Write(WriteRequest { file_id, ..WriteRequest::default() }, data);
+    connection.call(&request, tree).unwrap().header.status
+}
+
+fn read(connection: &mut Connection, tree: u32, file_id: FileId) -> Vec<u8> {
+    let request = Request::Read(ReadRequest { length: 100, file_id, ..ReadRequest::default() });
+    let received = connection.call(&request, tree).unwrap();
+    match received.good().unwrap() {
+        Response::Read(_, data) => data.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn close(connection: &mut Connection, tree: u32, file_id: FileId) -> NtStatus {
+    let request = Request::Close(CloseRequest { file_id, ..CloseRequest::default() });
+    connection.call(&request, tree).unwrap().header.status
+}
+
+fn lock(connection: &mut Connection, tree: u32, file_id: FileId) -> NtStatus {
+    let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    let element = LockElement { offset: 10, length: 10, flags }.to_bytes();
+    connection.call(&Request::Lock(LockRequest::new(0, file_id, &element)), tree).unwrap().header.status
+}
+
+#[test]
+fn a_handle_survives_the_server_with_its_data_and_locks() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let me = Guid([1; 16]);
+    let first = served(&store);
+    let (mut connection, tree) = client(&first, me);
+    let opened = Wanted::persistent(60_000).open(&mut connection, tree);
+    assert!(is_persistent(&opened));
+    let id = file_id(&opened);
+    assert_eq!(write(&mut connection, tree, id, b"acknowledged"), NtStatus::SUCCESS);
+    assert_eq!(lock(&mut connection, tree, id), NtStatus::SUCCESS);
+    // The server is gone without a word: nothing was closed.
+    std::mem::forget(first);
+
+    let second = served(&store);
+    assert_eq!(second.restore().opens, 1);
+    // Somebody else wants the file while its owner is away.
+    let (mut other, other_tree) = client(&second, Guid([2; 16]));
+    let mut wanted = Wanted::plain();
+    wanted.share = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+    let refused = wanted.open(&mut other, other_tree).header.status;
+    assert!(matches!(refused, NtStatus::FILE_NOT_AVAILABLE | NtStatus::SHARING_VIOLATION), "{refused}");
+    // Another client with the right numbers, and the right one with a wrong GUID, do not get it.
+    let (mut connection, tree) = client(&second, me);
+    let mut wrong = Wanted::plain();
+    let stranger =
+        DurableReconnectV2 { file_id: id, create_guid: Guid([9; 16]), flags: DurableFlags::PERSISTENT };
+    wrong.contexts.push_value(tag::DURABLE_RECONNECT_V2, &stranger);
+    assert_eq!(wrong.open(&mut connection, tree).header.status, NtStatus::OBJECT_NAME_NOT_FOUND);
+
+    let back = file_id(&Wanted::back(id).open(&mut connection, tree));
+    assert_eq!(back, id);
+    assert_eq!(read(&mut connection, tree, id), b"acknowledged");
+    assert_eq!(lock(&mut connection, tree, id), NtStatus::LOCK_NOT_GRANTED, "it is locked already");
+    assert_eq!(close(&mut connection, tree, id), NtStatus::SUCCESS);
+    assert_eq!(wanted.open(&mut other, other_tree).header.status, NtStatus::SUCCESS, "now the file is free");
+    // What was closed does not come back.
+    std::mem::forget(second);
+    assert_eq!(served(&store).restore(), smb_server::Restored::default());
+}
+
+#[test]
+fn who_does_not_come_back_in_time_loses_it() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let (mut connection, tree) = client(&served, Guid([1; 16]));
+    let id = file_id(&Wanted::persistent(300).open(&mut connection, tree));
+    drop(connection);
+    let (mut connection, tree) = client(&served, Guid([1; 16]));
+    for _ in 0..200 {
+        if served.server.opens().is_empty() {
+            let gone = Wanted::back(id).open(&mut connection, tree);
+            assert_eq!(gone.header.status, NtStatus::OBJECT_NAME_NOT_FOUND);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the open waits for ever");
+}
+
+#[test]
+fn a_create_that_is_sent_again_opens_nothing_new() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let (mut connection, tree) = client(&served, Guid([1; 16]));
+    let id = file_id(&Wanted::persistent(0).open(&mut connection, tree));
+    let mut again = Wanted::persistent(0);
+    assert_eq!(again.open(&mut connection, tree).header.status, NtStatus::DUPLICATE_OBJECTID);
+    again.replay = true;
+    assert_eq!(file_id(&again.open(&mut connection, tree)), id);
+    assert_eq!(served.server.opens().len(), 1);
+}
+
+#[test]
+fn an_application_that_moves_takes_its_file_with_it() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let app = AppInstanceId { id: Guid([0xaa; 16]) };
+    let with_app = || {
+        let mut wanted = Wanted::persistent(0);
+        wanted.contexts.push_value(tag::APP_INSTANCE_ID, &app);
+        wanted
+    };
+    let (mut old, old_tree) = client(&served, Guid([1; 16]));
+    let id = file_id(&with_app().open(&mut old, old_tree));
+    let (mut new, new_tree) = client(&served, Guid([2; 16]));
+    let taken = with_app().open(&mut new, new_tree);
+    assert_eq!(taken.header.status, NtStatus::SUCCESS);
+    assert_eq!(write(&mut old, old_tree, id, b"late"), NtStatus::FILE_CLOSED);
+}
+
+#[test]
+fn deletion_waits_for_the_last_close_over_a_restart() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let me = Guid([1; 16]);
+    let first = served(&store);
+    let (mut connection, tree) = client(&first, me);
+    let mut wanted = Wanted::persistent(60_000);
+    wanted.options |= CreateOptions::DELETE_ON_CLOSE;
+    let id = file_id(&wanted.open(&mut connection, tree));
+    std::mem::forget(first);
+    let second = served(&store);
+    assert_eq!(second.restore().opens, 1);
+    let (mut connection, tree) = client(&second, me);
+    assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
+    assert_eq!(close(&mut connection, tree, id), NtStatus::SUCCESS);
+    let mut look = Wanted::plain();
+    look.disposition = CreateDisposition::OPEN;
+    assert_eq!(look.open(&mut connection, tree).header.status, NtStatus::OBJECT_NAME_NOT_FOUND);
+}
+
+#[test]
+fn a_late_write_of_a_broken_channel_is_not_done() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let (mut connection, tree) = client(&served, Guid([1; 16]));
+    let id = file_id(&Wanted::persistent(0).open(&mut connection, tree));
+    connection.channel_sequence = 1;
+    assert_eq!(write(&mut connection, tree, id, b"new"), NtStatus::SUCCESS);
+    connection.channel_sequence = 0;
+    assert_eq!(write(&mut connection, tree, id, b"old"), NtStatus::FILE_NOT_AVAILABLE);
+    assert_eq!(read(&mut connection, tree, id), b"new", "reading does no harm");
+}
