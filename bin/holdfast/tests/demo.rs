@@ -125,8 +125,17 @@ fn data_survives_kill_loss_and_restart() {
     let luns = demo.json(&["lun", "list"]);
     assert_eq!(luns["items"][0]["serving"], "online", "{luns}");
     TcpStream::connect(demo.text("iscsi_address")).expect("iSCSI listens");
+    TcpStream::connect(demo.text("smb_address")).expect("SMB listens");
+    let shares = demo.json(&["share", "list"]);
+    let share = &shares["items"][0];
+    assert_eq!(
+        (&share["name"], &share["online"], &share["ca"]),
+        (&"vmstore".into(), &true.into(), &true.into())
+    );
+    let password = demo.text("smb_password").to_owned();
     demo.put("a", &content(1));
     demo.restart(true);
+    assert_eq!(demo.text("smb_password"), password, "clients keep theirs");
     assert_eq!(demo.get("a"), content(1), "after kill -9");
     demo.wait_redundant();
 

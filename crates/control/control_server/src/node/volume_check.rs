@@ -120,7 +120,8 @@ impl Node {
         verified
     }
 
-    /// An open volume with LUNs that are served is not closed behind its users' backs.
+    /// An open volume with LUNs that are served, or files that clients of shares have open, is not closed behind its users'
+    /// backs.
     fn refuse_if_used(&self, name: &str) -> Result<(), Problem> {
         if self.volume(name).is_err() {
             return Ok(());
@@ -129,6 +130,16 @@ impl Node {
             let used = |lun: &&control_api::LunConfig| lun.volume == name && lun.state != LunState::Offline;
             config.luns.iter().filter(used).map(|lun| lun.name.clone()).collect()
         });
+        let shares = self.shares_of(name);
+        let opens = self.open_list();
+        if let Some(open) = opens.iter().find(|open| shares.contains(&open.share)) {
+            let detail = format!(
+                "volume {name} can't be repaired while clients of share {} have files open.",
+                open.share
+            );
+            return Err(Problem::new(Code::InUse, detail)
+                .todo("`holdfast open list` shows who; let them close their files, or close them with `holdfast open close`."));
+        }
         let Some(first) = online.first() else { return Ok(()) };
         let detail =
             format!("volume {name} can't be repaired while its LUNs are served: {}.", online.join(", "));
