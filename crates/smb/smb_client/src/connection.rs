@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use shard_runtime::{Entropy as _, SystemEntropy};
 use smb_auth::initiator::Answer;
@@ -25,101 +24,12 @@ use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::{Command, Dialect, FileTime, Guid, Header, NtStatus};
 
 use crate::error::ClientError;
+use crate::types::{Options, Protection, Received, Session};
 
 /// The longest packet that is taken from a server.
 const MAX_PACKET: usize = 9 << 20;
 /// Credits that are asked for with each message.
 const WANTED_CREDITS: u16 = 128;
-
-/// How to connect.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Versions that are offered.
-    pub dialects: Vec<Dialect>,
-    /// Ciphers that are offered, best first.
-    pub ciphers: Vec<Cipher>,
-    /// Signing algorithms that are offered, best first.
-    pub signing: Vec<SigningAlgorithm>,
-    /// Who the client is.
-    pub client: Guid,
-    /// What it says it can do.
-    pub capabilities: Capabilities,
-    /// How long to wait for an answer.
-    pub timeout: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            dialects: Dialect::ALL.to_vec(),
-            ciphers: vec![Cipher::AES_128_GCM, Cipher::AES_256_GCM, Cipher::AES_128_CCM, Cipher::AES_256_CCM],
-            signing: vec![
-                SigningAlgorithm::AES_GMAC,
-                SigningAlgorithm::AES_CMAC,
-                SigningAlgorithm::HMAC_SHA256,
-            ],
-            client: Guid(SystemEntropy.next_id()),
-            capabilities: Capabilities(0x7f),
-            timeout: Duration::from_secs(40),
-        }
-    }
-}
-
-/// How messages go out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// In the clear.
-    None,
-    /// Signed.
-    Sign,
-    /// Encrypted.
-    Seal,
-}
-
-/// A session, as one connection has it. Another connection joins it with [`Connection::bind`].
-pub struct Session {
-    /// Its number.
-    pub id: u64,
-    /// What the server says of it.
-    pub flags: SessionFlags,
-    keys: SessionKeys,
-    signer: Signer,
-    seal: Option<(Sealer, Sealer)>,
-    nonces: NonceSequence,
-}
-
-/// A message from the server.
-#[derive(Clone, Debug)]
-pub struct Received {
-    /// Its header.
-    pub header: Header,
-    /// All of it, from its header on.
-    pub bytes: Vec<u8>,
-    /// Whether it was encrypted.
-    pub sealed: bool,
-}
-
-impl Received {
-    /// Its body.
-    ///
-    /// # Errors
-    /// When it is malformed.
-    pub fn response(&self) -> Result<Response<'_>, ClientError> {
-        Ok(Response::decode(&self.header, &self.bytes)?)
-    }
-
-    /// Its body, if it is no error.
-    ///
-    /// # Errors
-    /// The server's status, or when it is malformed.
-    pub fn good(&self) -> Result<Response<'_>, ClientError> {
-        let Header { command, status, .. } = self.header;
-        if !status.is_success() {
-            return Err(ClientError::Status { command, status });
-        }
-        self.response()
-    }
-}
 
 /// A connection, with at most one session.
 pub struct Connection {
@@ -585,11 +495,5 @@ impl Connection {
         let message =
             compound::messages(&packet).next().ok_or(ClientError::Protocol("an empty packet"))??;
         Ok(Received { header: message.header, bytes: message.bytes.to_vec(), sealed: false })
-    }
-
-    /// Who the client said it is.
-    #[must_use]
-    pub fn client(&self) -> Guid {
-        self.options.client
     }
 }

@@ -7,6 +7,8 @@
 
 mod connection;
 mod error;
+mod types;
 
-pub use connection::{Connection, Options, Protection, Received, Session};
+pub use connection::Connection;
 pub use error::ClientError;
+pub use types::{Options, Protection, Received, Session};

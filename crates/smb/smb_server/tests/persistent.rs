@@ -1,6 +1,11 @@
 //! Persistent handles: what a client that comes back finds, over restarts of the server (MS-SMB2 3.3.5.9.10, 3.3.5.9.12).
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test on a thread of its own")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test on a thread of its own"
+)]
 
 mod common;
 

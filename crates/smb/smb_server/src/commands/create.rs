@@ -109,7 +109,7 @@ pub(crate) async fn run(
     let Target::Disk(disk) = &tree.target else { return pipe(call, session, tree) };
     let share = &disk.share;
     share.counters.other();
-    let contexts = Contexts::of(&request, call.dialect())?;
+    let mut contexts = Contexts::of(&request, call.dialect())?;
     let opens = &call.conn.shared.opens;
     if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
         let open = reconnect::run(call, session, tree, &request, &contexts)?;
@@ -156,6 +156,13 @@ pub(crate) async fn run(
         }
     }
     let config = share.config();
+    if config.continuously_available
+        && let Some(lease) = &mut contexts.lease
+    {
+        // Who is away cannot give up what it caches, and others would have to wait for it: at most reading, as Windows
+        // grants it on scale-out shares.
+        lease.state = lease.state & LeaseState::READ;
+    }
     let id = opens.new_id();
     let link = opens.link(id, session);
     let caller = caller(call, session, &disk.root);
