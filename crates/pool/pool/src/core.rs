@@ -232,7 +232,13 @@ impl Core {
             }
         }
         let complete = record.columns.iter().all(|column| column.copies.len() == copies);
-        let done = if complete { self.clear_and_commit(space, row, &record).await } else { Err(no_space()) };
+        let done = match complete {
+            true => match self.clear_and_commit(space, row, &record).await {
+                Ok(()) => self.keep_or_free(space, row, &record).await,
+                Err(error) => Err(error),
+            },
+            false => Err(no_space()),
+        };
         if let Err(error) = done {
             self.give_back(&record);
             return Err(error);
@@ -259,6 +265,24 @@ impl Core {
         }
         let change = Change::PutRow { space: space.id, row, record: record.clone() };
         Ok(self.meta.commit(vec![change]).await?)
+    }
+
+    /// Frees a row that was committed, but of which every copy that was good has been lost meanwhile, while a copy that was
+    /// away and lacks everything came back: it could never be written, and nobody has seen it yet.
+    async fn keep_or_free(
+        &self,
+        space: &SpaceRecord,
+        row: u32,
+        record: &RowRecord,
+    ) -> Result<(), BlockError> {
+        let good =
+            |copy: &CopyRecord| copy.stale == 0 && self.disk(copy.disk).is_some_and(|disk| disk.is_online());
+        if record.columns.iter().all(|column| column.copies.iter().any(good)) {
+            return Ok(());
+        }
+        self.meta.commit(vec![Change::FreeRow { space: space.id, row }]).await?;
+        Err(BlockError::new(BlockErrorKind::Gone, "allocate a row of slabs: its disks were lost")
+            .on(&space.name))
     }
 
     pub(crate) fn give_back(&self, record: &RowRecord) {

@@ -27,6 +27,14 @@ fn a_three_way_mirror_keeps_its_promises() {
     holds(Subject::Pool, Layout::Mirror3, 70);
 }
 
+/// Seeds that once broke a promise, by what was wrong.
+#[test]
+fn what_once_broke_stays_mended() {
+    // A row's disks came and went while it was committed: it could never be written.
+    let case = Case::new(Subject::Pool, Layout::Mirror2, 20_567);
+    assert_eq!(run(&case).broken, None);
+}
+
 #[test]
 fn a_volume_on_one_copy_keeps_its_promises() {
     holds(Subject::Volume, Layout::Simple, 30);
