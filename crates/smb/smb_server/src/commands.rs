@@ -178,7 +178,9 @@ impl Call<'_> {
             id
         };
         self.carried.borrow_mut().file = Some(id);
-        session.open(id.volatile).filter(|open| open.id == id).ok_or(NtStatus::FILE_CLOSED)
+        // Only through the share that it was opened through: another one may grant less.
+        let through = |open: &Arc<Open>| self.header.tree_id().is_none_or(|tree| tree == open.tree.id);
+        session.open(id.volatile).filter(|open| open.id == id && through(open)).ok_or(NtStatus::FILE_CLOSED)
     }
 
     /// Counts the request for its open, if the connection can lose others of it (SMB 3).

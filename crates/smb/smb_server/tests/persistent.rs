@@ -264,3 +264,14 @@ fn a_late_write_of_a_broken_channel_is_not_done() {
     assert_eq!(write(&mut connection, tree, id, b"old"), NtStatus::FILE_NOT_AVAILABLE);
     assert_eq!(read(&mut connection, tree, id), b"new", "reading does no harm");
 }
+
+#[test]
+fn a_handle_is_good_only_through_its_own_share() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let (mut connection, tree) = client(&served, Guid([1; 16]));
+    let id = file_id(&Wanted::persistent(0).open(&mut connection, tree));
+    let other = connection.tree("read").unwrap();
+    assert_eq!(write(&mut connection, other, id, b"around the rights"), NtStatus::FILE_CLOSED);
+    assert_eq!(write(&mut connection, tree, id, b"by right"), NtStatus::SUCCESS);
+}
