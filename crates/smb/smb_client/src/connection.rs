@@ -21,7 +21,7 @@ use smb_protocol::session::{SessionFlags, SessionSetupFlags, SessionSetupRequest
 use smb_protocol::transform::TRANSFORM_BYTES;
 use smb_protocol::tree::{TreeConnectFlags, TreeConnectRequest, TreeContexts};
 use smb_protocol::utf16::{Utf16, utf16};
-use smb_protocol::{Command, Dialect, FileTime, Guid, Header, NtStatus};
+use smb_protocol::{Command, Dialect, FileTime, Header, NtStatus};
 
 use crate::error::ClientError;
 use crate::types::{Options, Protection, Received, Session};
