@@ -102,6 +102,8 @@ pub(crate) struct By {
     pub(crate) open: Option<OpenId>,
     /// Its lease.
     pub(crate) lease: Option<LeaseName>,
+    /// It is a CREATE that overwrites: what it was granted begins with what it leaves.
+    pub(crate) creates: bool,
 }
 
 /// How an open that is being made meets the caching of others.
@@ -282,7 +284,7 @@ impl Caching {
         // Windows takes the handle back when share modes conflict, and the right to cache writes otherwise.
         let mask = if opening.violation { H } else { W };
         for entry in &mut self.entries {
-            if entry.is(&By { open: None, lease: opening.lease }) || (entry.is_lease() && opening.lease_stat)
+            if entry.is(&By { lease: opening.lease, ..By::default() }) || (entry.is_lease() && opening.lease_stat)
             {
                 continue;
             }
@@ -332,7 +334,8 @@ impl Caching {
         for entry in &mut self.entries {
             let own = entry.is(by);
             // The writer's own II is broken too, its own EXCLUSIVE, BATCH or lease is not.
-            if (own && (entry.is_lease() || entry.state.contains(W))) || !entry.state.contains(R) {
+            let spared = own && (entry.is_lease() || entry.state.contains(W) || by.creates);
+            if spared || !entry.state.contains(R) {
                 continue;
             }
             match entry.away(link) {
@@ -385,7 +388,7 @@ impl Caching {
         timeout: Duration,
         link: &dyn Fn(OpenId) -> Link,
     ) -> Outcome {
-        self.break_for_change(&By { open: None, lease: cause }, now, timeout, link)
+        self.break_for_change(&By { lease: cause, ..By::default() }, now, timeout, link)
     }
 
     fn forget_none(&mut self) {

@@ -95,6 +95,31 @@ fn closing_is_an_answer_and_ends_the_sharing_violation() {
 }
 
 #[test]
+fn who_overwrites_keeps_what_it_was_granted() {
+    run(|f| async move {
+        let first = f.create("f", &Ask::default().oplock(OplockLevel::EXCLUSIVE)).await.unwrap();
+        let ask = Ask::default()
+            .access(AccessMask::READ_ATTRIBUTES)
+            .disposition(CreateDisposition::OVERWRITE_IF)
+            .oplock(OplockLevel::II);
+        let other = f.client(2);
+        let (second, ()) = tokio::join!(f.create_as(&other, "f", &ask), async {
+            shard_runtime::sleep(Duration::from_secs(1)).await;
+            assert_eq!(f.told.take(), [Told::Oplock(OplockLevel::NONE)]);
+            first.open.acknowledge_oplock(OplockLevel::NONE).unwrap();
+        });
+        let second = second.unwrap();
+        assert_eq!((oplock(&second), f.told.take()), (OplockLevel::II, vec![]), "no break of its own");
+        assert_eq!(second.open.caching(), Granted::Oplock(OplockLevel::II));
+        let more = first.open.set_info(FileClass::ALLOCATION, &[0, 0, 1, 0, 0, 0, 0, 0], &|| {}).await;
+        assert_eq!((more, f.told.take()), (Ok(()), vec![Told::Oplock(OplockLevel::NONE)]), "allocation too");
+        first.open.close(false).await.unwrap();
+        second.open.close(false).await.unwrap();
+        f.assert_clean();
+    });
+}
+
+#[test]
 fn leases_are_granted_shared_and_upgraded() {
     run(|f| async move {
         for (wanted, expected) in [(R, R), (RH, RH), (RW, RW), (RWH, RWH), (2, 0), (4, 0), (6, 0), (0, 0)] {
