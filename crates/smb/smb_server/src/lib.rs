@@ -28,6 +28,7 @@ mod connection;
 pub mod limits;
 pub mod listing;
 mod open;
+mod opens;
 mod peer;
 mod persistence;
 pub mod pipe;

@@ -23,6 +23,9 @@ pub const MAX_SESSIONS_PER_CONNECTION: usize = 4096;
 pub const MAX_SESSIONS: usize = 65_536;
 /// Connections of one session (Windows clients use up to 32).
 pub const MAX_CHANNELS: usize = 32;
+/// Requests to join a session that are remembered so that none is answered twice: two for each of a thousand channels
+/// over the session's life.
+pub const MAX_BINDINGS: usize = 2048;
 /// Tree connects of one session.
 pub const MAX_TREES: usize = 4096;
 /// Opens of one session. A hypervisor with a thousand disks is far below; nothing else should come near.

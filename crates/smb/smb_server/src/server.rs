@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::config::{ConfigError, Directory, ServerConfig, ShareConfig};
 use crate::limits::{MAX_CONNECTIONS, MAX_SESSIONS, SMB1_LOG};
 use crate::listing::{OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
-use crate::open::Opens;
+use crate::opens::Opens;
 use crate::peer::{Mail, Peer};
 use crate::persistence::{self, Restored};
 use crate::pipe::PipeService;
@@ -96,9 +96,21 @@ pub(crate) struct Shared {
     smb1_count: AtomicU64,
 }
 
+/// Nanoseconds since 1970 as the protocol has them.
+pub(crate) fn filetime(nanos: u64) -> FileTime {
+    FileTime::from_unix_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
+}
+
 impl Shared {
     pub(crate) fn now(&self) -> FileTime {
-        FileTime::from_unix_nanos(i64::try_from(self.parts.clock.wall().0).unwrap_or(i64::MAX))
+        filetime(self.parts.clock.wall().0)
+    }
+
+    /// For an authentication.
+    pub(crate) fn challenge(&self) -> [u8; 8] {
+        let mut challenge = [0; 8];
+        self.parts.entropy.fill(&mut challenge);
+        challenge
     }
 
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
@@ -171,7 +183,7 @@ impl SmbServer {
     /// A server without listeners and shares.
     #[must_use]
     pub fn new(config: ServerConfig, parts: Parts) -> Self {
-        let start = FileTime::from_unix_nanos(i64::try_from(parts.clock.wall().0).unwrap_or(i64::MAX));
+        let start = filetime(parts.clock.wall().0);
         Self {
             shared: Arc::new(Shared {
                 opens: Opens::new(Arc::clone(&parts.entropy), Arc::clone(&parts.spawner)),

@@ -36,6 +36,15 @@ pub(crate) enum Body {
 }
 
 impl Body {
+    /// Bytes that it holds.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Empty | Self::Written(_) => 0,
+            Self::Error(_, bytes) | Self::Message(bytes) => bytes.len(),
+            Self::Read(buf) => buf.len(),
+        }
+    }
+
     /// A body that `encode` appends.
     pub(crate) fn of(encode: impl FnOnce(&mut Out<'_>)) -> Result<Self, NtStatus> {
         let mut bytes = vec![0; HEADER_BYTES];
