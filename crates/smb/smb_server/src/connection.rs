@@ -28,8 +28,6 @@ use futures_util::stream::FuturesUnordered;
 use smb_protocol::compound;
 use smb_protocol::framing::Packet as PacketKind;
 use smb_protocol::header::Routing;
-use smb_protocol::message::Response;
-use smb_protocol::oplock::BreakNotification;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header};
@@ -39,7 +37,6 @@ use crate::commands;
 use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, WORK_HIGH_WATER};
 use crate::peer::{Mail, Peer};
 use crate::server::Shared;
-use answer::{Answer, Body, Hashed};
 use chain::Chain;
 use channel::Channel;
 use receive::{Got, Packet, Receive};
@@ -192,28 +189,12 @@ impl Connection {
 
     fn on_mail(&mut self, mail: Mail) -> Result<(), End> {
         match mail {
-            Mail::Break { session, notification } => self.tell_break(session, notification),
+            Mail::Break { session, notification } => self.conn.tell_break(session, notification),
             // The channel stays to sign the refusals of what still comes.
             Mail::SessionEnded => {}
             Mail::Close => return Err(End::Told),
         }
         Ok(())
-    }
-
-    /// Breaks are not signed (MS-SMB2 3.3.4.6): they have no number that a nonce could be made of.
-    fn tell_break(&mut self, session: u64, notification: BreakNotification) {
-        let header = Header {
-            command: Command::OPLOCK_BREAK,
-            message_id: smb_protocol::header::UNSOLICITED,
-            flags: smb_protocol::header::HeaderFlags::SERVER_TO_REDIR,
-            routing: Routing::Sync { process: 0, tree: 0 },
-            ..Header::default()
-        };
-        let response = Response::BreakNotification(notification);
-        let Ok(body) = Body::of(|out| response.encode(out)) else { return };
-        let channel = self.conn.channel(session).filter(|channel| channel.session.encrypt);
-        let answer = Answer { header, body, sign: None, hash: Hashed::No };
-        self.conn.send(vec![answer], channel.as_ref());
     }
 
     /// Whether more requests may begin: what they and their answers hold is bounded.

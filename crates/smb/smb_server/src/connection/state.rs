@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use smb_auth::Acceptor;
 use smb_crypto::PreauthHash;
-use smb_protocol::header::HeaderFlags;
+use smb_protocol::header::{HeaderFlags, Routing, UNSOLICITED};
+use smb_protocol::message::Response;
 use smb_protocol::negotiate::{Capabilities, SecurityMode};
-use smb_protocol::{Dialect, Guid, Header};
+use smb_protocol::oplock::BreakNotification;
+use smb_protocol::{Command, Dialect, Guid, Header};
 use tokio::sync::Notify;
 
-use super::answer::{self, Answer, Hashed};
+use super::answer::{self, Answer, Body, Hashed};
 use super::channel::Channel;
 use super::credits::Credits;
 use super::transmit::Transmit;
@@ -154,11 +156,34 @@ impl Conn {
         request.answer(status, credits)
     }
 
-    /// Queues answers as one packet.
+    /// Queues answers as one packet. Breaks that wait go before them: who has an answer knows what the request, or one
+    /// before it, has taken back.
     pub(crate) fn send(&self, answers: Vec<Answer>, seal: Option<&Rc<Channel>>) {
         if answers.is_empty() {
             return;
         }
+        for (session, notification) in self.peer.take_breaks() {
+            self.tell_break(session, notification);
+        }
+        self.queue(answers, seal);
+    }
+
+    /// Breaks are not signed (MS-SMB2 3.3.4.6): they have no number that a nonce could be made of.
+    pub(crate) fn tell_break(&self, session: u64, notification: BreakNotification) {
+        let header = Header {
+            command: Command::OPLOCK_BREAK,
+            message_id: UNSOLICITED,
+            flags: HeaderFlags::SERVER_TO_REDIR,
+            routing: Routing::Sync { process: 0, tree: 0 },
+            ..Header::default()
+        };
+        let response = Response::BreakNotification(notification);
+        let Ok(body) = Body::of(|out| response.encode(out)) else { return };
+        let channel = self.channel(session).filter(|channel| channel.session.encrypt);
+        self.queue(vec![Answer { header, body, sign: None, hash: Hashed::No }], channel.as_ref());
+    }
+
+    fn queue(&self, answers: Vec<Answer>, seal: Option<&Rc<Channel>>) {
         let dialect = self.dialect();
         let mut transmit = self.transmit.borrow_mut();
         let made = answer::send(&mut transmit, dialect, answers, seal, |hashed, message| match hashed {
