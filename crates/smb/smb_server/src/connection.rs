@@ -15,6 +15,7 @@ pub(crate) mod receive;
 pub(crate) mod state;
 pub(crate) mod transmit;
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -62,6 +63,7 @@ enum End {
 struct Running {
     work: Pin<Box<dyn Future<Output = ()>>>,
     bytes: usize,
+    outlives: Rc<Cell<bool>>,
 }
 
 impl Future for Running {
@@ -106,13 +108,19 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer
         age: Duration::ZERO,
     };
     // Also when this task is dropped: a session must not believe in a connection that is gone.
-    let _leaving = Leaving(Rc::clone(&conn));
+    let leaving = Leaving(Rc::clone(&conn));
     let end = poll_fn(|cx| connection.poll(cx)).await;
     let remote = conn.peer.remote;
     match end {
         End::Protocol(what) => tracing::warn!(%remote, what, "SMB connection closed: protocol error"),
         End::NoLogin => tracing::info!(%remote, "SMB connection closed: nobody logged in"),
         End::Disconnected | End::Told => tracing::debug!(%remote, ?end, "SMB connection ended"),
+    }
+    let sessions: Vec<_> =
+        conn.sessions.borrow().values().map(|channel| Arc::clone(&channel.session)).collect();
+    drop(leaving);
+    if end == End::Disconnected && sessions.iter().any(|session| !session.has_ended()) {
+        connection.finish().await;
     }
 }
 
@@ -132,6 +140,15 @@ impl Drop for Leaving {
 }
 
 impl Connection {
+    /// The socket is gone, but the client may have other channels of its sessions: over them it asks again for what it
+    /// has named, and finds it under way or done.
+    async fn finish(self) {
+        drop(self.stream);
+        let rest = self.running.into_iter().filter(|running| running.outlives.get());
+        let mut rest: FuturesUnordered<_> = rest.collect();
+        while rest.next().await.is_some() {}
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.conn.peer.waker.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
@@ -286,8 +303,9 @@ impl Connection {
         self.conn.peer.counters.requests.fetch_add(messages.len() as u64, Ordering::Relaxed);
         let bytes = packet.buf.len()
             + messages.iter().map(|(range, header)| expected(header, packet.message(range))).sum::<usize>();
-        let chain = Chain { packet, messages, sealed };
-        let mut running = Running { work: Box::pin(chain.run(Rc::clone(&self.conn))), bytes };
+        let outlives = Rc::new(Cell::new(false));
+        let chain = Chain { packet, messages, sealed, outlives: Rc::clone(&outlives) };
+        let mut running = Running { work: Box::pin(chain.run(Rc::clone(&self.conn))), bytes, outlives };
         // Once, here: requests begin in the order in which they came, and what needs no waiting is done.
         if Pin::new(&mut running).poll(cx).is_pending() {
             self.conn.working.set(self.conn.working.get() + bytes);

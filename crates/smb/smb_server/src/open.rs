@@ -5,12 +5,13 @@
 //!   Opens ── persistent id ──┘ └─ Link: breaks find their way to the session's connections
 //! ```
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use smb_files::{Durability, Holder, LeaseBreak, OpenId};
-use smb_protocol::access::OplockLevel;
+use smb_protocol::access::{CreateAction, OplockLevel};
 use smb_protocol::file::FileId;
 use smb_protocol::oplock::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
 use smb_protocol::security::sid::Sid;
@@ -54,7 +55,6 @@ pub(crate) struct App {
 }
 
 /// What of an open changes.
-#[derive(Default)]
 pub(crate) struct State {
     pub(crate) lasting: Lasting,
     /// How long it waits for its client.
@@ -63,6 +63,20 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Requests on other channels that must not be done twice.
     pub(crate) sequence: Sequence,
+    /// What its CREATE did; a replay is told the same.
+    pub(crate) action: CreateAction,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            lasting: Lasting::No,
+            timeout: Duration::ZERO,
+            generation: 0,
+            sequence: Sequence::default(),
+            action: CreateAction::OPENED,
+        }
+    }
 }
 
 /// An open.
@@ -74,6 +88,8 @@ pub(crate) struct Open {
     pub(crate) user: Sid,
     /// DH2Q's name for it; zero without one.
     pub(crate) create_guid: Guid,
+    /// Whether its CREATE may be sent again: until the client uses the open, it may not know of it.
+    pub(crate) replayable: AtomicBool,
     pub(crate) app: App,
     pub(crate) link: Arc<Link>,
     /// Shared by all that stand for the same open, one after the other, as clients reconnect: what is still under way for

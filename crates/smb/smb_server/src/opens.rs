@@ -2,7 +2,7 @@
 //! their clients.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -232,6 +232,7 @@ impl Opens {
             client: open.client,
             user: open.user,
             create_guid: open.create_guid,
+            replayable: AtomicBool::new(false),
             app: open.app,
             link: Arc::clone(&open.link),
             state: Arc::clone(&open.state),

@@ -51,11 +51,18 @@ pub(crate) struct Pending {
     pub(crate) cancelled: Cell<bool>,
     pub(crate) wake: Notify,
     pub(crate) async_id: Cell<Option<u64>>,
+    /// Whether the packet that the request came in is worked on to its end even if the connection is lost.
+    pub(crate) outlives: Rc<Cell<bool>>,
     /// Told when the request begins to wait for somebody else.
     waiting: Notify,
 }
 
 impl Pending {
+    /// Of a request in a packet with that mark.
+    pub(crate) fn of(outlives: &Rc<Cell<bool>>) -> Self {
+        Self { outlives: Rc::clone(outlives), ..Self::default() }
+    }
+
     pub(crate) fn cancel(&self) {
         self.cancelled.set(true);
         self.wake.notify_one();
