@@ -13,7 +13,6 @@ pub(crate) mod channel;
 pub(crate) mod credits;
 pub(crate) mod receive;
 pub(crate) mod state;
-pub(crate) mod transmit;
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -32,6 +31,7 @@ use smb_protocol::header::Routing;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header};
+use tcp_service::LoginSeat;
 use tokio::net::TcpStream;
 
 use crate::commands;
@@ -96,8 +96,8 @@ pub(crate) struct Connection {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>) {
-    let conn = Rc::new(Conn::new(shared, peer));
+pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>, login: LoginSeat) {
+    let conn = Rc::new(Conn::new(shared, peer, login));
     let mut connection = Connection {
         conn: Rc::clone(&conn),
         stream,
@@ -155,7 +155,7 @@ impl Connection {
             self.tick = Box::pin(shard_runtime::sleep(TICK));
             self.age += TICK;
             self.idle_ticks += 1;
-            if self.age >= LOGIN_TIMEOUT && !self.conn.logged_in.get() {
+            if self.age >= LOGIN_TIMEOUT && !self.conn.is_logged_in() {
                 return Poll::Ready(End::NoLogin);
             }
             if self.idle_ticks > 1 {
@@ -247,7 +247,7 @@ impl Connection {
             let Some(packet) = packet else { break };
             began = true;
             self.on_packet(packet, cx)?;
-            if self.conn.logged_in.get() {
+            if self.conn.is_logged_in() {
                 self.receive.allow_long();
             }
         }

@@ -10,10 +10,10 @@ use shard_runtime::Entropy;
 use smb_files::Holder;
 use smb_protocol::file::FileId;
 use smb_protocol::{Guid, NtStatus};
+use tcp_service::{ShardJob, Spawner};
 
 use crate::limits::MAX_OPENS;
 use crate::open::{Link, Open, Thing};
-use crate::server::{ShardJob, Spawner};
 use crate::session::Session;
 use crate::tree::Tree;
 
@@ -163,6 +163,15 @@ impl Opens {
         self.remove(open);
         let open = Arc::clone(open);
         self.table.run(Box::new(move || Box::pin(async move { open.close().await })));
+    }
+
+    /// Lets go of an open without closing it: what is stored of it stays.
+    pub(crate) fn release(&self, open: &Arc<Open>) {
+        open.forget();
+        self.remove(open);
+        if let Thing::File(file) = &open.thing {
+            file.release();
+        }
     }
 
     /// Lets it wait for its client; `false` when it must not.

@@ -105,7 +105,7 @@ fn step(
             let (channel, flags) = finish(conn, negotiated, &request, id, login, who)?;
             let response = SessionSetupResponse { flags, security_buffer: &token };
             let body = Body::of(|out| response.encode(out))?;
-            conn.logged_in.set(true);
+            conn.log_in();
             let sign = (!flags.contains(SessionFlags::IS_NULL)).then_some(channel);
             let mut reply = Reply::new(Outcome::ok(body), sign);
             reply.session = Some(id);
