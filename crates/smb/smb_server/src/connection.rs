@@ -35,7 +35,9 @@ use tcp_service::LoginSeat;
 use tokio::net::TcpStream;
 
 use crate::commands;
-use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, WORK_HIGH_WATER};
+use crate::limits::{
+    LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, UNACKNOWLEDGED_MAX, WORK_HIGH_WATER,
+};
 use crate::peer::{Mail, Peer};
 use crate::server::Shared;
 use chain::Chain;
@@ -97,6 +99,8 @@ pub(crate) struct Connection {
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>, login: LoginSeat) {
+    // Where it cannot be had, the system's patience of a quarter of an hour is what there is.
+    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
     let conn = Rc::new(Conn::new(shared, peer, login));
     let mut connection = Connection {
         conn: Rc::clone(&conn),
@@ -134,6 +138,8 @@ impl Drop for Leaving {
         for channel in sessions.into_values() {
             if channel.session.leave(&self.0.peer) {
                 self.0.shared.lost(&channel.session);
+            } else {
+                channel.session.channel_lost(self.0.peer.id);
             }
         }
     }

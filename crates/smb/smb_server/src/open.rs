@@ -10,8 +10,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use smb_files::{Durability, Holder, LeaseBreak, OpenId};
+use smb_files::{Durability, Granted, Holder, LeaseBreak, OpenId};
 use smb_protocol::access::{CreateAction, OplockLevel};
+use smb_protocol::create::lease::LeaseFlags;
 use smb_protocol::file::FileId;
 use smb_protocol::oplock::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
 use smb_protocol::security::sid::Sid;
@@ -142,18 +143,52 @@ pub(crate) struct Link {
     pub(crate) id: FileId,
     pub(crate) session: RwLock<Weak<Session>>,
     pub(crate) opens: RwLock<Weak<Table>>,
+    /// The last break that its client was told of, and over which connection.
+    told: Mutex<Option<(u64, BreakNotification)>>,
 }
 
 impl Link {
+    pub(crate) fn new(id: FileId, session: Weak<Session>, opens: Weak<Table>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            session: RwLock::new(session),
+            opens: RwLock::new(opens),
+            told: Mutex::default(),
+        })
+    }
+
     /// Of an open that came back after a restart: it leads nowhere yet.
     pub(crate) fn detached(id: FileId) -> Arc<Self> {
-        Arc::new(Self { id, session: RwLock::default(), opens: RwLock::default() })
+        Self::new(id, Weak::new(), Weak::new())
     }
 
     fn tell(&self, notification: BreakNotification) {
         let Some(session) = self.session.read().upgrade() else { return };
-        if !session.tell_one(Mail::Break { session: session.id, notification }) {
+        // Under the lock, so that the loss of a connection is seen here or sees what was told over it.
+        let mut told = self.told.lock();
+        let over = session.tell_one(Mail::Break { session: session.id, notification });
+        *told = over.map(|peer| (peer, notification));
+        if over.is_none() {
             tracing::debug!(session = session.id, "a break reaches nobody: its client is gone");
+        }
+    }
+
+    /// A connection of the session is lost. Nobody knows whether the client has heard what it was told over it, and a
+    /// client that has not goes on using its cache: if it still matters, it is told once more.
+    pub(crate) fn channel_lost(&self, peer: u64, file: &smb_files::Open) {
+        let Some((_, notification)) = self.told.lock().filter(|(over, _)| *over == peer) else { return };
+        let matters = match (notification, file.caching()) {
+            (BreakNotification::Oplock(_), Granted::Oplock(_)) => true,
+            (BreakNotification::Lease(told), Granted::Lease { state, flags, .. }) => {
+                match told.flags.contains(LeaseBreakFlags::ACK_REQUIRED) {
+                    true => flags.contains(LeaseFlags::BREAK_IN_PROGRESS),
+                    false => state == told.new,
+                }
+            }
+            _ => false,
+        };
+        if matters {
+            self.tell(notification);
         }
     }
 }

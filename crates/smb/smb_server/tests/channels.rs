@@ -137,3 +137,28 @@ fn a_create_that_waits_outlives_its_channel() {
     assert_eq!(created(&found).oplock, OplockLevel::BATCH);
     assert_eq!(served.server.opens().len(), 1, "no second one was made");
 }
+
+#[test]
+fn a_break_that_a_lost_channel_had_comes_over_another() {
+    let served = served();
+    let mut first = connect(&served, 1);
+    first.login("admin", "secret").unwrap();
+    let tree = first.tree("share").unwrap();
+    let mut second = connect(&served, 1);
+    second.bind(&first, "admin", "secret").unwrap();
+    let held = open(&mut second, tree, 1, OplockLevel::BATCH, false);
+    let held = created(&held).file_id;
+    let mut other = connect(&served, 2);
+    other.login("admin", "secret").unwrap();
+    let others_tree = other.tree("share").unwrap();
+    let id = send(&mut other, others_tree, 2, OplockLevel::BATCH, false);
+    let is_break = |received: &Received| {
+        received.header.command == Command::OPLOCK_BREAK && received.header.message_id == u64::MAX
+    };
+    assert!(is_break(&first.receive().unwrap()), "the first channel is asked first");
+    drop(first);
+    assert!(is_break(&second.receive().unwrap()), "it may not have heard");
+    assert_eq!(close(&mut second, tree, held), NtStatus::SUCCESS);
+    let answer = other.answer_to(id).unwrap();
+    assert_eq!(created(&answer).oplock, OplockLevel::BATCH);
+}
