@@ -187,8 +187,8 @@ impl Call<'_> {
         let through = |open: &Arc<Open>| self.header.tree_id().is_none_or(|tree| tree == open.tree.id);
         let open = session.open(id.volatile).filter(|open| open.id == id && through(open));
         let open = open.ok_or(NtStatus::FILE_CLOSED)?;
-        if open.replayable.load(Ordering::Relaxed) {
-            open.replayable.store(false, Ordering::Relaxed);
+        if !open.used.load(Ordering::Relaxed) {
+            open.used.store(true, Ordering::Relaxed);
         }
         Ok(open)
     }

@@ -89,8 +89,8 @@ pub(crate) struct Open {
     pub(crate) user: Sid,
     /// DH2Q's name for it; zero without one.
     pub(crate) create_guid: Guid,
-    /// Whether its CREATE may be sent again: until the client uses the open, it may not know of it.
-    pub(crate) replayable: AtomicBool,
+    /// Whether the client has used it, and so has had the answer to its CREATE.
+    pub(crate) used: AtomicBool,
     pub(crate) app: App,
     pub(crate) link: Arc<Link>,
     /// Shared by all that stand for the same open, one after the other, as clients reconnect: what is still under way for
@@ -171,6 +171,11 @@ impl Link {
         if over.is_none() {
             tracing::debug!(session = session.id, "a break reaches nobody: its client is gone");
         }
+    }
+
+    /// The client has heard what it was told.
+    pub(crate) fn answered(&self) {
+        *self.told.lock() = None;
     }
 
     /// A connection of the session is lost. Nobody knows whether the client has heard what it was told over it, and a

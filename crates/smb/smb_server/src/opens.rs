@@ -240,7 +240,7 @@ impl Opens {
             client: open.client,
             user: open.user,
             create_guid: open.create_guid,
-            replayable: AtomicBool::new(false),
+            used: AtomicBool::new(true),
             app: open.app,
             link: Arc::clone(&open.link),
             state: Arc::clone(&open.state),

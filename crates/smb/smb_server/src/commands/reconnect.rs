@@ -137,12 +137,13 @@ pub(crate) fn replayed(
 ) -> Result<Option<Arc<Open>>, NtStatus> {
     let client = call.conn.client();
     let Some(open) = call.conn.shared.opens.find_guid(client, durable.create_guid) else { return Ok(None) };
+    // Who has used the open has had the answer, and means another one; a persistent one is always known (IsReplayEligible).
+    let persistent = open.state.lock().lasting == Lasting::V2 { persistent: true };
+    if open.used.load(Ordering::Relaxed) && !persistent {
+        return Ok(None);
+    }
     if !is_replay(call) {
         return Err(NtStatus::DUPLICATE_OBJECTID);
-    }
-    // Who has used the open has had the answer, and means another one.
-    if !open.replayable.load(Ordering::Relaxed) {
-        return Ok(None);
     }
     if open.user != session.user().token.user || open.tree.id != tree.id {
         return Err(NtStatus::ACCESS_DENIED);

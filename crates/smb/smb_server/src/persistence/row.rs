@@ -57,7 +57,7 @@ impl Row {
             client: self.record.client,
             user: self.record.token.user,
             create_guid: self.create_guid,
-            replayable: AtomicBool::new(true),
+            used: AtomicBool::new(true),
             app: self.app,
             link: crate::open::Link::detached(self.id),
             state: Arc::new(Mutex::new(state)),
