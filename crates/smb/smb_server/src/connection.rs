@@ -47,6 +47,8 @@ use state::Conn;
 
 /// How often a quiet connection is looked at.
 const TICK: Duration = Duration::from_secs(10);
+/// For how long a client that was told of a break has to hear: until the break is over, answered or not.
+const URGENT_TICKS: u32 = 5;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,12 +97,13 @@ pub(crate) struct Connection {
     tick: Pin<Box<dyn Future<Output = ()>>>,
     idle_ticks: u32,
     age: Duration,
+    /// Ticks for which the client has to hear soon: it was told of a break.
+    urgent: u32,
+    patience: Option<Duration>,
 }
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>, login: LoginSeat) {
-    // Where it cannot be had, the system's patience of a quarter of an hour is what there is.
-    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
     let conn = Rc::new(Conn::new(shared, peer, login));
     let mut connection = Connection {
         conn: Rc::clone(&conn),
@@ -110,6 +113,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer
         tick: Box::pin(shard_runtime::sleep(TICK)),
         idle_ticks: 0,
         age: Duration::ZERO,
+        urgent: 0,
+        patience: None,
     };
     // Also when this task is dropped: a session must not believe in a connection that is gone.
     let leaving = Leaving(Rc::clone(&conn));
@@ -155,6 +160,15 @@ impl Connection {
         while rest.next().await.is_some() {}
     }
 
+    /// Sets how long the network may leave unacknowledged what we send; `None` is as long as the system likes.
+    fn set_patience(&mut self, patience: Option<Duration>) {
+        if self.patience != patience {
+            self.patience = patience;
+            // Where it cannot be had, the system's quarter of an hour is what there is.
+            let _ = socket2::SockRef::from(&self.stream).set_tcp_user_timeout(patience);
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.conn.peer.waker.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
@@ -163,6 +177,10 @@ impl Connection {
             self.idle_ticks += 1;
             if self.age >= LOGIN_TIMEOUT && !self.conn.is_logged_in() {
                 return Poll::Ready(End::NoLogin);
+            }
+            self.urgent = self.urgent.saturating_sub(1);
+            if self.urgent == 0 {
+                self.set_patience(None);
             }
             if self.idle_ticks > 1 {
                 self.receive.release();
@@ -199,6 +217,10 @@ impl Connection {
     }
 
     fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        if self.conn.told_break.take() {
+            self.urgent = URGENT_TICKS;
+            self.set_patience(Some(UNACKNOWLEDGED_MAX));
+        }
         let mut transmit = self.conn.transmit.borrow_mut();
         if transmit.waiting() == 0 {
             return Ok(false);

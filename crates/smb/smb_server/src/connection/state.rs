@@ -102,6 +102,8 @@ pub(crate) struct Conn {
     pub(crate) transmit: RefCell<SendQueue>,
     /// Bytes of packets being worked on.
     pub(crate) working: Cell<usize>,
+    /// A break was queued since it was last looked at.
+    pub(crate) told_break: Cell<bool>,
     /// Why the connection must end.
     pub(crate) fatal: Cell<Option<&'static str>>,
     /// Held until somebody has logged in.
@@ -122,6 +124,7 @@ impl Conn {
             next_async: Cell::new(1),
             transmit: RefCell::new(SendQueue::default()),
             working: Cell::new(0),
+            told_break: Cell::new(false),
             fatal: Cell::new(None),
             login: RefCell::new(Some(login)),
         }
@@ -193,6 +196,7 @@ impl Conn {
             routing: Routing::Sync { process: 0, tree: 0 },
             ..Header::default()
         };
+        self.told_break.set(true);
         let response = Response::BreakNotification(notification);
         let Ok(body) = Body::of(|out| response.encode(out)) else { return };
         let channel = self.channel(session).filter(|channel| channel.session.encrypt);
