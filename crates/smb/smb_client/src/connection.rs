@@ -349,11 +349,11 @@ impl Connection {
         if let (true, false, Some(session)) = (signed, sealed, &self.session) {
             for each in &mut received {
                 let Header { status, message_id, flags, .. } = each.header;
-                // An interim answer and what comes unasked are not signed; some refusals cannot be.
-                let exempt = status == NtStatus::PENDING
-                    || message_id == UNSOLICITED
-                    || matches!(status, NtStatus::USER_SESSION_DELETED | NtStatus::ACCESS_DENIED);
-                if flags.contains(HeaderFlags::SIGNED) || !exempt {
+                // An interim answer and what comes unasked are not signed; some refusals cannot be, and carry what was
+                // sent where the signature would be.
+                let exempt = status == NtStatus::PENDING || message_id == UNSOLICITED;
+                let refused = matches!(status, NtStatus::USER_SESSION_DELETED | NtStatus::ACCESS_DENIED);
+                if !refused && (flags.contains(HeaderFlags::SIGNED) || !exempt) {
                     session.signer.verify(&mut each.bytes)?;
                 }
             }

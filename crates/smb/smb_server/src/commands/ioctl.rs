@@ -190,6 +190,8 @@ pub(crate) fn acknowledge(call: &mut Call<'_>, session: &Session, tree: &Tree) -
     let reply = match BreakAck::from_message(call.message())? {
         BreakAck::Oplock(ack) => {
             let open = call.open(session, ack.file_id)?;
+            // Before, as more may have to be taken back at once.
+            open.link.answered();
             let level = open.file()?.acknowledge_oplock(ack.level)?;
             OplockBreak { level, file_id: ack.file_id }.to_bytes()
         }

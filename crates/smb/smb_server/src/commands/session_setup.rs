@@ -270,7 +270,7 @@ fn finish(
     if let Some(session) = login.existing {
         if session.user().token.user != user.token.user {
             tracing::warn!(remote = %conn.peer.remote, was = session.user().name(), is = user.name(), "SMB session refused to another user");
-            return Err(if login.binding { NtStatus::NOT_SUPPORTED } else { NtStatus::ACCESS_DENIED });
+            return Err(NtStatus::ACCESS_DENIED);
         }
         if login.binding {
             let channel = join(conn, &session, negotiated.terms.signing, &keys.signing)?;
