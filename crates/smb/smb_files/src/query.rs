@@ -30,6 +30,12 @@ pub(crate) const MODE: CreateOptions = CreateOptions(
         | CreateOptions::DELETE_ON_CLOSE.0,
 );
 
+/// Least bytes of a buffer for answers that end with a name: the structure with its alignment, as Windows counts it, whether
+/// the name needs as much or not (MS-FSA 2.1.5.12, "BlockAlign").
+const ALL_FIXED: usize = 104;
+const STREAM_FIXED: usize = 32;
+const NAME_FIXED: usize = 4;
+
 pub(crate) fn basic(info: &FileInfo) -> BasicInformation {
     BasicInformation {
         creation_time: file_time(info.times.created),
@@ -153,16 +159,16 @@ impl Open {
                 self.needs(AccessMask::READ_ATTRIBUTES, "the open may not read attributes")?;
                 self.all().await?.put(out);
                 put_name(&format!("\\{}", self.path()), out);
-                AllInformation::SIZE + 4
+                ALL_FIXED
             }
             FileClass::NAME => {
                 put_name(&format!("\\{}", self.path()), out);
-                4
+                NAME_FIXED
             }
             // Without a leading backslash (MS-SMB2 3.3.5.20.1).
             FileClass::NORMALIZED_NAME => {
                 put_name(&self.path(), out);
-                4
+                NAME_FIXED
             }
             FileClass::ALTERNATE_NAME => {
                 return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "files have no short names");
@@ -247,18 +253,17 @@ impl Open {
     }
 
     async fn query_streams(&self, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {
+        if limit < STREAM_FIXED {
+            return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the answer does not fit");
+        }
         let mut streams = self.core.store.streams(self.node.file).await?;
         // The unnamed one first, as Windows does; the others in a stable order.
         streams.sort_by(|a, b| a.name.cmp(&b.name));
-        let start = out.len();
         let mut list = stream_writer(out, limit);
         for stream in &streams {
             let name = format!(":{}:$DATA", crate::path::to_client(&stream.name));
             if !push_stream(&mut list, &name, stream.size, stream.allocated) {
-                if list.is_empty() {
-                    out.truncate(start);
-                    return refuse(NtStatus::INFO_LENGTH_MISMATCH, "not one stream fits");
-                }
+                // What does not fit whole is left out, be it the first.
                 return Ok(NtStatus::BUFFER_OVERFLOW);
             }
         }

@@ -99,6 +99,44 @@ fn appending_finds_the_end() {
         assert_eq!(status(read(&append, i64::MAX as u64, 2).await), NtStatus::INVALID_PARAMETER);
         append.flush().await.unwrap();
         append.close(false).await.unwrap();
+        let writer = f.open("f", &Ask::open()).await;
+        let end = writer.write(u64::MAX, buf(b"x"), WriteFlags::default()).await;
+        assert_eq!(status(end), NtStatus::INVALID_PARAMETER, "negative for who may write anywhere");
+        assert_eq!(status(read(&writer, i64::MAX as u64 - 1, 1).await), NtStatus::END_OF_FILE);
+        assert!(read(&writer, i64::MAX as u64, 0).await.unwrap().is_empty());
+        writer.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn buffers_hold_at_least_the_fixed_part() {
+    run(|f| async move {
+        let open = f.open("a name", &Ask::default()).await;
+        // As smb2.getinfo: the class, and the least that is not a mismatch.
+        for (class, fixed) in [
+            (FileClass::BASIC, 40),
+            (FileClass::STANDARD, 24),
+            (FileClass::ALL, 104),
+            (FileClass::STREAM, 32),
+            (FileClass::NETWORK_OPEN, 56),
+            (FileClass::NAME, 4),
+        ] {
+            let mut out = Vec::new();
+            let none = QueryInfoFlags::NONE;
+            open.query_info(class, &[], 0, none, 4096, &mut out).await.unwrap();
+            for limit in 0..=out.len() {
+                let mut cut = Vec::new();
+                let found = open.query_info(class, &[], 0, none, limit, &mut cut).await;
+                let expected = match limit {
+                    short if short < fixed => Err(NtStatus::INFO_LENGTH_MISMATCH),
+                    short if short < out.len() => Ok(NtStatus::BUFFER_OVERFLOW),
+                    _ => Ok(NtStatus::SUCCESS),
+                };
+                assert_eq!(found.map_err(|error| error.status), expected, "{class:?} in {limit}");
+                assert!(cut.len() <= limit);
+            }
+        }
+        open.close(false).await.unwrap();
     });
 }
 
