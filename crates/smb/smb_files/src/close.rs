@@ -158,6 +158,7 @@ impl Core {
         drop(guard);
         match removed {
             Ok(()) if same => {
+                self.name_gone(parent.file, &name);
                 self.forget_extras(node.file).await;
                 let filter = if node.is_directory() {
                     CompletionFilter::DIR_NAME

@@ -45,6 +45,7 @@ mod rename;
 mod security;
 mod set;
 mod share_mode;
+mod short_names;
 #[cfg(test)]
 mod tests;
 mod times;

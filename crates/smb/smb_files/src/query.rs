@@ -18,6 +18,7 @@ use crate::api::OpenInfo;
 use crate::error::{Result, refuse};
 use crate::extras::shown;
 use crate::open::Open;
+use crate::short_names::alias;
 use crate::times::file_time;
 
 /// Options that FileModeInformation shows (MS-FSCC 2.4.31).
@@ -35,6 +36,7 @@ pub(crate) const MODE: CreateOptions = CreateOptions(
 const ALL_FIXED: usize = 104;
 const STREAM_FIXED: usize = 32;
 const NAME_FIXED: usize = 4;
+const ALTERNATE_FIXED: usize = 8;
 
 pub(crate) fn basic(info: &FileInfo) -> BasicInformation {
     BasicInformation {
@@ -171,7 +173,8 @@ impl Open {
                 NAME_FIXED
             }
             FileClass::ALTERNATE_NAME => {
-                return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "files have no short names");
+                put_name(&self.short_name()?, out);
+                ALTERNATE_FIXED
             }
             FileClass::HARD_LINK => return self.query_links(limit, out),
             FileClass::PIPE | FileClass::PIPE_LOCAL | FileClass::PIPE_REMOTE => {
@@ -250,6 +253,14 @@ impl Open {
             mode: ModeInformation { mode },
             alignment: AlignmentInformation { requirement: 0 },
         })
+    }
+
+    /// The name of the form 8.3 (MS-FSA 2.1.5.12.3).
+    fn short_name(&self) -> Result<String> {
+        match self.node.place().filter(|_| self.node.file != self.caller.share.root) {
+            Some((_, name)) => Ok(alias(&name).unwrap_or_else(|| crate::path::to_client(&name))),
+            None => refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "the root has no name"),
+        }
     }
 
     async fn query_streams(&self, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {

@@ -134,6 +134,7 @@ impl Open {
         };
         drop(spare);
         drop(guards);
+        core.name_gone(from.file, &old_name);
         self.node.touched();
         if let Some(node) = &replaced {
             core.forget_extras(node.file).await;

@@ -102,7 +102,7 @@ impl Open {
                 Ok(())
             }
             FileClass::FULL_EA => self.set_ea(buffer).await,
-            FileClass::SHORT_NAME => refuse(NtStatus::NOT_SUPPORTED, "files have no short names"),
+            FileClass::SHORT_NAME => refuse(NtStatus::NOT_SUPPORTED, "short names follow from the long ones"),
             _ => refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be set")),
         }
     }
