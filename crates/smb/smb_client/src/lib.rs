@@ -7,6 +7,7 @@
 
 mod connection;
 mod error;
+mod login;
 mod types;
 
 pub use connection::Connection;

@@ -38,6 +38,17 @@ impl Open {
         Ok(info)
     }
 
+    /// Lets go of it without closing it, as its volume goes away: nothing is deleted, and what is stored of it stays for who
+    /// serves the volume next.
+    pub fn release(&self) {
+        if let Some(watch) = self.watch.get() {
+            self.core.watches.remove(self.node.file, watch);
+        }
+        self.leave();
+        let data = self.data.write().take();
+        drop(data);
+    }
+
     async fn finish_closing(self: Arc<Self>) {
         let core = &self.core;
         if let Some(watch) = self.watch.get() {

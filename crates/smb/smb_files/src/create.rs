@@ -15,6 +15,7 @@ mod resolve;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use smb_protocol::access::{AccessMask, CreateAction};
 use smb_protocol::create::contexts::{MaximalAccessReply, OnDiskIdReply};
 use smb_protocol::{FileTime, NtStatus};
@@ -61,7 +62,11 @@ impl FileSystem {
                 Found::Missing(directory, name) => self.core.make(&plan, &directory, &name).await?,
             };
             match attempt {
-                Attempt::Done(admitted) => return self.core.created(&plan, admitted).await,
+                Attempt::Done(admitted) => {
+                    let created = self.core.created(&plan, admitted).await?;
+                    plan.unwind.defuse();
+                    return Ok(created);
+                }
                 Attempt::Again => {}
             }
         }
@@ -69,17 +74,38 @@ impl FileSystem {
     }
 }
 
+/// Takes an admitted open back when its CREATE fails or is dropped before it could answer.
+#[derive(Default)]
+struct Unwind(Mutex<Option<Arc<Open>>>);
+
+impl Unwind {
+    fn arm(&self, open: &Arc<Open>) {
+        *self.0.lock() = Some(Arc::clone(open));
+    }
+
+    fn defuse(&self) {
+        self.0.lock().take();
+    }
+
+    fn run(&self) {
+        if let Some(open) = self.0.lock().take() {
+            open.state.lock().delete_on_close = false;
+            open.leave();
+        }
+    }
+}
+
+impl Drop for Unwind {
+    fn drop(&mut self) {
+        self.run();
+    }
+}
+
 impl Core {
     /// The answer to a CREATE.
     async fn created(self: &Arc<Self>, plan: &Plan<'_>, admitted: Admitted) -> Result<Created> {
         let Admitted { open, action, granted, maximal } = admitted;
-        let info = match open.info().await {
-            Ok(info) => info,
-            Err(error) => {
-                self.abandon(&open).await;
-                return Err(error);
-            }
-        };
+        let info = open.info().await?;
         let reparse_point = self.is_reparse_point(open.node.file).await?;
         let request = plan.request;
         let maximal_access = request.maximal_access.map(|since| match since {
@@ -93,11 +119,5 @@ impl Core {
             .on_disk_id
             .then(|| OnDiskIdReply { file_id: open.node.file.0, volume_id: self.options.serial });
         Ok(Created { open, action, granted, info, reparse_point, maximal_access, on_disk_id })
-    }
-
-    /// Takes an open back that was admitted for a CREATE that failed after all.
-    async fn abandon(self: &Arc<Self>, open: &Arc<Open>) {
-        open.state.lock().delete_on_close = false;
-        let _ = open.close(false).await;
     }
 }

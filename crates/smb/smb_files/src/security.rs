@@ -3,16 +3,27 @@
 use std::sync::Arc;
 
 use smb_protocol::NtStatus;
+use smb_protocol::access::AccessMask;
 use smb_protocol::directory::CompletionFilter;
 use smb_protocol::fscc::notify::NotifyAction;
 use smb_protocol::info::SecurityInformation;
 use smb_protocol::security::SecurityDescriptor;
 use smb_security::{ChangeError, merge, required_to_query, required_to_set};
 
+use crate::api::Caller;
 use crate::error::{Detail, FileError, Result, refuse};
 use crate::open::Open;
 
 impl Open {
+    /// What somebody may do with the file at most, whatever this open may.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be read.
+    pub async fn maximal_access(&self, caller: &Caller) -> Result<AccessMask> {
+        let security = self.core.security(&self.node).await?;
+        Ok(smb_security::maximal(&security, &caller.token) & caller.share.maximal_access)
+    }
+
     /// The parts of the security descriptor that are asked for.
     ///
     /// # Errors

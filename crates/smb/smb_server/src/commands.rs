@@ -20,12 +20,12 @@ use smb_protocol::file::FileId;
 use smb_protocol::negotiate::Capabilities;
 use smb_protocol::{Command, DecodeError, Dialect, Header, NtStatus};
 
-use crate::connection::answer::{Body, Outcome};
+use crate::connection::answer::{Body, HEADROOM, Outcome};
 use crate::connection::chain::{Carried, Reply};
 use crate::connection::channel::Channel;
 use crate::connection::receive::Packet;
 use crate::connection::state::{Conn, Pending};
-use crate::limits::CREDIT_BYTES;
+use crate::limits::{CREDIT_BYTES, MAX_COMPOUND, MAX_TRANSFER};
 use crate::open::Open;
 use crate::session::Session;
 use crate::tree::Tree;
@@ -45,6 +45,8 @@ pub(crate) struct Call<'a> {
     pub(crate) last: bool,
     /// Where to say that it begins to wait, and to hear that it is cancelled.
     pub(crate) pending: Rc<Pending>,
+    /// Bytes of the answers to the messages before it in the packet, which go out together with its own.
+    pub(crate) held: usize,
 }
 
 /// Who sends this message, and may it be believed? (MS-SMB2 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11.)
@@ -138,6 +140,10 @@ impl Call<'_> {
         let negotiated = self.conn.negotiated().ok_or(NtStatus::INVALID_PARAMETER)?;
         if bytes > u64::from(negotiated.max_transfer) {
             return Err(NtStatus::INVALID_PARAMETER);
+        }
+        // One packet goes out, and it has a longest length, whatever credits there are.
+        if receive as usize + self.held > MAX_TRANSFER as usize + MAX_COMPOUND * HEADROOM {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         if !negotiated.capabilities.contains(Capabilities::LARGE_MTU) {
             return Ok(());

@@ -13,7 +13,6 @@ pub(crate) mod channel;
 pub(crate) mod credits;
 pub(crate) mod receive;
 pub(crate) mod state;
-pub(crate) mod transmit;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -30,12 +29,14 @@ use smb_protocol::framing::Packet as PacketKind;
 use smb_protocol::header::Routing;
 use smb_protocol::message::Response;
 use smb_protocol::oplock::BreakNotification;
+use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header};
+use tcp_service::LoginSeat;
 use tokio::net::TcpStream;
 
 use crate::commands;
-use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, SEND_HIGH_WATER, WORK_HIGH_WATER};
+use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, WORK_HIGH_WATER};
 use crate::peer::{Mail, Peer};
 use crate::server::Shared;
 use answer::{Answer, Body, Hashed};
@@ -75,6 +76,15 @@ impl Future for Running {
     }
 }
 
+/// Bytes that a message will make us hold for its answer: what a READ asks for. All else is small, or bounded by
+/// [`crate::limits::MAX_PENDING`].
+fn expected(header: &Header, message: &[u8]) -> usize {
+    if header.command != Command::READ {
+        return 0;
+    }
+    ReadRequest::decode(message).map_or(0, |read| read.length.min(MAX_TRANSFER)) as usize
+}
+
 /// One connection.
 pub(crate) struct Connection {
     conn: Rc<Conn>,
@@ -87,8 +97,8 @@ pub(crate) struct Connection {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>) {
-    let conn = Rc::new(Conn::new(shared, peer));
+pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>, login: LoginSeat) {
+    let conn = Rc::new(Conn::new(shared, peer, login));
     let mut connection = Connection {
         conn: Rc::clone(&conn),
         stream,
@@ -131,7 +141,7 @@ impl Connection {
             self.tick = Box::pin(shard_runtime::sleep(TICK));
             self.age += TICK;
             self.idle_ticks += 1;
-            if self.age >= LOGIN_TIMEOUT && !self.conn.logged_in.get() {
+            if self.age >= LOGIN_TIMEOUT && !self.conn.is_logged_in() {
                 return Poll::Ready(End::NoLogin);
             }
             if self.idle_ticks > 1 {
@@ -154,8 +164,7 @@ impl Connection {
             moved = true;
             self.on_mail(mail)?;
         }
-        let waiting = self.conn.transmit.borrow().waiting();
-        if waiting < SEND_HIGH_WATER && self.conn.working.get() < WORK_HIGH_WATER {
+        if self.has_room() {
             moved |= self.poll_receive(cx)?;
         }
         while let Poll::Ready(Some(bytes)) = self.running.poll_next_unpin(cx) {
@@ -207,17 +216,32 @@ impl Connection {
         self.conn.send(vec![answer], channel.as_ref());
     }
 
-    /// Reads once and begins what is there.
+    /// Whether more requests may begin: what they and their answers hold is bounded.
+    fn has_room(&self) -> bool {
+        self.conn.transmit.borrow().waiting() < SEND_HIGH_WATER && self.conn.working.get() < WORK_HIGH_WATER
+    }
+
+    /// Begins what is there already, reads once, and begins what that brought.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let began = self.take_packets(cx)?;
+        if !self.has_room() {
+            return Ok(began);
+        }
         let got = match self.receive.poll_read(&mut self.stream, cx) {
-            Poll::Pending => return Ok(false),
+            Poll::Pending => return Ok(began),
             Poll::Ready(Ok(Got::Bytes(got))) => got,
             Poll::Ready(Ok(Got::End) | Err(_)) => return Err(End::Disconnected),
         };
         self.idle_ticks = 0;
         self.conn.peer.counters.bytes_in.fetch_add(got as u64, Ordering::Relaxed);
+        self.take_packets(cx)?;
+        Ok(true)
+    }
+
+    /// Begins the packets that have been received, as far as there is room; whether there was one.
+    fn take_packets(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let mut began = false;
-        loop {
+        while self.has_room() {
             let packet = self.receive.next_packet().map_err(|error| {
                 tracing::debug!(remote = %self.conn.peer.remote, %error, "packet refused");
                 End::Protocol("not a packet of SMB, or too long")
@@ -225,7 +249,7 @@ impl Connection {
             let Some(packet) = packet else { break };
             began = true;
             self.on_packet(packet, cx)?;
-            if self.conn.logged_in.get() {
+            if self.conn.is_logged_in() {
                 self.receive.allow_long();
             }
         }
@@ -233,7 +257,7 @@ impl Connection {
             // Disk requests of the whole batch go to the kernel before the time that sending takes.
             shard_runtime::flush_engine();
         }
-        Ok(true)
+        Ok(began)
     }
 
     fn on_packet(&mut self, mut packet: Packet, cx: &mut Context<'_>) -> Result<(), End> {
@@ -279,7 +303,8 @@ impl Connection {
             return Ok(());
         }
         self.conn.peer.counters.requests.fetch_add(messages.len() as u64, Ordering::Relaxed);
-        let bytes = packet.buf.len();
+        let bytes = packet.buf.len()
+            + messages.iter().map(|(range, header)| expected(header, packet.message(range))).sum::<usize>();
         let chain = Chain { packet, messages, sealed };
         let mut running = Running { work: Box::pin(chain.run(Rc::clone(&self.conn))), bytes };
         // Once, here: requests begin in the order in which they came, and what needs no waiting is done.

@@ -28,6 +28,7 @@ mod connection;
 pub mod limits;
 pub mod listing;
 mod open;
+mod opens;
 mod peer;
 mod persistence;
 pub mod pipe;
@@ -43,4 +44,4 @@ pub use config::{
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
 pub use persistence::Restored;
 pub use pipe::{NoPipes, Pipe, PipeClient, PipeService};
-pub use server::{Interfaces, Parts, ShardJob, SmbServer, Spawner};
+pub use server::{Interfaces, Parts, SmbServer};

@@ -23,6 +23,9 @@ pub const MAX_SESSIONS_PER_CONNECTION: usize = 4096;
 pub const MAX_SESSIONS: usize = 65_536;
 /// Connections of one session (Windows clients use up to 32).
 pub const MAX_CHANNELS: usize = 32;
+/// Requests to join a session that are remembered so that none is answered twice: two for each of a thousand channels
+/// over the session's life.
+pub const MAX_BINDINGS: usize = 2048;
 /// Tree connects of one session.
 pub const MAX_TREES: usize = 4096;
 /// Opens of one session. A hypervisor with a thousand disks is far below; nothing else should come near.
@@ -33,6 +36,10 @@ pub const MAX_OPENS: usize = 262_144;
 pub const MAX_PENDING: usize = 4096;
 /// Connections of one listener: each holds a receive buffer of [`RECEIVE_BUFFER`] while it is busy.
 pub const MAX_CONNECTIONS: usize = 32_768;
+/// Connections that have not logged in, in all: each may hold [`MAX_PACKET_BEFORE_LOGIN`].
+pub const MAX_LOGINS: usize = 1024;
+/// Of those, from one address: a host opens some tens when it starts, a test of ours a hundred.
+pub const MAX_LOGINS_PER_ADDRESS: usize = 256;
 /// A first message comes at once, a login takes well below a second: a longer one is half-open or hostile.
 pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The receive buffer of a connection: some 30 WRITEs of 8 KiB per system call.

@@ -38,11 +38,13 @@ pub(crate) async fn save(open: &Open) -> Result<(), NtStatus> {
     let (Thing::File(file), Target::Disk(disk)) = (&open.thing, &open.tree.target) else { return Ok(()) };
     // One after the other: an older state must not come after a newer one.
     let mut saved = open.row.lock().await;
-    let state = open.state.lock().clone();
-    if state.lasting != (Lasting::V2 { persistent: true }) || file.is_closed() {
-        return Ok(());
-    }
-    let value = Row::of(open, &state, file.record(), disk.share.config().name.clone()).encode();
+    let value = {
+        let state = open.state.lock();
+        if state.lasting != (Lasting::V2 { persistent: true }) || file.is_closed() {
+            return Ok(());
+        }
+        Row::of(open, &state, file.record(), disk.share.config().name.clone()).encode()
+    };
     if saved.as_ref() == Some(&value) {
         return Ok(());
     }

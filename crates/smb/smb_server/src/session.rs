@@ -1,6 +1,6 @@
 //! Sessions: a user that has proven who it is, with keys, tree connects and opens, over one or more connections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
 use smb_protocol::{Dialect, Guid, NtStatus};
 use smb_security::Token;
 
-use crate::limits::{MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES};
+use crate::limits::{MAX_BINDINGS, MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES};
 use crate::open::Open;
 use crate::peer::{Mail, Peer};
 use crate::tree::Tree;
@@ -63,6 +63,10 @@ pub(crate) struct Session {
     next_tree: AtomicU32,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
     opens: RwLock<BTreeMap<u64, Arc<Open>>>,
+    /// Our challenge to those who want to join, the same for all where a second one would be seen: with AES-GMAC.
+    pub(crate) binding_challenge: [u8; 8],
+    /// Signatures of requests to join, see [`Session::is_new_binding`].
+    bindings: Mutex<BTreeSet<[u8; 16]>>,
     ended: AtomicBool,
 }
 
@@ -75,11 +79,12 @@ pub(crate) struct NewSession {
     pub(crate) signing_required: bool,
     pub(crate) encrypt: bool,
     pub(crate) since: u64,
+    pub(crate) binding_challenge: [u8; 8],
 }
 
 impl Session {
     pub(crate) fn new(new: NewSession) -> Result<Self, CryptoError> {
-        let NewSession { id, terms, keys, user, signing_required, encrypt, since } = new;
+        let NewSession { id, terms, keys, user, signing_required, encrypt, since, binding_challenge } = new;
         let seal = match terms.cipher {
             Some(cipher) => Some((
                 Sealer::new(cipher, &keys.server_to_client)?,
@@ -101,6 +106,8 @@ impl Session {
             next_tree: AtomicU32::new(1),
             trees: RwLock::new(BTreeMap::new()),
             opens: RwLock::new(BTreeMap::new()),
+            binding_challenge,
+            bindings: Mutex::new(BTreeSet::new()),
             ended: AtomicBool::new(false),
         })
     }
@@ -114,6 +121,12 @@ impl Session {
         }
         channels.push(Arc::clone(peer));
         Some(self.next_channel.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether a request to join has not been seen yet. After [`MAX_BINDINGS`] none is believed any more.
+    pub(crate) fn is_new_binding(&self, signature: [u8; 16]) -> bool {
+        let mut seen = self.bindings.lock();
+        seen.len() < MAX_BINDINGS && seen.insert(signature)
     }
 
     /// A connection leaves; whether it was the last one.

@@ -19,7 +19,9 @@ use smb_client::{Connection, Options, Received};
 use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
 use smb_protocol::create::CreateRequest;
 use smb_protocol::create::contexts::{ContextWriter, CreateReply, tag};
-use smb_protocol::create::handles::{AppInstanceId, DurableFlags, DurableReconnectV2, DurableRequestV2};
+use smb_protocol::create::handles::{
+    AppInstanceId, AppInstanceVersion, DurableFlags, DurableReconnectV2, DurableRequestV2,
+};
 use smb_protocol::file::{CloseRequest, FileId};
 use smb_protocol::header::HeaderFlags;
 use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
@@ -52,6 +54,7 @@ struct Wanted {
     disposition: CreateDisposition,
     contexts: ContextWriter,
     replay: bool,
+    name: &'static str,
 }
 
 impl Wanted {
@@ -62,6 +65,7 @@ impl Wanted {
             disposition: CreateDisposition::OPEN_IF,
             contexts: ContextWriter::default(),
             replay: false,
+            name: "disk.vhdx",
         }
     }
 
@@ -81,7 +85,7 @@ impl Wanted {
     }
 
     fn open(&self, connection: &mut Connection, tree: u32) -> Received {
-        let name = utf16("disk.vhdx");
+        let name = utf16(self.name);
         let request = Request::Create(CreateRequest {
             oplock: OplockLevel::NONE,
             desired_access: AccessMask::FILE_ALL,
@@ -230,6 +234,69 @@ fn an_application_that_moves_takes_its_file_with_it() {
     let taken = with_app().open(&mut new, new_tree);
     assert_eq!(taken.header.status, NtStatus::SUCCESS);
     assert_eq!(write(&mut old, old_tree, id, b"late"), NtStatus::FILE_CLOSED);
+}
+
+#[test]
+fn only_the_newer_instance_takes_over_and_only_the_same_file() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let wanted = |version: Option<u64>| {
+        let mut wanted = Wanted::persistent(0);
+        wanted.contexts.push_value(tag::APP_INSTANCE_ID, &AppInstanceId { id: Guid([0xaa; 16]) });
+        if let Some(low) = version {
+            wanted.contexts.push_value(tag::APP_INSTANCE_VERSION, &AppInstanceVersion { high: 1, low });
+        }
+        wanted
+    };
+    let (mut old, old_tree) = client(&served, Guid([1; 16]));
+    let id = file_id(&wanted(Some(5)).open(&mut old, old_tree));
+    let (mut new, new_tree) = client(&served, Guid([2; 16]));
+    for late in [None, Some(4), Some(5)] {
+        assert_eq!(
+            wanted(late).open(&mut new, new_tree).header.status,
+            NtStatus::FILE_FORCED_CLOSED,
+            "{late:?}"
+        );
+    }
+    let mut other = wanted(Some(6));
+    other.name = "other.vhdx";
+    assert_eq!(other.open(&mut new, new_tree).header.status, NtStatus::SUCCESS);
+    assert_eq!(write(&mut old, old_tree, id, b"still mine"), NtStatus::SUCCESS);
+    let (mut third, third_tree) = client(&served, Guid([3; 16]));
+    assert_eq!(wanted(Some(6)).open(&mut third, third_tree).header.status, NtStatus::SUCCESS);
+    assert_eq!(write(&mut old, old_tree, id, b"late"), NtStatus::FILE_CLOSED);
+}
+
+#[test]
+fn a_failed_proof_leaves_what_is_durable() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let me = Guid([1; 16]);
+    let (mut connection, tree) = client(&served, me);
+    let id = file_id(&Wanted::persistent(60_000).open(&mut connection, tree));
+    connection.prove_again("admin", "wrong").unwrap_err();
+    let (mut connection, tree) = client(&served, me);
+    assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
+}
+
+#[test]
+fn a_share_whose_volume_goes_and_comes_keeps_its_handles() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let me = Guid([1; 16]);
+    let (mut connection, tree) = client(&served, me);
+    let mut wanted = Wanted::persistent(60_000);
+    wanted.options |= CreateOptions::DELETE_ON_CLOSE;
+    let id = file_id(&wanted.open(&mut connection, tree));
+    let config = (*served.server.shares().into_iter().find(|share| share.name == "ca").unwrap()).clone();
+    assert!(served.server.release_share("ca"));
+    assert_eq!(served.server.opens().len(), 0);
+    assert_eq!(write(&mut connection, tree, id, b"gone"), NtStatus::NETWORK_NAME_DELETED);
+    served.server.add_share(config).unwrap();
+    assert_eq!(served.restore().opens, 1);
+    let tree = connection.tree("ca").unwrap();
+    assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
+    assert_eq!(write(&mut connection, tree, id, b"back"), NtStatus::SUCCESS);
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! Who gets in, and what is believed: sessions over real sockets, with a client that can lie.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test on a thread of its own")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test on a thread of its own"
+)]
 
 mod common;
 
@@ -11,11 +16,22 @@ use std::time::Duration;
 
 use common::{Served, serve};
 use file_store::MemoryStore;
+use smb_auth::initiator::Answer;
+use smb_auth::ntlm::client::{Credentials, Randomness};
+use smb_auth::{Initiator, NtHash};
 use smb_client::{Connection, Options, Protection};
-use smb_protocol::message::Request;
+use smb_protocol::access::{AccessMask, CreateDisposition};
+use smb_protocol::create::CreateRequest;
+use smb_protocol::header::HeaderFlags;
+use smb_protocol::message::{Request, Response};
+use smb_protocol::negotiate::Capabilities;
 use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
+use smb_protocol::read::ReadRequest;
+use smb_protocol::session::{SessionSetupFlags, SessionSetupRequest};
 use smb_protocol::smb1;
-use smb_protocol::{Command, Dialect, Header, NtStatus};
+use smb_protocol::utf16::{Utf16, utf16};
+use smb_protocol::write::WriteRequest;
+use smb_protocol::{Command, Dialect, FileTime, Header, NtStatus};
 use smb_server::{ServerConfig, Signing};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -260,4 +276,100 @@ fn what_is_no_smb_ends_the_connection_and_hurts_nobody() {
         let _ = stream.read(&mut answer);
         assert_eq!(echo(&mut good), NtStatus::SUCCESS);
     }
+}
+
+/// The first request of a login that joins the session of `first`, over a connection of its own; what it was answered,
+/// and the second request.
+fn begin_to_join(served: &Served, first: &Connection) -> (Connection, Vec<u8>, Vec<u8>) {
+    let mut connection = connect(served, Options::default());
+    connection.speak_for(first).unwrap();
+    let credentials = Credentials {
+        user: "admin".to_owned(),
+        domain: String::new(),
+        nt_hash: NtHash::of_password("secret"),
+        workstation: "CLIENT".to_owned(),
+        target_name: String::new(),
+    };
+    let random = Randomness { challenge: [3; 8], session_key: [4; 16], now: FileTime::ZERO };
+    let mut initiator = Initiator::new(credentials, random, None);
+    let token = initiator.first();
+    let answer = connection.call(&join(&token), 0).unwrap();
+    assert_eq!(answer.header.status, NtStatus::MORE_PROCESSING_REQUIRED);
+    let Ok(Response::SessionSetup(setup)) = answer.response() else { panic!("{answer:?}") };
+    let Answer::Continue(token) = initiator.step(setup.security_buffer).unwrap() else {
+        panic!("the login ends early")
+    };
+    let header = connection.header(Command::SESSION_SETUP, 0);
+    let next = connection.packet(&[(header, &join(&token))]).unwrap();
+    (connection, answer.bytes, next)
+}
+
+fn join(token: &[u8]) -> Request<'_> {
+    Request::SessionSetup(SessionSetupRequest {
+        flags: SessionSetupFlags::BINDING,
+        security_mode: 1,
+        capabilities: Capabilities::NONE,
+        previous_session_id: 0,
+        security_buffer: token,
+    })
+}
+
+#[test]
+fn no_two_answers_to_those_who_join_have_one_nonce() {
+    let served = served();
+    let first = logged_in(&served);
+    assert_eq!(served.server.sessions()[0].signing, SigningAlgorithm::AES_GMAC);
+    let (mut second, answer, rest) = begin_to_join(&served, &first);
+    let (mut third, same, _) = begin_to_join(&served, &first);
+    assert_eq!(answer, same, "under the same message number");
+    second.send_raw(&rest).unwrap();
+    second.protection = Protection::None;
+    assert_eq!(second.receive().unwrap().header.status, NtStatus::SUCCESS);
+    // Somebody has recorded it.
+    third.send_raw(&rest).unwrap();
+    let refused = third.receive().unwrap();
+    assert_eq!(refused.header.status, NtStatus::ACCESS_DENIED);
+    assert!(!refused.header.flags.contains(HeaderFlags::SIGNED), "the key speaks once");
+    assert!(third.receive().is_err(), "the connection is closed");
+    // And what is signed for a session that the connection does not have is refused without a signature.
+    let mut stranger = connect(&served, Options::default());
+    stranger.speak_for(&first).unwrap();
+    let refused = stranger.call(&Request::Logoff, 0).unwrap();
+    assert_eq!(refused.header.status, NtStatus::USER_SESSION_DELETED);
+    assert!(!refused.header.flags.contains(HeaderFlags::SIGNED));
+}
+
+#[test]
+fn a_packet_holds_no_more_answers_than_one_can() {
+    let served = served();
+    let mut connection = logged_in(&served);
+    let tree = connection.tree("share").unwrap();
+    let name = utf16("large");
+    let create = Request::Create(CreateRequest {
+        desired_access: AccessMask::FILE_ALL,
+        disposition: CreateDisposition::OPEN_IF,
+        name: Utf16::new(&name).unwrap(),
+        ..CreateRequest::default()
+    });
+    let created = connection.call(&create, tree).unwrap();
+    let Ok(Response::Create(created)) = created.good() else { panic!("no file") };
+    let file_id = created.file_id;
+    let data = vec![7; 6 << 20];
+    let write = Request::Write(WriteRequest { file_id, ..WriteRequest::default() }, &data);
+    // Credits come with answers.
+    for _ in 0..8 {
+        assert_eq!(echo(&mut connection), NtStatus::SUCCESS);
+    }
+    let header = connection.header_for(Command::WRITE, tree, data.len());
+    connection.send_as(&[(header, &write)]).unwrap();
+    assert_eq!(connection.answer_to(header.message_id).unwrap().header.status, NtStatus::SUCCESS);
+    let read = Request::Read(ReadRequest { length: 6 << 20, file_id, ..ReadRequest::default() });
+    let headers = [(); 2].map(|()| connection.header_for(Command::READ, tree, data.len()));
+    connection.send_as(&headers.map(|header| (header, &read))).unwrap();
+    let status = |connection: &mut Connection, header: &Header| {
+        connection.answer_to(header.message_id).unwrap().header.status
+    };
+    assert_eq!(status(&mut connection, &headers[0]), NtStatus::SUCCESS);
+    assert_eq!(status(&mut connection, &headers[1]), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(echo(&mut connection), NtStatus::SUCCESS, "the connection goes on");
 }

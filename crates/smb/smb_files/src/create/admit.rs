@@ -83,13 +83,8 @@ impl Core {
             }
         };
         // From here on it is an open like any other; should this future be dropped, it has to go again.
-        let unwind = Unwind { open: Some(Arc::clone(&open)) };
-        let opened = self.open_data(&open, make_stream, overwrites).await;
-        unwind.defuse();
-        if let Err(error) = opened {
-            self.abandon(&open).await;
-            return Err(error);
-        }
+        plan.unwind.arm(&open);
+        self.open_data(&open, make_stream, overwrites).await?;
         Ok(Some((open, caching)))
     }
 
@@ -272,25 +267,5 @@ impl Core {
         let place = if write { &mut stream.writer } else { &mut stream.reader };
         *place = Some(Arc::downgrade(&handle));
         Ok(handle)
-    }
-}
-
-/// Takes an admitted open back when the CREATE is dropped before it could answer.
-struct Unwind {
-    open: Option<Arc<Open>>,
-}
-
-impl Unwind {
-    fn defuse(mut self) {
-        self.open = None;
-    }
-}
-
-impl Drop for Unwind {
-    fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            open.state.lock().delete_on_close = false;
-            open.leave();
-        }
     }
 }

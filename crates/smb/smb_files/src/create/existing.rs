@@ -67,11 +67,7 @@ impl Core {
             (_, true, _) => CreateAction::OVERWRITTEN,
             _ => CreateAction::OPENED,
         };
-        let done = self.after_admission(plan, &open, &info, action).await;
-        if let Err(error) = done {
-            self.abandon(&open).await;
-            return Err(error);
-        }
+        self.after_admission(plan, &open, &info, action).await?;
         Ok(Attempt::Done(Admitted { open, action, granted, maximal: rights.maximal }))
     }
 

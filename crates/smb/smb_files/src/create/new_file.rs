@@ -53,24 +53,15 @@ impl Core {
         };
         let node = admission.node.clone();
         let admitted = match self.admit(plan, admission).await {
-            Ok(Some(admitted)) => Ok(admitted),
+            Ok(Some((open, caching))) => self.finish_making(plan, &open).await.map(|()| (open, caching)),
             Ok(None) => refuse(NtStatus::DELETE_PENDING, "the new file was removed at once"),
             Err(error) => Err(error),
         };
-        let finished = match admitted {
-            Ok((open, caching)) => match self.finish_making(plan, &open).await {
-                Ok(()) => Ok((open, caching)),
-                Err(error) => {
-                    self.abandon(&open).await;
-                    Err(error)
-                }
-            },
-            Err(error) => Err(error),
-        };
-        let (open, caching) = match finished {
+        let (open, caching) = match admitted {
             Ok(done) => done,
             Err(error) => {
                 // It was never there: nobody can have seen it, as the name is still locked.
+                plan.unwind.run();
                 if let Err(left) = self.store.remove(directory.file, name).await {
                     tracing::warn!("a file that could not be made stays: {left}");
                 }

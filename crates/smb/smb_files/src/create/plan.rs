@@ -4,6 +4,7 @@ use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, FileAttributes, ShareAccess};
 use smb_protocol::fscc::ea::EaList;
 
+use super::Unwind;
 use crate::api::{CachingRequest, Caller, CreateRequest};
 use crate::error::{Result, refuse};
 use crate::path::{ParsedPath, StreamPart, parse};
@@ -38,6 +39,7 @@ pub(super) struct Plan<'a> {
     pub(super) desired: AccessMask,
     /// Attributes of a new file.
     pub(super) attributes: FileAttributes,
+    pub(super) unwind: Unwind,
 }
 
 /// Which file is meant.
@@ -97,6 +99,7 @@ impl<'a> Plan<'a> {
             stream,
             desired,
             attributes: request.attributes & KEPT_ATTRIBUTES,
+            unwind: Unwind::default(),
         })
     }
 

@@ -7,7 +7,7 @@ use smb_files::{
     CachingRequest, Caller, Created, Granted, Holder, LeaseRequest, LeaseRequestV2, OpenInfo, OwnerId,
     ShareRoot,
 };
-use smb_protocol::access::{CreateAction, OplockLevel};
+use smb_protocol::access::{AccessMask, CreateAction, OplockLevel};
 use smb_protocol::create::contexts::{ContextWriter, CreateContext, tag};
 use smb_protocol::create::handles::{DurableFlags, DurableReply, DurableReplyV2, DurableRequestV2};
 use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState, LeaseV1, LeaseV2};
@@ -19,7 +19,9 @@ use smb_protocol::{Dialect, FileTime, Guid, NtStatus, Wire as _};
 
 use super::{Call, reconnect};
 use crate::connection::answer::{Body, Outcome};
-use crate::open::{Lasting, Open, State, Thing};
+use crate::connection::state::Pending;
+use crate::open::{App, Lasting, Open, State, Thing};
+use crate::opens::Opens;
 use crate::persistence;
 use crate::session::Session;
 use crate::tree::{Target, Tree};
@@ -45,7 +47,7 @@ pub(crate) struct Contexts<'a> {
     pub(crate) reconnect: Option<smb_protocol::create::handles::DurableReconnect>,
     pub(crate) durable_v2: Option<DurableRequestV2>,
     pub(crate) reconnect_v2: Option<smb_protocol::create::handles::DurableReconnectV2>,
-    pub(crate) app_instance: Guid,
+    pub(crate) app: App,
 }
 
 impl<'a> Contexts<'a> {
@@ -76,7 +78,10 @@ impl<'a> Contexts<'a> {
                 CreateContext::ReconnectV2(reconnect) if dialect.is_smb3() => {
                     found.reconnect_v2 = Some(reconnect);
                 }
-                CreateContext::AppInstanceId(app) if dialect.is_smb3() => found.app_instance = app.id,
+                CreateContext::AppInstanceId(app) if dialect.is_smb3() => found.app.id = app.id,
+                CreateContext::AppInstanceVersion(version) if dialect == Dialect::SMB_3_1_1 => {
+                    found.app.version = Some((version.high, version.low));
+                }
                 _ => {}
             }
         }
@@ -129,6 +134,8 @@ pub(crate) async fn run(
         && let Some(open) = reconnect::replayed(call, session, tree, &contexts, durable)?
     {
         let file = open.file()?;
+        // The first one may have been dropped with its connection before it came so far.
+        persistence::save(&open).await?;
         let info = file.info().await?;
         let answer =
             Answered { action: CreateAction::CREATED, granted: file.caching(), info, reparse_point: false };
@@ -147,13 +154,9 @@ pub(crate) async fn run(
         }
         None => None,
     };
-    if !contexts.app_instance.is_zero() {
-        // The application has moved to another machine: what it held there is given up (3.3.5.9.13).
-        for old in opens.of_app(contexts.app_instance, call.conn.client()) {
-            if let (Thing::File(file), Target::Disk(disk)) = (&old.thing, &old.tree.target) {
-                disk.files.force_close(file.id()).await;
-            }
-        }
+    let caller = caller(call, session, &disk.root);
+    if !contexts.app.id.is_zero() {
+        take_over(call, tree, &caller, &request, contexts.app).await?;
     }
     let config = share.config();
     if config.continuously_available
@@ -165,7 +168,6 @@ pub(crate) async fn run(
     }
     let id = opens.new_id();
     let link = opens.link(id, session);
-    let caller = caller(call, session, &disk.root);
     let pending = call.pending.clone();
     let on_wait = move || pending.say_waiting();
     let wanted = smb_files::CreateRequest {
@@ -207,21 +209,21 @@ pub(crate) async fn run(
         client: call.conn.client(),
         user: session.user().token.user,
         create_guid,
-        app_instance: contexts.app_instance,
+        app: contexts.app,
         link,
-        state: parking_lot::Mutex::new(state),
-        row: tokio::sync::Mutex::default(),
+        state: Arc::new(parking_lot::Mutex::new(state)),
+        row: Arc::default(),
     });
-    if let Err(status) = opens.add(&open).and_then(|()| session.add_open(Arc::clone(&open))) {
-        opens.leave(&open, false);
-        return Err(status.into());
-    }
+    let mut unanswered =
+        Unanswered { opens, session, pending: &call.pending, open: Some(&open), failed: true };
+    opens.add(&open).and_then(|()| session.add_open(Arc::clone(&open)))?;
     // What the answer promises must be true after a crash.
+    unanswered.failed = false;
     if let Err(status) = persistence::save(&open).await {
-        session.remove_open(id.volatile);
-        opens.leave(&open, false);
+        unanswered.failed = true;
         return Err(status.into());
     }
+    unanswered.open = None;
     call.carried.borrow_mut().file = Some(id);
     let mut replies = ContextWriter::default();
     if let Some(reply) = maximal_access {
@@ -233,6 +235,54 @@ pub(crate) async fn run(
     lease_reply(granted, &mut replies);
     durable_reply(&open, &mut replies);
     respond(&open, &Answered { action, granted, info, reparse_point }, &replies)
+}
+
+/// An open whose CREATE has not been answered. Dropped so, it is closed, as nobody knows of it; but for one that a client
+/// whose connection is lost can ask for again by its own name.
+struct Unanswered<'a> {
+    opens: &'a Opens,
+    session: &'a Session,
+    pending: &'a Pending,
+    open: Option<&'a Arc<Open>>,
+    failed: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        let Some(open) = self.open else { return };
+        if self.failed || self.pending.cancelled.get() || open.create_guid.is_zero() {
+            self.session.remove_open(open.id.volatile);
+            self.opens.leave(open, false);
+        }
+    }
+}
+
+/// The application has moved to another machine: what it had open there is closed (3.3.5.9.13).
+async fn take_over(
+    call: &Call<'_>,
+    tree: &Tree,
+    caller: &Caller,
+    request: &CreateRequest<'_>,
+    app: App,
+) -> Result<(), NtStatus> {
+    let name = request.name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?.to_uppercase();
+    for old in call.conn.shared.opens.of_app(app.id, call.conn.client()) {
+        let (Thing::File(file), Target::Disk(disk)) = (&old.thing, &old.tree.target) else { continue };
+        let same_share = tree.share().is_some_and(|share| Arc::ptr_eq(share, &disk.share));
+        if !same_share || file.path().to_uppercase() != name {
+            continue;
+        }
+        if old.app.version.is_some_and(|old| app.version.is_none_or(|new| old >= new)) {
+            // The machine that it left comes too late.
+            return Err(NtStatus::FILE_FORCED_CLOSED);
+        }
+        // Who could not even read the file takes nobody's handle away.
+        let rights = file.maximal_access(caller).await.map_err(|error| error.status)?;
+        if rights.contains(AccessMask::FILE_READ) {
+            disk.files.force_close(file.id()).await;
+        }
+    }
+    Ok(())
 }
 
 /// What the answer to a CREATE says.
@@ -378,10 +428,10 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
         client: call.conn.client(),
         user: user.token.user,
         create_guid: Guid::ZERO,
-        app_instance: Guid::ZERO,
+        app: App::default(),
         link: opens.link(id, session),
-        state: parking_lot::Mutex::default(),
-        row: tokio::sync::Mutex::default(),
+        state: Arc::default(),
+        row: Arc::default(),
     });
     opens.add(&open)?;
     if let Err(status) = session.add_open(Arc::clone(&open)) {

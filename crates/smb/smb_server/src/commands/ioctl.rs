@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smb_files::OpenLookup;
+use smb_files::{FileSystem, OpenLookup};
 use smb_protocol::file::FileId;
 use smb_protocol::fsctl::FsctlCode;
 use smb_protocol::fsctl::copy::ResumeKey;
@@ -17,6 +17,7 @@ use smb_protocol::{Dialect, NtStatus, Wire as _};
 use super::Call;
 use crate::connection::answer::{Body, Outcome};
 use crate::open::{Lasting, Thing};
+use crate::persistence;
 use crate::session::Session;
 use crate::tree::{Target, Tree};
 
@@ -31,7 +32,7 @@ fn answer(request: &IoctlRequest<'_>, status: NtStatus, output: &[u8]) -> Result
 }
 
 /// Other opens of the session, for controls that name a second one.
-struct Others<'a>(&'a Session, &'a crate::config::ShareConfig);
+struct Others<'a>(&'a Session, &'a FileSystem);
 
 impl OpenLookup for Others<'_> {
     fn by_file_id(&self, id: FileId) -> Option<Arc<smb_files::Open>> {
@@ -40,7 +41,7 @@ impl OpenLookup for Others<'_> {
     }
 
     fn by_resume_key(&self, key: ResumeKey) -> Option<Arc<smb_files::Open>> {
-        let found = self.1.files.open_by_resume_key(key)?;
+        let found = self.1.open_by_resume_key(key)?;
         // Keys of other sessions are not believed (MS-SMB2 3.3.5.15.6).
         (found.caller().owner.0 == self.0.id).then_some(found)
     }
@@ -121,12 +122,13 @@ pub(crate) async fn run(
             state.timeout = if wish.is_zero() { RESILIENT_DEFAULT } else { wish };
         }
         file.set_durability(open.state.lock().lasting.into());
+        // How long it waits is part of what comes back.
+        persistence::save(&open).await?;
         return answer(&request, NtStatus::SUCCESS, &[]);
     }
-    let Some(share) = tree.share() else { return Err(NtStatus::INVALID_DEVICE_REQUEST.into()) };
-    share.counters.other();
-    let config = share.config();
-    let others = Others(session, &config);
+    let Target::Disk(disk) = &tree.target else { return Err(NtStatus::INVALID_DEVICE_REQUEST.into()) };
+    disk.share.counters.other();
+    let others = Others(session, &disk.files);
     let (status, output) =
         file.fsctl(request.code, request.input, limit, &others).await.map_err(|error| {
             let status = error.status;
@@ -204,9 +206,8 @@ pub(crate) fn acknowledge(call: &mut Call<'_>, session: &Session, tree: &Tree) -
             OplockBreak { level, file_id: ack.file_id }.to_bytes()
         }
         BreakAck::Lease(ack) => {
-            let share = tree.share().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-            let files = &share.config().files;
-            let state = files.acknowledge_lease(call.conn.client(), ack.key, ack.state)?;
+            let Target::Disk(disk) = &tree.target else { return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into()) };
+            let state = disk.files.acknowledge_lease(call.conn.client(), ack.key, ack.state)?;
             LeaseBreakAck { flags: 0, key: ack.key, state }.to_bytes()
         }
     };

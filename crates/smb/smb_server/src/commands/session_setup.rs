@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smb_auth::ntlm::acceptor::{NtlmAcceptor, NtlmServer};
 use smb_auth::{Acceptor, Authenticated, Failure, Identity, Step};
-use smb_crypto::SessionKeys;
+use smb_crypto::{Key, SessionKeys};
 use smb_protocol::negotiate::contexts::SigningAlgorithm;
 use smb_protocol::negotiate::{Capabilities, SecurityMode};
 use smb_protocol::session::{SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse};
@@ -23,6 +23,7 @@ use crate::connection::chain::Reply;
 use crate::connection::channel::Channel;
 use crate::connection::state::{Conn, Login, Negotiated};
 use crate::limits::MAX_SESSIONS_PER_CONNECTION;
+use crate::server::filetime;
 use crate::session::{NewSession, Session, Terms, User};
 
 /// Logins of a connection that are not finished; clients have one for each user that connects at the moment.
@@ -104,7 +105,7 @@ fn step(
             let (channel, flags) = finish(conn, negotiated, &request, id, login, who)?;
             let response = SessionSetupResponse { flags, security_buffer: &token };
             let body = Body::of(|out| response.encode(out))?;
-            conn.logged_in.set(true);
+            conn.log_in();
             let sign = (!flags.contains(SessionFlags::IS_NULL)).then_some(channel);
             let mut reply = Reply::new(Outcome::ok(body), sign);
             reply.session = Some(id);
@@ -113,9 +114,10 @@ fn step(
         Step::Failed(failure) => {
             let login = conn.logins.borrow_mut().remove(&id);
             refused(conn, &failure);
-            // Who cannot prove itself once more is out (3.3.5.5.3).
+            // Who cannot prove itself once more is out (3.3.5.5.3). What is durable stays: nothing of this needed a key, so
+            // it may be another who has put it into the client's connection.
             if let Some(Login { existing: Some(session), binding: false, .. }) = login {
-                conn.shared.end_session(&session, false, None);
+                conn.shared.end_session(&session, true, None);
             }
             Err(failure.error.status())
         }
@@ -142,9 +144,13 @@ fn begin(conn: &Rc<Conn>, existing: Option<Arc<Session>>, binding: bool) -> Resu
         None => shared.new_session_id(),
     };
     let config = shared.config();
-    let mut challenge = [0; 8];
-    shared.parts.entropy.fill(&mut challenge);
-    let ntlm = NtlmAcceptor::new(Arc::new(ntlm_server(&config)), challenge, shared.now());
+    let (challenge, now) = match &existing {
+        Some(session) if binding && is_gmac(&session.terms) => {
+            (session.binding_challenge, filetime(session.since))
+        }
+        _ => (shared.challenge(), shared.now()),
+    };
+    let ntlm = NtlmAcceptor::new(Arc::new(ntlm_server(&config)), challenge, now);
     let login = Login {
         acceptor: Acceptor::new(vec![Box::new(ntlm)]),
         preauth: conn.preauth.get(),
@@ -169,17 +175,37 @@ fn ntlm_server(config: &ServerConfig) -> NtlmServer {
 }
 
 /// Whether who wants to join a session has its key; the channel that signs the answers until it has joined.
+///
+/// With AES-GMAC a second, different answer under the same message number would give the key away. The first request of a
+/// login is the same on each connection, and so is our answer ([`Session::binding_challenge`]); no later one comes twice
+/// but from somebody who has recorded it, and gets no answer.
 fn believed(conn: &Conn, header: &Header, message: &[u8], id: u64) -> Result<Option<Rc<Channel>>, NtStatus> {
     conn.shared.session(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
     if !Conn::is_signed(header) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    elsewhere(conn, header, message).map(Some).ok_or(NtStatus::ACCESS_DENIED)
+    let channel = proven(conn, header, message).ok_or(NtStatus::ACCESS_DENIED)?;
+    let later = conn.logins.borrow().contains_key(&id);
+    if later && is_gmac(&channel.session.terms) && !channel.session.is_new_binding(header.signature) {
+        conn.fail("a request to join a session was sent before");
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(Some(channel))
 }
 
-/// A session that this connection does not have, if the message proves with the session's key that its sender does. Only
-/// to sign answers with: it joins nothing, and nothing is encrypted with it, so its nonces are never used.
+/// A session that this connection does not have, if the message proves with the session's key that its sender does: to
+/// sign the refusal with. `None` with AES-GMAC, where another connection has signed under the same message number.
 pub(crate) fn elsewhere(conn: &Conn, header: &Header, message: &[u8]) -> Option<Rc<Channel>> {
+    proven(conn, header, message).filter(|channel| !is_gmac(&channel.session.terms))
+}
+
+fn is_gmac(terms: &Terms) -> bool {
+    terms.signing == SigningAlgorithm::AES_GMAC
+}
+
+/// A session whose key the message proves. Only to sign answers with: it joins nothing, and nothing is encrypted with it,
+/// so its nonces are never used.
+fn proven(conn: &Conn, header: &Header, message: &[u8]) -> Option<Rc<Channel>> {
     if !Conn::is_signed(header) {
         return None;
     }
@@ -195,8 +221,7 @@ fn bindable(conn: &Conn, negotiated: &Negotiated, id: u64) -> Result<Arc<Session
     let session = conn.shared.session(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
     // AES-GMAC is part of what was negotiated with the first connection, in both directions; so do Windows and Samba,
     // which let the other algorithms, and clients with another identity, pass: who asks has the key.
-    let gmac = |terms: &Terms| terms.signing == SigningAlgorithm::AES_GMAC;
-    match (gmac(&session.terms), gmac(&negotiated.terms)) {
+    match (is_gmac(&session.terms), is_gmac(&negotiated.terms)) {
         (true, false) => return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE),
         (false, true) => return Err(NtStatus::NOT_SUPPORTED),
         _ => {}
@@ -248,11 +273,7 @@ fn finish(
             return Err(if login.binding { NtStatus::NOT_SUPPORTED } else { NtStatus::ACCESS_DENIED });
         }
         if login.binding {
-            let number = session.join(&conn.peer).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-            let channel = Channel::new(Arc::clone(&session), negotiated.terms.signing, &keys.signing, number)
-                .map_err(|_| NtStatus::INTERNAL_ERROR)?;
-            let channel = Rc::new(channel);
-            conn.sessions.borrow_mut().insert(id, Rc::clone(&channel));
+            let channel = join(conn, &session, negotiated.terms.signing, &keys.signing)?;
             return Ok((channel, flags(&session)));
         }
         // Proven once more: rights may be others now, the keys stay (3.3.5.5.3).
@@ -277,20 +298,35 @@ fn finish(
         signing_required: !anonymous && (config.signing == Signing::Required || asked),
         encrypt,
         since,
+        binding_challenge: shared.challenge(),
     })
     .map_err(|_| NtStatus::INTERNAL_ERROR)?;
     let session = Arc::new(session);
     if !shared.add_session(&session) {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
-    let number = session.join(&conn.peer).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-    let channel = Channel::new(Arc::clone(&session), session.terms.signing, &session.keys.signing, number)
-        .map_err(|_| NtStatus::INTERNAL_ERROR)?;
-    let channel = Rc::new(channel);
-    conn.sessions.borrow_mut().insert(id, Rc::clone(&channel));
+    let channel = join(conn, &session, session.terms.signing, &session.keys.signing)
+        .inspect_err(|_| shared.lost(&session))?;
     replace_previous(conn, &session, request.previous_session_id);
     tracing::debug!(remote = %conn.peer.remote, user = session.user().name(), dialect = ?session.terms.dialect, "SMB session begins");
     Ok((channel, flags(&session)))
+}
+
+/// Makes the connection a channel of the session.
+fn join(
+    conn: &Conn,
+    session: &Arc<Session>,
+    algorithm: SigningAlgorithm,
+    signing: &Key,
+) -> Result<Rc<Channel>, NtStatus> {
+    let number = session.join(&conn.peer).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+    let channel = Channel::new(Arc::clone(session), algorithm, signing, number).map_err(|_| {
+        session.leave(&conn.peer);
+        NtStatus::INTERNAL_ERROR
+    })?;
+    let channel = Rc::new(channel);
+    conn.sessions.borrow_mut().insert(session.id, Rc::clone(&channel));
+    Ok(channel)
 }
 
 fn flags(session: &Session) -> SessionFlags {

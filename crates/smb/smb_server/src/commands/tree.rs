@@ -46,6 +46,10 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         call.carried.borrow_mut().tree = tree.id;
         return respond(&tree, ShareType::PIPE, ShareFlags(0x30), ShareCapabilities::NONE);
     }
+    if user.identity == Identity::Anonymous {
+        tracing::warn!(remote = %call.conn.peer.remote, share = name, "access to the share denied: nobody has logged in");
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     let Some(share) = call.conn.shared.shares.find(name) else {
         tracing::debug!(remote = %call.conn.peer.remote, user = user.name(), share = name, "no such share");
         return Err(NtStatus::BAD_NETWORK_NAME);

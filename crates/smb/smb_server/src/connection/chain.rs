@@ -171,6 +171,7 @@ impl Chain {
             carried,
             last,
             pending: waits,
+            held: answers.iter().map(|answer| answer.body.len()).sum(),
         };
         let Some(patience) = patience(header.command) else {
             return Reply::new(commands::run(call).await, sign);

@@ -10,12 +10,12 @@ use smb_crypto::PreauthHash;
 use smb_protocol::header::HeaderFlags;
 use smb_protocol::negotiate::{Capabilities, SecurityMode};
 use smb_protocol::{Dialect, Guid, Header};
+use tcp_service::{LoginSeat, SendQueue};
 use tokio::sync::Notify;
 
 use super::answer::{self, Answer, Hashed};
 use super::channel::Channel;
 use super::credits::Credits;
-use super::transmit::Transmit;
 use crate::peer::Peer;
 use crate::server::Shared;
 use crate::session::{Session, Terms};
@@ -90,17 +90,17 @@ pub(crate) struct Conn {
     /// Requests that can be cancelled, by their message numbers.
     pub(crate) pending: RefCell<BTreeMap<u64, Rc<Pending>>>,
     next_async: Cell<u64>,
-    pub(crate) transmit: RefCell<Transmit>,
+    pub(crate) transmit: RefCell<SendQueue>,
     /// Bytes of packets being worked on.
     pub(crate) working: Cell<usize>,
     /// Why the connection must end.
     pub(crate) fatal: Cell<Option<&'static str>>,
-    /// Whether somebody has logged in.
-    pub(crate) logged_in: Cell<bool>,
+    /// Held until somebody has logged in.
+    login: RefCell<Option<LoginSeat>>,
 }
 
 impl Conn {
-    pub(crate) fn new(shared: Arc<Shared>, peer: Arc<Peer>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, peer: Arc<Peer>, login: LoginSeat) -> Self {
         Self {
             shared,
             peer,
@@ -111,10 +111,10 @@ impl Conn {
             logins: RefCell::new(BTreeMap::new()),
             pending: RefCell::new(BTreeMap::new()),
             next_async: Cell::new(1),
-            transmit: RefCell::new(Transmit::default()),
+            transmit: RefCell::new(SendQueue::default()),
             working: Cell::new(0),
             fatal: Cell::new(None),
-            logged_in: Cell::new(false),
+            login: RefCell::new(Some(login)),
         }
     }
 
@@ -133,6 +133,15 @@ impl Conn {
 
     pub(crate) fn channel(&self, session: u64) -> Option<Rc<Channel>> {
         self.sessions.borrow().get(&session).cloned()
+    }
+
+    /// Somebody has logged in.
+    pub(crate) fn log_in(&self) {
+        self.login.borrow_mut().take();
+    }
+
+    pub(crate) fn is_logged_in(&self) -> bool {
+        self.login.borrow().is_none()
     }
 
     /// Ends the connection after what is queued has been tried to send.

@@ -9,19 +9,19 @@ use smb_files::record::OpenRecord;
 use smb_protocol::Guid;
 use smb_protocol::file::FileId;
 
-use crate::open::{Lasting, Open, State, Thing};
+use crate::open::{App, Lasting, Open, State, Thing};
 use crate::replay::LOCK_SEQUENCES;
 use crate::tree::Tree;
 
 /// The version of the format; a newer one is not understood.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A persistent open at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) id: FileId,
     pub(crate) create_guid: Guid,
-    pub(crate) app_instance: Guid,
+    pub(crate) app: App,
     pub(crate) timeout: Duration,
     pub(crate) lock_sequences: [u8; LOCK_SEQUENCES],
     pub(crate) share: String,
@@ -33,7 +33,7 @@ impl Row {
         Self {
             id: open.id,
             create_guid: open.create_guid,
-            app_instance: open.app_instance,
+            app: open.app,
             timeout: state.timeout,
             lock_sequences: state.sequence.locks(),
             share,
@@ -56,10 +56,10 @@ impl Row {
             client: self.record.client,
             user: self.record.token.user,
             create_guid: self.create_guid,
-            app_instance: self.app_instance,
+            app: self.app,
             link: crate::open::Link::detached(self.id),
-            state: Mutex::new(state),
-            row: tokio::sync::Mutex::new(Some(value)),
+            state: Arc::new(Mutex::new(state)),
+            row: Arc::new(tokio::sync::Mutex::new(Some(value))),
         }
     }
 
@@ -69,7 +69,11 @@ impl Row {
         w.u64(self.id.persistent);
         w.u64(self.id.volatile);
         w.raw(&self.create_guid.0);
-        w.raw(&self.app_instance.0);
+        w.raw(&self.app.id.0);
+        let (high, low) = self.app.version.unwrap_or_default();
+        w.u8(u8::from(self.app.version.is_some()));
+        w.u64(high);
+        w.u64(low);
         w.u32(u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX));
         w.raw(&self.lock_sequences);
         w.text(&self.share);
@@ -93,13 +97,20 @@ impl Row {
         }
         let id = FileId { persistent: r.u64()?, volatile: r.u64()? };
         let create_guid = Guid(r.guid()?);
-        let app_instance = Guid(r.guid()?);
+        let app_id = Guid(r.guid()?);
+        let has_version = match r.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Invalid("application version")),
+        };
+        let version = (r.u64()?, r.u64()?);
+        let app = App { id: app_id, version: has_version.then_some(version) };
         let timeout = Duration::from_millis(u64::from(r.u32()?));
         let mut lock_sequences = [0; LOCK_SEQUENCES];
         lock_sequences.copy_from_slice(r.raw(LOCK_SEQUENCES)?);
         let share = r.text()?;
         let record = OpenRecord::decode(r.raw(r.remaining())?)?;
-        Ok(Self { id, create_guid, app_instance, timeout, lock_sequences, share, record })
+        Ok(Self { id, create_guid, app, timeout, lock_sequences, share, record })
     }
 }
 
@@ -120,7 +131,7 @@ mod tests {
         Row {
             id: FileId { persistent: 7, volatile: 8 },
             create_guid: Guid([1; 16]),
-            app_instance: Guid([2; 16]),
+            app: App { id: Guid([2; 16]), version: Some((3, 4)) },
             timeout: Duration::from_millis(61_234),
             lock_sequences: [0x55; LOCK_SEQUENCES],
             share: "vmstore".to_owned(),

@@ -22,9 +22,7 @@ use shard_runtime::{Clock, SystemEntropy};
 use smb_files::FileSystem;
 use smb_protocol::security::Sid;
 use smb_protocol::{Dialect, Guid};
-use smb_server::{
-    ConfigError, Encryption, NoPipes, Parts, PipeService, ServerConfig, ShardJob, Signing, SmbServer, Spawner,
-};
+use smb_server::{ConfigError, Encryption, NoPipes, Parts, PipeService, ServerConfig, Signing, SmbServer};
 use smb_users::Users;
 use uuid::Uuid;
 
@@ -38,19 +36,6 @@ const LISTEN_ATTEMPTS: u32 = 25;
 const LISTEN_PAUSE: Duration = Duration::from_millis(40);
 /// Longest NetBIOS name.
 const NETBIOS_MAX: usize = 15;
-
-/// The node's shards, as the SMB server wants them.
-struct Threads(Arc<dyn ShardBackend>);
-
-impl Spawner for Threads {
-    fn shards(&self) -> usize {
-        self.0.count()
-    }
-
-    fn spawn(&self, shard: usize, job: ShardJob) {
-        self.0.spawn(shard, job);
-    }
-}
 
 /// A share that is served, and what it was made from.
 struct Served {
@@ -93,7 +78,7 @@ impl Smb {
         let interfaces = Arc::new(MachineInterfaces::default());
         interfaces.look();
         let parts = Parts {
-            spawner: Arc::new(Threads(shards.clone())),
+            spawner: shards.clone(),
             clock: clock.clone(),
             entropy: Arc::new(SystemEntropy),
             directory: Arc::new(NodeUsers(users.clone())),

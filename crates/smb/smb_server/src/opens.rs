@@ -1,0 +1,264 @@
+//! All opens of the server: found by identifier, by the client's own name for them, by application; and how they wait for
+//! their clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use shard_runtime::Entropy;
+use smb_files::Holder;
+use smb_protocol::file::FileId;
+use smb_protocol::{Guid, NtStatus};
+use tcp_service::{ShardJob, Spawner};
+
+use crate::limits::MAX_OPENS;
+use crate::open::{Link, Open, Thing};
+use crate::session::Session;
+use crate::tree::Tree;
+
+/// The opens, and by what they are looked for.
+///
+/// Invariant: the other maps name only opens of `by_persistent`, and each open that has a name is in them.
+#[derive(Default)]
+struct Index {
+    /// By the part of the identifier that a reconnect names.
+    by_persistent: BTreeMap<u64, Arc<Open>>,
+    /// By client and the name that it gave (DH2Q).
+    by_guid: BTreeMap<(Guid, Guid), u64>,
+    by_app: BTreeSet<(Guid, u64)>,
+    /// CREATEs under way that have a name of the client's.
+    creating: BTreeSet<(Guid, Guid)>,
+}
+
+impl Index {
+    fn insert(&mut self, open: &Arc<Open>) {
+        let id = open.id.persistent;
+        self.remove(id);
+        if !open.create_guid.is_zero() {
+            self.by_guid.insert((open.client, open.create_guid), id);
+        }
+        if !open.app.id.is_zero() {
+            self.by_app.insert((open.app.id, id));
+        }
+        self.by_persistent.insert(id, Arc::clone(open));
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<Open>> {
+        let open = self.by_persistent.remove(&id)?;
+        let name = (open.client, open.create_guid);
+        if self.by_guid.get(&name) == Some(&id) {
+            self.by_guid.remove(&name);
+        }
+        self.by_app.remove(&(open.app.id, id));
+        Some(open)
+    }
+}
+
+/// The opens, as also what they hold refers to them.
+pub(crate) struct Table {
+    index: Mutex<Index>,
+    spawner: Arc<dyn Spawner>,
+    next_shard: AtomicUsize,
+}
+
+impl Table {
+    /// Runs what nobody waits for on some shard.
+    pub(crate) fn run(&self, job: ShardJob) {
+        let shard = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.spawner.shards().max(1);
+        self.spawner.spawn(shard, job);
+    }
+
+    pub(crate) fn find(&self, persistent: u64) -> Option<Arc<Open>> {
+        self.index.lock().by_persistent.get(&persistent).cloned()
+    }
+
+    /// Takes an open out.
+    pub(crate) fn take(&self, persistent: u64) -> Option<Arc<Open>> {
+        self.index.lock().remove(persistent)
+    }
+}
+
+/// The table, and who gives identifiers.
+pub(crate) struct Opens {
+    table: Arc<Table>,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl Opens {
+    pub(crate) fn new(entropy: Arc<dyn Entropy>, spawner: Arc<dyn Spawner>) -> Self {
+        let (index, next_shard) = (Mutex::default(), AtomicUsize::new(0));
+        Self { table: Arc::new(Table { index, spawner, next_shard }), entropy }
+    }
+
+    /// An identifier that no other open has, and nobody guesses.
+    pub(crate) fn new_id(&self) -> FileId {
+        let index = self.table.index.lock();
+        loop {
+            let id = FileId { persistent: self.entropy.next_u64(), volatile: self.entropy.next_u64() };
+            let plain = |part: u64| part != 0 && part != u64::MAX;
+            if plain(id.persistent) && plain(id.volatile) && !index.by_persistent.contains_key(&id.persistent)
+            {
+                return id;
+            }
+        }
+    }
+
+    /// The way from a file, yet to be opened, to a session.
+    pub(crate) fn link(&self, id: FileId, session: &Arc<Session>) -> Arc<Link> {
+        let session = RwLock::new(Arc::downgrade(session));
+        Arc::new(Link { id, session, opens: RwLock::new(Arc::downgrade(&self.table)) })
+    }
+
+    /// Puts an open in.
+    pub(crate) fn add(&self, open: &Arc<Open>) -> Result<(), NtStatus> {
+        let mut index = self.table.index.lock();
+        if index.by_persistent.len() >= MAX_OPENS {
+            return Err(NtStatus::TOO_MANY_OPENED_FILES);
+        }
+        index.insert(open);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, open: &Open) {
+        self.table.take(open.id.persistent);
+    }
+
+    /// By the part of the identifier that outlives connections.
+    pub(crate) fn find(&self, persistent: u64) -> Option<Arc<Open>> {
+        self.table.find(persistent)
+    }
+
+    /// By the client's own name for it.
+    pub(crate) fn find_guid(&self, client: Guid, create_guid: Guid) -> Option<Arc<Open>> {
+        let index = self.table.index.lock();
+        let id = index.by_guid.get(&(client, create_guid))?;
+        index.by_persistent.get(id).cloned()
+    }
+
+    /// Begins a CREATE with the client's name for it; `None` when one is under way already.
+    pub(crate) fn begin_create(&self, client: Guid, create_guid: Guid) -> Option<Creating> {
+        let name = (client, create_guid);
+        let fresh = self.table.index.lock().creating.insert(name);
+        fresh.then(|| Creating { table: Arc::clone(&self.table), name })
+    }
+
+    /// Opens of an application that came over another client.
+    pub(crate) fn of_app(&self, app: Guid, other_than: Guid) -> Vec<Arc<Open>> {
+        let index = self.table.index.lock();
+        let ids = index.by_app.range((app, 0)..=(app, u64::MAX)).map(|(_, id)| id);
+        let opens = ids.filter_map(|id| index.by_persistent.get(id));
+        opens.filter(|open| open.client != other_than).cloned().collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Open>> {
+        self.table.index.lock().by_persistent.values().cloned().collect()
+    }
+
+    /// An open that is no session's any more: with `keep` it waits for its client if it lasts, else it is closed.
+    pub(crate) fn leave(&self, open: &Arc<Open>, keep: bool) {
+        if keep && open.lasts() && self.disconnect(open) {
+            return;
+        }
+        self.remove(open);
+        let open = Arc::clone(open);
+        self.table.run(Box::new(move || Box::pin(async move { open.close().await })));
+    }
+
+    /// Lets go of an open without closing it: what is stored of it stays.
+    pub(crate) fn release(&self, open: &Arc<Open>) {
+        open.forget();
+        self.remove(open);
+        if let Thing::File(file) = &open.thing {
+            file.release();
+        }
+    }
+
+    /// Lets it wait for its client; `false` when it must not.
+    fn disconnect(&self, open: &Arc<Open>) -> bool {
+        let Thing::File(file) = &open.thing else { return false };
+        *open.link.session.write() = Weak::new();
+        file.detach();
+        if file.is_closed() {
+            return false;
+        }
+        self.wait_for_client(open);
+        true
+    }
+
+    /// Puts in what came back after a restart; it waits for its client.
+    pub(crate) fn restore(&self, open: Open) {
+        let open = Arc::new(open);
+        *open.link.opens.write() = Arc::downgrade(&self.table);
+        self.table.index.lock().insert(&open);
+        self.wait_for_client(&open);
+    }
+
+    /// Gives it up when its client does not come in time.
+    fn wait_for_client(&self, open: &Arc<Open>) {
+        let (generation, timeout) = {
+            let mut state = open.state.lock();
+            state.generation += 1;
+            (state.generation, state.timeout)
+        };
+        let (table, open) = (Arc::clone(&self.table), Arc::clone(open));
+        self.table.run(Box::new(move || {
+            Box::pin(async move {
+                shard_runtime::sleep(timeout).await;
+                {
+                    // Under the lock of the table, as a reconnection takes it there.
+                    let mut index = table.index.lock();
+                    if open.state.lock().generation != generation {
+                        return;
+                    }
+                    index.remove(open.id.persistent);
+                }
+                tracing::debug!(persistent = open.id.persistent, "an open without a client is given up");
+                open.close().await;
+            })
+        }));
+    }
+
+    /// Gives a waiting open to a session, over a tree connect of it; `None` when it waits no more.
+    pub(crate) fn reconnect(
+        &self,
+        open: &Arc<Open>,
+        session: &Arc<Session>,
+        tree: &Arc<Tree>,
+    ) -> Option<Arc<Open>> {
+        let Thing::File(file) = &open.thing else { return None };
+        let mut index = self.table.index.lock();
+        if !index.by_persistent.contains_key(&open.id.persistent) || !file.is_detached() || file.is_closed() {
+            return None;
+        }
+        open.state.lock().generation += 1;
+        *open.link.session.write() = Arc::downgrade(session);
+        file.attach(Arc::clone(&open.link) as Arc<dyn Holder>, smb_files::OwnerId(session.id));
+        let open = Arc::new(Open {
+            id: open.id,
+            tree: Arc::clone(tree),
+            thing: Thing::File(Arc::clone(file)),
+            client: open.client,
+            user: open.user,
+            create_guid: open.create_guid,
+            app: open.app,
+            link: Arc::clone(&open.link),
+            state: Arc::clone(&open.state),
+            row: Arc::clone(&open.row),
+        });
+        index.insert(&open);
+        Some(open)
+    }
+}
+
+/// A CREATE under way; dropping it says that it has ended.
+pub(crate) struct Creating {
+    table: Arc<Table>,
+    name: (Guid, Guid),
+}
+
+impl Drop for Creating {
+    fn drop(&mut self) {
+        self.table.index.lock().creating.remove(&self.name);
+    }
+}
