@@ -72,6 +72,7 @@ impl Open {
             return Ok(0);
         }
         self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.hold_write_time().await?;
         // Before and after: a token made in between stands for neither the old data nor the new.
         self.node.data_version.fetch_add(1, Ordering::AcqRel);
         let grows = self.core.watches.any() && data.size() < offset.saturating_add(u64::from(len));
@@ -132,11 +133,12 @@ impl Open {
     pub async fn flush(&self) -> Result<()> {
         self.needs_any(WRITES, "the open may not write, so neither flush")?;
         let data = self.data.read().clone();
-        match data {
-            Some(data) => Ok(data.flush().await?),
-            // Names are durable as they are made.
-            None => Ok(()),
+        if let Some(data) = data {
+            data.flush().await?;
         }
+        // Without a stream there is nothing to do: names are durable as they are made.
+        self.node.show_write_time();
+        Ok(())
     }
 
     /// Refuses what byte-range locks keep out.
@@ -158,6 +160,7 @@ impl Core {
     /// Data or size changed other than by WRITE.
     pub(crate) async fn data_changed(self: &Arc<Self>, open: &Open, resized: bool) {
         self.break_for_change(&open.node, &open.stream, &open.by()).await;
+        open.node.show_write_time();
         if let Err(error) = open.wrote(resized).await {
             tracing::warn!("times of a file were not put back: {error}");
         }

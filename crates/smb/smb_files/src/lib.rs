@@ -51,6 +51,7 @@ mod tests;
 mod times;
 mod volume_info;
 mod wildcard;
+mod write_time;
 
 pub use api::{
     CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
