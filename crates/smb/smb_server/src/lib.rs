@@ -22,6 +22,7 @@
 //! (headers are written before the data), no copy of the data. Signing and encryption work in place. A WRITE of more than
 //! 32 KiB is received to where the disk takes it from; a smaller one is copied there once.
 
+mod clients;
 mod commands;
 pub mod config;
 mod connection;
