@@ -332,9 +332,18 @@ impl Connection {
             sealed = true;
         }
         let mut received = Vec::new();
+        let mut whole = None;
         for message in compound::messages(&packet) {
             let message = message?;
+            if message.bytes.len() == packet.len() {
+                whole = Some(message.header);
+                break;
+            }
             received.push(Received { header: message.header, bytes: message.bytes.to_vec(), sealed });
+        }
+        // Mostly a packet is one message, which may be long: it is not copied.
+        if let Some(header) = whole {
+            received.push(Received { header, bytes: packet, sealed });
         }
         let signed = self.protection == Protection::Sign && self.dialect != Dialect::WILDCARD;
         if let (true, false, Some(session)) = (signed, sealed, &self.session) {

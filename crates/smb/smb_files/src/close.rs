@@ -31,6 +31,7 @@ impl Open {
         if self.closed.swap(true, Ordering::AcqRel) {
             return refuse(NtStatus::FILE_CLOSED, "the file is closed");
         }
+        self.show_write_time_at_close().await;
         let info = if query { self.info().await.ok() } else { None };
         // The rest must not stop half-way when the connection goes.
         let open = Arc::clone(self);
@@ -171,6 +172,7 @@ impl Core {
         drop(guard);
         match removed {
             Ok(()) if same => {
+                self.name_gone(parent.file, &name);
                 self.forget_extras(node.file).await;
                 let filter = if node.is_directory() {
                     CompletionFilter::DIR_NAME

@@ -231,6 +231,15 @@ impl Session {
         self.opens.write().remove(&volatile)
     }
 
+    /// How many opens there are over each tree connect.
+    pub(crate) fn opens_by_tree(&self) -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        for open in self.opens.read().values() {
+            *counts.entry(open.tree.id).or_default() += 1;
+        }
+        counts
+    }
+
     pub(crate) fn open_count(&self) -> usize {
         self.opens.read().len()
     }

@@ -18,6 +18,7 @@ use super::Call;
 use crate::connection::answer::{Body, Outcome};
 use crate::open::{Lasting, Thing};
 use crate::persistence;
+use crate::pipe::Pipe;
 use crate::session::Session;
 use crate::tree::{Target, Tree};
 
@@ -60,6 +61,18 @@ pub(crate) async fn run(
         return Err(NtStatus::NOT_SUPPORTED.into());
     }
     let limit = request.max_output_response as usize;
+    let of_no_file = matches!(
+        request.code,
+        FsctlCode::VALIDATE_NEGOTIATE_INFO
+            | FsctlCode::QUERY_NETWORK_INTERFACE_INFO
+            | FsctlCode::DFS_GET_REFERRALS
+            | FsctlCode::DFS_GET_REFERRALS_EX
+            | FsctlCode::PIPE_WAIT
+    );
+    if of_no_file && request.file_id != FileId::RELATED {
+        // They are about no open, and have to say so (3.3.5.15).
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
     match request.code {
         FsctlCode::VALIDATE_NEGOTIATE_INFO => return validate(call, &request),
         FsctlCode::QUERY_NETWORK_INTERFACE_INFO => return interfaces(call, &request),
@@ -82,12 +95,12 @@ pub(crate) async fn run(
         Thing::Pipe(pipe) => {
             return match request.code {
                 FsctlCode::PIPE_TRANSCEIVE => {
-                    pipe.write(request.input)?;
-                    let (data, more) = pipe.read(limit).unwrap_or_default();
+                    let (data, more) = pipe.transceive(request.input.to_vec(), limit).await?;
                     let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
                     answer(&request, status, &data)
                 }
-                FsctlCode::PIPE_PEEK => answer(&request, NtStatus::SUCCESS, &PipePeek::default().to_bytes()),
+                FsctlCode::PIPE_PEEK if limit < PipePeek::SIZE => Err(NtStatus::BUFFER_TOO_SMALL.into()),
+                FsctlCode::PIPE_PEEK => answer(&request, NtStatus::SUCCESS, &peek(pipe.as_ref()).to_bytes()),
                 _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
             };
         }
@@ -129,6 +142,20 @@ pub(crate) async fn run(
             }
         })?;
     answer(&request, status, &output)
+}
+
+/// What waits in a pipe; the data itself, which may follow, is left out.
+fn peek(pipe: &dyn Pipe) -> PipePeek {
+    /// FILE_PIPE_CONNECTED_STATE.
+    const CONNECTED: u32 = 3;
+    let (all, first) = pipe.available();
+    let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    PipePeek {
+        state: CONNECTED,
+        data_available: count(all),
+        messages: u32::from(first > 0),
+        message_length: count(first),
+    }
 }
 
 /// The client says once more, signed, what it said when it could not sign (3.3.5.15.12).
