@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::process::{Deadline, Finished, Running, command, run, tail};
+use crate::process::{Deadline, Finished, Running, command, run, run_with, tail};
 use crate::{Outcome, Result, ensure};
 
 /// From start to the line that says it is ready. The first start makes disks, pool, volume and LUN.
@@ -153,6 +153,13 @@ impl Node {
         let mut cli = command(&self.binary);
         cli.arg("--node").arg(self.told("api_socket")).args(["--yes"]).args(arguments);
         run(VERB, &cli)?.ok(&format!("holdfast {}", arguments.join(" ")))
+    }
+
+    /// A command of the CLI that is told something.
+    pub fn cli_with(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let mut cli = command(&self.binary);
+        cli.arg("--node").arg(self.told("api_socket")).args(["--yes"]).args(arguments);
+        run_with(VERB, &cli, input)?.ok(&format!("holdfast {}", arguments.join(" ")))
     }
 
     /// A command of the CLI with `--json`, parsed.

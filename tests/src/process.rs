@@ -1,7 +1,7 @@
 //! Programs that are started here end here: run to the end with a time limit, or kept as a child and ended on drop.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -174,6 +174,11 @@ impl Finished {
 
 /// Runs a program to its end under `timeout`(1), which also ends what it started.
 pub fn run(limit: Duration, command: &Command) -> Result<Finished> {
+    run_with(limit, command, "")
+}
+
+/// The same, with a short text as its input.
+pub fn run_with(limit: Duration, command: &Command, input: &str) -> Result<Finished> {
     let mut limited = self::command("timeout");
     limited
         .args(["--kill-after=5", &limit.as_secs().to_string()])
@@ -187,7 +192,17 @@ pub fn run(limit: Duration, command: &Command) -> Result<Finished> {
     if let Some(folder) = command.get_current_dir() {
         limited.current_dir(folder);
     }
-    let done = limited.output().map_err(|e| format!("{}: {e}", command.get_program().to_string_lossy()))?;
+    if !input.is_empty() {
+        limited.stdin(Stdio::piped());
+    }
+    limited.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |e| format!("{}: {e}", command.get_program().to_string_lossy());
+    let mut child = limited.spawn().map_err(failed)?;
+    if let Some(mut to) = child.stdin.take() {
+        // A program that ends without reading says so itself.
+        let _ = to.write_all(input.as_bytes());
+    }
+    let done = child.wait_with_output().map_err(failed)?;
     Ok(Finished {
         status: done.status,
         output: String::from_utf8_lossy(&done.stdout).into_owned(),

@@ -11,6 +11,7 @@ mod restart;
 mod root_disk;
 mod smb_clients;
 mod smb_guest;
+mod smb_rpc;
 mod volume_check;
 
 use std::path::PathBuf;
@@ -109,6 +110,12 @@ pub const CASES: &[Case] = &[
         about: "smbclient in every version, signed and encrypted; right errors; no malformed frame",
         ci: true,
         run: smb_clients::run,
+    },
+    Case {
+        name: "smb-rpc",
+        about: "shares, sessions, users over RPC: smbclient -L, rpcclient, smbtorture; shares made from afar",
+        ci: true,
+        run: smb_rpc::run,
     },
     Case {
         name: "smb-guest",

@@ -8,12 +8,12 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use control_api::{
     CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, Resiliency, Session, ShareTraffic, Smb1Attempt, SmbInterface, SmbListener, SmbOpen,
-    SpaceState,
+    Provisioning, Resiliency, Session, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt, SmbInterface,
+    SmbListener, SmbOpen, SpaceState,
 };
 use file_store::FileStore;
 use smb_protocol::security::Sid;
@@ -310,6 +310,17 @@ pub struct SmbInfo {
     pub smb1_attempts: Vec<Smb1Attempt>,
 }
 
+/// Who changes shares when a client with the right to asks for it over the network: the node, as if it was asked on its own
+/// machine.
+pub trait SmbAdministration: Send + Sync + 'static {
+    /// Makes a share of a folder that is there.
+    fn share_create(&self, request: ShareCreate) -> Work<'_, ()>;
+    /// Changes a share.
+    fn share_update(&self, name: String, update: ShareUpdate) -> Work<'_, ()>;
+    /// Takes a share away; whoever asks has been asked whether it is sure.
+    fn share_delete(&self, name: String) -> Work<'_, ()>;
+}
+
 /// SMB: listeners, shares, sessions, opens.
 pub trait SmbBackend: Send + Sync + 'static {
     /// Makes what is served equal to the configuration: shares whose volume is not in `volumes` are not served. Nothing
@@ -335,7 +346,9 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn opens(&self) -> Vec<SmbOpen>;
     /// Closes an open; says whether it was there.
     fn close_open(&self, id: u64) -> bool;
-    /// Looks at the machine's interfaces again.
+    /// Has changes that clients ask for made by `node`.
+    fn administered_by(&self, node: Weak<dyn SmbAdministration>);
+    /// Looks at the machine's interfaces again, and at which sessions are idle.
     fn refresh(&self);
     /// Closes all connections; what outlives the server stays in its volumes.
     fn stop(&self) -> Work<'_, ()>;

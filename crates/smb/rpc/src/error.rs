@@ -44,11 +44,15 @@ impl Win32 {
     pub const PATH_NOT_FOUND: Self = Self(3);
     pub const ACCESS_DENIED: Self = Self(5);
     pub const NOT_ENOUGH_MEMORY: Self = Self(8);
+    pub const NOT_READY: Self = Self(21);
+    pub const GEN_FAILURE: Self = Self(31);
     pub const NOT_SUPPORTED: Self = Self(50);
     pub const INVALID_PARAMETER: Self = Self(87);
+    pub const DISK_FULL: Self = Self(112);
     pub const INVALID_NAME: Self = Self(123);
     pub const INVALID_LEVEL: Self = Self(124);
     pub const MORE_DATA: Self = Self(234);
+    pub const NONE_MAPPED: Self = Self(1332);
     pub const BUFFER_TOO_SMALL: Self = Self(2123);
     pub const UNKNOWN_DIRECTORY: Self = Self(2116);
     pub const DUPLICATE_SHARE: Self = Self(2118);

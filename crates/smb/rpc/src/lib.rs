@@ -32,6 +32,7 @@ pub mod ndr;
 pub mod pdu;
 mod protection;
 mod samr;
+mod server_info;
 pub mod service;
 mod srvsvc;
 pub mod view;

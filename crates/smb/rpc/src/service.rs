@@ -21,6 +21,10 @@ pub const OUTBOX_HIGH: usize = 1 << 20;
 /// Most association groups: more pipes than a server has open at a time.
 const GROUPS_MAX: usize = 65_536;
 
+/// Most pipes that one client has open, over all of its sessions: each can hold some MiB of requests and answers. Clients open
+/// one for a call, or keep a few.
+pub const PIPES_MAX: usize = 128;
+
 /// Who opened a pipe, or who proved to be another on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcClient {
@@ -83,9 +87,22 @@ pub(crate) struct Shared {
     pub(crate) view: Arc<dyn ServerView>,
     pub(crate) authenticator: Arc<dyn Authenticator>,
     groups: Mutex<Groups>,
+    /// How many pipes each client has open.
+    pipes: Mutex<BTreeMap<Sid, usize>>,
 }
 
 impl Shared {
+    /// A seat for one more pipe of a client; `None` when it has too many.
+    fn seat(self: &Arc<Self>, client: Sid) -> Option<Seat> {
+        let mut pipes = self.pipes.lock();
+        let count = pipes.entry(client).or_default();
+        if *count >= PIPES_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Seat { shared: Arc::clone(self), client })
+    }
+
     /// A new group for 0, otherwise the one that this client already has (C706 12.6.4.3).
     pub(crate) fn group(&self, id: u32, owner: Sid) -> Option<Arc<Group>> {
         let mut groups = self.groups.lock();
@@ -116,6 +133,24 @@ impl Shared {
     }
 }
 
+/// Counts a pipe while it is open.
+struct Seat {
+    shared: Arc<Shared>,
+    client: Sid,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut pipes = self.shared.pipes.lock();
+        if let Some(count) = pipes.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                pipes.remove(&self.client);
+            }
+        }
+    }
+}
+
 /// Opens pipes.
 #[derive(Clone)]
 pub struct RpcService(Arc<Shared>);
@@ -124,21 +159,31 @@ impl RpcService {
     /// A service that shows `view`.
     #[must_use]
     pub fn new(view: Arc<dyn ServerView>, authenticator: Arc<dyn Authenticator>) -> Self {
-        Self(Arc::new(Shared { view, authenticator, groups: Mutex::default() }))
+        let (groups, pipes) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Shared { view, authenticator, groups, pipes }))
     }
 
     /// Opens a pipe by its name, with or without `\PIPE\` before it.
     ///
     /// # Errors
     /// [`NtStatus::OBJECT_NAME_NOT_FOUND`] when nothing answers there, [`NtStatus::ACCESS_DENIED`] for who did not say
-    /// who it is and may not look (RestrictNullSessAccess).
+    /// who it is and may not look (RestrictNullSessAccess), [`NtStatus::INSUFFICIENT_RESOURCES`] for who has
+    /// [`PIPES_MAX`] open.
     pub fn open(&self, name: &str, client: RpcClient) -> Result<RpcPipe, NtStatus> {
         let endpoint = endpoint(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         if client.sid == Sid::ANONYMOUS && !self.0.view.anonymous_may_look() {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        let seat = self.0.seat(client.sid).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
         let connection = Connection::new(Arc::clone(&self.0), endpoint, client);
-        let state = State { connection, inbox: Vec::new(), outbox: VecDeque::new(), waiting: 0, taken: 0 };
+        let state = State {
+            connection,
+            _seat: seat,
+            inbox: Vec::new(),
+            outbox: VecDeque::new(),
+            waiting: 0,
+            taken: 0,
+        };
         Ok(RpcPipe(Mutex::new(state)))
     }
 }
@@ -148,6 +193,7 @@ pub struct RpcPipe(Mutex<State>);
 
 struct State {
     connection: Connection,
+    _seat: Seat,
     /// What has not been looked at.
     inbox: Vec<u8>,
     /// What has not been read, a PDU each.

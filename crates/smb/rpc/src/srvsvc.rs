@@ -40,6 +40,7 @@ pub(crate) fn dispatch(call: &mut Call<'_>, operation: u16, r: &mut NdrIn<'_>) -
         18 | 19 => shares::delete(call, r),
         20 => shares::check(call, r),
         21 => server::get_info(call, r),
+        23 => server::disk_enum(call, r),
         26 => server::transport_enum(call, r),
         28 => Ok(server::remote_tod(call)),
         30 => paths::path_type(r),

@@ -9,7 +9,7 @@ use crate::fuzz::client;
 use crate::ndr::{NdrIn, NdrOut, Order};
 use crate::pdu::tests::{WINDOWS_BIND, hex};
 use crate::pdu::{Header, flag, kind};
-use crate::service::{INBOX_MAX, NoAuthenticator, RpcPipe, RpcService};
+use crate::service::{INBOX_MAX, NoAuthenticator, PIPES_MAX, RpcPipe, RpcService};
 use crate::view::memory::Memory;
 use crate::{Fault, RpcClient};
 
@@ -352,4 +352,50 @@ fn recorded_clients_are_served() {
         files += 1;
     }
     assert!(files >= 10, "{files} recordings");
+}
+
+#[test]
+fn a_client_has_so_many_pipes_and_no_more() {
+    let service = service();
+    let mut pipes: Vec<RpcPipe> =
+        (0..PIPES_MAX).map(|_| service.open("srvsvc", client(false)).unwrap()).collect();
+    let refused = service.open("samr", client(false)).err();
+    assert_eq!(refused, Some(NtStatus::INSUFFICIENT_RESOURCES));
+    let other = RpcClient { sid: Sid::GUESTS, ..client(false) };
+    service.open("srvsvc", other).unwrap();
+    pipes.pop();
+    service.open("srvsvc", client(false)).unwrap();
+}
+
+#[test]
+fn hidden_shares_are_for_who_administers() {
+    let share = |name: &str, hidden| crate::view::Share { name: name.into(), hidden, ..Default::default() };
+    let shares = vec![share("open", false), share("secret", true)];
+    let mut lists = crate::view::memory::Lists::default();
+    lists.shares = shares;
+    let service = RpcService::new(Arc::new(Memory::new(lists)), Arc::new(NoAuthenticator));
+    // NetrShareEnum at a level, and whether an answer of the name is in what comes back.
+    let shows = |level: u32| {
+        let pipe = service.open("srvsvc", client(true)).unwrap();
+        pipe.write(&hex(WINDOWS_BIND)).unwrap();
+        all(&pipe);
+        let mut out = NdrOut::new();
+        out.pointer(false);
+        out.u32(level);
+        out.u32(level);
+        out.pointer(true);
+        out.u32(0);
+        out.pointer(false);
+        out.u32(u32::MAX);
+        out.pointer(false);
+        pipe.write(&request(WHOLE, 1, 0, 15, &out.finish())).unwrap();
+        let answer = all(&pipe).concat();
+        let has = |name: &str| {
+            let wide: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+            answer.windows(wide.len()).any(|part| part == wide)
+        };
+        (has("open"), has("secret"))
+    };
+    assert_eq!(shows(1), (true, false), "those who browse see what is not hidden");
+    assert_eq!(shows(2), (true, true), "those who administer see all");
 }

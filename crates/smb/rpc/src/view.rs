@@ -1,7 +1,7 @@
 //! What the interfaces show and change: the seam to the node.
 //!
-//! All methods answer from memory, as they are asked on the thread of a connection. What changes the server is asked for
-//! administrators only; an implementation may refuse all the same.
+//! What is asked is answered from memory. What changes the server may wait, so no pipe is to be used on a thread that must
+//! not; it is asked for administrators only, and an implementation may refuse all the same.
 
 pub mod accounts;
 pub mod memory;
@@ -70,6 +70,8 @@ pub struct Share {
     pub kind: ShareKind,
     /// Whether the server made it for itself: IPC$, ADMIN$.
     pub special: bool,
+    /// Whether it is left out of the lists that people browse.
+    pub hidden: bool,
     /// A remark for people.
     pub comment: String,
     /// The folder, in the way that clients show: `C:\volume\folder`.
@@ -127,7 +129,7 @@ pub struct Session {
     pub seconds: u32,
     /// For how long it has done nothing.
     pub idle_seconds: u32,
-    /// Whether its data is encrypted, shown as nothing today.
+    /// Whether nobody has said who it is.
     pub guest: bool,
 }
 

@@ -56,6 +56,8 @@ impl Open {
             core.watches.remove(self.node.file, watch);
         }
         if self.delete_was_asked() {
+            // Who only keeps a handle for later would keep the file: it is asked to close it.
+            core.give_up_handles(&self.node, &self.stream, &self.by()).await;
             core.mark_deleted(&self).await;
         }
         let left = self.leave();

@@ -294,7 +294,7 @@ impl Open {
 
     /// Who it is when it operates.
     pub(crate) fn by(&self) -> By {
-        By { open: Some(self.id), lease: self.lease }
+        By { open: Some(self.id), lease: self.lease, creates: false }
     }
 
     pub(crate) fn holder(&self) -> Option<Arc<dyn Holder>> {

@@ -241,6 +241,7 @@ impl Open {
             return refuse(NtStatus::INVALID_PARAMETER, "a directory has no allocation");
         }
         self.needs(AccessMask::WRITE_DATA, "the open may not write")?;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
         let data = self.data()?;
         if bytes >= data.size() {
             data.allocate(0, bytes, false).await?;
@@ -249,7 +250,6 @@ impl Open {
             return Ok(());
         }
         // Less than there is cuts the file (MS-FSA 2.1.5.15.1).
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
         data.set_size(bytes).await?;
         self.core.data_changed(self, true).await;
         self.tell_parent().await;

@@ -41,7 +41,7 @@ mod tree;
 pub use config::{
     ConfigError, Directory, Encryption, ServerConfig, ShareConfig, SharePermission, ShareRight, Signing,
 };
-pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
+pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt, TreeInfo};
 pub use persistence::Restored;
-pub use pipe::{NoPipes, Pipe, PipeClient, PipeService};
+pub use pipe::{NoPipes, Pipe, PipeClient, PipeService, PipeWork};
 pub use server::{Interfaces, Parts, SmbServer};

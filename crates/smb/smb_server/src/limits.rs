@@ -42,6 +42,10 @@ pub const MAX_LOGINS: usize = 1024;
 pub const MAX_LOGINS_PER_ADDRESS: usize = 256;
 /// A first message comes at once, a login takes well below a second: a longer one is half-open or hostile.
 pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client's network may leave unacknowledged that a break was told before the connection counts as lost; Windows
+/// gives up after five retransmissions, too. Well below the 35 seconds after which caching ends anyway: a break that does
+/// not arrive can go over another channel, and a client that lost its only one knows that it holds nothing any more.
+pub const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 /// The receive buffer of a connection: some 30 WRITEs of 8 KiB per system call.
 pub const RECEIVE_BUFFER: usize = 256 << 10;
 /// Packets from here on are read from the socket to where their data belong; below, a copy is cheaper than further

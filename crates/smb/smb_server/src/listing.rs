@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use shard_runtime::WallTime;
+use smb_auth::Identity;
 use smb_files::Granted;
 use smb_protocol::Dialect;
 use smb_protocol::access::{AccessMask, OplockLevel};
@@ -42,6 +43,19 @@ pub struct ChannelInfo {
     pub bytes_out: u64,
 }
 
+/// A session's use of a share.
+#[derive(Clone, Debug)]
+pub struct TreeInfo {
+    /// Its number, which other sessions have too.
+    pub id: u32,
+    /// The share; "IPC$" for pipes.
+    pub share: String,
+    /// When it began.
+    pub since: WallTime,
+    /// How many opens it has.
+    pub opens: usize,
+}
+
 /// A session.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
@@ -63,8 +77,10 @@ pub struct SessionInfo {
     pub since: WallTime,
     /// How many opens it has.
     pub opens: usize,
+    /// Whether nobody has said who it is.
+    pub anonymous: bool,
     /// The shares that it is connected to.
-    pub shares: Vec<String>,
+    pub trees: Vec<TreeInfo>,
     /// Its connections.
     pub channels: Vec<ChannelInfo>,
 }
@@ -80,10 +96,14 @@ impl SessionInfo {
             bytes_in: peer.counters.bytes_in.load(Ordering::Relaxed),
             bytes_out: peer.counters.bytes_out.load(Ordering::Relaxed),
         });
+        let mut opens = session.opens_by_tree();
         let trees = session.trees();
-        let shares = trees
-            .iter()
-            .map(|tree| tree.share().map_or_else(|| "IPC$".to_owned(), |share| share.config().name.clone()));
+        let trees = trees.iter().map(|tree| TreeInfo {
+            id: tree.id,
+            share: tree.share_name(),
+            since: WallTime(tree.since),
+            opens: opens.remove(&tree.id).unwrap_or(0),
+        });
         Self {
             id: session.id,
             user: user.name(),
@@ -94,7 +114,8 @@ impl SessionInfo {
             encrypted: session.encrypt,
             since: WallTime(session.since),
             opens: session.open_count(),
-            shares: shares.collect(),
+            anonymous: user.identity == Identity::Anonymous,
+            trees: trees.collect(),
             channels: channels.collect(),
         }
     }
@@ -119,6 +140,8 @@ pub struct OpenInfo {
     pub access: AccessMask,
     /// What caching it has.
     pub caching: String,
+    /// How many byte ranges it has locked.
+    pub locks: usize,
     /// How it outlives its connection.
     pub lasting: &'static str,
     /// Whether it is a directory.
@@ -139,15 +162,17 @@ impl OpenInfo {
             session: session.as_ref().map(|session| session.id),
             user: session.as_ref().map(|session| session.user().name()).unwrap_or_default(),
             remote: session.and_then(|session| session.channels().first().map(|peer| peer.remote)),
-            share: open.tree.share().map_or_else(|| "IPC$".to_owned(), |share| share.config().name.clone()),
+            share: open.tree.share_name(),
             path: String::new(),
             access: AccessMask::NONE,
             caching: "none".to_owned(),
+            locks: 0,
             lasting,
             directory: false,
         };
         if let Thing::File(file) = &open.thing {
             info.path = file.path();
+            info.locks = file.summary().locks;
             info.access = file.granted();
             info.directory = file.is_directory();
             info.caching = match file.caching() {

@@ -2,10 +2,10 @@
 //! their clients.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use shard_runtime::Entropy;
 use smb_files::Holder;
 use smb_protocol::file::FileId;
@@ -106,8 +106,7 @@ impl Opens {
 
     /// The way from a file, yet to be opened, to a session.
     pub(crate) fn link(&self, id: FileId, session: &Arc<Session>) -> Arc<Link> {
-        let session = RwLock::new(Arc::downgrade(session));
-        Arc::new(Link { id, session, opens: RwLock::new(Arc::downgrade(&self.table)) })
+        Link::new(id, Arc::downgrade(session), Arc::downgrade(&self.table))
     }
 
     /// Puts an open in.
@@ -241,6 +240,7 @@ impl Opens {
             client: open.client,
             user: open.user,
             create_guid: open.create_guid,
+            used: AtomicBool::new(true),
             app: open.app,
             link: Arc::clone(&open.link),
             state: Arc::clone(&open.state),

@@ -148,7 +148,12 @@ fn open_of(
         root: Arc::clone(&caller.share),
     });
     // A tree connect that nobody has: the client's new one takes its place.
-    let tree =
-        Tree { id: 0, target, maximal_access: caller.share.maximal_access, encrypt: share.config().encrypt };
+    let tree = Tree {
+        id: 0,
+        target,
+        maximal_access: caller.share.maximal_access,
+        encrypt: share.config().encrypt,
+        since: 0,
+    };
     row.into_open(Arc::new(tree), file, value)
 }

@@ -1,5 +1,7 @@
 //! Named pipes of IPC$: the seam to remote procedure calls.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use smb_protocol::NtStatus;
@@ -18,17 +20,27 @@ pub struct PipeClient {
     pub session_key: Vec<u8>,
 }
 
-/// An open pipe: what the client writes are requests, what it reads are answers. Calls do not wait.
+/// What a pipe does; the connection goes on with other requests meanwhile.
+pub type PipeWork<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// An open pipe: what the client writes are requests, what it reads are answers. Calls may wait, so an implementation works
+/// elsewhere than on the thread that asks; one call of a pipe follows the other.
 pub trait Pipe: Send + Sync {
-    /// Takes bytes of the client.
+    /// Takes bytes of the client; what they ask for is answered when this ends.
     ///
     /// # Errors
     /// With the status for the client; the pipe is as before.
-    fn write(&self, bytes: &[u8]) -> Result<(), NtStatus>;
+    fn write(&self, bytes: Vec<u8>) -> PipeWork<'_, Result<(), NtStatus>>;
 
     /// At most `limit` bytes of the answer that is first in line, and whether more of it follows. `None` when there is
-    /// none.
-    fn read(&self, limit: usize) -> Option<(Vec<u8>, bool)>;
+    /// none, and none is being made.
+    fn read(&self, limit: usize) -> PipeWork<'_, Option<(Vec<u8>, bool)>>;
+
+    /// Both, with nothing of another request in between: what FSCTL_PIPE_TRANSCEIVE does.
+    fn transceive(&self, bytes: Vec<u8>, limit: usize) -> PipeWork<'_, Result<(Vec<u8>, bool), NtStatus>>;
+
+    /// Bytes of the answers that wait, and of the first of them.
+    fn available(&self) -> (usize, usize);
 }
 
 /// What answers behind the pipes.

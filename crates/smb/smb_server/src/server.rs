@@ -255,6 +255,12 @@ impl SmbServer {
         self.shared.sessions().iter().map(|session| SessionInfo::of(session)).collect()
     }
 
+    /// An authentication as that of a session, for protocols inside of pipes that have their own.
+    #[must_use]
+    pub fn acceptor(&self) -> smb_auth::Acceptor {
+        crate::commands::session_setup::new_acceptor(&self.shared)
+    }
+
     /// Ends a session and closes what it has open; `false` when there is none.
     pub fn close_session(&self, id: u64) -> bool {
         let Some(session) = self.shared.session(id) else { return false };

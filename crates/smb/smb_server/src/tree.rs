@@ -35,9 +35,16 @@ pub(crate) struct Tree {
     pub(crate) maximal_access: AccessMask,
     /// Whether everything over it must be encrypted.
     pub(crate) encrypt: bool,
+    /// When the client connected, in nanoseconds since 1970.
+    pub(crate) since: u64,
 }
 
 impl Tree {
+    /// What is connected to, for listings.
+    pub(crate) fn share_name(&self) -> String {
+        self.share().map_or_else(|| "IPC$".to_owned(), |share| share.config().name.clone())
+    }
+
     pub(crate) fn share(&self) -> Option<&Arc<Share>> {
         match &self.target {
             Target::Disk(disk) => Some(&disk.share),

@@ -1,13 +1,14 @@
 //! SMB that nobody can connect to: remembers what it is to serve.
 
 use std::collections::BTreeSet;
+use std::sync::Weak;
 
 use control_api::{Config, Session, ShareTraffic, SmbListener, SmbOpen};
 use parking_lot::Mutex;
 use smb_protocol::security::Sid;
 
 use super::now;
-use crate::backend::{OpenVolume, SmbBackend, SmbInfo, Work};
+use crate::backend::{OpenVolume, SmbAdministration, SmbBackend, SmbInfo, Work};
 
 /// What is to be served.
 #[derive(Default)]
@@ -81,6 +82,8 @@ impl SmbBackend for MemorySmb {
     fn close_open(&self, _id: u64) -> bool {
         false
     }
+
+    fn administered_by(&self, _node: Weak<dyn SmbAdministration>) {}
 
     fn refresh(&self) {}
 

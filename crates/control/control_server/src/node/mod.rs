@@ -10,6 +10,7 @@ mod luns;
 mod pools;
 mod reconcile;
 mod shares;
+mod shares_remote;
 mod smb;
 mod status;
 pub(crate) use status::report;
@@ -19,7 +20,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use control_api::{Code, Config, Job, Problem};
 use parking_lot::Mutex;
@@ -112,6 +113,8 @@ impl Node {
     /// Opens everything: disks, pools and volumes in parallel, then targets.
     /// Ends when all that can be opened is; the API serves meanwhile.
     pub async fn open(self: &Arc<Self>) {
+        let node: Weak<Self> = Arc::downgrade(self);
+        self.backends.smb.administered_by(node);
         let _changing = self.changes.lock().await;
         self.open_disks().await;
         self.open_pools(&[]).await;

@@ -63,6 +63,13 @@ impl Extent {
     }
 }
 
+impl Extent {
+    /// Whether the client wants to be told where to go on.
+    pub(crate) fn is_resumed(self) -> bool {
+        self.resume.is_some()
+    }
+}
+
 /// An entry's fixed part and strings.
 pub(crate) trait Entry {
     /// Appends it at a level that was checked.

@@ -1,4 +1,4 @@
-//! The server itself (MS-SRVS 3.1.4.17, 3.1.4.21, 3.1.4.24).
+//! The server itself (MS-SRVS 3.1.4.17, 3.1.4.19, 3.1.4.21, 3.1.4.24).
 
 use smb_protocol::FileTime;
 
@@ -6,48 +6,64 @@ use super::enumeration::{Entry, Extent, Wanted, answer, size_of};
 use crate::error::{Fault, Win32};
 use crate::interface::Call;
 use crate::ndr::{NdrIn, NdrOut};
+use crate::server_info;
 
-/// PLATFORM_ID_NT.
-pub(crate) const PLATFORM_NT: u32 = 500;
 /// SV_TYPE_WORKSTATION, SERVER, NT, SERVER_NT (MS-SRVS 2.2.2.7).
 const SERVER_TYPE: u32 = 0x1 | 0x2 | 0x1000 | 0x8000;
 
-/// NetrServerGetInfo: levels 100 and 101 for everybody, 102 for administrators.
+/// NetrServerGetInfo.
 pub(super) fn get_info(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
+    server_info::answer(call, r, |server, level, out| {
+        if level > 100 {
+            out.u32(server.version.0);
+            out.u32(server.version.1);
+            out.u32(SERVER_TYPE);
+            out.wide(&server.comment);
+        }
+        if level == 102 {
+            // No limit of users; never disconnected for being idle; visible; announced every four minutes, in theory.
+            out.u32(u32::MAX);
+            out.u32(u32::MAX);
+            out.u32(0);
+            out.u32(240);
+            out.u32(0);
+            // No licences; users' folders, as Windows has them.
+            out.u32(0);
+            out.wide("c:\\");
+        }
+    })
+}
+
+/// NetrServerDiskEnum: the drive that paths of shares are shown on.
+pub(super) fn disk_enum(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
+    const DRIVE: &str = "C:";
     let level = r.u32()?;
+    let asked = r.u32()?;
+    if r.pointer()? && (r.varying(1)? != 0 || asked != 0) {
+        // The container of a request is empty.
+        return Err(Fault::BAD_STUB_DATA);
+    }
+    let extent = Extent::take(r)?;
     let result = match level {
-        100 | 101 => Win32::SUCCESS,
-        102 if call.is_plain_user() => Win32::ACCESS_DENIED,
-        102 => Win32::SUCCESS,
+        0 if call.is_plain_user() => Win32::ACCESS_DENIED,
+        0 => Win32::SUCCESS,
         _ => Win32::INVALID_LEVEL,
     };
+    let count = u32::from(result == Win32::SUCCESS);
     let mut out = NdrOut::new();
-    out.u32(level);
-    // The union has nothing for other levels, or one that we do not give away: a pointer to nothing serves both.
-    out.pointer(result == Win32::SUCCESS);
-    if result != Win32::SUCCESS {
-        out.win32(result);
-        return Ok(out);
+    out.u32(count);
+    out.pointer(count > 0);
+    if count > 0 {
+        // An array of arrays: each is varying, as a string of at most three characters.
+        for number in [1, 0, 1, 0, 3] {
+            out.u32(number);
+        }
+        DRIVE.encode_utf16().chain([0]).for_each(|unit| out.u16(unit));
     }
-    let server = call.view.server();
-    out.u32(PLATFORM_NT);
-    out.wide(&server.name);
-    if level > 100 {
-        out.u32(server.version.0);
-        out.u32(server.version.1);
-        out.u32(SERVER_TYPE);
-        out.wide(&server.comment);
-    }
-    if level == 102 {
-        // No limit of users; never disconnected for being idle; visible; announced every four minutes, in theory.
-        out.u32(u32::MAX);
-        out.u32(u32::MAX);
+    out.u32(count);
+    out.pointer(extent.is_resumed());
+    if extent.is_resumed() {
         out.u32(0);
-        out.u32(240);
-        out.u32(0);
-        // No licences; users' folders, as Windows has them.
-        out.u32(0);
-        out.wide("c:\\");
     }
     out.win32(result);
     Ok(out)

@@ -17,7 +17,9 @@ pub(super) fn enumerate(call: &Call<'_>, r: &mut NdrIn<'_>, sticky: bool) -> Res
         Err(Win32::ACCESS_DENIED)
     } else {
         let mut shares = call.view.shares(call.client);
-        shares.retain(|share| !(sticky && share.special));
+        // Who administers sees what is hidden from those who browse.
+        let browsing = !is_for_administrators(wanted.level());
+        shares.retain(|share| !(sticky && share.special || browsing && share.hidden));
         Ok(shares)
     };
     Ok(answer(wanted, extent, shares))
@@ -169,7 +171,7 @@ pub(super) fn delete_commit(call: &mut Call<'_>, r: &mut NdrIn<'_>) -> Result<Nd
 pub(super) fn check(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let device = r.wide()?.to_lowercase();
     let shares = call.view.shares(call.client);
-    let found = shares.iter().find(|share| !share.path.is_empty() && share.path.to_lowercase() == device);
+    let found = shares.iter().find(|share| share.path.to_lowercase() == device);
     let mut out = NdrOut::new();
     out.u32(found.map_or(0, share_type));
     out.win32(if found.is_some() { Win32::SUCCESS } else { Win32::DEVICE_NOT_SHARED });

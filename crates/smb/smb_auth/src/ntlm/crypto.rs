@@ -171,11 +171,12 @@ impl MessageSecurity {
         Self {
             received: signer(Direction::ToServer),
             sent: signer(Direction::ToClient),
-            may_seal: flags & super::flag::SEAL != 0,
+            // With shorter keys, which only very old clients ask for, sealing would be for show.
+            may_seal: flags & super::flag::SEAL != 0 && flags & super::flag::BITS_128 != 0,
         }
     }
 
-    /// Whether encryption was negotiated.
+    /// Whether encryption was negotiated, with keys of 128 bits.
     #[must_use]
     pub fn may_seal(&self) -> bool {
         self.may_seal

@@ -11,6 +11,7 @@ use super::admit::Admission;
 use super::plan::Plan;
 use super::resolve::check_kind;
 use super::{Admitted, Attempt};
+use crate::caching::By;
 use crate::error::{FileError, Result, refuse};
 use crate::file_system::Core;
 use crate::node::{Node, Pin, stream_key};
@@ -191,8 +192,10 @@ impl Core {
             self.remove_named_streams(&open.node).await?;
         }
         open.node.touched();
-        self.data_changed(open, true).await;
-        Ok(())
+        // Others may have come in since admission, and cached what was there before.
+        let by = By { creates: true, ..open.by() };
+        self.break_for_change(&open.node, &open.stream, &by).await;
+        open.wrote(true).await
     }
 
     /// Removes all named streams that nobody has open.

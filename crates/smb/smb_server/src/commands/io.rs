@@ -26,7 +26,7 @@ pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outco
     let file = match &open.thing {
         Thing::File(file) => file,
         Thing::Pipe(pipe) => {
-            let (data, more) = pipe.read(length as usize).ok_or(NtStatus::PIPE_EMPTY)?;
+            let (data, more) = pipe.read(length as usize).await.ok_or(NtStatus::PIPE_EMPTY)?;
             let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
             let mut buf = IoBuf::new(HEADROOM + data.len());
             if let Some(place) = buf.get_mut(HEADROOM..) {
@@ -68,7 +68,7 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
     let file = match &open.thing {
         Thing::File(file) => file,
         Thing::Pipe(pipe) => {
-            pipe.write(call.packet.bytes().get(from..to).unwrap_or_default())?;
+            pipe.write(call.packet.bytes().get(from..to).unwrap_or_default().to_vec()).await?;
             return Ok(Outcome::ok(Body::Written(len as u32)));
         }
     };

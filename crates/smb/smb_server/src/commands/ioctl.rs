@@ -18,6 +18,7 @@ use super::Call;
 use crate::connection::answer::{Body, Outcome};
 use crate::open::{Lasting, Thing};
 use crate::persistence;
+use crate::pipe::Pipe;
 use crate::session::Session;
 use crate::tree::{Target, Tree};
 
@@ -94,12 +95,12 @@ pub(crate) async fn run(
         Thing::Pipe(pipe) => {
             return match request.code {
                 FsctlCode::PIPE_TRANSCEIVE => {
-                    pipe.write(request.input)?;
-                    let (data, more) = pipe.read(limit).unwrap_or_default();
+                    let (data, more) = pipe.transceive(request.input.to_vec(), limit).await?;
                     let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
                     answer(&request, status, &data)
                 }
-                FsctlCode::PIPE_PEEK => answer(&request, NtStatus::SUCCESS, &PipePeek::default().to_bytes()),
+                FsctlCode::PIPE_PEEK if limit < PipePeek::SIZE => Err(NtStatus::BUFFER_TOO_SMALL.into()),
+                FsctlCode::PIPE_PEEK => answer(&request, NtStatus::SUCCESS, &peek(pipe.as_ref()).to_bytes()),
                 _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
             };
         }
@@ -141,6 +142,20 @@ pub(crate) async fn run(
             }
         })?;
     answer(&request, status, &output)
+}
+
+/// What waits in a pipe; the data itself, which may follow, is left out.
+fn peek(pipe: &dyn Pipe) -> PipePeek {
+    /// FILE_PIPE_CONNECTED_STATE.
+    const CONNECTED: u32 = 3;
+    let (all, first) = pipe.available();
+    let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    PipePeek {
+        state: CONNECTED,
+        data_available: count(all),
+        messages: u32::from(first > 0),
+        message_length: count(first),
+    }
 }
 
 /// The client says once more, signed, what it said when it could not sign (3.3.5.15.12).
@@ -202,6 +217,8 @@ pub(crate) fn acknowledge(call: &mut Call<'_>, session: &Session, tree: &Tree) -
     let reply = match BreakAck::from_message(call.message())? {
         BreakAck::Oplock(ack) => {
             let open = call.open(session, ack.file_id)?;
+            // Before, as more may have to be taken back at once.
+            open.link.answered();
             let level = open.file()?.acknowledge_oplock(ack.level)?;
             OplockBreak { level, file_id: ack.file_id }.to_bytes()
         }

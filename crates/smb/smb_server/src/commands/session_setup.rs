@@ -15,7 +15,7 @@ use smb_crypto::{Key, SessionKeys};
 use smb_protocol::negotiate::contexts::SigningAlgorithm;
 use smb_protocol::negotiate::{Capabilities, SecurityMode};
 use smb_protocol::session::{SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse};
-use smb_protocol::{Dialect, Header, NtStatus};
+use smb_protocol::{Dialect, FileTime, Header, NtStatus};
 
 use crate::config::{Encryption, ServerConfig, Signing};
 use crate::connection::answer::{Body, Hashed, Outcome};
@@ -23,7 +23,7 @@ use crate::connection::chain::Reply;
 use crate::connection::channel::Channel;
 use crate::connection::state::{Conn, Login, Negotiated};
 use crate::limits::MAX_SESSIONS_PER_CONNECTION;
-use crate::server::filetime;
+use crate::server::{Shared, filetime};
 use crate::session::{NewSession, Session, Terms, User};
 
 /// Logins of a connection that are not finished; clients have one for each user that connects at the moment.
@@ -143,22 +143,27 @@ fn begin(conn: &Rc<Conn>, existing: Option<Arc<Session>>, binding: bool) -> Resu
         Some(session) => session.id,
         None => shared.new_session_id(),
     };
-    let config = shared.config();
     let (challenge, now) = match &existing {
         Some(session) if binding && is_gmac(&session.terms) => {
             (session.binding_challenge, filetime(session.since))
         }
         _ => (shared.challenge(), shared.now()),
     };
-    let ntlm = NtlmAcceptor::new(Arc::new(ntlm_server(&config)), challenge, now);
-    let login = Login {
-        acceptor: Acceptor::new(vec![Box::new(ntlm)]),
-        preauth: conn.preauth.get(),
-        existing,
-        binding,
-    };
+    let acceptor = acceptor(&shared.config(), challenge, now);
+    let login = Login { acceptor, preauth: conn.preauth.get(), existing, binding };
     conn.logins.borrow_mut().insert(id, login);
     Ok(id)
+}
+
+/// An authentication with this challenge.
+fn acceptor(config: &ServerConfig, challenge: [u8; 8], now: FileTime) -> Acceptor {
+    let ntlm = NtlmAcceptor::new(Arc::new(ntlm_server(config)), challenge, now);
+    Acceptor::new(vec![Box::new(ntlm)])
+}
+
+/// An authentication with a challenge of its own.
+pub(crate) fn new_acceptor(shared: &Shared) -> Acceptor {
+    acceptor(&shared.config(), shared.challenge(), shared.now())
 }
 
 fn ntlm_server(config: &ServerConfig) -> NtlmServer {
@@ -270,7 +275,7 @@ fn finish(
     if let Some(session) = login.existing {
         if session.user().token.user != user.token.user {
             tracing::warn!(remote = %conn.peer.remote, was = session.user().name(), is = user.name(), "SMB session refused to another user");
-            return Err(if login.binding { NtStatus::NOT_SUPPORTED } else { NtStatus::ACCESS_DENIED });
+            return Err(NtStatus::ACCESS_DENIED);
         }
         if login.binding {
             let channel = join(conn, &session, negotiated.terms.signing, &keys.signing)?;

@@ -27,6 +27,7 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         return Err(NtStatus::BAD_NETWORK_NAME);
     }
     let user = session.user();
+    let now = call.conn.shared.parts.clock.wall().0;
     // From 3.1.1 on nobody can have changed the name of the share on the way (3.3.5.7).
     if dialect == Dialect::SMB_3_1_1
         && user.identity != Identity::Anonymous
@@ -42,6 +43,7 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
             target: Target::Pipes,
             maximal_access: AccessMask::FILE_ALL,
             encrypt: false,
+            since: now,
         })?;
         call.carried.borrow_mut().tree = tree.id;
         return respond(&tree, ShareType::PIPE, ShareFlags(0x30), ShareCapabilities::NONE);
@@ -89,6 +91,7 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         target: Target::Disk(Disk { share, files, root }),
         maximal_access: maximal,
         encrypt: config.encrypt,
+        since: now,
     })?;
     call.carried.borrow_mut().tree = tree.id;
     respond(&tree, ShareType::DISK, flags, capabilities)

@@ -42,7 +42,7 @@ pub(super) fn session(info: SessionInfo) -> Session {
             encrypted: info.encrypted,
             since: seconds(info.since.0),
             opens: info.opens as u64,
-            shares: info.shares,
+            shares: info.trees.into_iter().map(|tree| tree.share).collect(),
             addresses,
         }),
         ..Session::default()

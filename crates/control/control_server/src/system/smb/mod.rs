@@ -6,14 +6,17 @@
 mod directory;
 mod interfaces;
 mod listing;
+mod pipes;
 mod serve;
+mod share_changes;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use control_api::{Code, Config, Demand, Problem, Session, ShareTraffic, SmbConfig, SmbDialect, SmbOpen};
@@ -22,14 +25,17 @@ use shard_runtime::{Clock, SystemEntropy};
 use smb_files::FileSystem;
 use smb_protocol::security::Sid;
 use smb_protocol::{Dialect, Guid};
-use smb_server::{ConfigError, Encryption, NoPipes, Parts, PipeService, ServerConfig, Signing, SmbServer};
+use smb_server::{ConfigError, Encryption, Parts, ServerConfig, Signing, SmbServer};
 use smb_users::Users;
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use crate::backend::{OpenVolume, ShardBackend, SmbBackend, SmbInfo, VolumeHandle, Work};
+use crate::backend::{OpenVolume, ShardBackend, SmbAdministration, SmbBackend, SmbInfo, VolumeHandle, Work};
 use crate::data_dir::replace_file;
 use directory::NodeUsers;
 use interfaces::MachineInterfaces;
+use pipes::Pipes;
+use view::NodeView;
 
 /// An address that is closing is free again within milliseconds; one second is for a busy machine.
 const LISTEN_ATTEMPTS: u32 = 25;
@@ -63,11 +69,13 @@ pub struct Smb {
     users: Option<Arc<Users>>,
     interfaces: Arc<MachineInterfaces>,
     guid: Uuid,
-    in_effect: Mutex<InEffect>,
+    view: Arc<NodeView>,
+    in_effect: Arc<Mutex<InEffect>>,
 }
 
 impl Smb {
-    /// A service without listeners and shares. Nobody can log in when there are no `users`.
+    /// A service without listeners and shares. Nobody can log in when there are no `users`. Call on the control plane's
+    /// runtime: remote procedure calls run on its threads.
     #[must_use]
     pub fn new(
         shards: Arc<dyn ShardBackend>,
@@ -77,17 +85,22 @@ impl Smb {
     ) -> Self {
         let interfaces = Arc::new(MachineInterfaces::default());
         interfaces.look();
+        let in_effect: Arc<Mutex<InEffect>> = Arc::default();
+        let runtime = Handle::current();
+        let view = NodeView::new(in_effect.clone(), users.clone(), clock.clone(), runtime.clone());
+        let view = Arc::new(view);
         let parts = Parts {
             spawner: shards.clone(),
             clock: clock.clone(),
             entropy: Arc::new(SystemEntropy),
             directory: Arc::new(NodeUsers(users.clone())),
-            pipes: pipes(),
+            pipes: Arc::new(Pipes::new(view.clone(), runtime)),
             interfaces: interfaces.clone(),
             guid: Guid(guid.to_bytes_le()),
         };
         let server = SmbServer::new(ServerConfig::default(), parts);
-        Self { server, shards, clock, users, interfaces, guid, in_effect: Mutex::default() }
+        view.show(Some(server.clone()));
+        Self { server, shards, clock, users, interfaces, guid, view, in_effect }
     }
 
     /// Puts the server's own part in effect.
@@ -144,11 +157,6 @@ impl Smb {
         let now = self.in_effect.lock();
         now.server.as_ref().map(|(_, name)| name.clone()).unwrap_or_default()
     }
-}
-
-/// What answers behind the named pipes of IPC$: remote procedure calls plug in here.
-fn pipes() -> Arc<dyn PipeService> {
-    Arc::new(NoPipes)
 }
 
 /// The configured name, or one made from the node's.
@@ -263,13 +271,19 @@ impl SmbBackend for Smb {
         self.server.close_open(id)
     }
 
+    fn administered_by(&self, node: Weak<dyn SmbAdministration>) {
+        self.view.administered_by(node);
+    }
+
     fn refresh(&self) {
         self.interfaces.look();
+        self.view.note_activity();
     }
 
     fn stop(&self) -> Work<'_, ()> {
         Box::pin(async move {
             self.server.shutdown().await;
+            self.view.show(None);
             *self.in_effect.lock() = InEffect::default();
             Ok(())
         })

@@ -60,3 +60,12 @@ fn directions_and_strengths_differ() {
     let mut signer = MessageSigner::new(&key, Direction::ToServer, 0);
     assert_ne!(signer.sign(b"x"), signer.sign(b"x"));
 }
+
+#[test]
+fn only_long_keys_seal() {
+    let key = Zeroizing::new([7; 16]);
+    let may = |flags| MessageSecurity::server(&key, flags, false).may_seal();
+    assert!(may(flag::SEAL | flag::BITS_128 | flag::BITS_56));
+    assert!(!may(flag::SEAL | flag::BITS_56), "56 bits are no protection");
+    assert!(!may(flag::BITS_128), "not asked for");
+}

@@ -1,0 +1,384 @@
+//! The node as remote procedure calls see it: shares, sessions, opens, users; and who they believe.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use control_api::Problem;
+use parking_lot::Mutex;
+use rpc::service::Authenticator;
+use rpc::view::accounts::{AliasView, Principal, PrincipalKind, UserView};
+use rpc::view::{Connection, NewShare, Open, ServerInfo, Session, Share, ShareChange, ShareKind};
+use rpc::{RpcClient, ServerView, Win32};
+use shard_runtime::{Clock, Entropy as _, Monotonic, SystemEntropy};
+use smb_auth::{Acceptor, Accounts, Authenticated, Identity};
+use smb_protocol::FileTime;
+use smb_protocol::access::AccessMask;
+use smb_protocol::security::Sid;
+use smb_server::{Directory as _, SessionInfo, SmbServer};
+use smb_users::Users;
+use tokio::runtime::Handle;
+
+use super::directory::NodeUsers;
+use super::{InEffect, share_changes};
+use crate::backend::{SmbAdministration, Work};
+
+/// The share that the server makes for itself.
+const IPC: &str = "IPC$";
+/// PERM_FILE_READ, PERM_FILE_WRITE, PERM_FILE_CREATE (MS-SRVS 2.2.2.6).
+const MAY_READ: u32 = 1;
+const MAY_WRITE: u32 = 2;
+const MAY_CREATE: u32 = 4;
+
+/// When a session was last seen to have asked for something.
+#[derive(Clone, Copy)]
+struct Activity {
+    requests: u64,
+    at: Monotonic,
+}
+
+/// What the pipes show.
+pub(super) struct NodeView {
+    /// The server, while it runs: it holds the pipes, which hold this.
+    server: Mutex<Option<SmbServer>>,
+    in_effect: Arc<Mutex<InEffect>>,
+    users: NodeUsers,
+    clock: Arc<dyn Clock>,
+    started: Monotonic,
+    runtime: Handle,
+    /// Who changes shares.
+    node: Mutex<Option<Weak<dyn SmbAdministration>>>,
+    activity: Mutex<BTreeMap<u64, Activity>>,
+}
+
+fn small(value: impl TryInto<u32>) -> u32 {
+    value.try_into().unwrap_or(u32::MAX)
+}
+
+/// A number for what has a longer one: those are random, so two that are alike are rare, and then neither is closed.
+fn fold(id: u64) -> u32 {
+    (id ^ (id >> 32)) as u32
+}
+
+fn client_of(session: &SessionInfo) -> String {
+    let channel = session.channels.first();
+    channel.map(|channel| channel.remote.ip().to_canonical().to_string()).unwrap_or_default()
+}
+
+fn requests(session: &SessionInfo) -> u64 {
+    session.channels.iter().map(|channel| channel.requests).fold(0, u64::wrapping_add)
+}
+
+impl NodeView {
+    pub(super) fn new(
+        in_effect: Arc<Mutex<InEffect>>,
+        users: Option<Arc<Users>>,
+        clock: Arc<dyn Clock>,
+        runtime: Handle,
+    ) -> Self {
+        Self {
+            server: Mutex::default(),
+            in_effect,
+            users: NodeUsers(users),
+            started: clock.now(),
+            clock,
+            runtime,
+            node: Mutex::default(),
+            activity: Mutex::default(),
+        }
+    }
+
+    /// Shows this server from now on; none when it stops.
+    pub(super) fn show(&self, server: Option<SmbServer>) {
+        *self.server.lock() = server;
+    }
+
+    /// Has shares changed by this node.
+    pub(super) fn administered_by(&self, node: Weak<dyn SmbAdministration>) {
+        *self.node.lock() = Some(node);
+    }
+
+    /// Notes which sessions have asked for something since the last time. Called now and then.
+    pub(super) fn note_activity(&self) {
+        let now = self.clock.now();
+        let sessions = self.server().map(|server| server.sessions()).unwrap_or_default();
+        let mut activity = self.activity.lock();
+        let mut seen = BTreeMap::new();
+        for session in sessions {
+            let requests = requests(&session);
+            let before = activity.get(&session.id).filter(|before| before.requests == requests);
+            seen.insert(session.id, before.copied().unwrap_or(Activity { requests, at: now }));
+        }
+        *activity = seen;
+    }
+
+    pub(super) fn machine_name(&self) -> String {
+        let now = self.in_effect.lock();
+        now.server.as_ref().map(|(_, name)| name.clone()).unwrap_or_default()
+    }
+
+    fn server(&self) -> Option<SmbServer> {
+        self.server.lock().clone()
+    }
+
+    fn session_infos(&self) -> Vec<SessionInfo> {
+        self.server().map(|server| server.sessions()).unwrap_or_default()
+    }
+
+    fn seconds_since(&self, wall: shard_runtime::WallTime) -> u32 {
+        small(self.clock.wall().0.saturating_sub(wall.0) / 1_000_000_000)
+    }
+
+    fn directory(&self) -> Option<Arc<smb_users::Directory>> {
+        self.users.0.as_ref().map(|users| users.snapshot())
+    }
+
+    /// Has the node change something, and waits for it.
+    fn have<T>(
+        &self,
+        change: impl for<'a> FnOnce(&'a dyn SmbAdministration) -> Work<'a, T>,
+    ) -> Result<T, Problem> {
+        let node = self.node.lock().as_ref().and_then(Weak::upgrade);
+        let node =
+            node.ok_or_else(|| Problem::new(control_api::Code::Unavailable, "The node is stopping."))?;
+        self.runtime.block_on(change(&*node))
+    }
+
+    fn principal(&self, found: smb_users::Principal) -> Principal {
+        let kind = match found.kind {
+            smb_users::PrincipalKind::User => PrincipalKind::User,
+            smb_users::PrincipalKind::Group => PrincipalKind::Group,
+            smb_users::PrincipalKind::Domain => PrincipalKind::Domain,
+            smb_users::PrincipalKind::Alias => PrincipalKind::Alias,
+            smb_users::PrincipalKind::WellKnown => PrincipalKind::WellKnown,
+        };
+        let domain = found.authority.name(&self.machine_name()).to_owned();
+        Principal { sid: found.sid, domain, name: found.name, kind }
+    }
+
+    /// The folders of shares as clients show them, by the upper case of the shares' names.
+    fn folders(&self) -> BTreeMap<String, String> {
+        let now = self.in_effect.lock();
+        let folder = |(name, served): (&String, &super::Served)| {
+            (name.clone(), share_changes::shown_path(&served.config))
+        };
+        now.shares.iter().map(folder).collect()
+    }
+}
+
+impl ServerView for NodeView {
+    fn server(&self) -> ServerInfo {
+        let now = self.in_effect.lock();
+        let (domain, name) = match &now.server {
+            Some((config, name)) => (config.domain.clone(), name.clone()),
+            None => Default::default(),
+        };
+        ServerInfo {
+            name,
+            comment: "Holdfast".to_owned(),
+            version: (10, 0),
+            domain,
+            up_seconds: self.clock.now().since(self.started).as_secs(),
+            ..ServerInfo::default()
+        }
+    }
+
+    fn now(&self) -> FileTime {
+        FileTime::from_unix_nanos(i64::try_from(self.clock.wall().0).unwrap_or(i64::MAX))
+    }
+
+    fn random(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        SystemEntropy.fill(&mut bytes);
+        bytes
+    }
+
+    fn shares(&self, _: &RpcClient) -> Vec<Share> {
+        let mut uses: BTreeMap<String, u32> = BTreeMap::new();
+        for tree in self.session_infos().iter().flat_map(|session| &session.trees) {
+            *uses.entry(tree.share.to_uppercase()).or_default() += 1;
+        }
+        let current = |name: &str| uses.get(&name.to_uppercase()).copied().unwrap_or(0);
+        let now = self.in_effect.lock();
+        let mut shares: Vec<Share> = now
+            .shares
+            .values()
+            .map(|served| share_changes::shown(served, current(&served.config.name)))
+            .collect();
+        shares.push(Share {
+            name: IPC.to_owned(),
+            kind: ShareKind::Ipc,
+            special: true,
+            comment: "Remote IPC".to_owned(),
+            current_uses: current(IPC),
+            ..Share::default()
+        });
+        shares
+    }
+
+    fn add_share(&self, _: &RpcClient, share: &NewShare) -> Result<(), Win32> {
+        let request = share_changes::creation(share, |sid| self.find_sid(sid).map(|found| found.name))?;
+        self.have(|node| node.share_create(request)).map_err(|problem| share_changes::error(&problem, true))
+    }
+
+    fn change_share(&self, _: &RpcClient, name: &str, change: &ShareChange) -> Result<(), Win32> {
+        let before =
+            self.in_effect.lock().shares.get(&name.to_uppercase()).map(|served| served.config.clone());
+        let before = before.ok_or(Win32::NET_NAME_NOT_FOUND)?;
+        let update =
+            share_changes::update(&before, change, |sid| self.find_sid(sid).map(|found| found.name))?;
+        self.have(|node| node.share_update(before.name.clone(), update))
+            .map_err(|problem| share_changes::error(&problem, false))
+    }
+
+    fn remove_share(&self, _: &RpcClient, name: &str) -> Result<(), Win32> {
+        self.have(|node| node.share_delete(name.to_owned()))
+            .map_err(|problem| share_changes::error(&problem, false))
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        let activity = self.activity.lock().clone();
+        let now = self.clock.now();
+        let shown = |session: SessionInfo| {
+            let last = activity.get(&session.id).filter(|last| last.requests == requests(&session));
+            Session {
+                id: session.id,
+                client: client_of(&session),
+                opens: small(session.opens),
+                seconds: self.seconds_since(session.since),
+                idle_seconds: last.map_or(0, |last| small(now.since(last.at).as_secs())),
+                guest: session.anonymous,
+                user: session.user,
+            }
+        };
+        self.session_infos().into_iter().map(shown).collect()
+    }
+
+    fn close_session(&self, _: &RpcClient, id: u64) -> Result<(), Win32> {
+        let closed = self.server().is_some_and(|server| server.close_session(id));
+        if closed { Ok(()) } else { Err(Win32::CLIENT_NAME_NOT_FOUND) }
+    }
+
+    fn opens(&self) -> Vec<Open> {
+        let folders = self.folders();
+        let opens = self.server().map(|server| server.opens()).unwrap_or_default();
+        // What waits for its client has no user, and pipes are no files.
+        let files = opens.into_iter().filter(|open| open.share != IPC);
+        let shown = files.map(|open| {
+            let folder = folders.get(&open.share.to_uppercase()).map(String::as_str).unwrap_or_default();
+            let folder = folder.trim_end_matches('\\');
+            let has = |mask: AccessMask| open.access.0 & mask.0 != 0;
+            let mut permissions = 0;
+            if has(AccessMask::READ_DATA) {
+                permissions |= MAY_READ;
+            }
+            if has(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) {
+                permissions |= if open.directory { MAY_CREATE } else { MAY_WRITE };
+            }
+            Open {
+                id: fold(open.id),
+                path: if open.path.is_empty() {
+                    folder.to_owned()
+                } else {
+                    format!("{folder}\\{}", open.path)
+                },
+                user: open.user,
+                permissions,
+                locks: small(open.locks),
+            }
+        });
+        shown.collect()
+    }
+
+    fn close_open(&self, _: &RpcClient, id: u32) -> Result<(), Win32> {
+        let server = self.server().ok_or(Win32::FILE_ID_NOT_FOUND)?;
+        let mut alike = server.opens().into_iter().filter(|open| open.share != IPC && fold(open.id) == id);
+        match (alike.next(), alike.next()) {
+            (Some(open), None) if server.close_open(open.id) => Ok(()),
+            _ => Err(Win32::FILE_ID_NOT_FOUND),
+        }
+    }
+
+    fn connections(&self) -> Vec<Connection> {
+        let mut all = Vec::new();
+        for session in self.session_infos() {
+            let client = client_of(&session);
+            all.extend(session.trees.iter().map(|tree| Connection {
+                id: fold(session.id) ^ tree.id,
+                kind: if tree.share == IPC { ShareKind::Ipc } else { ShareKind::Disk },
+                share: tree.share.clone(),
+                client: client.clone(),
+                user: session.user.clone(),
+                opens: small(tree.opens),
+                seconds: self.seconds_since(tree.since),
+            }));
+        }
+        all
+    }
+
+    fn machine(&self) -> Sid {
+        // Without users there is no machine to have a SID; a made up one has no accounts.
+        let nobody = || Sid::new(5, &[21, 0, 0, 0]).unwrap_or(Sid::ANONYMOUS);
+        self.directory().map_or_else(nobody, |directory| directory.machine())
+    }
+
+    fn find_name(&self, name: &str) -> Option<Principal> {
+        let found = self.directory()?.find_name(name, &self.machine_name())?;
+        Some(self.principal(found))
+    }
+
+    fn find_sid(&self, sid: Sid) -> Option<Principal> {
+        Some(self.principal(self.directory()?.find_sid(sid)?))
+    }
+
+    fn users(&self) -> Vec<UserView> {
+        let (Some(users), Some(directory)) = (&self.users.0, self.directory()) else { return Vec::new() };
+        let view = |user: &smb_users::User| UserView {
+            sid: user.sid,
+            name: user.name.clone(),
+            full_name: user.full_name.clone(),
+            comment: user.comment.clone(),
+            disabled: user.disabled,
+            locked_out: users.locked_for(user.sid).is_some(),
+            password_set: match i64::try_from(user.password_set) {
+                Ok(nanos) if nanos > 0 => FileTime::from_unix_nanos(nanos).0,
+                _ => 0,
+            },
+        };
+        directory.users().map(view).collect()
+    }
+
+    fn aliases(&self, domain: Sid) -> Vec<AliasView> {
+        let Some(directory) = self.directory() else { return Vec::new() };
+        let groups = directory.groups().filter(|group| group.sid.domain() == Some(domain));
+        let view = |group: &smb_users::Group| AliasView {
+            sid: group.sid,
+            name: group.name.clone(),
+            comment: group.comment.clone(),
+            members: group.members.clone(),
+        };
+        let mut all: Vec<AliasView> = groups.map(view).collect();
+        all.sort_by_key(|alias| alias.sid.rid());
+        all
+    }
+}
+
+impl Authenticator for NodeView {
+    fn acceptor(&self) -> Option<Acceptor> {
+        self.server().map(|server| server.acceptor())
+    }
+
+    fn accounts(&self) -> &dyn Accounts {
+        &self.users
+    }
+
+    fn client(&self, who: &Authenticated) -> Option<RpcClient> {
+        let Identity::User { name, sid, .. } = &who.identity else { return None };
+        let token = self.users.token(*sid, &who.groups)?;
+        Some(RpcClient {
+            user: name.clone(),
+            domain: self.machine_name(),
+            sid: *sid,
+            is_administrator: token.is_admin,
+        })
+    }
+}
