@@ -39,8 +39,9 @@ e2e: prepare ## end-to-end cases at full size, with the optimised binary; E2E="n
 fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly toolchain)
 	@fuzz/run.sh $(FUZZ_SECONDS)
 
-bench: prepare ## compare with tgt and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
+bench: prepare ## compare with tgt, smbd and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh
+	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh smb
 
 campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of six subjects; writes docs/results/
 	@mkdir -p docs/results

@@ -2,6 +2,8 @@
 import json
 import os
 
+from chart import pairs
+
 BETTER = {"iops": max, "cpu": min}
 
 
@@ -44,27 +46,14 @@ def table(points):
     return out
 
 
-def chart(points):
+def cpu_chart(points):
     """Server CPU per I/O: a bar for tgt's better mode and one for Holdfast per workload."""
     rows = []
     for (medium, durability, mode, bs, qd), group in groups(points).items():
         ours = [p["cpu"] for p in group if p["server"] == "holdfast"]
         if bs == 4096 and ours:
             rows.append(("%s %s %s qd%d" % (medium, durability, mode, qd), best_peer(group, "cpu"), ours[0]))
-    if not rows:
-        return ""
-    scale = 420 / max(max(a, b) for _, a, b in rows)
-    height = 30 + 34 * len(rows)
-    svg = ['<svg xmlns="http://www.w3.org/2000/svg" width="780" height="%d" font-family="sans-serif" font-size="12">' % height,
-           '<rect width="100%" height="100%" fill="#fff"/>',
-           '<text x="8" y="18">Server CPU per 4 KiB I/O in µs: tgt (grey, better mode), Holdfast (blue)</text>']
-    for i, (name, peer, ours) in enumerate(rows):
-        y = 30 + 34 * i
-        svg.append('<text x="8" y="%d">%s</text>' % (y + 18, name))
-        for value, colour, dy in ((peer, "#999", 0), (ours, "#2b6cb0", 14)):
-            svg.append('<rect x="290" y="%d" width="%.1f" height="12" fill="%s"/><text x="%.1f" y="%d">%.1f</text>' % (
-                y + dy, value * scale, colour, 296 + value * scale, y + dy + 11, value))
-    return "\n".join(svg + ["</svg>"]) + "\n"
+    return pairs("Server CPU per 4 KiB I/O in µs: tgt (grey, better mode), Holdfast (blue)", rows)
 
 
 def write(folder, results):
@@ -78,7 +67,7 @@ def write(folder, results):
     if "iscsi" in results:
         out += ["## iSCSI against tgt", "", "tgt's better mode at each point: `rdwr` (with O_SYNC for write-through), and `aio` where it can keep the same promise. On the disk tgt uses O_DIRECT as Holdfast does, so that both read the disk; the last column shows tgt reading from the page cache instead.", ""]
         out += note("iscsi") or table(results["iscsi"]["points"])
-        svg = chart(results["iscsi"].get("points", []))
+        svg = cpu_chart(results["iscsi"].get("points", []))
         if svg:
             with open(os.path.join(folder, "iscsi.svg"), "w") as f:
                 f.write(svg)

@@ -1,7 +1,6 @@
 """Measures and writes docs/results/: see run.sh. Peers take turns within one run; the median of each point counts."""
 import json
 import os
-import platform
 import re
 import socket
 import statistics
@@ -11,15 +10,10 @@ import sys
 import time
 
 import report
+from machine import DISK, MEMORY, MIB, REPS, SECONDS, describe
 from servers import IQN, Holdfast, Tgt, wait_for
 
-SECONDS = float(os.environ.get("BENCH_SECONDS", "8"))
-REPS = int(os.environ.get("BENCH_REPS", "5"))
-DISK = os.path.abspath(os.environ.get("BENCH_DIR", "target/bench/data"))
-MEMORY = "/dev/shm/holdfast-bench-%d" % os.getpid()
 TOOL = os.path.abspath("target/bench/iscsibench")
-# Small enough to be filled before each run, large enough that the disk's own cache does not hold it.
-MIB = int(os.environ.get("BENCH_MIB", "2048"))
 WORKLOADS = [("randread", 4096, 1), ("randread", 4096, 32), ("randwrite", 4096, 1), ("randwrite", 4096, 32),
              ("seqread", 524288, 4), ("seqwrite", 524288, 4)]
 
@@ -242,12 +236,7 @@ def main():
             # The other parts are still worth having; the table says that this one is missing.
             results[name] = {"error": str(error)}
             print("%s: %s" % (name, error), file=sys.stderr)
-    git = lambda *words: subprocess.run(["git", *words], capture_output=True, text=True).stdout.strip()
-    with open("/proc/cpuinfo") as f:
-        cpu = re.search(r"model name\s*: (.*)", f.read())
-    results["machine"] = {"cpu": cpu.group(1) if cpu else "", "cores": os.cpu_count(), "kernel": platform.release(),
-                          "date": time.strftime("%Y-%m-%d"), "commit": git("rev-parse", "--short", "HEAD"),
-                          "seconds": SECONDS, "reps": REPS}
+    results["machine"] = describe()
     report.write("docs/results", results)
     return 1 if any("error" in r for r in results.values()) else 0
 

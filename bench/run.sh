@@ -1,15 +1,21 @@
 #!/bin/bash
-# Measures Holdfast against Debian's tgt and the raw disk on this machine, interleaved, and writes docs/results/.
+# Measures Holdfast against Debian's tgt and smbd and the raw disk on this machine, interleaved, and writes docs/results/.
 #
-#   run.sh [PART ...]     parts: iscsi raw first-write memory recovery opening (all)
+#   run.sh [PART ...]     parts: iscsi raw first-write memory recovery opening (all but smb), or
+#   run.sh smb [MEDIUM ...]   media: memory disk (both)
 #   BENCH_SECONDS=8       length of one measurement
 #   BENCH_REPS=5          measurements of each point; the median counts
 #   BENCH_DIR=DIR         where the disk-backed files go (default: target/bench)
 #
-# Needs root (tgtd), gcc and libiscsi-dev; `make bench` installs what is missing.
+# Needs root (tgtd, smbd), gcc, libiscsi-dev and samba; `make bench` installs what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo build --release --locked --quiet --package holdfast --package bench
 mkdir -p target/bench docs/results
 gcc -O2 -o target/bench/iscsibench bench/iscsibench.c -liscsi
+export PYTHONDONTWRITEBYTECODE=1
+if [ "${1-}" = smb ]; then
+    shift
+    exec python3 bench/smb.py "$@"
+fi
 exec python3 bench/run.py "$@"

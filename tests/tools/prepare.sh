@@ -10,7 +10,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # program=package, each used by tests/ or bench/
 needed="gcc=gcc python3=python3 iscsi-test-cu=libiscsi-bin qemu-system-x86_64=qemu-system-x86
-        qemu-img=qemu-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbtorture=samba-testsuite tgtd=tgt ip=iproute2 mke2fs=e2fsprogs"
+        qemu-img=qemu-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbtorture=samba-testsuite
+        smbd=samba tgtd=tgt ip=iproute2 mke2fs=e2fsprogs"
 missing=()
 for pair in $needed; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")

@@ -14,9 +14,9 @@
 //! * A striped read splits one buffer, sends the parts to several disks and joins them: no copy.
 //! * A mirrored write freezes one buffer and clones the handle for each copy: no copy.
 //!
-//! Memory comes from per-thread free lists of power-of-two classes ([`MIN_CLASS`] to [`MAX_CLASS`]), so after
-//! warm-up the hot path does not allocate. A buffer dropped on another thread joins that thread's list; lists
-//! are bounded ([`MAX_CACHED_PER_CLASS_BYTES`]).
+//! Memory comes from per-thread free lists by size (up to [`MAX_POOLED`]), so after warm-up the hot path does not
+//! allocate. A buffer dropped on another thread joins that thread's list; what a thread keeps is bounded
+//! ([`MAX_CACHED_BYTES`]).
 //!
 //! Deliberately absent: growing, writing through `SharedBuf`, alignment below a page.
 
@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 use pool::Block;
-pub use pool::{MAX_CACHED_PER_CLASS_BYTES, MAX_CLASS, MIN_CLASS, release_thread_cache};
+pub use pool::{MAX_CACHED_BYTES, MAX_POOLED, release_thread_cache};
 
 /// Alignment of every fresh buffer, in bytes: a page, which satisfies O_DIRECT on every device we meet.
 pub const ALIGNMENT: usize = 4096;

@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crate::ALIGNMENT;
 
-/// Smallest class, in bytes.
-pub const MIN_CLASS: usize = 4096;
-/// Largest pooled class, in bytes; larger buffers are allocated and freed each time.
-pub const MAX_CLASS: usize = 1 << 20;
-/// What one thread keeps per class, in bytes: 64 transfers of 64 KiB, a deep queue of one connection.
-pub const MAX_CACHED_PER_CLASS_BYTES: usize = 4 << 20;
+/// Bytes of a page; classes are a power of two of them, and one more: transfers are powers of two, and servers put
+/// headers before them.
+const PAGE: usize = ALIGNMENT;
+/// Largest pooled buffer, in bytes; larger ones are allocated and freed each time. SMB's largest transfer with its page.
+pub const MAX_POOLED: usize = (8 << 20) + PAGE;
+/// What one thread keeps, in bytes: four of the largest transfers, or a deep queue of smaller ones.
+pub const MAX_CACHED_BYTES: usize = 33 << 20;
 
-const CLASSES: usize = (MAX_CLASS / MIN_CLASS).trailing_zeros() as usize + 1;
+const CLASSES: usize = class_of_pages(MAX_POOLED / PAGE) + 1;
 
 struct Header {
     data: NonNull<u8>,
@@ -39,8 +40,16 @@ unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
+/// Blocks without a handle.
+///
+/// Invariant: `bytes` is the sum of the capacities of all blocks in `lists`, and each lies in the list of its class.
+struct Free {
+    lists: [Vec<NonNull<Header>>; CLASSES],
+    bytes: usize,
+}
+
 thread_local! {
-    static FREE: RefCell<[Vec<NonNull<Header>>; CLASSES]> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
+    static FREE: RefCell<Free> = const { RefCell::new(Free { lists: [const { Vec::new() }; CLASSES], bytes: 0 }) };
     static RELEASER: Releaser = const { Releaser };
 }
 
@@ -55,18 +64,53 @@ impl Drop for Releaser {
 /// Gives this thread's free lists back to the system (also done when the thread ends).
 pub fn release_thread_cache() {
     let _ = FREE.try_with(|free| {
-        for list in free.borrow_mut().iter_mut() {
-            for header in list.drain(..) {
-                // SAFETY: a header on a free list has no handle left and is on that list only.
-                unsafe { free_block(header) };
-            }
+        let mut free = free.borrow_mut();
+        free.bytes = 0;
+        for header in free.lists.iter_mut().flat_map(|list| list.drain(..)) {
+            // SAFETY: a header on a free list has no handle left and is on that list only.
+            unsafe { free_block(header) };
         }
     });
 }
 
+const fn class_of_pages(pages: usize) -> usize {
+    let pages = if pages < 2 { 2 } else { pages };
+    (pages - 1).next_power_of_two().trailing_zeros() as usize
+}
+
 fn class_of(len: usize) -> Option<usize> {
-    let capacity = len.max(MIN_CLASS).next_power_of_two();
-    (capacity <= MAX_CLASS).then(|| (capacity / MIN_CLASS).trailing_zeros() as usize)
+    (len <= MAX_POOLED).then(|| class_of_pages(len.div_ceil(PAGE)))
+}
+
+/// Bytes of a block of a class.
+fn capacity_of(class: usize) -> usize {
+    (PAGE << class) + PAGE
+}
+
+impl Free {
+    fn pop(&mut self, class: usize) -> Option<NonNull<Header>> {
+        let header = self.lists[class].pop()?;
+        self.bytes -= capacity_of(class);
+        Some(header)
+    }
+
+    /// Keeps a block; others make room where most lies about, so that what is in use now is what is kept. `false` when
+    /// the block is of the class that has most: then it goes itself.
+    fn push(&mut self, class: usize, header: NonNull<Header>) -> bool {
+        while self.bytes + capacity_of(class) > MAX_CACHED_BYTES {
+            let held = |class: usize| self.lists[class].len() * capacity_of(class);
+            let most = (0..CLASSES).max_by_key(|each| held(*each)).unwrap_or(class);
+            if most == class {
+                return false;
+            }
+            let Some(spare) = self.pop(most) else { return false };
+            // SAFETY: a header on a free list has no handle left, and it is on none now.
+            unsafe { free_block(spare) };
+        }
+        self.lists[class].push(header);
+        self.bytes += capacity_of(class);
+        true
+    }
 }
 
 impl Block {
@@ -74,7 +118,7 @@ impl Block {
     pub(crate) fn take(len: usize) -> Self {
         let class = class_of(len);
         if let Some(class) = class {
-            let recycled = FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten();
+            let recycled = FREE.try_with(|free| free.borrow_mut().pop(class)).ok().flatten();
             if let Some(header) = recycled {
                 // SAFETY: a header on a free list is live and has no other handle.
                 unsafe { header.as_ref() }.handles.store(1, Ordering::Relaxed);
@@ -82,11 +126,11 @@ impl Block {
             }
         }
         let capacity = match class {
-            Some(class) => MIN_CLASS << class,
+            Some(class) => capacity_of(class),
             None => len.next_multiple_of(ALIGNMENT),
         };
         let layout = data_layout(capacity);
-        // SAFETY: the layout's size is not zero: capacity is at least MIN_CLASS.
+        // SAFETY: the layout's size is not zero: capacity is at least a page.
         let data = unsafe { alloc_zeroed(layout) };
         let Some(data) = NonNull::new(data) else { handle_alloc_error(layout) };
         let header = Box::new(Header { data, capacity, handles: AtomicUsize::new(1) });
@@ -133,20 +177,13 @@ impl Drop for Block {
         }
         fence(Ordering::Acquire);
         let capacity = self.header().capacity;
-        let kept = match class_of(capacity) {
-            Some(class) if MIN_CLASS << class == capacity => FREE
-                .try_with(|free| {
-                    let list = &mut free.borrow_mut()[class];
-                    if (list.len() + 1) * capacity > MAX_CACHED_PER_CLASS_BYTES {
-                        return false;
-                    }
-                    let _ = RELEASER.try_with(|_| ());
-                    list.push(self.header);
-                    true
-                })
-                .unwrap_or(false),
-            _ => false,
-        };
+        let kept = class_of(capacity).is_some_and(|class| {
+            FREE.try_with(|free| {
+                let _ = RELEASER.try_with(|_| ());
+                free.borrow_mut().push(class, self.header)
+            })
+            .unwrap_or(false)
+        });
         if !kept {
             // SAFETY: this was the last handle, and the header is on no free list.
             unsafe { free_block(self.header) };

@@ -14,6 +14,23 @@ fn fresh_buffers_are_aligned_and_recycled() {
 }
 
 #[test]
+fn what_is_in_use_now_is_what_is_kept() {
+    let many = |len: usize| (0..100).map(|_| IoBuf::new(len)).collect::<Vec<_>>();
+    drop(many(1 << 20));
+    drop(many(64 << 10));
+    let small = many(64 << 10);
+    let address = small.iter().map(|buf| buf.as_ptr()).min();
+    drop(small);
+    let again = many(64 << 10);
+    assert_eq!(again.iter().map(|buf| buf.as_ptr()).min(), address, "megabytes made room for them");
+    // A transfer and a page for headers before it is not twice the size.
+    let whole = IoBuf::new((1 << 20) + 4096);
+    let address = whole.as_ptr();
+    drop(whole);
+    assert_eq!(IoBuf::new((512 << 10) + 8192).as_ptr(), address);
+}
+
+#[test]
 fn split_parts_join_in_order_only() {
     let mut rest = IoBuf::copy_from(b"abcdefgh");
     let mut a = rest.split_to(3);
@@ -39,7 +56,7 @@ fn frozen_buffers_unfreeze_only_when_alone() {
 #[test]
 fn huge_and_empty_lengths() {
     assert_eq!(IoBuf::zeroed(0).len(), 0);
-    let big = IoBuf::zeroed(MAX_CLASS + 1);
+    let big = IoBuf::zeroed(MAX_POOLED + 1);
     assert!(big.iter().all(|b| *b == 0));
 }
 

@@ -18,20 +18,14 @@ use control_api::{
 use file_store::FileStore;
 use smb_protocol::security::Sid;
 use smb_users::Users;
+use tcp_service::Spawner;
 use uuid::Uuid;
 
 /// The future of work that is done elsewhere.
 pub type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + Send + 'a>>;
 
-/// A task for a shard: made there, and stays there.
-pub type ShardTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
-
 /// The threads that serve.
-pub trait ShardBackend: Send + Sync + 'static {
-    /// How many there are.
-    fn count(&self) -> usize;
-    /// Starts a task on one.
-    fn spawn(&self, shard: usize, task: ShardTask);
+pub trait ShardBackend: Spawner {
     /// How disk I/O is done ("ring", "blocking").
     fn engine(&self) -> String;
     /// Ends when all of them have ended.

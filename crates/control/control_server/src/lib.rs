@@ -39,8 +39,8 @@ mod system;
 
 pub use backend::{
     Backends, DiskBackend, DiskContent, FoundDisk, IscsiBackend, NewPool, NewSpace, OpenDisk, OpenVolume,
-    PoolBackend, PoolDisk, PoolHandle, PoolInfo, ServedLun, ShardBackend, ShardTask, SmbBackend, SmbInfo,
-    SpaceInfo, VolumeHandle, Work,
+    PoolBackend, PoolDisk, PoolHandle, PoolInfo, ServedLun, ShardBackend, SmbBackend, SmbInfo, SpaceInfo,
+    VolumeHandle, Work,
 };
 pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};

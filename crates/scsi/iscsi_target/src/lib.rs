@@ -37,4 +37,4 @@ mod transmit;
 
 pub use config::{AuthConfig, ConfigError, InitiatorAccess, PortalConfig, ServerConfig, TargetConfig};
 pub use listing::{ConnectionInfo, SessionInfo};
-pub use server::{IscsiServer, ShardJob, Spawner};
+pub use server::IscsiServer;

@@ -11,12 +11,13 @@ use iscsi_protocol::login::{
 use iscsi_protocol::pdu::padded;
 use iscsi_protocol::{BHS_BYTES, Bhs};
 use scsi_core::Nexus;
+use tcp_service::Arrived;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::connection::Connection;
 use crate::limits::{LOGIN_TIMEOUT, MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
-use crate::server::{LoginSeat, Shared, Target};
+use crate::server::{Shared, Target};
 use crate::session::{Message, Peer, ReserveError, Session, SessionSeed};
 
 struct Policy<'a> {
@@ -67,13 +68,8 @@ impl Drop for SessionSeat {
 }
 
 /// Serves one connection from its first byte to its last.
-pub(crate) async fn serve(
-    shared: Arc<Shared>,
-    mut stream: TcpStream,
-    group: u16,
-    shard: usize,
-    seat: LoginSeat,
-) {
+pub(crate) async fn serve(shared: Arc<Shared>, arrived: Arrived, group: u16) {
+    let Arrived { mut stream, shard, login: seat, .. } = arrived;
     let admitted = shard_runtime::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
     drop(seat);
     let Some(Ok(Some(mut admitted))) = admitted else { return };

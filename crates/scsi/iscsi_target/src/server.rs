@@ -1,9 +1,7 @@
 //! Targets, portals and what is open: the part that the control plane talks to.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,38 +9,13 @@ use std::time::Duration;
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::discovery::TargetListing;
 use parking_lot::{Mutex, RwLock};
-use shard_runtime::{Entropy, Shard};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use shard_runtime::Entropy;
+use tcp_service::{Limits, Listeners, Serve, Spawner};
 
 use crate::config::{ConfigError, PortalConfig, ServerConfig, TargetConfig, check_auth};
 use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS};
 use crate::listing::{ConnectionInfo, SessionInfo};
 use crate::session::{Message, Session};
-
-/// Work for a shard: makes the future there, which then stays.
-pub type ShardJob = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
-
-/// Where connections run. The node implements it over its shards.
-pub trait Spawner: Send + Sync + 'static {
-    /// How many shards there are; at least one.
-    fn shards(&self) -> usize;
-    /// Starts `job` on shard `shard` (below [`Spawner::shards`]), inside its `LocalSet`.
-    fn spawn(&self, shard: usize, job: ShardJob);
-}
-
-impl Spawner for Vec<Shard> {
-    fn shards(&self) -> usize {
-        self.len()
-    }
-
-    fn spawn(&self, shard: usize, job: ShardJob) {
-        // A shard that is gone takes its connections with it: the node is stopping.
-        if self.get(shard).is_none_or(|shard| shard.spawn(job).is_err()) {
-            tracing::debug!(shard, "connection dropped: the shard has stopped");
-        }
-    }
-}
 
 pub(crate) struct Target {
     pub(crate) config: RwLock<Arc<TargetConfig>>,
@@ -50,21 +23,13 @@ pub(crate) struct Target {
     pub(crate) next_tsih: AtomicUsize,
 }
 
-struct Portal {
-    config: PortalConfig,
-    connections: AtomicUsize,
-    close: watch::Sender<bool>,
-}
-
 pub(crate) struct Shared {
     pub(crate) config: RwLock<Arc<ServerConfig>>,
     pub(crate) targets: RwLock<BTreeMap<IscsiName, Arc<Target>>>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) next_nexus: AtomicU64,
-    portals: Mutex<Vec<Arc<Portal>>>,
-    logins: Mutex<BTreeMap<IpAddr, usize>>,
-    spawner: Arc<dyn Spawner>,
-    next_shard: AtomicUsize,
+    listeners: Listeners,
+    portals: Mutex<Vec<PortalConfig>>,
 }
 
 /// The iSCSI service of a node. Cheap to clone.
@@ -84,16 +49,19 @@ impl IscsiServer {
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, ConfigError> {
         check_auth(&config.discovery_auth)?;
+        let limits = Limits {
+            connections: MAX_CONNECTIONS_PER_PORTAL,
+            logins: MAX_LOGINS,
+            logins_per_address: MAX_LOGINS_PER_ADDRESS,
+        };
         Ok(Self {
             shared: Arc::new(Shared {
                 config: RwLock::new(Arc::new(config)),
                 targets: RwLock::new(BTreeMap::new()),
                 entropy,
                 next_nexus: AtomicU64::new(1),
+                listeners: Listeners::new(spawner, limits),
                 portals: Mutex::new(Vec::new()),
-                logins: Mutex::new(BTreeMap::new()),
-                spawner,
-                next_shard: AtomicUsize::new(0),
             }),
         })
     }
@@ -116,34 +84,28 @@ impl IscsiServer {
         if config.group == 0 {
             return Err(ConfigError::GroupTag);
         }
-        let failed = |source| ConfigError::Listen { address: config.address, source };
-        let listener = std::net::TcpListener::bind(config.address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let config = PortalConfig { address, ..config };
-        let (connections, close) = (AtomicUsize::new(0), watch::Sender::new(false));
-        let portal = Arc::new(Portal { config, connections, close });
-        self.shared.portals.lock().push(Arc::clone(&portal));
-        let shared = Arc::clone(&self.shared);
-        let job: ShardJob = Box::new(move || Box::pin(accept(shared, portal, listener)));
-        self.shared.spawner.spawn(0, job);
+        let (shared, group) = (Arc::clone(&self.shared), config.group);
+        let serve: Serve =
+            Arc::new(move |arrived| Box::pin(crate::login_phase::serve(Arc::clone(&shared), arrived, group)));
+        let address = self
+            .shared
+            .listeners
+            .listen(config.address, serve)
+            .map_err(|source| ConfigError::Listen { address: config.address, source })?;
+        self.shared.portals.lock().push(PortalConfig { address, ..config });
         Ok(address)
     }
 
     /// Stops listening; open connections stay. `false` when there was no such portal.
     pub fn remove_portal(&self, address: SocketAddr) -> bool {
-        let mut portals = self.shared.portals.lock();
-        let Some(at) = portals.iter().position(|portal| portal.config.address == address) else {
-            return false;
-        };
-        portals.remove(at).close.send_replace(true);
-        true
+        self.shared.portals.lock().retain(|portal| portal.address != address);
+        self.shared.listeners.close(address)
     }
 
     /// Where the server listens.
     #[must_use]
     pub fn portals(&self) -> Vec<PortalConfig> {
-        self.shared.portals.lock().iter().map(|portal| portal.config).collect()
+        self.shared.portals.lock().clone()
     }
 
     /// Puts a target in.
@@ -196,9 +158,8 @@ impl IscsiServer {
 
     /// Stops listening, asks all initiators to log out, and after `grace` cuts them off.
     pub async fn shutdown(&self, grace: Duration) {
-        for portal in self.shared.portals.lock().drain(..) {
-            portal.close.send_replace(true);
-        }
+        self.shared.portals.lock().clear();
+        self.shared.listeners.close_all();
         let targets = std::mem::take(&mut *self.shared.targets.write());
         drain(targets.into_values().collect(), grace).await;
     }
@@ -286,7 +247,7 @@ impl Shared {
         local: SocketAddr,
         only: Option<&IscsiName>,
     ) -> Vec<TargetListing> {
-        let portals: Vec<PortalConfig> = self.portals.lock().iter().map(|portal| portal.config).collect();
+        let portals: Vec<PortalConfig> = self.portals.lock().clone();
         let mut list = Vec::new();
         for (name, target) in self.targets.read().iter() {
             let config = Arc::clone(&target.config.read());
@@ -306,92 +267,5 @@ impl Shared {
             list.push(TargetListing { name: name.clone(), addresses });
         }
         list
-    }
-}
-
-/// Counts a connection against its portal while it lives.
-struct PortalSeat(Arc<Portal>);
-
-impl Drop for PortalSeat {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Counts a connection among those that have not logged in.
-pub(crate) struct LoginSeat {
-    shared: Arc<Shared>,
-    address: IpAddr,
-}
-
-impl Drop for LoginSeat {
-    fn drop(&mut self) {
-        let mut logins = self.shared.logins.lock();
-        if let Some(count) = logins.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                logins.remove(&self.address);
-            }
-        }
-    }
-}
-
-fn login_seat(shared: &Arc<Shared>, address: IpAddr) -> Option<LoginSeat> {
-    let mut logins = shared.logins.lock();
-    if logins.values().sum::<usize>() >= MAX_LOGINS {
-        return None;
-    }
-    let count = logins.entry(address).or_insert(0);
-    if *count >= MAX_LOGINS_PER_ADDRESS {
-        return None;
-    }
-    *count += 1;
-    Some(LoginSeat { shared: Arc::clone(shared), address })
-}
-
-/// Takes connections and gives each to a shard, for good.
-async fn accept(shared: Arc<Shared>, portal: Arc<Portal>, listener: std::net::TcpListener) {
-    let listener = match TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(address = %portal.config.address, %error, "cannot listen: the portal is closed");
-            return;
-        }
-    };
-    let mut close = portal.close.subscribe();
-    loop {
-        let accepted = tokio::select! {
-            _ = close.wait_for(|close| *close) => return,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, remote) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors, mostly: waiting lets others end.
-                tracing::warn!(address = %portal.config.address, %error, "cannot accept");
-                shard_runtime::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        if portal.connections.load(Ordering::Relaxed) >= MAX_CONNECTIONS_PER_PORTAL {
-            continue;
-        }
-        let Some(login) = login_seat(&shared, remote.ip()) else { continue };
-        portal.connections.fetch_add(1, Ordering::Relaxed);
-        let seat = PortalSeat(Arc::clone(&portal));
-        let Ok(stream) = stream.into_std() else { continue };
-        let shard = shared.next_shard.fetch_add(1, Ordering::Relaxed) % shared.spawner.shards().max(1);
-        let (server, group) = (Arc::clone(&shared), portal.config.group);
-        let job: ShardJob = Box::new(move || {
-            Box::pin(async move {
-                let _seat = seat;
-                // Without Nagle: answers leave when they are ready. A failure costs speed only.
-                let _ = stream.set_nodelay(true);
-                if let Ok(stream) = TcpStream::from_std(stream) {
-                    crate::login_phase::serve(server, stream, group, shard, login).await;
-                }
-            })
-        });
-        shared.spawner.spawn(shard, job);
     }
 }

@@ -332,19 +332,28 @@ impl Connection {
             sealed = true;
         }
         let mut received = Vec::new();
+        let mut whole = None;
         for message in compound::messages(&packet) {
             let message = message?;
+            if message.bytes.len() == packet.len() {
+                whole = Some(message.header);
+                break;
+            }
             received.push(Received { header: message.header, bytes: message.bytes.to_vec(), sealed });
+        }
+        // Mostly a packet is one message, which may be long: it is not copied.
+        if let Some(header) = whole {
+            received.push(Received { header, bytes: packet, sealed });
         }
         let signed = self.protection == Protection::Sign && self.dialect != Dialect::WILDCARD;
         if let (true, false, Some(session)) = (signed, sealed, &self.session) {
             for each in &mut received {
                 let Header { status, message_id, flags, .. } = each.header;
-                // An interim answer and what comes unasked are not signed; some refusals cannot be.
-                let exempt = status == NtStatus::PENDING
-                    || message_id == UNSOLICITED
-                    || matches!(status, NtStatus::USER_SESSION_DELETED | NtStatus::ACCESS_DENIED);
-                if flags.contains(HeaderFlags::SIGNED) || !exempt {
+                // An interim answer and what comes unasked are not signed; some refusals cannot be, and carry what was
+                // sent where the signature would be.
+                let exempt = status == NtStatus::PENDING || message_id == UNSOLICITED;
+                let refused = matches!(status, NtStatus::USER_SESSION_DELETED | NtStatus::ACCESS_DENIED);
+                if !refused && (flags.contains(HeaderFlags::SIGNED) || !exempt) {
                     session.signer.verify(&mut each.bytes)?;
                 }
             }

@@ -102,6 +102,8 @@ pub(crate) struct By {
     pub(crate) open: Option<OpenId>,
     /// Its lease.
     pub(crate) lease: Option<LeaseName>,
+    /// It is a CREATE that overwrites: what it was granted begins with what it leaves.
+    pub(crate) creates: bool,
 }
 
 /// How an open that is being made meets the caching of others.
@@ -172,16 +174,25 @@ impl Entry {
             breaking.required = breaking.required & to;
             return;
         }
-        let told = self.opens.iter().copied().find(|open| link(*open) == Link::Connected);
-        let Some(told) = told else {
+        let Some(told) = self.told(link) else {
             self.state = to;
             self.next_epoch();
             out.notices.extend(self.opens.iter().map(|open| Notice::Changed(*open)));
             return;
         };
+        self.next_epoch();
+        out.notices.push(self.ask(told, to, now, timeout));
+    }
+
+    /// The open over which the client hears of breaks.
+    fn told(&self, link: &dyn Fn(OpenId) -> Link) -> Option<OpenId> {
+        self.opens.iter().copied().find(|open| link(*open) == Link::Connected)
+    }
+
+    /// Asks the holder, over one of its opens, to go to `to`.
+    fn ask(&mut self, told: OpenId, to: LeaseState, now: Monotonic, timeout: Duration) -> Notice {
         let ack_required = self.state.intersects(if self.is_lease() { W | H } else { W });
         let before = self.state;
-        self.next_epoch();
         if ack_required {
             self.breaking = Some(Breaking {
                 requested: to,
@@ -191,7 +202,7 @@ impl Entry {
         } else {
             self.state = to;
         }
-        out.notices.push(self.notice(told, before, to, ack_required));
+        self.notice(told, before, to, ack_required)
     }
 
     fn next_epoch(&mut self) {
@@ -282,7 +293,8 @@ impl Caching {
         // Windows takes the handle back when share modes conflict, and the right to cache writes otherwise.
         let mask = if opening.violation { H } else { W };
         for entry in &mut self.entries {
-            if entry.is(&By { open: None, lease: opening.lease }) || (entry.is_lease() && opening.lease_stat)
+            if entry.is(&By { lease: opening.lease, ..By::default() })
+                || (entry.is_lease() && opening.lease_stat)
             {
                 continue;
             }
@@ -332,7 +344,8 @@ impl Caching {
         for entry in &mut self.entries {
             let own = entry.is(by);
             // The writer's own II is broken too, its own EXCLUSIVE, BATCH or lease is not.
-            if (own && (entry.is_lease() || entry.state.contains(W))) || !entry.state.contains(R) {
+            let spared = own && (entry.is_lease() || entry.state.contains(W) || by.creates);
+            if spared || !entry.state.contains(R) {
                 continue;
             }
             match entry.away(link) {
@@ -385,7 +398,7 @@ impl Caching {
         timeout: Duration,
         link: &dyn Fn(OpenId) -> Link,
     ) -> Outcome {
-        self.break_for_change(&By { open: None, lease: cause }, now, timeout, link)
+        self.break_for_change(&By { lease: cause, ..By::default() }, now, timeout, link)
     }
 
     fn forget_none(&mut self) {
@@ -425,7 +438,11 @@ impl Caching {
             if state != R {
                 next |= R;
             }
-            entry.break_to(next & state, now, timeout, link, &mut out);
+            match entry.told(link) {
+                // The same break goes on: the epoch that its first step had stays (as Windows).
+                Some(told) => out.notices.push(entry.ask(told, next & state, now, timeout)),
+                None => entry.break_to(next & state, now, timeout, link, &mut out),
+            }
             if let Some(running) = &mut entry.breaking {
                 running.required = breaking.required;
             }

@@ -31,11 +31,23 @@ impl Open {
         if self.closed.swap(true, Ordering::AcqRel) {
             return refuse(NtStatus::FILE_CLOSED, "the file is closed");
         }
+        self.show_write_time_at_close().await;
         let info = if query { self.info().await.ok() } else { None };
         // The rest must not stop half-way when the connection goes.
         let open = Arc::clone(self);
         shard_runtime::finish_anyway(async move { open.finish_closing().await }).await;
         Ok(info)
+    }
+
+    /// Lets go of it without closing it, as its volume goes away: nothing is deleted, and what is stored of it stays for who
+    /// serves the volume next.
+    pub fn release(&self) {
+        if let Some(watch) = self.watch.get() {
+            self.core.watches.remove(self.node.file, watch);
+        }
+        self.leave();
+        let data = self.data.write().take();
+        drop(data);
     }
 
     async fn finish_closing(self: Arc<Self>) {
@@ -44,6 +56,8 @@ impl Open {
             core.watches.remove(self.node.file, watch);
         }
         if self.delete_was_asked() {
+            // Who only keeps a handle for later would keep the file: it is asked to close it.
+            core.give_up_handles(&self.node, &self.stream, &self.by()).await;
             core.mark_deleted(&self).await;
         }
         let left = self.leave();
@@ -158,6 +172,7 @@ impl Core {
         drop(guard);
         match removed {
             Ok(()) if same => {
+                self.name_gone(parent.file, &name);
                 self.forget_extras(node.file).await;
                 let filter = if node.is_directory() {
                     CompletionFilter::DIR_NAME

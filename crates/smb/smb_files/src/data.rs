@@ -18,8 +18,6 @@ use crate::open::{Open, WriteFlags};
 const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
 /// Rights that let data be written.
 const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
-/// The offset that means the end of the file.
-const APPEND: u64 = u64::MAX;
 
 impl Open {
     /// Reads into `buf` and gives it back, cut at the end of the file.
@@ -35,14 +33,18 @@ impl Open {
         let range = checked_range(offset, buf.len())?;
         self.check_locks(range, false)?;
         let (data, asked) = (self.data()?, buf.len());
-        let buf = data.read(offset, buf).await?;
+        if asked > 0 && offset >= data.size() {
+            // The store need not be asked, whose own largest offset is below NTFS's.
+            return refuse(NtStatus::END_OF_FILE, "");
+        }
+        let buf = if asked == 0 { buf } else { data.read(offset, buf).await? };
         if buf.is_empty() && asked > 0 {
             return refuse(NtStatus::END_OF_FILE, "");
         }
         Ok(buf)
     }
 
-    /// Writes; u64::MAX as offset appends. Returns how many bytes.
+    /// Writes; u64::MAX as offset appends, for opens that may only append. Returns how many bytes.
     ///
     /// # Errors
     /// ACCESS_DENIED, INVALID_DEVICE_REQUEST, FILE_LOCK_CONFLICT, DISK_FULL, INVALID_PARAMETER, FILE_CLOSED.
@@ -51,8 +53,9 @@ impl Open {
             return refuse(NtStatus::INVALID_DEVICE_REQUEST, "a directory has no data");
         }
         self.needs_any(WRITES, "the open may not write")?;
-        // Who may only append does so wherever it wants to write (MS-FSA 2.1.5.3).
-        if offset == APPEND || !self.granted.contains(AccessMask::WRITE_DATA) {
+        // Who may only append does so wherever it wants to write (MS-FSA 2.1.5.3); for others the offset of appending is a
+        // negative one like any other, as Windows' server has it.
+        if !self.granted.contains(AccessMask::WRITE_DATA) {
             let _turn = self.node.append.lock().await;
             let end = self.data()?.size();
             return self.write_at(end, data, flags).await;
@@ -69,6 +72,7 @@ impl Open {
             return Ok(0);
         }
         self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.hold_write_time().await?;
         // Before and after: a token made in between stands for neither the old data nor the new.
         self.node.data_version.fetch_add(1, Ordering::AcqRel);
         let grows = self.core.watches.any() && data.size() < offset.saturating_add(u64::from(len));
@@ -129,11 +133,12 @@ impl Open {
     pub async fn flush(&self) -> Result<()> {
         self.needs_any(WRITES, "the open may not write, so neither flush")?;
         let data = self.data.read().clone();
-        match data {
-            Some(data) => Ok(data.flush().await?),
-            // Names are durable as they are made.
-            None => Ok(()),
+        if let Some(data) = data {
+            data.flush().await?;
         }
+        // Without a stream there is nothing to do: names are durable as they are made.
+        self.node.show_write_time();
+        Ok(())
     }
 
     /// Refuses what byte-range locks keep out.
@@ -155,6 +160,7 @@ impl Core {
     /// Data or size changed other than by WRITE.
     pub(crate) async fn data_changed(self: &Arc<Self>, open: &Open, resized: bool) {
         self.break_for_change(&open.node, &open.stream, &open.by()).await;
+        open.node.show_write_time();
         if let Err(error) = open.wrote(resized).await {
             tracing::warn!("times of a file were not put back: {error}");
         }

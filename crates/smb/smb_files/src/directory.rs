@@ -7,6 +7,7 @@ use file_store::{DirectoryCursor, DirectoryEntry, FileId, FileInfo, FileKind, St
 use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, FileAttributes};
 use smb_protocol::directory::QueryDirectoryFlags;
+use smb_protocol::fscc::FileClass;
 use smb_protocol::fscc::listing::{DirectoryEntry as Listed, DirectoryWriter, is_directory_class};
 use smb_protocol::fsctl::reparse::ReparseTag;
 use smb_protocol::wire::Wire;
@@ -18,6 +19,7 @@ use crate::file_system::Core;
 use crate::open::{DirectoryQuery, Open};
 use crate::path::{to_client, to_store};
 use crate::query::basic;
+use crate::short_names::alias;
 use crate::wildcard::Pattern;
 
 /// Entries that are taken from the store at once: what fits into a common answer of 64 KiB.
@@ -96,10 +98,12 @@ impl Open {
             return refuse(NtStatus::INVALID_INFO_CLASS, "no form of entries");
         };
         let single = query.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+        let with_short = matches!(query.class, FileClass::BOTH_DIRECTORY | FileClass::ID_BOTH_DIRECTORY);
         let mut full = false;
         while let Some((name, file)) = self.next_match(scan).await? {
             let Some(entry) = self.listed(&name, file).await? else { continue };
-            if !writer.push(&entry, &to_client(&name), "") {
+            let short = if with_short { alias(&name).unwrap_or_default() } else { String::new() };
+            if !writer.push(&entry, &to_client(&name), &short) {
                 scan.ahead.push_front((name, file));
                 full = true;
                 break;
@@ -138,7 +142,13 @@ impl Open {
                 scan.exhausted = true;
                 match self.core.store.lookup(self.node.file, exact).await {
                     Ok(DirectoryEntry { name, file, .. }) => scan.ahead.push_back((name, file)),
-                    Err(error) if error.kind() == StoreErrorKind::NotFound => {}
+                    Err(error) if error.kind() == StoreErrorKind::NotFound => {
+                        // Patterns with wildcards are for long names alone: `*.htm` would mean `*.html` too.
+                        if let Some(found) = self.core.lookup_alias(self.node.file, exact).await? {
+                            scan.pattern = Pattern::new(&found.name);
+                            scan.ahead.push_back((found.name, found.file));
+                        }
+                    }
                     Err(error) => return Err(error.into()),
                 }
                 continue;

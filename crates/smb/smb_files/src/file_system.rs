@@ -20,6 +20,7 @@ use crate::name_locks::NameLocks;
 use crate::node::{Node, Pin};
 use crate::notify::Watches;
 use crate::open::Open;
+use crate::short_names::Tunnel;
 
 /// Most opens of a volume: what 100,000 opens take is about 200 MB, and a client that leaks handles must hit something.
 pub const OPENS_MAX: usize = 1_000_000;
@@ -64,6 +65,7 @@ pub(crate) struct Core {
     /// All reparse points, once they have been looked up.
     pub(crate) reparse: Mutex<Option<BTreeSet<FileId>>>,
     pub(crate) names: NameLocks,
+    pub(crate) tunnel: Mutex<Tunnel>,
     pub(crate) watches: Watches,
     pub(crate) tokens: Mutex<Tokens>,
     next_open: AtomicU64,
@@ -90,6 +92,7 @@ impl FileSystem {
                 roots: Mutex::default(),
                 reparse: Mutex::default(),
                 names: NameLocks::default(),
+                tunnel: Mutex::default(),
                 watches: Watches::default(),
                 tokens: Mutex::new(Tokens::new(entropy.next_id())),
                 next_open: AtomicU64::new(1),

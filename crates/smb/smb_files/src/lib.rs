@@ -45,11 +45,13 @@ mod rename;
 mod security;
 mod set;
 mod share_mode;
+mod short_names;
 #[cfg(test)]
 mod tests;
 mod times;
 mod volume_info;
 mod wildcard;
+mod write_time;
 
 pub use api::{
     CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,

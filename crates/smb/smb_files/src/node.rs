@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::file_system::Core;
 use crate::locks::LockTable;
 use crate::open::Open;
+use crate::write_time::LateTime;
 
 /// Most directories above a file: deeper paths cannot be made by clients, whose paths have at most 32,767 units.
 pub(crate) const DEPTH_MAX: usize = 16_384;
@@ -58,6 +59,8 @@ pub(crate) struct NodeState {
     pub(crate) delete_pending: bool,
     /// It is gone.
     pub(crate) deleted: bool,
+    /// The time of the last write, while it does not show.
+    pub(crate) late_time: Option<LateTime>,
     /// What the store said, and the node's version then.
     info: Option<(u64, FileInfo)>,
     /// The security descriptor, and the version then.
@@ -78,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) append: tokio::sync::Mutex<()>,
     /// Byte ranges locked, of all streams: where there are none, reads and writes need not look.
     pub(crate) locked: AtomicUsize,
+    /// The open that wrote last and whose time of writing does not show yet, or 0.
+    pub(crate) late_writer: AtomicU64,
     /// Counts changes of what the store says of the file: what was asked before one is not kept after it.
     version: AtomicU64,
     /// Counts changes of data: what tokens stand for is void after one.
@@ -228,6 +233,7 @@ impl Core {
             unlocked: Notify::new(),
             append: tokio::sync::Mutex::new(()),
             locked: AtomicUsize::new(0),
+            late_writer: AtomicU64::new(0),
             version: AtomicU64::new(0),
             data_version: AtomicU64::new(0),
             security_version: AtomicU64::new(0),
@@ -301,14 +307,18 @@ impl Core {
     /// When the file is gone, or the store fails.
     pub(crate) async fn info(&self, node: &Node) -> Result<FileInfo> {
         let version = node.version.load(Ordering::Acquire);
-        if let Some((then, info)) = &node.state.lock().info
-            && *then == version
         {
-            return Ok(info.clone());
+            let mut state = node.state.lock();
+            let known = state.info.as_ref().filter(|(then, _)| *then == version);
+            if let Some(mut info) = known.map(|(_, info)| info.clone()) {
+                self.mask_write_time(node, &mut state, &mut info);
+                return Ok(info);
+            }
         }
-        let info = self.store.info(node.file).await?;
+        let mut info = self.store.info(node.file).await?;
         let mut state = node.state.lock();
         state.info = (!state.opens.is_empty()).then(|| (version, info.clone()));
+        self.mask_write_time(node, &mut state, &mut info);
         Ok(info)
     }
 

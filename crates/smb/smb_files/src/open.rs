@@ -60,6 +60,8 @@ pub(crate) struct OpenState {
     pub(crate) mode: CreateOptions,
     pub(crate) delete_on_close: bool,
     pub(crate) sticky: Sticky,
+    /// It wrote before: what the time of the next write waits for depends on it.
+    pub(crate) wrote_before: bool,
     /// Where listing extended attributes goes on.
     pub(crate) ea_index: usize,
 }
@@ -128,6 +130,7 @@ impl Open {
             mode: new.options,
             delete_on_close: new.delete_on_close,
             sticky: Sticky::default(),
+            wrote_before: false,
             ea_index: 0,
         };
         Self {
@@ -291,7 +294,7 @@ impl Open {
 
     /// Who it is when it operates.
     pub(crate) fn by(&self) -> By {
-        By { open: Some(self.id), lease: self.lease }
+        By { open: Some(self.id), lease: self.lease, creates: false }
     }
 
     pub(crate) fn holder(&self) -> Option<Arc<dyn Holder>> {

@@ -114,6 +114,9 @@ fn stream_part(text: &str) -> Result<StreamPart> {
         };
     }
     match kind {
+        Some(kind) if kind.contains([':', '/']) => {
+            return refuse(NtStatus::OBJECT_NAME_INVALID, "a third colon");
+        }
         None if name.is_empty() => {
             return refuse(NtStatus::OBJECT_NAME_INVALID, "a colon without a stream");
         }
@@ -232,7 +235,7 @@ mod tests {
             ("a::", NtStatus::OBJECT_NAME_INVALID),
             ("a:s:", NtStatus::OBJECT_NAME_INVALID),
             ("a:s:$FOO", NtStatus::INVALID_PARAMETER),
-            ("a:s:$DATA:x", NtStatus::INVALID_PARAMETER),
+            ("a:s:$DATA:x", NtStatus::OBJECT_NAME_INVALID),
             ("a:s\\", NtStatus::OBJECT_NAME_INVALID),
             (&"x".repeat(256), NtStatus::OBJECT_NAME_INVALID),
         ] {

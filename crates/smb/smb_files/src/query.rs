@@ -18,6 +18,7 @@ use crate::api::OpenInfo;
 use crate::error::{Result, refuse};
 use crate::extras::shown;
 use crate::open::Open;
+use crate::short_names::alias;
 use crate::times::file_time;
 
 /// Options that FileModeInformation shows (MS-FSCC 2.4.31).
@@ -29,6 +30,13 @@ pub(crate) const MODE: CreateOptions = CreateOptions(
         | CreateOptions::SYNCHRONOUS_IO_NONALERT.0
         | CreateOptions::DELETE_ON_CLOSE.0,
 );
+
+/// Least bytes of a buffer for answers that end with a name: the structure with its alignment, as Windows counts it, whether
+/// the name needs as much or not (MS-FSA 2.1.5.12, "BlockAlign").
+const ALL_FIXED: usize = 104;
+const STREAM_FIXED: usize = 32;
+const NAME_FIXED: usize = 4;
+const ALTERNATE_FIXED: usize = 8;
 
 pub(crate) fn basic(info: &FileInfo) -> BasicInformation {
     BasicInformation {
@@ -153,19 +161,20 @@ impl Open {
                 self.needs(AccessMask::READ_ATTRIBUTES, "the open may not read attributes")?;
                 self.all().await?.put(out);
                 put_name(&format!("\\{}", self.path()), out);
-                AllInformation::SIZE + 4
+                ALL_FIXED
             }
             FileClass::NAME => {
                 put_name(&format!("\\{}", self.path()), out);
-                4
+                NAME_FIXED
             }
             // Without a leading backslash (MS-SMB2 3.3.5.20.1).
             FileClass::NORMALIZED_NAME => {
                 put_name(&self.path(), out);
-                4
+                NAME_FIXED
             }
             FileClass::ALTERNATE_NAME => {
-                return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "files have no short names");
+                put_name(&self.short_name()?, out);
+                ALTERNATE_FIXED
             }
             FileClass::HARD_LINK => return self.query_links(limit, out),
             FileClass::PIPE | FileClass::PIPE_LOCAL | FileClass::PIPE_REMOTE => {
@@ -246,19 +255,26 @@ impl Open {
         })
     }
 
+    /// The name of the form 8.3 (MS-FSA 2.1.5.12.3).
+    fn short_name(&self) -> Result<String> {
+        match self.node.place().filter(|_| self.node.file != self.caller.share.root) {
+            Some((_, name)) => Ok(alias(&name).unwrap_or_else(|| crate::path::to_client(&name))),
+            None => refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "the root has no name"),
+        }
+    }
+
     async fn query_streams(&self, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {
+        if limit < STREAM_FIXED {
+            return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the answer does not fit");
+        }
         let mut streams = self.core.store.streams(self.node.file).await?;
         // The unnamed one first, as Windows does; the others in a stable order.
         streams.sort_by(|a, b| a.name.cmp(&b.name));
-        let start = out.len();
         let mut list = stream_writer(out, limit);
         for stream in &streams {
             let name = format!(":{}:$DATA", crate::path::to_client(&stream.name));
             if !push_stream(&mut list, &name, stream.size, stream.allocated) {
-                if list.is_empty() {
-                    out.truncate(start);
-                    return refuse(NtStatus::INFO_LENGTH_MISMATCH, "not one stream fits");
-                }
+                // What does not fit whole is left out, be it the first.
                 return Ok(NtStatus::BUFFER_OVERFLOW);
             }
         }

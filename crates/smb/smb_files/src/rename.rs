@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use file_store::FileKind;
 use smb_protocol::NtStatus;
-use smb_protocol::access::{AccessMask, FileAttributes};
+use smb_protocol::access::{AccessMask, FileAttributes, ShareAccess};
 use smb_protocol::directory::CompletionFilter;
 use smb_protocol::fscc::names::{RenameFlags, RenameInformation};
 use smb_protocol::fscc::notify::NotifyAction;
@@ -14,6 +14,7 @@ use crate::file_system::Core;
 use crate::node::{Node, Pin, Place};
 use crate::open::Open;
 use crate::path::{StreamPart, parse};
+use crate::share_mode::conflict;
 
 /// How often a rename looks again when a replaced file's opens change under it.
 const ATTEMPTS_MAX: usize = 100;
@@ -97,7 +98,7 @@ impl Open {
         if from.file == target.file && old_name == *name {
             return Ok(None);
         }
-        self.check_sharing(&from)?;
+        self.check_sharing(&from, target)?;
         let replaced = core.child_now(target, name).await?.filter(|node| node.file != self.node.file);
         if let Some(node) = &replaced {
             if !wanted.replace {
@@ -133,6 +134,7 @@ impl Open {
         };
         drop(spare);
         drop(guards);
+        core.name_gone(from.file, &old_name);
         self.node.touched();
         if let Some(node) = &replaced {
             core.forget_extras(node.file).await;
@@ -142,8 +144,9 @@ impl Open {
     }
 
     /// Share modes of what a rename touches besides the file (MS-FSA 2.1.5.15.11): nothing below a directory may be open,
-    /// and nobody may be about to delete the directory that the file is in.
-    fn check_sharing(&self, from: &Node) -> Result<()> {
+    /// nobody may be about to delete the directory that the file is in, and who has the new directory open shares writing:
+    /// Windows opens it to add the name, sharing all but its deletion.
+    fn check_sharing(&self, from: &Node, target: &Node) -> Result<()> {
         if self.directory && self.core.has_opens_below(&self.node) {
             return refuse(NtStatus::ACCESS_DENIED, "files in the directory are open");
         }
@@ -151,6 +154,16 @@ impl Open {
         let deletes = |open: &&Arc<Open>| open.granted.contains(AccessMask::DELETE) && open.directory;
         if state.opens.iter().any(|open| deletes(&open)) {
             return refuse(NtStatus::SHARING_VIOLATION, "the directory is open for deletion");
+        }
+        drop(state);
+        let adds = if self.directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
+        let mine = (adds, ShareAccess::READ | ShareAccess::WRITE);
+        let state = target.state.lock();
+        if state.opens_of("").any(|open| conflict((open.granted, open.share_access), mine)) {
+            return refuse(
+                NtStatus::SHARING_VIOLATION,
+                "an open of the new directory does not share writing",
+            );
         }
         Ok(())
     }

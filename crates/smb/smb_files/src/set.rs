@@ -102,7 +102,7 @@ impl Open {
                 Ok(())
             }
             FileClass::FULL_EA => self.set_ea(buffer).await,
-            FileClass::SHORT_NAME => refuse(NtStatus::NOT_SUPPORTED, "files have no short names"),
+            FileClass::SHORT_NAME => refuse(NtStatus::NOT_SUPPORTED, "short names follow from the long ones"),
             _ => refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be set")),
         }
     }
@@ -116,6 +116,7 @@ impl Open {
             *place = wanted.ok_or_else(|| FileError::new(NtStatus::INVALID_PARAMETER, "no time"))?;
         }
         let [created, accessed, written, changed] = asked;
+        self.node.show_write_time();
         let info = self.core.info(&self.node).await?;
         let attributes = self.new_attributes(basic.attributes, FileAttributes(info.attributes.0))?;
         let set = |time: SetTime| match time {
@@ -240,14 +241,15 @@ impl Open {
             return refuse(NtStatus::INVALID_PARAMETER, "a directory has no allocation");
         }
         self.needs(AccessMask::WRITE_DATA, "the open may not write")?;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
         let data = self.data()?;
         if bytes >= data.size() {
             data.allocate(0, bytes, false).await?;
+            self.node.show_write_time();
             self.node.touched();
             return Ok(());
         }
         // Less than there is cuts the file (MS-FSA 2.1.5.15.1).
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
         data.set_size(bytes).await?;
         self.core.data_changed(self, true).await;
         self.tell_parent().await;

@@ -9,6 +9,7 @@ mod locks;
 mod rename;
 mod security;
 mod set;
+mod short_names;
 
 use std::sync::Arc;
 

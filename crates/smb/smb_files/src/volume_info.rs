@@ -12,6 +12,9 @@ use crate::error::{Result, refuse};
 use crate::open::Open;
 use crate::query::finish;
 
+/// Least bytes of a buffer for the classes with a name at their end: the structures with their alignment, as Windows counts.
+const VOLUME_FIXED: usize = 24;
+const ATTRIBUTE_FIXED: usize = 16;
 /// FILE_DEVICE_DISK.
 const DISK: u32 = 7;
 /// Bytes of a logical sector, as disks for virtual machines have.
@@ -53,7 +56,7 @@ impl Open {
         let fixed = match class {
             VolumeClass::VOLUME => {
                 put_volume(options.created, options.serial as u32, true, &options.label, out);
-                18
+                VOLUME_FIXED
             }
             VolumeClass::SIZE => {
                 let (total, available) = self.units(unit).await?;
@@ -79,7 +82,7 @@ impl Open {
             }
             VolumeClass::ATTRIBUTE => {
                 put_attributes(ATTRIBUTES, file_store::names::NAME_MAX as u32, &options.kind, out);
-                12
+                ATTRIBUTE_FIXED
             }
             VolumeClass::CONTROL => {
                 // No quotas: no limits.

@@ -5,6 +5,7 @@ use smb_protocol::info::SecurityInformation;
 use smb_protocol::security::descriptor::{DACL_BITS, SACL_BITS};
 use smb_protocol::security::{Control, SecurityDescriptor};
 
+use crate::inherit::generic_mapped;
 use crate::token::Token;
 
 /// A change was refused.
@@ -72,12 +73,12 @@ pub fn merge(
         merged.group = Some(new.group.ok_or(ChangeError::Missing)?);
     }
     if parts.contains(SecurityInformation::DACL) {
-        merged.dacl.clone_from(&new.dacl);
+        merged.dacl = new.dacl.as_ref().map(generic_mapped);
         let bits = list_bits(new, DACL_BITS, Control::DACL_AUTO_INHERIT_REQ, Control::DACL_AUTO_INHERITED);
         merged.control = merged.control.without(DACL_BITS) | bits | Control::DACL_PRESENT;
     }
     if parts.contains(SecurityInformation::SACL) {
-        merged.sacl.clone_from(&new.sacl);
+        merged.sacl = new.sacl.as_ref().map(generic_mapped);
         let bits = list_bits(new, SACL_BITS, Control::SACL_AUTO_INHERIT_REQ, Control::SACL_AUTO_INHERITED);
         merged.control = merged.control.without(SACL_BITS) | bits;
     }
@@ -123,6 +124,10 @@ mod tests {
         assert_eq!((dacl.owner, dacl.dacl), (old.owner, new.dacl.clone()));
         let null = SecurityDescriptor { control: Control::DACL_PRESENT, ..SecurityDescriptor::default() };
         assert!(merge(&old, &null, SecurityInformation::DACL, &user).unwrap().has_null_dacl());
+        let generic = Ace::allow(sid(10), AccessMask::GENERIC_READ, AceFlags::NONE);
+        let generic = SecurityDescriptor { dacl: Some(Acl { aces: vec![generic] }), ..new.clone() };
+        let dacl = merge(&old, &generic, SecurityInformation::DACL, &user).unwrap().dacl.unwrap();
+        assert_eq!(dacl.aces[0].mask(), Some(AccessMask::FILE_READ), "generic rights are mapped");
         let group = merge(&old, &null, SecurityInformation::GROUP, &user);
         assert_eq!(group, Err(ChangeError::Missing));
     }

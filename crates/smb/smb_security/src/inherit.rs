@@ -34,11 +34,11 @@ pub fn new_object(new: &NewObject<'_>) -> SecurityDescriptor {
             dacl
         }
         None => {
-            let inherited = inherited(new, new.parent.and_then(|sd| sd.dacl.as_ref()), (owner, group));
+            let inherited = inherited(new, false, (owner, group));
             if inherited.is_empty() {
                 Some(default_dacl(owner))
             } else {
-                control |= Control::DACL_AUTO_INHERITED;
+                control |= auto_inherits(new, false);
                 Some(Acl { aces: inherited })
             }
         }
@@ -50,9 +50,9 @@ pub fn new_object(new: &NewObject<'_>) -> SecurityDescriptor {
             sacl
         }
         None => {
-            let inherited = inherited(new, new.parent.and_then(|sd| sd.sacl.as_ref()), (owner, group));
+            let inherited = inherited(new, true, (owner, group));
             if !inherited.is_empty() {
-                control |= Control::SACL_AUTO_INHERITED;
+                control |= auto_inherits(new, true);
             }
             Some(Acl { aces: inherited }).filter(|acl| !acl.aces.is_empty())
         }
@@ -80,28 +80,62 @@ fn from_creator(
     let mut bits = sd.control & protected;
     let Some(list) = list else { return (None, bits) };
     if bits.is_empty() && sd.control.contains(requested) {
-        let parent = new.parent.and_then(|sd| if sacl { sd.sacl.as_ref() } else { sd.dacl.as_ref() });
         let own = list.aces.iter().filter(|ace| !ace.flags.contains(AceFlags::INHERITED));
-        let aces =
-            own.flat_map(|ace| substituted(ace, new.container, ids)).chain(inherited(new, parent, ids));
-        return (Some(Acl { aces: aces.collect() }), bits | inherited_bit);
+        let own = own.flat_map(|ace| substituted(ace, new.container, ids));
+        let mut aces = generic_mapped(&Acl { aces: own.collect() });
+        aces.aces.extend(inherited(new, sacl, ids));
+        return (Some(aces), bits | inherited_bit);
     }
     bits |= sd.control & inherited_bit;
-    (Some(list.clone()), bits)
+    (Some(generic_mapped(list)), bits)
 }
 
-/// What a list gives to a new file in the directory that has it (MS-DTYP 2.5.3.4.3, .4).
-fn inherited(new: &NewObject<'_>, parent: Option<&Acl>, ids: (Sid, Sid)) -> Vec<Ace> {
+/// Whether the parent's list came by automatic inheritance, which then goes on: the control bit of the new list. Without
+/// it entries are handed down as well, but are not marked as inherited (MS-FSA 2.1.5.1.1 passes DACL_AUTO_INHERIT to
+/// MS-DTYP 2.5.3.4.1 only with the parent's bit).
+fn auto_inherits(new: &NewObject<'_>, sacl: bool) -> Control {
+    let bit = if sacl { Control::SACL_AUTO_INHERITED } else { Control::DACL_AUTO_INHERITED };
+    new.parent.map_or(Control::NONE, |parent| parent.control & bit)
+}
+
+/// What the directory's list gives to a new file (MS-DTYP 2.5.3.4.3, .4).
+fn inherited(new: &NewObject<'_>, sacl: bool, ids: (Sid, Sid)) -> Vec<Ace> {
+    let parent = new.parent.and_then(|sd| if sacl { sd.sacl.as_ref() } else { sd.dacl.as_ref() });
     let Some(parent) = parent else { return Vec::new() };
-    parent.aces.iter().flat_map(|ace| inherit_entry(ace, new.container, ids)).collect()
+    let marked = !auto_inherits(new, sacl).is_empty();
+    let marks = if marked { AceFlags::INHERITED } else { AceFlags::NONE };
+    parent.aces.iter().flat_map(|ace| inherit_entry(ace, new.container, ids, marks)).collect()
 }
 
-fn inherit_entry(ace: &Ace, container: bool, ids: (Sid, Sid)) -> Vec<Ace> {
+/// A list as it is stored: generic rights of entries that apply to the file itself are mapped to the rights that they
+/// stand for; those that are only handed down stay as they are.
+pub(crate) fn generic_mapped(list: &Acl) -> Acl {
+    let mapped = |ace: &Ace| {
+        let mut ace = ace.clone();
+        if !ace.flags.contains(AceFlags::INHERIT_ONLY) {
+            map_generic(&mut ace);
+        }
+        ace
+    };
+    Acl { aces: list.aces.iter().map(mapped).collect() }
+}
+
+fn map_generic(ace: &mut Ace) {
+    // The mask of a label says what lower levels may do, in bits of its own.
+    if ace.kind == AceType::SYSTEM_MANDATORY_LABEL {
+        return;
+    }
+    if let AceData::Plain { mask, .. } | AceData::Object { mask, .. } = &mut ace.data {
+        *mask = mask.map_generic();
+    }
+}
+
+fn inherit_entry(ace: &Ace, container: bool, ids: (Sid, Sid), marks: AceFlags) -> Vec<Ace> {
     let flags = ace.flags;
     let (for_objects, for_containers) =
         (flags.contains(AceFlags::OBJECT_INHERIT), flags.contains(AceFlags::CONTAINER_INHERIT));
     let last = flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
-    let audit = flags & (AceFlags::SUCCESSFUL_ACCESS | AceFlags::FAILED_ACCESS) | AceFlags::INHERITED;
+    let audit = flags & (AceFlags::SUCCESSFUL_ACCESS | AceFlags::FAILED_ACCESS) | marks;
     if !container {
         return if for_objects { vec![effective(ace, audit, ids)] } else { Vec::new() };
     }
@@ -153,10 +187,8 @@ fn with_flags(ace: &Ace, flags: AceFlags) -> Ace {
 /// The entry as it applies to the new file: generic rights mapped, creator's SIDs replaced.
 fn effective(ace: &Ace, flags: AceFlags, (owner, group): (Sid, Sid)) -> Ace {
     let mut ace = with_flags(ace, flags);
-    if let AceData::Plain { mask, sid, .. } | AceData::Object { mask, sid, .. } = &mut ace.data {
-        if !matches!(ace.kind, AceType::SYSTEM_MANDATORY_LABEL) {
-            *mask = mask.map_generic();
-        }
+    map_generic(&mut ace);
+    if let AceData::Plain { sid, .. } | AceData::Object { sid, .. } = &mut ace.data {
         if *sid == Sid::CREATOR_OWNER {
             *sid = owner;
         } else if *sid == Sid::CREATOR_GROUP {
@@ -183,7 +215,7 @@ pub fn default_descriptor() -> SecurityDescriptor {
     let flags = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
     let all = |sid| Ace::allow(sid, AccessMask::FILE_ALL, flags);
     SecurityDescriptor {
-        control: Control::SELF_RELATIVE | Control::DACL_PRESENT,
+        control: Control::SELF_RELATIVE | Control::DACL_PRESENT | Control::DACL_AUTO_INHERITED,
         owner: Some(Sid::ADMINISTRATORS),
         group: Some(Sid::SYSTEM),
         sacl: None,
@@ -213,7 +245,7 @@ mod tests {
 
     fn child(parent: Vec<Ace>, creator: Option<&SecurityDescriptor>, container: bool) -> SecurityDescriptor {
         let token = Token::new(user(), Sid::USERS, &[], false);
-        let parent = with_list(parent);
+        let parent = SecurityDescriptor { control: Control::DACL_AUTO_INHERITED, ..with_list(parent) };
         new_object(&NewObject { parent: Some(&parent), creator, container, token: &token })
     }
 
@@ -247,6 +279,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn inheritance_is_marked_where_the_directory_is_marked() {
+        let token = Token::new(user(), Sid::USERS, &[], false);
+        let plain = with_list(vec![Ace::allow(user(), AccessMask::FILE_READ, OI | CI)]);
+        for (container, flags) in [(false, AceFlags::NONE), (true, OI | CI)] {
+            let new = NewObject { parent: Some(&plain), creator: None, container, token: &token };
+            let made = new_object(&new);
+            assert_eq!(flags_of(&made), [flags]);
+            assert!(!made.control.contains(Control::DACL_AUTO_INHERITED));
+        }
+    }
+
+    #[test]
+    fn a_creators_generic_rights_are_mapped_where_they_apply() {
+        let aces = vec![
+            Ace::allow(user(), AccessMask::GENERIC_READ, OI),
+            Ace::allow(user(), AccessMask::GENERIC_READ, OI | IO),
+        ];
+        let made = child(Vec::new(), Some(&with_list(aces)), true).dacl.unwrap().aces;
+        let masks: Vec<_> = made.iter().filter_map(Ace::mask).collect();
+        assert_eq!(masks, [AccessMask::FILE_READ, AccessMask::GENERIC_READ]);
     }
 
     #[test]

@@ -50,7 +50,11 @@ pub fn folder(permissions: &[Permission]) -> SecurityDescriptor {
     let others = permissions.iter().filter(|p| p.sid != Sid::SYSTEM && p.sid != Sid::ADMINISTRATORS);
     aces.extend(others.map(|p| Ace::allow(p.sid, p.level.rights(), down)));
     SecurityDescriptor {
-        control: Control::SELF_RELATIVE | Control::DACL_PRESENT | Control::DACL_PROTECTED,
+        // AUTO_INHERITED: what is made below is marked as inherited, so that Windows hands changes of it down.
+        control: Control::SELF_RELATIVE
+            | Control::DACL_PRESENT
+            | Control::DACL_PROTECTED
+            | Control::DACL_AUTO_INHERITED,
         owner: Some(Sid::ADMINISTRATORS),
         group: Some(Sid::SYSTEM),
         sacl: None,

@@ -1,7 +1,8 @@
 //! Serves shares in memory, to try clients and suites on the server alone.
 //!
 //! `cargo run -p smb_server --example memory_share -- 127.0.0.1:4450` and then, for instance,
-//! `smbclient -p 4450 -U admin%secret //127.0.0.1/share -c ls`. With `--unsigned` signing is left to clients.
+//! `smbclient -p 4450 -U admin%secret //127.0.0.1/share -c ls`. With `--unsigned` signing is left to clients. The shares'
+//! folder grants everybody everything: `user`, who is no administrator, can work there too.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -9,7 +10,11 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use file_store::MemoryStore;
+use file_store::{FileStore, MemoryStore};
+use shard_runtime::{Clock, SystemClock};
+use smb_protocol::access::AccessMask;
+use smb_protocol::security::sid::Sid;
+use smb_protocol::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
 use smb_server::{ServerConfig, Signing};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,9 +24,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let signing =
         if std::env::args().any(|arg| arg == "--unsigned") { Signing::Offered } else { Signing::Required };
     let config = ServerConfig { signing, ..ServerConfig::default() };
-    let served = common::serve(Arc::new(MemoryStore::new(16 << 30)), config, address)?;
+    let clock = SystemClock::new();
+    let store = Arc::new(MemoryStore::with_clock(16 << 30, move || clock.wall().0));
+    let root = store.root();
+    futures_util::FutureExt::now_or_never(store.set_security(root, everybody()))
+        .ok_or("a store in memory never waits")??;
+    let served = common::serve(store, config, address)?;
     println!("listening on {}", served.address);
     loop {
         std::thread::park();
     }
+}
+
+/// Everybody may do everything in the folder and below.
+fn everybody() -> Vec<u8> {
+    let down = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
+    let descriptor = SecurityDescriptor {
+        control: Control::SELF_RELATIVE | Control::DACL_PRESENT | Control::DACL_AUTO_INHERITED,
+        owner: Some(Sid::ADMINISTRATORS),
+        group: Some(Sid::ADMINISTRATORS),
+        sacl: None,
+        dacl: Some(Acl { aces: vec![Ace::allow(Sid::EVERYONE, AccessMask::FILE_ALL, down)] }),
+    };
+    descriptor.encode()
 }

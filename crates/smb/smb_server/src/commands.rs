@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smb_files::{Detail, FileError};
 use smb_protocol::error::ErrorId;
@@ -95,11 +96,9 @@ pub(crate) fn admit(
     if channel.session.has_ended() {
         return Err(Reply::new(NtStatus::USER_SESSION_DELETED, Some(channel).filter(|_| signed)));
     }
-    if header.command == Command::SESSION_SETUP {
-        return Ok(Some(channel));
-    }
     let session = &channel.session;
-    if sealed.is_none() && (session.encrypt || (session.signing_required && !signed)) {
+    let setup = header.command == Command::SESSION_SETUP;
+    if sealed.is_none() && ((session.encrypt && !setup) || (session.signing_required && !signed)) {
         let user = session.user();
         tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: it must be signed or encrypted");
         return Err(Reply::new(NtStatus::ACCESS_DENIED, Some(channel).filter(|_| signed)));
@@ -186,7 +185,12 @@ impl Call<'_> {
         self.carried.borrow_mut().file = Some(id);
         // Only through the share that it was opened through: another one may grant less.
         let through = |open: &Arc<Open>| self.header.tree_id().is_none_or(|tree| tree == open.tree.id);
-        session.open(id.volatile).filter(|open| open.id == id && through(open)).ok_or(NtStatus::FILE_CLOSED)
+        let open = session.open(id.volatile).filter(|open| open.id == id && through(open));
+        let open = open.ok_or(NtStatus::FILE_CLOSED)?;
+        if !open.used.load(Ordering::Relaxed) {
+            open.used.store(true, Ordering::Relaxed);
+        }
+        Ok(open)
     }
 
     /// Counts the request for its open, if the connection can lose others of it (SMB 3).

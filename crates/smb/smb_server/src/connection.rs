@@ -13,8 +13,8 @@ pub(crate) mod channel;
 pub(crate) mod credits;
 pub(crate) mod receive;
 pub(crate) mod state;
-pub(crate) mod transmit;
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -28,18 +28,18 @@ use futures_util::stream::FuturesUnordered;
 use smb_protocol::compound;
 use smb_protocol::framing::Packet as PacketKind;
 use smb_protocol::header::Routing;
-use smb_protocol::message::Response;
-use smb_protocol::oplock::BreakNotification;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header};
+use tcp_service::LoginSeat;
 use tokio::net::TcpStream;
 
 use crate::commands;
-use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, WORK_HIGH_WATER};
+use crate::limits::{
+    LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, UNACKNOWLEDGED_MAX, WORK_HIGH_WATER,
+};
 use crate::peer::{Mail, Peer};
 use crate::server::Shared;
-use answer::{Answer, Body, Hashed};
 use chain::Chain;
 use channel::Channel;
 use receive::{Got, Packet, Receive};
@@ -47,6 +47,8 @@ use state::Conn;
 
 /// How often a quiet connection is looked at.
 const TICK: Duration = Duration::from_secs(10);
+/// For how long a client that was told of a break has to hear: until the break is over, answered or not.
+const URGENT_TICKS: u32 = 5;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,7 @@ enum End {
 struct Running {
     work: Pin<Box<dyn Future<Output = ()>>>,
     bytes: usize,
+    outlives: Rc<Cell<bool>>,
 }
 
 impl Future for Running {
@@ -94,11 +97,14 @@ pub(crate) struct Connection {
     tick: Pin<Box<dyn Future<Output = ()>>>,
     idle_ticks: u32,
     age: Duration,
+    /// Ticks for which the client has to hear soon: it was told of a break.
+    urgent: u32,
+    patience: Option<Duration>,
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>) {
-    let conn = Rc::new(Conn::new(shared, peer));
+pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>, login: LoginSeat) {
+    let conn = Rc::new(Conn::new(shared, peer, login));
     let mut connection = Connection {
         conn: Rc::clone(&conn),
         stream,
@@ -107,15 +113,23 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer
         tick: Box::pin(shard_runtime::sleep(TICK)),
         idle_ticks: 0,
         age: Duration::ZERO,
+        urgent: 0,
+        patience: None,
     };
     // Also when this task is dropped: a session must not believe in a connection that is gone.
-    let _leaving = Leaving(Rc::clone(&conn));
+    let leaving = Leaving(Rc::clone(&conn));
     let end = poll_fn(|cx| connection.poll(cx)).await;
     let remote = conn.peer.remote;
     match end {
         End::Protocol(what) => tracing::warn!(%remote, what, "SMB connection closed: protocol error"),
         End::NoLogin => tracing::info!(%remote, "SMB connection closed: nobody logged in"),
         End::Disconnected | End::Told => tracing::debug!(%remote, ?end, "SMB connection ended"),
+    }
+    let sessions: Vec<_> =
+        conn.sessions.borrow().values().map(|channel| Arc::clone(&channel.session)).collect();
+    drop(leaving);
+    if end == End::Disconnected && sessions.iter().any(|session| !session.has_ended()) {
+        connection.finish().await;
     }
 }
 
@@ -129,20 +143,44 @@ impl Drop for Leaving {
         for channel in sessions.into_values() {
             if channel.session.leave(&self.0.peer) {
                 self.0.shared.lost(&channel.session);
+            } else {
+                channel.session.channel_lost(self.0.peer.id);
             }
         }
     }
 }
 
 impl Connection {
+    /// The socket is gone, but the client may have other channels of its sessions: over them it asks again for what it
+    /// has named, and finds it under way or done.
+    async fn finish(self) {
+        drop(self.stream);
+        let rest = self.running.into_iter().filter(|running| running.outlives.get());
+        let mut rest: FuturesUnordered<_> = rest.collect();
+        while rest.next().await.is_some() {}
+    }
+
+    /// Sets how long the network may leave unacknowledged what we send; `None` is as long as the system likes.
+    fn set_patience(&mut self, patience: Option<Duration>) {
+        if self.patience != patience {
+            self.patience = patience;
+            // Where it cannot be had, the system's quarter of an hour is what there is.
+            let _ = socket2::SockRef::from(&self.stream).set_tcp_user_timeout(patience);
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.conn.peer.waker.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = Box::pin(shard_runtime::sleep(TICK));
             self.age += TICK;
             self.idle_ticks += 1;
-            if self.age >= LOGIN_TIMEOUT && !self.conn.logged_in.get() {
+            if self.age >= LOGIN_TIMEOUT && !self.conn.is_logged_in() {
                 return Poll::Ready(End::NoLogin);
+            }
+            self.urgent = self.urgent.saturating_sub(1);
+            if self.urgent == 0 {
+                self.set_patience(None);
             }
             if self.idle_ticks > 1 {
                 self.receive.release();
@@ -179,6 +217,10 @@ impl Connection {
     }
 
     fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        if self.conn.told_break.take() {
+            self.urgent = URGENT_TICKS;
+            self.set_patience(Some(UNACKNOWLEDGED_MAX));
+        }
         let mut transmit = self.conn.transmit.borrow_mut();
         if transmit.waiting() == 0 {
             return Ok(false);
@@ -192,28 +234,12 @@ impl Connection {
 
     fn on_mail(&mut self, mail: Mail) -> Result<(), End> {
         match mail {
-            Mail::Break { session, notification } => self.tell_break(session, notification),
+            Mail::Break { session, notification } => self.conn.tell_break(session, notification),
             // The channel stays to sign the refusals of what still comes.
             Mail::SessionEnded => {}
             Mail::Close => return Err(End::Told),
         }
         Ok(())
-    }
-
-    /// Breaks are not signed (MS-SMB2 3.3.4.6): they have no number that a nonce could be made of.
-    fn tell_break(&mut self, session: u64, notification: BreakNotification) {
-        let header = Header {
-            command: Command::OPLOCK_BREAK,
-            message_id: smb_protocol::header::UNSOLICITED,
-            flags: smb_protocol::header::HeaderFlags::SERVER_TO_REDIR,
-            routing: Routing::Sync { process: 0, tree: 0 },
-            ..Header::default()
-        };
-        let response = Response::BreakNotification(notification);
-        let Ok(body) = Body::of(|out| response.encode(out)) else { return };
-        let channel = self.conn.channel(session).filter(|channel| channel.session.encrypt);
-        let answer = Answer { header, body, sign: None, hash: Hashed::No };
-        self.conn.send(vec![answer], channel.as_ref());
     }
 
     /// Whether more requests may begin: what they and their answers hold is bounded.
@@ -249,7 +275,7 @@ impl Connection {
             let Some(packet) = packet else { break };
             began = true;
             self.on_packet(packet, cx)?;
-            if self.conn.logged_in.get() {
+            if self.conn.is_logged_in() {
                 self.receive.allow_long();
             }
         }
@@ -305,8 +331,9 @@ impl Connection {
         self.conn.peer.counters.requests.fetch_add(messages.len() as u64, Ordering::Relaxed);
         let bytes = packet.buf.len()
             + messages.iter().map(|(range, header)| expected(header, packet.message(range))).sum::<usize>();
-        let chain = Chain { packet, messages, sealed };
-        let mut running = Running { work: Box::pin(chain.run(Rc::clone(&self.conn))), bytes };
+        let outlives = Rc::new(Cell::new(false));
+        let chain = Chain { packet, messages, sealed, outlives: Rc::clone(&outlives) };
+        let mut running = Running { work: Box::pin(chain.run(Rc::clone(&self.conn))), bytes, outlives };
         // Once, here: requests begin in the order in which they came, and what needs no waiting is done.
         if Pin::new(&mut running).poll(cx).is_pending() {
             self.conn.working.set(self.conn.working.get() + bytes);

@@ -36,8 +36,16 @@ pub const MAX_OPENS: usize = 262_144;
 pub const MAX_PENDING: usize = 4096;
 /// Connections of one listener: each holds a receive buffer of [`RECEIVE_BUFFER`] while it is busy.
 pub const MAX_CONNECTIONS: usize = 32_768;
+/// Connections that have not logged in, in all: each may hold [`MAX_PACKET_BEFORE_LOGIN`].
+pub const MAX_LOGINS: usize = 1024;
+/// Of those, from one address: a host opens some tens when it starts, a test of ours a hundred.
+pub const MAX_LOGINS_PER_ADDRESS: usize = 256;
 /// A first message comes at once, a login takes well below a second: a longer one is half-open or hostile.
 pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client's network may leave unacknowledged that a break was told before the connection counts as lost; Windows
+/// gives up after five retransmissions, too. Well below the 35 seconds after which caching ends anyway: a break that does
+/// not arrive can go over another channel, and a client that lost its only one knows that it holds nothing any more.
+pub const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 /// The receive buffer of a connection: some 30 WRITEs of 8 KiB per system call.
 pub const RECEIVE_BUFFER: usize = 256 << 10;
 /// Packets from here on are read from the socket to where their data belong; below, a copy is cheaper than further

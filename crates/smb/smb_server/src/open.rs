@@ -5,12 +5,14 @@
 //!   Opens ── persistent id ──┘ └─ Link: breaks find their way to the session's connections
 //! ```
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use smb_files::{Durability, Holder, LeaseBreak, OpenId};
-use smb_protocol::access::OplockLevel;
+use smb_files::{Durability, Granted, Holder, LeaseBreak, OpenId};
+use smb_protocol::access::{CreateAction, OplockLevel};
+use smb_protocol::create::lease::LeaseFlags;
 use smb_protocol::file::FileId;
 use smb_protocol::oplock::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
 use smb_protocol::security::sid::Sid;
@@ -54,7 +56,6 @@ pub(crate) struct App {
 }
 
 /// What of an open changes.
-#[derive(Default)]
 pub(crate) struct State {
     pub(crate) lasting: Lasting,
     /// How long it waits for its client.
@@ -63,6 +64,20 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Requests on other channels that must not be done twice.
     pub(crate) sequence: Sequence,
+    /// What its CREATE did; a replay is told the same.
+    pub(crate) action: CreateAction,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            lasting: Lasting::No,
+            timeout: Duration::ZERO,
+            generation: 0,
+            sequence: Sequence::default(),
+            action: CreateAction::OPENED,
+        }
+    }
 }
 
 /// An open.
@@ -74,6 +89,8 @@ pub(crate) struct Open {
     pub(crate) user: Sid,
     /// DH2Q's name for it; zero without one.
     pub(crate) create_guid: Guid,
+    /// Whether the client has used it, and so has had the answer to its CREATE.
+    pub(crate) used: AtomicBool,
     pub(crate) app: App,
     pub(crate) link: Arc<Link>,
     /// Shared by all that stand for the same open, one after the other, as clients reconnect: what is still under way for
@@ -126,18 +143,57 @@ pub(crate) struct Link {
     pub(crate) id: FileId,
     pub(crate) session: RwLock<Weak<Session>>,
     pub(crate) opens: RwLock<Weak<Table>>,
+    /// The last break that its client was told of, and over which connection.
+    told: Mutex<Option<(u64, BreakNotification)>>,
 }
 
 impl Link {
+    pub(crate) fn new(id: FileId, session: Weak<Session>, opens: Weak<Table>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            session: RwLock::new(session),
+            opens: RwLock::new(opens),
+            told: Mutex::default(),
+        })
+    }
+
     /// Of an open that came back after a restart: it leads nowhere yet.
     pub(crate) fn detached(id: FileId) -> Arc<Self> {
-        Arc::new(Self { id, session: RwLock::default(), opens: RwLock::default() })
+        Self::new(id, Weak::new(), Weak::new())
     }
 
     fn tell(&self, notification: BreakNotification) {
         let Some(session) = self.session.read().upgrade() else { return };
-        if !session.tell_one(Mail::Break { session: session.id, notification }) {
+        // Under the lock, so that the loss of a connection is seen here or sees what was told over it.
+        let mut told = self.told.lock();
+        let over = session.tell_one(Mail::Break { session: session.id, notification });
+        *told = over.map(|peer| (peer, notification));
+        if over.is_none() {
             tracing::debug!(session = session.id, "a break reaches nobody: its client is gone");
+        }
+    }
+
+    /// The client has heard what it was told.
+    pub(crate) fn answered(&self) {
+        *self.told.lock() = None;
+    }
+
+    /// A connection of the session is lost. Nobody knows whether the client has heard what it was told over it, and a
+    /// client that has not goes on using its cache: if it still matters, it is told once more.
+    pub(crate) fn channel_lost(&self, peer: u64, file: &smb_files::Open) {
+        let Some((_, notification)) = self.told.lock().filter(|(over, _)| *over == peer) else { return };
+        let matters = match (notification, file.caching()) {
+            (BreakNotification::Oplock(_), Granted::Oplock(_)) => true,
+            (BreakNotification::Lease(told), Granted::Lease { state, flags, .. }) => {
+                match told.flags.contains(LeaseBreakFlags::ACK_REQUIRED) {
+                    true => flags.contains(LeaseFlags::BREAK_IN_PROGRESS),
+                    false => state == told.new,
+                }
+            }
+            _ => false,
+        };
+        if matters {
+            self.tell(notification);
         }
     }
 }

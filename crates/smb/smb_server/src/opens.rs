@@ -2,18 +2,18 @@
 //! their clients.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use shard_runtime::Entropy;
 use smb_files::Holder;
 use smb_protocol::file::FileId;
 use smb_protocol::{Guid, NtStatus};
+use tcp_service::{ShardJob, Spawner};
 
 use crate::limits::MAX_OPENS;
 use crate::open::{Link, Open, Thing};
-use crate::server::{ShardJob, Spawner};
 use crate::session::Session;
 use crate::tree::Tree;
 
@@ -106,8 +106,7 @@ impl Opens {
 
     /// The way from a file, yet to be opened, to a session.
     pub(crate) fn link(&self, id: FileId, session: &Arc<Session>) -> Arc<Link> {
-        let session = RwLock::new(Arc::downgrade(session));
-        Arc::new(Link { id, session, opens: RwLock::new(Arc::downgrade(&self.table)) })
+        Link::new(id, Arc::downgrade(session), Arc::downgrade(&self.table))
     }
 
     /// Puts an open in.
@@ -163,6 +162,15 @@ impl Opens {
         self.remove(open);
         let open = Arc::clone(open);
         self.table.run(Box::new(move || Box::pin(async move { open.close().await })));
+    }
+
+    /// Lets go of an open without closing it: what is stored of it stays.
+    pub(crate) fn release(&self, open: &Arc<Open>) {
+        open.forget();
+        self.remove(open);
+        if let Thing::File(file) = &open.thing {
+            file.release();
+        }
     }
 
     /// Lets it wait for its client; `false` when it must not.
@@ -232,6 +240,7 @@ impl Opens {
             client: open.client,
             user: open.user,
             create_guid: open.create_guid,
+            used: AtomicBool::new(true),
             app: open.app,
             link: Arc::clone(&open.link),
             state: Arc::clone(&open.state),

@@ -77,6 +77,19 @@ impl Peer {
         std::mem::take(&mut *self.mail.lock())
     }
 
+    /// Takes the breaks that wait, with the sessions that they are for.
+    pub(crate) fn take_breaks(&self) -> Vec<(u64, BreakNotification)> {
+        let mut breaks = Vec::new();
+        self.mail.lock().retain(|mail| match mail {
+            Mail::Break { session, notification } => {
+                breaks.push((*session, *notification));
+                false
+            }
+            Mail::SessionEnded | Mail::Close => true,
+        });
+        breaks
+    }
+
     /// From now on there is nobody.
     pub(crate) fn leave(&self) {
         let mut waiting = self.mail.lock();

@@ -1,55 +1,30 @@
 //! Listeners, sessions, shares and opens: the part that the control plane talks to.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use shard_runtime::{Clock, Entropy, Shard};
+use shard_runtime::{Clock, Entropy};
 use smb_files::FileSystem;
 use smb_protocol::fsctl::network::NetworkInterface;
 use smb_protocol::security::sid::Sid;
 use smb_protocol::{FileTime, Guid, NtStatus};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tcp_service::{Arrived, Limits, Listeners, Serve, Spawner};
 
 use crate::config::{ConfigError, Directory, ServerConfig, ShareConfig};
-use crate::limits::{MAX_CONNECTIONS, MAX_SESSIONS, SMB1_LOG};
+use crate::limits::{MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, MAX_SESSIONS, SMB1_LOG};
 use crate::listing::{OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
+use crate::open::Open;
 use crate::opens::Opens;
 use crate::peer::{Mail, Peer};
 use crate::persistence::{self, Restored};
 use crate::pipe::PipeService;
 use crate::session::Session;
 use crate::share::Shares;
-
-/// Work for a shard: makes the future there, which then stays.
-pub type ShardJob = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
-
-/// Where connections run. The node implements it over its shards.
-pub trait Spawner: Send + Sync + 'static {
-    /// How many shards there are; at least one.
-    fn shards(&self) -> usize;
-    /// Starts `job` on shard `shard` (below [`Spawner::shards`]), inside its `LocalSet`.
-    fn spawn(&self, shard: usize, job: ShardJob);
-}
-
-impl Spawner for Vec<Shard> {
-    fn shards(&self) -> usize {
-        self.len()
-    }
-
-    fn spawn(&self, shard: usize, job: ShardJob) {
-        // A shard that is gone takes its connections with it: the node is stopping.
-        if self.get(shard).is_none_or(|shard| shard.spawn(job).is_err()) {
-            tracing::debug!(shard, "connection dropped: the shard has stopped");
-        }
-    }
-}
+use crate::tree::Tree;
 
 /// The machine's network, as clients with several connections are told of it.
 pub trait Interfaces: Send + Sync + 'static {
@@ -75,12 +50,6 @@ pub struct Parts {
     pub guid: Guid,
 }
 
-struct Listener {
-    address: SocketAddr,
-    connections: AtomicUsize,
-    close: watch::Sender<bool>,
-}
-
 /// What all connections share.
 pub(crate) struct Shared {
     pub(crate) parts: Parts,
@@ -90,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) start: FileTime,
     sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
-    listeners: Mutex<Vec<Arc<Listener>>>,
+    listeners: Listeners,
     next_peer: AtomicU64,
     smb1: Mutex<VecDeque<Smb1Attempt>>,
     smb1_count: AtomicU64,
@@ -184,6 +153,12 @@ impl SmbServer {
     #[must_use]
     pub fn new(config: ServerConfig, parts: Parts) -> Self {
         let start = filetime(parts.clock.wall().0);
+        let limits = Limits {
+            connections: MAX_CONNECTIONS,
+            logins: MAX_LOGINS,
+            logins_per_address: MAX_LOGINS_PER_ADDRESS,
+        };
+        let listeners = Listeners::new(Arc::clone(&parts.spawner), limits);
         Self {
             shared: Arc::new(Shared {
                 opens: Opens::new(Arc::clone(&parts.entropy), Arc::clone(&parts.spawner)),
@@ -193,7 +168,7 @@ impl SmbServer {
                 start,
                 sessions: Mutex::new(BTreeMap::new()),
                 peers: Mutex::new(BTreeMap::new()),
-                listeners: Mutex::new(Vec::new()),
+                listeners,
                 next_peer: AtomicU64::new(1),
                 smb1: Mutex::new(VecDeque::new()),
                 smb1_count: AtomicU64::new(0),
@@ -211,33 +186,20 @@ impl SmbServer {
     /// # Errors
     /// When the address cannot be listened on.
     pub fn listen(&self, address: SocketAddr) -> Result<SocketAddr, ConfigError> {
-        let failed = |source| ConfigError::Listen { address, source };
-        let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let (connections, close) = (AtomicUsize::new(0), watch::Sender::new(false));
-        let entry = Arc::new(Listener { address, connections, close });
-        self.shared.listeners.lock().push(Arc::clone(&entry));
         let shared = Arc::clone(&self.shared);
-        let job: ShardJob = Box::new(move || Box::pin(accept(shared, entry, listener)));
-        self.shared.parts.spawner.spawn(0, job);
-        Ok(address)
+        let serve: Serve = Arc::new(move |arrived| Box::pin(serve(Arc::clone(&shared), arrived)));
+        self.shared.listeners.listen(address, serve).map_err(|source| ConfigError::Listen { address, source })
     }
 
     /// Where the server listens.
     #[must_use]
     pub fn listeners(&self) -> Vec<SocketAddr> {
-        self.shared.listeners.lock().iter().map(|listener| listener.address).collect()
+        self.shared.listeners.addresses()
     }
 
     /// Stops listening there; open connections stay. `false` when there was no such listener.
     pub fn close_listener(&self, address: SocketAddr) -> bool {
-        let mut listeners = self.shared.listeners.lock();
-        let Some(at) = listeners.iter().position(|listener| listener.address == address) else {
-            return false;
-        };
-        listeners.remove(at).close.send_replace(true);
-        true
+        self.shared.listeners.close(address)
     }
 
     /// Shares a folder.
@@ -258,16 +220,26 @@ impl SmbServer {
 
     /// Takes a share away, with the tree connects and opens over it; `false` when there was none.
     pub fn remove_share(&self, name: &str) -> bool {
+        self.withdraw(name, |open| self.shared.opens.leave(open, false))
+    }
+
+    /// Stops to serve a share whose volume goes away: nothing is closed, persistent opens stay in the volume for who serves
+    /// it next. `false` when there was none of the name.
+    pub fn release_share(&self, name: &str) -> bool {
+        self.withdraw(name, |open| self.shared.opens.release(open))
+    }
+
+    /// Takes a share and its tree connects away; `end` says what becomes of the opens, those that wait for their clients
+    /// among them.
+    fn withdraw(&self, name: &str, end: impl Fn(&Arc<Open>)) -> bool {
         let Some(share) = self.shared.shares.remove(name) else { return false };
+        let is_of = |tree: &Tree| tree.share().is_some_and(|each| Arc::ptr_eq(each, &share));
         for session in self.shared.sessions() {
-            for tree in session.trees() {
-                if tree.share().is_some_and(|each| Arc::ptr_eq(each, &share)) {
-                    for open in session.remove_tree(tree.id).unwrap_or_default() {
-                        self.shared.opens.leave(&open, false);
-                    }
-                }
+            for tree in session.trees().iter().filter(|tree| is_of(tree)) {
+                session.remove_tree(tree.id).unwrap_or_default().iter().for_each(&end);
             }
         }
+        self.shared.opens.all().iter().filter(|open| is_of(&open.tree)).for_each(end);
         true
     }
 
@@ -341,9 +313,7 @@ impl SmbServer {
 
     /// Stops listening and closes all connections. Persistent opens stay in their volumes.
     pub async fn shutdown(&self) {
-        for listener in self.shared.listeners.lock().drain(..) {
-            listener.close.send_replace(true);
-        }
+        self.shared.listeners.close_all();
         for peer in self.shared.peers.lock().values() {
             peer.tell(Mail::Close);
         }
@@ -357,66 +327,20 @@ impl SmbServer {
     }
 }
 
-/// Counts a connection while it lives.
-struct Seat {
-    shared: Arc<Shared>,
-    listener: Arc<Listener>,
-    peer: u64,
-}
+/// Keeps a connection in the list while it lives.
+struct Listed<'a>(&'a Shared, &'a Peer);
 
-impl Drop for Seat {
+impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.shared.peers.lock().remove(&self.peer);
-        self.listener.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.peers.lock().remove(&self.1.id);
     }
 }
 
-/// Takes connections and gives each to a shard, for good.
-async fn accept(shared: Arc<Shared>, entry: Arc<Listener>, listener: std::net::TcpListener) {
-    let listener = match TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(address = %entry.address, %error, "cannot listen: the SMB listener is closed");
-            return;
-        }
-    };
-    let mut close = entry.close.subscribe();
-    loop {
-        let accepted = tokio::select! {
-            _ = close.wait_for(|close| *close) => return,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, remote) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors, mostly: waiting lets others end.
-                tracing::warn!(address = %entry.address, %error, "cannot accept");
-                shard_runtime::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        if entry.connections.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
-            continue;
-        }
-        let Ok(local) = stream.local_addr() else { continue };
-        let Ok(stream) = stream.into_std() else { continue };
-        let id = shared.next_peer.fetch_add(1, Ordering::Relaxed);
-        let shard = usize::try_from(id).unwrap_or(0) % shared.parts.spawner.shards().max(1);
-        let peer = Arc::new(Peer::new(id, remote, local, shard));
-        entry.connections.fetch_add(1, Ordering::Relaxed);
-        shared.peers.lock().insert(id, Arc::clone(&peer));
-        let seat = Seat { shared: Arc::clone(&shared), listener: Arc::clone(&entry), peer: id };
-        let server = Arc::clone(&shared);
-        let job: ShardJob = Box::new(move || {
-            Box::pin(async move {
-                let _seat = seat;
-                // Without Nagle: answers leave when they are ready. A failure costs speed only.
-                let _ = stream.set_nodelay(true);
-                if let Ok(stream) = TcpStream::from_std(stream) {
-                    crate::connection::serve(server, stream, peer).await;
-                }
-            })
-        });
-        shared.parts.spawner.spawn(shard, job);
-    }
+async fn serve(shared: Arc<Shared>, arrived: Arrived) {
+    let Arrived { stream, remote, local, shard, login } = arrived;
+    let id = shared.next_peer.fetch_add(1, Ordering::Relaxed);
+    let peer = Arc::new(Peer::new(id, remote, local, shard));
+    shared.peers.lock().insert(id, Arc::clone(&peer));
+    let _listed = Listed(&shared, &peer);
+    crate::connection::serve(Arc::clone(&shared), stream, Arc::clone(&peer), login).await;
 }

@@ -12,7 +12,7 @@ use smb_protocol::{Dialect, Guid, NtStatus};
 use smb_security::Token;
 
 use crate::limits::{MAX_BINDINGS, MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES};
-use crate::open::Open;
+use crate::open::{Open, Thing};
 use crate::peer::{Mail, Peer};
 use crate::tree::Tree;
 
@@ -141,9 +141,20 @@ impl Session {
         self.channels.lock().clone()
     }
 
-    /// Tells one connection, the latest that is alive: it is the one that the client is most likely to listen to.
-    pub(crate) fn tell_one(&self, mail: Mail) -> bool {
-        self.channels().iter().rev().any(|peer| peer.tell(mail))
+    /// Tells one connection, the first that is alive (MS-SMB2 3.3.4.6: in the order of the channel list); returns its
+    /// number. Whether the client hears of it shows later: see [`Link::channel_lost`](crate::open::Link::channel_lost).
+    pub(crate) fn tell_one(&self, mail: Mail) -> Option<u64> {
+        self.channels().iter().find(|peer| peer.tell(mail)).map(|peer| peer.id)
+    }
+
+    /// A connection of several is lost: what it was to tell, and may not have, the others tell.
+    pub(crate) fn channel_lost(&self, peer: u64) {
+        let opens: Vec<_> = self.opens.read().values().cloned().collect();
+        for open in opens {
+            if let Thing::File(file) = &open.thing {
+                open.link.channel_lost(peer, file);
+            }
+        }
     }
 
     pub(crate) fn user(&self) -> Arc<User> {

@@ -280,6 +280,26 @@ fn a_failed_proof_leaves_what_is_durable() {
 }
 
 #[test]
+fn a_share_whose_volume_goes_and_comes_keeps_its_handles() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let me = Guid([1; 16]);
+    let (mut connection, tree) = client(&served, me);
+    let mut wanted = Wanted::persistent(60_000);
+    wanted.options |= CreateOptions::DELETE_ON_CLOSE;
+    let id = file_id(&wanted.open(&mut connection, tree));
+    let config = (*served.server.shares().into_iter().find(|share| share.name == "ca").unwrap()).clone();
+    assert!(served.server.release_share("ca"));
+    assert_eq!(served.server.opens().len(), 0);
+    assert_eq!(write(&mut connection, tree, id, b"gone"), NtStatus::NETWORK_NAME_DELETED);
+    served.server.add_share(config).unwrap();
+    assert_eq!(served.restore().opens, 1);
+    let tree = connection.tree("ca").unwrap();
+    assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
+    assert_eq!(write(&mut connection, tree, id, b"back"), NtStatus::SUCCESS);
+}
+
+#[test]
 fn deletion_waits_for_the_last_close_over_a_restart() {
     let store = Arc::new(MemoryStore::new(1 << 30));
     let me = Guid([1; 16]);

@@ -22,6 +22,7 @@ use smb_auth::{Initiator, NtHash};
 use smb_client::{Connection, Options, Protection};
 use smb_protocol::access::{AccessMask, CreateDisposition};
 use smb_protocol::create::CreateRequest;
+use smb_protocol::framing::PREFIX_BYTES;
 use smb_protocol::header::HeaderFlags;
 use smb_protocol::message::{Request, Response};
 use smb_protocol::negotiate::Capabilities;
@@ -217,6 +218,23 @@ fn a_second_connection_joins_and_the_first_may_go() {
 }
 
 #[test]
+fn nobody_proves_itself_once_more_without_the_key() {
+    let served = served();
+    let mut connection = logged_in(&served);
+    let token = Request::SessionSetup(SessionSetupRequest {
+        flags: SessionSetupFlags::NONE,
+        security_mode: 1,
+        capabilities: Capabilities::NONE,
+        previous_session_id: 0,
+        security_buffer: &[0],
+    });
+    connection.protection = Protection::None;
+    assert_eq!(connection.call(&token, 0).unwrap().header.status, NtStatus::ACCESS_DENIED);
+    connection.protection = Protection::Sign;
+    assert_eq!(echo(&mut connection), NtStatus::SUCCESS, "the session has not ended");
+}
+
+#[test]
 fn a_session_ends_with_its_last_connection_or_its_successor() {
     let served = served();
     let mut first = logged_in(&served);
@@ -329,14 +347,19 @@ fn no_two_answers_to_those_who_join_have_one_nonce() {
     third.send_raw(&rest).unwrap();
     let refused = third.receive().unwrap();
     assert_eq!(refused.header.status, NtStatus::ACCESS_DENIED);
-    assert!(!refused.header.flags.contains(HeaderFlags::SIGNED), "the key speaks once");
+    let sent = Header::decode(&rest[PREFIX_BYTES..]).unwrap().signature;
+    assert_eq!(refused.header.signature, sent, "the key speaks once: what was sent comes back");
     assert!(third.receive().is_err(), "the connection is closed");
     // And what is signed for a session that the connection does not have is refused without a signature.
     let mut stranger = connect(&served, Options::default());
     stranger.speak_for(&first).unwrap();
-    let refused = stranger.call(&Request::Logoff, 0).unwrap();
+    let header = stranger.header(Command::LOGOFF, 0);
+    let packet = stranger.packet(&[(header, &Request::Logoff)]).unwrap();
+    stranger.send_raw(&packet).unwrap();
+    let refused = stranger.receive().unwrap();
     assert_eq!(refused.header.status, NtStatus::USER_SESSION_DELETED);
-    assert!(!refused.header.flags.contains(HeaderFlags::SIGNED));
+    assert!(refused.header.flags.contains(HeaderFlags::SIGNED), "clients want it said");
+    assert_eq!(refused.header.signature, Header::decode(&packet[PREFIX_BYTES..]).unwrap().signature);
 }
 
 #[test]

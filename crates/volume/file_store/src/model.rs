@@ -50,6 +50,14 @@ impl MemoryStore {
     pub fn new(capacity: u64) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(capacity))) }
     }
+
+    /// The same, with times in nanoseconds since 1970 from `clock`. Otherwise times only say what came before what.
+    #[must_use]
+    pub fn with_clock(capacity: u64, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let store = Self::new(capacity);
+        lock(&store.state).clock = Some(Box::new(clock));
+        store
+    }
 }
 
 impl FileStore for MemoryStore {

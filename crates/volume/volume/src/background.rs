@@ -18,6 +18,8 @@ use crate::tables::{FREED, ORPHANS};
 const RUNS_PER_ROUND: usize = 1024;
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
 pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
+/// How long the task lets work come together, so that many small files cost a few commits and flushes.
+const GATHER: Duration = Duration::from_millis(20);
 /// How long the task sleeps when nobody wakes it; it then tries again what failed.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -83,23 +85,23 @@ impl Core {
     /// Gives up the extents of deleted files; whether there may be more.
     async fn purge_orphans(&self) -> Result<bool, StoreError> {
         let purged = self.metadata.change(|session| {
-            let mut files = Vec::new();
-            {
+            let found = {
                 let orphans = session.txn.open_table(ORPHANS).map_err(database_error)?;
+                let mut found = None;
                 for row in orphans.iter().map_err(database_error)? {
                     let file = row.map_err(database_error)?.0.value();
                     // One that still has its record waits for its last user.
                     if !session.has_inode(file)? {
-                        files.push(file);
+                        found = Some(file);
                         break;
                     }
                 }
-            }
-            for file in &files {
-                let purged = session.purge(*file, EXTENTS_PER_ROUND);
-                session.fatal(purged)?;
-            }
-            Ok(!files.is_empty())
+                found
+            };
+            let Some(file) = found else { return Ok(false) };
+            let purged = session.purge(file, EXTENTS_PER_ROUND);
+            session.fatal(purged)?;
+            Ok(true)
         });
         purged.await
     }
@@ -114,20 +116,21 @@ impl Core {
             // The size may only become durable with the data it speaks of.
             self.device.flush().await?;
         }
-        for (key, known) in all {
-            let core = Arc::clone(self);
-            let saved = self.metadata.change(move |session| {
+        let core = Arc::clone(self);
+        let saved = self.metadata.change(move |session| {
+            let mut saved = Vec::new();
+            for (key, known) in all {
                 // A stream that was opened again saves its own; a time that was set meanwhile counts.
-                let Some(now) = core.registry.lock().unsaved(key).filter(|now| now.size == known.size) else {
-                    return Ok(None);
-                };
-                let saved = session.save_stream(key, now.size, now.written);
-                session.fatal(saved)?;
-                Ok(Some(now))
-            });
-            if let Some(saved) = saved.await? {
-                self.registry.lock().take_unsaved(key, saved);
+                let now = core.registry.lock().unsaved(key).filter(|now| now.size == known.size);
+                let Some(now) = now else { continue };
+                let stored = session.save_stream(key, now.size, now.written);
+                session.fatal(stored)?;
+                saved.push((key, now));
             }
+            Ok(saved)
+        });
+        for (key, now) in saved.await? {
+            self.registry.lock().take_unsaved(key, now);
         }
         Ok(())
     }
@@ -202,7 +205,10 @@ impl Core {
                 false
             });
             if !more {
-                shard_runtime::timeout(PAUSE, self.attention.notified()).await;
+                let woken = shard_runtime::timeout(PAUSE, self.attention.notified()).await;
+                if woken.is_some() && !self.closing.load(Ordering::SeqCst) {
+                    shard_runtime::sleep(GATHER).await;
+                }
             }
         }
         self.ended.store(true, Ordering::SeqCst);

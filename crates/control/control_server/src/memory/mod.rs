@@ -15,12 +15,11 @@ use std::sync::Arc;
 
 use control_api::{Code, FaultKind, FaultRule, IoCounters, Problem};
 use parking_lot::Mutex;
+use tcp_service::{ShardJob, Spawner};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::backend::{
-    Backends, DiskBackend, DiskContent, FoundDisk, OpenDisk, ShardBackend, ShardTask, Work,
-};
+use crate::backend::{Backends, DiskBackend, DiskContent, FoundDisk, OpenDisk, ShardBackend, Work};
 pub use iscsi::MemoryIscsi;
 use pools::PoolState;
 use shard_runtime::SystemClock;
@@ -134,11 +133,11 @@ impl OpenDisk for MemoryDisk {
 }
 
 /// One thread with a local task set.
-struct MemoryShards(mpsc::UnboundedSender<ShardTask>);
+struct MemoryShards(mpsc::UnboundedSender<ShardJob>);
 
 impl MemoryShards {
     fn start() -> Self {
-        let (send, mut receive) = mpsc::unbounded_channel::<ShardTask>();
+        let (send, mut receive) = mpsc::unbounded_channel::<ShardJob>();
         std::thread::spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return;
@@ -153,15 +152,17 @@ impl MemoryShards {
     }
 }
 
-impl ShardBackend for MemoryShards {
-    fn count(&self) -> usize {
+impl Spawner for MemoryShards {
+    fn shards(&self) -> usize {
         1
     }
 
-    fn spawn(&self, _shard: usize, task: ShardTask) {
+    fn spawn(&self, _shard: usize, task: ShardJob) {
         let _ = self.0.send(task);
     }
+}
 
+impl ShardBackend for MemoryShards {
     fn engine(&self) -> String {
         "memory".into()
     }

@@ -13,7 +13,7 @@ use control_api::{
 };
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{ChapUser, Secret};
-use iscsi_target::{ConfigError, InitiatorAccess, IscsiServer, ServerConfig, ShardJob, Spawner};
+use iscsi_target::{ConfigError, InitiatorAccess, IscsiServer, ServerConfig};
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use shard_runtime::SystemEntropy;
@@ -38,19 +38,6 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn close(&self) -> Work<'_, ()>;
     /// The live state, for diagnosis.
     fn inspect(&self) -> serde_json::Value;
-}
-
-/// The node's shards, as the iSCSI server wants them.
-struct Threads(Arc<dyn ShardBackend>);
-
-impl Spawner for Threads {
-    fn shards(&self) -> usize {
-        self.0.count()
-    }
-
-    fn spawn(&self, shard: usize, job: ShardJob) {
-        self.0.spawn(shard, job);
-    }
 }
 
 /// What is in effect.
@@ -105,9 +92,8 @@ impl Iscsi {
     /// # Errors
     /// Those of the server.
     pub fn new(shards: Arc<dyn ShardBackend>, units: Arc<dyn UnitBackend>) -> Result<Self, Problem> {
-        let server =
-            IscsiServer::new(ServerConfig::default(), Arc::new(Threads(shards)), Arc::new(SystemEntropy))
-                .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        let server = IscsiServer::new(ServerConfig::default(), shards, Arc::new(SystemEntropy))
+            .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
         Ok(Self { server, units, in_effect: Mutex::default() })
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use control_api::{Code, Problem};
 use parking_lot::{Mutex, RwLock};
 use shard_runtime::{Shard, ShardGone, Shards};
+use tcp_service::{ShardJob, Spawner};
 
-use crate::backend::{ShardBackend, ShardTask, Work};
+use crate::backend::{ShardBackend, Work};
 
 /// Threads that serve, one per core unless told otherwise.
 pub struct SystemShards {
@@ -62,18 +63,20 @@ impl SystemShards {
     }
 }
 
-impl ShardBackend for SystemShards {
-    fn count(&self) -> usize {
+impl Spawner for SystemShards {
+    fn shards(&self) -> usize {
         self.count
     }
 
-    fn spawn(&self, shard: usize, task: ShardTask) {
-        // A shard that is gone drops the task, which its owner notices.
+    fn spawn(&self, shard: usize, job: ShardJob) {
+        // A shard that is gone drops the job, which its owner notices.
         if let Some(shard) = self.shard(shard) {
-            let _ = shard.spawn(task);
+            let _ = shard.spawn(job);
         }
     }
+}
 
+impl ShardBackend for SystemShards {
     fn engine(&self) -> String {
         self.engine.clone()
     }

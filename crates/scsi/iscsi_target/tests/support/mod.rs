@@ -15,9 +15,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use iscsi_target::{ShardJob, Spawner};
 use parking_lot::{Mutex, RwLock};
 use scsi_core::*;
+use tcp_service::{ShardJob, Spawner};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Threads with a `current_thread` runtime each.

@@ -60,7 +60,8 @@ impl Caching {
         let entry = match found {
             Some(entry) => {
                 // Upgraded only if all of a true superset can be had, and no break is under way.
-                let more = state.contains(entry.state) && state != entry.state && state == request.state;
+                let all = if others.directory { request.state.without(W) } else { request.state };
+                let more = state.contains(entry.state) && state != entry.state && state == all;
                 if more && entry.breaking.is_none() {
                     entry.state = state;
                     entry.next_epoch();

@@ -59,7 +59,7 @@ impl Model {
 
     fn by(&self, at: usize) -> By {
         let open = self.opens.get(at % self.opens.len().max(1));
-        open.map_or(By::default(), |(open, lease)| By { open: Some(*open), lease: *lease })
+        open.map_or(By::default(), |(open, lease)| By { open: Some(*open), lease: *lease, creates: false })
     }
 
     fn open(&mut self, lease: Option<u8>, wanted: u32, violation: bool, overwrites: bool) {
@@ -70,7 +70,7 @@ impl Model {
         if outcome.wait || violation {
             return;
         }
-        let mine = By { open: None, lease: lease_name };
+        let mine = By { lease: lease_name, ..By::default() };
         assert!(
             self.caching.entries.iter().all(|e| e.is(&mine) || !e.state.contains(W)),
             "admitted while another caches writes"

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use file_store::{Access, OpenFile, OpenOptions, Share};
 use smb_protocol::NtStatus;
-use smb_protocol::access::{AccessMask, CreateOptions, OplockLevel};
+use smb_protocol::access::{AccessMask, CreateOptions, OplockLevel, ShareAccess};
 
 use super::existing::WRITES;
 use super::plan::Plan;
@@ -151,6 +151,15 @@ impl Core {
         }
         if violation {
             return refuse(NtStatus::SHARING_VIOLATION, "another open does not share what is asked for");
+        }
+        if open.stream.is_empty() && open.granted.contains(AccessMask::DELETE) {
+            // Who may delete the file takes its streams along: each of their opens has to share that.
+            let keeps = |other: &&Arc<Open>| {
+                !other.stream.is_empty() && !other.share_access.contains(ShareAccess::DELETE)
+            };
+            if state.opens.iter().any(|other| keeps(&other)) {
+                return refuse(NtStatus::SHARING_VIOLATION, "an open of a stream does not share deletion");
+            }
         }
         self.enter(plan, open, state).map(Look::In)
     }

@@ -11,6 +11,7 @@ use super::admit::Admission;
 use super::plan::Plan;
 use super::resolve::check_kind;
 use super::{Admitted, Attempt};
+use crate::caching::By;
 use crate::error::{FileError, Result, refuse};
 use crate::file_system::Core;
 use crate::node::{Node, Pin, stream_key};
@@ -28,6 +29,11 @@ pub(super) struct Rights {
 
 impl Core {
     pub(super) async fn open_existing(self: &Arc<Self>, plan: &Plan<'_>, node: Pin) -> Result<Attempt> {
+        let named = matches!(plan.stream, StreamPart::Named(_));
+        if !named && plan.request.disposition == CreateDisposition::CREATE {
+            // Whatever kind it is of (MS-FSA 2.1.5.1.2).
+            return refuse(NtStatus::OBJECT_NAME_COLLISION, "there is such a file already");
+        }
         check_kind(plan, node.kind)?;
         let info = match self.info(&node).await {
             Ok(info) => info,
@@ -36,17 +42,17 @@ impl Core {
         };
         let attributes = FileAttributes(info.attributes.0);
         let stream = self.find_stream(plan, &node).await?;
-        let missing_stream = matches!(plan.stream, StreamPart::Named(_)) && stream.is_none();
+        let missing_stream = named && stream.is_none();
         if missing_stream && !plan.makes() {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such stream");
         }
         if !missing_stream && plan.request.disposition == CreateDisposition::CREATE {
-            return refuse(NtStatus::OBJECT_NAME_COLLISION, "there is such a file already");
+            return refuse(NtStatus::OBJECT_NAME_COLLISION, "there is such a stream already");
         }
         let overwrites = plan.overwrites() && !missing_stream;
         let rights = self.rights(plan, &node, attributes, overwrites).await?;
         check_attributes(plan, attributes, &rights, node.is_directory(), overwrites)?;
-        let directory = node.is_directory() && !matches!(plan.stream, StreamPart::Named(_));
+        let directory = node.is_directory() && !named;
         let admission = Admission {
             node,
             stream_name: stream.map_or_else(|| plan.stream_name().to_owned(), |stream| stream.name),
@@ -186,8 +192,10 @@ impl Core {
             self.remove_named_streams(&open.node).await?;
         }
         open.node.touched();
-        self.data_changed(open, true).await;
-        Ok(())
+        // Others may have come in since admission, and cached what was there before.
+        let by = By { creates: true, ..open.by() };
+        self.break_for_change(&open.node, &open.stream, &by).await;
+        open.wrote(true).await
     }
 
     /// Removes all named streams that nobody has open.

@@ -25,6 +25,8 @@ impl Core {
         name: &str,
     ) -> Result<Attempt> {
         let kind = if plan.wants_directory() { FileKind::Directory } else { FileKind::File };
+        let long = self.name_again(directory.file, name);
+        let name = long.as_deref().unwrap_or(name);
         let granted = self.check_making(plan, directory, kind).await?;
         let new = self.describe(plan, directory, kind).await?;
         let guard = self.names.lock(directory.file, name).await;

@@ -50,6 +50,8 @@ pub(super) enum Target {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(caller: &'a Caller, request: &'a CreateRequest<'a>) -> Result<Self> {
+        // Before everything else, as Windows' server does (MS-SMB2 3.3.5.9).
+        let desired = desired(request)?;
         let options = request.options;
         if options.0 & !VALID_OPTIONS != 0 {
             return refuse(NtStatus::INVALID_PARAMETER, "unknown create options");
@@ -73,7 +75,11 @@ impl<'a> Plan<'a> {
         if request.attributes.0 & !VALID_ATTRIBUTES != 0 {
             return refuse(NtStatus::INVALID_PARAMETER, "unknown attributes");
         }
-        let desired = desired(request)?;
+        if options.contains(CreateOptions::DELETE_ON_CLOSE)
+            && !desired.intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED)
+        {
+            return refuse(NtStatus::INVALID_PARAMETER, "deletion on close without the right to delete");
+        }
         if request.timewarp.is_some() {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there are no snapshots yet");
         }
@@ -145,12 +151,7 @@ fn desired(request: &CreateRequest<'_>) -> Result<AccessMask> {
     if asked.is_empty() || !AccessMask::VALID.contains(asked) {
         return refuse(NtStatus::ACCESS_DENIED, "no right, or an unknown one, was asked for");
     }
-    let desired = asked.map_generic();
-    let deletes = desired.intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED);
-    if request.options.contains(CreateOptions::DELETE_ON_CLOSE) && !deletes {
-        return refuse(NtStatus::INVALID_PARAMETER, "deletion on close without the right to delete");
-    }
-    Ok(desired)
+    Ok(asked.map_generic())
 }
 
 fn target(request: &CreateRequest<'_>) -> Result<(Target, StreamPart)> {

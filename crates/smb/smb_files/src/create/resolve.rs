@@ -74,13 +74,17 @@ impl Core {
         Ok(Found::Missing(directory, last.clone()))
     }
 
-    /// The file of that name in a directory. Waits while the name is being changed.
+    /// The file of that name, be it the short one, in a directory. Waits while the name is being changed.
     pub(crate) async fn child(self: &Arc<Self>, directory: &Pin, name: &str) -> Result<Option<Pin>> {
         self.names.wait(directory.file, name).await;
-        self.child_now(directory, name).await
+        if let Some(node) = self.child_now(directory, name).await? {
+            return Ok(Some(node));
+        }
+        let entry = self.lookup_alias(directory.file, name).await?;
+        Ok(entry.map(|entry| self.pin(entry.file, entry.kind, directory, &entry.name)))
     }
 
-    /// The same for who changes the name itself.
+    /// The file of that long name, for who changes the name itself.
     pub(crate) async fn child_now(self: &Arc<Self>, directory: &Pin, name: &str) -> Result<Option<Pin>> {
         match self.store.lookup(directory.file, name).await {
             Ok(entry) => Ok(Some(self.pin(entry.file, entry.kind, directory, &entry.name))),

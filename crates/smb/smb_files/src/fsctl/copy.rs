@@ -19,6 +19,9 @@ const CHUNK_BYTES: u32 = 1 << 20;
 const TOTAL_BYTES: u32 = 16 << 20;
 /// Bytes that are copied at once where data have to move.
 const PIECE: u64 = 1 << 20;
+/// What the ranges of DUPLICATE_EXTENTS are made of: a cluster as most clients expect it. Of the larger ones that the store
+/// may have it shares those that are whole, and copies the edges.
+const GRAIN: u64 = 4096;
 /// STATUS_INVALID_VIEW_SIZE: a piece ends beyond the source.
 const INVALID_VIEW_SIZE: NtStatus = NtStatus(0xc000_001f);
 
@@ -52,7 +55,9 @@ impl Open {
         if needs_read {
             self.needs(AccessMask::READ_DATA, "the target may not be read")?;
         }
-        source.needs(AccessMask::READ_DATA, "the source may not be read")?;
+        // Who may run a program may read it.
+        let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
+        source.needs_any(reads, "the source may not be read")?;
         let total = request.chunks().fold(0_u64, |sum, chunk| sum + u64::from(chunk.length));
         let bad = |length: u32| length == 0 || length > CHUNK_BYTES;
         if request.claimed > MAX_CHUNKS
@@ -168,11 +173,18 @@ impl Open {
         if end > size {
             return refuse(NtStatus::NOT_SUPPORTED, "the range ends beyond the source");
         }
+        // The target does not grow: clients set its size before (MS-FSCC 2.3.8). What its last cluster has behind the end
+        // may be meant too.
         let cluster = u64::from(self.core.options.cluster.max(1));
-        // The last cluster of the source may be a part of one.
-        let whole = length.is_multiple_of(cluster) || end == size;
-        if !from.is_multiple_of(cluster) || !to.is_multiple_of(cluster) || !whole {
-            return refuse(NtStatus::INVALID_PARAMETER, "the ranges are not made of clusters");
+        let target_size = self.data()?.size();
+        if target_end > target_size.next_multiple_of(cluster) {
+            return refuse(NtStatus::NOT_SUPPORTED, "the range ends beyond the target");
+        }
+        let fits = length.min(target_size.saturating_sub(to));
+        // The last block of the source may be a part of one.
+        let whole = length.is_multiple_of(GRAIN) || end == size;
+        if !from.is_multiple_of(GRAIN) || !to.is_multiple_of(GRAIN) || !whole {
+            return refuse(NtStatus::INVALID_PARAMETER, "the ranges are not made of blocks");
         }
         if self.node.file == source.node.file && from < target_end && to < end {
             return refuse(NtStatus::NOT_SUPPORTED, "the ranges overlap");
@@ -181,8 +193,8 @@ impl Open {
             return refuse(NtStatus::NOT_SUPPORTED, "the source is sparse and the target is not");
         }
         self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
-        self.core.store.clone_range((source.node.file, from), (self.node.file, to), length).await?;
-        self.core.data_changed(self, true).await;
+        self.core.store.clone_range((source.node.file, from), (self.node.file, to), fits).await?;
+        self.core.data_changed(self, false).await;
         done(Vec::new())
     }
 }

@@ -77,7 +77,11 @@ impl Open {
         self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
         if length > 0 {
             if self.is_sparse().await? {
-                data.punch_hole(offset, length).await?;
+                // To the end of the file: its last cluster goes whole, there is nothing else in it.
+                let cluster = u64::from(self.core.options.cluster.max(1));
+                let end = offset + length;
+                let end = if end == data.size() { end.next_multiple_of(cluster) } else { end };
+                data.punch_hole(offset, end - offset).await?;
             } else {
                 data.zero_range(offset, length, self.durability_of(crate::WriteFlags::default())).await?;
             }

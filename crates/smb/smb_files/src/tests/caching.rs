@@ -95,6 +95,31 @@ fn closing_is_an_answer_and_ends_the_sharing_violation() {
 }
 
 #[test]
+fn who_overwrites_keeps_what_it_was_granted() {
+    run(|f| async move {
+        let first = f.create("f", &Ask::default().oplock(OplockLevel::EXCLUSIVE)).await.unwrap();
+        let ask = Ask::default()
+            .access(AccessMask::READ_ATTRIBUTES)
+            .disposition(CreateDisposition::OVERWRITE_IF)
+            .oplock(OplockLevel::II);
+        let other = f.client(2);
+        let (second, ()) = tokio::join!(f.create_as(&other, "f", &ask), async {
+            shard_runtime::sleep(Duration::from_secs(1)).await;
+            assert_eq!(f.told.take(), [Told::Oplock(OplockLevel::NONE)]);
+            first.open.acknowledge_oplock(OplockLevel::NONE).unwrap();
+        });
+        let second = second.unwrap();
+        assert_eq!((oplock(&second), f.told.take()), (OplockLevel::II, vec![]), "no break of its own");
+        assert_eq!(second.open.caching(), Granted::Oplock(OplockLevel::II));
+        let more = first.open.set_info(FileClass::ALLOCATION, &[0, 0, 1, 0, 0, 0, 0, 0], &|| {}).await;
+        assert_eq!((more, f.told.take()), (Ok(()), vec![Told::Oplock(OplockLevel::NONE)]), "allocation too");
+        first.open.close(false).await.unwrap();
+        second.open.close(false).await.unwrap();
+        f.assert_clean();
+    });
+}
+
+#[test]
 fn leases_are_granted_shared_and_upgraded() {
     run(|f| async move {
         for (wanted, expected) in [(R, R), (RH, RH), (RW, RW), (RWH, RWH), (2, 0), (4, 0), (6, 0), (0, 0)] {
@@ -131,8 +156,12 @@ fn leases_are_granted_shared_and_upgraded() {
 #[test]
 fn leases_break_in_steps() {
     run(|f| async move {
-        // As smb2.lease.breaking3: RWH → RH → R → nothing.
-        let held = f.create("f", &Ask::default().lease(1, RWH)).await.unwrap();
+        // As smb2.lease.v2_breaking3: RWH → RH → R → nothing, all in one epoch.
+        let held = f.create("f", &Ask::default().lease_v2(1, RWH, 0x10, None)).await.unwrap();
+        let broken = |key, from, to, ack| match broken(key, from, to, ack) {
+            Told::Lease { key, from, to, ack, .. } => Told::Lease { key, from, to, ack, epoch: 0x12 },
+            other => other,
+        };
         let others = f.client(2);
         let (open, over) = (Ask::open(), Ask::open().disposition(CreateDisposition::OVERWRITE));
         let key = LeaseKey([1; 16]);
@@ -140,8 +169,8 @@ fn leases_break_in_steps() {
         let acting = async {
             shard_runtime::sleep(Duration::from_secs(1)).await;
             assert_eq!(f.told.take(), [broken(1, RWH, RH, true)], "one at a time");
-            let again = f.create("f", &Ask::open().lease(1, RWH)).await.unwrap();
-            assert_eq!(lease(&again), (RWH, true, None));
+            let again = f.create("f", &Ask::open().lease_v2(1, RWH, 0x10, None)).await.unwrap();
+            assert_eq!(lease(&again), (RWH, true, Some(0x12)));
             again.open.close(false).await.unwrap();
             assert_eq!(status(ack(RWH)), NtStatus::REQUEST_NOT_ACCEPTED);
             assert_eq!(ack(RH), Ok(LeaseState(RH)));
@@ -225,6 +254,10 @@ fn directory_leases_break_for_others_only() {
         assert_eq!(f.told.take(), [], "the child names the directory's lease as its parent");
         f.create_as(&f.client(2), "d\\theirs", &child).await.unwrap().open.close(false).await.unwrap();
         assert!(matches!(f.told.take()[..], [Told::Lease { key: 9, to: LeaseState(0), ack: true, .. }]));
+        f.fs.acknowledge_lease(f.user.client, LeaseKey([9; 16]), LeaseState(0)).unwrap();
+        let again = f.create("d", &Ask::directory().lease_v2(9, RWH, 7, None)).await.unwrap();
+        assert_eq!(lease(&again), (RH, false, Some(3)), "had again, though W is never had");
+        again.open.close(false).await.unwrap();
         d.open.close(false).await.unwrap();
         f.assert_clean();
     });
@@ -264,6 +297,21 @@ fn a_durable_open_that_is_away_yields_and_a_persistent_one_does_not() {
         held.attach(f.told.clone(), OwnerId(1));
         assert_eq!(f.status("f", &Ask::open()).await, NtStatus::SHARING_VIOLATION);
         held.close(false).await.unwrap();
+        f.assert_clean();
+    });
+}
+
+#[test]
+fn who_keeps_a_handle_of_a_file_that_goes_is_asked_to_close_it() {
+    run(|f| async move {
+        let held = f.create("f", &Ask::default().lease(1, RH)).await.unwrap().open;
+        let ask = Ask::open().access(AccessMask::DELETE).options(CreateOptions::DELETE_ON_CLOSE);
+        let other = f.create_as(&f.client(2), "f", &ask).await.unwrap().open;
+        assert_eq!(f.told.take(), []);
+        other.close(false).await.unwrap();
+        assert_eq!(f.told.take(), [broken(1, RH, R, true)]);
+        held.close(false).await.unwrap();
+        assert_eq!(f.status("f", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
         f.assert_clean();
     });
 }

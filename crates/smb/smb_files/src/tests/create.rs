@@ -233,3 +233,39 @@ fn a_read_only_share_caps_every_open() {
         open.close(false).await.unwrap();
     });
 }
+
+#[test]
+fn deleting_a_file_takes_its_streams_openers_consent() {
+    run(|f| async move {
+        f.file("f", b"x").await;
+        let delete = Ask::open().access(AccessMask::DELETE);
+        let stream = f.open("f:s", &Ask::default().share(3)).await;
+        assert_eq!(f.status("f", &delete).await, NtStatus::SHARING_VIOLATION);
+        assert_eq!(
+            f.status("f", &Ask::open()).await,
+            NtStatus::SHARING_VIOLATION,
+            "all rights, deletion too"
+        );
+        assert_eq!(f.status("f", &Ask::open().access(AccessMask::READ_DATA)).await, NtStatus::SUCCESS);
+        stream.close(false).await.unwrap();
+        let stream = f.open("f:s", &Ask::open().share(7)).await;
+        assert_eq!(f.status("f", &delete).await, NtStatus::SUCCESS);
+        stream.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn what_is_there_collides_whatever_its_kind() {
+    run(|f| async move {
+        f.file("f", b"x").await;
+        f.directory("d").await;
+        let make = Ask::default().disposition(CreateDisposition::CREATE);
+        for (name, option) in [("f", CreateOptions::DIRECTORY_FILE), ("d", CreateOptions::NON_DIRECTORY_FILE)]
+        {
+            let ask = make.clone().options(option);
+            assert_eq!(f.status(name, &ask).await, NtStatus::OBJECT_NAME_COLLISION, "{name}");
+        }
+        let unknown = make.access(AccessMask(0x0400_0000)).attributes(FileAttributes(8));
+        assert_eq!(f.status("g", &unknown).await, NtStatus::ACCESS_DENIED, "rights are looked at first");
+    });
+}

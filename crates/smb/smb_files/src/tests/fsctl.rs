@@ -1,6 +1,7 @@
 //! File system controls.
 
 use smb_protocol::file::FileId as WireId;
+use smb_protocol::fscc::file::EndOfFileInformation;
 use smb_protocol::fsctl::FsctlCode;
 use smb_protocol::fsctl::copy::{
     CopyChunk, CopyReply, DuplicateExtents, OffloadReadInput, OffloadReadOutput, OffloadToken,
@@ -122,6 +123,10 @@ fn copies_within_the_server() {
                 .to_bytes()
         };
         let code = FsctlCode::DUPLICATE_EXTENTS_TO_FILE;
+        let grows = f.control(&target, code, &extents(UNIT as i64, UNIT as i64 + 100)).await;
+        assert_eq!(status(grows), NtStatus::NOT_SUPPORTED, "the target does not grow");
+        let end = EndOfFileInformation { end_of_file: 5 * UNIT as i64 + 100 }.to_bytes();
+        target.set_info(FileClass::END_OF_FILE, &end, &|| {}).await.unwrap();
         f.control(&target, code, &extents(UNIT as i64, UNIT as i64 + 100)).await.unwrap();
         assert_eq!(read(&target, 4 * UNIT as u64, UNIT + 100).await.unwrap(), content[UNIT..]);
         for (offset, count, expected) in [
@@ -133,7 +138,28 @@ fn copies_within_the_server() {
             assert_eq!(status(f.control(&target, code, &extents(offset, count)).await), expected);
         }
         source.close(false).await.unwrap();
+        // Who may run the source may read it.
+        let source = f.open("source", &Ask::open().access(AccessMask::EXECUTE)).await;
+        let key = f.control(&source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[]).await.unwrap().1;
+        copy(ResumeKeyReply::decode(&key).unwrap().key, vec![chunk(0, 0, 5)]).await.unwrap();
+        source.close(false).await.unwrap();
         target.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn a_hole_to_the_end_takes_the_last_cluster() {
+    run(|f| async move {
+        f.file("f", &[7; 4096]).await;
+        let open = f.open("f", &Ask::open()).await;
+        f.control(&open, FsctlCode::SET_SPARSE, &[]).await.unwrap();
+        let zero = ZeroData { file_offset: 0, beyond_final_zero: 4096 };
+        f.control(&open, FsctlCode::SET_ZERO_DATA, &zero.to_bytes()).await.unwrap();
+        let all = AllocatedRange { file_offset: 0, length: i64::MAX }.to_bytes();
+        let found = f.control(&open, FsctlCode::QUERY_ALLOCATED_RANGES, &all).await.unwrap().1;
+        assert_eq!(ranges(&found), []);
+        assert_eq!(open.info().await.unwrap().end_of_file, 4096);
+        open.close(false).await.unwrap();
     });
 }
 

@@ -88,3 +88,27 @@ fn renaming_needs_the_right_to_delete() {
         open.close(false).await.unwrap();
     });
 }
+
+#[test]
+fn the_new_directory_is_opened_to_add_a_name() {
+    run(|f| async move {
+        f.directory("d").await;
+        f.file("d\\f", b"x").await;
+        let open = f.open("d\\f", &Ask::open()).await;
+        // What somebody may do with the directory, what it lets others do, and what becomes of the rename.
+        for (access, share, expected) in [
+            (AccessMask::READ_DATA, 0, NtStatus::SHARING_VIOLATION),
+            (AccessMask::READ_DATA, 1, NtStatus::SHARING_VIOLATION),
+            (AccessMask::READ_DATA | AccessMask::DELETE, 7, NtStatus::SHARING_VIOLATION),
+            (AccessMask::READ_ATTRIBUTES, 0, NtStatus::SUCCESS),
+            (AccessMask::READ_DATA | AccessMask::WRITE_DATA, 3, NtStatus::SUCCESS),
+        ] {
+            let ask = Ask::open().access(access).share(share).options(CreateOptions::DIRECTORY_FILE);
+            let directory = f.open("d", &ask).await;
+            let name = if open.path() == "d\\g" { "d\\f" } else { "d\\g" };
+            assert_eq!(rename(&open, name, false).await, expected, "{access:?} {share}");
+            directory.close(false).await.unwrap();
+        }
+        open.close(false).await.unwrap();
+    });
+}

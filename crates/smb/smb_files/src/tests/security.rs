@@ -9,7 +9,7 @@ const DOWN: AceFlags = AceFlags(3);
 
 fn sd(aces: Vec<Ace>) -> Vec<u8> {
     SecurityDescriptor {
-        control: Control::DACL_PRESENT,
+        control: Control::DACL_PRESENT | Control::DACL_AUTO_INHERITED,
         dacl: Some(Acl { aces }),
         ..SecurityDescriptor::default()
     }

@@ -35,6 +35,7 @@ fn times_are_set_and_frozen() {
             BasicInformation { last_write_time: FileTime(u64::MAX - 1), ..BasicInformation::default() };
         assert_eq!(set(&open, FileClass::BASIC, &thaw).await, NtStatus::SUCCESS);
         open.write(0, buf(b"y"), WriteFlags::default()).await.unwrap();
+        open.flush().await.unwrap();
         let moved: BasicInformation = query(&open, FileClass::BASIC).await;
         assert_ne!(moved.last_write_time, wanted);
         let freeze = BasicInformation { last_write_time: FileTime(u64::MAX), ..BasicInformation::default() };
@@ -52,6 +53,58 @@ fn times_are_set_and_frozen() {
         let now: BasicInformation = query(&open, FileClass::BASIC).await;
         assert_eq!(now.attributes, FileAttributes::NORMAL);
         open.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn the_time_of_writing_shows_later() {
+    run(|f| async move {
+        let written = async |open: &Open| open.info().await.unwrap().last_write_time;
+        let wait = |seconds| shard_runtime::sleep(Duration::from_secs(seconds));
+        let open = f.open("f", &Ask::default()).await;
+        let made = written(&open).await;
+        let mut size = 0;
+        let mut write = async || {
+            // A time of the store is a tick, of which a hundred are one of the client's.
+            for _ in 0..100 {
+                size += open.write(size, buf(b"x"), WriteFlags::default()).await.unwrap() as u64;
+            }
+        };
+        write().await;
+        assert_eq!(written(&open).await, made);
+        let other = f.open("f", &Ask::open()).await;
+        assert_eq!(written(&other).await, made, "everybody sees the same");
+        other.close(false).await.unwrap();
+        assert_eq!(written(&open).await, made, "the other did not write");
+        wait(3).await;
+        let first = written(&open).await;
+        assert!(first > made, "a while after the first write");
+        write().await;
+        wait(3).await;
+        assert_eq!(written(&open).await, first, "later ones wait for an occasion");
+        open.flush().await.unwrap();
+        let flushed = written(&open).await;
+        assert!(flushed > first);
+        for occasion in 0..3 {
+            let before = written(&open).await;
+            write().await;
+            assert_eq!(written(&open).await, before, "{occasion}");
+            let end = EndOfFileInformation { end_of_file: 100 };
+            let done = match occasion {
+                0 => set(&open, FileClass::BASIC, &BasicInformation::default()).await,
+                1 => set(&open, FileClass::END_OF_FILE, &end).await,
+                _ => set(&open, FileClass::ALLOCATION, &AllocationInformation { allocation_size: 90 }).await,
+            };
+            assert_eq!(done, NtStatus::SUCCESS);
+            assert!(written(&open).await > before, "{occasion}");
+        }
+        write().await;
+        wait(5).await;
+        let closed = open.close(true).await.unwrap().unwrap().last_write_time;
+        assert_eq!(closed, crate::times::file_time(f.fs.core.clock.wall().0), "closing came long after");
+        let again = f.open("f", &Ask::open()).await;
+        assert_eq!(written(&again).await, closed);
+        again.close(false).await.unwrap();
     });
 }
 
@@ -99,6 +152,44 @@ fn appending_finds_the_end() {
         assert_eq!(status(read(&append, i64::MAX as u64, 2).await), NtStatus::INVALID_PARAMETER);
         append.flush().await.unwrap();
         append.close(false).await.unwrap();
+        let writer = f.open("f", &Ask::open()).await;
+        let end = writer.write(u64::MAX, buf(b"x"), WriteFlags::default()).await;
+        assert_eq!(status(end), NtStatus::INVALID_PARAMETER, "negative for who may write anywhere");
+        assert_eq!(status(read(&writer, i64::MAX as u64 - 1, 1).await), NtStatus::END_OF_FILE);
+        assert!(read(&writer, i64::MAX as u64, 0).await.unwrap().is_empty());
+        writer.close(false).await.unwrap();
+    });
+}
+
+#[test]
+fn buffers_hold_at_least_the_fixed_part() {
+    run(|f| async move {
+        let open = f.open("a name", &Ask::default()).await;
+        // As smb2.getinfo: the class, and the least that is not a mismatch.
+        for (class, fixed) in [
+            (FileClass::BASIC, 40),
+            (FileClass::STANDARD, 24),
+            (FileClass::ALL, 104),
+            (FileClass::STREAM, 32),
+            (FileClass::NETWORK_OPEN, 56),
+            (FileClass::NAME, 4),
+        ] {
+            let mut out = Vec::new();
+            let none = QueryInfoFlags::NONE;
+            open.query_info(class, &[], 0, none, 4096, &mut out).await.unwrap();
+            for limit in 0..=out.len() {
+                let mut cut = Vec::new();
+                let found = open.query_info(class, &[], 0, none, limit, &mut cut).await;
+                let expected = match limit {
+                    short if short < fixed => Err(NtStatus::INFO_LENGTH_MISMATCH),
+                    short if short < out.len() => Ok(NtStatus::BUFFER_OVERFLOW),
+                    _ => Ok(NtStatus::SUCCESS),
+                };
+                assert_eq!(found.map_err(|error| error.status), expected, "{class:?} in {limit}");
+                assert!(cut.len() <= limit);
+            }
+        }
+        open.close(false).await.unwrap();
     });
 }
 

@@ -1,6 +1,7 @@
 //! CREATE and CLOSE (MS-SMB2 3.3.5.9, 3.3.5.10).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use smb_files::{
@@ -118,14 +119,7 @@ pub(crate) async fn run(
     let opens = &call.conn.shared.opens;
     if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
         let open = reconnect::run(call, session, tree, &request, &contexts)?;
-        let file = open.file()?;
-        let info = file.info().await?;
-        let granted = file.caching();
-        let answer = Answered { action: CreateAction::OPENED, granted, info, reparse_point: false };
-        call.carried.borrow_mut().file = Some(open.id);
-        let mut replies = ContextWriter::default();
-        lease_reply(granted, &mut replies);
-        return respond(&open, &answer, &replies);
+        return reconnect::answer(call, &open, None).await;
     }
     if request.impersonation.0 > 3 {
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
@@ -133,24 +127,19 @@ pub(crate) async fn run(
     if let Some(durable) = &contexts.durable_v2
         && let Some(open) = reconnect::replayed(call, session, tree, &contexts, durable)?
     {
-        let file = open.file()?;
         // The first one may have been dropped with its connection before it came so far.
         persistence::save(&open).await?;
-        let info = file.info().await?;
-        let answer =
-            Answered { action: CreateAction::CREATED, granted: file.caching(), info, reparse_point: false };
-        call.carried.borrow_mut().file = Some(open.id);
-        let mut replies = ContextWriter::default();
-        lease_reply(answer.granted, &mut replies);
-        durable_reply(&open, &mut replies);
-        return respond(&open, &answer, &replies);
+        return reconnect::answer(call, &open, Some(request.oplock)).await;
     }
     // The same CREATE again, before the first has ended: only one may be done, and which is not known yet.
     let _creating = match &contexts.durable_v2 {
         Some(durable) => {
             let status =
                 if is_replay(call) { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
-            Some(opens.begin_create(call.conn.client(), durable.create_guid).ok_or(status)?)
+            let creating = opens.begin_create(call.conn.client(), durable.create_guid).ok_or(status)?;
+            // Should its channel be lost, it is found under its name over another one.
+            call.pending.outlives.set(true);
+            Some(creating)
         }
         None => None,
     };
@@ -199,7 +188,7 @@ pub(crate) async fn run(
     let create_guid = contexts.durable_v2.map_or(Guid::ZERO, |durable| durable.create_guid);
     let (lasting, timeout) = lasting(call, &contexts, &config, granted, file.is_directory());
     file.set_durability(lasting.into());
-    let mut state = State { lasting, timeout, ..State::default() };
+    let mut state = State { lasting, timeout, action, ..State::default() };
     // The client's sequence of now is where this open begins.
     let _ = state.sequence.begin(call.header).ok().flatten().map(|sequence| state.sequence.end(sequence));
     let open = Arc::new(Open {
@@ -209,6 +198,7 @@ pub(crate) async fn run(
         client: call.conn.client(),
         user: session.user().token.user,
         create_guid,
+        used: AtomicBool::new(false),
         app: contexts.app,
         link,
         state: Arc::new(parking_lot::Mutex::new(state)),
@@ -286,14 +276,14 @@ async fn take_over(
 }
 
 /// What the answer to a CREATE says.
-struct Answered {
-    action: CreateAction,
-    granted: Granted,
-    info: OpenInfo,
-    reparse_point: bool,
+pub(super) struct Answered {
+    pub(super) action: CreateAction,
+    pub(super) granted: Granted,
+    pub(super) info: OpenInfo,
+    pub(super) reparse_point: bool,
 }
 
-fn respond(open: &Open, answered: &Answered, replies: &ContextWriter) -> Result<Outcome, Outcome> {
+pub(super) fn respond(open: &Open, answered: &Answered, replies: &ContextWriter) -> Result<Outcome, Outcome> {
     let Answered { action, granted, info, reparse_point } = answered;
     let flags = if *reparse_point { CreateResponseFlags::REPARSEPOINT } else { CreateResponseFlags::NONE };
     let response = CreateResponse {
@@ -313,7 +303,7 @@ fn respond(open: &Open, answered: &Answered, replies: &ContextWriter) -> Result<
     Ok(Outcome::ok(Body::of(|out| response.encode(out))?))
 }
 
-fn lease_reply(granted: Granted, replies: &mut ContextWriter) {
+pub(super) fn lease_reply(granted: Granted, replies: &mut ContextWriter) {
     let Granted::Lease { key, state, flags, parent, epoch } = granted else { return };
     match epoch {
         Some(epoch) => {
@@ -324,7 +314,7 @@ fn lease_reply(granted: Granted, replies: &mut ContextWriter) {
     }
 }
 
-fn durable_reply(open: &Open, replies: &mut ContextWriter) {
+pub(super) fn durable_reply(open: &Open, replies: &mut ContextWriter) {
     let (lasting, timeout) = {
         let state = open.state.lock();
         (state.lasting, state.timeout)
@@ -428,6 +418,7 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
         client: call.conn.client(),
         user: user.token.user,
         create_guid: Guid::ZERO,
+        used: AtomicBool::new(true),
         app: App::default(),
         link: opens.link(id, session),
         state: Arc::default(),

@@ -7,7 +7,7 @@ use smb_protocol::directory::{
 use smb_protocol::fscc::{FileClass, VolumeClass};
 use smb_protocol::header::HEADER_BYTES;
 use smb_protocol::info::{InfoType, QueryInfoRequest, SetInfoRequest, SetInfoResponse};
-use smb_protocol::{NtStatus, Out, Wire as _};
+use smb_protocol::{Dialect, NtStatus, Out, Wire as _};
 
 use super::Call;
 use crate::connection::answer::{Body, Outcome};
@@ -43,6 +43,10 @@ pub(crate) async fn query(call: &mut Call<'_>, session: &Session) -> Result<Outc
     let status = match request.info_type {
         InfoType::FILE => {
             let class = FileClass(request.class);
+            if class == FileClass::NORMALIZED_NAME && call.dialect() < Dialect::SMB_3_1_1 {
+                // Only newer clients know it (MS-SMB2 3.3.5.20.1).
+                return Err(NtStatus::NOT_SUPPORTED.into());
+            }
             let index = request.additional;
             file.query_info(class, request.input, index, request.flags, limit, &mut out).await?
         }

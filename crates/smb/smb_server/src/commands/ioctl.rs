@@ -61,6 +61,18 @@ pub(crate) async fn run(
         return Err(NtStatus::NOT_SUPPORTED.into());
     }
     let limit = request.max_output_response as usize;
+    let of_no_file = matches!(
+        request.code,
+        FsctlCode::VALIDATE_NEGOTIATE_INFO
+            | FsctlCode::QUERY_NETWORK_INTERFACE_INFO
+            | FsctlCode::DFS_GET_REFERRALS
+            | FsctlCode::DFS_GET_REFERRALS_EX
+            | FsctlCode::PIPE_WAIT
+    );
+    if of_no_file && request.file_id != FileId::RELATED {
+        // They are about no open, and have to say so (3.3.5.15).
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
     match request.code {
         FsctlCode::VALIDATE_NEGOTIATE_INFO => return validate(call, &request),
         FsctlCode::QUERY_NETWORK_INTERFACE_INFO => return interfaces(call, &request),
@@ -205,6 +217,8 @@ pub(crate) fn acknowledge(call: &mut Call<'_>, session: &Session, tree: &Tree) -
     let reply = match BreakAck::from_message(call.message())? {
         BreakAck::Oplock(ack) => {
             let open = call.open(session, ack.file_id)?;
+            // Before, as more may have to be taken back at once.
+            open.link.answered();
             let level = open.file()?.acknowledge_oplock(ack.level)?;
             OplockBreak { level, file_id: ack.file_id }.to_bytes()
         }

@@ -2,14 +2,18 @@
 //! that are sent twice (3.3.5.9.10).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smb_files::Granted;
 use smb_protocol::NtStatus;
+use smb_protocol::access::{CreateAction, OplockLevel};
 use smb_protocol::create::CreateRequest;
+use smb_protocol::create::contexts::ContextWriter;
 use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
 
 use super::Call;
-use super::create::{Contexts, is_replay, lease_key};
+use super::create::{Answered, Contexts, durable_reply, is_replay, lease_key, lease_reply, respond};
+use crate::connection::answer::Outcome;
 use crate::open::{Lasting, Open};
 use crate::session::Session;
 use crate::tree::Tree;
@@ -30,13 +34,21 @@ pub(crate) fn run(
             .find(wanted.file_id.persistent)
             .or_else(|| opens.find_guid(call.conn.client(), wanted.create_guid))
             .ok_or(gone)?;
-        let fits =
-            open.create_guid == wanted.create_guid && open.state.lock().lasting == Lasting::V2 { persistent };
+        let fits = open.create_guid == wanted.create_guid
+            && match open.state.lock().lasting {
+                Lasting::No => false,
+                // Made without a name, and asked for without one.
+                Lasting::V1 | Lasting::Resilient => !persistent,
+                Lasting::V2 { persistent: is } => is == persistent,
+            };
         (open, fits)
     } else {
         let wanted = contexts.reconnect.as_ref().ok_or(gone)?;
         let open = opens.find(wanted.file_id.persistent).ok_or(gone)?;
-        let fits = open.id.volatile == wanted.file_id.volatile && open.state.lock().lasting == Lasting::V1;
+        // However it became durable (3.3.5.9.7); a persistent one is known by its name only.
+        let lasting = open.state.lock().lasting;
+        let fits = open.id.volatile == wanted.file_id.volatile
+            && matches!(lasting, Lasting::V1 | Lasting::V2 { persistent: false } | Lasting::Resilient);
         (open, fits)
     };
     if !fits || !same_caching(call, &open, contexts)? {
@@ -65,7 +77,11 @@ pub(crate) fn run(
         tracing::debug!(persistent = open.id.persistent, "SMB reconnection refused: it does not wait");
         gone
     })?;
-    session.add_open(Arc::clone(&open))?;
+    if let Err(status) = session.add_open(Arc::clone(&open)) {
+        // The session has ended, or is full: it waits on.
+        opens.leave(&open, true);
+        return Err(status);
+    }
     Ok(open)
 }
 
@@ -75,6 +91,40 @@ fn same_caching(call: &Call<'_>, open: &Open, contexts: &Contexts<'_>) -> Result
         Granted::Lease { key, .. } => lease_key(contexts) == Some(key) && open.client == call.conn.client(),
         Granted::Oplock(_) => contexts.lease.is_none(),
     })
+}
+
+/// The answer to a CREATE for an open that is there. `again` is the oplock that a replay asks for: it is told of no more
+/// caching than it asks for (as Windows), and of no more than there is.
+pub(crate) async fn answer(
+    call: &Call<'_>,
+    open: &Arc<Open>,
+    again: Option<OplockLevel>,
+) -> Result<Outcome, Outcome> {
+    let file = open.file()?;
+    let info = file.info().await?;
+    let (action, lasting) = {
+        let state = open.state.lock();
+        (state.action, state.lasting)
+    };
+    let mut granted = file.caching();
+    let mut replies = ContextWriter::default();
+    if let Some(asked) = again {
+        if let Granted::Oplock(level) = &mut granted {
+            let asked = if asked == OplockLevel::LEASE { OplockLevel::NONE } else { asked };
+            *level = OplockLevel(asked.0.min(level.0));
+        }
+        let lasts = matches!(granted, Granted::Lease { .. } | Granted::Oplock(OplockLevel::BATCH))
+            || lasting == Lasting::V2 { persistent: true };
+        lease_reply(granted, &mut replies);
+        if lasts {
+            durable_reply(open, &mut replies);
+        }
+    } else {
+        lease_reply(granted, &mut replies);
+    }
+    let action = if again.is_some() { action } else { CreateAction::OPENED };
+    call.carried.borrow_mut().file = Some(open.id);
+    respond(open, &Answered { action, granted, info, reparse_point: false }, &replies)
 }
 
 /// A CREATE whose name for the open is known already: the answer was lost, or it is an error.
@@ -87,6 +137,11 @@ pub(crate) fn replayed(
 ) -> Result<Option<Arc<Open>>, NtStatus> {
     let client = call.conn.client();
     let Some(open) = call.conn.shared.opens.find_guid(client, durable.create_guid) else { return Ok(None) };
+    // Who has used the open has had the answer, and means another one; a persistent one is always known (IsReplayEligible).
+    let persistent = open.state.lock().lasting == Lasting::V2 { persistent: true };
+    if open.used.load(Ordering::Relaxed) && !persistent {
+        return Ok(None);
+    }
     if !is_replay(call) {
         return Err(NtStatus::DUPLICATE_OBJECTID);
     }

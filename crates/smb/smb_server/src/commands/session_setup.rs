@@ -105,7 +105,7 @@ fn step(
             let (channel, flags) = finish(conn, negotiated, &request, id, login, who)?;
             let response = SessionSetupResponse { flags, security_buffer: &token };
             let body = Body::of(|out| response.encode(out))?;
-            conn.logged_in.set(true);
+            conn.log_in();
             let sign = (!flags.contains(SessionFlags::IS_NULL)).then_some(channel);
             let mut reply = Reply::new(Outcome::ok(body), sign);
             reply.session = Some(id);
@@ -275,7 +275,7 @@ fn finish(
     if let Some(session) = login.existing {
         if session.user().token.user != user.token.user {
             tracing::warn!(remote = %conn.peer.remote, was = session.user().name(), is = user.name(), "SMB session refused to another user");
-            return Err(if login.binding { NtStatus::NOT_SUPPORTED } else { NtStatus::ACCESS_DENIED });
+            return Err(NtStatus::ACCESS_DENIED);
         }
         if login.binding {
             let channel = join(conn, &session, negotiated.terms.signing, &keys.signing)?;

@@ -13,9 +13,9 @@ use smb_protocol::session::Empty;
 use smb_protocol::transform::TRANSFORM_BYTES;
 use smb_protocol::write::WriteResponse;
 use smb_protocol::{Dialect, Header, NtStatus, Out, Wire};
+use tcp_service::SendQueue;
 
 use super::channel::Channel;
-use super::transmit::Transmit;
 
 /// Room before the data of a READ, so that prefix, transform and header are written there and the packet needs no
 /// copy; a page, so that the data stay aligned.
@@ -117,7 +117,7 @@ impl Answer {
 /// Queues a packet of answers. `seal` encrypts all of it; otherwise each is signed if it says so. Returns `false` when it
 /// could not be made: then the connection cannot go on.
 pub(crate) fn send(
-    transmit: &mut Transmit,
+    transmit: &mut SendQueue,
     dialect: Dialect,
     mut answers: Vec<Answer>,
     seal: Option<&Rc<Channel>>,
@@ -184,7 +184,7 @@ fn seal_packet(channel: &Channel, bytes: &mut [u8]) -> bool {
 }
 
 fn send_read(
-    transmit: &mut Transmit,
+    transmit: &mut SendQueue,
     header: &Header,
     mut buf: IoBuf,
     sign: Option<&Rc<Channel>>,

@@ -7,14 +7,14 @@
 //! ```
 //! A command that takes long is answered in between with PENDING; what was answered before goes out with it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use smb_protocol::file::FileId;
-use smb_protocol::header::Routing;
+use smb_protocol::header::{HeaderFlags, Routing};
 use smb_protocol::{Command, Header, NtStatus};
 
 use super::answer::{Answer, Body, Hashed, Outcome};
@@ -31,6 +31,8 @@ pub(crate) struct Chain {
     pub(crate) messages: Vec<(Range<usize>, Header)>,
     /// The channel that decrypted it, if it was encrypted.
     pub(crate) sealed: Option<Rc<Channel>>,
+    /// Whether it is finished even if the connection is lost.
+    pub(crate) outlives: Rc<Cell<bool>>,
 }
 
 /// What related messages take from the one before.
@@ -126,11 +128,22 @@ impl Chain {
             if header.command == Command::TREE_CONNECT {
                 header.routing = Routing::Sync { process: 0, tree: carried.tree };
             }
-            let header = match async_id {
+            let echo = sign.is_none()
+                && self.sealed.is_none()
+                && outcome.status.is_error()
+                && Conn::is_signed(&header);
+            let signature = header.signature;
+            let mut header = match async_id {
                 // The interim answer has granted the credits.
                 Some(id) => Header { routing: Routing::Async(id), ..header.answer(outcome.status, 0) },
                 None => conn.answer_header(&header, outcome.status),
             };
+            if echo {
+                // A refusal that no key may sign. Clients who sign leave at an answer that does not even say that it were
+                // signed; what stands there is what they sent (as Windows).
+                header.flags |= HeaderFlags::SIGNED;
+                header.signature = signature;
+            }
             answers.push(Answer { header, body: outcome.body, sign, hash });
         }
         conn.send(answers, self.sealed.as_ref());
@@ -159,7 +172,7 @@ impl Chain {
         }
         let signed = Conn::is_signed(header) && sealed.is_none();
         let sign = channel.clone().filter(|_| signed);
-        let pending = Rc::new(Pending::default());
+        let pending = Rc::new(Pending::of(&self.outlives));
         let waits = Rc::clone(&pending);
         let call = Call {
             conn,

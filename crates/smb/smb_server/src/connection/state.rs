@@ -7,15 +7,17 @@ use std::sync::Arc;
 
 use smb_auth::Acceptor;
 use smb_crypto::PreauthHash;
-use smb_protocol::header::HeaderFlags;
+use smb_protocol::header::{HeaderFlags, Routing, UNSOLICITED};
+use smb_protocol::message::Response;
 use smb_protocol::negotiate::{Capabilities, SecurityMode};
-use smb_protocol::{Dialect, Guid, Header};
+use smb_protocol::oplock::BreakNotification;
+use smb_protocol::{Command, Dialect, Guid, Header};
+use tcp_service::{LoginSeat, SendQueue};
 use tokio::sync::Notify;
 
-use super::answer::{self, Answer, Hashed};
+use super::answer::{self, Answer, Body, Hashed};
 use super::channel::Channel;
 use super::credits::Credits;
-use super::transmit::Transmit;
 use crate::peer::Peer;
 use crate::server::Shared;
 use crate::session::{Session, Terms};
@@ -49,11 +51,18 @@ pub(crate) struct Pending {
     pub(crate) cancelled: Cell<bool>,
     pub(crate) wake: Notify,
     pub(crate) async_id: Cell<Option<u64>>,
+    /// Whether the packet that the request came in is worked on to its end even if the connection is lost.
+    pub(crate) outlives: Rc<Cell<bool>>,
     /// Told when the request begins to wait for somebody else.
     waiting: Notify,
 }
 
 impl Pending {
+    /// Of a request in a packet with that mark.
+    pub(crate) fn of(outlives: &Rc<Cell<bool>>) -> Self {
+        Self { outlives: Rc::clone(outlives), ..Self::default() }
+    }
+
     pub(crate) fn cancel(&self) {
         self.cancelled.set(true);
         self.wake.notify_one();
@@ -90,17 +99,19 @@ pub(crate) struct Conn {
     /// Requests that can be cancelled, by their message numbers.
     pub(crate) pending: RefCell<BTreeMap<u64, Rc<Pending>>>,
     next_async: Cell<u64>,
-    pub(crate) transmit: RefCell<Transmit>,
+    pub(crate) transmit: RefCell<SendQueue>,
     /// Bytes of packets being worked on.
     pub(crate) working: Cell<usize>,
+    /// A break was queued since it was last looked at.
+    pub(crate) told_break: Cell<bool>,
     /// Why the connection must end.
     pub(crate) fatal: Cell<Option<&'static str>>,
-    /// Whether somebody has logged in.
-    pub(crate) logged_in: Cell<bool>,
+    /// Held until somebody has logged in.
+    login: RefCell<Option<LoginSeat>>,
 }
 
 impl Conn {
-    pub(crate) fn new(shared: Arc<Shared>, peer: Arc<Peer>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, peer: Arc<Peer>, login: LoginSeat) -> Self {
         Self {
             shared,
             peer,
@@ -111,10 +122,11 @@ impl Conn {
             logins: RefCell::new(BTreeMap::new()),
             pending: RefCell::new(BTreeMap::new()),
             next_async: Cell::new(1),
-            transmit: RefCell::new(Transmit::default()),
+            transmit: RefCell::new(SendQueue::default()),
             working: Cell::new(0),
+            told_break: Cell::new(false),
             fatal: Cell::new(None),
-            logged_in: Cell::new(false),
+            login: RefCell::new(Some(login)),
         }
     }
 
@@ -133,6 +145,15 @@ impl Conn {
 
     pub(crate) fn channel(&self, session: u64) -> Option<Rc<Channel>> {
         self.sessions.borrow().get(&session).cloned()
+    }
+
+    /// Somebody has logged in.
+    pub(crate) fn log_in(&self) {
+        self.login.borrow_mut().take();
+    }
+
+    pub(crate) fn is_logged_in(&self) -> bool {
+        self.login.borrow().is_none()
     }
 
     /// Ends the connection after what is queued has been tried to send.
@@ -154,11 +175,35 @@ impl Conn {
         request.answer(status, credits)
     }
 
-    /// Queues answers as one packet.
+    /// Queues answers as one packet. Breaks that wait go before them: who has an answer knows what the request, or one
+    /// before it, has taken back.
     pub(crate) fn send(&self, answers: Vec<Answer>, seal: Option<&Rc<Channel>>) {
         if answers.is_empty() {
             return;
         }
+        for (session, notification) in self.peer.take_breaks() {
+            self.tell_break(session, notification);
+        }
+        self.queue(answers, seal);
+    }
+
+    /// Breaks are not signed (MS-SMB2 3.3.4.6): they have no number that a nonce could be made of.
+    pub(crate) fn tell_break(&self, session: u64, notification: BreakNotification) {
+        let header = Header {
+            command: Command::OPLOCK_BREAK,
+            message_id: UNSOLICITED,
+            flags: HeaderFlags::SERVER_TO_REDIR,
+            routing: Routing::Sync { process: 0, tree: 0 },
+            ..Header::default()
+        };
+        self.told_break.set(true);
+        let response = Response::BreakNotification(notification);
+        let Ok(body) = Body::of(|out| response.encode(out)) else { return };
+        let channel = self.channel(session).filter(|channel| channel.session.encrypt);
+        self.queue(vec![Answer { header, body, sign: None, hash: Hashed::No }], channel.as_ref());
+    }
+
+    fn queue(&self, answers: Vec<Answer>, seal: Option<&Rc<Channel>>) {
         let dialect = self.dialect();
         let mut transmit = self.transmit.borrow_mut();
         let made = answer::send(&mut transmit, dialect, answers, seal, |hashed, message| match hashed {

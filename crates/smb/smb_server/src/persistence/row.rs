@@ -1,6 +1,7 @@
 //! The row of a persistent open. Diagram and crash argument: `docs/formats/smb_state.md`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use byte_codec::{DecodeError, Reader, Writer};
@@ -56,6 +57,7 @@ impl Row {
             client: self.record.client,
             user: self.record.token.user,
             create_guid: self.create_guid,
+            used: AtomicBool::new(true),
             app: self.app,
             link: crate::open::Link::detached(self.id),
             state: Arc::new(Mutex::new(state)),

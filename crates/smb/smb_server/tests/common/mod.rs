@@ -85,7 +85,7 @@ pub fn serve(
             serial: 0x0123_4567_89ab_cdef,
             id: Guid([7; 16]),
             created: FileTime::from_unix_nanos(clock.wall().0 as i64),
-            cluster: 4096,
+            cluster: MemoryStore::UNIT as u32,
             kind: "NTFS".to_owned(),
         },
     );

@@ -69,7 +69,7 @@ pub(super) fn end_of(offset: u64, len: u64) -> Result<u64, StoreError> {
 
 impl Drop for OpenHandle {
     fn drop(&mut self) {
-        lock(&self.state).close(self.id);
+        lock(&self.state).close(self.stream.0, self.id);
     }
 }
 

@@ -40,15 +40,21 @@ struct Open {
     share: Share,
 }
 
+/// Nanoseconds since 1970.
+pub(super) type StoreClock = Box<dyn Fn() -> u64 + Send + Sync>;
+
 /// All of a store.
 pub(super) struct State {
     capacity: u64,
     last_file: u64,
     last_open: u64,
-    /// Changes so far: the clock.
+    /// The time of the last change: never the same twice.
     ticks: u64,
+    /// What tells the time; without it a change is a tick.
+    pub(super) clock: Option<StoreClock>,
     nodes: BTreeMap<FileId, Node>,
-    opens: BTreeMap<u64, Open>,
+    /// By the file, so that many of them slow nobody, and a number.
+    opens: BTreeMap<(FileId, u64), Open>,
     pub(super) rows: BTreeMap<(String, Vec<u8>), Vec<u8>>,
     /// Who waits for a size to change.
     pub(super) wakers: Vec<Waker>,
@@ -83,6 +89,7 @@ impl State {
             last_file: ROOT.0,
             last_open: 0,
             ticks: 0,
+            clock: None,
             nodes: BTreeMap::from([(ROOT, root)]),
             opens: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -121,7 +128,8 @@ impl State {
 
     /// Something of a file changed now; of its data or names, if `data`.
     fn touch(&mut self, file: FileId, data: bool) -> Result<(), StoreError> {
-        self.ticks += 1;
+        let told = self.clock.as_ref().map_or(0, |clock| clock());
+        self.ticks = told.max(self.ticks + 1);
         let now = self.ticks;
         let times = &mut self.node_mut(file)?.times;
         times.changed = now;
@@ -173,8 +181,12 @@ impl State {
         Ok(file)
     }
 
+    fn opens_of(&self, file: FileId) -> impl Iterator<Item = &Open> {
+        self.opens.range((file, 0)..=(file, u64::MAX)).map(|(_, open)| open)
+    }
+
     fn may_delete(&self, file: FileId) -> Result<(), StoreError> {
-        if self.opens.values().any(|open| open.stream.0 == file && !open.share.delete) {
+        if self.opens_of(file).any(|open| !open.share.delete) {
             return Err(error(StoreErrorKind::SharingViolation, "an open does not share deletion"));
         }
         Ok(())
@@ -200,7 +212,7 @@ impl State {
     /// A file without a name goes with its last open.
     fn forget_if_unused(&mut self, file: FileId) {
         let named = self.nodes.get(&file).is_some_and(|node| node.name.is_some());
-        if !named && !self.opens.values().any(|open| open.stream.0 == file) {
+        if !named && self.opens_of(file).next().is_none() {
             self.nodes.remove(&file);
         }
     }
@@ -314,7 +326,7 @@ impl State {
         if id.1.is_empty() || !self.node(file)?.streams.contains_key(&id.1) {
             return Err(not_found("such named stream"));
         }
-        if self.opens.values().any(|open| open.stream == id) {
+        if self.opens_of(file).any(|open| open.stream == id) {
             return Err(error(StoreErrorKind::SharingViolation, "the stream is open"));
         }
         self.node_mut(file)?.streams.remove(&id.1);
@@ -346,19 +358,19 @@ impl State {
         let allows = |share: &Share, access: &Access| {
             (share.read || !access.read) && (share.write || !access.write) && (share.delete || !access.delete)
         };
-        let mut others = self.opens.values().filter(|open| open.stream == stream);
-        if !others.all(|open| allows(&open.share, &options.access) && allows(&options.share, &open.access)) {
+        let fits = |open: &Open| allows(&open.share, &options.access) && allows(&options.share, &open.access);
+        if !self.opens_of(file).filter(|open| open.stream == stream).all(fits) {
             return Err(error(StoreErrorKind::SharingViolation, "another open does not share this"));
         }
         self.last_open += 1;
         let open = Open { stream: stream.clone(), access: options.access, share: options.share };
-        self.opens.insert(self.last_open, open);
+        self.opens.insert((file, self.last_open), open);
         Ok((self.last_open, stream.1))
     }
 
-    pub(super) fn close(&mut self, id: u64) {
-        if let Some(open) = self.opens.remove(&id) {
-            self.forget_if_unused(open.stream.0);
+    pub(super) fn close(&mut self, file: FileId, id: u64) {
+        if self.opens.remove(&(file, id)).is_some() {
+            self.forget_if_unused(file);
         }
     }
 

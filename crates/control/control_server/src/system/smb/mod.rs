@@ -25,7 +25,11 @@ use shard_runtime::{Clock, SystemEntropy};
 use smb_files::FileSystem;
 use smb_protocol::security::Sid;
 use smb_protocol::{Dialect, Guid};
+<<<<<<< HEAD
 use smb_server::{ConfigError, Encryption, Parts, ServerConfig, ShardJob, Signing, SmbServer, Spawner};
+=======
+use smb_server::{ConfigError, Encryption, NoPipes, Parts, PipeService, ServerConfig, Signing, SmbServer};
+>>>>>>> main
 use smb_users::Users;
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -42,19 +46,6 @@ const LISTEN_ATTEMPTS: u32 = 25;
 const LISTEN_PAUSE: Duration = Duration::from_millis(40);
 /// Longest NetBIOS name.
 const NETBIOS_MAX: usize = 15;
-
-/// The node's shards, as the SMB server wants them.
-struct Threads(Arc<dyn ShardBackend>);
-
-impl Spawner for Threads {
-    fn shards(&self) -> usize {
-        self.0.count()
-    }
-
-    fn spawn(&self, shard: usize, job: ShardJob) {
-        self.0.spawn(shard, job);
-    }
-}
 
 /// A share that is served, and what it was made from.
 struct Served {
@@ -103,7 +94,7 @@ impl Smb {
         let view = NodeView::new(in_effect.clone(), users.clone(), clock.clone(), runtime.clone());
         let view = Arc::new(view);
         let parts = Parts {
-            spawner: Arc::new(Threads(shards.clone())),
+            spawner: shards.clone(),
             clock: clock.clone(),
             entropy: Arc::new(SystemEntropy),
             directory: Arc::new(NodeUsers(users.clone())),

@@ -50,7 +50,7 @@ impl Smb {
         let there = |name: &str, handle: &Arc<dyn VolumeHandle>| {
             volumes.iter().any(|volume| volume.name == name && same(&volume.volume, handle))
         };
-        let mut gone: Vec<String> = Vec::new();
+        let (mut unwanted, mut gone): (Vec<String>, Vec<String>) = Default::default();
         for (name, served) in &now.shares {
             let wanted = config.shares.iter().any(|share| {
                 key(&share.name) == *name
@@ -58,12 +58,19 @@ impl Smb {
                     && share.folder == served.config.folder
             });
             let volume = now.volumes.get(&served.config.volume);
-            if !wanted || !volume.is_some_and(|(handle, _)| there(&served.config.volume, handle)) {
+            if !wanted {
+                unwanted.push(name.clone());
+            } else if !volume.is_some_and(|(handle, _)| there(&served.config.volume, handle)) {
                 gone.push(name.clone());
             }
         }
-        for name in gone {
-            self.server.remove_share(&name);
+        for name in &gone {
+            self.server.release_share(name);
+        }
+        for name in &unwanted {
+            self.server.remove_share(name);
+        }
+        for name in gone.into_iter().chain(unwanted) {
             now.shares.remove(&name);
             tracing::info!(share = name, "share is closed");
         }

@@ -1,4 +1,4 @@
-//! The way out: packets in pieces, as many as possible in one `writev`.
+//! The way out: what is small in one reused buffer, what is large as it is, as much as possible in one `writev`.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,11 +9,12 @@ use aligned_buffer::SharedBuf;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-/// Pieces per system call.
+/// Pieces per system call: header and data of 32 answers.
 const MAX_PIECES: usize = 64;
 /// Sent bytes after which the buffer is moved down, when it never runs empty.
 const COMPACT_AT: usize = 64 << 10;
 
+#[derive(Debug)]
 enum Piece {
     /// So many of the next bytes of `small`.
     Small(usize),
@@ -21,25 +22,26 @@ enum Piece {
     Large(SharedBuf),
 }
 
-/// Packets that wait for the socket.
+/// Bytes that wait for the socket, in order.
 ///
 /// Invariant: the `Small` pieces cover `small[sent..]` exactly, in order.
-#[derive(Default)]
-pub(crate) struct Transmit {
+#[derive(Debug, Default)]
+pub struct SendQueue {
     small: Vec<u8>,
     sent: usize,
     pieces: VecDeque<Piece>,
     bytes: usize,
 }
 
-impl Transmit {
+impl SendQueue {
     /// Bytes that wait.
-    pub(crate) fn waiting(&self) -> usize {
+    #[must_use]
+    pub fn waiting(&self) -> usize {
         self.bytes
     }
 
-    /// Appends a packet that `write` writes at the end of a buffer.
-    pub(crate) fn small<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    /// Appends what `write` writes at the end of a buffer.
+    pub fn small<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let before = self.small.len();
         let result = write(&mut self.small);
         let len = self.small.len() - before;
@@ -52,14 +54,17 @@ impl Transmit {
         result
     }
 
-    /// Appends a whole packet.
-    pub(crate) fn large(&mut self, packet: SharedBuf) {
-        self.bytes += packet.len();
-        self.pieces.push_back(Piece::Large(packet));
+    /// Appends a buffer, which is sent from where it is.
+    pub fn large(&mut self, buffer: SharedBuf) {
+        self.bytes += buffer.len();
+        self.pieces.push_back(Piece::Large(buffer));
     }
 
     /// Sends as much as the socket takes; whether something went out.
-    pub(crate) fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut progress = false;
         while !self.pieces.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_PIECES];

@@ -1,0 +1,48 @@
+//! What every service over TCP needs, whatever its protocol: listeners whose connections are spread over the shards, a
+//! bound on what strangers can take, and a queue that sends headers and data in one system call.
+//!
+//! ```text
+//!   Listeners ─ accept ─► seat (connections of the listener) ─► login seat (not logged in, by address) ─► shard ─► serve
+//!   SendQueue: small pieces copied into one buffer, large ones as they are ─► one writev
+//! ```
+//! Invariant: a connection holds its seats until it is dropped; a login seat may be given back earlier, when the peer has
+//! proven who it is.
+
+mod listeners;
+mod seats;
+mod send_queue;
+#[cfg(test)]
+mod tests;
+
+pub use listeners::{Arrived, Limits, Listeners, Serve};
+pub use seats::LoginSeat;
+pub use send_queue::SendQueue;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use shard_runtime::Shard;
+
+/// Work for a shard: makes the future there, which then stays.
+pub type ShardJob = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// Where connections run. The node implements it over its shards.
+pub trait Spawner: Send + Sync + 'static {
+    /// How many shards there are; at least one.
+    fn shards(&self) -> usize;
+    /// Starts `job` on shard `shard` (below [`Spawner::shards`]), inside its `LocalSet`.
+    fn spawn(&self, shard: usize, job: ShardJob);
+}
+
+impl Spawner for Vec<Shard> {
+    fn shards(&self) -> usize {
+        self.len()
+    }
+
+    fn spawn(&self, shard: usize, job: ShardJob) {
+        // A shard that is gone takes its connections with it: the node is stopping.
+        if self.get(shard).is_none_or(|shard| shard.spawn(job).is_err()) {
+            tracing::debug!(shard, "work dropped: the shard has stopped");
+        }
+    }
+}

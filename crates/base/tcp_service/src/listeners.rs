@@ -1,0 +1,168 @@
+//! Listeners, and how what they accept comes to a shard.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::seats::{Logins, Seat};
+use crate::{LoginSeat, ShardJob, Spawner};
+
+/// How long nothing is accepted after an error: out of descriptors, mostly, and waiting lets others end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What peers can take at most; further connections are closed at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections of one listener.
+    pub connections: usize,
+    /// Connections of all listeners that have not logged in.
+    pub logins: usize,
+    /// Of those, from one address.
+    pub logins_per_address: usize,
+}
+
+/// A connection on its shard.
+#[derive(Debug)]
+pub struct Arrived {
+    /// The connection, without Nagle's delay.
+    pub stream: TcpStream,
+    /// The peer's address.
+    pub remote: SocketAddr,
+    /// Ours.
+    pub local: SocketAddr,
+    /// Where it runs.
+    pub shard: usize,
+    /// To be dropped when the peer has logged in.
+    pub login: LoginSeat,
+}
+
+/// Serves a connection to its end; called on the connection's shard.
+pub type Serve = Arc<dyn Fn(Arrived) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
+
+struct Listener {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    close: watch::Sender<bool>,
+    serve: Serve,
+}
+
+struct Shared {
+    spawner: Arc<dyn Spawner>,
+    limits: Limits,
+    logins: Arc<Logins>,
+    listeners: Mutex<Vec<Arc<Listener>>>,
+    next_shard: AtomicUsize,
+}
+
+/// The listeners of a service. Cheap to clone.
+#[derive(Clone)]
+pub struct Listeners(Arc<Shared>);
+
+impl Listeners {
+    /// None yet.
+    #[must_use]
+    pub fn new(spawner: Arc<dyn Spawner>, limits: Limits) -> Self {
+        let (logins, listeners, next_shard) = (Arc::default(), Mutex::default(), AtomicUsize::new(0));
+        Self(Arc::new(Shared { spawner, limits, logins, listeners, next_shard }))
+    }
+
+    /// Starts to listen; the address says which port was taken.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub fn listen(&self, address: SocketAddr, serve: Serve) -> io::Result<SocketAddr> {
+        let socket = std::net::TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let (connections, close) = (Arc::default(), watch::Sender::new(false));
+        let listener = Arc::new(Listener { address, connections, close, serve });
+        self.0.listeners.lock().push(Arc::clone(&listener));
+        let shared = Arc::clone(&self.0);
+        self.0.spawner.spawn(0, Box::new(move || Box::pin(accept(shared, listener, socket))));
+        Ok(address)
+    }
+
+    /// Where the service listens.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.listeners.lock().iter().map(|listener| listener.address).collect()
+    }
+
+    /// Stops listening there; open connections stay. `false` when there was no such listener.
+    pub fn close(&self, address: SocketAddr) -> bool {
+        let mut listeners = self.0.listeners.lock();
+        let Some(at) = listeners.iter().position(|listener| listener.address == address) else {
+            return false;
+        };
+        listeners.remove(at).close.send_replace(true);
+        true
+    }
+
+    /// Stops listening anywhere; open connections stay.
+    pub fn close_all(&self) {
+        for listener in self.0.listeners.lock().drain(..) {
+            listener.close.send_replace(true);
+        }
+    }
+}
+
+/// Takes connections and gives each to a shard, for good.
+async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, socket: std::net::TcpListener) {
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(address = %listener.address, %error, "cannot listen");
+            return;
+        }
+    };
+    let mut close = listener.close.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            _ = close.wait_for(|close| *close) => return,
+            accepted = socket.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, remote)) => place(&shared, &listener, stream, remote),
+            Err(error) => {
+                tracing::warn!(address = %listener.address, %error, "cannot accept");
+                shard_runtime::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Gives a connection to a shard; closes it where there is no seat for it.
+fn place(shared: &Arc<Shared>, listener: &Arc<Listener>, stream: TcpStream, remote: SocketAddr) {
+    let Limits { connections, logins, logins_per_address } = shared.limits;
+    let Some(seat) = Seat::take(&listener.connections, connections) else {
+        tracing::debug!(%remote, address = %listener.address, "connection refused: there are too many");
+        return;
+    };
+    let Some(login) = shared.logins.seat(remote.ip(), logins, logins_per_address) else {
+        tracing::debug!(%remote, address = %listener.address, "connection refused: too many have not logged in");
+        return;
+    };
+    // Without Nagle: answers leave when they are ready. A failure costs speed only.
+    let _ = stream.set_nodelay(true);
+    let Ok(local) = stream.local_addr() else { return };
+    let Ok(stream) = stream.into_std() else { return };
+    let shard = shared.next_shard.fetch_add(1, Ordering::Relaxed) % shared.spawner.shards().max(1);
+    let serve = Arc::clone(&listener.serve);
+    let job: ShardJob = Box::new(move || {
+        Box::pin(async move {
+            let _seat = seat;
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                serve(Arrived { stream, remote, local, shard, login }).await;
+            }
+        })
+    });
+    shared.spawner.spawn(shard, job);
+}
