@@ -43,10 +43,5 @@ pub use config::{
 };
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt, TreeInfo};
 pub use persistence::Restored;
-<<<<<<< HEAD
 pub use pipe::{NoPipes, Pipe, PipeClient, PipeService, PipeWork};
-pub use server::{Interfaces, Parts, ShardJob, SmbServer, Spawner};
-=======
-pub use pipe::{NoPipes, Pipe, PipeClient, PipeService};
 pub use server::{Interfaces, Parts, SmbServer};
->>>>>>> main

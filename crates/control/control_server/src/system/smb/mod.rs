@@ -25,11 +25,7 @@ use shard_runtime::{Clock, SystemEntropy};
 use smb_files::FileSystem;
 use smb_protocol::security::Sid;
 use smb_protocol::{Dialect, Guid};
-<<<<<<< HEAD
-use smb_server::{ConfigError, Encryption, Parts, ServerConfig, ShardJob, Signing, SmbServer, Spawner};
-=======
-use smb_server::{ConfigError, Encryption, NoPipes, Parts, PipeService, ServerConfig, Signing, SmbServer};
->>>>>>> main
+use smb_server::{ConfigError, Encryption, Parts, ServerConfig, Signing, SmbServer};
 use smb_users::Users;
 use tokio::runtime::Handle;
 use uuid::Uuid;
