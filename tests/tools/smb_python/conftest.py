@@ -23,9 +23,11 @@ def smb_real():
 
 def _clear(path, **login):
     for entry in smbclient.scandir(path, **login):
-        if entry.is_dir() and not entry.is_symlink():
+        # What it is itself, not what a link leads to.
+        directory = entry.stat(follow_symlinks=False).st_file_attributes & 0x10
+        if directory and not entry.is_symlink():
             _clear(entry.path, **login)
-        elif entry.is_dir():
+        elif directory:
             smbclient.rmdir(entry.path)
         else:
             smbclient.remove(entry.path)

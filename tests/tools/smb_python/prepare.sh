@@ -21,7 +21,8 @@ $python -m venv "$folder/venv"
 for archive in "$folder"/source/*.tar.gz; do
     tar -xzf "$archive" -C "$folder/source"
 done
-mv "$folder"/source/smbprotocol-*/tests "$folder/smbprotocol_tests"
-mv "$folder"/source/impacket-*/tests "$folder/impacket_tests"
+mkdir "$folder/smbprotocol" "$folder/impacket"
+mv "$folder"/source/smbprotocol-*/tests "$folder/smbprotocol/"
+mv "$folder"/source/impacket-*/tests "$folder/impacket/"
 rm -rf "$folder/source"
 echo "$stamp" >"$folder/stamp"
