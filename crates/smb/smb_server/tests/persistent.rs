@@ -54,6 +54,7 @@ struct Wanted {
     disposition: CreateDisposition,
     contexts: ContextWriter,
     replay: bool,
+    oplock: OplockLevel,
     name: &'static str,
 }
 
@@ -65,6 +66,7 @@ impl Wanted {
             disposition: CreateDisposition::OPEN_IF,
             contexts: ContextWriter::default(),
             replay: false,
+            oplock: OplockLevel::NONE,
             name: "disk.vhdx",
         }
     }
@@ -87,7 +89,7 @@ impl Wanted {
     fn open(&self, connection: &mut Connection, tree: u32) -> Received {
         let name = utf16(self.name);
         let request = Request::Create(CreateRequest {
-            oplock: OplockLevel::NONE,
+            oplock: self.oplock,
             desired_access: AccessMask::FILE_ALL,
             share_access: self.share,
             disposition: self.disposition,
@@ -341,4 +343,24 @@ fn a_handle_is_good_only_through_its_own_share() {
     let other = connection.tree("read").unwrap();
     assert_eq!(write(&mut connection, other, id, b"around the rights"), NtStatus::FILE_CLOSED);
     assert_eq!(write(&mut connection, tree, id, b"by right"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn what_was_made_durable_does_not_come_back_as_persistent() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let on = || {
+        let mut connection = client(&served, Guid([1; 16])).0;
+        let tree = connection.tree("share").unwrap();
+        (connection, tree)
+    };
+    let (mut connection, tree) = on();
+    let mut wanted = Wanted::plain();
+    let request = DurableRequestV2 { timeout: 0, flags: DurableFlags::NONE, create_guid: CREATE };
+    wanted.contexts.push_value(tag::DURABLE_REQUEST_V2, &request);
+    wanted.oplock = OplockLevel::BATCH;
+    let id = file_id(&wanted.open(&mut connection, tree));
+    drop(connection);
+    let (mut connection, tree) = on();
+    assert_eq!(Wanted::back(id).open(&mut connection, tree).header.status, NtStatus::INVALID_PARAMETER);
 }
