@@ -3,39 +3,35 @@
 //! ```text
 //!   smb_bench ADDRESS SHARE USER PASSWORD MODE SIZE DEPTH SECONDS PROTECTION MIB [PID]
 //!     MODE        randread randwrite seqread seqwrite | stat openclose files persistent
+//!                 | sessions opens openers (SIZE of them)
 //!     PROTECTION  none gmac gcm
 //!     PID         the server, whose processor time is measured with that of its children
 //! ```
 //! `files` makes a small file, writes SIZE bytes, closes it, and deletes it with a second open; `persistent` opens with a
 //! persistent handle and closes. One operation is all of that. Prints `iops=… p50=… p99=… srv_cpu_us_per_io=…`.
 
+mod client;
+mod process;
+mod scale;
+
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use client::{Client, Failure, Place};
+use process::processor_time;
 use shard_runtime::{Clock as _, Entropy as _, Monotonic, SeededEntropy, SystemClock, SystemEntropy};
-use smb_client::{Connection, Options, Protection};
-use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
-use smb_protocol::create::CreateRequest;
-use smb_protocol::create::contexts::{ContextWriter, tag};
-use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
-use smb_protocol::file::{CloseRequest, FileId};
-use smb_protocol::fscc::FileClass;
-use smb_protocol::info::{InfoType, QueryInfoRequest};
-use smb_protocol::message::{Request, Response};
+use smb_client::Protection;
+use smb_protocol::access::{CreateDisposition, CreateOptions};
+use smb_protocol::file::FileId;
+use smb_protocol::message::Request;
 use smb_protocol::read::ReadRequest;
-use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::write::WriteRequest;
-use smb_protocol::{Command, Dialect, Guid, NtStatus};
-
-type Failure = Box<dyn std::error::Error>;
+use smb_protocol::{Command, Guid, NtStatus};
 
 /// The file that reads and writes use.
 const FILE: &str = "bench.dat";
 /// Length of one write while the file is filled.
 const FILL: usize = 1 << 20;
-/// Ticks per second of the kernel's processor times (`getconf CLK_TCK`, 100 on Linux).
-const TICKS: f64 = 100.0;
 
 /// What is to be done.
 struct Load {
@@ -45,12 +41,6 @@ struct Load {
     length: Duration,
     bytes: u64,
     server: Option<u32>,
-}
-
-/// A connection with a tree connect.
-struct Client {
-    connection: Connection,
-    tree: u32,
 }
 
 fn main() -> Result<(), Failure> {
@@ -71,33 +61,24 @@ fn main() -> Result<(), Failure> {
         bytes: mib.parse::<u64>()? << 20,
         server: rest.first().map(|pid| pid.parse()).transpose()?,
     };
-    let options = Options { dialects: vec![Dialect::SMB_3_1_1], ..Options::default() };
-    let mut connection = Connection::connect(address.parse::<SocketAddr>()?, options)?;
-    connection.login(user, password)?;
-    // The tree connect must be signed whatever follows (MS-SMB2 3.3.5.7).
-    let tree = connection.tree(share)?;
-    connection.protection = match protection.as_str() {
+    let place = Place { address: address.parse()?, share, user, password };
+    let protection = match protection.as_str() {
         "none" => Protection::None,
         "gmac" => Protection::Sign,
         "gcm" => Protection::Seal,
         other => return Err(format!("{other}: not none, gmac or gcm").into()),
     };
-    let mut client = Client { connection, tree };
-    client.gather_credits()?;
-    println!("{}", client.run(&load)?);
+    let line = match mode.as_str() {
+        "sessions" | "opens" | "openers" => scale::run(&place, mode, load.size, load.server)?,
+        _ => Client::connect(&place, protection)?.run(&load)?,
+    };
+    println!("{line}");
     Ok(())
 }
 
 impl Client {
-    /// Credits come with answers: enough of them for the deepest pipeline.
-    fn gather_credits(&mut self) -> Result<(), Failure> {
-        for _ in 0..16 {
-            self.connection.call(&Request::Echo, 0)?;
-        }
-        Ok(())
-    }
-
     fn run(&mut self, load: &Load) -> Result<String, Failure> {
+        self.gather_credits()?;
         let clock = SystemClock::new();
         let file = match load.mode.as_str() {
             "randread" | "randwrite" | "seqread" | "seqwrite" => Some(self.filled(load.bytes)?),
@@ -220,58 +201,6 @@ impl Client {
         Ok(latencies)
     }
 
-    fn call(&mut self, request: &Request<'_>) -> Result<smb_client::Received, Failure> {
-        let answer = self.connection.call(request, self.tree)?;
-        answer.good()?;
-        Ok(answer)
-    }
-
-    fn open(
-        &mut self,
-        name: &str,
-        disposition: CreateDisposition,
-        options: CreateOptions,
-        persistent: Option<Guid>,
-    ) -> Result<FileId, Failure> {
-        let name = utf16(name);
-        let mut contexts = ContextWriter::default();
-        if let Some(create_guid) = persistent {
-            let request = DurableRequestV2 { timeout: 0, flags: DurableFlags::PERSISTENT, create_guid };
-            contexts.push_value(tag::DURABLE_REQUEST_V2, &request);
-        }
-        let answer = self.call(&Request::Create(CreateRequest {
-            oplock: OplockLevel::NONE,
-            desired_access: AccessMask::FILE_ALL,
-            share_access: ShareAccess(7),
-            disposition,
-            options,
-            name: Utf16::new(&name)?,
-            contexts: contexts.as_contexts(),
-            ..CreateRequest::default()
-        }))?;
-        match answer.response()? {
-            Response::Create(created) => Ok(created.file_id),
-            _ => Err("CREATE was answered with something else".into()),
-        }
-    }
-
-    fn close(&mut self, file_id: FileId) -> Result<(), Failure> {
-        self.call(&Request::Close(CloseRequest { file_id, ..CloseRequest::default() })).map(drop)
-    }
-
-    fn stat(&mut self, file_id: FileId) -> Result<(), Failure> {
-        let request = QueryInfoRequest {
-            info_type: InfoType::FILE,
-            class: FileClass::NETWORK_OPEN.0,
-            output_length: 56,
-            input: &[],
-            additional: 0,
-            flags: Default::default(),
-            file_id,
-        };
-        self.call(&Request::QueryInfo(request)).map(drop)
-    }
-
     /// The file, with all its bytes written once.
     fn filled(&mut self, bytes: u64) -> Result<FileId, Failure> {
         let file = self.open(FILE, CreateDisposition::OPEN_IF, CreateOptions::NON_DIRECTORY_FILE, None)?;
@@ -287,30 +216,4 @@ impl Client {
         }
         Ok(file)
     }
-}
-
-/// Seconds of processor time of a process and its descendants, the ended ones among them.
-fn processor_time(root: u32) -> f64 {
-    let mut times: BTreeMap<u32, (u32, f64)> = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        // The name, in parentheses, may contain anything: fields are counted from behind it.
-        let Some((_, fields)) = stat.rsplit_once(')') else { continue };
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
-        let own = number(11) + number(12);
-        let waited = number(13) + number(14);
-        times.insert(pid, (number(1) as u32, (own + waited) / TICKS));
-    }
-    let is_below = |mut pid: u32| {
-        while pid != root {
-            match times.get(&pid) {
-                Some((parent, _)) if *parent != 0 => pid = *parent,
-                _ => return false,
-            }
-        }
-        true
-    };
-    times.iter().filter(|(pid, _)| is_below(**pid)).map(|(_, (_, seconds))| seconds).sum()
 }
