@@ -10,8 +10,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # program=package, each used by tests/ or bench/
 needed="gcc=gcc python3=python3 iscsi-test-cu=libiscsi-bin qemu-system-x86_64=qemu-system-x86
-        qemu-img=qemu-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbd=samba
-        smbtorture=samba-testsuite tgtd=tgt ip=iproute2 mke2fs=e2fsprogs"
+        qemu-img=qemu-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbtorture=samba-testsuite
+        smbd=samba tgtd=tgt ip=iproute2 mke2fs=e2fsprogs"
 missing=()
 for pair in $needed; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
@@ -19,6 +19,7 @@ done
 # QEMU's iSCSI client and the headers that iscsibench.c is built with are not programs.
 [ -e /usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so ] || missing+=(qemu-block-extra)
 [ -e /usr/include/iscsi/iscsi.h ] || missing+=(libiscsi-dev)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -38,4 +39,10 @@ fi
 if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && command -v qemu-system-x86_64 >/dev/null; then
     cache=${GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-guest}
     "$here/guest/build-guest.sh" "$cache" || echo "prepare: no test guest; the tests that need it will be skipped"
+fi
+
+# Python's SMB clients and their suites, from its package registry; once, likewise.
+if python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    cache=${PYTHON_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-python}
+    "$here/smb_python/prepare.sh" "$cache" || echo "prepare: no Python clients; the tests that need them will be skipped"
 fi

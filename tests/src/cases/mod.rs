@@ -9,8 +9,10 @@ mod multipath;
 mod reservations;
 mod restart;
 mod root_disk;
+mod smb_capture;
 mod smb_clients;
 mod smb_guest;
+mod smb_python;
 mod smb_rpc;
 mod volume_check;
 
@@ -116,6 +118,12 @@ pub const CASES: &[Case] = &[
         about: "shares, sessions, users over RPC: smbclient -L, rpcclient, smbtorture; shares made from afar",
         ci: true,
         run: smb_rpc::run,
+    },
+    Case {
+        name: "smb-python",
+        about: "the suites of smbprotocol, impacket, pike: versions, leases, durable and persistent; no malformed frame",
+        ci: true,
+        run: smb_python::run,
     },
     Case {
         name: "smb-guest",

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Context;
+use super::smb_capture::Capture;
 use crate::node::{Node, Options};
-use crate::process::{Deadline, Finished, Running, command, need, need_root, run as run_program};
+use crate::process::{Finished, command, need, need_root, run as run_program};
 use crate::{Result, ensure};
 
 /// One run of smbclient.
@@ -24,13 +25,7 @@ pub(super) fn run(context: &Context) -> Result {
     // The dissector knows packets of more than 128 KiB on SMB's own port only; an address of our own has it free.
     let smb = Some(format!("127.0.44.5:{PORT}"));
     let mut node = Node::start(&context.folder, Options { smb, ..Options::default() })?;
-    let (file, log) = (context.folder.join("smb.pcapng"), context.folder.join("dumpcap.log"));
-    let mut capture = command("dumpcap");
-    // A buffer that holds all of it: what is dropped looks malformed.
-    capture.args(["-q", "-B", "256", "-i", "lo", "-f", &format!("tcp port {PORT}"), "-w"]).arg(&file);
-    let mut capture = Running::start("dumpcap", capture, &log)?;
-    Deadline::after(Duration::from_secs(20))
-        .poll("dumpcap", || Ok(std::fs::read_to_string(&log)?.contains("File:").then_some(())))?;
+    let capture = Capture::start(&context.folder, PORT)?;
 
     let sent = context.folder.join("sent");
     std::fs::write(
@@ -43,21 +38,7 @@ pub(super) fn run(context: &Context) -> Result {
     there_and_back(context, &node, &sent, &["--client-protection=encrypt"])?;
     errors(&mut node, &sent)?;
 
-    capture.signal("INT")?;
-    capture.wait(Deadline::after(Duration::from_secs(20)))?;
-    let frames = |filter: &str| -> Result<Vec<String>> {
-        let mut shark = command("tshark");
-        shark.arg("-r").arg(&file).args(["-Y", filter]);
-        let text = run_program(Duration::from_secs(120), &shark)?.ok("tshark")?;
-        Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_string).collect())
-    };
-    let all = frames("smb2")?;
-    ensure(all.len() > 200, || format!("only {} SMB frames were captured", all.len()))?;
-    let bad = frames(&format!("_ws.malformed && tcp.srcport=={PORT}"))?;
-    ensure(bad.is_empty(), || {
-        format!("{} malformed frames from the server:\n{}", bad.len(), bad.join("\n"))
-    })?;
-    println!("     {} SMB frames, none malformed", all.len());
+    capture.finish(200)?;
     node.finish()
 }
 

@@ -65,7 +65,9 @@ pub(crate) fn parse(name: Utf16<'_>) -> Result<ParsedPath> {
     }
     // A backslash cannot be in a stream's name either, so the last component has the stream.
     let (folders, last) = rest.rsplit_once('\\').map_or((None, rest), |(a, b)| (Some(a), b));
-    for folder in folders.into_iter().flat_map(|folders| folders.split('\\')) {
+    // Several backslashes between two names are one, as for Samba; clients that put paths together write them.
+    let folders = folders.into_iter().flat_map(|folders| folders.split('\\'));
+    for folder in folders.filter(|folder| !folder.is_empty()) {
         path.components.push(component(folder)?);
     }
     let (file, stream) = match last.split_once(':') {
@@ -211,6 +213,7 @@ mod tests {
     fn parts() {
         assert_eq!(parsed(""), Ok(path(&[], StreamPart::None)));
         assert_eq!(parsed("a\\b"), Ok(path(&["a", "b"], StreamPart::None)));
+        assert_eq!(parsed("a\\\\b\\\\\\c"), Ok(path(&["a", "b", "c"], StreamPart::None)));
         assert_eq!(parsed("a\\"), Ok(ParsedPath { directory: true, ..path(&["a"], StreamPart::None) }));
         assert_eq!(parsed("a::$data"), Ok(path(&["a"], StreamPart::Data)));
         assert_eq!(parsed("a:$I30:$INDEX_ALLOCATION"), Ok(path(&["a"], StreamPart::Directory)));
@@ -224,7 +227,7 @@ mod tests {
     fn what_is_wrong_with_a_path() {
         for (bad, status) in [
             ("\\a", NtStatus::INVALID_PARAMETER),
-            ("a\\\\b", NtStatus::OBJECT_NAME_INVALID),
+            ("a\\\\", NtStatus::OBJECT_NAME_INVALID),
             ("a\\..\\b", NtStatus::OBJECT_PATH_SYNTAX_BAD),
             ("..", NtStatus::OBJECT_PATH_SYNTAX_BAD),
             (".", NtStatus::OBJECT_NAME_INVALID),

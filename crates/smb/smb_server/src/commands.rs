@@ -98,7 +98,9 @@ pub(crate) fn admit(
     }
     let session = &channel.session;
     let setup = header.command == Command::SESSION_SETUP;
-    if sealed.is_none() && ((session.encrypt && !setup) || (session.signing_required && !signed)) {
+    // A CANCEL only stops what its sender has asked for, and gives nothing away: clients leave it unsigned.
+    let must_sign = session.signing_required && header.command != Command::CANCEL;
+    if sealed.is_none() && ((session.encrypt && !setup) || (must_sign && !signed)) {
         let user = session.user();
         tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: it must be signed or encrypted");
         return Err(Reply::new(NtStatus::ACCESS_DENIED, Some(channel).filter(|_| signed)));
@@ -172,10 +174,12 @@ impl Drop for Counted<'_> {
 impl Call<'_> {
     /// The open that the message names; related messages take that of the one before.
     pub(crate) fn open(&self, session: &Session, id: FileId) -> Result<Arc<Open>, NtStatus> {
-        let id = if id == FileId::RELATED && self.header.is_related() {
+        let id = if self.header.is_related() {
             let carried = self.carried.borrow();
             match (carried.file, carried.failed) {
+                // Whatever it names itself (MS-SMB2 3.3.5.2.7.2).
                 (Some(id), _) => id,
+                (None, _) if id != FileId::RELATED => id,
                 (None, Some(status)) => return Err(status),
                 (None, None) => return Err(NtStatus::INVALID_PARAMETER),
             }

@@ -20,10 +20,12 @@ use smb_auth::initiator::Answer;
 use smb_auth::ntlm::client::{Credentials, Randomness};
 use smb_auth::{Initiator, NtHash};
 use smb_client::{Connection, Options, Protection};
-use smb_protocol::access::{AccessMask, CreateDisposition};
+use smb_protocol::access::{AccessMask, CreateDisposition, ShareAccess};
 use smb_protocol::create::CreateRequest;
+use smb_protocol::file::FileId;
 use smb_protocol::framing::PREFIX_BYTES;
 use smb_protocol::header::HeaderFlags;
+use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
 use smb_protocol::message::{Request, Response};
 use smb_protocol::negotiate::Capabilities;
 use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
@@ -32,7 +34,7 @@ use smb_protocol::session::{SessionSetupFlags, SessionSetupRequest};
 use smb_protocol::smb1;
 use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::write::WriteRequest;
-use smb_protocol::{Command, Dialect, FileTime, Header, NtStatus};
+use smb_protocol::{Command, Dialect, FileTime, Header, NtStatus, Wire as _};
 use smb_server::{ServerConfig, Signing};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -103,6 +105,51 @@ fn what_is_not_signed_is_refused() {
     assert_eq!(refused.header.status, NtStatus::ACCESS_DENIED);
     connection.protection = Protection::Sign;
     assert_eq!(connection.call(&Request::TreeDisconnect, tree).unwrap().header.status, NtStatus::SUCCESS);
+}
+
+/// Opens a file, and the number by which it is open.
+fn opened(connection: &mut Connection, tree: u32) -> FileId {
+    let name = utf16("locked");
+    let answer = connection
+        .call(
+            &Request::Create(CreateRequest {
+                desired_access: AccessMask::FILE_ALL,
+                share_access: ShareAccess(7),
+                disposition: CreateDisposition::OPEN_IF,
+                name: Utf16::new(&name).unwrap(),
+                ..CreateRequest::default()
+            }),
+            tree,
+        )
+        .unwrap();
+    let Response::Create(created) = answer.good().unwrap() else { panic!("a file") };
+    created.file_id
+}
+
+#[test]
+fn a_cancel_needs_no_signature() {
+    let served = served();
+    let (mut first, mut second) = (logged_in(&served), logged_in(&served));
+    let trees = (first.tree("share").unwrap(), second.tree("share").unwrap());
+    let files = (opened(&mut first, trees.0), opened(&mut second, trees.1));
+    let element = LockElement { offset: 0, length: 10, flags: LockFlags::EXCLUSIVE }.to_bytes();
+    let held = first.call(&Request::Lock(LockRequest::new(0, files.0, &element)), trees.0).unwrap();
+    assert_eq!(held.header.status, NtStatus::SUCCESS);
+    let header = second.header(Command::LOCK, trees.1);
+    second.send_as(&[(header, &Request::Lock(LockRequest::new(0, files.1, &element)))]).unwrap();
+    let interim = second.receive().unwrap();
+    assert_eq!(interim.header.status, NtStatus::PENDING);
+    second.protection = Protection::None;
+    let cancel = Header {
+        command: Command::CANCEL,
+        routing: interim.header.routing,
+        message_id: header.message_id,
+        session_id: header.session_id,
+        ..Header::default()
+    };
+    second.send_as(&[(cancel, &Request::Cancel)]).unwrap();
+    second.protection = Protection::Sign;
+    assert_eq!(second.answer_to(header.message_id).unwrap().header.status, NtStatus::CANCELLED);
 }
 
 #[test]

@@ -77,7 +77,8 @@ impl SecurityDescriptor {
         })
     }
 
-    /// The self-relative bytes, in the order of Windows: SACL, DACL, owner, group.
+    /// The self-relative bytes: owner, group, SACL, DACL, as MS-DTYP 2.4.6 draws them. The head says where they lie, but
+    /// there are clients that read on in this order.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut control = self.control | Control::SELF_RELATIVE;
@@ -92,16 +93,16 @@ impl SecurityDescriptor {
         out.resize(HEAD, 0);
         let mut offsets = [0_u32; 4];
         let [owner, group, sacl, dacl] = &mut offsets;
-        for (list, offset) in [(&self.sacl, sacl), (&self.dacl, dacl)] {
-            if let Some(list) = list {
-                *offset = out.len() as u32;
-                list.put(&mut out);
-            }
-        }
         for (sid, offset) in [(&self.owner, owner), (&self.group, group)] {
             if let Some(sid) = sid {
                 *offset = out.len() as u32;
                 sid.put(&mut out);
+            }
+        }
+        for (list, offset) in [(&self.sacl, sacl), (&self.dacl, dacl)] {
+            if let Some(list) = list {
+                *offset = out.len() as u32;
+                list.put(&mut out);
             }
         }
         for (field, offset) in out.iter_mut().skip(4).zip(offsets.iter().flat_map(|o| o.to_le_bytes())) {

@@ -34,8 +34,16 @@ pub(crate) fn run(
             .find(wanted.file_id.persistent)
             .or_else(|| opens.find_guid(call.conn.client(), wanted.create_guid))
             .ok_or(gone)?;
+        let lasting = open.state.lock().lasting;
+        if persistent
+            && open.create_guid == wanted.create_guid
+            && lasting == (Lasting::V2 { persistent: false })
+        {
+            // More than it was given (3.3.5.9.12).
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         let fits = open.create_guid == wanted.create_guid
-            && match open.state.lock().lasting {
+            && match lasting {
                 Lasting::No => false,
                 // Made without a name, and asked for without one.
                 Lasting::V1 | Lasting::Resilient => !persistent,

@@ -95,13 +95,20 @@ impl MachineInterfaces {
         let listeners: Vec<SocketAddr> =
             self.listeners.lock().iter().filter(|each| each.port() == local.port()).copied().collect();
         let known = self.known.lock();
-        let chosen = known.iter().filter(|each| {
+        let found = known.iter().filter(|each| {
             let loopback = each.address.is_loopback();
             loopback == came_in.is_loopback()
                 && (loopback || allowed(each, rules))
                 && listeners.iter().any(|listener| covers(listener, each.address))
         });
-        chosen.cloned().collect()
+        let mut chosen: Vec<Known> = found.cloned().collect();
+        if chosen.is_empty() && special.is_none() && rules.is_empty() {
+            // An address that the machine does not list, as others of the loopback's network: an empty list would tell the
+            // client that there is no way to where it is.
+            let near = known.iter().find(|each| each.address.is_loopback() == came_in.is_loopback());
+            chosen.extend(near.map(|near| Known { address: came_in, ..near.clone() }));
+        }
+        chosen
     }
 }
 
@@ -215,7 +222,8 @@ mod tests {
         let machine = machine();
         assert_eq!(names(&machine, "192.0.2.1:445", "192.0.2.9:1"), ["192.0.2.1", "198.51.100.1"]);
         assert_eq!(names(&machine, "127.0.0.1:445", "127.0.0.1:1"), ["127.0.0.1"]);
-        assert_eq!(names(&machine, "192.0.2.1:4450", "192.0.2.9:1"), [""; 0], "nobody listens on that port");
+        let odd = names(&machine, "127.0.44.5:4450", "127.0.0.1:1");
+        assert_eq!(odd, ["127.0.44.5"], "where the client is, should there be nothing else");
         machine.listeners(vec!["[::]:445".parse().expect("an address")]);
         let all = ["192.0.2.1", "198.51.100.1", "2001:db8::1"];
         assert_eq!(names(&machine, "[::ffff:192.0.2.1]:445", "[::ffff:192.0.2.9]:1"), all);
