@@ -1,7 +1,7 @@
 #!/bin/bash
 # Guest script: mount the share with the kernel's client and use it.
 #   WORK=load    write and verify SIZE_MIB in four rounds, and go on until the host has made /share/hurt
-#   WORK=files   FILES small files, renames, locks, appends, and SIZE_MIB verified
+#   WORK=files   FILES small files, renames, locks, appends, TORTURE random operations, and SIZE_MIB verified
 # Prints READY when it works and PROGRESS when the second round of load begins.
 #   SRV PORT SHARE SMB_USER SMB_PASS OPTS
 . /guest/lib.sh
@@ -44,6 +44,7 @@ files() {
     flock -n /mnt/smb/log true || fail "lock"
     rm -r /mnt/smb/many || fail "rm"
     [ ! -e /mnt/smb/many ] || fail "the folder is still there"
+    /share/torture /mnt/smb/torture "$RANDOM" "$TORTURE" 1000000 || fail "torture"
     fio_verify /mnt/smb/verify "${SIZE_MIB}M" || fail "data"
 }
 

@@ -1,11 +1,13 @@
 //! The Linux kernel as SMB client: a continuously available share with persistent handles, verified load on it, and the
 //! node dying meanwhile.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::Context;
 use crate::guest::{Guest, Setup};
 use crate::node::{Node, Options};
+use crate::process::{command, need, run};
 use crate::{Result, ensure};
 
 /// Boot, write and verify under emulation on two busy cores.
@@ -15,8 +17,16 @@ const LIMIT_FULL: Duration = Duration::from_secs(2400);
 const SIZE: &str = "64";
 const SIZE_FULL: &str = "512";
 
-/// Signed, and many small files besides.
+/// Signed; many small files, and random operations compared with memory, besides.
 pub(super) fn files(context: &Context) -> Result {
+    need("gcc", "gcc")?;
+    let share = context.folder.join("share");
+    std::fs::create_dir_all(&share)?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest/torture.c");
+    // Static: the guest has no more than it needs.
+    let mut compile = command("gcc");
+    compile.args(["-O1", "-static", "-o"]).arg(share.join("torture")).arg(source);
+    run(Duration::from_secs(60), &compile)?.ok("gcc")?;
     one(context, "sign", "files", |_, _| Ok(()))
 }
 
@@ -46,6 +56,7 @@ fn one(
         ("OPTS", options.to_string()),
         ("WORK", work.to_string()),
         ("SIZE_MIB", if context.full { SIZE_FULL } else { SIZE }.to_string()),
+        ("TORTURE", if context.full { "200000" } else { "5000" }.to_string()),
         ("FILES", if context.full { "20000" } else { "1000" }.to_string()),
     ];
     let limit = if context.full { LIMIT_FULL } else { LIMIT };
