@@ -44,6 +44,10 @@ pub(crate) async fn times(p: &Probe<'_>) -> Outcome {
     p.equal("a time that is set", info(file).await?.times.written, 5)?;
     p.write(&open, 0, b"DATA").await?;
     p.ensure("an overwrite moves it too", info(file).await?.times.written >= written)?;
+    let before = info(file).await?.times.written;
+    p.done("set_info", store.set_info(file, InfoChange { changed: Some(6), ..Default::default() }).await)?;
+    let times = info(file).await?.times;
+    p.equal("the time of change alone is set", [times.written, times.changed], [before, 6])?;
     drop(open);
     p.ensure("closing keeps it", info(file).await?.times.written >= written)?;
     // Directories: the names in them are their data.

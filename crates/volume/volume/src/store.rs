@@ -232,6 +232,12 @@ impl FileStore for Volume {
         let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
         Box::pin(async move {
             let set = self.core.metadata.change(move |session| {
+                let mut change = change;
+                if change.changed.is_some() && change.written.is_none() {
+                    // What only memory knows of the last write is kept before it is forgotten.
+                    let known = core.known((file.0, 0)).filter(|known| known.written > 0);
+                    change.written = known.map(|known| known.written);
+                }
                 session.set_info(file.0, change, now)?;
                 if change.written.is_some() || change.changed.is_some() {
                     core.forget_written(file.0);

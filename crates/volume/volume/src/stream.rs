@@ -287,14 +287,18 @@ impl Stream {
         let window_end =
             last.next_multiple_of(WINDOW).min(size.max(last.saturating_mul(2).min(last + WINDOW))).max(last);
         let window_end = if size > last { window_end.min(size) } else { window_end };
-        let window_first = first / WINDOW * WINDOW;
+        // What a write beyond the end leaves out is a hole for good.
+        let beyond = first >= self.size().div_ceil(CLUSTER);
+        let window_first = if beyond { first } else { first / WINDOW * WINDOW };
         let _clusters = self.clusters.lock(window_first, window_end - window_first).await;
         let needed = self.map.read().holes(first, last);
         if needed.is_empty() {
             // Whoever held the lock before has mapped them.
             return Ok(());
         }
-        let holes = self.map.read().holes(window_first, window_end);
+        // Other holes of the window are there because somebody punched them: they stay.
+        let mut holes = self.map.read().holes(window_first, window_end);
+        holes.retain(|(hole, count)| *hole < last && first < hole.saturating_add(*count));
         let mapped = match self.map_holes(core, holes).await {
             Err(error) if error.kind() == StoreErrorKind::NoSpace => self.map_holes(core, needed).await?,
             other => other?,
