@@ -95,7 +95,6 @@ pub(crate) struct Connection {
     receive: Receive,
     running: FuturesUnordered<Running>,
     tick: Pin<Box<dyn Future<Output = ()>>>,
-    idle_ticks: u32,
     age: Duration,
     /// Ticks for which the client has to hear soon: it was told of a break.
     urgent: u32,
@@ -111,7 +110,6 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer
         receive: Receive::new(),
         running: FuturesUnordered::new(),
         tick: Box::pin(shard_runtime::sleep(TICK)),
-        idle_ticks: 0,
         age: Duration::ZERO,
         urgent: 0,
         patience: None,
@@ -175,16 +173,12 @@ impl Connection {
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = Box::pin(shard_runtime::sleep(TICK));
             self.age += TICK;
-            self.idle_ticks += 1;
             if self.age >= LOGIN_TIMEOUT && !self.conn.is_logged_in() {
                 return Poll::Ready(End::NoLogin);
             }
             self.urgent = self.urgent.saturating_sub(1);
             if self.urgent == 0 {
                 self.set_patience(None);
-            }
-            if self.idle_ticks > 1 {
-                self.receive.release();
             }
         }
         loop {
@@ -259,7 +253,6 @@ impl Connection {
             Poll::Ready(Ok(Got::Bytes(got))) => got,
             Poll::Ready(Ok(Got::End) | Err(_)) => return Err(End::Disconnected),
         };
-        self.idle_ticks = 0;
         self.conn.peer.counters.bytes_in.fetch_add(got as u64, Ordering::Relaxed);
         self.take_packets(cx)?;
         Ok(true)

@@ -7,6 +7,7 @@
 //! A packet lies in its buffer so that the data of a WRITE, which follow 112 bytes of headers (and 52 of the transform
 //! where it is encrypted), begin at an aligned address: a disk takes them from there.
 
+use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
@@ -96,7 +97,15 @@ struct Bulk {
     at: usize,
 }
 
-/// The receive buffer: `buf[start..end]` is not yet handled.
+/// Receive buffers that a thread keeps: few of its connections have something in theirs between two turns.
+const SPARE_MAX: usize = 8;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The receive buffer: `buf[start..end]` is not yet handled. Nothing in it means no buffer: it is lent by the thread for the
+/// time that something is, so thousands of idle connections hold none.
 pub(crate) struct Receive {
     buf: Vec<u8>,
     start: usize,
@@ -132,11 +141,18 @@ impl Receive {
         self.limit = MAX_PACKET;
     }
 
-    /// Gives the buffer back while nothing is in it: thousands of idle connections hold none.
-    pub(crate) fn release(&mut self) {
-        if self.start == self.end {
-            (self.buf, self.start, self.end) = (Vec::new(), 0, 0);
+    /// Gives the buffer back if nothing is in it.
+    fn give_back(&mut self) {
+        if self.start < self.end || self.buf.is_empty() {
+            return;
         }
+        let buf = std::mem::take(&mut self.buf);
+        (self.start, self.end) = (0, 0);
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < SPARE_MAX {
+                spare.push(buf);
+            }
+        });
     }
 
     /// Reads once.
@@ -145,6 +161,14 @@ impl Receive {
         stream: &mut TcpStream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Got>> {
+        let read = self.poll_read_once(stream, cx);
+        if !matches!(read, Poll::Ready(Ok(Got::Bytes(_)))) {
+            self.give_back();
+        }
+        read
+    }
+
+    fn poll_read_once(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<Got>> {
         let stream = Pin::new(stream);
         if let Some(Bulk { packet, at }) = &mut self.bulk {
             let place = packet.buf.get_mut(*at..).unwrap_or_default();
@@ -155,8 +179,9 @@ impl Receive {
             return Poll::Ready(Ok(if got == 0 { Got::End } else { Got::Bytes(got) }));
         }
         if self.buf.is_empty() {
+            let spare = SPARE.with_borrow_mut(Vec::pop);
             // Zeroed by the allocator: pages that were never read into cost no memory.
-            self.buf = vec![0; RECEIVE_BUFFER];
+            self.buf = spare.unwrap_or_else(|| vec![0; RECEIVE_BUFFER]);
         }
         if self.start > 0 {
             self.buf.copy_within(self.start..self.end, 0);
