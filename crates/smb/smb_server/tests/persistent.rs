@@ -49,6 +49,15 @@ fn client(served: &Served, client: Guid) -> (Connection, u32) {
     (connection, tree)
 }
 
+/// The server is gone without a word, and comes again with one open that waits; its client, too.
+fn restarted(first: Served, store: &Arc<MemoryStore>, me: Guid) -> (Served, Connection, u32) {
+    std::mem::forget(first);
+    let second = served(store);
+    assert_eq!(second.restore().opens, 1);
+    let (connection, tree) = client(&second, me);
+    (second, connection, tree)
+}
+
 /// What to open, and with which contexts.
 struct Wanted {
     share: ShareAccess,
@@ -222,11 +231,7 @@ fn a_lease_survives_the_server_and_is_taken_back_when_somebody_writes() {
     // Who is away could not give up more than reading.
     assert_eq!(lease(&opened), Some((key, LeaseState::READ)));
     let id = file_id(&opened);
-    std::mem::forget(first);
-
-    let second = served(&store);
-    assert_eq!(second.restore().opens, 1);
-    let (mut connection, tree) = client(&second, me);
+    let (second, mut connection, tree) = restarted(first, &store, me);
     let without = Wanted::back(id).open(&mut connection, tree);
     assert_eq!(without.header.status, NtStatus::OBJECT_NAME_NOT_FOUND, "a lease is asked for by its key");
     let back = with_lease(Wanted::back(id)).open(&mut connection, tree);
@@ -261,10 +266,7 @@ fn a_lock_that_is_sent_again_is_taken_once() {
     assert_eq!(numbered(&mut connection, tree, 3 << 4 | 5), NtStatus::SUCCESS, "it is the same request");
     assert_eq!(numbered(&mut connection, tree, 3 << 4 | 6), NtStatus::LOCK_NOT_GRANTED, "it is another one");
     assert_eq!(numbered(&mut connection, tree, 4 << 4 | 5), NtStatus::LOCK_NOT_GRANTED);
-    std::mem::forget(first);
-    let second = served(&store);
-    assert_eq!(second.restore().opens, 1);
-    let (mut connection, tree) = client(&second, me);
+    let (_second, mut connection, tree) = restarted(first, &store, me);
     assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
     assert_eq!(numbered(&mut connection, tree, 4 << 4 | 5), NtStatus::LOCK_NOT_GRANTED, "never done");
 }
@@ -280,10 +282,7 @@ fn a_lock_whose_answer_the_restart_swallowed_was_taken() {
     let element = LockElement { offset: 0, length: 1, flags }.to_bytes();
     let lock = Request::Lock(LockRequest::new(2 << 4 | 9, id, &element));
     assert_eq!(connection.call(&lock, tree).unwrap().header.status, NtStatus::SUCCESS);
-    std::mem::forget(first);
-    let second = served(&store);
-    assert_eq!(second.restore().opens, 1);
-    let (mut connection, tree) = client(&second, me);
+    let (_second, mut connection, tree) = restarted(first, &store, me);
     assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
     let again = connection.call(&lock, tree).unwrap().header.status;
     assert_eq!(again, NtStatus::SUCCESS, "the client sends it again, as it had no answer");
@@ -413,10 +412,7 @@ fn deletion_waits_for_the_last_close_over_a_restart() {
     let mut wanted = Wanted::persistent(60_000);
     wanted.options |= CreateOptions::DELETE_ON_CLOSE;
     let id = file_id(&wanted.open(&mut connection, tree));
-    std::mem::forget(first);
-    let second = served(&store);
-    assert_eq!(second.restore().opens, 1);
-    let (mut connection, tree) = client(&second, me);
+    let (_second, mut connection, tree) = restarted(first, &store, me);
     assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
     assert_eq!(close(&mut connection, tree, id), NtStatus::SUCCESS);
     let mut look = Wanted::plain();
