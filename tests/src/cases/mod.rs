@@ -12,6 +12,7 @@ mod root_disk;
 mod smb_capture;
 mod smb_clients;
 mod smb_guest;
+mod smb_multichannel;
 mod smb_python;
 mod smb_rpc;
 mod volume_check;
@@ -136,6 +137,12 @@ pub const CASES: &[Case] = &[
         about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9",
         ci: true,
         run: smb_guest::kill,
+    },
+    Case {
+        name: "smb-multichannel",
+        about: "kernel client with four channels over two networks, each of them cut under load; fio verify",
+        ci: true,
+        run: smb_multichannel::run,
     },
     Case {
         name: "multipath",
