@@ -10,12 +10,12 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use file_store::{FileStore, MemoryStore};
+use file_store::{Attributes, FileKind, FileStore, MemoryStore, NewFile, StoreFuture};
 use shard_runtime::{Clock, SystemClock};
 use smb_protocol::access::AccessMask;
 use smb_protocol::security::sid::Sid;
 use smb_protocol::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
-use smb_server::{ServerConfig, Signing};
+use smb_server::{ServerConfig, ShareConfig, Signing};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("debug").init();
@@ -27,13 +27,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clock = SystemClock::new();
     let store = Arc::new(MemoryStore::with_clock(16 << 30, move || clock.wall().0));
     let root = store.root();
-    futures_util::FutureExt::now_or_never(store.set_security(root, everybody()))
-        .ok_or("a store in memory never waits")??;
+    at_once(store.set_security(root, everybody()))?;
+    // A folder for administrators, in a share for everybody.
+    let closed =
+        NewFile { kind: FileKind::Directory, attributes: Attributes::default(), security: Vec::new() };
+    at_once(store.create(root, "closed", closed))?;
     let served = common::serve(store, config, address)?;
+    served.server.add_share(ShareConfig {
+        name: "noperm".to_owned(),
+        folder: "closed".to_owned(),
+        ..common::share(&served.files)
+    })?;
     println!("listening on {}", served.address);
     loop {
         std::thread::park();
     }
+}
+
+/// A store in memory never waits.
+fn at_once<T>(work: StoreFuture<'_, T>) -> Result<T, Box<dyn std::error::Error>> {
+    let done = futures_util::FutureExt::now_or_never(work).ok_or("a store in memory waited")?;
+    Ok(done?)
 }
 
 /// Everybody may do everything in the folder and below.

@@ -141,11 +141,12 @@ impl Drop for Leaving {
         self.0.peer.leave();
         let sessions = std::mem::take(&mut *self.0.sessions.borrow_mut());
         for channel in sessions.into_values() {
-            if channel.session.leave(&self.0.peer) {
-                self.0.shared.lost(&channel.session);
-            } else {
-                channel.session.channel_lost(self.0.peer.id);
+            let Conn { shared, peer, .. } = &*self.0;
+            shared.opens.clients().leave(&channel.session, peer);
+            if channel.session.leave(peer) {
+                shared.lost(&channel.session);
             }
+            shared.channel_lost(&channel.session, peer);
         }
     }
 }

@@ -7,6 +7,7 @@
 //!          ├─ session     a user with keys, over one or more connections (channel)
 //!          │    └─ tree   a share, with the rights that it grants
 //!          │         └─ open ─► smb_files::Open, or a named pipe (pipe)
+//!          ├─ clients     over which connection a client hears of its leases
 //!          └─ replay      what is sent twice, on another channel, is done once
 //! ```
 //!
@@ -15,6 +16,8 @@
 //! * Nothing of a message is believed before its signature or encryption was checked, but for NEGOTIATE and SESSION_SETUP,
 //!   which the keys prove afterwards; the exceptions that the specification has for ECHO and CANCEL need a session too.
 //! * A message number is good once; a connection that breaks this, or sends what is no SMB 2, is closed.
+//! * A break that was told over a connection that is lost is told once more over another one of the client, if there is one;
+//!   a CREATE that a client can ask for again by its own name is finished even if its channel is lost.
 //! * SMB 1 is never served; who tries is remembered ([`SmbServer::smb1_attempts`]).
 //! * What a client makes us hold is bounded: `limits`.
 //!
@@ -22,6 +25,7 @@
 //! (headers are written before the data), no copy of the data. Signing and encryption work in place. A WRITE of more than
 //! 32 KiB is received to where the disk takes it from; a smaller one is copied there once.
 
+mod clients;
 mod commands;
 pub mod config;
 mod connection;

@@ -166,7 +166,14 @@ impl Link {
         let Some(session) = self.session.read().upgrade() else { return };
         // Under the lock, so that the loss of a connection is seen here or sees what was told over it.
         let mut told = self.told.lock();
-        let over = session.tell_one(Mail::Break { session: session.id, notification });
+        let mail = Mail::Break { session: session.id, notification };
+        let over = match (notification, self.opens.read().upgrade()) {
+            // Where the session encrypts, only its own connections can.
+            (BreakNotification::Lease(_), Some(opens)) if !session.encrypt => {
+                opens.clients.tell_one(&session, mail)
+            }
+            _ => session.tell_one(mail),
+        };
         *told = over.map(|peer| (peer, notification));
         if over.is_none() {
             tracing::debug!(session = session.id, "a break reaches nobody: its client is gone");

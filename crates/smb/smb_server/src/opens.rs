@@ -12,6 +12,7 @@ use smb_protocol::file::FileId;
 use smb_protocol::{Guid, NtStatus};
 use tcp_service::{ShardJob, Spawner};
 
+use crate::clients::Clients;
 use crate::limits::MAX_OPENS;
 use crate::open::{Link, Open, Thing};
 use crate::session::Session;
@@ -58,6 +59,8 @@ impl Index {
 /// The opens, as also what they hold refers to them.
 pub(crate) struct Table {
     index: Mutex<Index>,
+    /// Who hears of leases.
+    pub(crate) clients: Clients,
     spawner: Arc<dyn Spawner>,
     next_shard: AtomicUsize,
 }
@@ -88,7 +91,8 @@ pub(crate) struct Opens {
 impl Opens {
     pub(crate) fn new(entropy: Arc<dyn Entropy>, spawner: Arc<dyn Spawner>) -> Self {
         let (index, next_shard) = (Mutex::default(), AtomicUsize::new(0));
-        Self { table: Arc::new(Table { index, spawner, next_shard }), entropy }
+        let clients = Clients::default();
+        Self { table: Arc::new(Table { index, clients, spawner, next_shard }), entropy }
     }
 
     /// An identifier that no other open has, and nobody guesses.
@@ -107,6 +111,11 @@ impl Opens {
     /// The way from a file, yet to be opened, to a session.
     pub(crate) fn link(&self, id: FileId, session: &Arc<Session>) -> Arc<Link> {
         Link::new(id, Arc::downgrade(session), Arc::downgrade(&self.table))
+    }
+
+    /// Who hears of leases.
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.table.clients
     }
 
     /// Puts an open in.

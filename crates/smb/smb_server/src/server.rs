@@ -126,6 +126,16 @@ impl Shared {
         self.end_session(session, true, None);
     }
 
+    /// A connection that a session had is lost: what its client was to be told over it, others tell.
+    pub(crate) fn channel_lost(&self, session: &Session, peer: &Peer) {
+        if self.opens.clients().has_any(session) {
+            let same = |other: &&Arc<Session>| crate::clients::are_one(session, other);
+            for session in self.sessions().iter().filter(same) {
+                session.channel_lost(peer.id);
+            }
+        }
+    }
+
     /// Remembers who still speaks SMB 1.
     pub(crate) fn saw_smb1(&self, address: SocketAddr, detail: String) {
         let count = self.smb1_count.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,4 +1,5 @@
-//! What a client with several channels relies on when it loses one: requests that are sent again (MS-SMB2 3.3.5.9.10).
+//! What a client with several connections relies on when it loses one: requests that are sent again (MS-SMB2 3.3.5.9.10),
+//! and breaks that come over another one.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +19,10 @@ use file_store::MemoryStore;
 use smb_client::{Connection, Options, Received};
 use smb_protocol::access::{AccessMask, CreateAction, CreateDisposition, OplockLevel, ShareAccess};
 use smb_protocol::create::contexts::{ContextWriter, CreateReply, tag};
-use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
+use smb_protocol::create::handles::{
+    DurableFlags, DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2,
+};
+use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState, LeaseV1};
 use smb_protocol::create::{CreateRequest, CreateResponse};
 use smb_protocol::file::{CloseRequest, FileId};
 use smb_protocol::header::HeaderFlags;
@@ -161,4 +165,109 @@ fn a_break_that_a_lost_channel_had_comes_over_another() {
     assert_eq!(close(&mut second, tree, held), NtStatus::SUCCESS);
     let answer = other.answer_to(id).unwrap();
     assert_eq!(created(&answer).oplock, OplockLevel::BATCH);
+}
+
+/// Opens `f` with a lease for reading.
+fn lease(connection: &mut Connection, tree: u32, key: u8) -> FileId {
+    let mut contexts = ContextWriter::default();
+    let lease = LeaseV1 { key: LeaseKey([key; 16]), state: LeaseState::READ, flags: LeaseFlags::NONE };
+    contexts.push_value(tag::LEASE, &lease);
+    let name = utf16("f");
+    let request = Request::Create(CreateRequest {
+        oplock: OplockLevel::LEASE,
+        desired_access: AccessMask::FILE_ALL,
+        share_access: ShareAccess(7),
+        disposition: CreateDisposition::OPEN_IF,
+        name: Utf16::new(&name).unwrap(),
+        contexts: contexts.as_contexts(),
+        ..CreateRequest::default()
+    });
+    created(&connection.call(&request, tree).unwrap()).file_id
+}
+
+#[test]
+fn a_lease_break_goes_over_the_first_connection_of_the_client() {
+    let served = served();
+    let logged_in = |client: u8, user: &str| {
+        let mut connection = connect(&served, client);
+        connection.login(user, "secret").unwrap();
+        let tree = connection.tree("share").unwrap();
+        (connection, tree)
+    };
+    // Who only says that it is the same client hears nothing.
+    let (mut impostor, _) = logged_in(1, "user");
+    let (mut first, _) = logged_in(1, "admin");
+    let (mut second, tree) = logged_in(1, "admin");
+    let (mut other, others_tree) = logged_in(2, "admin");
+    lease(&mut second, tree, 1);
+    let file_id = lease(&mut other, others_tree, 2);
+    let write = Request::Write(WriteRequest { file_id, ..WriteRequest::default() }, b"x");
+    assert_eq!(other.call(&write, others_tree).unwrap().header.status, NtStatus::SUCCESS);
+    assert_eq!(first.receive().unwrap().header.command, Command::OPLOCK_BREAK);
+    drop(first);
+    assert_eq!(second.receive().unwrap().header.command, Command::OPLOCK_BREAK, "it may not have heard");
+    impostor.send(&[(&Request::Echo, 0)]).unwrap();
+    assert_eq!(impostor.receive().unwrap().header.command, Command::ECHO, "and nothing before");
+}
+
+/// CREATE of `f` with a batch oplock and one context.
+fn open_with(connection: &mut Connection, tree: u32, contexts: &ContextWriter) -> Received {
+    let name = utf16("f");
+    let request = Request::Create(CreateRequest {
+        oplock: OplockLevel::BATCH,
+        desired_access: AccessMask::FILE_ALL,
+        disposition: CreateDisposition::OPEN_IF,
+        name: Utf16::new(&name).unwrap(),
+        contexts: contexts.as_contexts(),
+        ..CreateRequest::default()
+    });
+    connection.call(&request, tree).unwrap()
+}
+
+/// The same, again and again until the server has seen that the connection before is gone.
+fn taken_up(connection: &mut Connection, tree: u32, contexts: &ContextWriter) -> FileId {
+    let found = (0..250).find_map(|_| {
+        let answer = open_with(connection, tree, contexts);
+        std::thread::sleep(Duration::from_millis(20));
+        (answer.header.status == NtStatus::SUCCESS).then(|| created(&answer).file_id)
+    });
+    found.unwrap()
+}
+
+#[test]
+fn an_open_is_taken_up_again_however_it_became_durable() {
+    let served = served();
+    let logged_in = || {
+        let mut connection = connect(&served, 1);
+        connection.login("admin", "secret").unwrap();
+        let tree = connection.tree("share").unwrap();
+        (connection, tree)
+    };
+    let by_id = |file_id| {
+        let mut contexts = ContextWriter::default();
+        contexts.push_value(tag::DURABLE_RECONNECT, &DurableReconnect { file_id });
+        contexts
+    };
+    let by_name = |file_id, guid| {
+        let mut contexts = ContextWriter::default();
+        let back = DurableReconnectV2 { file_id, create_guid: Guid([guid; 16]), flags: DurableFlags::NONE };
+        contexts.push_value(tag::DURABLE_RECONNECT_V2, &back);
+        contexts
+    };
+    let (mut first, tree) = logged_in();
+    let id = created(&open(&mut first, tree, 1, OplockLevel::BATCH, false)).file_id;
+    drop(first);
+    let (mut second, tree) = logged_in();
+    let refused = open_with(&mut second, tree, &by_name(id, 0));
+    assert_eq!(refused.header.status, NtStatus::OBJECT_NAME_NOT_FOUND, "it has another name");
+    assert_eq!(taken_up(&mut second, tree, &by_id(id)), id);
+    assert_eq!(close(&mut second, tree, id), NtStatus::SUCCESS);
+    let mut durable = ContextWriter::default();
+    durable.push_value(tag::DURABLE_REQUEST, &DurableRequest {});
+    let id = created(&open_with(&mut second, tree, &durable)).file_id;
+    drop(second);
+    let (mut third, tree) = logged_in();
+    let refused = open_with(&mut third, tree, &by_name(id, 1));
+    assert_eq!(refused.header.status, NtStatus::OBJECT_NAME_NOT_FOUND, "it has no name");
+    assert_eq!(taken_up(&mut third, tree, &by_name(id, 0)), id);
 }

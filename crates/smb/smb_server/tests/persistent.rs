@@ -22,10 +22,12 @@ use smb_protocol::create::contexts::{ContextWriter, CreateReply, tag};
 use smb_protocol::create::handles::{
     AppInstanceId, AppInstanceVersion, DurableFlags, DurableReconnectV2, DurableRequestV2,
 };
+use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState, LeaseV2};
 use smb_protocol::file::{CloseRequest, FileId};
 use smb_protocol::header::HeaderFlags;
 use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
 use smb_protocol::message::{Request, Response};
+use smb_protocol::oplock::BreakNotification;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::write::WriteRequest;
@@ -186,6 +188,107 @@ fn a_handle_survives_the_server_with_its_data_and_locks() {
     // What was closed does not come back.
     std::mem::forget(second);
     assert_eq!(served(&store).restore(), smb_server::Restored::default());
+}
+
+/// The lease that an answer to a CREATE grants.
+fn lease(received: &Received) -> Option<(LeaseKey, LeaseState)> {
+    let Response::Create(created) = received.good().unwrap() else { return None };
+    created.contexts.replies().find_map(|reply| match reply {
+        Ok(CreateReply::LeaseV2(lease)) => Some((lease.key, lease.state)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_lease_survives_the_server_and_is_taken_back_when_somebody_writes() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let (me, key) = (Guid([1; 16]), LeaseKey([7; 16]));
+    let asked = LeaseV2 {
+        key,
+        state: LeaseState::READ | LeaseState::HANDLE,
+        flags: LeaseFlags::NONE,
+        parent_key: LeaseKey([0; 16]),
+        epoch: 1,
+    };
+    let with_lease = |mut wanted: Wanted| {
+        wanted.share = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+        wanted.oplock = OplockLevel::LEASE;
+        wanted.contexts.push_value(tag::LEASE, &asked);
+        wanted
+    };
+    let first = served(&store);
+    let (mut connection, tree) = client(&first, me);
+    let opened = with_lease(Wanted::persistent(60_000)).open(&mut connection, tree);
+    // Who is away could not give up more than reading.
+    assert_eq!(lease(&opened), Some((key, LeaseState::READ)));
+    let id = file_id(&opened);
+    std::mem::forget(first);
+
+    let second = served(&store);
+    assert_eq!(second.restore().opens, 1);
+    let (mut connection, tree) = client(&second, me);
+    let without = Wanted::back(id).open(&mut connection, tree);
+    assert_eq!(without.header.status, NtStatus::OBJECT_NAME_NOT_FOUND, "a lease is asked for by its key");
+    let back = with_lease(Wanted::back(id)).open(&mut connection, tree);
+    assert_eq!((file_id(&back), lease(&back)), (id, Some((key, LeaseState::READ))));
+    let (mut other, other_tree) = client(&second, Guid([2; 16]));
+    let mut wanted = Wanted::plain();
+    wanted.share = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+    let theirs = file_id(&wanted.open(&mut other, other_tree));
+    assert_eq!(write(&mut other, other_tree, theirs, b"new"), NtStatus::SUCCESS);
+    let told = connection.receive().unwrap();
+    let Ok(Response::BreakNotification(BreakNotification::Lease(told))) = told.response() else {
+        panic!("{told:?}")
+    };
+    assert_eq!((told.key, told.new), (key, LeaseState::NONE));
+}
+
+#[test]
+fn a_lock_that_is_sent_again_is_taken_once() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let me = Guid([1; 16]);
+    let first = served(&store);
+    let (mut connection, tree) = client(&first, me);
+    let id = file_id(&Wanted::persistent(60_000).open(&mut connection, tree));
+    let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    let element = LockElement { offset: 10, length: 10, flags }.to_bytes();
+    // Bucket 3, number 5.
+    let numbered = |connection: &mut Connection, tree: u32, sequence: u32| {
+        let request = Request::Lock(LockRequest::new(sequence, id, &element));
+        connection.call(&request, tree).unwrap().header.status
+    };
+    assert_eq!(numbered(&mut connection, tree, 3 << 4 | 5), NtStatus::SUCCESS);
+    assert_eq!(numbered(&mut connection, tree, 3 << 4 | 5), NtStatus::SUCCESS, "it is the same request");
+    assert_eq!(numbered(&mut connection, tree, 3 << 4 | 6), NtStatus::LOCK_NOT_GRANTED, "it is another one");
+    assert_eq!(numbered(&mut connection, tree, 4 << 4 | 5), NtStatus::LOCK_NOT_GRANTED);
+    std::mem::forget(first);
+    let second = served(&store);
+    assert_eq!(second.restore().opens, 1);
+    let (mut connection, tree) = client(&second, me);
+    assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
+    assert_eq!(numbered(&mut connection, tree, 4 << 4 | 5), NtStatus::LOCK_NOT_GRANTED, "never done");
+}
+
+#[test]
+fn a_lock_whose_answer_the_restart_swallowed_was_taken() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let me = Guid([1; 16]);
+    let first = served(&store);
+    let (mut connection, tree) = client(&first, me);
+    let id = file_id(&Wanted::persistent(60_000).open(&mut connection, tree));
+    let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    let element = LockElement { offset: 0, length: 1, flags }.to_bytes();
+    let lock = Request::Lock(LockRequest::new(2 << 4 | 9, id, &element));
+    assert_eq!(connection.call(&lock, tree).unwrap().header.status, NtStatus::SUCCESS);
+    std::mem::forget(first);
+    let second = served(&store);
+    assert_eq!(second.restore().opens, 1);
+    let (mut connection, tree) = client(&second, me);
+    assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
+    let again = connection.call(&lock, tree).unwrap().header.status;
+    assert_eq!(again, NtStatus::SUCCESS, "the client sends it again, as it had no answer");
+    let data = connection.call(&Request::Lock(LockRequest::new(0, id, &element)), tree).unwrap();
+    assert_eq!(data.header.status, NtStatus::LOCK_NOT_GRANTED, "and it is held once");
 }
 
 #[test]

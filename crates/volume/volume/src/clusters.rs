@@ -46,6 +46,7 @@ impl Session<'_> {
         (file, stream): StreamKey,
         extents: &[Extent],
     ) -> Result<(), StoreError> {
+        self.forget(file);
         let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
         for extent in extents {
             self.space.referenced = self.space.referenced.saturating_add(extent.count);
@@ -76,6 +77,7 @@ impl Session<'_> {
         first: u64,
         end: u64,
     ) -> Result<Vec<Extent>, StoreError> {
+        self.forget(file);
         let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
         let met = meeting(&table, (file, stream), first, end)?;
         let mut removed = Vec::new();

@@ -21,6 +21,7 @@ use volume_format::Superblock;
 
 use crate::backend::{Ahead, DeviceBackend};
 use crate::load::Space;
+use crate::recent::{Found, Recent};
 use crate::tables;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents.
@@ -36,6 +37,15 @@ pub(crate) struct Session<'a> {
     pub(crate) changed: bool,
     /// The database failed: the group is given up.
     pub(crate) failed: bool,
+    /// What others read without a way to this thread, and what this group adds to it.
+    pub(crate) recent: &'a Recent,
+    pub(crate) found: Found,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(txn: &'a WriteTransaction, space: &'a mut Space, recent: &'a Recent) -> Self {
+        Self { txn, space, changed: false, failed: false, recent, found: Found::default() }
+    }
 }
 
 type Answer = Box<dyn FnOnce(bool) + Send>;
@@ -47,6 +57,7 @@ pub(crate) struct Metadata {
     stopped: Arc<AtomicBool>,
     /// Transactions committed since the opening.
     pub(crate) commits: Arc<AtomicU64>,
+    recent: Arc<Recent>,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -89,6 +100,8 @@ impl Metadata {
         let flag = Arc::clone(&stopped);
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
+        let recent: Arc<Recent> = Arc::default();
+        let kept = Arc::clone(&recent);
         let spawned = spawn_thread("volume-metadata", move || {
             let prepared = open_database(device, &superblock).and_then(|(database, ahead)| {
                 let (space, value) = prepare(&database)?;
@@ -99,7 +112,7 @@ impl Metadata {
                 Ok((database, space, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, space, &mut queue, &flag, &counted);
+                        serve(&database, space, &kept, &mut queue, &flag, &counted);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -109,7 +122,8 @@ impl Metadata {
             StoreError::new(StoreErrorKind::Io, "the metadata thread cannot be started").because(error)
         })?;
         let value = opened.await.map_err(|_| given_up())??;
-        Ok((Self { jobs: Mutex::new(Some(jobs)), stopped, commits, thread: Mutex::new(Some(thread)) }, value))
+        let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
+        Ok((Self { jobs, stopped, commits, recent, thread }, value))
     }
 
     /// Runs `f` in the next transaction; ends when that is durable.
@@ -144,6 +158,11 @@ impl Metadata {
         });
         // Closed or stopped: what is to be done is found again at the next opening.
         let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
+    }
+
+    /// Rows that need no way to the metadata thread; `None` when the volume has stopped or is closed.
+    pub(crate) fn recent(&self) -> Option<&Recent> {
+        (!self.is_stopped() && self.jobs.lock().is_some()).then_some(&*self.recent)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -190,6 +209,7 @@ pub(crate) fn open_database(
 fn serve(
     database: &Database,
     mut space: Space,
+    recent: &Recent,
     queue: &mut mpsc::UnboundedReceiver<Job>,
     stopped: &AtomicBool,
     commits: &AtomicU64,
@@ -197,7 +217,7 @@ fn serve(
     while let Some(first) = shard_runtime::block_on(queue.recv()) {
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
-        match run_group(database, &mut space, group) {
+        match run_group(database, &mut space, recent, group) {
             Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
             Err(error) => {
                 tracing::error!("a volume stops: {error}");
@@ -209,13 +229,18 @@ fn serve(
 }
 
 /// Runs jobs in one transaction; whether there was anything to commit.
-fn run_group(database: &Database, space: &mut Space, group: Vec<Job>) -> Result<bool, StoreError> {
+fn run_group(
+    database: &Database,
+    space: &mut Space,
+    recent: &Recent,
+    group: Vec<Job>,
+) -> Result<bool, StoreError> {
     let mut txn = database.begin_write().map_err(database_error)?;
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
-    let mut session = Session { txn: &txn, space, changed: false, failed: false };
+    let mut session = Session::new(&txn, space, recent);
     let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
-    let (changed, failed) = (session.changed, session.failed);
+    let Session { changed, failed, found, .. } = session;
     let ended = if failed {
         drop(txn);
         Err(self::stopped())
@@ -225,6 +250,9 @@ fn run_group(database: &Database, space: &mut Space, group: Vec<Job>) -> Result<
         txn.abort().map_err(database_error)
     };
     let committed = ended.is_ok();
+    if committed {
+        recent.add(found);
+    }
     answers.into_iter().for_each(|answer| answer(committed));
     ended.map(|()| changed)
 }

@@ -15,6 +15,7 @@
 //! * A cluster is given back only after it left every map, every earlier read has ended, and it is zero on disk.
 //! * Once a flush of the device has failed none succeeds, whoever asks, until the volume is opened again (`fail_stop.rs`).
 //! * The database changes only by committed transactions; after a failed one the volume stops.
+//! * What was read of names and files lately is in memory as the last commit left it (`recent.rs`).
 //! * A stream that anybody can change is in memory once (`registry.rs`), and its map says what is committed.
 //!
 //! This differs from the first design, which marked mapped space *unwritten* and logged each first write: with
@@ -39,6 +40,7 @@ mod integrity;
 mod load;
 mod namespace;
 mod open_file;
+mod recent;
 mod registry;
 mod shadow;
 mod sizes;

@@ -26,8 +26,14 @@ impl Session<'_> {
         Inode::decode(row.value()).map_err(|error| corrupt(&format!("the record of file {file}"), error))
     }
 
+    /// What is known of a file's rows is known no more.
+    pub(crate) fn forget(&mut self, file: u64) {
+        self.recent.forget_file(file, &mut self.found);
+    }
+
     pub(crate) fn put_inode(&mut self, file: u64, inode: &Inode) -> Result<(), StoreError> {
         self.changed = true;
+        self.forget(file);
         let mut table = self.txn.open_table(INODES).map_err(database_error)?;
         table.insert(file, inode.encode().as_slice()).map_err(database_error)?;
         Ok(())
@@ -88,17 +94,19 @@ impl Session<'_> {
 
     fn put_entry(&mut self, directory: u64, entry: &Entry) -> Result<(), StoreError> {
         self.changed = true;
+        let folded = fold(&entry.name);
+        self.recent.forget_name(directory, &folded, &mut self.found);
         let mut table = self.txn.open_table(ENTRIES).map_err(database_error)?;
-        table
-            .insert((directory, fold(&entry.name).as_str()), entry.encode().as_slice())
-            .map_err(database_error)?;
+        table.insert((directory, folded.as_str()), entry.encode().as_slice()).map_err(database_error)?;
         Ok(())
     }
 
     fn take_entry(&mut self, directory: u64, name: &str) -> Result<(), StoreError> {
         self.changed = true;
+        let folded = fold(name);
+        self.recent.forget_name(directory, &folded, &mut self.found);
         let mut table = self.txn.open_table(ENTRIES).map_err(database_error)?;
-        table.remove((directory, fold(name).as_str())).map_err(database_error)?;
+        table.remove((directory, folded.as_str())).map_err(database_error)?;
         Ok(())
     }
 
@@ -197,6 +205,7 @@ impl Session<'_> {
     /// goes; the others in later ones.
     pub(crate) fn delete(&mut self, file: u64) -> Result<(), StoreError> {
         self.changed = true;
+        self.forget(file);
         self.txn.open_table(INODES).map_err(database_error)?.remove(file).map_err(database_error)?;
         self.txn.open_table(SECURITY).map_err(database_error)?.remove(file).map_err(database_error)?;
         self.purge(file, EXTENTS_PER_ROUND)
@@ -291,7 +300,7 @@ impl Session<'_> {
         Ok(page)
     }
 
-    /// What the database knows of a file; streams in memory may know more.
+    /// What the database knows of a file, but for the space that it takes; streams in memory may know more.
     pub(crate) fn info(&self, file: u64) -> Result<FileInfo, StoreError> {
         let inode = self.inode(file)?;
         let size = inode.streams.iter().find(|stream| stream.id == 0).map_or(0, |stream| stream.size);
@@ -300,7 +309,7 @@ impl Session<'_> {
             parent: FileId(inode.parent),
             kind: if inode.directory { FileKind::Directory } else { FileKind::File },
             size,
-            allocated: self.allocated((file, 0))?,
+            allocated: 0,
             attributes: Attributes(inode.attributes),
             times: Times {
                 created: inode.times[0],
@@ -355,6 +364,7 @@ impl Session<'_> {
 
     pub(crate) fn put_security(&mut self, file: u64, descriptor: &[u8]) -> Result<(), StoreError> {
         self.changed = true;
+        self.forget(file);
         let mut table = self.txn.open_table(SECURITY).map_err(database_error)?;
         table.insert(file, descriptor).map_err(database_error)?;
         Ok(())

@@ -38,6 +38,16 @@ struct Known {
     clusters: Option<u64>,
 }
 
+impl Known {
+    /// Puts what a stream in memory knows in the place of what the database says.
+    fn correct(&self, info: &mut FileInfo) {
+        info.size = self.size;
+        info.times.written = if self.written > 0 { self.written } else { info.times.written };
+        info.times.changed = info.times.changed.max(self.written);
+        info.allocated = self.clusters.map_or(info.allocated, |clusters| clusters * CLUSTER);
+    }
+}
+
 impl Core {
     fn known(&self, key: StreamKey) -> Option<Known> {
         let registry = self.registry.lock();
@@ -48,6 +58,23 @@ impl Core {
         }
         let unsaved = registry.unsaved(key)?;
         Some(Known { size: unsaved.size, written: unsaved.written, clusters: None })
+    }
+
+    /// What is known of a file without a way to the metadata thread.
+    fn recent_info(&self, file: u64) -> Option<FileInfo> {
+        let recent = self.metadata.recent()?;
+        let version = recent.version();
+        // Streams first: what they have saved meanwhile is in the row, and says the same.
+        let known = self.known((file, 0));
+        let (mut info, measured) = recent.info(file)?;
+        let complete = measured || known.as_ref().is_some_and(|known| known.clusters.is_some());
+        if recent.version() != version || !complete {
+            return None;
+        }
+        if let Some(known) = known {
+            known.correct(&mut info);
+        }
+        Some(info)
     }
 
     /// A time of writing that is set counts; what streams remember of earlier writes does not.
@@ -97,7 +124,18 @@ impl FileStore for Volume {
     fn lookup<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, DirectoryEntry> {
         let name = name.to_owned();
         Box::pin(async move {
-            let entry = self.core.metadata.change(move |session| session.lookup(directory.0, &name)).await?;
+            let known = self.core.metadata.recent().and_then(|recent| recent.entry(directory.0, &name));
+            let entry = match known {
+                Some(entry) => entry,
+                None => {
+                    let looked = self.core.metadata.change(move |session| {
+                        let entry = session.lookup(directory.0, &name)?;
+                        session.found.add_entry(directory.0, &entry);
+                        Ok(entry)
+                    });
+                    looked.await?
+                }
+            };
             let kind = if entry.directory { FileKind::Directory } else { FileKind::File };
             Ok(DirectoryEntry { name: entry.name, file: FileId(entry.file), kind })
         })
@@ -169,13 +207,20 @@ impl FileStore for Volume {
     fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo> {
         let core = Arc::clone(&self.core);
         Box::pin(async move {
+            if let Some(info) = self.core.recent_info(file.0) {
+                return Ok(info);
+            }
             let info = self.core.metadata.change(move |session| {
+                let known = core.known((file.0, 0));
                 let mut info = session.info(file.0)?;
-                if let Some(known) = core.known((file.0, 0)) {
-                    info.size = known.size;
-                    info.times.written = if known.written > 0 { known.written } else { info.times.written };
-                    info.times.changed = info.times.changed.max(known.written);
-                    info.allocated = known.clusters.map_or(info.allocated, |clusters| clusters * CLUSTER);
+                // Counting what a large file takes is long, and a stream in memory knows it.
+                let measured = known.as_ref().is_none_or(|known| known.clusters.is_none());
+                if measured {
+                    info.allocated = session.allocated((file.0, 0))?;
+                }
+                session.found.add_info(info.clone(), measured);
+                if let Some(known) = known {
+                    known.correct(&mut info);
                 }
                 Ok(info)
             });
@@ -199,11 +244,17 @@ impl FileStore for Volume {
 
     fn security(&self, file: FileId) -> StoreFuture<'_, Vec<u8>> {
         Box::pin(async move {
+            let known = self.core.metadata.recent().and_then(|recent| recent.security(file.0));
+            if let Some(descriptor) = known {
+                return Ok(descriptor.to_vec());
+            }
             let read = self.core.metadata.change(move |session| {
                 session.inode(file.0)?;
                 let table = session.txn.open_table(SECURITY).map_err(database_error)?;
                 let row = table.get(file.0).map_err(database_error)?;
-                Ok(row.map(|row| row.value().to_vec()).unwrap_or_default())
+                let descriptor = row.map(|row| row.value().to_vec()).unwrap_or_default();
+                session.found.add_security(file.0, &descriptor);
+                Ok(descriptor)
             });
             read.await
         })

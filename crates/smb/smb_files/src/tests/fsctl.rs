@@ -73,6 +73,13 @@ fn sparse_files_have_holes() {
         assert_eq!(status(keyed), NtStatus::INVALID_PARAMETER);
         let regions = f.control(&open, FsctlCode::QUERY_FILE_REGIONS, &[]).await.unwrap().1;
         assert_eq!(smb_protocol::fsctl::ranges::regions(&regions).unwrap().1.len(), 1);
+        let list = FsctlCode::SRV_ENUMERATE_SNAPSHOTS;
+        assert_eq!(
+            f.control(&open, list, &[]).await.unwrap().1,
+            [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
+        );
+        let small = open.fsctl(list, &[], 15, &Session(&f.fs)).await;
+        assert_eq!(status(small), NtStatus::INVALID_PARAMETER);
         let unknown = f.control(&open, FsctlCode(0x1234), &[]).await;
         assert_eq!(status(unknown), NtStatus::INVALID_DEVICE_REQUEST);
         open.close(false).await.unwrap();

@@ -331,6 +331,7 @@ fn join(
     })?;
     let channel = Rc::new(channel);
     conn.sessions.borrow_mut().insert(session.id, Rc::clone(&channel));
+    conn.shared.opens.clients().join(session, &conn.peer);
     Ok(channel)
 }
 

@@ -67,6 +67,23 @@ pub struct Served {
     shards: Shards,
 }
 
+/// A share of all files for everybody.
+pub fn share(files: &FileSystem) -> ShareConfig {
+    ShareConfig {
+        name: "share".to_owned(),
+        comment: String::new(),
+        files: files.clone(),
+        folder: String::new(),
+        permissions: vec![SharePermission { who: Sid::AUTHENTICATED_USERS, right: ShareRight::Full }],
+        continuously_available: false,
+        encrypt: false,
+        caching: CachingMode::Manual,
+        access_based_enumeration: false,
+        hidden: false,
+        read_only: false,
+    }
+}
+
 /// Serves the shares `share`, `ca` (continuously available), `sealed` (encrypted), `read`
 /// (read-only) and `hideunread` (listings leave out what the user may not read) of a store.
 pub fn serve(
@@ -104,16 +121,11 @@ pub fn serve(
     for name in ["share", "share2", "share3", "ca", "sealed", "read", "hideunread"] {
         server.add_share(ShareConfig {
             name: name.to_owned(),
-            comment: String::new(),
-            files: files.clone(),
-            folder: String::new(),
-            permissions: vec![SharePermission { who: Sid::AUTHENTICATED_USERS, right: ShareRight::Full }],
             continuously_available: name == "ca",
             encrypt: name == "sealed",
-            caching: CachingMode::Manual,
             access_based_enumeration: name == "hideunread",
-            hidden: false,
             read_only: name == "read",
+            ..share(&files)
         })?;
     }
     let address = server.listen(address)?;

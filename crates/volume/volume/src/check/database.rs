@@ -14,6 +14,7 @@ use crate::backend::DeviceBackend;
 use crate::database::{CACHE_BYTES, Session, database_error, open_database};
 use crate::integrity::pages_finding;
 use crate::load::Space;
+use crate::recent::Recent;
 use crate::shadow::Shadow;
 
 /// Passes of a repair: each follows from what the one before has changed, and there is little that follows.
@@ -74,7 +75,8 @@ fn examine_here(
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
     let mut space = Space::default();
-    let mut session = Session { txn: &txn, space: &mut space, changed: false, failed: false };
+    let recent = Recent::default();
+    let mut session = Session::new(&txn, &mut space, &recent);
     let (found, newer) = match repair {
         Repair::No => {
             let mut examination = Examination::new(&mut session, clusters, false, now);
