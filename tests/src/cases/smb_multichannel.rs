@@ -41,9 +41,11 @@ pub(super) fn run(context: &Context) -> Result {
         ("SHARE", node.told("smb_share")),
         ("SMB_USER", node.told("smb_user")),
         ("SMB_PASS", node.told("smb_password")),
-        ("OPTS", "multichannel,max_channels=4,persistenthandles,echo_interval=3".to_string()),
-        ("WORK", "load".to_string()),
-        ("SIZE_MIB", if context.full { "512" } else { "64" }.to_string()),
+        ("OPTS", "multichannel,max_channels=4,persistenthandles,hard,echo_interval=3".to_string()),
+        ("WORK", "steady".to_string()),
+        // Longer than both cuts take, with what the client needs to come back.
+        ("LOAD_SECONDS", if context.full { "240" } else { "75" }.to_string()),
+        ("SIZE_MIB", if context.full { "512" } else { "160" }.to_string()),
     ];
     let setup = Setup { script: "smb.sh", env, net: Some(&net.0), limit: LIMIT, ..Setup::default() };
     let mut guest = Guest::start(&context.folder, setup)?;
