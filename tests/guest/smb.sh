@@ -3,6 +3,7 @@
 #   WORK=load    write and verify SIZE_MIB in four rounds, and go on until the host has made /share/hurt
 #   WORK=files   FILES small files, renames, locks, appends, TORTURE random operations, and SIZE_MIB verified
 # Prints READY when it works and PROGRESS when the second round of load begins.
+#   WORK=steady  write for some LOAD_SECONDS into one file that stays open, and verify
 #   SRV PORT SHARE SMB_USER SMB_PASS OPTS
 . /guest/lib.sh
 mkdir -p /mnt/smb
@@ -19,6 +20,14 @@ load() {
         case $round in 1) echo READY ;; 2) echo PROGRESS ;; esac
         fio_verify "/mnt/smb/round$((round % 4))" "${part}M" --overwrite=$((round > 4)) || { dmesg | tail -20; fail "data in round $round"; }
     done
+}
+
+# What is under way on an open file when a connection breaks the kernel's client asks for once more; an open it gives up
+# (EAGAIN), so none is made while the host cuts.
+steady() {
+    (wait_for 60 test -s /mnt/smb/steady && sleep 2 && echo READY) &
+    fio_verify /mnt/smb/steady "${SIZE_MIB}M" --rate=,1600k --io_size=$((LOAD_SECONDS * 1600))k || { dmesg | tail -20; fail "data"; }
+    wait_for 300 test -e /share/hurt || fail "the host never answered"
 }
 
 files() {

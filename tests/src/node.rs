@@ -148,6 +148,17 @@ impl Node {
         self.dir.join("holdfast.log")
     }
 
+    /// What the node has logged so far.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.log_file())?)
+    }
+
+    /// The program under test.
+    #[must_use]
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// A command of the CLI; its standard output.
     pub fn cli(&self, arguments: &[&str]) -> Result<String> {
         let mut cli = command(&self.binary);

@@ -11,7 +11,10 @@ mod restart;
 mod root_disk;
 mod smb_capture;
 mod smb_clients;
+mod smb_errors;
 mod smb_guest;
+mod smb_images;
+mod smb_multichannel;
 mod smb_python;
 mod smb_rpc;
 mod volume_check;
@@ -120,6 +123,12 @@ pub const CASES: &[Case] = &[
         run: smb_rpc::run,
     },
     Case {
+        name: "smb-errors",
+        about: "passwords, permissions, names, locks, a full volume, an ended session: the right status, one line in the log",
+        ci: true,
+        run: smb_errors::run,
+    },
+    Case {
         name: "smb-python",
         about: "the suites of smbprotocol, impacket, pike: versions, leases, durable and persistent; no malformed frame",
         ci: true,
@@ -136,6 +145,18 @@ pub const CASES: &[Case] = &[
         about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9",
         ci: true,
         run: smb_guest::kill,
+    },
+    Case {
+        name: "smb-images",
+        about: "qemu-img on a share through the kernel client: raw, qcow2, vhdx; the raw image as a LUN has the same bytes",
+        ci: true,
+        run: smb_images::run,
+    },
+    Case {
+        name: "smb-multichannel",
+        about: "kernel client with four channels over two networks, each of them cut under load; fio verify",
+        ci: true,
+        run: smb_multichannel::run,
     },
     Case {
         name: "multipath",

@@ -9,10 +9,10 @@ use crate::process::{self, command, need, need_root};
 use crate::{Outcome, Result, ensure};
 
 /// The network of namespaces, removed on drop.
-struct Net(String);
+pub(super) struct Net(pub(super) String);
 
 impl Net {
-    fn up() -> Result<Self> {
+    pub(super) fn up() -> Result<Self> {
         let name = format!("hf{}", std::process::id());
         admin(&["up", &name, "1", "2"])?;
         Ok(Self(name))
@@ -25,7 +25,8 @@ impl Drop for Net {
     }
 }
 
-fn admin(arguments: &[&str]) -> Result {
+/// The tool that makes it, and cuts and mends cables.
+pub(super) fn admin(arguments: &[&str]) -> Result {
     let mut tool = command(home().join("tools/guest/guest-net.sh"));
     tool.args(arguments);
     process::run(Duration::from_secs(30), &tool)?.ok("guest-net.sh")?;

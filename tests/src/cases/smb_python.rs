@@ -57,7 +57,7 @@ pub(super) fn run(context: &Context) -> Result {
 }
 
 /// Where `prepare.sh` leaves the clients.
-fn cache() -> std::path::PathBuf {
+pub(super) fn cache() -> std::path::PathBuf {
     std::env::var_os("PYTHON_CACHE")
         .map_or_else(|| crate::guest::cache().with_file_name("holdfast-python"), std::path::PathBuf::from)
 }

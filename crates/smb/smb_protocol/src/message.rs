@@ -166,7 +166,8 @@ pub enum Response<'a> {
 #[must_use]
 pub fn has_error_body(command: Command, status: NtStatus) -> bool {
     match status {
-        NtStatus::PENDING => true,
+        // A watch that ended because its directory was closed saw nothing; one whose list was too long says so itself.
+        NtStatus::PENDING | NtStatus::NOTIFY_CLEANUP => true,
         NtStatus::MORE_PROCESSING_REQUIRED => command != Command::SESSION_SETUP,
         NtStatus::BUFFER_OVERFLOW => !matches!(
             command,

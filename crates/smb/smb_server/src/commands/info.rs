@@ -129,5 +129,8 @@ pub(crate) async fn notify(call: &mut Call<'_>, session: &Session) -> Result<Out
     let mut out = Vec::new();
     let limit = request.output_length as usize;
     let status = file.notify(request.filter, tree, limit, &mut out).await?;
+    if status == NtStatus::NOTIFY_CLEANUP {
+        return Err(status.into());
+    }
     output(status, &out)
 }
