@@ -104,7 +104,8 @@ def write(folder, machine, points):
            "`bench/run.sh smb` wrote this on %(date)s at commit %(commit)s: %(cpu)s, %(cores)s cores, Linux %(kernel)s. Each figure "
            "is the median of %(reps)d runs of %(seconds)g s; the servers took turns within one run, over one connection of the "
            "same client. Client and server share the cores, so speeds are noisy and **processor time of the server per "
-           "operation** is the figure to compare." % machine, ""]
+           "operation** is the figure to compare. On the disk smbd reads and writes the page cache, which holds all of the file, and "
+           "Holdfast the disk itself: speeds there say what the medium gives, not what the server does." % machine, ""]
     out += table(points)
     out += ["", "`files`: make a file, write 4 KiB, close, open to delete, close. The share is not continuously available, as smbd's "
             "is not.", "", "## A continuously available share", "",
