@@ -56,7 +56,7 @@ fn one(
         ("OPTS", options.to_string()),
         ("WORK", work.to_string()),
         ("SIZE_MIB", if context.full { SIZE_FULL } else { SIZE }.to_string()),
-        ("TORTURE", if context.full { "200000" } else { "2000" }.to_string()),
+        ("TORTURE", if context.full { "20000" } else { "2000" }.to_string()),
         ("FILES", if context.full { "20000" } else { "1000" }.to_string()),
     ];
     let limit = if context.full { LIMIT_FULL } else { LIMIT };
