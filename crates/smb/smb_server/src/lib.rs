@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   SmbServer (server)    listeners, shares, sessions, opens: what the control plane talks to
-//!     └─ connection       one task on one shard: receive ─► chain ─► commands ─► answer ─► transmit
+//!     └─ connection       one task on one shard: receive ─► chain ─► commands ─► answer ─► tcp_service::SendQueue
 //!          ├─ session     a user with keys, over one or more connections (channel)
 //!          │    └─ tree   a share, with the rights that it grants
 //!          │         └─ open ─► smb_files::Open, or a named pipe (pipe)
@@ -14,7 +14,7 @@
 //! Invariants:
 //! * A connection stays on its shard for life; what it shares with others is behind short locks, never held over an await.
 //! * Nothing of a message is believed before its signature or encryption was checked, but for NEGOTIATE and SESSION_SETUP,
-//!   which the keys prove afterwards; the exceptions that the specification has for ECHO and CANCEL need a session too.
+//!   which the keys prove afterwards; a CANCEL needs a session, but no signature: it only stops what its sender asked for.
 //! * A message number is good once; a connection that breaks this, or sends what is no SMB 2, is closed.
 //! * A break that was told over a connection that is lost is told once more over another one of the client, if there is one;
 //!   a CREATE that a client can ask for again by its own name is finished even if its channel is lost.
