@@ -31,12 +31,15 @@ impl Open {
         if self.closed.swap(true, Ordering::AcqRel) {
             return refuse(NtStatus::FILE_CLOSED, "the file is closed");
         }
-        self.show_write_time_at_close().await;
-        let info = if query { self.info().await.ok() } else { None };
-        // The rest must not stop half-way when the connection goes.
+        // Nothing of it stops half-way when the connection goes: nobody else would close it.
         let open = Arc::clone(self);
-        shard_runtime::finish_anyway(async move { open.finish_closing().await }).await;
-        Ok(info)
+        let closing = async move {
+            open.show_write_time_at_close().await;
+            let info = if query { open.info().await.ok() } else { None };
+            open.finish_closing().await;
+            info
+        };
+        Ok(shard_runtime::finish_anyway(closing).await)
     }
 
     /// Lets go of it without closing it, as its volume goes away: nothing is deleted, and what is stored of it stays for who

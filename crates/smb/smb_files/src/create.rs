@@ -24,6 +24,7 @@ use crate::FileSystem;
 use crate::api::{Caller, CreateRequest, Created, Granted};
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
+use crate::node::Pin;
 use crate::open::Open;
 
 use plan::Plan;
@@ -56,17 +57,22 @@ impl FileSystem {
     pub async fn create(&self, caller: &Caller, request: CreateRequest<'_>) -> Result<Created> {
         let plan = Plan::new(caller, &request)?;
         let root = self.core.share_root(caller.share.root).await?;
+        let made = self.attempts(&plan, &root).await;
+        match made {
+            Ok(_) => plan.unwind.defuse(),
+            Err(_) => plan.unwind.run().await,
+        }
+        made
+    }
+
+    async fn attempts(&self, plan: &Plan<'_>, root: &Pin) -> Result<Created> {
         for _ in 0..ATTEMPTS_MAX {
-            let attempt = match self.core.resolve(&root, &plan).await? {
-                Found::Existing(node) => self.core.open_existing(&plan, node).await?,
-                Found::Missing(directory, name) => self.core.make(&plan, &directory, &name).await?,
+            let attempt = match self.core.resolve(root, plan).await? {
+                Found::Existing(node) => self.core.open_existing(plan, node).await?,
+                Found::Missing(directory, name) => self.core.make(plan, &directory, &name).await?,
             };
             match attempt {
-                Attempt::Done(admitted) => {
-                    let created = self.core.created(&plan, admitted).await?;
-                    plan.unwind.defuse();
-                    return Ok(created);
-                }
+                Attempt::Done(admitted) => return self.core.created(plan, admitted).await,
                 Attempt::Again => {}
             }
         }
@@ -87,17 +93,25 @@ impl Unwind {
         self.0.lock().take();
     }
 
-    fn run(&self) {
-        if let Some(open) = self.0.lock().take() {
+    /// Closes the open as any other: it may be the last of a file that somebody else has deleted meanwhile.
+    async fn run(&self) {
+        let open = self.0.lock().take();
+        if let Some(open) = open {
             open.state.lock().delete_on_close = false;
-            open.leave();
+            // Closed before means closed.
+            let _ = open.close(false).await;
         }
     }
 }
 
 impl Drop for Unwind {
     fn drop(&mut self) {
-        self.run();
+        if let Some(open) = self.0.lock().take() {
+            open.state.lock().delete_on_close = false;
+            shard_runtime::detach(async move {
+                let _ = open.close(false).await;
+            });
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod caching;
 mod create;
 mod delete;
 mod directory;
+mod dropped;
 mod fsctl;
 mod locks;
 mod rename;
@@ -164,7 +165,8 @@ impl Ask {
 }
 
 impl Fixture {
-    pub(super) fn new() -> Self {
+    /// On a store in memory, as `seen` shows it.
+    pub(super) fn on(seen: impl FnOnce(Arc<MemoryStore>) -> Arc<dyn FileStore>) -> Self {
         let store = Arc::new(MemoryStore::new(1 << 30));
         let clock = Arc::new(TestClock { start: tokio::time::Instant::now() });
         let options = VolumeOptions {
@@ -175,7 +177,7 @@ impl Fixture {
             cluster: 65536,
             kind: "NTFS".into(),
         };
-        let fs = FileSystem::new(store.clone(), clock, &SeededEntropy::new(1), options);
+        let fs = FileSystem::new(seen(store.clone()), clock, &SeededEntropy::new(1), options);
         let root = ShareRoot {
             root: store.root(),
             maximal_access: AccessMask::FILE_ALL,
@@ -257,6 +259,14 @@ impl Fixture {
         self.open(name, &Ask::directory()).await.close(false).await.unwrap();
     }
 
+    /// Closes what is open.
+    pub(super) async fn close_all(&self) {
+        let opens: Vec<_> = self.fs.core.opens.lock().values().cloned().collect();
+        for open in opens {
+            open.close(false).await.unwrap();
+        }
+    }
+
     /// Whether nothing is left in the tables.
     pub(super) fn assert_clean(&self) {
         let core = &self.fs.core;
@@ -297,10 +307,18 @@ pub(super) async fn query<T: smb_protocol::wire::Wire>(open: &Open, class: FileC
 
 /// Runs a test on a thread that is like a shard, with time that passes only when everybody waits.
 pub(super) fn run<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
+    run_on(|store| store, test);
+}
+
+/// The same on a store that is seen otherwise.
+pub(super) fn run_on<F: Future<Output = ()>>(
+    seen: impl FnOnce(Arc<MemoryStore>) -> Arc<dyn FileStore>,
+    test: impl FnOnce(Fixture) -> F,
+) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         shard_runtime::adopt_detached_work();
-        test(Fixture::new()).await;
+        test(Fixture::on(seen)).await;
     });
 }

@@ -61,7 +61,7 @@ impl Core {
             Ok(done) => done,
             Err(error) => {
                 // It was never there: nobody can have seen it, as the name is still locked.
-                plan.unwind.run();
+                plan.unwind.run().await;
                 if let Err(left) = self.store.remove(directory.file, name).await {
                     tracing::warn!("a file that could not be made stays: {left}");
                 }

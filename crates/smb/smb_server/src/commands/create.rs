@@ -452,8 +452,14 @@ pub(crate) async fn close(call: &mut Call<'_>, session: &Session) -> Result<Outc
         if let Some(share) = open.tree.share() {
             share.counters.other();
         }
-        let closed = file.close(query).await;
-        persistence::forget(&open).await?;
+        // Both, also when the connection goes meanwhile: nobody else would.
+        let (file, closing) = (Arc::clone(file), Arc::clone(&open));
+        let closed = shard_runtime::finish_anyway(async move {
+            let closed = file.close(query).await;
+            (closed, persistence::forget(&closing).await)
+        });
+        let (closed, forgotten) = closed.await;
+        forgotten?;
         if let Some(info) = closed? {
             response = CloseResponse {
                 flags: CloseFlags::POSTQUERY_ATTRIB,
