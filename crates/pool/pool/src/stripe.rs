@@ -28,7 +28,7 @@ use pool_layout::{Piece, parity};
 use crate::at::At;
 use crate::careful::{from_copies, read_column};
 use crate::journal::Ticket;
-use crate::sums::{is_zero, page_at};
+use crate::sums::{is_zero, page_at, renew};
 use crate::write::{Edit, Written, ensure_dirty, write_copies};
 
 /// What a write does to one column.
@@ -96,6 +96,7 @@ pub(crate) async fn change(
     }
     for (write, page) in writes.iter().zip(pages) {
         if let Some(page) = page {
+            renew(at.other(write.column), &page, write.offset, write.len).await;
             page.set_all(write.offset, &write.sums);
         }
     }

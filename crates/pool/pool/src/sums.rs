@@ -200,6 +200,15 @@ pub(crate) async fn page_at(at: At<'_>, offset: u64) -> Option<Arc<Page>> {
     load(at, sums, index).await
 }
 
+/// Before a write that has come to its copies tells `page` of it: asks for what is unknown there, in case a copy that was
+/// away when the write began has come back in time to take part in it. (Asked for later, its page would bring old
+/// checksums over the new. A copy that did not take part is marked stale by now, and is not asked.)
+pub(crate) async fn renew(at: At<'_>, page: &Page, offset: u64, len: u64) {
+    if page.unknown.load(Ordering::Acquire) & at.regions(offset, len) != 0 {
+        page_at(at, offset).await;
+    }
+}
+
 /// Brings a page to memory, or asks again for its unknown regions.
 async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
     let _one = sums.loading.lock().await;
