@@ -113,7 +113,7 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         let mut redone = true;
         let touches = |write: &ColumnWrite| at.regions(write.offset, write.len) & mask != 0;
         for stuck in journal.take_stuck(at.place.row, touches) {
-            if redone && stripe::redo(at, &stuck.writes).await {
+            if redone && stripe::redo(at, &stuck.writes).await? {
                 journal.unstick(&stuck);
             } else {
                 redone = false;

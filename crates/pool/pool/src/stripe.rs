@@ -28,6 +28,7 @@ use pool_layout::{Piece, parity};
 use crate::at::At;
 use crate::careful::{from_copies, read_column};
 use crate::journal::Ticket;
+use crate::row::Copies;
 use crate::sums::{is_zero, page_at, renew};
 use crate::write::{Edit, Written, ensure_dirty, write_copies};
 
@@ -263,13 +264,27 @@ async fn log(
     journal.append(at.core, at.space, entries.collect(), payload.collect()).await
 }
 
+/// What became of a column: the copies it had when it was written, and the result of each.
+type Put = (Copies, Written);
+
+fn has_it(result: &Option<Result<(), BlockError>>) -> bool {
+    matches!(result, Some(Ok(())))
+}
+
 /// Writes the columns in place, each on all its good copies.
-async fn put(at: At<'_>, writes: &[ColumnWrite], mask: u64, durability: Durability) -> Vec<Written> {
+async fn put(at: At<'_>, writes: &[ColumnWrite], mask: u64, durability: Durability) -> Vec<Put> {
     let puts = writes.iter().map(|write| async move {
+        // The list may be another one when the write has ended: a copy can be given up meanwhile.
         let copies = at.row.columns[write.column].copies();
-        write_copies(&copies, (write.offset, write.len), mask, &write.edit, durability).await
+        let written = write_copies(&copies, (write.offset, write.len), mask, &write.edit, durability).await;
+        (copies, written)
     });
     join_all(puts).await
+}
+
+/// How many of the columns no copy took.
+fn lacking(puts: &[Put]) -> usize {
+    puts.iter().filter(|(_, written)| !written.iter().any(has_it)).count()
 }
 
 /// Decides what a write came to: every column has it, or is known to lack it and can be calculated.
@@ -277,21 +292,19 @@ async fn acknowledge(
     at: At<'_>,
     writes: &[ColumnWrite],
     mask: u64,
-    written: Vec<Written>,
+    puts: Vec<Put>,
 ) -> Result<(), BlockError> {
-    let good = |result: &Option<Result<(), BlockError>>| matches!(result, Some(Ok(())));
-    if written.iter().flatten().all(good) && written.iter().all(|column| !column.is_empty()) {
+    if puts.iter().all(|(_, written)| !written.is_empty() && written.iter().all(has_it)) {
         return Ok(());
     }
     if at.core.faults.skip_stale_mark.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let lost = written.iter().filter(|column| !column.iter().any(good)).count();
-    let mut kept = lost <= at.row.shape.parity;
-    for (write, results) in writes.iter().zip(&written) {
+    let mut kept = lacking(&puts) <= at.row.shape.parity;
+    for (write, (copies, written)) in writes.iter().zip(&puts) {
         let place = at.other(write.column).place;
-        for (copy, result) in at.row.columns[write.column].copies().iter().zip(results) {
-            if kept && !good(result) {
+        for (copy, result) in copies.iter().zip(written) {
+            if kept && !has_it(result) {
                 // Not, when columns that were written, or must make up for this one, have been lost meanwhile.
                 kept = at.core.mark_stale(place, at.row, copy, mask).await?;
             }
@@ -301,7 +314,7 @@ async fn acknowledge(
     if kept {
         return Ok(());
     }
-    let cause = written.into_iter().flatten().flatten().find_map(Result::err);
+    let cause = puts.into_iter().flat_map(|(_, written)| written).flatten().find_map(Result::err);
     Err(cause.unwrap_or_else(|| {
         BlockError::new(BlockErrorKind::Gone, "write: too many disks of the stripe are lost")
     }))
@@ -309,21 +322,18 @@ async fn acknowledge(
 
 /// Makes a write again that failed when its disks went away. The caller holds the lock of the region. `true` when
 /// nothing of it is owed any more.
-pub(crate) async fn redo(at: At<'_>, writes: &[ColumnWrite]) -> bool {
-    let Some(first) = writes.first() else { return true };
+pub(crate) async fn redo(at: At<'_>, writes: &[ColumnWrite]) -> Result<bool, BlockError> {
+    let Some(first) = writes.first() else { return Ok(true) };
     let mask = at.regions(first.offset, first.len);
     let written = put(at, writes, mask, Durability::Durable).await;
-    let good = |column: &&Written| column.iter().any(|result| matches!(result, Some(Ok(()))));
-    let lacking = writes.len() - written.iter().filter(good).count();
-    // A copy that was left out is stale already; one that failed has no one to make up for it yet.
-    let failed = written.iter().flatten().any(|result| matches!(result, Some(Err(_))));
-    lacking <= at.row.shape.parity && !failed && all_lacking_are_stale(at, writes, &written, mask)
-}
-
-fn all_lacking_are_stale(at: At<'_>, writes: &[ColumnWrite], written: &[Written], mask: u64) -> bool {
-    let lacking = writes.iter().zip(written).filter(|(_, results)| !results.iter().any(Option::is_some));
-    lacking.into_iter().all(|(write, _)| {
-        let copies = at.row.columns[write.column].copies();
-        copies.iter().all(|copy| copy.stale.load(Ordering::Acquire) & mask == mask)
-    })
+    if lacking(&written) > at.row.shape.parity {
+        return Ok(false);
+    }
+    // Parity holds again what the columns lack that are still away.
+    at.group().torn.fetch_and(!mask, Ordering::AcqRel);
+    let kept = acknowledge(at, writes, mask, written).await;
+    if kept.is_err() {
+        at.group().torn.fetch_or(mask, Ordering::AcqRel);
+    }
+    Ok(kept.is_ok())
 }
