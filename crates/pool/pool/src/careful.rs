@@ -106,6 +106,42 @@ pub(crate) async fn read_column(
     content
 }
 
+/// What one copy of a column holds.
+pub(crate) async fn from_one_copy(
+    at: At<'_>,
+    offset: u64,
+    len: u64,
+    copy: &Arc<CopyState>,
+    bad: &mut Vec<Bad>,
+) -> Content {
+    let data = match copy.disk.read(copy.start + offset, IoBuf::new(len as usize)).await {
+        Ok(data) => data,
+        Err(error) => {
+            if error.kind() != BlockErrorKind::Gone {
+                let blocks = vec![true; (len / BLOCK) as usize];
+                bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks });
+            }
+            return Content::nothing(len);
+        }
+    };
+    let wrong = mismatches(at, offset, &data).await;
+    let count = wrong.iter().filter(|wrong| **wrong).count();
+    let have = wrong.iter().map(|wrong| !wrong).collect();
+    if count > 0 {
+        let seen = copy.disk.checksum_errors.fetch_add(count as u64, Ordering::Relaxed);
+        // The first, and then ever fewer of them: a disk that fails everywhere must not fill the log.
+        if seen == 0 || seen.is_power_of_two() {
+            tracing::warn!(
+                "{at}: {count} blocks from {offset} on disk {} are not what was written",
+                copy.id()
+            );
+        }
+        at.core.attention.notify_one();
+        bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks: wrong });
+    }
+    Content { data, have }
+}
+
 /// What the copies of a column hold.
 pub(crate) async fn from_copies(
     at: At<'_>,
@@ -120,46 +156,19 @@ pub(crate) async fn from_copies(
         .iter()
         .filter(|copy| copy.is_good(mask) && !except.is_some_and(|other| Arc::ptr_eq(copy, other)));
     let mut whole: Option<Content> = None;
-    let mut doubtful: Vec<(Arc<CopyState>, IoBuf)> = Vec::new();
     for copy in good {
-        let blocks = (len / BLOCK) as usize;
-        let data = match copy.disk.read(copy.start + offset, IoBuf::new(len as usize)).await {
-            Ok(data) => data,
-            Err(error) => {
-                if error.kind() != BlockErrorKind::Gone {
-                    bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks: vec![true; blocks] });
-                }
-                continue;
-            }
-        };
-        let wrong = mismatches(at, offset, &data).await;
-        if wrong.iter().any(|wrong| *wrong) {
-            let count = wrong.iter().filter(|wrong| **wrong).count();
-            let seen = copy.disk.checksum_errors.fetch_add(count as u64, Ordering::Relaxed);
-            if seen.is_power_of_two() || seen == 0 {
-                tracing::warn!(
-                    "{at}: {count} blocks from {offset} on disk {} are not what was written",
-                    copy.id()
-                );
-            }
-            at.core.attention.notify_one();
-        }
-        let have: Vec<bool> = wrong.iter().map(|wrong| !wrong).collect();
+        let found = from_one_copy(at, offset, len, copy, bad).await;
         let content = match whole.take() {
-            None => Content { data, have },
+            None => found,
             Some(mut content) => {
-                for (index, block) in data.chunks_exact(BYTES).enumerate().filter(|(index, _)| have[*index]) {
-                    if !content.have[index] {
+                for index in 0..found.have.len() {
+                    if let Some(block) = found.block(index).filter(|_| !content.have[index]) {
                         content.put(index, block);
                     }
                 }
-                doubtful.push((Arc::clone(copy), data));
                 content
             }
         };
-        if wrong.iter().any(|wrong| *wrong) {
-            bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks: wrong });
-        }
         let complete = content.is_complete();
         whole = Some(content);
         if complete {

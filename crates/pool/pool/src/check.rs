@@ -5,7 +5,9 @@ use std::sync::Arc;
 use aligned_buffer::IoBuf;
 use pool_format::{BLOCK, SUPERBLOCK_BYTES, Superblock};
 
+use crate::at::At;
 use crate::pool::Pool;
+use crate::scrub;
 
 /// How bad a finding is; the order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +34,7 @@ pub struct Finding {
 }
 
 impl Pool {
-    /// Checks the pool while it is in use. `deep` also reads all mirrors and compares their copies.
+    /// Checks the pool while it is in use. `deep` also reads all data and compares it with its checksums, copies and parity.
     pub async fn check(&self, deep: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         for problem in self.core.meta.with_state(|state| state.problems()) {
@@ -53,7 +55,7 @@ impl Pool {
             });
         }
         if deep {
-            self.compare_mirrors(&mut findings).await;
+            self.examine_data(&mut findings).await;
         }
         findings.sort_by_key(|finding| finding.severity);
         findings
@@ -85,48 +87,50 @@ impl Pool {
         }
     }
 
-    async fn compare_mirrors(&self, findings: &mut Vec<Finding>) {
+    async fn examine_data(&self, findings: &mut Vec<Finding>) {
         let mut places = Vec::new();
-        self.core.for_each_column(|space, place, _| places.push((Arc::clone(space), place)));
+        self.core.for_each_column(|space, place, row| {
+            if row.lead(place.column) == place.column {
+                places.push((Arc::clone(space), place));
+            }
+        });
         for (space, place) in places {
             let Some(row) = space.row(place.row) else { continue };
-            let (column, group) = (row.column(place.column), row.group(place.column));
-            let size = space.striping.region_size();
-            for region in 0..u64::from(pool_format::REGIONS) {
-                let (offset, mask) = (region * size, 1u64 << region);
-                let _range = group.locks.lock(offset, size).await;
-                if group.unsettled.load(std::sync::atomic::Ordering::Acquire) & mask != 0 {
-                    continue;
-                }
-                let mut first: Option<IoBuf> = None;
-                for copy in column.copies().iter().filter(|copy| copy.is_good(mask)) {
-                    let read = copy.disk.read(copy.start + offset, IoBuf::new(size as usize)).await;
-                    let trouble = match (read, &first) {
-                        (Err(error), _) => Some(error.to_string()),
-                        (Ok(data), None) => {
-                            first = Some(data);
-                            None
-                        }
-                        (Ok(data), Some(other)) => {
-                            let differs = data.iter().zip(other.iter()).position(|(a, b)| a != b);
-                            differs.map(|at| {
-                                format!("differs from the first copy at byte {}", offset + at as u64)
-                            })
-                        }
-                    };
-                    if let Some(what) = trouble {
-                        findings.push(Finding {
-                            severity: Severity::Critical,
-                            structure: "mirror",
-                            detail: format!(
-                                "space {} row {} column {}: the copy on disk {} {what}",
-                                space.name(), place.row, place.column, copy.id()
-                            ),
-                            todo: "retire the disk whose data is wrong; checksums that tell which it is come with scrubbing",
-                        });
-                    }
+            let at = At::new(&self.core, &space, &row, place);
+            for region in 0..pool_format::REGIONS {
+                let found = scrub::examine(at, region, false).await;
+                findings.extend(scrub::findings(at, region, &found));
+                if at.column().sums.is_none() {
+                    compare_copies(at, region, findings).await;
                 }
             }
+        }
+    }
+}
+
+/// Without checksums nobody knows which copy is right, but that they differ can be seen.
+async fn compare_copies(at: At<'_>, region: u32, findings: &mut Vec<Finding>) {
+    let size = at.space.striping.region_size();
+    let (offset, mask) = (u64::from(region) * size, 1u64 << region);
+    let _range = at.group().locks.lock(offset, size).await;
+    if at.group().is_unsettled(mask) {
+        return;
+    }
+    let mut first: Option<IoBuf> = None;
+    for copy in at.column().copies().iter().filter(|copy| copy.is_good(mask)) {
+        let Ok(data) = copy.disk.read(copy.start + offset, IoBuf::new(size as usize)).await else { continue };
+        let Some(other) = &first else {
+            first = Some(data);
+            continue;
+        };
+        if let Some(differs) = data.iter().zip(other.iter()).position(|(a, b)| a != b) {
+            let byte = offset + differs as u64;
+            findings.push(Finding {
+                severity: Severity::Critical,
+                structure: "mirror",
+                detail: format!("{at}: the copy on disk {} differs from the first at byte {byte}", copy.id()),
+                todo: "retire the disk whose data is wrong; a space with checksums would know which",
+            });
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::disk::PoolDisk;
 use crate::meta::{CommitFailed, DiskMap, Meta};
 use crate::row::{CopyState, Place, Row, Shape};
+use crate::scrub::ScrubParams;
 use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::sums::{SumsCache, fresh_pages};
@@ -37,6 +38,9 @@ pub(crate) struct Core {
     pub(crate) params: RwLock<RepairParams>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
+    pub(crate) scrub_params: RwLock<ScrubParams>,
+    /// Wakes the scrub.
+    pub(crate) scrub_attention: Notify,
     pub(crate) closing: AtomicBool,
     pub(crate) copied_bytes: AtomicU64,
     pub(crate) faults: Faults,

@@ -3,9 +3,11 @@
 //! ```text
 //!   Pool ── Meta (log, checkpoints, votes) ───────────────► metadata areas of up to five disks
 //!     │
-//!     ├── Space: BlockDevice ── Row ── Column ── copies ──► slabs of disks
-//!     │        write: range lock → dirty mark → all good copies → stale marks → acknowledged
-//!     └── background: settle after a crash, catch copies up, restore redundancy, clean dirty marks
+//!     ├── Space: BlockDevice ── Row ── Group ── Column ── copies ──► slabs of disks
+//!     │        write: range lock → dirty mark → all good copies → stale marks → checksums → acknowledged
+//!     │        with parity: range lock of the row → new parity → journal → columns in place (`stripe`)
+//!     │        read: one copy → checksum?  no: all copies, parity, healing (`careful`)
+//!     └── background: settle after a crash, catch copies up, restore redundancy, clean dirty marks, scrub
 //! ```
 //! Vocabulary: `pool_format` has the records; a *copy* is *good* when its disk is here and it has all
 //! acknowledged writes, *stale* in the regions where it lacks some. A region is *dirty* while its copies may
@@ -18,8 +20,10 @@
 //! * Metadata changes only by committed [`pool_format::Change`]s; after a failed commit the pool stops.
 //! * A slab is reused only when the change that freed it is durable and no request can touch it.
 //!
-//! Deliberately absent: files, checksums of data and parity (their place is kept in the formats), the choice
-//! of when to replace a lost disk (the node's policy).
+//! * What is read is what was written, or an error: every block that has a checksum is compared with it.
+//! * Nothing of a stripe is written in place before the journal can make it whole.
+//!
+//! Deliberately absent: files, the choice of when to replace a lost disk (the node's policy).
 
 mod at;
 mod careful;
@@ -37,6 +41,7 @@ mod repair;
 mod replay;
 mod resync;
 mod row;
+mod scrub;
 mod slabs;
 mod space;
 mod status;
@@ -52,7 +57,8 @@ pub use core::{Faults, RepairParams};
 pub use error::{PoolError, PoolErrorKind};
 pub use open::{CreateOptions, DiskDescription, NewDisk, OpenOptions, Probe, foreign_data, probe};
 pub use pool::{Pool, SpaceSpec, Surroundings};
-pub use pool_format::{DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, Seq, SpaceId};
+pub use pool_format::{DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, ScrubRecord, Seq, SpaceId};
+pub use scrub::{ScrubParams, ScrubStatus};
 pub use space::Space;
 pub use status::{DiskStatus, PoolStatus, SpaceStatus};
 pub use witness::{MemoryWitness, QuorumWitness, WitnessFuture};

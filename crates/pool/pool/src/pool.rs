@@ -24,7 +24,7 @@ use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::sums::PAGE_SPAN;
 use crate::witness::QuorumWitness;
-use crate::{repair, replay, resync};
+use crate::{repair, replay, resync, scrub};
 
 /// Columns of a space, at most.
 const COLUMNS_MAX: u8 = 32;
@@ -88,6 +88,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.core.closing.store(true, Ordering::Release);
         self.core.attention.notify_one();
+        self.core.scrub_attention.notify_one();
     }
 }
 
@@ -169,6 +170,8 @@ impl Pool {
                 clock: Arc::clone(&surroundings.clock),
                 params: RwLock::new(RepairParams::default()),
                 attention: Notify::new(),
+                scrub_params: RwLock::default(),
+                scrub_attention: Notify::new(),
                 closing: AtomicBool::new(false),
                 copied_bytes: AtomicU64::new(0),
                 faults: Faults::default(),
@@ -195,6 +198,7 @@ impl Pool {
                 open_journal(&core, &space, Guid(surroundings.entropy.next_id())).await?;
             }
             spawn_local(repair::run(Arc::clone(&core)));
+            spawn_local(scrub::run(Arc::clone(&core)));
         }
         Ok(Self { core, surroundings })
     }
@@ -418,6 +422,7 @@ impl Pool {
         let cleaned = resync::clean(core, true).await;
         core.closing.store(true, Ordering::Release);
         core.attention.notify_one();
+        core.scrub_attention.notify_one();
         let saved = core.meta.checkpoint().await;
         core.meta.close();
         for disk in core.all_disks() {

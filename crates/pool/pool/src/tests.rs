@@ -4,6 +4,7 @@ mod bench_disk;
 mod conformance;
 mod crash;
 mod disks;
+mod integrity;
 mod promises;
 mod quorum;
 mod spaces;

@@ -1,6 +1,6 @@
 //! One change of the pool's metadata.
 
-use crate::state::{CopyRecord, DiskRecord, RowRecord, SpaceRecord};
+use crate::state::{CopyRecord, DiskRecord, RowRecord, ScrubRecord, SpaceRecord};
 use crate::{DecodeError, DiskId, Reader, SpaceId, Writer};
 
 /// A change; see [`crate::PoolState::apply`] for what each does.
@@ -100,6 +100,8 @@ pub enum Change {
         /// The copy's disk.
         disk: DiskId,
     },
+    /// How far a scrub has come.
+    Scrub(ScrubRecord),
 }
 
 impl Change {
@@ -163,6 +165,10 @@ impl Change {
                 w.u8(*column);
                 w.u32(disk.0);
             }
+            Self::Scrub(record) => {
+                w.u8(13);
+                record.encode(w);
+            }
         }
     }
 
@@ -192,6 +198,7 @@ impl Change {
                     _ => Self::RemoveCopy { space, row, column: r.u8()?, disk: DiskId(r.u32()?) },
                 }
             }
+            13 => Self::Scrub(ScrubRecord::decode(r)?),
             _ => return Err(DecodeError::Invalid("change")),
         })
     }

@@ -27,7 +27,7 @@ pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
 pub use journal::{JOURNAL_ANCHORS, JournalAnchor, JournalEntry, JournalKind, JournalRecord};
 pub use state::{
     ColumnRecord, CopyRecord, DiskRecord, DiskUse, JOURNAL_ROW, MAX_COPIES, PoolState, Provisioning, REGIONS,
-    ROWS_MAX, Resiliency, RowRecord, SpaceRecord,
+    ROWS_MAX, Resiliency, RowRecord, ScrubRecord, SpaceRecord,
 };
 pub use sums::{SUMS_PER_PAGE, SumsPage, sums_pages};
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, layout_for};

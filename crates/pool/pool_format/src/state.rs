@@ -160,6 +160,49 @@ pub struct RowRecord {
     pub columns: Vec<ColumnRecord>,
 }
 
+/// How far a scrub has come and what it found. Times in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubRecord {
+    /// When it began; 0 for never.
+    pub started: u64,
+    /// When it ended; before `started` while it is under way.
+    pub finished: u64,
+    /// The last row that it has read, if `bytes` is not 0.
+    pub space: SpaceId,
+    /// Its number.
+    pub row: u32,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Blocks that were not what was written.
+    pub damaged: u64,
+    /// Those of them that could not be restored.
+    pub hopeless: u64,
+}
+
+impl ScrubRecord {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.u64(self.started);
+        w.u64(self.finished);
+        w.u32(self.space.0);
+        w.u32(self.row);
+        w.u64(self.bytes);
+        w.u64(self.damaged);
+        w.u64(self.hopeless);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            started: r.u64()?,
+            finished: r.u64()?,
+            space: SpaceId(r.u32()?),
+            row: r.u32()?,
+            bytes: r.u64()?,
+            damaged: r.u64()?,
+            hopeless: r.u64()?,
+        })
+    }
+}
+
 /// All metadata of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolState {
@@ -175,6 +218,8 @@ pub struct PoolState {
     pub spaces: BTreeMap<SpaceId, SpaceRecord>,
     /// Rows of the spaces that have been allocated.
     pub rows: BTreeMap<(SpaceId, u32), RowRecord>,
+    /// The scrub under way, or the last one.
+    pub scrub: ScrubRecord,
     /// The next disk's number.
     pub next_disk: u32,
     /// The next space's number.
@@ -234,6 +279,7 @@ impl PoolState {
                     copy.stale &= !mask;
                 }
             }
+            Change::Scrub(record) => self.scrub = *record,
             Change::AddCopy { space, row, column, copy } => {
                 if let Some(column) = self.column(*space, *row, *column)
                     && column.copies.len() < MAX_COPIES
@@ -277,6 +323,9 @@ impl PoolState {
             w.u32(*row);
             record.encode(&mut w);
         }
+        if self.scrub != ScrubRecord::default() {
+            self.scrub.encode(&mut w);
+        }
         w.finish()
     }
 
@@ -308,6 +357,10 @@ impl PoolState {
         for _ in 0..r.u32()? {
             let key = (SpaceId(r.u32()?), r.u32()?);
             state.rows.insert(key, RowRecord::decode(&mut r)?);
+        }
+        // A pool that was never scrubbed has none.
+        if r.remaining() > 0 {
+            state.scrub = ScrubRecord::decode(&mut r)?;
         }
         if r.remaining() > 0 {
             return Err(DecodeError::Invalid("length"));

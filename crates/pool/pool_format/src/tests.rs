@@ -32,7 +32,7 @@ fn space(id: u32) -> SpaceRecord {
         columns: 1,
         interleave: 262_144,
         size: 1 << 30,
-        integrity: id % 2 == 0,
+        integrity: id.is_multiple_of(2),
     }
 }
 
@@ -84,6 +84,9 @@ fn change() -> impl Strategy<Value = Change> {
             row,
             column: 0,
             copy
+        }),
+        (1u64..5, 0u64..9).prop_map(|(started, bytes)| {
+            Change::Scrub(ScrubRecord { started, bytes, ..ScrubRecord::default() })
         }),
         (row, 0u32..4).prop_map(|((s, row), d)| Change::RemoveCopy {
             space: SpaceId(s),

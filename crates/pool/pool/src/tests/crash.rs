@@ -45,7 +45,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
         let pool = bench.create().await;
         let guid = pool.guid();
         let mut spec = SpaceSpec::thin("s", resiliency, 6 * SLAB);
-        spec.interleave = if seed % 2 == 0 { 4096 } else { 16384 };
+        spec.interleave = if seed.is_multiple_of(2) { 4096 } else { 16384 };
         if resiliency.parity() > 0 {
             spec.columns = resiliency.parity() + 2 + (seed % 3) as u8;
         }
