@@ -128,8 +128,12 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
     let mut whole = true;
     for column in 0..at.row.columns.len() {
         let column = at.other(column);
-        // Of a column that is not here the checksums stay unknown, until it has been made anew.
+        // Of a column that is not here the checksums are unknown until it has been made anew: what a page has of
+        // them may lag behind.
         if column.column().good() & mask == 0 {
+            for (_, page) in column.column().sums.iter().flat_map(|sums| sums.loaded(offset, size)) {
+                page.unknown.fetch_or(mask, Ordering::AcqRel);
+            }
             continue;
         }
         let content = from_copies(column, offset, size, None, &mut Vec::new()).await;
