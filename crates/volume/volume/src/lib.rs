@@ -37,6 +37,7 @@ mod free;
 mod gate;
 mod holes;
 mod integrity;
+mod links;
 mod load;
 mod namespace;
 mod open_file;

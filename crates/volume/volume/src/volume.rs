@@ -121,6 +121,7 @@ impl Volume {
             metadata,
             clock: environment.clock,
             gate: Default::default(),
+            pause: Default::default(),
             registry: Default::default(),
             filling: Default::default(),
             attention: Default::default(),

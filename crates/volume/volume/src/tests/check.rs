@@ -347,6 +347,7 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
                 .map(|_| StreamRecord { id: rng.below(4) as u32, name: "s".into(), size: number(rng) })
                 .collect();
             let inode = Inode {
+                frozen: false,
                 directory: rng.one_in(2),
                 parent: file(rng),
                 name: ["x", "", "luns", "a/b"][rng.below(4) as usize].into(),
