@@ -31,6 +31,7 @@ mod clusters;
 mod copy;
 mod core;
 mod database;
+mod differences;
 mod extents;
 mod fail_stop;
 mod free;
@@ -45,11 +46,13 @@ mod recent;
 mod registry;
 mod shadow;
 mod sizes;
+mod snapshots;
 mod store;
 mod stream;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod trees;
 mod volume;
 
 pub use check::{CheckOptions, Finding, Repair, Severity, verify};

@@ -90,7 +90,12 @@ impl Session<'_> {
     }
 
     /// Takes the links of `first..end` away, leaving what reaches beyond; uses stay as they are.
-    fn cut_links(&mut self, stream: StreamKey, first: u64, end: u64) -> Result<Vec<Link>, StoreError> {
+    pub(crate) fn cut_links(
+        &mut self,
+        stream: StreamKey,
+        first: u64,
+        end: u64,
+    ) -> Result<Vec<Link>, StoreError> {
         let cut = self.links(stream, first, end)?;
         for link in &cut {
             // Whole, as it was before.
@@ -112,8 +117,7 @@ impl Session<'_> {
     /// The whole link that `cluster` is in.
     fn link_at(&self, (file, stream): StreamKey, cluster: u64) -> Result<Option<Link>, StoreError> {
         let table = self.txn.open_table(LINKS).map_err(database_error)?;
-        let mut rows =
-            table.range((file, stream, 0)..=(file, stream, cluster)).map_err(database_error)?;
+        let mut rows = table.range((file, stream, 0)..=(file, stream, cluster)).map_err(database_error)?;
         let Some(row) = rows.next_back() else { return Ok(None) };
         let (key, value) = row.map_err(database_error)?;
         let ((.., first), (map, of, count)) = (key.value(), value.value());
@@ -282,7 +286,7 @@ impl Session<'_> {
     }
 
     /// From now on the stream has no extents of its own, and those that it had can be linked to.
-    fn freeze(&mut self, stream: StreamKey) -> Result<(), StoreError> {
+    pub(crate) fn freeze(&mut self, stream: StreamKey) -> Result<(), StoreError> {
         let own = self.own_map(stream)?;
         if self.first_row(own)?.is_none() {
             return Ok(());
@@ -315,8 +319,7 @@ impl Session<'_> {
 
     fn first_row(&self, (file, stream): MapKey) -> Result<Option<u64>, StoreError> {
         let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        let mut rows =
-            table.range((file, stream, 0)..=(file, stream, u64::MAX)).map_err(database_error)?;
+        let mut rows = table.range((file, stream, 0)..=(file, stream, u64::MAX)).map_err(database_error)?;
         let row = rows.next().transpose().map_err(database_error)?;
         Ok(row.map(|(key, _)| key.value().2))
     }
@@ -369,7 +372,11 @@ impl Session<'_> {
             let parts = self.uses(link.map, link.first, link.end)?;
             let Some((_, end, users)) = parts.first().copied() else { break };
             let end = if users > 1 { end } else { self.end_of(link.map, link.first, end, left)? };
-            left = if users > 1 { left - 1 } else { left.saturating_sub(self.rows(link.map, link.first, end)?.len().max(1)) };
+            left = if users > 1 {
+                left - 1
+            } else {
+                left.saturating_sub(self.rows(link.map, link.first, end)?.len().max(1))
+            };
             self.drop_links(stream, link.first, end)?;
         }
         while left > 0 {

@@ -17,9 +17,7 @@ use crate::core::{Core, clear};
 use crate::database::database_error;
 use crate::extents::Extent;
 use crate::free::{Free, Run};
-use crate::tables::{
-    COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, TABLES, USES, ZERO_UNTIL,
-};
+use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, TABLES, USES, ZERO_UNTIL};
 
 /// Clusters that are zeroed in one step: 1 GiB.
 pub(crate) const ZEROED_AT_ONCE: u64 = (1 << 30) / CLUSTER;

@@ -29,7 +29,8 @@ impl Changeable for Inode {
         if !self.frozen {
             return Ok(());
         }
-        let detail = format!("{} belongs to a snapshot, which never changes; clone it to change the clone", self.name);
+        let detail =
+            format!("{} belongs to a snapshot, which never changes; clone it to change the clone", self.name);
         Err(StoreError::new(StoreErrorKind::ReadOnly, detail))
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use file_store::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, FileStore, InfoChange,
-    NewFile, OpenFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, StateChange, StateRow,
-    StoreError, StoreErrorKind, StoreFuture, StoreUsage, StreamInfo, names,
+    NewFile, OpenFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, SnapshotStore, StateChange,
+    StateRow, StoreError, StoreErrorKind, StoreFuture, StoreUsage, StreamInfo, names,
 };
 use redb::ReadableTable;
 use shard_runtime::finish_anyway;
@@ -375,6 +375,10 @@ impl FileStore for Volume {
             });
             cloned.await
         })
+    }
+
+    fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
+        Some(self)
     }
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {

@@ -121,7 +121,8 @@ impl Examination<'_, '_> {
             name = format!("{kind}-{file}-{number}");
         }
         self.put_entry(directory, &Entry { file, directory: inode.directory, name: name.clone() })?;
-        self.put_inode(file, Inode { parent: directory, name, ..inode })
+        // Not a snapshot's any more: whoever finds it there can move and remove it.
+        self.put_inode(file, Inode { parent: directory, name, frozen: false, ..inode })
     }
 
     fn lost_and_found(&mut self) -> Result<u64, StoreError> {
@@ -135,7 +136,7 @@ impl Examination<'_, '_> {
                     if self
                         .inodes
                         .get(&entry.file)
-                        .is_some_and(|inode| inode.directory && inode.parent == ROOT)
+                        .is_some_and(|inode| inode.directory && !inode.frozen && inode.parent == ROOT)
                         && !self.orphans.contains(&entry.file) =>
                 {
                     self.lost_and_found = Some(entry.file);
