@@ -169,8 +169,13 @@ impl Bench {
                     .await?;
             }
         }
-        let snapshot =
-            NewSnapshot { name: "tree".into(), source: directory, quiesce: false, maker: String::new() };
+        let snapshot = NewSnapshot {
+            name: "tree".into(),
+            source: directory,
+            quiesce: false,
+            maker: String::new(),
+            path: String::new(),
+        };
         self.timed(self.volume.take_snapshot(snapshot)).await
     }
 

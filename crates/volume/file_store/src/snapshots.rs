@@ -22,6 +22,8 @@ pub struct NewSnapshot {
     pub quiesce: bool,
     /// Who takes it: the name of a schedule; empty for people.
     pub maker: String,
+    /// Where the source is, for people; kept as it is.
+    pub path: String,
 }
 
 /// A snapshot that was taken.
@@ -43,6 +45,8 @@ pub struct Snapshot {
     pub quiesced: bool,
     /// Who took it: the name of a schedule; empty for people.
     pub maker: String,
+    /// Where the source was, for people.
+    pub path: String,
 }
 
 /// A range of a stream that differs from another stream's.

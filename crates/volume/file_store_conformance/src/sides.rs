@@ -357,7 +357,13 @@ impl Side {
         match op {
             Op::Snapshot { file, name } => {
                 let (source, name) = (self.files[*file], name.clone());
-                let new = NewSnapshot { name, source, quiesce: *file == 0, maker: "random".into() };
+                let new = NewSnapshot {
+                    name,
+                    source,
+                    quiesce: *file == 0,
+                    maker: "random".into(),
+                    path: String::new(),
+                };
                 let taken = store.take_snapshot(new).await?;
                 return Ok(Answer::Entry(taken.name, self.number(taken.source), taken.kind));
             }

@@ -13,7 +13,7 @@ use crate::check::{Probe, bytes};
 use crate::sides::tree;
 
 fn new(name: &str, source: FileId) -> NewSnapshot {
-    NewSnapshot { name: name.into(), source, quiesce: false, maker: String::new() }
+    NewSnapshot { name: name.into(), source, quiesce: false, maker: String::new(), path: String::new() }
 }
 
 async fn take(p: &Probe<'_>, store: &dyn SnapshotStore, name: &str, source: FileId) -> Outcome<Snapshot> {

@@ -77,6 +77,7 @@ impl Session<'_> {
             deleted: false,
             name: new.name.clone(),
             maker: new.maker.clone(),
+            path: new.path.clone(),
         };
         let id = self.new_number();
         let id = self.fatal(id)?;
@@ -171,6 +172,7 @@ fn snapshot(id: u64, record: SnapshotRecord, directory: bool) -> Snapshot {
         created: record.created,
         quiesced: record.quiesced,
         maker: record.maker,
+        path: record.path,
     }
 }
 
@@ -230,8 +232,8 @@ impl SnapshotStore for Volume {
     fn take_snapshot(&self, new: NewSnapshot) -> StoreFuture<'_, Snapshot> {
         Box::pin(async move {
             names::check(&new.name)?;
-            if new.maker.len() > file_store::STATE_KEY_MAX {
-                return Err(invalid("the name of who takes a snapshot is too long"));
+            if new.maker.len().max(new.path.len()) > usize::from(u16::MAX) {
+                return Err(invalid("the name of who takes a snapshot, or the path, is too long"));
             }
             let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
             let taken = finish_anyway(async move {

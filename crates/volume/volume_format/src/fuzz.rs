@@ -35,7 +35,7 @@ mod tests {
             prop_assert_eq!(Entry::decode(&entry.encode()), Ok(entry.clone()));
             let maker = number.to_string();
             let snapshot = SnapshotRecord {
-                root: number, source: 1, created: number, quiesced: directory, deleted: !directory, name: entry.name, maker,
+                root: number, source: 1, created: number, quiesced: directory, deleted: !directory, name: entry.name, path: maker.clone(), maker,
             };
             prop_assert_eq!(SnapshotRecord::decode(&snapshot.encode()), Ok(snapshot));
             let length = LengthRecord { number, length: number / 2 };

@@ -24,6 +24,8 @@ pub struct SnapshotRecord {
     pub name: String,
     /// Who made it: a schedule's name; empty for people.
     pub maker: String,
+    /// Where the source was, for people.
+    pub path: String,
 }
 
 impl SnapshotRecord {
@@ -38,6 +40,7 @@ impl SnapshotRecord {
         w.u64(self.created);
         w.text(&self.name);
         w.text(&self.maker);
+        w.text(&self.path);
         w.finish()
     }
 
@@ -63,6 +66,7 @@ impl SnapshotRecord {
             deleted: flags & DELETED != 0,
             name: r.text()?,
             maker: r.text()?,
+            path: r.text()?,
         };
         if r.remaining() > 0 { Err(DecodeError::Invalid("length")) } else { Ok(record) }
     }

@@ -62,6 +62,7 @@ impl State {
             created: self.ticks,
             quiesced: new.quiesce,
             maker: new.maker,
+            path: new.path,
         };
         self.snapshots.push(snapshot.clone());
         Ok(snapshot)

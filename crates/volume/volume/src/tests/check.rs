@@ -78,7 +78,13 @@ async fn prepare(device: &Device) {
     let image = volume.create(docs, "image", file()).await.expect("image");
     write(&open(&volume, image).await, 0, &content(), Durability::Durable).await;
     volume.clone_tree(image, docs, "linked").await.expect("clone");
-    let new = NewSnapshot { name: "s".into(), source: image, quiesce: false, maker: String::new() };
+    let new = NewSnapshot {
+        name: "s".into(),
+        source: image,
+        quiesce: false,
+        maker: String::new(),
+        path: String::new(),
+    };
     volume.take_snapshot(new).await.expect("snapshot");
     volume.close().await.expect("close");
 }

@@ -12,7 +12,8 @@ use super::*;
 use crate::tables::{LINKS, SNAPSHOT_TABLES};
 
 async fn take(volume: &Volume, name: &str, source: FileId) -> Snapshot {
-    let new = NewSnapshot { name: name.into(), source, quiesce: true, maker: String::new() };
+    let new =
+        NewSnapshot { name: name.into(), source, quiesce: true, maker: String::new(), path: String::new() };
     volume.take_snapshot(new).await.expect("snapshot")
 }
 

@@ -47,7 +47,13 @@ impl Work {
         let files = self.files.iter().map(|(_, expected)| Content::now(expected)).collect();
         self.frozen.push(Frozen { name: name.clone(), files, must: false, may: true });
         let quiesce = self.rng.one_in(2);
-        let new = NewSnapshot { name, source: self.volume.root(), quiesce, maker: String::new() };
+        let new = NewSnapshot {
+            name,
+            source: self.volume.root(),
+            quiesce,
+            maker: String::new(),
+            path: String::new(),
+        };
         alive(self.volume.take_snapshot(new).await)?;
         if let Some(last) = self.frozen.last_mut() {
             last.must = true;
