@@ -118,6 +118,11 @@ pub trait SnapshotStore: Send + Sync {
         limit: usize,
     ) -> StoreFuture<'a, Vec<Difference>>;
 
+    /// The store's own identity, for those who compare where something comes from; zeros where it has none.
+    fn identity(&self) -> [u8; 16] {
+        [0; 16]
+    }
+
     /// What a file or tree takes.
     fn space(&self, root: FileId) -> StoreFuture<'_, SpaceUse>;
 }

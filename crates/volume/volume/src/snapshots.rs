@@ -302,6 +302,10 @@ impl SnapshotStore for Volume {
         })
     }
 
+    fn identity(&self) -> [u8; 16] {
+        self.guid()
+    }
+
     fn space(&self, root: FileId) -> StoreFuture<'_, SpaceUse> {
         let core = Arc::clone(&self.core);
         Box::pin(
