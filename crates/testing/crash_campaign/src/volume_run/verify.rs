@@ -123,6 +123,12 @@ async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
             return broken(run, format!("the state of worker {number} is {row}, not {state:?}"));
         }
         state.settle(row);
+        drop(state);
+        match super::snapshots::compare(run, volume, part).await {
+            Ok(()) => {}
+            Err(Some(what)) => return broken(run, what),
+            Err(None) => return Err(Ended),
+        }
     }
     all_files(run, volume, |_, _| {}).await
 }
