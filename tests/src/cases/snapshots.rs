@@ -161,7 +161,7 @@ fn clone_of_a_lun(node: &Node, url: &str) -> Result {
     let different = identities.len() == 2 && identities[0] != identities[1];
     ensure(different, || format!("the clone has its source's identity: {luns:?}"))?;
     let second = second_lun(url);
-    for page in ["0x80", "0x83"] {
+    for page in ["128", "131"] {
         let said = |url: &str| {
             let mut inquiry = command("iscsi-inq");
             inquiry.args(["--evpd=1", &format!("--pagecode={page}"), url]);
