@@ -32,6 +32,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_authentication", smb_auth::fuzz::conversation),
     ("rpc_pipe", rpc::fuzz::pipe),
     ("rpc_ndr", rpc::fuzz::ndr),
+    ("snapshot_diff", diff_format::fuzz::stream),
+    ("snapshot_diff_records", diff_format::fuzz::records),
     ("smb_users", smb_users::fuzz::database),
 ];
 

@@ -95,7 +95,7 @@ async fn opening(kind: String, extents: u64, folder: PathBuf, clean: bool) -> Re
     let (device, pool) = devices::open(&kind, bytes, &folder, clock.clone()).await?;
     let volume = fresh(&device, &clock).await?;
     let file = volume.create(volume.root(), "pieces", plain()).await?;
-    volume.fragment(file, extents).await?;
+    volume.fragment(file, extents, 1).await?;
     if clean {
         volume.close().await?;
     }

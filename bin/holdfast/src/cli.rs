@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb, status,
-    target, user, user_group, volume,
+    config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb, snapshot,
+    status, target, user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -55,6 +55,9 @@ enum Verb {
     /// Files of volumes; paths are VOLUME:/DIR/FILE.
     #[command(subcommand)]
     File(file::Command),
+    /// Snapshots: what a volume, a directory or a file was at one moment.
+    #[command(subcommand)]
+    Snapshot(snapshot::Command),
     /// iSCSI targets.
     #[command(subcommand)]
     Target(target::Command),
@@ -126,6 +129,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Pool(command) => return pool::run(command, context).await,
         Verb::Volume(command) => return volume::run(command, context).await,
         Verb::File(command) => file::run(command, context).await?,
+        Verb::Snapshot(command) => snapshot::run(command, context).await?,
         Verb::Target(command) => target::run(command, context).await?,
         Verb::Lun(command) => lun::run(command, context).await?,
         Verb::InitiatorGroup(command) => group::run(command, context).await?,
@@ -192,6 +196,19 @@ mod tests {
             "file mkdir v:/d",
             "file stat v:/a",
             "file clone v:/a v:/b",
+            "file get v:@monday/a local",
+            "snapshot create v: monday",
+            "snapshot create v:/a --quiesce",
+            "snapshot list v",
+            "snapshot show v monday",
+            "snapshot delete v monday --yes",
+            "snapshot diff v:@monday v:@tuesday --output f",
+            "snapshot apply f --onto v:/a --to v:/b",
+            "snapshot clone v:@monday/a v:/b",
+            "snapshot space v:/",
+            "snapshot schedule set v: s --hourly 24 --daily 7 --weekly 4 --monthly 12",
+            "snapshot schedule list v",
+            "snapshot schedule delete v s",
             "target create iqn.2026-01.io.holdfast:a --chap-user u --chap-secret-file f",
             "target list",
             "lun create l --volume v --size 20G --target iqn.2026-01.io.holdfast:a --group g --number 3",

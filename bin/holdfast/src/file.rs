@@ -27,20 +27,26 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some((volume, "")) if !volume.is_empty() => Ok(Self { volume: volume.into(), path: "/".into() }),
-            Some((volume, path)) if !volume.is_empty() && path.starts_with('/') => {
+            Some((volume, path)) if !volume.is_empty() && path.starts_with(['/', '@']) => {
                 Ok(Self { volume: volume.into(), path: path.into() })
             }
-            _ => Err(format!("{text:?} is not a file of a volume: write VOLUME:/DIR/FILE")),
+            _ => Err(format!(
+                "{text:?} is not a file of a volume: write VOLUME:/DIR/FILE, or VOLUME:@SNAPSHOT/DIR/FILE"
+            )),
         }
     }
 }
 
 impl Place {
-    fn route(&self, verb: &str) -> String {
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn route(&self, verb: &str) -> String {
         format!("/volumes/{}/{verb}", segment(&self.volume))
     }
 
-    fn query(&self, verb: &str) -> Query {
+    pub(crate) fn query(&self, verb: &str) -> Query {
         Query::new(self.route(verb)).with("path", &self.path)
     }
 }
@@ -111,7 +117,7 @@ pub(crate) enum Command {
         #[arg(long)]
         replace: bool,
     },
-    /// Make a file that shares another one's storage.
+    /// Make a file or tree that shares another one's storage.
     Clone {
         /// VOLUME:/FILE
         from: Place,
@@ -180,7 +186,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     }
 }
 
-fn same_volume(from: &Place, to: &Place) -> CliResult {
+pub(crate) fn same_volume(from: &Place, to: &Place) -> CliResult {
     if from.volume == to.volume {
         Ok(())
     } else {
@@ -231,7 +237,7 @@ async fn get(from: &Place, to: PathBuf, offset: u64, len: Option<u64>, context: 
     context.show(&Done::new(format!("{}: {}", to.display(), bytes(done))), |done| outln!("{}", done.message))
 }
 
-fn print(entries: &[FileEntry]) {
+pub(crate) fn print(entries: &[FileEntry]) {
     let mut table =
         Table::new(&["NAME", "KIND", ">SIZE", ">ALLOCATED", "WRITTEN (UTC)"], "The directory is empty.");
     for entry in entries {
@@ -255,6 +261,7 @@ mod tests {
         let place = |volume: &str, path: &str| Ok(Place { volume: volume.into(), path: path.into() });
         assert_eq!("v:/a/b:c".parse(), place("v", "/a/b:c"));
         assert_eq!("v:".parse(), place("v", "/"));
+        assert_eq!("v:@s/a".parse(), place("v", "@s/a"));
         for text in ["", "v", ":/a", "v:a", "/a"] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }

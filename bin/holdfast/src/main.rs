@@ -29,6 +29,7 @@ mod serve;
 mod session;
 mod share;
 mod smb;
+mod snapshot;
 mod status;
 mod table;
 mod target;

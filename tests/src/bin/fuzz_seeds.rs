@@ -69,6 +69,17 @@ fn main() -> std::io::Result<()> {
     foreign[510..512].copy_from_slice(&[0x55, 0xaa]);
     foreign[1080..1082].copy_from_slice(&[0x53, 0xef]);
     seed("foreign_disk", &foreign)?;
+    let (_, mut stream) = diff_format::fuzz::sample();
+    stream.insert(0, 3);
+    seed("snapshot_diff", &stream)?;
+    // Begin, File and Stream as the entry takes them: type, length, payload.
+    let mut records = vec![1, 37];
+    records.extend_from_slice(&[0; 37]);
+    records.extend_from_slice(&[4, 42]);
+    records.extend_from_slice(&[0; 42]);
+    records.extend_from_slice(&[5, 18]);
+    records.extend_from_slice(&[0; 18]);
+    seed("snapshot_diff_records", &records)?;
     smb()
 }
 

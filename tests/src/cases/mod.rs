@@ -17,6 +17,7 @@ mod smb_images;
 mod smb_multichannel;
 mod smb_python;
 mod smb_rpc;
+mod snapshots;
 mod volume_check;
 
 use std::path::PathBuf;
@@ -85,6 +86,12 @@ pub const CASES: &[Case] = &[
         about: "pool check and volume check name a damage made by hand in each structure",
         ci: true,
         run: volume_check::run,
+    },
+    Case {
+        name: "snapshots",
+        about: "previous versions over SMB, differences applied, a cloned LUN, schedules, deletion across a kill",
+        ci: true,
+        run: snapshots::run,
     },
     Case {
         name: "reservations",

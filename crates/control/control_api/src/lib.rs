@@ -38,6 +38,7 @@ mod problem;
 pub mod routes;
 mod smb;
 mod smb_check;
+mod snapshot;
 mod status;
 mod units;
 mod volume;
@@ -76,6 +77,7 @@ pub use smb::{
     SmbSession, SmbStatus, SmbUpdate,
 };
 pub use smb_check::{check_share_name, parse_network};
+pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
 pub use status::{Counts, Issue, Severity, Status, Verdict};
 pub use units::human_bytes;
 pub use volume::{Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate};

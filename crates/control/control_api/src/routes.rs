@@ -2,6 +2,7 @@
 //! and the OpenAPI document is made from them.
 
 mod smb;
+mod snapshot;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
@@ -97,7 +98,10 @@ const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
 use Method::{Delete, Patch, Post, Put};
 
 /// The routes.
-pub const ROUTES: &[Route] = &joined::<{ CORE.len() + smb::SMB.len() }>(CORE, smb::SMB);
+pub const ROUTES: &[Route] =
+    &joined::<{ WITH_SMB.len() + snapshot::SNAPSHOT.len() }>(WITH_SMB, snapshot::SNAPSHOT);
+
+const WITH_SMB: &[Route] = &joined::<{ CORE.len() + smb::SMB.len() }>(CORE, smb::SMB);
 
 /// Two tables as one.
 const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N] {

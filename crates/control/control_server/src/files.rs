@@ -15,7 +15,7 @@ use file_store::{
 const MAX_DEPTH: usize = 64;
 
 /// Entries read from a directory at a time.
-const PAGE: usize = 512;
+pub(crate) const PAGE: usize = 512;
 
 /// Most entries of a directory in one answer.
 const MAX_ENTRIES: usize = 100_000;
@@ -53,7 +53,7 @@ pub(crate) fn problem(error: &StoreError) -> Problem {
     }
 }
 
-fn at(path: &str) -> impl Fn(StoreError) -> Problem + '_ {
+pub(crate) fn at(path: &str) -> impl Fn(StoreError) -> Problem + '_ {
     move |error| {
         let mut problem = problem(&error);
         problem.detail = format!("{path}: {}", problem.detail);
@@ -68,7 +68,7 @@ fn at(path: &str) -> impl Fn(StoreError) -> Problem + '_ {
 pub(crate) fn split(path: &str) -> Result<Vec<&str>, Problem> {
     let Some(rest) = path.strip_prefix('/') else {
         return Err(Problem::new(Code::InvalidRequest, format!("{path:?} is not a path in a volume."))
-            .todo("Paths start with '/'."));
+            .todo("Paths start with '/', those in a snapshot with '@' and its name."));
     };
     let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty()).collect();
     if names.len() > MAX_DEPTH {
@@ -77,10 +77,22 @@ pub(crate) fn split(path: &str) -> Result<Vec<&str>, Problem> {
     Ok(names)
 }
 
+/// A path in a snapshot, `@NAME` or `@NAME/DIR/FILE`, as the snapshot's name and the path in it.
+fn in_snapshot(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix('@')?;
+    Some(rest.find('/').map_or((rest, "/"), |at| rest.split_at(at)))
+}
+
 /// Where a path leads.
 pub(crate) async fn resolve(store: &dyn FileStore, path: &str) -> Result<(FileId, StoreKind), Problem> {
-    let mut here = (store.root(), StoreKind::Directory);
-    for name in split(path)? {
+    let (mut here, rest) = match in_snapshot(path) {
+        Some((name, rest)) => {
+            let found = crate::differences::find_snapshot(store, name).await?;
+            ((found.root, found.kind), rest)
+        }
+        None => ((store.root(), StoreKind::Directory), path),
+    };
+    for name in split(rest)? {
         let entry = store.lookup(here.0, name).await.map_err(at(path))?;
         here = (entry.file, entry.kind);
     }
@@ -88,7 +100,16 @@ pub(crate) async fn resolve(store: &dyn FileStore, path: &str) -> Result<(FileId
 }
 
 /// The directory that a path lies in, and the path's last name. Makes the directories when told.
-async fn parent<'a>(store: &dyn FileStore, path: &'a str, make: bool) -> Result<(FileId, &'a str), Problem> {
+pub(crate) async fn parent<'a>(
+    store: &dyn FileStore,
+    path: &'a str,
+    make: bool,
+) -> Result<(FileId, &'a str), Problem> {
+    if in_snapshot(path).is_some() {
+        let detail = format!("{path} is in a snapshot, which never changes.");
+        return Err(Problem::new(Code::WrongState, detail)
+            .todo("Clone it (`holdfast snapshot clone`) and change the clone."));
+    }
     let mut names = split(path)?;
     let Some(last) = names.pop() else {
         return Err(Problem::new(Code::InvalidRequest, "The root directory is always there and stays."));
@@ -130,7 +151,7 @@ async fn entry(store: &dyn FileStore, path: &str, name: &str, file: FileId) -> R
 /// A file or directory.
 pub(crate) async fn stat(store: &dyn FileStore, path: &str) -> Result<FileEntry, Problem> {
     let (file, _) = resolve(store, path).await?;
-    let names = split(path)?;
+    let names = split(in_snapshot(path).map_or(path, |(_, rest)| rest))?;
     entry(store, path, names.last().copied().unwrap_or("/"), file).await
 }
 
@@ -208,10 +229,15 @@ pub(crate) async fn rename(store: &dyn FileStore, request: &FileRename) -> Resul
 /// Makes a file that shares another one's storage.
 pub(crate) async fn clone(store: &dyn FileStore, request: &FileClone) -> Result<FileEntry, Problem> {
     let (source, kind) = resolve(store, &request.from).await?;
+    if let Some(snapshots) = store.snapshot_store() {
+        let (directory, name) = parent(store, &request.to, false).await?;
+        snapshots.clone_tree(source, directory, name).await.map_err(at(&request.to))?;
+        return stat(store, &request.to).await;
+    }
     if kind == StoreKind::Directory {
         return Err(Problem::new(
             Code::InvalidRequest,
-            format!("{}: directories can't be cloned.", request.from),
+            format!("{}: this kind of volume clones files only.", request.from),
         ));
     }
     let size = store.info(source).await.map_err(at(&request.from))?.size;
@@ -349,6 +375,9 @@ mod tests {
     fn paths() {
         assert_eq!(split("/").expect("root"), Vec::<&str>::new());
         assert_eq!(split("/a//b/").expect("path"), ["a", "b"]);
+        assert_eq!(in_snapshot("/@a"), None);
+        assert_eq!(in_snapshot("@a"), Some(("a", "/")));
+        assert_eq!(in_snapshot("@a/b/c"), Some(("a", "/b/c")));
         assert!(split("a").is_err());
         assert!(split(&"/a".repeat(65)).is_err());
     }

@@ -26,6 +26,7 @@
 mod backend;
 mod config_store;
 mod data_dir;
+mod differences;
 mod files;
 mod http;
 mod jobs;

@@ -15,7 +15,6 @@ use smb_protocol::fsctl::copy::ResumeKeyReply;
 use smb_protocol::fsctl::ranges::{
     ChecksumAlgorithm, Compression, GetIntegrity, ObjectIdBuffer, SetIntegrity, SetIntegrityEx,
 };
-use smb_protocol::fsctl::snapshots::put_snapshots;
 use smb_protocol::wire::Wire;
 
 use crate::error::{Result, refuse};
@@ -24,8 +23,6 @@ use crate::open::{Open, OpenLookup};
 /// Rights of which changing a file's nature needs one.
 const CHANGES: AccessMask =
     AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0 | AccessMask::WRITE_ATTRIBUTES.0);
-/// Bytes of an empty list of snapshots, and the least room for one (MS-SMB2 2.2.32.2).
-const SNAPSHOTS_MIN: usize = 16;
 /// COMPRESSION_FORMAT_NONE.
 const UNCOMPRESSED: u16 = 0;
 
@@ -47,7 +44,7 @@ fn reply(value: &impl Wire, limit: usize) -> Result<Answer> {
 
 impl Open {
     /// A file system control; returns SUCCESS or a warning, and its output. Those of the server itself (negotiation, network
-    /// interfaces, resilience, snapshots, pipes) do not come here; SRV_REQUEST_RESUME_KEY does.
+    /// interfaces, resilience, pipes) do not come here; SRV_REQUEST_RESUME_KEY does.
     ///
     /// # Errors
     /// INVALID_DEVICE_REQUEST for controls that are not known, and those of each control. COPYCHUNK has output with errors
@@ -88,7 +85,7 @@ impl Open {
                 refuse(NtStatus::NOT_SUPPORTED, "object identifiers are made from the file's number")
             }
             FsctlCode::IS_PATHNAME_VALID => done(Vec::new()),
-            FsctlCode::SRV_ENUMERATE_SNAPSHOTS => snapshots(limit),
+            FsctlCode::SRV_ENUMERATE_SNAPSHOTS => done(self.core.list_previous(&self.node, limit).await?),
             _ => refuse(NtStatus::INVALID_DEVICE_REQUEST, format!("{code:?} is not served")),
         }
     }
@@ -147,15 +144,4 @@ impl Open {
         }
         ObjectIdBuffer { object_id: Guid(id), birth: [volume.0, id, [0; 16]] }
     }
-}
-
-/// FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 3.3.5.15.1): a volume has no previous versions, which is a list as any other.
-fn snapshots(limit: usize) -> Result<Answer> {
-    if limit < SNAPSHOTS_MIN {
-        return refuse(NtStatus::INVALID_PARAMETER, "no room for a list of snapshots");
-    }
-    let mut out = Vec::new();
-    put_snapshots(&[], limit, &mut out);
-    out.resize(out.len().max(SNAPSHOTS_MIN), 0);
-    done(out)
 }

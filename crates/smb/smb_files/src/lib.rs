@@ -39,6 +39,7 @@ mod node;
 mod notify;
 mod open;
 mod path;
+mod previous;
 mod query;
 pub mod record;
 mod rename;

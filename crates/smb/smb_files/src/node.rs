@@ -218,6 +218,12 @@ impl Core {
         self.pin_at(self.store.root(), FileKind::Directory, place).0
     }
 
+    /// The node of what a snapshot has: under no directory, since its root is its own parent.
+    pub(crate) fn pin_snapshot(self: &Arc<Self>, snapshot: &file_store::Snapshot) -> Pin {
+        let place = Place { parent: None, name: String::new() };
+        self.pin_at(snapshot.root, snapshot.kind, place).0
+    }
+
     fn pin_at(self: &Arc<Self>, file: FileId, kind: FileKind, place: Place) -> (Pin, Option<Place>) {
         let mut nodes = self.nodes.lock();
         if let Some(node) = nodes.get(&file) {
@@ -260,7 +266,13 @@ impl Core {
             }
             let info = self.store.info(at).await?;
             missing.push((at, info.kind));
-            if missing.len() > DEPTH_MAX || info.parent == at {
+            if info.parent == at {
+                return crate::error::refuse(
+                    smb_protocol::NtStatus::OBJECT_NAME_NOT_FOUND,
+                    "the file belongs to a snapshot, where no number leads",
+                );
+            }
+            if missing.len() > DEPTH_MAX {
                 return crate::error::refuse(
                     smb_protocol::NtStatus::FILE_CORRUPT_ERROR,
                     "directories that contain themselves",

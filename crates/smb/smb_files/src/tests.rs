@@ -7,6 +7,7 @@ mod directory;
 mod dropped;
 mod fsctl;
 mod locks;
+mod previous;
 mod rename;
 mod security;
 mod set;

@@ -8,6 +8,7 @@ mod data;
 mod liar;
 mod model;
 mod names;
+mod snapshots;
 mod verify;
 mod worker;
 

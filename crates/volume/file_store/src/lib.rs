@@ -15,6 +15,7 @@ mod error;
 mod limits;
 mod model;
 pub mod names;
+mod snapshots;
 mod types;
 
 use std::future::Future;
@@ -27,6 +28,9 @@ use block_device::Durability;
 pub use error::{StoreError, StoreErrorKind};
 pub use limits::{FILE_SIZE_MAX, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX};
 pub use model::MemoryStore;
+pub use snapshots::{
+    Difference, NewSnapshot, SNAPSHOTS_MAX, Snapshot, SnapshotId, SnapshotStore, SpaceUse, TREE_MAX,
+};
 pub use types::{
     Access, Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind,
     InfoChange, NewFile, OpenOptions, Range, Share, StateChange, StateRow, StoreUsage, StreamInfo, Times,
@@ -135,6 +139,11 @@ pub trait FileStore: Send + Sync + 'static {
     /// was volatile is made durable first. Not atomic: after a crash or an error the target's range may hold old
     /// and new blocks; its size has changed only if all of them are new.
     fn clone_range(&self, source: (FileId, u64), target: (FileId, u64), len: u64) -> StoreFuture<'_, ()>;
+
+    /// Snapshots and clones of trees, where the store has them.
+    fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
+        None
+    }
 
     /// Space accounting of the volume.
     fn usage(&self) -> StoreFuture<'_, StoreUsage>;

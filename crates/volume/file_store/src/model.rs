@@ -12,13 +12,16 @@
 
 mod content;
 mod handle;
+mod snapshots;
+mod space;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange, NewFile,
-    OpenFile, OpenOptions, StateChange, StateRow, StoreError, StoreFuture, StoreUsage, StreamInfo,
+    OpenFile, OpenOptions, SnapshotStore, StateChange, StateRow, StoreError, StoreFuture, StoreUsage,
+    StreamInfo,
 };
 use handle::OpenHandle;
 use state::State;
@@ -130,6 +133,10 @@ impl FileStore for MemoryStore {
 
     fn clone_range(&self, source: (FileId, u64), target: (FileId, u64), len: u64) -> StoreFuture<'_, ()> {
         at_once(lock(&self.state).clone_range(source, target, len))
+    }
+
+    fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
+        Some(self)
     }
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {

@@ -5,7 +5,7 @@
 pub struct FileId(pub u64);
 
 /// What an id names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
     /// Data.
     File,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Subject::create ──► a fresh store for each check ──► names · rename · listing · data · holes · sizes ·
-//!                       clones · opens · attributes · streams · space · together ──► Result<(), Failure>
+//!                       clones · snapshots · opens · attributes · streams · space · together ──► Result<(), Failure>
 //!   Subject::reopen ──► everything is still there          (only where the subject outlives its store)
 //!   random          ──► the store and MemoryStore side by side: same operations, same answers, same content
 //! ```
@@ -28,6 +28,7 @@ mod random;
 mod rename;
 mod sides;
 mod sizes;
+mod snapshots;
 mod space;
 mod streams;
 mod together;
@@ -142,6 +143,11 @@ pub const CHECKS: &[Check] = checks! {
     "clones within a file" => clones::within,
     "clones of clones" => clones::chain,
     "clones refused" => clones::refused,
+    "snapshots stay as they are" => snapshots::frozen,
+    "snapshots refuse" => snapshots::refused,
+    "clones of trees" => snapshots::trees,
+    "differences" => snapshots::differences,
+    "space of snapshots" => snapshots::space,
     "access of opens" => opens::access,
     "sharing of opens" => opens::sharing,
     "removal of open files" => opens::removal,
@@ -161,6 +167,7 @@ pub const CHECKS: &[Check] = checks! {
     "side by side: closing and opening" => together::closing,
     "side by side: names" => crowd::names,
     "side by side: removal and opening" => crowd::removal,
+    "side by side: snapshots and writes" => snapshots::together,
     "random operations" => random::operations,
 };
 

@@ -13,6 +13,8 @@ use crate::{MAX_CAPACITY, Outcome};
 const NAMES: [&str; 10] = ["a", "B", "b", "Straße", "STRASSE", "c", "d", "E", "bad/name", "."];
 /// Named streams.
 const STREAMS: [&str; 4] = ["", "s", "S", "Zone.Identifier"];
+/// Snapshots.
+const SNAPSHOTS: [&str; 3] = ["s1", "s2", "S1"];
 /// Files there may be: beyond it nothing is created.
 const FILES: usize = 40;
 /// Reach of data within a file.
@@ -68,7 +70,7 @@ fn any_op(rng: &mut Rng, files: usize, opens: usize, unit: u64) -> Op {
     let directory = |rng: &mut Rng, file: usize| if rng.one_in(3) { file } else { 0 };
     let (here, there) = (directory(rng, file), directory(rng, other));
     let (name, second) = (choose(rng, &NAMES), choose(rng, &NAMES));
-    match rng.below(40) {
+    match rng.below(44) {
         0..4 if files < FILES => {
             let security = rng.below(3) as usize * 100;
             Op::Create { directory: here, name, directory_kind: rng.one_in(3), security }
@@ -98,7 +100,18 @@ fn any_op(rng: &mut Rng, files: usize, opens: usize, unit: u64) -> Op {
             Op::Clone { source: (file, from), target: (other, to), len }
         }
         23 => Op::State { key: rng.below(6) as u8, value: (!rng.one_in(3)).then(|| rng.below(256) as u8) },
-        24 => Op::Scan { prefix: (!rng.one_in(3)).then(|| rng.below(6) as u8) },
+        24 => {
+            let snapshot = choose(rng, &SNAPSHOTS);
+            match rng.below(7) {
+                0 | 1 => Op::Snapshot { file: here, name: snapshot },
+                2 | 3 => Op::View { name: snapshot },
+                4 => Op::Forget { name: snapshot },
+                5 if files < FILES => Op::CloneTree { file, directory: there, name: second },
+                _ if files < FILES => Op::Restore { snapshot, directory: there, name: second },
+                _ => Op::View { name: snapshot },
+            }
+        }
+        25 => Op::Scan { prefix: (!rng.one_in(3)).then(|| rng.below(6) as u8) },
         _ => data_op(rng, opens, unit),
     }
 }

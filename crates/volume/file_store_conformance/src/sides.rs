@@ -7,8 +7,8 @@
 use aligned_buffer::IoBuf;
 use block_device::Durability;
 use file_store::{
-    Access, Attributes, DirectoryCursor, FileId, FileKind, InfoChange, NewFile, OpenOptions, Share,
-    StateChange, StoreError, StoreErrorKind,
+    Access, Attributes, DirectoryCursor, FileId, FileKind, InfoChange, NewFile, NewSnapshot, OpenOptions,
+    Share, StateChange, StoreError, StoreErrorKind,
 };
 
 use crate::Store;
@@ -17,31 +17,141 @@ use crate::check::{File, buffer, bytes};
 /// One operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Create { directory: usize, name: String, directory_kind: bool, security: usize },
-    Remove { directory: usize, name: String },
-    Rename { from: (usize, String), to: (usize, String), replace: bool },
-    Lookup { directory: usize, name: String },
-    List { directory: usize, limit: usize },
-    Info { file: usize },
-    SetInfo { file: usize, attributes: u32 },
-    SetSecurity { file: usize, len: usize },
-    Security { file: usize },
-    Streams { file: usize },
-    RemoveStream { file: usize, stream: String },
-    Open { file: usize, stream: String, create: bool, access: u8, share: u8 },
-    Close { open: usize },
-    Clone { source: (usize, u64), target: (usize, u64), len: u64 },
-    State { key: u8, value: Option<u8> },
-    Scan { prefix: Option<u8> },
-    Write { open: usize, offset: u64, len: u64, generation: u64, durable: bool },
-    Read { open: usize, offset: u64, len: u64 },
-    Compare { open: usize, offset: u64, len: u64, generation: u64 },
-    Zero { open: usize, offset: u64, len: u64, durable: bool },
-    Punch { open: usize, offset: u64, len: u64 },
-    Allocate { open: usize, offset: u64, len: u64, grow: bool },
-    SetSize { open: usize, size: u64 },
-    Flush { open: usize },
-    Ranges { open: usize, offset: u64, len: u64 },
+    Create {
+        directory: usize,
+        name: String,
+        directory_kind: bool,
+        security: usize,
+    },
+    Remove {
+        directory: usize,
+        name: String,
+    },
+    Rename {
+        from: (usize, String),
+        to: (usize, String),
+        replace: bool,
+    },
+    Lookup {
+        directory: usize,
+        name: String,
+    },
+    List {
+        directory: usize,
+        limit: usize,
+    },
+    Info {
+        file: usize,
+    },
+    SetInfo {
+        file: usize,
+        attributes: u32,
+    },
+    SetSecurity {
+        file: usize,
+        len: usize,
+    },
+    Security {
+        file: usize,
+    },
+    Streams {
+        file: usize,
+    },
+    RemoveStream {
+        file: usize,
+        stream: String,
+    },
+    Open {
+        file: usize,
+        stream: String,
+        create: bool,
+        access: u8,
+        share: u8,
+    },
+    Close {
+        open: usize,
+    },
+    Clone {
+        source: (usize, u64),
+        target: (usize, u64),
+        len: u64,
+    },
+    Snapshot {
+        file: usize,
+        name: String,
+    },
+    /// Looks at all of the snapshot.
+    View {
+        name: String,
+    },
+    Forget {
+        name: String,
+    },
+    CloneTree {
+        file: usize,
+        directory: usize,
+        name: String,
+    },
+    /// Clones all of a snapshot.
+    Restore {
+        snapshot: String,
+        directory: usize,
+        name: String,
+    },
+    State {
+        key: u8,
+        value: Option<u8>,
+    },
+    Scan {
+        prefix: Option<u8>,
+    },
+    Write {
+        open: usize,
+        offset: u64,
+        len: u64,
+        generation: u64,
+        durable: bool,
+    },
+    Read {
+        open: usize,
+        offset: u64,
+        len: u64,
+    },
+    Compare {
+        open: usize,
+        offset: u64,
+        len: u64,
+        generation: u64,
+    },
+    Zero {
+        open: usize,
+        offset: u64,
+        len: u64,
+        durable: bool,
+    },
+    Punch {
+        open: usize,
+        offset: u64,
+        len: u64,
+    },
+    Allocate {
+        open: usize,
+        offset: u64,
+        len: u64,
+        grow: bool,
+    },
+    SetSize {
+        open: usize,
+        size: u64,
+    },
+    Flush {
+        open: usize,
+    },
+    Ranges {
+        open: usize,
+        offset: u64,
+        len: u64,
+    },
 }
 
 /// What an operation answered.
@@ -55,6 +165,7 @@ pub(crate) enum Answer {
     Info(FileKind, usize, u64, u32),
     Streams(Vec<(String, u64)>),
     Rows(Vec<(Vec<u8>, Vec<u8>)>),
+    Tree(Vec<(String, FileKind, Vec<u8>)>),
 }
 
 /// A store with the files and opens that operations made on it.
@@ -130,6 +241,11 @@ impl Side {
             | Op::SetSize { .. }
             | Op::Flush { .. }
             | Op::Ranges { .. } => self.data(op).await,
+            Op::Snapshot { .. }
+            | Op::View { .. }
+            | Op::Forget { .. }
+            | Op::CloneTree { .. }
+            | Op::Restore { .. } => self.snapshots(op).await,
             _ => self.files_and_rows(op).await,
         };
         answered.map_err(|error| error.kind())
@@ -231,6 +347,46 @@ impl Side {
         Ok(Answer::Done)
     }
 
+    async fn snapshots(&mut self, op: &Op) -> Result<Answer, StoreError> {
+        let gone = || StoreError::new(StoreErrorKind::NotFound, "there is no such snapshot");
+        let Some(store) = self.store.snapshot_store() else { return Ok(Answer::Done) };
+        let find = async |name: &str| {
+            let all = store.snapshots().await?;
+            all.into_iter().find(|snapshot| snapshot.name == name).ok_or_else(gone)
+        };
+        match op {
+            Op::Snapshot { file, name } => {
+                let (source, name) = (self.files[*file], name.clone());
+                let new = NewSnapshot {
+                    name,
+                    source,
+                    quiesce: *file == 0,
+                    maker: "random".into(),
+                    path: String::new(),
+                };
+                let taken = store.take_snapshot(new).await?;
+                return Ok(Answer::Entry(taken.name, self.number(taken.source), taken.kind));
+            }
+            Op::View { name } => {
+                return tree(&self.store, find(name).await?.root).await.map(Answer::Tree);
+            }
+            Op::Forget { name } => store.delete_snapshot(find(name).await?.id).await?,
+            Op::CloneTree { file, directory, name } => {
+                let made = store.clone_tree(self.files[*file], self.files[*directory], name).await?;
+                self.files.push(made);
+                return tree(&self.store, made).await.map(Answer::Tree);
+            }
+            Op::Restore { snapshot, directory, name } => {
+                let root = find(snapshot).await?.root;
+                let made = store.clone_tree(root, self.files[*directory], name).await?;
+                self.files.push(made);
+                return tree(&self.store, made).await.map(Answer::Tree);
+            }
+            _ => {}
+        }
+        Ok(Answer::Done)
+    }
+
     async fn data(&mut self, op: &Op) -> Result<Answer, StoreError> {
         match op {
             Op::Write { open, offset, len, generation, durable } => {
@@ -280,4 +436,35 @@ impl Side {
         }
         Ok(Answer::Done)
     }
+}
+
+/// Everything in a tree: path, kind, and of each stream its name and what it holds.
+pub(crate) async fn tree(
+    store: &Store,
+    root: FileId,
+) -> Result<Vec<(String, FileKind, Vec<u8>)>, StoreError> {
+    let (mut found, mut left) = (Vec::new(), vec![(String::new(), root)]);
+    while let Some((path, file)) = left.pop() {
+        let kind = store.info(file).await?.kind;
+        let mut content = store.security(file).await?;
+        let mut streams = store.streams(file).await?;
+        streams.sort_by(|a, b| a.name.cmp(&b.name));
+        for stream in streams {
+            let options = OpenOptions { stream: stream.name.clone(), ..OpenOptions::shared(Access::READ) };
+            // Somebody may have opened what is not a snapshot's without sharing it.
+            let Ok(open) = store.open(file, options).await else { continue };
+            let bytes = open.read(0, IoBuf::new(open.size() as usize)).await?;
+            content.extend_from_slice(stream.name.as_bytes());
+            content.extend_from_slice(&bytes);
+        }
+        let mut cursor = (kind == FileKind::Directory).then(DirectoryCursor::default);
+        while let Some(from) = cursor {
+            let page = store.read_directory(file, from, 100).await?;
+            left.extend(page.entries.into_iter().map(|entry| (format!("{path}/{}", entry.name), entry.file)));
+            cursor = page.next;
+        }
+        found.push((path, kind, content));
+    }
+    found.sort();
+    Ok(found)
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{
-    DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange, MemoryStore,
-    NewFile, OpenFile, OpenOptions, Range, Share, StateChange, StateRow, StoreError, StoreErrorKind,
-    StoreFuture, StoreUsage, StreamInfo,
+    Difference, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange,
+    MemoryStore, NewFile, NewSnapshot, OpenFile, OpenOptions, Range, Share, Snapshot, SnapshotId,
+    SnapshotStore, SpaceUse, StateChange, StateRow, StoreError, StoreErrorKind, StoreFuture, StoreUsage,
+    StreamInfo,
 };
 
 use crate::{CHECKS, Options, Outcome, Store, Subject, SubjectFuture, run_one};
@@ -26,6 +27,8 @@ enum Flaw {
     WritesFirstRowOnly,
     KeepsTimes,
     GrowsShort,
+    SnapshotsLive,
+    ForgetsDifferences,
 }
 
 struct Flawed {
@@ -133,6 +136,9 @@ impl FileStore for Flawed {
         let len = if self.flaw == Flaw::ClonesNothing { 0 } else { len };
         self.inner.clone_range(source, target, len)
     }
+    fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
+        Some(self)
+    }
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {
         self.inner.usage()
     }
@@ -147,6 +153,44 @@ impl FileStore for Flawed {
             changes.truncate(1);
         }
         self.inner.state_write(changes)
+    }
+}
+
+impl SnapshotStore for Flawed {
+    fn take_snapshot(&self, new: NewSnapshot) -> StoreFuture<'_, Snapshot> {
+        Box::pin(async move {
+            let taken = self.inner.take_snapshot(new).await?;
+            let root = if self.flaw == Flaw::SnapshotsLive { taken.source } else { taken.root };
+            Ok(Snapshot { root, ..taken })
+        })
+    }
+    fn snapshots(&self) -> StoreFuture<'_, Vec<Snapshot>> {
+        self.inner.snapshots()
+    }
+    fn delete_snapshot(&self, id: SnapshotId) -> StoreFuture<'_, ()> {
+        self.inner.delete_snapshot(id)
+    }
+    fn clone_tree<'a>(&'a self, source: FileId, directory: FileId, name: &'a str) -> StoreFuture<'a, FileId> {
+        self.inner.clone_tree(source, directory, name)
+    }
+    fn differences<'a>(
+        &'a self,
+        base: FileId,
+        target: FileId,
+        stream: &'a str,
+        from: u64,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<Difference>> {
+        Box::pin(async move {
+            let mut found = self.inner.differences(base, target, stream, from, limit).await?;
+            if self.flaw == Flaw::ForgetsDifferences {
+                found.pop();
+            }
+            Ok(found)
+        })
+    }
+    fn space(&self, root: FileId) -> StoreFuture<'_, SpaceUse> {
+        self.inner.space(root)
     }
 }
 
@@ -240,6 +284,8 @@ fn every_flaw_is_found() {
         (Flaw::WritesFirstRowOnly, "durable state"),
         (Flaw::KeepsTimes, "times and attributes"),
         (Flaw::GrowsShort, "cutting and growing"),
+        (Flaw::SnapshotsLive, "snapshots stay as they are"),
+        (Flaw::ForgetsDifferences, "differences"),
     ] {
         let check = CHECKS.iter().find(|check| check.name == name).expect("there is such a check");
         let failure = outcome(flaw, check, 7).expect_err("the check finds the flaw");

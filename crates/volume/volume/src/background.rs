@@ -192,9 +192,10 @@ impl Core {
     /// One round of everything; whether there is more to do.
     async fn round(self: &Arc<Self>) -> Result<bool, StoreError> {
         self.save_unsaved().await?;
+        let shrunk = self.shrink_snapshots().await?;
         let purged = self.purge_orphans().await?;
         let zeroed = self.zero_freed().await?;
-        Ok(purged || zeroed > 0)
+        Ok(shrunk || purged || zeroed > 0)
     }
 
     /// The volume's background task.

@@ -14,17 +14,18 @@ use crate::volume::Volume;
 const PER_ROUND: u64 = 16_384;
 
 impl Volume {
-    /// Gives an empty, closed file `extents` extents of one cluster each, with a free cluster between every two: as
-    /// many extents and as many free runs as there can be. The volume needs room for twice as many clusters.
+    /// Gives an empty, closed file `extents` extents of one cluster each, `stride` clusters apart in the file and with a
+    /// free cluster between every two on the device: as many extents and as many free runs as there can be. The volume
+    /// needs room for twice as many clusters.
     ///
     /// # Errors
     /// When there is no room, or the database fails.
-    pub async fn fragment(&self, file: FileId, extents: u64) -> Result<(), StoreError> {
+    pub async fn fragment(&self, file: FileId, extents: u64, stride: u64) -> Result<(), StoreError> {
         for from in (0..extents).step_by(PER_ROUND as usize) {
             let to = (from + PER_ROUND).min(extents);
             let made = self.core.metadata.change(move |session| {
                 let pieces: Vec<Extent> = (from..to)
-                    .map(|first| Extent { first, count: 1, device: 2 * first, shared: false })
+                    .map(|n| Extent { first: n * stride, count: 1, device: 2 * n, shared: false })
                     .collect();
                 for piece in &pieces {
                     if !session.space.free.remove(Run { start: piece.device, count: 1 }) {
@@ -34,7 +35,7 @@ impl Volume {
                 session.changed = true;
                 let stored = session
                     .insert_extents((file.0, 0), &pieces)
-                    .and_then(|()| session.save_stream((file.0, 0), to * CLUSTER, 0));
+                    .and_then(|()| session.save_stream((file.0, 0), to * stride * CLUSTER, 0));
                 session.fatal(stored)
             });
             made.await?;

@@ -1,8 +1,8 @@
 //! Verifying all structures of a volume, and repairing what can be repaired without guessing.
 //!
 //! ```text
-//!   superblock copies ─► length records ─► pages of the database ─► names ─► clusters ─► (deep) free space, data
-//!   └──────────────────── integrity.rs ───────────────────────┘    names.rs clusters.rs      deep.rs
+//!   superblock copies ─► length records ─► pages of the database ─► names ─► maps ─► clusters ─► (deep) free space, data
+//!   └──────────────────── integrity.rs ───────────────────────┘    names.rs maps.rs clusters.rs      deep.rs
 //! ```
 //! Three ways to run it: [`Volume::check`] on an open volume, [`verify`] on one that nobody has open, and `verify`
 //! with a repair. Everything that looks at the database goes through one examination: where it repairs, it changes
@@ -26,6 +26,7 @@ mod clusters;
 mod counters;
 mod database;
 mod deep;
+mod maps;
 mod names;
 mod rescue;
 
@@ -40,7 +41,7 @@ use volume_format::Inode;
 use crate::database::{Session, database_error, make_tables};
 use crate::free::Free;
 use crate::integrity;
-use crate::tables::{ROOT, TABLES};
+use crate::tables::{ROOT, SNAPSHOT_TABLES, TABLES};
 use crate::volume::{Environment, Volume};
 
 /// How bad a finding is; the order is worst first.
@@ -188,6 +189,11 @@ pub(crate) struct Examination<'a, 'b> {
     newer: bool,
     /// Files without a name, on their way out.
     orphans: BTreeSet<u64>,
+    /// Files and directories that snapshots lead to.
+    roots: BTreeSet<u64>,
+    maps: maps::Maps,
+    /// A volume that no release with snapshots has opened has no tables for them.
+    pub(crate) has_snapshots: bool,
     lost_and_found: Option<u64>,
 }
 
@@ -203,6 +209,9 @@ impl<'a, 'b> Examination<'a, 'b> {
             inodes: BTreeMap::new(),
             newer: false,
             orphans: BTreeSet::new(),
+            roots: BTreeSet::new(),
+            maps: maps::Maps::default(),
+            has_snapshots: true,
             lost_and_found: None,
         }
     }
@@ -220,6 +229,8 @@ impl<'a, 'b> Examination<'a, 'b> {
         self.entries()?;
         self.reach()?;
         self.side_tables()?;
+        self.maps()?;
+        self.links()?;
         self.extents()?;
         self.users()
     }
@@ -230,7 +241,9 @@ impl<'a, 'b> Examination<'a, 'b> {
             let names = self.session.txn.list_tables().map_err(database_error)?;
             names.map(|table| table.name().to_owned()).collect()
         };
-        for name in TABLES.into_iter().filter(|name| !there.contains(*name)) {
+        let newer = SNAPSHOT_TABLES.into_iter().filter(|_| self.has_snapshots);
+        let all: Vec<&str> = TABLES.into_iter().chain(newer).collect();
+        for name in all.into_iter().filter(|name| !there.contains(*name)) {
             let how = Some("it is made anew, and empty: what only it said is lost");
             self.note(Severity::Critical, "table", name, "is missing", how);
         }
@@ -263,6 +276,10 @@ impl<'a, 'b> Examination<'a, 'b> {
             && let Some(inode) = self.inodes.get(&at)
         {
             names.push(inode.name.as_str());
+            if inode.parent == at {
+                names.reverse();
+                return format!("file {file} (of a snapshot, {})", names.join("/"));
+            }
             at = inode.parent;
         }
         names.reverse();

@@ -9,7 +9,7 @@ use redb::{ReadableTable, Table};
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
 use crate::free::Run;
-use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, ORPHANS, SHARED, SHARES};
+use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, MapKey, SHARED, SHARES};
 
 /// A stream of a file.
 pub(crate) type StreamKey = (u64, u32);
@@ -41,18 +41,26 @@ impl Session<'_> {
         Ok(extents)
     }
 
-    pub(crate) fn insert_extents(
-        &mut self,
-        (file, stream): StreamKey,
-        extents: &[Extent],
-    ) -> Result<(), StoreError> {
-        self.forget(file);
-        let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+    /// Puts extents where the stream has holes.
+    pub(crate) fn insert_extents(&mut self, stream: StreamKey, extents: &[Extent]) -> Result<(), StoreError> {
+        self.forget(stream.0);
         for extent in extents {
             self.space.referenced = self.space.referenced.saturating_add(extent.count);
+            // Where a linked map has a hole, too: the clusters are this stream's from now on.
+            self.own(stream, extent.first, extent.end())?;
+        }
+        let map = self.own_map(stream)?;
+        self.put_rows(map, extents)
+    }
+
+    /// Puts rows into a map.
+    pub(crate) fn put_rows(&mut self, map: MapKey, extents: &[Extent]) -> Result<(), StoreError> {
+        self.space.forget_counts(map);
+        let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+        for extent in extents {
             let flags = if extent.shared { SHARED } else { 0 };
             let value = (extent.device, extent.count, flags);
-            table.insert((file, stream, extent.first), value).map_err(database_error)?;
+            table.insert((map.0, map.1, extent.first), value).map_err(database_error)?;
         }
         Ok(())
     }
@@ -60,42 +68,56 @@ impl Session<'_> {
     /// Makes a hole of the clusters `first..end` of a stream; what nobody else uses becomes freed.
     pub(crate) fn unmap(&mut self, stream: StreamKey, first: u64, end: u64) -> Result<(), StoreError> {
         self.changed = true;
-        let removed = self.cut_extents(stream, first, end);
-        let removed = self.fatal(removed)?;
+        self.forget(stream.0);
+        let unmapped = (|| {
+            let own = self.own_map(stream)?;
+            let removed = self.cut_rows(own, first, end)?;
+            let count = removed.iter().map(|extent| extent.count).fold(0, u64::saturating_add);
+            self.space.referenced = self.space.referenced.saturating_sub(count);
+            self.give_up(removed)?;
+            self.drop_links(stream, first, end)
+        })();
+        self.fatal(unmapped)
+    }
+
+    /// Clusters of rows that were taken out: one user less each.
+    pub(crate) fn give_up(&mut self, removed: Vec<Extent>) -> Result<(), StoreError> {
         for extent in removed {
             let run = Run { start: extent.device, count: extent.count };
-            let given_up = if extent.shared { self.give_up_shared(run) } else { self.put_freed(run) };
-            self.fatal(given_up)?;
+            if extent.shared {
+                self.give_up_shared(run)?;
+            } else {
+                self.put_freed(run)?;
+            }
         }
         Ok(())
     }
 
-    /// Takes extents out of the table, putting back what reaches beyond the range.
-    fn cut_extents(
-        &mut self,
-        (file, stream): StreamKey,
-        first: u64,
-        end: u64,
-    ) -> Result<Vec<Extent>, StoreError> {
-        self.forget(file);
+    /// Takes rows out of a map, putting back what reaches beyond the range.
+    pub(crate) fn cut_rows(&mut self, map: MapKey, first: u64, end: u64) -> Result<Vec<Extent>, StoreError> {
+        self.space.forget_counts(map);
         let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        let met = meeting(&table, (file, stream), first, end)?;
+        let met = meeting(&table, map, first, end)?;
         let mut removed = Vec::new();
         for extent in met {
-            table.remove((file, stream, extent.first)).map_err(database_error)?;
+            table.remove((map.0, map.1, extent.first)).map_err(database_error)?;
             let rests = [(extent.first, first), (end, extent.end())];
             for (from, to) in rests.into_iter().filter(|(from, to)| from < to) {
                 let rest = extent.part(from, to);
                 let flags = if rest.shared { SHARED } else { 0 };
                 table
-                    .insert((file, stream, rest.first), (rest.device, rest.count, flags))
+                    .insert((map.0, map.1, rest.first), (rest.device, rest.count, flags))
                     .map_err(database_error)?;
             }
-            let part = extent.part(first, end);
-            self.space.referenced = self.space.referenced.saturating_sub(part.count);
-            removed.push(part);
+            removed.push(extent.part(first, end));
         }
         Ok(removed)
+    }
+
+    /// The rows of a map that meet `first..end`, whole.
+    pub(crate) fn rows(&self, map: MapKey, first: u64, end: u64) -> Result<Vec<Extent>, StoreError> {
+        let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
+        meeting(&table, map, first, end)
     }
 
     /// Clusters that lost their last user wait in `freed` until they are zero.
@@ -119,8 +141,11 @@ impl Session<'_> {
         old: Extent,
         new: &[Extent],
     ) -> Result<(), StoreError> {
-        self.cut_extents(stream, old.first, old.end())?;
-        self.insert_extents(stream, new)
+        self.own(stream, old.first, old.end())?;
+        let map = self.own_map(stream)?;
+        self.forget(stream.0);
+        self.cut_rows(map, old.first, old.end())?;
+        self.put_rows(map, new)
     }
 
     /// One user less for each cluster of a run.
@@ -193,35 +218,6 @@ impl Session<'_> {
         }
         Ok(())
     }
-
-    /// Gives up at most `limit` extents of a deleted file; when none is left, the file is forgotten.
-    pub(crate) fn purge(&mut self, file: u64, limit: usize) -> Result<(), StoreError> {
-        self.changed = true;
-        let met: Vec<(StreamKey, Extent)> = {
-            let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
-            let rows = table.range((file, 0, 0)..=(file, u32::MAX, u64::MAX)).map_err(database_error)?;
-            let rows = rows.take(limit).map(|row| {
-                let (key, value) = row.map_err(database_error)?;
-                let (file, stream, _) = key.value();
-                Ok(((file, stream), extent_of(key.value(), value.value())))
-            });
-            rows.collect::<Result<_, StoreError>>()?
-        };
-        for (key, extent) in &met {
-            self.unmap(*key, extent.first, extent.end())?;
-        }
-        if met.len() < limit {
-            let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
-            orphans.remove(file).map_err(database_error)?;
-        }
-        Ok(())
-    }
-
-    /// All extents of a stream, in order.
-    pub(crate) fn extents(&self, stream: StreamKey) -> Result<Vec<Extent>, StoreError> {
-        let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        meeting(&table, stream, 0, u64::MAX)
-    }
 }
 
 /// Spreads runs over holes.
@@ -256,10 +252,10 @@ pub(crate) fn extent_of(key: ExtentKey, (device, count, flags): ExtentValue) -> 
     Extent { first: key.2, count, device, shared: flags & SHARED != 0 }
 }
 
-/// The extents of a stream that meet the clusters `first..end`, whole.
+/// The rows of a map that meet the clusters `first..end`, whole.
 fn meeting(
     table: &Table<'_, ExtentKey, ExtentValue>,
-    (file, stream): StreamKey,
+    (file, stream): MapKey,
     first: u64,
     end: u64,
 ) -> Result<Vec<Extent>, StoreError> {

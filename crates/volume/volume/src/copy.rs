@@ -7,6 +7,7 @@ use file_store::{FileId, StoreError, StoreErrorKind};
 use shard_runtime::{RangeGuard, RangeLocks};
 use volume_format::CLUSTER;
 
+use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::no_space;
 use crate::core::Core;
 use crate::extents::Extent;
@@ -59,6 +60,8 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
     let run = Run { start: old.device, count: old.count };
     let filling = Arc::clone(&core.filling);
     let fresh = core.metadata.change(move |session| {
+        let owned = session.own_around(key, old.first, old.end());
+        session.fatal(owned)?;
         let users = session.users(run)?;
         if users.iter().all(|(_, users)| *users == 1) {
             // The others are gone: the clusters are this stream's alone.
@@ -252,6 +255,9 @@ async fn share_clusters(
     let a = Side { stream: source, first, end };
     let b = Side { stream: target, first: to, end: to + (end - first) };
     let _clusters = Side::lock_both(&a, &b, |stream| &stream.clusters, 1).await;
+    if first == 0 && to == 0 && end >= source.size().div_ceil(CLUSTER) && source.key != target.key {
+        return link_all(core, source, target, end).await;
+    }
     let extents = source.map.read().meeting(first, end);
     let mut at = first;
     let mut rounds = extents.chunks(SHARES_PER_ROUND).peekable();
@@ -262,6 +268,41 @@ async fn share_clusters(
         share_extents(core, source, (at, until), round, target, at - first + to).await?;
         at = until;
     }
+    Ok(())
+}
+
+/// Gives `target` all clusters of `source`, to their end: by reference, whatever their number.
+async fn link_all(
+    core: &Core,
+    source: &Arc<Stream>,
+    target: &Arc<Stream>,
+    end: u64,
+) -> Result<(), StoreError> {
+    let (from, to) = (source.key, target.key);
+    let _reading = core.gate.enter();
+    // What the target had, some thousand extents at a time but for the last.
+    loop {
+        let first = target.map.read().tail(0, end, EXTENTS_PER_ROUND);
+        let Some(first) = first.filter(|first| *first > 0) else { break };
+        core.metadata.change(move |session| session.unmap(to, first, end)).await?;
+        target.map.write().remove(first, end);
+    }
+    core.metadata
+        .change(move |session| {
+            let linked = session.unmap(to, 0, end).and_then(|()| session.link(from, to, 0, end));
+            session.fatal(linked)
+        })
+        .await?;
+    let extents = {
+        let mut map = source.map.write();
+        map.share(0, end);
+        map.meeting(0, end)
+    };
+    let mut map = target.map.write();
+    map.remove(0, end);
+    extents.into_iter().for_each(|extent| map.insert(extent));
+    drop(map);
+    core.attention.notify_one();
     Ok(())
 }
 

@@ -22,6 +22,9 @@ pub(crate) struct Core {
     pub(crate) metadata: Metadata,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) gate: ReadGate,
+    /// Held by whatever changes data, from before it looks where that lies until it is there; exclusively by whoever
+    /// takes a snapshot, so that it sees each change whole or not at all.
+    pub(crate) pause: tokio::sync::RwLock<()>,
     pub(crate) registry: Mutex<Registry>,
     /// Freed runs, by their start, that are being filled to replace shared clusters: not to be zeroed now.
     pub(crate) filling: Arc<Mutex<BTreeSet<u64>>>,

@@ -263,6 +263,10 @@ pub(crate) fn make_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
         txn.open_table(tables::INODES)?;
         txn.open_table(tables::ENTRIES)?;
         txn.open_table(tables::EXTENTS)?;
+        txn.open_table(tables::MAPS)?;
+        txn.open_table(tables::LINKS)?;
+        txn.open_table(tables::USES)?;
+        txn.open_table(tables::SNAPSHOTS)?;
         txn.open_table(tables::SHARES)?;
         txn.open_table(tables::FREED)?;
         txn.open_table(tables::ORPHANS)?;

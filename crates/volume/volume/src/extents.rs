@@ -217,6 +217,17 @@ impl ExtentMap {
         }
     }
 
+    /// From now on, what lies in the clusters `first..end` may have other users.
+    pub(crate) fn share(&mut self, first: u64, end: u64) {
+        self.cut(first);
+        self.cut(end);
+        let mut place = self.lower(first);
+        while let Some(extent) = self.get(place).filter(|extent| extent.first < end) {
+            self.leaves[place.0][place.1] = Packed::new(Extent { shared: true, ..extent });
+            place = self.after(place);
+        }
+    }
+
     /// The extents that meet the clusters `first..end`, cut to them.
     pub(crate) fn meeting(&self, first: u64, end: u64) -> Vec<Extent> {
         let met = self.from(self.reaching(first)).take_while(|extent| extent.first < end);

@@ -40,6 +40,8 @@ pub(crate) struct Frame {
     superblocks: Vec<u64>,
     /// Whether the other length record is damaged.
     one_length: bool,
+    /// A copy of the superblock does not have the features that the other has.
+    outdated: bool,
     /// The device could not read something.
     unreadable: Option<BlockError>,
     pub(crate) findings: Vec<Finding>,
@@ -52,6 +54,7 @@ pub(crate) async fn frame(device: &Device, open: Option<&Superblock>) -> Frame {
         length: None,
         superblocks: Vec::new(),
         one_length: false,
+        outdated: false,
         unreadable: None,
         findings: Vec::new(),
     };
@@ -80,7 +83,11 @@ impl Frame {
                 Err(error) => Err(self.cannot_be_read(error)),
             };
             if let Ok(copy) = &copy {
-                self.superblock.get_or_insert_with(|| copy.clone());
+                // The one that asks more of its readers was written later.
+                let known = self.superblock.get_or_insert_with(|| copy.clone());
+                if same_but_features(known, copy) {
+                    known.features |= copy.features;
+                }
             }
             copies.push((offset, which, copy));
         }
@@ -88,6 +95,10 @@ impl Frame {
         for (offset, which, copy) in copies {
             let detail = match copy {
                 Ok(copy) if Some(&copy) == self.superblock.as_ref() => continue,
+                Ok(copy) if self.superblock.as_ref().is_some_and(|known| same_but_features(known, &copy)) => {
+                    self.outdated = true;
+                    "is from before an upgrade that did not come to its end".to_owned()
+                }
                 Ok(_) => "belongs to another volume".to_owned(),
                 Err(why) => why,
             };
@@ -163,6 +174,11 @@ impl Frame {
         }
     }
 
+    /// Whether a copy of the superblock is from before an upgrade.
+    pub(crate) fn has_outdated(&self) -> bool {
+        self.outdated
+    }
+
     /// The superblock, if the database can be read.
     pub(crate) fn readable(&self) -> Option<&Superblock> {
         self.superblock.as_ref().filter(|_| self.length.is_some())
@@ -192,6 +208,11 @@ impl Frame {
     pub(crate) fn give_up_repairs(&mut self) {
         self.findings.iter_mut().for_each(|finding| finding.repair = None);
     }
+}
+
+/// Whether two superblocks are those of one volume, before and after an upgrade.
+fn same_but_features(one: &Superblock, other: &Superblock) -> bool {
+    Superblock { features: 0, ..one.clone() } == Superblock { features: 0, ..other.clone() }
 }
 
 pub(crate) fn pages_finding(superblock: &Superblock, detail: String) -> Finding {

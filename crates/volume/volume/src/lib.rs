@@ -4,9 +4,11 @@
 //!  FileStore verbs ──► Metadata: one thread, one redb database on the device, group commit
 //!  OpenFile data   ──► Stream: extents in memory ──► device, in place, no metadata
 //!                        hole? map a window of up to 16 MiB   shared? replace by a copy
-//!  background      ──► freed clusters → zeroed → free; content of removed files
+//!  background      ──► freed clusters → zeroed → free; content of removed files, of deleted snapshots
+//!  SnapshotStore   ──► all changes paused ─► records and names copied, maps linked (trees.rs, links.rs)
 //! ```
-//! Vocabulary: a *cluster* is 64 KiB; an *extent* maps clusters of a stream to clusters of the device; clusters
+//! Vocabulary: a *cluster* is 64 KiB; an *extent* maps clusters of a stream to clusters of the device; a *map* is a set of
+//! extents, a stream's own or a *frozen* one that streams *link* to; clusters
 //! are *free* (zero, nobody's), *freed* (nobody's, not yet zero), used, or *shared* by several extents.
 //!
 //! Invariants:
@@ -31,12 +33,14 @@ mod clusters;
 mod copy;
 mod core;
 mod database;
+mod differences;
 mod extents;
 mod fail_stop;
 mod free;
 mod gate;
 mod holes;
 mod integrity;
+mod links;
 mod load;
 mod namespace;
 mod open_file;
@@ -44,11 +48,13 @@ mod recent;
 mod registry;
 mod shadow;
 mod sizes;
+mod snapshots;
 mod store;
 mod stream;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod trees;
 mod volume;
 
 pub use check::{CheckOptions, Finding, Repair, Severity, verify};

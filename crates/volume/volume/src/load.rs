@@ -3,7 +3,7 @@
 //! Opening reads every extent once and marks its clusters in a bitmap. The database's pages are read in large pieces
 //! meanwhile (`backend.rs`), so that this costs what reading its area costs, not a request for each page.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,8 +15,9 @@ use volume_format::CLUSTER;
 use crate::clusters::extent_of;
 use crate::core::{Core, clear};
 use crate::database::database_error;
+use crate::extents::Extent;
 use crate::free::{Free, Run};
-use crate::tables::{COUNTERS, EXTENTS, FREED, TABLES, ZERO_UNTIL};
+use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, TABLES, USES, ZERO_UNTIL};
 
 /// Clusters that are zeroed in one step: 1 GiB.
 pub(crate) const ZEROED_AT_ONCE: u64 = (1 << 30) / CLUSTER;
@@ -31,6 +32,31 @@ pub(crate) struct Space {
     pub(crate) referenced: u64,
     /// Clusters that can be used: those that are known to have been zero.
     pub(crate) clusters: u64,
+    /// Clusters that ranges of maps have, counted lately: many clones of one image are made one after another.
+    counts: BTreeMap<(MapKey, u64, u64), u64>,
+}
+
+/// Counts that are kept.
+const COUNTS_MAX: usize = 64;
+
+impl Space {
+    pub(crate) fn known_count(&self, map: MapKey, first: u64, end: u64) -> Option<u64> {
+        self.counts.get(&(map, first, end)).copied()
+    }
+
+    pub(crate) fn keep_count(&mut self, map: MapKey, first: u64, end: u64, count: u64) {
+        if self.counts.len() >= COUNTS_MAX {
+            self.counts.clear();
+        }
+        self.counts.insert((map, first, end), count);
+    }
+
+    /// The rows of a map change.
+    pub(crate) fn forget_counts(&mut self, map: MapKey) {
+        if !self.counts.is_empty() {
+            self.counts.retain(|(of, ..), _| *of != map);
+        }
+    }
 }
 
 fn used_twice(what: &str, run: Run) -> StoreError {
@@ -57,7 +83,7 @@ pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, St
     let txn = database.begin_read().map_err(database_error)?;
     let there: BTreeSet<String> =
         txn.list_tables().map_err(database_error)?.map(|table| table.name().to_owned()).collect();
-    if let Some(missing) = TABLES.into_iter().find(|name| !there.contains(*name)) {
+    if let Some(missing) = TABLES.into_iter().chain(SNAPSHOT_TABLES).find(|name| !there.contains(*name)) {
         let detail = format!("the table {missing} is missing; `volume check` says what that means");
         return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
     }
@@ -74,6 +100,8 @@ pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, St
     }
     // Shared clusters are met once for each user.
     let mut shared = Free::default();
+    let uses = txn.open_table(USES).map_err(database_error)?;
+    let mut weights = Weights { rows: uses.iter().map_err(database_error)?, at: None };
     let extents = txn.open_table(EXTENTS).map_err(database_error)?;
     for row in extents.iter().map_err(database_error)? {
         let (key, value) = row.map_err(database_error)?;
@@ -83,7 +111,8 @@ pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, St
         if !extent.is_possible(clusters) {
             return Err(used_twice("clusters", run));
         }
-        space.referenced = space.referenced.saturating_add(run.count);
+        let (file, stream, _) = key.value();
+        space.referenced = space.referenced.saturating_add(weights.of((file, stream), &extent)?);
         if extent.shared {
             shared.add(run);
         } else if !space.free.remove(run) {
@@ -96,6 +125,47 @@ pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, St
         }
     }
     Ok(space)
+}
+
+/// Walks along the uses of maps as the rows of maps are walked along.
+struct Weights<'a> {
+    rows: redb::Range<'a, ExtentKey, (u64, u32)>,
+    at: Option<(MapKey, u64, u64, u32)>,
+}
+
+impl Weights<'_> {
+    /// Clusters of a row, counted for each stream that has them. Rows come in order.
+    fn of(&mut self, map: MapKey, extent: &Extent) -> Result<u64, StoreError> {
+        let (mut total, mut at) = (0u64, extent.first);
+        while at < extent.end() {
+            // What ends before here is behind.
+            while self.at.is_none_or(|(of, _, end, _)| (of, end) <= (map, at)) {
+                let Some(row) = self.rows.next() else {
+                    self.at = Some(((u64::MAX, u32::MAX), u64::MAX, u64::MAX, 0));
+                    break;
+                };
+                let (key, value) = row.map_err(database_error)?;
+                let ((file, stream, first), (count, users)) = (key.value(), value.value());
+                self.at = Some(((file, stream), first, first.saturating_add(count), users));
+            }
+            let end = match self.at {
+                Some((of, first, end, users)) if of == map && first <= at => {
+                    let to = end.min(extent.end());
+                    total = total.saturating_add((to - at).saturating_mul(u64::from(users)));
+                    to
+                }
+                Some((of, first, ..)) => {
+                    // Nobody links here: it is a stream's own.
+                    let to = if of == map { first.min(extent.end()) } else { extent.end() };
+                    total = total.saturating_add(to - at);
+                    to
+                }
+                None => extent.end(),
+            };
+            at = end;
+        }
+        Ok(total)
+    }
 }
 
 impl Core {

@@ -11,10 +11,28 @@ use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
 use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::StreamKey;
 use crate::database::{Session, database_error};
-use crate::tables::{COUNTERS, ENTRIES, INODES, NEXT_FILE, ORPHANS, ROOT, SECURITY};
+use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
 
 fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("{what} {error}"))
+}
+
+/// What snapshots refuse.
+pub(crate) trait Changeable {
+    /// # Errors
+    /// [`StoreErrorKind::ReadOnly`] for what belongs to a snapshot.
+    fn changeable(&self) -> Result<(), StoreError>;
+}
+
+impl Changeable for Inode {
+    fn changeable(&self) -> Result<(), StoreError> {
+        if !self.frozen {
+            return Ok(());
+        }
+        let detail =
+            format!("{} belongs to a snapshot, which never changes; clone it to change the clone", self.name);
+        Err(StoreError::new(StoreErrorKind::ReadOnly, detail))
+    }
 }
 
 impl Session<'_> {
@@ -49,11 +67,18 @@ impl Session<'_> {
 
     /// A directory that takes new names: not a removed one that is still used.
     pub(crate) fn directory_with_name(&self, file: u64) -> Result<(), StoreError> {
-        self.directory(file)?;
+        self.directory(file)?.changeable()?;
         if self.is_orphan(file)? {
             return Err(StoreError::new(StoreErrorKind::NotFound, "the directory was removed"));
         }
         Ok(())
+    }
+
+    /// The record of a file that is about to change.
+    pub(crate) fn changeable(&self, file: u64) -> Result<Inode, StoreError> {
+        let inode = self.inode(file)?;
+        inode.changeable()?;
+        Ok(inode)
     }
 
     /// Whether a file has lost its name.
@@ -92,7 +117,7 @@ impl Session<'_> {
         found.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, format!("there is no {name}")))
     }
 
-    fn put_entry(&mut self, directory: u64, entry: &Entry) -> Result<(), StoreError> {
+    pub(crate) fn put_entry(&mut self, directory: u64, entry: &Entry) -> Result<(), StoreError> {
         self.changed = true;
         let folded = fold(&entry.name);
         self.recent.forget_name(directory, &folded, &mut self.found);
@@ -133,19 +158,12 @@ impl Session<'_> {
         new: &file_store::NewFile,
         now: u64,
     ) -> Result<u64, StoreError> {
-        let file = {
-            let mut counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
-            let next = counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value());
-            let after = next.checked_add(1).ok_or_else(|| {
-                StoreError::new(StoreErrorKind::NoSpace, "the volume has had all files it can have")
-            })?;
-            counters.insert(NEXT_FILE, after).map_err(database_error)?;
-            next
-        };
+        let file = self.new_number()?;
         let is_directory = new.kind == FileKind::Directory;
         let unnamed = StreamRecord { id: 0, name: String::new(), size: 0 };
         let inode = Inode {
             directory: is_directory,
+            frozen: false,
             parent: directory,
             name: name.to_owned(),
             attributes: new.attributes.0,
@@ -162,7 +180,7 @@ impl Session<'_> {
         Ok(file)
     }
 
-    fn touch_directory(&mut self, directory: u64, now: u64) -> Result<(), StoreError> {
+    pub(crate) fn touch_directory(&mut self, directory: u64, now: u64) -> Result<(), StoreError> {
         let mut inode = self.inode(directory)?;
         inode.times[2] = now;
         inode.times[3] = now;
@@ -327,7 +345,7 @@ impl Session<'_> {
     }
 
     pub(crate) fn set_info(&mut self, file: u64, change: InfoChange, now: u64) -> Result<(), StoreError> {
-        let mut inode = self.inode(file)?;
+        let mut inode = self.changeable(file)?;
         if let Some(attributes) = change.attributes {
             inode.attributes = attributes.0;
         }
@@ -393,7 +411,7 @@ impl Session<'_> {
         now: u64,
     ) -> Result<StreamRecord, StoreError> {
         check_name(name)?;
-        let mut inode = self.inode(file)?;
+        let mut inode = self.changeable(file)?;
         if inode.streams.len() >= STREAMS_MAX {
             return Err(StoreError::new(
                 StoreErrorKind::InvalidArgument,

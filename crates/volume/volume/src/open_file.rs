@@ -62,6 +62,8 @@ impl Handle {
         Box::pin(finish_anyway(async move {
             let core = Arc::clone(pin.core());
             let _operation = core.begin()?;
+            // A snapshot waits for what has begun, and holds up what begins.
+            let _changing = core.pause.read().await;
             work(pin).await
         }))
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use file_store::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, FileStore, InfoChange,
-    NewFile, OpenFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, StateChange, StateRow,
-    StoreError, StoreErrorKind, StoreFuture, StoreUsage, StreamInfo, names,
+    NewFile, OpenFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, SnapshotStore, StateChange,
+    StateRow, StoreError, StoreErrorKind, StoreFuture, StoreUsage, StreamInfo, names,
 };
 use redb::ReadableTable;
 use shard_runtime::finish_anyway;
@@ -31,9 +31,9 @@ fn check_security(descriptor: &[u8]) -> Result<(), StoreError> {
 }
 
 /// What the stream in memory, or what it left behind, knows better than the database.
-struct Known {
-    size: u64,
-    written: u64,
+pub(crate) struct Known {
+    pub(crate) size: u64,
+    pub(crate) written: u64,
     /// Clusters; `None` when the database knows.
     clusters: Option<u64>,
 }
@@ -49,7 +49,7 @@ impl Known {
 }
 
 impl Core {
-    fn known(&self, key: StreamKey) -> Option<Known> {
+    pub(crate) fn known(&self, key: StreamKey) -> Option<Known> {
         let registry = self.registry.lock();
         if let Some(stream) = registry.stream(key) {
             let clusters = Some(stream.map.read().clusters());
@@ -94,6 +94,7 @@ impl Session<'_> {
         now: u64,
     ) -> Result<(), StoreError> {
         let entry = self.lookup(from, from_name)?;
+        self.changeable(from)?;
         self.directory_with_name(to)?;
         self.inode(entry.file)?;
         core.registry.lock().check_delete(entry.file)?;
@@ -158,6 +159,7 @@ impl FileStore for Volume {
         Box::pin(async move {
             let removed = self.core.metadata.change(move |session| {
                 let entry = session.lookup(directory.0, &name)?;
+                session.changeable(directory.0)?;
                 core.registry.lock().check_delete(entry.file)?;
                 session.check_removal(&entry)?;
                 let used = core.registry.lock().begin_removal(entry.file);
@@ -271,7 +273,7 @@ impl FileStore for Volume {
         Box::pin(async move {
             check_security(&descriptor)?;
             let stored = self.core.metadata.change(move |session| {
-                session.inode(file.0)?;
+                session.changeable(file.0)?;
                 let stored = session
                     .put_security(file.0, &descriptor)
                     .and_then(|()| session.set_info(file.0, InfoChange::default(), now));
@@ -307,7 +309,7 @@ impl FileStore for Volume {
         let core = Arc::clone(&self.core);
         Box::pin(async move {
             let removed = self.core.metadata.change(move |session| {
-                let mut inode = session.inode(file.0)?;
+                let mut inode = session.changeable(file.0)?;
                 let same = |name: &str, other: &str| names::fold(name) == names::fold(other);
                 let at = inode.streams.iter().position(|s| s.id != 0 && same(&s.name, &name));
                 let at = at.ok_or_else(|| {
@@ -336,6 +338,9 @@ impl FileStore for Volume {
             let opened = self.core.metadata.change(move |session| {
                 let OpenOptions { stream: name, create_stream, access, share } = options;
                 let found = session.find_stream(file.0, &name)?;
+                if access.write || access.delete {
+                    session.changeable(file.0)?;
+                }
                 if session.is_orphan(file.0)? {
                     return Err(StoreError::new(StoreErrorKind::NotFound, "the file was removed"));
                 }
@@ -361,13 +366,19 @@ impl FileStore for Volume {
             copy::check_ranges(source, target, len)?;
             let from = self.pin(source.0, "").await?;
             let to = self.pin(target.0, "").await?;
+            self.core.metadata.change(move |session| session.changeable(target.0.0)).await?;
             let core = Arc::clone(&self.core);
             let cloned = finish_anyway(async move {
                 let _operation = core.begin()?;
+                let _changing = core.pause.read().await;
                 copy::clone_range(&core, from.stream(), source.1, to.stream(), target.1, len).await
             });
             cloned.await
         })
+    }
+
+    fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
+        Some(self)
     }
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {

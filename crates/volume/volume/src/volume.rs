@@ -9,7 +9,7 @@ use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
 use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
-use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, layout_for};
+use volume_format::{BLOCK, CLUSTER, Inode, KNOWN_FEATURES, StreamRecord, Superblock, layout_for};
 
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
@@ -48,6 +48,15 @@ pub struct Volume {
 
 fn damaged(detail: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, detail)
+}
+
+/// Writes both copies, one after the other, so that one of them is whole at any time.
+async fn write_superblocks(device: &Device, superblock: &Superblock) -> Result<(), StoreError> {
+    let block = IoBuf::copy_from(&superblock.encode()).freeze();
+    for offset in Superblock::OFFSETS {
+        device.write(offset, block.clone(), Durability::Durable).await?;
+    }
+    Ok(())
 }
 
 impl Volume {
@@ -94,11 +103,7 @@ impl Volume {
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         metadata.close().await;
         // The superblock comes last: whoever finds it finds a whole volume.
-        let block = IoBuf::copy_from(&superblock.encode()).freeze();
-        for offset in Superblock::OFFSETS {
-            device.write(offset, block.clone(), Durability::Durable).await?;
-        }
-        Ok(())
+        write_superblocks(&device, &superblock).await
     }
 
     /// Opens a volume, going on after a crash where that is needed. Call on a shard.
@@ -107,20 +112,41 @@ impl Volume {
     /// When there is no volume, or its structures are damaged.
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
         let device: Device = Arc::new(FailStop::new(device));
-        let superblock = integrity::frame(&device, None).await.openable()?;
+        let frame = integrity::frame(&device, None).await;
+        let outdated = frame.has_outdated();
+        let mut superblock = frame.openable()?;
         let clusters = superblock.clusters(device.size());
+        let upgrade = superblock.features & KNOWN_FEATURES != KNOWN_FEATURES;
         let prepare = move |database: &Database| {
+            if upgrade {
+                // Tables that an older release does not know do it no harm; what comes into them would.
+                let mut txn = database.begin_write().map_err(database_error)?;
+                txn.set_two_phase_commit(true);
+                txn.set_quick_repair(true);
+                make_tables(&txn)?;
+                txn.commit().map_err(database_error)?;
+            }
             let space = load::read_space(database, clusters)?;
             let clusters = space.clusters;
             Ok((space, clusters))
         };
         let (metadata, clusters) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
+        if upgrade || outdated {
+            // Before anything is written that an older release would take for damage.
+            superblock.features |= KNOWN_FEATURES;
+            let written = write_superblocks(&device, &superblock).await;
+            if written.is_err() {
+                metadata.close().await;
+            }
+            written?;
+        }
         let core = Arc::new(Core {
             device,
             superblock,
             metadata,
             clock: environment.clock,
             gate: Default::default(),
+            pause: Default::default(),
             registry: Default::default(),
             filling: Default::default(),
             attention: Default::default(),

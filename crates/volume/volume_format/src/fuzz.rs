@@ -1,6 +1,6 @@
 //! Entries for fuzzing: every decoder over hostile bytes.
 
-use crate::{Entry, Inode, LengthRecord, Superblock};
+use crate::{Entry, Inode, LengthRecord, SnapshotRecord, Superblock};
 
 /// All structures of a volume.
 pub fn structures(bytes: &[u8]) {
@@ -10,6 +10,7 @@ pub fn structures(bytes: &[u8]) {
     let _ = LengthRecord::decode(bytes);
     let _ = Inode::decode(bytes);
     let _ = Entry::decode(bytes);
+    let _ = SnapshotRecord::decode(bytes);
 }
 
 #[cfg(test)]
@@ -28,10 +29,15 @@ mod tests {
         #[test]
         fn records_survive_the_round_trip(name in "\\PC{0,40}", number: u64, directory: bool, streams in 0u32..5) {
             let streams = (0..streams).map(|id| StreamRecord { id, name: format!("{name}{id}"), size: number }).collect();
-            let inode = Inode { directory, parent: number, name: name.clone(), attributes: 32, times: [1, 2, 3, number], next_stream: 9, streams };
+            let inode = Inode { directory, frozen: number % 2 == 0, parent: number, name: name.clone(), attributes: 32, times: [1, 2, 3, number], next_stream: 9, streams };
             prop_assert_eq!(Inode::decode(&inode.encode()), Ok(inode));
             let entry = Entry { file: number, directory, name };
-            prop_assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
+            prop_assert_eq!(Entry::decode(&entry.encode()), Ok(entry.clone()));
+            let maker = number.to_string();
+            let snapshot = SnapshotRecord {
+                root: number, source: 1, created: number, quiesced: directory, deleted: !directory, name: entry.name, path: maker.clone(), maker,
+            };
+            prop_assert_eq!(SnapshotRecord::decode(&snapshot.encode()), Ok(snapshot));
             let length = LengthRecord { number, length: number / 2 };
             prop_assert_eq!(LengthRecord::decode(&length.encode()), Ok(length));
         }

@@ -4,6 +4,9 @@ use byte_codec::{DecodeError, Reader, Writer};
 
 /// Version of the records; a reader refuses others.
 const VERSION: u8 = 1;
+/// Bits of an inode's kind.
+const DIRECTORY: u8 = 1;
+const FROZEN: u8 = 2;
 /// Streams of a file, at most: what fits a record that is read whole.
 const STREAMS_MAX: usize = 1024;
 
@@ -23,7 +26,9 @@ pub struct StreamRecord {
 pub struct Inode {
     /// Whether it is a directory.
     pub directory: bool,
-    /// The directory it is in; its own number for the root.
+    /// Whether it belongs to a snapshot: nothing of it changes any more.
+    pub frozen: bool,
+    /// The directory it is in; its own number for the root, and for the roots of snapshots.
     pub parent: u64,
     /// Its name there.
     pub name: String,
@@ -43,7 +48,7 @@ impl Inode {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u8(VERSION);
-        w.u8(u8::from(self.directory));
+        w.u8(if self.directory { DIRECTORY } else { 0 } | if self.frozen { FROZEN } else { 0 });
         w.u64(self.parent);
         w.text(&self.name);
         w.u32(self.attributes);
@@ -68,8 +73,13 @@ impl Inode {
         if version != VERSION {
             return Err(DecodeError::Unsupported(u32::from(version)));
         }
+        let kind = r.u8()?;
+        if kind & !(DIRECTORY | FROZEN) != 0 {
+            return Err(DecodeError::Invalid("kind"));
+        }
         let mut inode = Self {
-            directory: r.u8()? != 0,
+            directory: kind & DIRECTORY != 0,
+            frozen: kind & FROZEN != 0,
             parent: r.u64()?,
             name: r.text()?,
             attributes: r.u32()?,

@@ -6,12 +6,14 @@
 pub mod fuzz;
 mod inode;
 mod length;
+mod snapshot;
 mod superblock;
 
 pub use byte_codec::DecodeError;
 pub use inode::{Entry, Inode, StreamRecord};
 pub use length::LengthRecord;
-pub use superblock::{Superblock, layout_for};
+pub use snapshot::SnapshotRecord;
+pub use superblock::{FEATURE_SNAPSHOTS, KNOWN_FEATURES, Superblock, layout_for};
 
 /// Unit of everything on disk, in bytes.
 pub const BLOCK: u64 = 4096;

@@ -6,8 +6,10 @@ use crate::{BLOCK, CLUSTER};
 
 const MAGIC: [u8; 16] = *b"\x89HFVOLUME\r\n\x1a\n\0\0\0";
 const VERSION: u32 = 1;
-/// Features a reader must know (bits); none yet. Snapshots, tiers and checksums get theirs.
-const KNOWN_FEATURES: u32 = 0;
+/// Feature: maps shared by reference and snapshots, with the tables `links`, `uses`, `maps` and `snapshots`.
+pub const FEATURE_SNAPSHOTS: u32 = 1;
+/// Features a reader must know (bits). Tiers and checksums get theirs.
+pub const KNOWN_FEATURES: u32 = FEATURE_SNAPSHOTS;
 const CRC_AT: usize = BLOCK as usize - 4;
 /// The database may grow to this fraction of the volume: 1 TiB of 64 KiB extents, one by one, takes 1 GiB.
 const METADATA_FRACTION: u64 = 64;
@@ -17,6 +19,8 @@ const METADATA_MAX: u64 = 64 << 30;
 /// What a volume is and where its areas lie. Offsets and sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// What a reader must know, in bits: [`FEATURE_SNAPSHOTS`].
+    pub features: u32,
     /// Its identity.
     pub guid: [u8; 16],
     /// Its name, for messages.
@@ -40,6 +44,7 @@ pub fn layout_for(size: u64) -> Option<Superblock> {
     let metadata_start = 2 * CLUSTER;
     let data_start = metadata_start + metadata_size;
     (size >= data_start + CLUSTER).then(|| Superblock {
+        features: KNOWN_FEATURES,
         guid: [0; 16],
         name: String::new(),
         size,
@@ -66,7 +71,7 @@ impl Superblock {
         let mut w = Writer::default();
         w.raw(&MAGIC);
         w.u32(VERSION);
-        w.u32(KNOWN_FEATURES);
+        w.u32(self.features);
         w.raw(&self.guid);
         w.u64(CLUSTER);
         for value in [self.size, self.length_start, self.metadata_start, self.metadata_size, self.data_start]
@@ -106,6 +111,7 @@ impl Superblock {
             return Err(DecodeError::Invalid("cluster size"));
         }
         let volume = Self {
+            features,
             guid,
             size: r.u64()?,
             length_start: r.u64()?,

@@ -94,7 +94,8 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
             return pool_handler(id, f)
                 .or_else(|| file_handler(id, f))
                 .or_else(|| iscsi_handler(id, f))
-                .or_else(|| super::smb_handlers::handler(id, f));
+                .or_else(|| super::smb_handlers::handler(id, f))
+                .or_else(|| super::snapshot_handlers::handler(id, f));
         }
     })
 }
@@ -201,7 +202,7 @@ fn file_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
 /// What of a refused body is still taken: a second's worth. Who sends more finds the connection closed.
 const DISCARD_MAX: usize = 256 << 20;
 
-async fn discard(data: &mut BodyDataStream) {
+pub(super) async fn discard(data: &mut BodyDataStream) {
     let mut taken = 0;
     while let Some(Ok(chunk)) = data.next().await {
         taken += chunk.len();

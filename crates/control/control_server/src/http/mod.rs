@@ -3,6 +3,7 @@
 mod handlers;
 mod parts;
 mod smb_handlers;
+mod snapshot_handlers;
 
 use std::sync::Arc;
 

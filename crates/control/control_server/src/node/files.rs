@@ -14,10 +14,16 @@ use super::{Node, confirm};
 use crate::files::{self, PutMode};
 
 /// Pieces of a file under way between a shard and a connection: enough to overlap, little to hold.
-const PIECES: usize = 4;
+pub(super) const PIECES: usize = 4;
 
 /// Bytes of a file as they come from its shard.
 pub struct FileBytes(mpsc::Receiver<Result<Bytes, Problem>>);
+
+impl FileBytes {
+    pub(super) fn new(pieces: mpsc::Receiver<Result<Bytes, Problem>>) -> Self {
+        Self(pieces)
+    }
+}
 
 impl Stream for FileBytes {
     type Item = Result<Bytes, Problem>;

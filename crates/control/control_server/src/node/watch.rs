@@ -13,10 +13,14 @@ use crate::backend::{DiskContent, PoolHandle, PoolInfo};
 /// How often repair is looked at, for progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
+/// How often schedules are looked at: snapshots may be that late.
+const SCHEDULES_EVERY: Duration = Duration::from_secs(10);
+
 impl Node {
     /// Watches until the node stops.
     pub async fn watch(self: Arc<Self>) {
         let mut last_look = self.clock.now();
+        let mut last_schedules = None;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(PROGRESS_EVERY) => {}
@@ -25,6 +29,10 @@ impl Node {
             self.follow_repairs();
             let every = Duration::from_secs(self.config.with(|config| config.policy.rescan_seconds));
             let now = self.clock.now();
+            if last_schedules.is_none_or(|last| now.since(last) >= SCHEDULES_EVERY) {
+                last_schedules = Some(now);
+                self.run_schedules().await;
+            }
             if now.since(last_look) >= every {
                 last_look = now;
                 self.backends.smb.refresh();

@@ -17,6 +17,7 @@ use crate::file_system::Core;
 use crate::node::{Node, Pin, stream_key};
 use crate::open::Open;
 use crate::path::StreamPart;
+use crate::previous::CHANGES;
 
 /// Rights that change data.
 pub(crate) const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
@@ -119,7 +120,9 @@ impl Core {
         })?;
         let read_only = attributes.contains(FileAttributes::READONLY) && !node.is_directory();
         let not_now = if read_only { WRITES } else { AccessMask::NONE };
-        let cap = caller.share.maximal_access | AccessMask::ACCESS_SYSTEM_SECURITY;
+        let never = if plan.timewarp.is_some() { CHANGES } else { AccessMask::NONE };
+        let share = caller.share.maximal_access.without(never);
+        let cap = share | AccessMask::ACCESS_SYSTEM_SECURITY;
         let asked = plan.desired.without(AccessMask::MAXIMUM_ALLOWED);
         if !cap.contains(asked | implied) {
             return refuse(
@@ -135,7 +138,7 @@ impl Core {
             granted & asked
         };
         let maximal = smb_security::maximal(&security, &caller.token) | request.from_parent;
-        Ok(Rights { granted, maximal: (maximal & caller.share.maximal_access).without(not_now) })
+        Ok(Rights { granted, maximal: (maximal & share).without(not_now) })
     }
 
     /// What the directory grants on what is in it (MS-FSA 2.1.5.1.2.1).

@@ -1,13 +1,15 @@
 //! What a CREATE asks for, checked as far as it can be without looking at files.
 
-use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, FileAttributes, ShareAccess};
 use smb_protocol::fscc::ea::EaList;
+use smb_protocol::fsctl::snapshots::snapshot_time;
+use smb_protocol::{FileTime, NtStatus};
 
 use super::Unwind;
 use crate::api::{CachingRequest, Caller, CreateRequest};
 use crate::error::{Result, refuse};
 use crate::path::{ParsedPath, StreamPart, parse};
+use crate::previous::CHANGES;
 
 /// Options that are refused as Windows' server does (MS-SMB2 3.3.5.9).
 const NOT_SUPPORTED: CreateOptions =
@@ -34,6 +36,8 @@ pub(super) struct Plan<'a> {
     pub(super) caller: &'a Caller,
     pub(super) request: &'a CreateRequest<'a>,
     pub(super) target: Target,
+    /// The file as it was at that time.
+    pub(super) timewarp: Option<FileTime>,
     pub(super) stream: StreamPart,
     /// Rights asked for, generic ones mapped; MAXIMUM_ALLOWED and ACCESS_SYSTEM_SECURITY may be among them.
     pub(super) desired: AccessMask,
@@ -80,9 +84,6 @@ impl<'a> Plan<'a> {
         {
             return refuse(NtStatus::INVALID_PARAMETER, "deletion on close without the right to delete");
         }
-        if request.timewarp.is_some() {
-            return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there are no snapshots yet");
-        }
         if request.ea.is_some() && options.contains(CreateOptions::NO_EA_KNOWLEDGE) {
             return refuse(NtStatus::ACCESS_DENIED, "attributes from who does not know them");
         }
@@ -91,8 +92,17 @@ impl<'a> Plan<'a> {
         {
             return refuse(NtStatus::EA_LIST_INCONSISTENT, "the extended attributes are no list");
         }
-        let (target, stream) = target(request)?;
+        let (mut target, stream) = target(request)?;
+        let timewarp = timewarp(request, &mut target);
+        let changes = options.contains(CreateOptions::DELETE_ON_CLOSE)
+            || disposition == CreateDisposition::CREATE
+            || overwrites(disposition)
+            || desired.intersects(CHANGES);
+        if timewarp.is_some() && changes {
+            return refuse(NtStatus::MEDIA_WRITE_PROTECTED, "previous versions never change");
+        }
         Ok(Self {
+            timewarp,
             caller,
             request,
             target,
@@ -144,6 +154,14 @@ fn overwrites(disposition: CreateDisposition) -> bool {
         disposition,
         CreateDisposition::SUPERSEDE | CreateDisposition::OVERWRITE | CreateDisposition::OVERWRITE_IF
     )
+}
+
+/// The time that TWrp names, or a `@GMT-…` in the path, which is taken out (MS-SMB2 3.3.5.9).
+fn timewarp(request: &CreateRequest<'_>, target: &mut Target) -> Option<FileTime> {
+    let Target::Path(path) = target else { return None };
+    let token = path.components.iter().position(|name| snapshot_time(name).is_some());
+    let in_path = token.and_then(|at| snapshot_time(&path.components.remove(at)));
+    request.timewarp.or(in_path)
 }
 
 fn desired(request: &CreateRequest<'_>) -> Result<AccessMask> {

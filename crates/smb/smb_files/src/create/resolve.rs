@@ -36,16 +36,24 @@ impl Core {
             }
             Target::Path(path) => path,
         };
-        let Some((last, folders)) = path.components.split_last() else {
-            return Ok(Found::Existing(root.clone()));
+        let (start, known) = match plan.timewarp {
+            Some(time) => self.previous(root, &path.components, time).await?,
+            None => (root.clone(), 0),
         };
-        let mut directory = root.clone();
+        let names = path.components.get(known..).unwrap_or_default();
+        let Some((last, folders)) = names.split_last() else {
+            return Ok(Found::Existing(start));
+        };
+        let mut directory = start;
+        if !directory.is_directory() {
+            return refuse(NtStatus::OBJECT_PATH_NOT_FOUND, "a directory of the path is a file");
+        }
         for (depth, folder) in folders.iter().enumerate() {
             let Some(node) = self.child(&directory, folder).await? else {
                 return refuse(NtStatus::OBJECT_PATH_NOT_FOUND, "a directory of the path does not exist");
             };
             if self.is_reparse_point(node.file).await? {
-                let rest = path.components.get(depth + 1..).unwrap_or_default();
+                let rest = names.get(depth + 1..).unwrap_or_default();
                 return Err(self.stopped(&node, rest, &path.stream).await?);
             }
             if !node.is_directory() {

@@ -134,6 +134,8 @@ pub(crate) struct Part {
     pub(crate) pending: RefCell<Option<Names>>,
     /// A row of durable state.
     pub(crate) state: RefCell<Register<u64>>,
+    /// Snapshots of the directory that were asked for, the oldest first.
+    pub(crate) frozen: RefCell<Vec<super::snapshots::FrozenModel>>,
 }
 
 impl Part {
@@ -165,6 +167,7 @@ impl Model {
             names: RefCell::default(),
             pending: RefCell::default(),
             state: RefCell::new(Register::new(0)),
+            frozen: RefCell::default(),
         };
         Self {
             parts: (0..workers).map(|_| Rc::new(part())).collect(),

@@ -118,11 +118,18 @@ async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
         let key = [number as u8];
         let row = ended(run, "a row of state", volume.state_get(super::names::TABLE, &key).await)?;
         let row = row.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
-        let mut state = part.state.borrow_mut();
-        if !state.admits(&row) {
-            return broken(run, format!("the state of worker {number} is {row}, not {state:?}"));
+        {
+            let mut state = part.state.borrow_mut();
+            if !state.admits(&row) {
+                return broken(run, format!("the state of worker {number} is {row}, not {state:?}"));
+            }
+            state.settle(row);
         }
-        state.settle(row);
+        match super::snapshots::compare(run, volume, part).await {
+            Ok(()) => {}
+            Err(Some(what)) => return broken(run, what),
+            Err(None) => return Err(Ended),
+        }
     }
     all_files(run, volume, |_, _| {}).await
 }

@@ -75,7 +75,8 @@ impl<'a> Worker<'a> {
             13..=17 => self.rename(&name).await,
             18..=21 => self.set_attributes(&file).await,
             22..=24 => self.set_state().await,
-            25..=27 => {
+            25 | 26 => self.snapshot().await,
+            27 => {
                 self.opens.borrow_mut().clear();
                 Ok(())
             }

@@ -1,17 +1,15 @@
 //! Everything a store in memory holds, and its verbs as plain functions.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::task::Waker;
 
-use super::UNIT;
 use super::content::Content;
 use super::handle::end_of;
 use crate::names::{check, fold};
 use crate::{
     Access, Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind,
     InfoChange, NewFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX, Share,
-    StateChange, StoreError, StoreErrorKind, StoreUsage, StreamInfo, Times,
+    Snapshot, StateChange, StoreError, StoreErrorKind, StreamInfo, Times,
 };
 
 pub(super) const ROOT: FileId = FileId(1);
@@ -20,18 +18,21 @@ pub(super) const ROOT: FileId = FileId(1);
 pub(super) type StreamId = (FileId, String);
 
 /// What is known of a file.
+#[derive(Clone)]
 pub(super) struct Node {
-    kind: FileKind,
-    parent: FileId,
+    pub(super) kind: FileKind,
+    pub(super) parent: FileId,
     /// `None` once removed.
-    name: Option<String>,
-    attributes: Attributes,
-    times: Times,
+    pub(super) name: Option<String>,
+    /// A snapshot's: nothing of it changes.
+    pub(super) frozen: bool,
+    pub(super) attributes: Attributes,
+    pub(super) times: Times,
     pub(super) security: Vec<u8>,
     /// Of a directory, by folded name.
-    entries: BTreeMap<String, FileId>,
+    pub(super) entries: BTreeMap<String, FileId>,
     /// By folded name: the name as given, and the content.
-    streams: BTreeMap<String, (String, Content)>,
+    pub(super) streams: BTreeMap<String, (String, Content)>,
 }
 
 struct Open {
@@ -45,14 +46,15 @@ pub(super) type StoreClock = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// All of a store.
 pub(super) struct State {
-    capacity: u64,
-    last_file: u64,
+    pub(super) capacity: u64,
+    pub(super) last_file: u64,
     last_open: u64,
     /// The time of the last change: never the same twice.
-    ticks: u64,
+    pub(super) ticks: u64,
+    pub(super) snapshots: Vec<Snapshot>,
     /// What tells the time; without it a change is a tick.
     pub(super) clock: Option<StoreClock>,
-    nodes: BTreeMap<FileId, Node>,
+    pub(super) nodes: BTreeMap<FileId, Node>,
     /// By the file, so that many of them slow nobody, and a number.
     opens: BTreeMap<(FileId, u64), Open>,
     pub(super) rows: BTreeMap<(String, Vec<u8>), Vec<u8>>,
@@ -60,7 +62,7 @@ pub(super) struct State {
     pub(super) wakers: Vec<Waker>,
 }
 
-fn error(kind: StoreErrorKind, what: impl Into<String>) -> StoreError {
+pub(super) fn error(kind: StoreErrorKind, what: impl Into<String>) -> StoreError {
     StoreError::new(kind, what)
 }
 
@@ -68,7 +70,7 @@ pub(super) fn invalid(what: &str) -> StoreError {
     error(StoreErrorKind::InvalidArgument, what)
 }
 
-fn not_found(what: &str) -> StoreError {
+pub(super) fn not_found(what: &str) -> StoreError {
     error(StoreErrorKind::NotFound, format!("there is no {what}"))
 }
 
@@ -78,6 +80,7 @@ impl State {
             kind: FileKind::Directory,
             parent: ROOT,
             name: Some(String::new()),
+            frozen: false,
             attributes: Attributes::default(),
             times: Times::default(),
             security: Vec::new(),
@@ -89,6 +92,7 @@ impl State {
             last_file: ROOT.0,
             last_open: 0,
             ticks: 0,
+            snapshots: Vec::new(),
             clock: None,
             nodes: BTreeMap::from([(ROOT, root)]),
             opens: BTreeMap::new(),
@@ -101,7 +105,7 @@ impl State {
         self.nodes.get(&file).ok_or_else(|| not_found("such file"))
     }
 
-    fn node_mut(&mut self, file: FileId) -> Result<&mut Node, StoreError> {
+    pub(super) fn node_mut(&mut self, file: FileId) -> Result<&mut Node, StoreError> {
         self.nodes.get_mut(&file).ok_or_else(|| not_found("such file"))
     }
 
@@ -114,20 +118,30 @@ impl State {
     }
 
     /// A directory that takes new names: not a removed one that is still open.
-    fn directory_with_name(&self, file: FileId) -> Result<(), StoreError> {
+    pub(super) fn directory_with_name(&self, file: FileId) -> Result<(), StoreError> {
+        self.directory(file)?;
+        self.changeable(file)?;
         match self.directory(file)?.name {
             Some(_) => Ok(()),
             None => Err(not_found("such directory any more")),
         }
     }
 
-    fn find(&self, directory: FileId, name: &str) -> Result<FileId, StoreError> {
+    /// An error for what belongs to a snapshot.
+    fn changeable(&self, file: FileId) -> Result<(), StoreError> {
+        if self.node(file)?.frozen {
+            return Err(error(StoreErrorKind::ReadOnly, "a snapshot's"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(&self, directory: FileId, name: &str) -> Result<FileId, StoreError> {
         let found = self.directory(directory)?.entries.get(&fold(name)).copied();
         found.ok_or_else(|| not_found(name))
     }
 
     /// Something of a file changed now; of its data or names, if `data`.
-    fn touch(&mut self, file: FileId, data: bool) -> Result<(), StoreError> {
+    pub(super) fn touch(&mut self, file: FileId, data: bool) -> Result<(), StoreError> {
         let told = self.clock.as_ref().map_or(0, |clock| clock());
         self.ticks = told.max(self.ticks + 1);
         let now = self.ticks;
@@ -170,6 +184,7 @@ impl State {
             kind: new.kind,
             parent: directory,
             name: Some(name.into()),
+            frozen: false,
             attributes: new.attributes,
             times: Times { created: now, accessed: now, written: now, changed: now },
             security: new.security,
@@ -194,6 +209,7 @@ impl State {
 
     pub(super) fn remove(&mut self, directory: FileId, name: &str) -> Result<(), StoreError> {
         let file = self.find(directory, name)?;
+        self.changeable(directory)?;
         self.may_delete(file)?;
         if !self.node(file)?.entries.is_empty() {
             return Err(error(StoreErrorKind::NotEmpty, name));
@@ -210,7 +226,7 @@ impl State {
     }
 
     /// A file without a name goes with its last open.
-    fn forget_if_unused(&mut self, file: FileId) {
+    pub(super) fn forget_if_unused(&mut self, file: FileId) {
         let named = self.nodes.get(&file).is_some_and(|node| node.name.is_some());
         if !named && self.opens_of(file).next().is_none() {
             self.nodes.remove(&file);
@@ -225,6 +241,7 @@ impl State {
     ) -> Result<(), StoreError> {
         check(to_name)?;
         let file = self.find(from, from_name)?;
+        self.changeable(from)?;
         self.directory_with_name(to)?;
         self.may_delete(file)?;
         let mut above = to;
@@ -291,6 +308,7 @@ impl State {
     }
 
     pub(super) fn set_info(&mut self, file: FileId, change: InfoChange) -> Result<(), StoreError> {
+        self.changeable(file)?;
         self.touch(file, false)?;
         let node = self.node_mut(file)?;
         node.attributes = change.attributes.unwrap_or(node.attributes);
@@ -306,6 +324,7 @@ impl State {
         if descriptor.len() > SECURITY_MAX {
             return Err(invalid("the security descriptor is too long"));
         }
+        self.changeable(file)?;
         self.touch(file, false)?;
         self.node_mut(file)?.security = descriptor;
         Ok(())
@@ -323,6 +342,7 @@ impl State {
 
     pub(super) fn remove_stream(&mut self, file: FileId, stream: &str) -> Result<(), StoreError> {
         let id = (file, fold(stream));
+        self.changeable(file)?;
         if id.1.is_empty() || !self.node(file)?.streams.contains_key(&id.1) {
             return Err(not_found("such named stream"));
         }
@@ -337,6 +357,9 @@ impl State {
     pub(super) fn open(&mut self, file: FileId, options: &OpenOptions) -> Result<(u64, String), StoreError> {
         let stream = (file, fold(&options.stream));
         let node = self.node(file)?;
+        if options.access.write || options.access.delete {
+            self.changeable(file)?;
+        }
         if node.name.is_none() {
             return Err(not_found("such file any more"));
         }
@@ -347,6 +370,7 @@ impl State {
             if !options.create_stream {
                 return Err(not_found("such stream"));
             }
+            self.changeable(file)?;
             check(&options.stream)?;
             if node.streams.len() >= STREAMS_MAX {
                 return Err(invalid("too many streams"));
@@ -423,6 +447,7 @@ impl State {
         let original = self.content(&(source, String::new()))?.clone();
         let into = (target, String::new());
         self.content(&into)?;
+        self.changeable(target)?;
         if from_end > original.size {
             return Err(invalid("the source ends beyond its file"));
         }
@@ -430,35 +455,6 @@ impl State {
             return Ok(());
         }
         self.change(&into, |content| content.clone_from_range(&original, from, to, len))
-    }
-
-    /// Bytes of distinct units.
-    fn used(&self) -> u64 {
-        let contents = self.nodes.values().flat_map(|node| node.streams.values()).map(|(_, content)| content);
-        let units: BTreeSet<usize> = contents
-            .flat_map(|content| content.units.values())
-            .map(|unit| Arc::as_ptr(unit) as usize)
-            .collect();
-        units.len() as u64 * UNIT
-    }
-
-    /// Whether `units` more fit.
-    pub(super) fn has_room(&self, units: u64) -> Result<(), StoreError> {
-        if units > self.capacity.saturating_sub(self.used()) / UNIT {
-            return Err(error(StoreErrorKind::NoSpace, "the store is full"));
-        }
-        Ok(())
-    }
-
-    pub(super) fn usage(&self) -> StoreUsage {
-        let contents = self.nodes.values().flat_map(|node| node.streams.values());
-        StoreUsage {
-            capacity: self.capacity,
-            used: self.used(),
-            reserved: 0,
-            metadata: 0,
-            referenced: contents.map(|(_, content)| content.allocated()).sum(),
-        }
     }
 
     pub(super) fn state_write(&mut self, changes: Vec<StateChange>) -> Result<(), StoreError> {

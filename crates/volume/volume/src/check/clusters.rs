@@ -14,7 +14,7 @@ use crate::database::{Session, database_error};
 use crate::extents::Extent;
 use crate::free::{Free, Run};
 use crate::load;
-use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, SHARED, SHARES};
+use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SHARED, SHARES};
 
 const EXTENT: &str = "extent";
 const SHARE: &str = "share count";
@@ -95,6 +95,13 @@ impl Session<'_> {
 
 impl Examination<'_, '_> {
     fn extent_name(&self, (file, stream, first): ExtentKey) -> String {
+        if self.maps.is_frozen((file, stream)) {
+            return format!(
+                "map {file} of clones and snapshots, from byte {}",
+                first.saturating_mul(CLUSTER)
+            );
+        }
+        let (file, stream) = self.maps.owner((file, stream)).unwrap_or((file, stream));
         let stream = if stream == 0 { String::new() } else { format!(", stream {stream}") };
         format!("{}{stream}, from byte {}", self.name_of(file), first.saturating_mul(CLUSTER))
     }
@@ -103,7 +110,7 @@ impl Examination<'_, '_> {
     pub(super) fn extents(&mut self) -> Result<(), StoreError> {
         let mut rows = self.session.extent_rows()?;
         // First, since those that belong to nobody may go elsewhere.
-        let owners: BTreeSet<StreamKey> = rows.iter().map(|(key, _)| (key.0, key.1)).collect();
+        let owners: BTreeSet<MapKey> = rows.iter().map(|(key, _)| (key.0, key.1)).collect();
         let seen = self.findings.len();
         for stream in owners {
             self.owner(stream)?;
@@ -174,14 +181,41 @@ impl Examination<'_, '_> {
         let aside = extent.part(extent.first, end.min(extent.end()));
         self.session.insert_extents((file, 0), &[aside])?;
         if extent.end() > end {
-            self.session.insert_extents((key.0, key.1), &[extent.part(end, extent.end())])?;
+            self.session.put_rows((key.0, key.1), &[extent.part(end, extent.end())])?;
         }
         self.recover_inode(file, None)?;
         self.rescue(file)
     }
 
+    /// The stream whose map this is is there, or others link to it.
+    fn owner(&mut self, map: MapKey) -> Result<(), StoreError> {
+        if self.maps.is_frozen(map) {
+            return Ok(());
+        }
+        if let Some(stream) = self.maps.owner(map) {
+            return self.stream_owner(stream);
+        }
+        let place = format!("map {}", map.0);
+        let detail = "has extents, though its stream has another map and nobody links to it";
+        self.note(Severity::Critical, EXTENT, place, detail, Some("they become a file in /lost+found"));
+        self.rows_aside(map, 0, u64::MAX)
+    }
+
+    /// Makes a file of what a map has and nobody reaches, when repairing.
+    pub(super) fn rows_aside(&mut self, map: MapKey, first: u64, end: u64) -> Result<(), StoreError> {
+        if !self.repair {
+            return Ok(());
+        }
+        let aside = self.new_file()?;
+        let rows = self.session.cut_rows(map, first, end)?;
+        self.session.changed = true;
+        self.session.put_rows((aside, 0), &rows)?;
+        self.recover_inode(aside, None)?;
+        self.rescue(aside)
+    }
+
     /// The file and the stream of an extent are there; a removed file's may be on their way out.
-    fn owner(&mut self, (file, stream): StreamKey) -> Result<(), StoreError> {
+    pub(super) fn stream_owner(&mut self, (file, stream): StreamKey) -> Result<(), StoreError> {
         let Some(inode) = self.inodes.get(&file).cloned() else {
             if self.orphans.contains(&file) {
                 return Ok(());
@@ -223,9 +257,9 @@ impl Examination<'_, '_> {
     fn move_aside(&mut self, (file, stream): StreamKey) -> Result<(), StoreError> {
         let aside = self.new_file()?;
         let extents = self.session.extents((file, stream))?;
-        for extent in &extents {
-            self.replace_row((file, stream, extent.first), None)?;
-        }
+        self.session.own((file, stream), 0, u64::MAX)?;
+        let map = self.session.own_map((file, stream))?;
+        self.session.cut_rows(map, 0, u64::MAX)?;
         self.session.insert_extents((aside, 0), &extents)?;
         self.recover_inode(aside, None)?;
         self.rescue(aside)

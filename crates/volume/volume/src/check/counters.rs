@@ -6,7 +6,7 @@ use redb::ReadableTable;
 use super::{Examination, Severity};
 use crate::database::{Session, database_error};
 use crate::free::{Free, Run};
-use crate::tables::{COUNTERS, EXTENTS, NEXT_FILE, ROOT, SECURITY, ZERO_UNTIL};
+use crate::tables::{COUNTERS, EXTENTS, MAPS, NEXT_FILE, ROOT, SECURITY, SNAPSHOTS, USES, ZERO_UNTIL};
 
 /// Files are numbered up to here: half of all numbers, which nobody counts up to. Larger ones come from damage.
 pub(super) const FILE_MAX: u64 = u64::MAX / 2;
@@ -92,6 +92,21 @@ impl Examination<'_, '_> {
         let mut rows = extents.range(..=(FILE_MAX, u32::MAX, u64::MAX)).map_err(database_error)?;
         if let Some(row) = rows.next_back() {
             last = last.max(row.map_err(database_error)?.0.value().0);
+        }
+        let uses = self.session.txn.open_table(USES).map_err(database_error)?;
+        let mut rows = uses.range(..=(FILE_MAX, u32::MAX, u64::MAX)).map_err(database_error)?;
+        if let Some(row) = rows.next_back() {
+            last = last.max(row.map_err(database_error)?.0.value().0);
+        }
+        let maps = self.session.txn.open_table(MAPS).map_err(database_error)?;
+        for row in maps.iter().map_err(database_error)? {
+            let map = row.map_err(database_error)?.1.value().0;
+            last = if map <= FILE_MAX { last.max(map) } else { last };
+        }
+        let snapshots = self.session.txn.open_table(SNAPSHOTS).map_err(database_error)?;
+        let mut rows = snapshots.range(..=FILE_MAX).map_err(database_error)?;
+        if let Some(row) = rows.next_back() {
+            last = last.max(row.map_err(database_error)?.0.value());
         }
         let security = self.session.txn.open_table(SECURITY).map_err(database_error)?;
         let mut rows = security.range(..=FILE_MAX).map_err(database_error)?;

@@ -7,7 +7,7 @@ use block_device::Device;
 use file_store::{StoreError, StoreErrorKind};
 use redb::Database;
 use tokio::sync::oneshot;
-use volume_format::Superblock;
+use volume_format::{FEATURE_SNAPSHOTS, Superblock};
 
 use super::{Examination, Finding, Layout, Repair};
 use crate::backend::DeviceBackend;
@@ -74,16 +74,18 @@ fn examine_here(
     let mut txn = database.begin_write().map_err(database_error)?;
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
+    let has_snapshots = superblock.features & FEATURE_SNAPSHOTS != 0;
     let mut space = Space::default();
     let recent = Recent::default();
     let mut session = Session::new(&txn, &mut space, &recent);
     let (found, newer) = match repair {
         Repair::No => {
             let mut examination = Examination::new(&mut session, clusters, false, now);
+            examination.has_snapshots = has_snapshots;
             examination.everything()?;
             (examination.findings, examination.newer)
         }
-        Repair::Plan | Repair::Apply => repaired(&mut session, clusters, now)?,
+        Repair::Plan | Repair::Apply => repaired(&mut session, clusters, now, has_snapshots)?,
     };
     // What is free is not known where a newer release has written.
     let layout = if newer { None } else { Some(session.layout(clusters)?) };
@@ -97,10 +99,16 @@ fn examine_here(
 }
 
 /// Repairs until nothing is left that can be: a repair can bring to light what was hidden by what it repaired.
-fn repaired(session: &mut Session<'_>, clusters: u64, now: u64) -> Result<(Vec<Finding>, bool), StoreError> {
+fn repaired(
+    session: &mut Session<'_>,
+    clusters: u64,
+    now: u64,
+    has_snapshots: bool,
+) -> Result<(Vec<Finding>, bool), StoreError> {
     let mut found: Vec<Finding> = Vec::new();
     for _ in 0..PASSES {
         let mut examination = Examination::new(session, clusters, true, now);
+        examination.has_snapshots = has_snapshots;
         examination.everything()?;
         let last = !examination.findings.iter().any(|finding| finding.repair.is_some());
         // What cannot be repaired is found in each pass.
@@ -110,7 +118,9 @@ fn repaired(session: &mut Session<'_>, clusters: u64, now: u64) -> Result<(Vec<F
             return Ok((found, examination.newer));
         }
     }
-    Err(StoreError::new(StoreErrorKind::Corrupt, "repairs go on bringing new damage to light"))
+    let last = found.last().map(|found| format!("{} {} {}", found.structure, found.place, found.detail));
+    let detail = format!("repairs go on bringing new damage to light: {}", last.unwrap_or_default());
+    Err(StoreError::new(StoreErrorKind::Corrupt, detail))
 }
 
 /// Reads a range of the device on this thread.

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use file_store::names::{check as check_name, fold};
 use file_store::{FILE_SIZE_MAX, SECURITY_MAX, StoreError};
 use redb::ReadableTable;
-use volume_format::{DecodeError, Entry, Inode};
+use volume_format::{DecodeError, Entry, Inode, SnapshotRecord};
 
 use super::{Examination, Severity};
 use crate::database::database_error;
-use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
+use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY, SNAPSHOTS};
 
 const INODE: &str = "file record";
 const STREAM: &str = "stream record";
 const ENTRY: &str = "directory entry";
+const SNAPSHOT: &str = "snapshot";
 const TO_LOST: &str = "it goes to /lost+found";
 
 impl Examination<'_, '_> {
@@ -34,6 +35,7 @@ impl Examination<'_, '_> {
                 }
             }
         }
+        self.snapshots()?;
         if self.orphans.contains(&ROOT) {
             let detail = "is in the list of removed files and would be deleted";
             self.note(
@@ -85,6 +87,13 @@ impl Examination<'_, '_> {
                     ..Inode::default()
                 };
                 self.put_inode(ROOT, root)?;
+            }
+        }
+        if let Some(root) = self.inodes.get(&ROOT).filter(|root| root.frozen).cloned() {
+            let how = Some("it becomes one that can be changed");
+            self.note(Severity::Error, INODE, format!("file {ROOT} (/)"), "belongs to a snapshot", how);
+            if self.repair {
+                self.put_inode(ROOT, Inode { frozen: false, ..root })?;
             }
         }
         Ok(())
@@ -171,7 +180,8 @@ impl Examination<'_, '_> {
         let nameless: Vec<u64> = self
             .inodes
             .keys()
-            .filter(|file| **file != ROOT && !named.contains_key(file) && !self.orphans.contains(file))
+            .filter(|file| **file != ROOT && !self.roots.contains(file))
+            .filter(|file| !named.contains_key(file) && !self.orphans.contains(file))
             .copied()
             .collect();
         for file in nameless {
@@ -259,12 +269,62 @@ impl Examination<'_, '_> {
             }
         }
         named.insert(file, (directory, key));
+        let frozen = self.inodes.get(&directory).is_some_and(|above| above.frozen);
+        if let Some(inode) = self.inodes.get(&file).filter(|inode| inode.frozen != frozen).cloned() {
+            let detail = "and its directory disagree on whether they belong to a snapshot";
+            self.note(Severity::Error, INODE, self.name_of(file), detail, Some("the directory counts"));
+            if self.repair {
+                self.put_inode(file, Inode { frozen, ..inode })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every snapshot leads to something that is frozen.
+    fn snapshots(&mut self) -> Result<(), StoreError> {
+        let mut rows = Vec::new();
+        {
+            let table = self.session.txn.open_table(SNAPSHOTS).map_err(database_error)?;
+            for row in table.iter().map_err(database_error)? {
+                let (id, value) = row.map_err(database_error)?;
+                rows.push((id.value(), SnapshotRecord::decode(value.value())));
+            }
+        }
+        for (id, record) in rows {
+            let place = format!("snapshot {id}");
+            let detail = match record {
+                Err(DecodeError::Unsupported(version)) => {
+                    let detail = format!("cannot be read: version {version} is not known");
+                    self.note(Severity::Critical, SNAPSHOT, place, detail, None);
+                    self.newer = true;
+                    continue;
+                }
+                Err(error) => format!("cannot be read: {error}"),
+                Ok(record) => match self.inodes.get(&record.root) {
+                    None => format!("{} leads to file {}, which does not exist", record.name, record.root),
+                    Some(inode) if !inode.frozen || inode.parent != record.root => {
+                        format!("{} leads to file {}, which is no snapshot's", record.name, record.root)
+                    }
+                    Some(_) if !self.roots.insert(record.root) => {
+                        format!("{} leads where another one leads", record.name)
+                    }
+                    Some(_) => continue,
+                },
+            };
+            let how = Some("it is removed; files of it that are there go to /lost+found");
+            self.note(Severity::Critical, SNAPSHOT, place, detail, how);
+            if self.repair {
+                let mut table = self.session.txn.open_table(SNAPSHOTS).map_err(database_error)?;
+                table.remove(id).map_err(database_error)?;
+            }
+        }
         Ok(())
     }
 
     /// Every directory hangs, over its parents, from the root.
     pub(super) fn reach(&mut self) -> Result<(), StoreError> {
         let mut reached = BTreeSet::from([ROOT]);
+        reached.extend(&self.roots);
         let directories: Vec<u64> =
             self.inodes.iter().filter(|(_, inode)| inode.directory).map(|(file, _)| *file).collect();
         for directory in directories {

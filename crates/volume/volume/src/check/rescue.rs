@@ -11,40 +11,22 @@ use super::Examination;
 use super::names::recovered;
 use crate::clusters::StreamKey;
 use crate::database::{Session, database_error};
-use crate::tables::{COUNTERS, ENTRIES, EXTENTS, NEXT_FILE, ORPHANS, ROOT};
+use crate::extents::Extent;
+use crate::tables::{COUNTERS, ENTRIES, NEXT_FILE, ORPHANS, ROOT};
 
 /// The directory that takes what has lost its name.
 const LOST_AND_FOUND: &str = "lost+found";
 
 impl Session<'_> {
     /// Where the space of a stream ends, in bytes.
-    pub(super) fn end_of_space(&self, (file, stream): StreamKey) -> Result<u64, StoreError> {
-        let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        let mut rows = table.range((file, stream, 0)..=(file, stream, u64::MAX)).map_err(database_error)?;
-        let Some(row) = rows.next_back() else { return Ok(0) };
-        let (key, value) = row.map_err(database_error)?;
-        let end = key.value().2.saturating_add(value.value().1);
+    pub(super) fn end_of_space(&self, stream: StreamKey) -> Result<u64, StoreError> {
+        let end = self.extents(stream)?.last().map_or(0, Extent::end);
         Ok(end.saturating_mul(CLUSTER).min(file_store::FILE_SIZE_MAX / CLUSTER * CLUSTER))
     }
 
     /// Whether a file has no extents.
     pub(super) fn end_of_file(&self, file: u64) -> Result<bool, StoreError> {
         Ok(self.streams_with_space(file)?.is_empty())
-    }
-
-    /// The numbers of a file's streams that have extents.
-    fn streams_with_space(&self, file: u64) -> Result<Vec<u32>, StoreError> {
-        let table = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        let (mut streams, mut from) = (Vec::new(), 0);
-        loop {
-            let mut rows =
-                table.range((file, from, 0)..=(file, u32::MAX, u64::MAX)).map_err(database_error)?;
-            let Some(row) = rows.next() else { return Ok(streams) };
-            let stream = row.map_err(database_error)?.0.value().1;
-            streams.push(stream);
-            let Some(next) = stream.checked_add(1) else { return Ok(streams) };
-            from = next;
-        }
     }
 }
 
@@ -111,6 +93,7 @@ impl Examination<'_, '_> {
         let (parent, name) = known.map_or((ROOT, String::new()), |(parent, entry)| (parent, entry.name));
         let inode = Inode {
             directory,
+            frozen: false,
             parent: if is_root { ROOT } else { parent },
             name: if is_root { String::new() } else { name },
             attributes: 0,
@@ -138,7 +121,8 @@ impl Examination<'_, '_> {
             name = format!("{kind}-{file}-{number}");
         }
         self.put_entry(directory, &Entry { file, directory: inode.directory, name: name.clone() })?;
-        self.put_inode(file, Inode { parent: directory, name, ..inode })
+        // Not a snapshot's any more: whoever finds it there can move and remove it.
+        self.put_inode(file, Inode { parent: directory, name, frozen: false, ..inode })
     }
 
     fn lost_and_found(&mut self) -> Result<u64, StoreError> {
@@ -152,7 +136,7 @@ impl Examination<'_, '_> {
                     if self
                         .inodes
                         .get(&entry.file)
-                        .is_some_and(|inode| inode.directory && inode.parent == ROOT)
+                        .is_some_and(|inode| inode.directory && !inode.frozen && inode.parent == ROOT)
                         && !self.orphans.contains(&entry.file) =>
                 {
                     self.lost_and_found = Some(entry.file);

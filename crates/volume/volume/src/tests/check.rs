@@ -5,9 +5,12 @@ use std::sync::Arc;
 use aligned_buffer::IoBuf;
 use block_conformance::Rng;
 use block_device::{Device, Durability, MemoryDisk};
-use file_store::{Access, DirectoryCursor, FileKind, FileStore, NewFile, OpenOptions, StoreErrorKind};
+use file_store::{
+    Access, DirectoryCursor, FileKind, FileStore, NewFile, NewSnapshot, OpenOptions, SnapshotStore,
+    StoreErrorKind,
+};
 use redb::{ReadableTable, WriteTransaction};
-use volume_format::{CLUSTER, Inode, StreamRecord, Superblock};
+use volume_format::{CLUSTER, Inode, SnapshotRecord, StreamRecord, Superblock};
 
 mod cases;
 mod opening;
@@ -16,7 +19,9 @@ mod power;
 use cases::{CASES, Case, entry, extent, put_entry};
 
 use super::{SIZE, environment, file, on_shard, open, read, write};
-use crate::tables::{COUNTERS, ENTRIES, FREED, INODES, NEXT_FILE, ORPHANS, SHARES};
+use crate::tables::{
+    COUNTERS, ENTRIES, FREED, INODES, LINKS, MAPS, NEXT_FILE, ORPHANS, SHARES, SNAPSHOTS, USES,
+};
 use crate::{CheckOptions, Finding, FormatOptions, Repair, Volume, verify};
 
 /// What the files hold.
@@ -33,6 +38,9 @@ fn content() -> Vec<u8> {
 ///   file 5  /luns/copy     this one
 ///   file 6  /docs
 ///   file 7  /docs/notes    nothing, and a stream "more" with data
+///   file 8  /docs/image    data in map 8, which it links to as do
+///   file 9  /docs/linked   this one
+///   file 11 the snapshot 12 of /docs/image, named s, does so too; map 10 is empty, and file 8's own
 /// ```
 async fn prepared() -> Device {
     let device: Device = Arc::new(MemoryDisk::new(SIZE, 4096));
@@ -54,7 +62,10 @@ async fn prepare(device: &Device) {
             write(&f, 0, &content(), Durability::Durable).await;
         } else {
             let golden = volume.lookup(luns, "golden").await.expect("golden").file;
-            volume.clone_range((golden, 0), (made, 0), 10 * CLUSTER).await.expect("clone");
+            // A part and the rest: a row in each.
+            volume.clone_range((golden, 0), (made, 0), 5 * CLUSTER).await.expect("clone");
+            let (from, to) = ((golden, 5 * CLUSTER), (made, 5 * CLUSTER));
+            volume.clone_range(from, to, 5 * CLUSTER).await.expect("clone");
         }
     }
     let docs = volume.create(volume.root(), "docs", directory).await.expect("docs");
@@ -64,6 +75,17 @@ async fn prepare(device: &Device) {
     let more = volume.open(notes, options).await.expect("stream");
     write(&more, 0, b"more", Durability::Durable).await;
     drop(more);
+    let image = volume.create(docs, "image", file()).await.expect("image");
+    write(&open(&volume, image).await, 0, &content(), Durability::Durable).await;
+    volume.clone_tree(image, docs, "linked").await.expect("clone");
+    let new = NewSnapshot {
+        name: "s".into(),
+        source: image,
+        quiesce: false,
+        maker: String::new(),
+        path: String::new(),
+    };
+    volume.take_snapshot(new).await.expect("snapshot");
     volume.close().await.expect("close");
 }
 
@@ -123,10 +145,13 @@ fn every_damage_is_found_named_planned_and_repaired() {
             let volume = Volume::open(device, environment()).await.expect("a repaired volume opens");
             assert_eq!(volume.check_deep().await.expect("check"), Vec::new(), "{what}");
             // What was not damaged, or only in its names, still has its content.
-            for path in ["/luns/golden", "/luns/copy"] {
-                if let Ok(id) = volume.resolve(path).await {
+            for path in ["/luns/golden", "/luns/copy", "/docs/image", "/docs/linked"] {
+                let lost = case.place == ["links"] && path.starts_with("/docs");
+                if let Ok(id) = volume.resolve(path).await
+                    && !lost
+                {
                     let file = open(&volume, id).await;
-                    assert_eq!(read(&file, 0, content().len()).await, content(), "{what}: {path}");
+                    assert!(read(&file, 0, content().len()).await == content(), "{what}: {path}");
                 }
             }
             let web = find(&volume, content().len() as u64).await;
@@ -330,7 +355,35 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
         2 => u64::MAX - rng.below(5),
         _ => rng.next_u64(),
     };
-    match rng.below(9) {
+    match rng.below(14) {
+        8 => {
+            let key = (file(rng), rng.below(3) as u32);
+            let map = (if rng.one_in(2) { file(rng) } else { number(rng) }, rng.below(2) as u32);
+            txn.open_table(MAPS).expect("table").insert(key, map).expect("insert");
+        }
+        9 | 10 => {
+            let key = (file(rng), rng.below(2) as u32, number(rng));
+            let value = (file(rng), rng.below(2) as u32, number(rng));
+            txn.open_table(LINKS).expect("table").insert(key, value).expect("insert");
+        }
+        11 => {
+            let key = (file(rng), rng.below(2) as u32, number(rng));
+            txn.open_table(USES)
+                .expect("table")
+                .insert(key, (number(rng), rng.below(4) as u32))
+                .expect("insert");
+        }
+        12 => {
+            let record = SnapshotRecord {
+                root: 2 + rng.below(10),
+                deleted: rng.one_in(2),
+                name: "x".into(),
+                ..SnapshotRecord::default()
+            };
+            let bytes = record.encode();
+            let bytes = if rng.one_in(3) { &bytes[..5] } else { &bytes[..] };
+            txn.open_table(SNAPSHOTS).expect("table").insert(10 + rng.below(4), bytes).expect("insert");
+        }
         0 => {
             let key = (file(rng), rng.below(3) as u32, number(rng));
             extent(txn, key, (number(rng), number(rng), rng.below(3) as u8));
@@ -347,6 +400,7 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
                 .map(|_| StreamRecord { id: rng.below(4) as u32, name: "s".into(), size: number(rng) })
                 .collect();
             let inode = Inode {
+                frozen: rng.one_in(3),
                 directory: rng.one_in(2),
                 parent: file(rng),
                 name: ["x", "", "luns", "a/b"][rng.below(4) as usize].into(),
@@ -378,7 +432,7 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
 
 #[test]
 fn whatever_the_tables_say_a_repair_makes_a_volume_of_it() {
-    for seed in 0..40 {
+    for seed in 0..60 {
         on_shard(async {
             let device = prepared().await;
             damage(&device, move |txn| {

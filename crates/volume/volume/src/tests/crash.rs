@@ -11,6 +11,8 @@ use block_conformance::{Rng, pattern};
 use block_device::{Device, Durability};
 use file_store::{FileId, FileStore, OpenFile};
 
+mod snapshots;
+
 use super::devices::Fickle;
 use super::{environment, file, on_shard, open};
 use crate::{FormatOptions, Volume};
@@ -71,6 +73,7 @@ struct Work {
     rng: Rng,
     write: u64,
     trace: Vec<String>,
+    frozen: Vec<snapshots::Frozen>,
 }
 
 /// The power is gone.
@@ -88,10 +91,13 @@ impl Work {
         let range = first..first + count;
         let durable = self.rng.one_in(2);
         let durability = if durable { Durability::Durable } else { Durability::Volatile };
-        let kind = self.rng.below(12);
+        let kind = self.rng.below(15);
         self.write += 1;
         let (write, id) = (self.write, self.files[which].1.id.0);
         self.trace.push(format!("{write}: kind {kind} file {which} blocks {range:?} durable {durable}"));
+        if kind >= 12 {
+            return self.snapshot().await;
+        }
         let (handle, expected) = &mut self.files[which];
         match kind {
             0..5 => {
@@ -251,6 +257,7 @@ async fn run(seed: u64, cut: u64, forgetful: bool) -> u64 {
     let device: Device = disk.clone();
     Volume::format(device, FormatOptions { name: "v".into() }, environment()).await.expect("format");
     let mut expected: Vec<Expected> = Vec::new();
+    let mut frozen = Vec::new();
     let mut requests = 0;
     for turn in 0..2u64 {
         let device: Device = disk.clone();
@@ -278,7 +285,7 @@ async fn run(seed: u64, cut: u64, forgetful: bool) -> u64 {
         let before = disk.requests();
         disk.cut_after(if turn == 0 { cut } else { cut / 2 + 1 });
         let rng = Rng::new(seed * 2 + turn);
-        let mut work = Work { volume, files, rng, write: turn * 1000, trace: Vec::new() };
+        let mut work = Work { volume, files, rng, write: turn * 1000, trace: Vec::new(), frozen };
         for _ in 0..60 {
             if work.step().await.is_err() {
                 break;
@@ -287,6 +294,7 @@ async fn run(seed: u64, cut: u64, forgetful: bool) -> u64 {
         requests = requests.max(disk.requests() - before);
         let what = format!("seed {seed} cut {cut} turn {turn}:\n  {}\n", work.trace.join("\n  "));
         expected = work.files.drain(..).map(|(_, expected)| expected).collect();
+        frozen = std::mem::take(&mut work.frozen);
         let after = disk.after_power_cut(seed ^ cut);
         // The old volume goes on in the background, on a disk without power.
         disk.cut_after(0);
@@ -295,6 +303,7 @@ async fn run(seed: u64, cut: u64, forgetful: bool) -> u64 {
         let device: Device = disk.clone();
         let volume = Volume::open(device, environment()).await.unwrap_or_else(|e| panic!("{what}: {e}"));
         expected = compare(&volume, &expected, &what).await;
+        frozen = snapshots::compare(&volume, &frozen, &what).await;
         assert_eq!(volume.check_deep().await.expect("check"), Vec::new(), "{what}");
         volume.close().await.expect("close");
     }

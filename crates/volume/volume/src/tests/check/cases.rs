@@ -1,10 +1,11 @@
 //! One damage in each structure of the tables, and how it must be named.
 
 use redb::{ReadableTable, WriteTransaction};
-use volume_format::{Entry, Inode, StreamRecord};
+use volume_format::{Entry, Inode, SnapshotRecord, StreamRecord};
 
 use crate::tables::{
-    COUNTERS, ENTRIES, EXTENTS, FREED, INODES, NEXT_FILE, ORPHANS, SECURITY, SHARED, SHARES, ZERO_UNTIL,
+    COUNTERS, ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, NEXT_FILE, ORPHANS, SECURITY, SHARED, SHARES,
+    SNAPSHOTS, USES, ZERO_UNTIL,
 };
 
 /// One case: what is damaged, and which finding must name it.
@@ -228,7 +229,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         structure: "counter",
         place: &["next file's number"],
-        detail: "says 3, but file 7 is there",
+        detail: "says 3, but file 12 is there",
         how: |txn| drop(txn.open_table(COUNTERS).expect("t").insert(NEXT_FILE, 3).expect("i")),
     },
     Case {
@@ -333,5 +334,78 @@ pub(super) const CASES: &[Case] = &[
         place: &["clusters 600..18446744073709551615"],
         detail: "are no clusters of the volume",
         how: |txn| drop(txn.open_table(FREED).expect("t").insert(600, u64::MAX).expect("i")),
+    },
+    Case {
+        structure: "table",
+        place: &["links"],
+        detail: "is missing",
+        how: |txn| {
+            assert!(txn.delete_table(LINKS).expect("delete"));
+            // What the links were for is found in the map itself, which becomes a file.
+            extent(txn, (8, 0, 0), first(txn, 8));
+        },
+    },
+    Case {
+        structure: "table",
+        place: &["uses"],
+        detail: "is missing",
+        how: |txn| assert!(txn.delete_table(USES).expect("delete")),
+    },
+    Case {
+        structure: "use count",
+        place: &["map 8"],
+        detail: "links and their counts differ",
+        how: |txn| drop(txn.open_table(USES).expect("t").insert((8, 0, 0), (20, 1)).expect("i")),
+    },
+    Case {
+        structure: "link",
+        place: &["file 9 (/docs/linked)", "from cluster 3"],
+        detail: "overlaps the link before it",
+        how: |txn| drop(txn.open_table(LINKS).expect("t").insert((9, 0, 3), (8, 0, 4)).expect("i")),
+    },
+    Case {
+        structure: "link",
+        place: &["file 8 (/docs/image)", "from cluster 2"],
+        detail: "extent of its own",
+        how: |txn| extent(txn, (10, 0, 2), (500, 1, 0)),
+    },
+    Case {
+        structure: "map",
+        place: &["file 8, stream 0"],
+        detail: "which is another's",
+        how: |txn| drop(txn.open_table(MAPS).expect("t").insert((8, 0), (3, 0)).expect("i")),
+    },
+    Case {
+        structure: "map",
+        place: &["file 8, stream 0"],
+        detail: "which others link to",
+        how: |txn| drop(txn.open_table(MAPS).expect("t").remove((8, 0)).expect("r")),
+    },
+    Case {
+        structure: "map",
+        place: &["file 60, stream 0"],
+        detail: "belongs to no file",
+        how: |txn| drop(txn.open_table(MAPS).expect("t").insert((60, 0), (61, 0)).expect("i")),
+    },
+    Case {
+        structure: "snapshot",
+        place: &["snapshot 12"],
+        detail: "which does not exist",
+        how: |txn| {
+            let record = SnapshotRecord { root: 40, name: "s".into(), ..SnapshotRecord::default() };
+            txn.open_table(SNAPSHOTS).expect("t").insert(12, record.encode().as_slice()).expect("i");
+        },
+    },
+    Case {
+        structure: "snapshot",
+        place: &["snapshot 12"],
+        detail: "cannot be read",
+        how: |txn| drop(txn.open_table(SNAPSHOTS).expect("t").insert(12, [1u8, 9].as_slice()).expect("i")),
+    },
+    Case {
+        structure: "file record",
+        place: &["file 9 (/docs/linked)"],
+        detail: "disagree on whether they belong to a snapshot",
+        how: |txn| inode(txn, 9, |inode| inode.frozen = true),
     },
 ];

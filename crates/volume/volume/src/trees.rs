@@ -1,0 +1,173 @@
+//! Copies of files and trees at one point in time, inside a transaction: the substance of snapshots and clones.
+//!
+//! Records, names and descriptors are copied; data is linked (`links.rs`), so a file costs some rows, whatever its size.
+
+use std::collections::BTreeSet;
+
+use file_store::{StoreError, StoreErrorKind, TREE_MAX};
+use redb::ReadableTable;
+use volume_format::{Entry, Inode};
+
+use crate::clusters::StreamKey;
+use crate::core::Core;
+use crate::database::{Session, database_error};
+use crate::links::END;
+use crate::tables::{ENTRIES, INODES, SECURITY};
+
+/// A file or directory to be copied.
+struct Copied {
+    file: u64,
+    inode: Inode,
+    /// Place of its directory among the copied; of the first, itself.
+    parent: usize,
+}
+
+/// Where a copy goes.
+pub(crate) enum Place<'a> {
+    /// Nowhere: it is the root of a snapshot.
+    Snapshot,
+    /// A directory, under a name.
+    Directory(u64, &'a str),
+}
+
+impl Session<'_> {
+    /// All of a tree, directories before what is in them. Everything is read here, so that damage is met before
+    /// anything is written.
+    fn tree(&self, core: &Core, root: u64) -> Result<Vec<Copied>, StoreError> {
+        let mut all = vec![Copied { file: root, inode: self.known_inode(core, root)?, parent: 0 }];
+        let mut seen = BTreeSet::from([root]);
+        let mut at = 0;
+        while let Some(Copied { file, inode, .. }) = all.get(at) {
+            let directory = *file;
+            if inode.directory {
+                for entry in self.entries(directory)? {
+                    if !seen.insert(entry.file) {
+                        let detail =
+                            format!("directory {directory} is below itself; `volume check` says more");
+                        return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
+                    }
+                    let inode = self.known_inode(core, entry.file)?;
+                    all.push(Copied { file: entry.file, inode, parent: at });
+                }
+                if all.len() > TREE_MAX {
+                    let detail = format!("there are more than {TREE_MAX} files; take directories one by one");
+                    return Err(StoreError::new(StoreErrorKind::InvalidArgument, detail));
+                }
+            }
+            at += 1;
+        }
+        Ok(all)
+    }
+
+    /// The record of a file with what its streams in memory know better.
+    fn known_inode(&self, core: &Core, file: u64) -> Result<Inode, StoreError> {
+        let mut inode = self.inode(file)?;
+        for record in &mut inode.streams {
+            if let Some(known) = core.known((file, record.id)) {
+                record.size = known.size;
+                inode.times[2] = if known.written > 0 { known.written } else { inode.times[2] };
+                inode.times[3] = inode.times[3].max(known.written);
+            }
+        }
+        Ok(inode)
+    }
+
+    /// What is in a directory.
+    pub(crate) fn entries(&self, directory: u64) -> Result<Vec<Entry>, StoreError> {
+        let table = self.txn.open_table(ENTRIES).map_err(database_error)?;
+        let mut entries = Vec::new();
+        for row in table.range((directory, "")..).map_err(database_error)? {
+            let (key, value) = row.map_err(database_error)?;
+            if key.value().0 != directory {
+                break;
+            }
+            let entry = Entry::decode(value.value()).map_err(|error| {
+                let detail = format!("an entry of directory {directory} {error}");
+                StoreError::new(StoreErrorKind::Corrupt, detail)
+            })?;
+            entries.push(entry);
+            if entries.len() > TREE_MAX {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Copies a file or tree, once `place` is known to be free; the copy's number. The caller holds the pause, and has
+    /// made durable what is volatile.
+    pub(crate) fn copy_tree(
+        &mut self,
+        core: &Core,
+        source: u64,
+        place: &Place<'_>,
+        now: u64,
+    ) -> Result<u64, StoreError> {
+        if self.is_orphan(source)? {
+            return Err(StoreError::new(StoreErrorKind::NotFound, "the file was removed"));
+        }
+        let tree = self.tree(core, source)?;
+        self.changed = true;
+        let copied = self.copy_all(core, tree, place, now);
+        self.fatal(copied)
+    }
+
+    fn copy_all(
+        &mut self,
+        core: &Core,
+        tree: Vec<Copied>,
+        place: &Place<'_>,
+        now: u64,
+    ) -> Result<u64, StoreError> {
+        let frozen = matches!(place, Place::Snapshot);
+        let mut numbers: Vec<u64> = Vec::with_capacity(tree.len());
+        for (at, Copied { file, inode, parent }) in tree.into_iter().enumerate() {
+            let number = self.new_number()?;
+            numbers.push(number);
+            let (parent, name) = match place {
+                Place::Snapshot if at == 0 => (number, inode.name.clone()),
+                Place::Directory(directory, name) if at == 0 => (*directory, (*name).to_owned()),
+                _ => (numbers.get(parent).copied().unwrap_or(number), inode.name.clone()),
+            };
+            let streams: Vec<u32> = inode.streams.iter().map(|record| record.id).collect();
+            let directory = inode.directory;
+            let copy = Inode { frozen, parent, name: name.clone(), ..inode };
+            {
+                let mut table = self.txn.open_table(INODES).map_err(database_error)?;
+                table.insert(number, copy.encode().as_slice()).map_err(database_error)?;
+            }
+            if parent != number {
+                self.put_entry(parent, &Entry { file: number, directory, name })?;
+            }
+            self.copy_security(file, number)?;
+            for stream in streams {
+                self.copy_stream(core, (file, stream), (number, stream))?;
+            }
+        }
+        let Some(root) = numbers.first().copied() else {
+            return Err(StoreError::new(StoreErrorKind::NotFound, "there is nothing to copy"));
+        };
+        if let Place::Directory(directory, _) = place {
+            self.touch_directory(*directory, now)?;
+        }
+        Ok(root)
+    }
+
+    fn copy_stream(&mut self, core: &Core, from: StreamKey, to: StreamKey) -> Result<(), StoreError> {
+        self.link(from, to, 0, END)?;
+        // Nothing is written now, and before the pause ends it must be known that others have these clusters. Should
+        // the transaction fail, the volume stops.
+        if let Some(stream) = core.registry.lock().stream(from) {
+            stream.map.write().share(0, END);
+        }
+        Ok(())
+    }
+
+    fn copy_security(&mut self, from: u64, to: u64) -> Result<(), StoreError> {
+        let mut table = self.txn.open_table(SECURITY).map_err(database_error)?;
+        let row = table.get(from).map_err(database_error)?.map(|row| row.value().to_vec());
+        if let Some(descriptor) = row {
+            table.insert(to, descriptor.as_slice()).map_err(database_error)?;
+        }
+        Ok(())
+    }
+}
