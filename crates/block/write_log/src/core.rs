@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) writing_back: RangeLocks,
     /// One round of destaging at a time.
     pub(crate) rounds: tokio::sync::Mutex<()>,
+    /// One flush of the back at a time.
+    pub(crate) flushes: tokio::sync::Mutex<()>,
     /// One change of the front's label at a time.
     pub(crate) labels: tokio::sync::Mutex<()>,
     pub(crate) inner: Mutex<Inner>,
@@ -213,8 +215,16 @@ impl Core {
         self.work.notify_one();
     }
 
-    /// Flushes the back; after a failure nothing is promised any more (L6).
+    /// Flushes the back; after a failure nothing is promised any more (L6). One at a time: a device tells of what it lost
+    /// once, and who flushes beside him who is told would take it for safe.
     pub(crate) async fn flush_back(&self) -> Result<(), BlockError> {
+        let _flush = self.flushes.lock().await;
+        {
+            let inner = self.inner.lock();
+            if inner.mode == LogMode::Poisoned {
+                return Err(poisoned(&inner));
+            }
+        }
         let covered = self.unflushed.load(Ordering::Acquire);
         match self.back.flush().await {
             Ok(()) => {

@@ -22,7 +22,7 @@ const SMALL_ZEROES: u64 = 1 << 20;
 
 /// A device that writes small changes to a fast one first. See the crate's page.
 pub struct WriteLog {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl WriteLog {

@@ -210,6 +210,7 @@ pub(crate) async fn open(
         changes: Default::default(),
         writing_back: Default::default(),
         rounds: Default::default(),
+        flushes: Default::default(),
         labels: Default::default(),
         inner: Mutex::new(inner),
         progress: Default::default(),

@@ -19,7 +19,7 @@ async fn byte(log: &WriteLog, offset: u64) -> u8 {
 #[test]
 fn small_writes_share_batches_and_are_destaged_in_long_runs() {
     on_shard(async {
-        let rig = Rig::new(1, 2 << 20, 4 << 20, 4096);
+        let rig = Rig::new(1, 8 << 20, 4 << 20, 4096);
         rig.create().await.expect("create");
         let log = rig.open().await.expect("open");
         // 64 neighbours, in no order.

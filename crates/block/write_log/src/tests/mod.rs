@@ -55,7 +55,10 @@ struct Rig {
 impl Rig {
     fn new(seed: u64, front: usize, back: usize, block_size: u32) -> Self {
         let power = Power::new(Dice::new(seed));
-        let spec = |size| SimSpec { size, block_size, unmap: UnmapBehavior::Zeroes, pace: Pace::default() };
+        // Some disks answer at once or late, so that what began later often ends first.
+        let pace =
+            if seed.is_multiple_of(2) { Pace { turns: 40, ..Pace::default() } } else { Pace::default() };
+        let spec = |size| SimSpec { size, block_size, unmap: UnmapBehavior::Zeroes, pace };
         let front = SimDisk::new(&power, &SimSpec { block_size: 4096, ..spec(front) });
         let back = SimDisk::new(&power, &spec(back));
         let options = Options { small: 16 << 10, quiet: Duration::from_millis(3), ..Options::default() };
