@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    CheckRequest, Confirm, Done, Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate,
+    CachePolicyUpdate, CheckRequest, Confirm, Done, Provisioning, ReadAhead, Resiliency, Volume, VolumeCache,
+    VolumeCreate, VolumeUpdate,
 };
 use control_client::segment;
 
@@ -15,6 +16,38 @@ use crate::offline;
 use crate::pool::show_report;
 use crate::table::{Table, or_dash, word};
 use crate::units::{bytes, parse_bytes};
+
+/// How reads of a volume are cached.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CacheArgs {
+    /// Keep reads in the node's read cache: on or off.
+    #[arg(long, value_parser = on_or_off, value_name = "on|off")]
+    read_cache: Option<bool>,
+    /// Read ahead of sequential readers of a cached volume: none, adaptive or fixed:SIZE, as fixed:1M.
+    #[arg(long, value_parser = parse_read_ahead, value_name = "HOW")]
+    read_ahead: Option<ReadAhead>,
+}
+
+impl CacheArgs {
+    fn update(&self) -> CachePolicyUpdate {
+        CachePolicyUpdate { read_cache: self.read_cache, read_ahead: self.read_ahead }
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("{other:?} is neither on nor off")),
+    }
+}
+
+fn parse_read_ahead(text: &str) -> Result<ReadAhead, String> {
+    match text.strip_prefix("fixed:") {
+        Some(size) => format!("fixed:{}", parse_bytes(size)?).parse(),
+        None => text.parse(),
+    }
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -50,6 +83,16 @@ pub(crate) enum Command {
         /// Bytes on one column before the next.
         #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
         interleave: Option<u64>,
+        #[command(flatten)]
+        cache: CacheArgs,
+    },
+    /// Change how a volume is cached on this node.
+    #[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["read_cache", "read_ahead"])))]
+    Set {
+        /// The volume.
+        volume: String,
+        #[command(flatten)]
+        cache: CacheArgs,
     },
     /// Grow a volume.
     Resize {
@@ -92,7 +135,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let volume: Volume = client.get(&format!("/volumes/{}", segment(&volume))).await?;
             context.show(&volume, one)?;
         }
-        Command::Create { name, size, pool, resiliency, thin: _, fixed, columns, interleave } => {
+        Command::Create { name, size, pool, resiliency, thin: _, fixed, columns, interleave, cache } => {
             let request = VolumeCreate {
                 name,
                 pool,
@@ -101,13 +144,22 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 provisioning: if fixed { Provisioning::Fixed } else { Provisioning::Thin },
                 columns,
                 interleave_bytes: interleave,
+                cache: cache.update(),
             };
             let volume: Volume = client.post("/volumes", &request).await?;
             context.show(&volume, one)?;
         }
         Command::Resize { volume, size } => {
             let path = format!("/volumes/{}", segment(&volume));
-            let volume: Volume = client.patch(&path, &VolumeUpdate { size_bytes: Some(size) }).await?;
+            let volume: Volume = client
+                .patch(&path, &VolumeUpdate { size_bytes: Some(size), ..VolumeUpdate::default() })
+                .await?;
+            context.show(&volume, one)?;
+        }
+        Command::Set { volume, cache } => {
+            let path = format!("/volumes/{}", segment(&volume));
+            let update = VolumeUpdate { cache: cache.update(), ..VolumeUpdate::default() };
+            let volume: Volume = client.patch(&path, &update).await?;
             context.show(&volume, one)?;
         }
         Command::Check { volume, deep, repair, offline, disks } => {
@@ -145,6 +197,7 @@ fn print(volumes: &[Volume]) {
         ">IN POOL",
         ">COLUMNS",
         ">INTERLEAVE",
+        "READ CACHE",
         "TYPE",
         "NOTE",
     ];
@@ -161,9 +214,30 @@ fn print(volumes: &[Volume]) {
             bytes(volume.allocated_bytes),
             volume.columns.to_string(),
             bytes(volume.interleave_bytes),
+            cached(&volume.cache),
             word(&volume.provisioning),
             or_dash(volume.reason.as_ref()),
         ]);
     }
     table.print();
+}
+
+/// "off", or how full and how good: "12 MiB, 97 % hits, read-ahead adaptive".
+fn cached(cache: &VolumeCache) -> String {
+    if !cache.read_cache {
+        return "off".into();
+    }
+    let mut text = String::from("on");
+    if let Some(counters) = &cache.counters {
+        text = bytes(counters.resident_bytes);
+        let reads = counters.hits + counters.misses;
+        if let Some(share) = (counters.hits * 100).checked_div(reads) {
+            text += &format!(", {share} % hits");
+        }
+    }
+    if cache.read_ahead == ReadAhead::None {
+        text
+    } else {
+        format!("{text}, read-ahead {}", cache.read_ahead)
+    }
 }

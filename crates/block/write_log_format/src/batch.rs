@@ -131,7 +131,10 @@ impl BatchHead {
             let crc = r.u32()?;
             let entry = Entry { kind, offset: r.u64()?, len: r.u64()? };
             let end = entry.offset.checked_add(entry.len);
-            if entry.len == 0 || (entry.offset | entry.len) % 512 != 0 || end.is_none_or(|end| end > MOST) {
+            if entry.len == 0
+                || !(entry.offset | entry.len).is_multiple_of(512)
+                || end.is_none_or(|end| end > MOST)
+            {
                 return Err(DecodeError::Invalid("range"));
             }
             data = data.checked_add(entry.data_len()).ok_or(DecodeError::Invalid("length"))?;

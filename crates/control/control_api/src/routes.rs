@@ -223,6 +223,9 @@ const CORE: &[Route] = &[
         json::<CheckRequest>(),
         json::<CheckReport>(),
     ),
+    // --- caches ---
+    get("/cache", "cache_show", "The node's read cache.", json::<CacheStatus>()),
+    send(Patch, "/cache", "cache_update", "Changes its size.", json::<CacheUpdate>(), json::<CacheStatus>()),
     // --- volumes ---
     get("/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
     send(
@@ -238,7 +241,7 @@ const CORE: &[Route] = &[
         Patch,
         "/volumes/{volume}",
         "volume_update",
-        "Grows a volume.",
+        "Grows a volume, or changes how it is cached.",
         json::<VolumeUpdate>(),
         json::<Volume>(),
     ),

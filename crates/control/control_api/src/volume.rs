@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::RedundancyState;
+use crate::{CachePolicyUpdate, RedundancyState, VolumeCache};
 
 /// How data survives the loss of disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -95,6 +95,9 @@ pub struct Volume {
     pub used_bytes: u64,
     /// Bytes that it takes in the pool, all copies counted.
     pub allocated_bytes: u64,
+    /// How reads of it are cached on this node.
+    #[serde(default)]
+    pub cache: VolumeCache,
 }
 
 /// Makes a space and a volume on it.
@@ -120,6 +123,9 @@ pub struct VolumeCreate {
     /// Bytes on one column before the next; absent for 256 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleave_bytes: Option<u64>,
+    /// How reads of it are cached on this node; what is absent is as for volumes of which nothing was said.
+    #[serde(default)]
+    pub cache: CachePolicyUpdate,
 }
 
 /// Changes a volume.
@@ -129,4 +135,7 @@ pub struct VolumeUpdate {
     /// New size in bytes; not smaller than it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// How reads of it are cached on this node.
+    #[serde(default)]
+    pub cache: CachePolicyUpdate,
 }

@@ -12,10 +12,11 @@ use std::sync::{Arc, Weak};
 
 use control_api::{
     CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, Resiliency, Session, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt, SmbInterface,
-    SmbListener, SmbOpen, SpaceState,
+    Provisioning, ReadCacheCounters, Resiliency, Session, ShareCreate, ShareTraffic, ShareUpdate,
+    Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig,
 };
 use file_store::FileStore;
+use read_cache::ReadCache;
 use smb_protocol::security::Sid;
 use smb_users::Users;
 use tcp_service::Spawner;
@@ -253,6 +254,14 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn cluster(&self) -> u32;
     /// Verifies all structures; what a finding's action says is what a repair would do.
     fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>>;
+    /// Sets how it is cached, while it is in use.
+    fn set_cache(&self, policy: &VolumeConfig) {
+        let _ = policy;
+    }
+    /// What the read cache did for it; none when it has none.
+    fn cache(&self) -> Option<ReadCacheCounters> {
+        None
+    }
     /// Makes everything durable.
     fn close(&self) -> Work<'_, ()>;
 }
@@ -363,6 +372,8 @@ pub struct Backends {
     pub disks: Arc<dyn DiskBackend>,
     /// Pools and volumes.
     pub pools: Arc<dyn PoolBackend>,
+    /// The cache that volumes share.
+    pub cache: Arc<ReadCache>,
     /// iSCSI.
     pub iscsi: Arc<dyn IscsiBackend>,
     /// SMB.

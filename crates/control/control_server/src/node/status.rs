@@ -4,6 +4,7 @@ use control_api::{
     CheckFinding, CheckReport, Counts, DiskState, Issue, JobState, LunState, PoolState, Problem,
     RedundancyState, Severity, Status, Verdict,
 };
+use observe::Inspect;
 
 use super::Node;
 
@@ -231,6 +232,7 @@ impl Node {
             "status": self.status().await?,
             "disks": self.disk_list().await?,
             "pools": details,
+            "cache": self.backends.cache.inspect(),
             "volumes": self.volume_list().await?,
             "luns": self.lun_list().await?,
             "portals": self.portal_list().await?,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use control_api::{Code, Done, Problem, RedundancyState, Volume, VolumeCreate, VolumeUpdate, check_name};
+use control_api::{
+    Code, Done, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate, VolumeUpdate, check_name,
+};
 use uuid::Uuid;
 
 use super::pools::join_all;
@@ -99,6 +101,7 @@ impl Node {
         let slot = self.volumes.lock().get(&name).cloned();
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
         let mut used = 0;
+        let policy = self.cache_policy(&name);
         let mut reason = slot.and_then(|slot| slot.reason).or(space.state.reason);
         if let Some(handle) = &handle {
             let store = handle.store();
@@ -123,6 +126,11 @@ impl Node {
             size_bytes: space.size_bytes,
             used_bytes: used,
             allocated_bytes: space.allocated_bytes,
+            cache: VolumeCache {
+                read_cache: policy.read_cache,
+                read_ahead: policy.read_ahead,
+                counters: handle.and_then(|handle| handle.cache()),
+            },
         }
     }
 
@@ -174,11 +182,12 @@ impl Node {
         let handle = pool.create_volume(space).await?;
         let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false };
         self.volumes.lock().insert(request.name.clone(), slot);
+        self.set_cache_policy(&request.name, request.cache)?;
         self.reconcile().await;
         self.volume_show(&request.name).await
     }
 
-    /// Grows a volume.
+    /// Grows a volume, or changes how it is cached.
     pub async fn volume_update(&self, name: &str, request: VolumeUpdate) -> Result<Volume, Problem> {
         let _changing = self.changes.lock().await;
         let (_, pool, space) = self.space(name)?;
@@ -192,6 +201,7 @@ impl Node {
             }
             pool.grow(name, size).await?;
         }
+        self.set_cache_policy(name, request.cache)?;
         self.volume_show(name).await
     }
 
@@ -230,6 +240,10 @@ impl Node {
             handle.close().await?;
         }
         pool.delete_space(name).await?;
+        self.config.change(|config| {
+            config.volumes.retain(|volume| volume.name != name);
+            Ok(())
+        })?;
         Ok(Done::new(format!("Volume {name} is destroyed.")))
     }
 

@@ -13,10 +13,14 @@ use crate::backend::{DiskContent, PoolHandle, PoolInfo};
 /// How often repair is looked at, for progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
+/// How often caches are held against the memory that is left.
+const BALANCE_EVERY: Duration = Duration::from_secs(1);
+
 impl Node {
     /// Watches until the node stops.
     pub async fn watch(self: Arc<Self>) {
         let mut last_look = self.clock.now();
+        let mut last_balance = last_look;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(PROGRESS_EVERY) => {}
@@ -25,6 +29,10 @@ impl Node {
             self.follow_repairs();
             let every = Duration::from_secs(self.config.with(|config| config.policy.rescan_seconds));
             let now = self.clock.now();
+            if now.since(last_balance) >= BALANCE_EVERY {
+                last_balance = now;
+                self.balance_caches().await;
+            }
             if now.since(last_look) >= every {
                 last_look = now;
                 self.backends.smb.refresh();

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use control_api::{CheckFinding, Problem, Severity};
+use control_api::{CheckFinding, Problem, ReadCacheCounters, Severity, VolumeConfig};
 use file_store::FileStore;
 use pool::{Space, Surroundings};
+use read_cache::{CacheCounters, CachedDevice, ReadAhead, ReadCache};
 use volume::{CheckOptions, Environment, FormatOptions, Volume};
 use volume_format::CLUSTER;
 
@@ -22,6 +23,7 @@ pub(super) struct SystemVolume {
     name: String,
     shard: usize,
     shards: Arc<SystemShards>,
+    cached: Arc<CachedDevice>,
 }
 
 pub(super) fn environment(surroundings: &Surroundings) -> Environment {
@@ -34,6 +36,7 @@ impl SystemVolume {
         space: Arc<Space>,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
+        cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = space.name();
@@ -43,7 +46,7 @@ impl SystemVolume {
             Volume::format(device, options, environment).await.map_err(|error| files::problem(&error))
         });
         made.await?;
-        Self::open_on(space, shard, shards, surroundings).await
+        Self::open_on(space, shard, shards, surroundings, cache).await
     }
 
     /// Opens the volume on a space.
@@ -51,9 +54,10 @@ impl SystemVolume {
         space: Arc<Space>,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
+        cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::open_on(space, shard, shards, surroundings).await
+        Self::open_on(space, shard, shards, surroundings, cache).await
     }
 
     async fn open_on(
@@ -61,13 +65,18 @@ impl SystemVolume {
         shard: usize,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
+        cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let (name, environment) = (space.name(), environment(surroundings));
+        let cached = Arc::new(CachedDevice::new(cache, space, &name));
+        // Until somebody says otherwise.
+        cached.set_on(false);
+        let device = Arc::clone(&cached);
         let volume = shards.run(shard, move || async move {
-            Volume::open(space, environment).await.map_err(|error| files::problem(&error))
+            Volume::open(device, environment).await.map_err(|error| files::problem(&error))
         });
         let volume = volume.await?;
-        Ok(Arc::new(Self { volume, name, shard, shards }))
+        Ok(Arc::new(Self { volume, name, shard, shards, cached }))
     }
 }
 
@@ -104,6 +113,21 @@ fn finding(volume: &str, finding: volume::Finding) -> CheckFinding {
     }
 }
 
+/// Counters as the API shows them.
+pub(crate) fn read_counters(counters: &CacheCounters) -> ReadCacheCounters {
+    ReadCacheCounters {
+        hits: counters.hits,
+        misses: counters.misses,
+        hit_bytes: counters.hit_bytes,
+        miss_bytes: counters.miss_bytes,
+        evicted_pages: counters.evicted_pages,
+        resident_bytes: counters.resident_bytes,
+        ahead_bytes: counters.ahead_bytes,
+        ahead_used_bytes: counters.ahead_used_bytes,
+        ahead_wasted_bytes: counters.ahead_wasted_bytes,
+    }
+}
+
 impl VolumeHandle for SystemVolume {
     fn store(&self) -> Arc<dyn FileStore> {
         self.volume.clone()
@@ -130,6 +154,25 @@ impl VolumeHandle for SystemVolume {
             });
             Ok(findings.await?.into_iter().map(|found| finding(&self.name, found)).collect())
         })
+    }
+
+    fn set_cache(&self, policy: &VolumeConfig) {
+        let mode = match policy.read_ahead {
+            control_api::ReadAhead::None => ReadAhead::None,
+            control_api::ReadAhead::Adaptive => ReadAhead::Adaptive,
+            control_api::ReadAhead::Fixed(bytes) => ReadAhead::Fixed(bytes),
+        };
+        // What stays as it is keeps its streams.
+        if self.cached.read_ahead() != mode {
+            self.cached.set_read_ahead(mode);
+        }
+        if self.cached.is_on() != policy.read_cache {
+            self.cached.set_on(policy.read_cache);
+        }
+    }
+
+    fn cache(&self) -> Option<ReadCacheCounters> {
+        Some(read_counters(&self.cached.stats().counters()))
     }
 
     fn close(&self) -> Work<'_, ()> {

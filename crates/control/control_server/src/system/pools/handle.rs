@@ -10,6 +10,7 @@ use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
 use parking_lot::Mutex;
 use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, SpaceSpec, Surroundings};
 use pool_format::BLOCK;
+use read_cache::ReadCache;
 use uuid::Uuid;
 
 use super::{describe, device, finding, new_disk, problem};
@@ -34,6 +35,7 @@ pub(super) struct SystemPool {
     home: usize,
     shards: Arc<SystemShards>,
     surroundings: Surroundings,
+    cache: Arc<ReadCache>,
     comebacks: Mutex<BTreeMap<Uuid, u32>>,
 }
 
@@ -44,13 +46,14 @@ impl SystemPool {
         home: usize,
         shards: Arc<SystemShards>,
         surroundings: Surroundings,
+        cache: Arc<ReadCache>,
     ) -> Arc<dyn PoolHandle> {
         let watched = Arc::downgrade(&pool);
         if let Some(shard) = shards.shard(home) {
             // A shard that has just stopped has no pool to look after either.
             let _ = shard.spawn(move || remove_given_up(watched));
         }
-        Arc::new(Self { pool, home, shards, surroundings, comebacks: Mutex::default() })
+        Arc::new(Self { pool, home, shards, surroundings, cache, comebacks: Mutex::default() })
     }
 
     /// Runs work on the pool's home.
@@ -249,7 +252,8 @@ impl PoolHandle for SystemPool {
             let spec = self.spec(&space)?;
             let made = self.at_home(move |pool| async move { pool.create_space(spec).await }).await?;
             let id = made.id();
-            let volume = SystemVolume::format(made, self.shards.clone(), &self.surroundings).await;
+            let volume =
+                SystemVolume::format(made, self.shards.clone(), &self.surroundings, &self.cache).await;
             match volume {
                 Ok(volume) => Ok(volume),
                 Err(problem) => {
@@ -263,7 +267,7 @@ impl PoolHandle for SystemPool {
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
         Box::pin(async move {
-            SystemVolume::open(self.space(name)?, self.shards.clone(), &self.surroundings).await
+            SystemVolume::open(self.space(name)?, self.shards.clone(), &self.surroundings, &self.cache).await
         })
     }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use block_device::Device;
 use control_api::{Code, MediaType, Problem};
 use pool::{CreateOptions, DiskDescription, Guid, NewDisk, OpenOptions, Pool, Surroundings};
+use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use uuid::Uuid;
 
@@ -30,20 +31,33 @@ const SLAB_BYTES: u64 = 64 << 20;
 pub(super) struct SystemPools {
     shards: Arc<SystemShards>,
     surroundings: Surroundings,
+    /// What all volumes share.
+    cache: Arc<ReadCache>,
     /// Homes are given out in turn.
     next: AtomicUsize,
 }
 
 impl SystemPools {
     /// Pools that live on these shards.
-    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, witness: Witness) -> Self {
+    pub(super) fn new(
+        shards: Arc<SystemShards>,
+        clock: Arc<dyn Clock>,
+        witness: Witness,
+        cache: Arc<ReadCache>,
+    ) -> Self {
         let surroundings =
             Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(witness) };
-        Self { shards, surroundings, next: AtomicUsize::new(0) }
+        Self { shards, surroundings, cache, next: AtomicUsize::new(0) }
     }
 
     fn handle(&self, pool: Pool, home: usize) -> Arc<dyn PoolHandle> {
-        SystemPool::start(Arc::new(pool), home, self.shards.clone(), self.surroundings.clone())
+        SystemPool::start(
+            Arc::new(pool),
+            home,
+            self.shards.clone(),
+            self.surroundings.clone(),
+            self.cache.clone(),
+        )
     }
 }
 
