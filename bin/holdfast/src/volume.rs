@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    CachePolicyUpdate, CheckRequest, Confirm, Done, Provisioning, ReadAhead, Resiliency, Volume, VolumeCache,
-    VolumeCreate, VolumeUpdate,
+    CachePolicyUpdate, CheckRequest, Confirm, Done, LogCreate, Provisioning, ReadAhead, Resiliency, Volume,
+    VolumeCache, VolumeCreate, VolumeLog, VolumeUpdate,
 };
 use control_client::segment;
 
@@ -85,6 +85,12 @@ pub(crate) enum Command {
         interleave: Option<u64>,
         #[command(flatten)]
         cache: CacheArgs,
+        /// Put a log of this size before it: small writes are durable there first.
+        #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+        log_size: Option<u64>,
+        /// The pool of the log, of faster disks; the volume's when absent.
+        #[arg(long, requires = "log_size", value_name = "POOL")]
+        log_pool: Option<String>,
     },
     /// Change how a volume is cached on this node.
     #[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["read_cache", "read_ahead"])))]
@@ -135,7 +141,19 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let volume: Volume = client.get(&format!("/volumes/{}", segment(&volume))).await?;
             context.show(&volume, one)?;
         }
-        Command::Create { name, size, pool, resiliency, thin: _, fixed, columns, interleave, cache } => {
+        Command::Create {
+            name,
+            size,
+            pool,
+            resiliency,
+            thin: _,
+            fixed,
+            columns,
+            interleave,
+            cache,
+            log_size,
+            log_pool,
+        } => {
             let request = VolumeCreate {
                 name,
                 pool,
@@ -145,6 +163,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 columns,
                 interleave_bytes: interleave,
                 cache: cache.update(),
+                log: log_size.map(|size_bytes| LogCreate { size_bytes, pool: log_pool }),
             };
             let volume: Volume = client.post("/volumes", &request).await?;
             context.show(&volume, one)?;
@@ -198,6 +217,7 @@ fn print(volumes: &[Volume]) {
         ">COLUMNS",
         ">INTERLEAVE",
         "READ CACHE",
+        "LOG",
         "TYPE",
         "NOTE",
     ];
@@ -215,6 +235,7 @@ fn print(volumes: &[Volume]) {
             volume.columns.to_string(),
             bytes(volume.interleave_bytes),
             cached(&volume.cache),
+            volume.log.as_ref().map_or_else(|| "-".into(), logged),
             word(&volume.provisioning),
             or_dash(volume.reason.as_ref()),
         ]);
@@ -240,4 +261,13 @@ fn cached(cache: &VolumeCache) -> String {
     } else {
         format!("{text}, read-ahead {}", cache.read_ahead)
     }
+}
+
+/// What the log does, and how much waits in it.
+fn logged(log: &VolumeLog) -> String {
+    let mut text = format!("{}, {} waiting", word(&log.mode), bytes(log.waiting_bytes));
+    for why in log.reason.iter().chain(&log.back_error) {
+        text += &format!(": {why}");
+    }
+    text
 }

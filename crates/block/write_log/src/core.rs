@@ -199,20 +199,27 @@ impl Core {
 
     /// Nothing is promised any more.
     pub(crate) fn poison(&self, why: &str) {
+        if self.end(why) {
+            tracing::error!(
+                "write log: stopped: {why}: what it holds stays on its front and is replayed when it is opened again"
+            );
+        }
+    }
+
+    /// Takes nothing any more; false when it did not anyhow.
+    pub(crate) fn end(&self, why: &str) -> bool {
         {
             let mut inner = self.inner.lock();
             if inner.mode == LogMode::Poisoned {
-                return;
+                return false;
             }
             inner.mode = LogMode::Poisoned;
             inner.reason = Some(why.to_owned());
         }
-        tracing::error!(
-            "write log: stopped: {why}: what it holds stays on its front and is replayed when it is opened again"
-        );
         self.progress.notify_waiters();
         self.room.notify_waiters();
         self.work.notify_one();
+        true
     }
 
     /// Flushes the back; after a failure nothing is promised any more (L6). One at a time: a device tells of what it lost

@@ -8,7 +8,7 @@ use block_device::{BlockError, Durability};
 use futures_util::stream::{self, StreamExt};
 use write_log_format::{Label, Side, State};
 
-use crate::core::{Core, range};
+use crate::core::{Core, poisoned, range};
 use crate::open::label_block;
 use crate::pieces::{Content, Piece};
 use crate::status::LogMode;
@@ -36,7 +36,13 @@ impl Core {
     /// Brings all that waits now to the back, durably.
     async fn destage(&self) -> Result<(), BlockError> {
         let size = self.window();
-        let windows = self.inner.lock().pieces.windows(size);
+        let windows = {
+            let inner = self.inner.lock();
+            if inner.mode == LogMode::Poisoned {
+                return Err(poisoned(&inner));
+            }
+            inner.pieces.windows(size)
+        };
         if windows.is_empty() {
             return Ok(());
         }

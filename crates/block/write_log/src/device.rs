@@ -74,6 +74,31 @@ impl WriteLog {
         .await
     }
 
+    /// Whether a device is behind a log, or was: then it is used through one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn is_behind(back: &Device) -> Result<bool, BlockError> {
+        open::is_behind(back).await
+    }
+
+    /// Brings what is in the log to the back if that works; after this nothing is written any more, and the log may be
+    /// opened anew. For who has ended all use of it.
+    ///
+    /// # Errors
+    /// What kept something in the log; it is closed all the same.
+    pub async fn close(&self) -> Result<(), BlockError> {
+        let core = Arc::clone(&self.core);
+        let emptied = self.drain().await;
+        finish_anyway(async move {
+            // Who destages or writes a label has ended then, and finds nothing to do afterwards.
+            let (_round, _label) = (core.rounds.lock().await, core.labels.lock().await);
+            core.end("it was closed");
+        })
+        .await;
+        emptied
+    }
+
     /// Ends logging: brings everything to the back and writes there that the log is void. The front can be taken away
     /// then; a log opened with a front logs again.
     ///

@@ -122,6 +122,11 @@ pub(crate) async fn is_attached(back: &Device) -> Result<bool, BlockError> {
     Ok(read_label(back, Side::Back).await?.is_some_and(|label| label.state == State::Attached))
 }
 
+/// Whether the back has a label at all.
+pub(crate) async fn is_behind(back: &Device) -> Result<bool, BlockError> {
+    Ok(read_label(back, Side::Back).await?.is_some())
+}
+
 /// Opens a log. Without a front only a back that has everything can be opened, unless what is missing is given up.
 pub(crate) async fn open(
     front: Option<Device>,
@@ -157,6 +162,7 @@ pub(crate) async fn open(
     };
     let counters = Counters::default();
     match (&front, back_label.state) {
+        (Some(_), State::Void) if geometry.read_only => {}
         (Some(front), State::Void) => {
             // Everything is on the back; whatever the front has is older. A new log begins.
             format(front, &back, entropy).await?;

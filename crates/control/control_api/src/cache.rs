@@ -154,6 +154,58 @@ pub struct VolumeCache {
     pub counters: Option<ReadCacheCounters>,
 }
 
+/// A log for the writes of a new volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogCreate {
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// The pool that it lies in, of faster disks; absent for the volume's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+}
+
+/// What a volume's log does with writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogMode {
+    /// Small ones go to the log first.
+    Logging,
+    /// The log's space has failed: everything is being brought to the volume's own.
+    Draining,
+    /// There is no log any more: all of them go to the volume's own space.
+    Through,
+    /// Stopped after a failure; what is in the log is brought to the volume when it is opened again.
+    Stopped,
+}
+
+/// The log before a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VolumeLog {
+    /// What it does with writes.
+    pub mode: LogMode,
+    /// Why it does not log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why the volume's own space took nothing the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_error: Option<String>,
+    /// Bytes that it may hold.
+    pub capacity_bytes: u64,
+    /// Bytes that it holds.
+    pub used_bytes: u64,
+    /// Bytes that wait to be brought to the volume's own space.
+    pub waiting_bytes: u64,
+    /// Writes that went to it.
+    pub logged_writes: u64,
+    /// Writes that did not.
+    pub direct_writes: u64,
+    /// Batches in which writes were committed together.
+    pub batches: u64,
+    /// Bytes that were brought to the volume's own space.
+    pub destaged_bytes: u64,
+}
+
 /// The node's read cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheStatus {

@@ -50,8 +50,8 @@ pub use account::{
     Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
 };
 pub use cache::{
-    CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, MAX_READ_AHEAD_BYTES, ReadAhead,
-    ReadCacheCounters, VolumeCache, VolumeConfig,
+    CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
+    ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
 };
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CachePolicyUpdate, RedundancyState, VolumeCache};
+use crate::{CachePolicyUpdate, LogCreate, RedundancyState, VolumeCache, VolumeLog};
 
 /// How data survives the loss of disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -98,6 +98,9 @@ pub struct Volume {
     /// How reads of it are cached on this node.
     #[serde(default)]
     pub cache: VolumeCache,
+    /// The log before it, if it has one and is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<VolumeLog>,
 }
 
 /// Makes a space and a volume on it.
@@ -126,6 +129,9 @@ pub struct VolumeCreate {
     /// How reads of it are cached on this node; what is absent is as for volumes of which nothing was said.
     #[serde(default)]
     pub cache: CachePolicyUpdate,
+    /// A log for its writes; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogCreate>,
 }
 
 /// Changes a volume.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use control_api::{
     CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
     Provisioning, ReadCacheCounters, Resiliency, Session, ShareCreate, ShareTraffic, ShareUpdate,
-    Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig,
+    Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
 };
 use file_store::FileStore;
 use read_cache::ReadCache;
@@ -126,6 +126,9 @@ pub struct NewPool {
     pub overwrite_foreign: bool,
 }
 
+/// What the name of a log's space ends with, after the name of its volume.
+pub(crate) const LOG_SUFFIX: &str = ".write-log";
+
 /// How to make a space.
 #[derive(Clone, Debug)]
 pub struct NewSpace {
@@ -141,6 +144,17 @@ pub struct NewSpace {
     pub columns: Option<u16>,
     /// Bytes on one column before the next; absent for the default.
     pub interleave_bytes: Option<u64>,
+    /// A log for the writes of its volume.
+    pub log: Option<NewLog>,
+}
+
+/// How to make the space of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct NewLog {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// The pool that it lies in.
+    pub pool: Uuid,
 }
 
 /// A space as its pool sees it.
@@ -148,6 +162,8 @@ pub struct NewSpace {
 pub struct SpaceInfo {
     /// Promise and redundancy.
     pub state: SpaceState,
+    /// The volume whose log it holds; then it holds no volume.
+    pub log_of: Option<String>,
     /// Size in bytes.
     pub size_bytes: u64,
     /// Bytes that it takes in the pool, all copies counted.
@@ -260,6 +276,10 @@ pub trait VolumeHandle: Send + Sync + 'static {
     }
     /// What the read cache did for it; none when it has none.
     fn cache(&self) -> Option<ReadCacheCounters> {
+        None
+    }
+    /// The log before it; none when it has none.
+    fn log(&self) -> Option<VolumeLog> {
         None
     }
     /// Makes everything durable.

@@ -133,6 +133,7 @@ impl PoolHandle for Pool {
             _ => RedundancyState::Unavailable,
         };
         let spaces = state.spaces.values().map(|(space, _)| SpaceInfo {
+            log_of: None,
             state: SpaceState {
                 name: space.name.clone(),
                 resiliency: space.resiliency,

@@ -3,24 +3,28 @@
 use std::sync::Arc;
 
 use control_api::{
-    Code, Done, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate, VolumeUpdate, check_name,
+    Code, Done, LogCreate, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate, VolumeUpdate,
+    check_name,
 };
 use uuid::Uuid;
 
 use super::pools::join_all;
 use super::{Node, VolumeSlot, confirm, missing, taken};
-use crate::backend::{NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
+use crate::backend::{LOG_SUFFIX, NewLog, NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
 use crate::files;
 
 /// Smallest volume: below this its own structures would take most of it.
 const LEAST_VOLUME_BYTES: u64 = 64 << 20;
+
+/// Smallest log: below this a burst fills it at once.
+const LEAST_LOG_BYTES: u64 = 64 << 20;
 
 impl Node {
     /// Opens volumes of open pools that aren't open, in parallel.
     pub(super) async fn open_volumes(&self) {
         let mut opening = Vec::new();
         for (guid, pool) in self.open_handles() {
-            for space in pool.info().spaces {
+            for space in pool.info().spaces.into_iter().filter(|space| space.log_of.is_none()) {
                 let name = space.state.name;
                 let slot = self.volumes.lock().get(&name).cloned();
                 if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
@@ -129,8 +133,9 @@ impl Node {
             cache: VolumeCache {
                 read_cache: policy.read_cache,
                 read_ahead: policy.read_ahead,
-                counters: handle.and_then(|handle| handle.cache()),
+                counters: handle.as_ref().and_then(|handle| handle.cache()),
             },
+            log: handle.and_then(|handle| handle.log()),
         }
     }
 
@@ -139,7 +144,7 @@ impl Node {
         let mut volumes = Vec::new();
         for (_, pool) in self.open_handles() {
             let info = pool.info();
-            for space in info.spaces {
+            for space in info.spaces.into_iter().filter(|space| space.log_of.is_none()) {
                 volumes.push(self.describe_volume(&info.name, space).await);
             }
         }
@@ -157,6 +162,10 @@ impl Node {
     pub async fn volume_create(&self, request: VolumeCreate) -> Result<Volume, Problem> {
         let _changing = self.changes.lock().await;
         check_name("volume", &request.name)?;
+        if request.name.ends_with(LOG_SUFFIX) {
+            let why = format!("Names that end with {LOG_SUFFIX} are those of logs.");
+            return Err(Problem::new(Code::InvalidRequest, why).todo("Choose another name."));
+        }
         if self.space(&request.name).is_ok() {
             return Err(taken("volume", &request.name));
         }
@@ -171,6 +180,10 @@ impl Node {
             ));
         }
         let (guid, pool) = self.pool_or_only(request.pool.as_deref())?;
+        let log = match &request.log {
+            Some(log) => Some(self.new_log(guid, log)?),
+            None => None,
+        };
         let space = NewSpace {
             name: request.name.clone(),
             size_bytes: request.size_bytes,
@@ -178,6 +191,7 @@ impl Node {
             provisioning: request.provisioning,
             columns: request.columns,
             interleave_bytes: request.interleave_bytes,
+            log,
         };
         let handle = pool.create_volume(space).await?;
         let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false };
@@ -185,6 +199,23 @@ impl Node {
         self.set_cache_policy(&request.name, request.cache)?;
         self.reconcile().await;
         self.volume_show(&request.name).await
+    }
+
+    /// Where a volume's log is to be made.
+    fn new_log(&self, pool: Uuid, wanted: &LogCreate) -> Result<NewLog, Problem> {
+        if wanted.size_bytes < LEAST_LOG_BYTES {
+            let why = format!(
+                "A log has at least {} MiB; {} bytes were asked for.",
+                LEAST_LOG_BYTES >> 20,
+                wanted.size_bytes
+            );
+            return Err(Problem::new(Code::InvalidRequest, why));
+        }
+        let pool = match &wanted.pool {
+            Some(name) => self.pool_or_only(Some(name))?.0,
+            None => pool,
+        };
+        Ok(NewLog { size_bytes: wanted.size_bytes, pool })
     }
 
     /// Grows a volume, or changes how it is cached.

@@ -7,6 +7,7 @@ mod offline;
 mod pools;
 mod shards;
 mod smb;
+mod storage;
 mod units;
 mod volumes;
 mod witness;

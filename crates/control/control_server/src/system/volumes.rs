@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use control_api::{CheckFinding, Problem, ReadCacheCounters, Severity, VolumeConfig};
+use control_api::{CheckFinding, Problem, ReadCacheCounters, Severity, VolumeConfig, VolumeLog};
 use file_store::FileStore;
-use pool::{Space, Surroundings};
+use pool::Surroundings;
 use read_cache::{CacheCounters, CachedDevice, ReadAhead, ReadCache};
 use volume::{CheckOptions, Environment, FormatOptions, Volume};
 use volume_format::CLUSTER;
 
 use super::shards::SystemShards;
+use super::storage::{OpenStorage, Storage};
 use crate::backend::{Repair, VolumeHandle, Work};
 use crate::files;
 
@@ -24,6 +25,7 @@ pub(super) struct SystemVolume {
     shard: usize,
     shards: Arc<SystemShards>,
     cached: Arc<CachedDevice>,
+    storage: OpenStorage,
 }
 
 pub(super) fn environment(surroundings: &Surroundings) -> Environment {
@@ -33,56 +35,68 @@ pub(super) fn environment(surroundings: &Surroundings) -> Environment {
 impl SystemVolume {
     /// Makes an empty volume on a space and opens it.
     pub(super) async fn format(
-        space: Arc<Space>,
+        storage: Storage,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
         cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = space.name();
-        let options = FormatOptions { name };
-        let (device, environment) = (space.clone(), environment(surroundings));
+        let name = storage.name();
+        let (options, environment) = (FormatOptions { name: name.clone() }, environment(surroundings));
         let made = shards.run(shard, move || async move {
-            Volume::format(device, options, environment).await.map_err(|error| files::problem(&error))
+            storage.format().await?;
+            let storage = storage.open().await?;
+            let made = Volume::format(storage.device.clone(), options, environment).await;
+            made.map_err(|error| files::problem(&error))?;
+            Ok(storage)
         });
-        made.await?;
-        Self::open_on(space, shard, shards, surroundings, cache).await
+        let storage = made.await?;
+        Self::open_on(storage, name, shard, shards, surroundings, cache).await
     }
 
     /// Opens the volume on a space.
     pub(super) async fn open(
-        space: Arc<Space>,
+        storage: Storage,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
         cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::open_on(space, shard, shards, surroundings, cache).await
+        let name = storage.name();
+        let storage = shards.run(shard, move || async move { storage.open().await }).await?;
+        Self::open_on(storage, name, shard, shards, surroundings, cache).await
     }
 
     async fn open_on(
-        space: Arc<Space>,
+        storage: OpenStorage,
+        name: String,
         shard: usize,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
         cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
-        let (name, environment) = (space.name(), environment(surroundings));
-        let cached = Arc::new(CachedDevice::new(cache, space, &name));
+        let environment = environment(surroundings);
+        let cached = Arc::new(CachedDevice::new(cache, storage.device.clone(), &name));
         // Until somebody says otherwise.
         cached.set_on(false);
         let device = Arc::clone(&cached);
         let volume = shards.run(shard, move || async move {
             Volume::open(device, environment).await.map_err(|error| files::problem(&error))
         });
-        let volume = volume.await?;
-        Ok(Arc::new(Self { volume, name, shard, shards, cached }))
+        match volume.await {
+            Ok(volume) => Ok(Arc::new(Self { volume, name, shard, shards, cached, storage })),
+            Err(problem) => {
+                // The first problem is the one to tell.
+                let _ = shards.run(shard, move || async move { storage.close().await }).await;
+                Err(problem)
+            }
+        }
     }
 }
 
 /// Verifies the volume on a space that nobody has open.
 pub(super) async fn verify(
-    space: Arc<Space>,
+    storage: Storage,
     environment: Environment,
     deep: bool,
     repair: Repair,
@@ -92,8 +106,10 @@ pub(super) async fn verify(
         Repair::Plan => volume::Repair::Plan,
         Repair::Apply => volume::Repair::Apply,
     };
-    let name = space.name();
-    let found = volume::verify(space, environment, CheckOptions { deep, repair }).await;
+    let name = storage.name();
+    let storage = storage.open().await?;
+    let found = volume::verify(storage.device.clone(), environment, CheckOptions { deep, repair }).await;
+    storage.close().await?;
     let found = found.map_err(|error| files::problem(&error))?;
     Ok(found.into_iter().map(|found| finding(&name, found)).collect())
 }
@@ -156,6 +172,10 @@ impl VolumeHandle for SystemVolume {
         })
     }
 
+    fn log(&self) -> Option<VolumeLog> {
+        self.storage.log()
+    }
+
     fn set_cache(&self, policy: &VolumeConfig) {
         let mode = match policy.read_ahead {
             control_api::ReadAhead::None => ReadAhead::None,
@@ -176,9 +196,11 @@ impl VolumeHandle for SystemVolume {
     }
 
     fn close(&self) -> Work<'_, ()> {
-        let volume = self.volume.clone();
+        let (volume, storage) = (self.volume.clone(), self.storage.clone());
         Box::pin(self.shards.run(self.shard, move || async move {
-            volume.close().await.map_err(|error| files::problem(&error))
+            let closed = volume.close().await.map_err(|error| files::problem(&error));
+            let emptied = storage.close().await;
+            closed.and(emptied)
         }))
     }
 }

@@ -6,11 +6,12 @@
 mod describe;
 mod handle;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use block_device::Device;
 use control_api::{Code, MediaType, Problem};
+use parking_lot::Mutex;
 use pool::{CreateOptions, DiskDescription, Guid, NewDisk, OpenOptions, Pool, Surroundings};
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
@@ -35,7 +36,11 @@ pub(super) struct SystemPools {
     cache: Arc<ReadCache>,
     /// Homes are given out in turn.
     next: AtomicUsize,
+    opened: Opened,
 }
+
+/// Pools that were opened: the log of a volume may lie in another one than the volume.
+type Opened = Arc<Mutex<Vec<Weak<SystemPool>>>>;
 
 impl SystemPools {
     /// Pools that live on these shards.
@@ -47,17 +52,23 @@ impl SystemPools {
     ) -> Self {
         let surroundings =
             Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(witness) };
-        Self { shards, surroundings, cache, next: AtomicUsize::new(0) }
+        Self { shards, surroundings, cache, next: AtomicUsize::new(0), opened: Opened::default() }
     }
 
     fn handle(&self, pool: Pool, home: usize) -> Arc<dyn PoolHandle> {
-        SystemPool::start(
+        let (shards, surroundings) = (self.shards.clone(), self.surroundings.clone());
+        let pool = SystemPool::start(
             Arc::new(pool),
             home,
-            self.shards.clone(),
-            self.surroundings.clone(),
+            shards,
+            surroundings,
             self.cache.clone(),
-        )
+            self.opened.clone(),
+        );
+        let mut opened = self.opened.lock();
+        opened.retain(|pool| pool.strong_count() > 0);
+        opened.push(Arc::downgrade(&pool));
+        pool
     }
 }
 
