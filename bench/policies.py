@@ -76,7 +76,8 @@ def write(folder, points, machine):
             out.append("| %s | %s | %s | %s |" % (policy, *(figure(find(points, policy, mode)) for mode in
                                                        ("randread", "randwrite", "seqread"))))
     out += ["", "A hard disk is a model here (`bench/src/bin/policy_bench/hard_disk.rs`: one arm, 8.5 ms to anywhere, 5 ms near by, "
-            "180 MB/s), before it a log whose front is memory: what is shown is what the log makes of such a disk, not what an SSD adds.",
+            "180 MB/s, no seek within a track ahead), 2 GiB of it written at random; before it a log whose front is memory: "
+            "what is shown is what the log makes of such a disk once it is full, not what an SSD adds.",
             "", "| policy | random write, thousand IOPS, CPU |", "|---|--:|"]
     out += ["| %s | %s |" % (policy, figure(find(points, policy, "randwrite"))) for policy in model]
     full = "WT, no read-ahead, cache full, 64K strip, cached"

@@ -43,6 +43,8 @@ struct Policy {
     loads: Vec<Load>,
     /// Its cache, to be emptied before each measurement unless it is to be full.
     cached: Option<(Arc<CachedDevice>, bool)>,
+    /// Whether it is loaded for as long before each measurement: a log is full then.
+    settles: bool,
 }
 
 fn main() -> Result<(), Failure> {
@@ -84,6 +86,9 @@ async fn run(time: Duration, rounds: u32, bytes: u64, folder: PathBuf) -> Result
                         warm(&policy.device, load.bytes).await?;
                     }
                 }
+                if policy.settles {
+                    load::run(&policy.device, policy.durability, *load, time, &clock).await?;
+                }
                 let figures = load::run(&policy.device, policy.durability, *load, time, &clock).await?;
                 println!(
                     "{{\"policy\":\"{}\",\"mode\":\"{}\",\"size\":{},\"depth\":{},\"round\":{round},\"iops\":{:.0},\"cpu_us\":{:.2}}}",
@@ -117,7 +122,14 @@ async fn raw(folder: &Path, bytes: u64) -> Result<Policy, Failure> {
     fill(&device, bytes).await?;
     let mut loads = random(bytes);
     loads.push(sequential(bytes));
-    Ok(Policy { name: "raw file".into(), device, durability: Durability::Durable, loads, cached: None })
+    Ok(Policy {
+        name: "raw file".into(),
+        device,
+        durability: Durability::Durable,
+        loads,
+        cached: None,
+        settles: false,
+    })
 }
 
 /// The policies on one space.
@@ -134,6 +146,7 @@ fn on_space(cache: &Arc<ReadCache>, space: &Device, strip: u64) -> Vec<Policy> {
             durability,
             loads,
             cached: None,
+            settles: false,
         }
     };
     let mut policies = vec![direct("WT, no read-ahead", Durability::Durable)];
@@ -158,6 +171,7 @@ fn on_space(cache: &Arc<ReadCache>, space: &Device, strip: u64) -> Vec<Policy> {
             durability: Durability::Durable,
             loads,
             cached: Some((cached, full)),
+            settles: false,
         });
     }
     policies
@@ -166,7 +180,7 @@ fn on_space(cache: &Arc<ReadCache>, space: &Device, strip: u64) -> Vec<Policy> {
 /// A hard disk with and without a log in memory before it: memory stands for an SSD whose writes cost nothing, so the log's own
 /// work and its destaging are what is measured.
 async fn with_log(clock: &Arc<SystemClock>) -> Result<Vec<Policy>, Failure> {
-    let bytes = 256_u64 << 20;
+    let bytes = 2_u64 << 30;
     let disk =
         || Arc::new(HardDisk::new(Arc::new(MemoryDisk::new(bytes as usize, 4096)), clock.clone())) as Device;
     let front: Device = Arc::new(MemoryDisk::new(128 << 20, 4096));
@@ -179,6 +193,7 @@ async fn with_log(clock: &Arc<SystemClock>) -> Result<Vec<Policy>, Failure> {
         device,
         durability: Durability::Durable,
         cached: None,
+        settles: true,
     };
     Ok(vec![
         random_write(disk(), "WT, hard disk (model)"),

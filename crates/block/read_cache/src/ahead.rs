@@ -21,6 +21,9 @@ const STREAMS: usize = 16;
 const SLACK: u64 = 256 << 10;
 /// Reads that must have followed a stream's first one before it is believed.
 const SURE_READS: u32 = 2;
+/// Reads of the device after which a stream that met none of them has ended: else random reads near each other would, in
+/// time, look like one.
+const RECENT: u64 = 64;
 /// Pages whose fate must be known before the ceiling is judged again.
 const VERDICT_PAGES: u64 = 256;
 
@@ -80,13 +83,14 @@ impl Streams {
         }
         self.clock += 1;
         self.judge(used, wasted);
-        let near = |stream: &&mut Stream| stream.next.abs_diff(read.start) <= SLACK;
+        let clock = self.clock;
+        let near =
+            |stream: &&mut Stream| stream.next.abs_diff(read.start) <= SLACK && clock - stream.met <= RECENT;
         let most = match mode {
             ReadAhead::Fixed(window) => window.min(MAX_WINDOW),
             _ => self.ceiling,
         }
         .min(room);
-        let clock = self.clock;
         let Some(stream) =
             self.streams.iter_mut().filter(near).min_by_key(|stream| stream.next.abs_diff(read.start))
         else {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, Durability};
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use write_log_format::{Label, Side, State};
 
@@ -88,12 +89,15 @@ impl Core {
         // Nobody else writes here on the back meanwhile: what is there after this is what the pieces say now.
         let _writing = self.writing_back.lock(offset, len).await;
         let pieces = self.inner.lock().pieces.within(&range(offset, len));
-        let mut written = Vec::with_capacity(pieces.len());
+        // All at once, in address order: a disk with an arm passes over them in one go.
+        let mut runs = Vec::new();
         for run in pieces.chunk_by(|one, next| one.end() == next.offset && is_zero(one) == is_zero(next)) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let (start, bytes) = (first.offset, last.end() - first.offset);
+            self.counters.destaged_runs.add(1);
+            self.counters.destaged_bytes.add(bytes);
             if is_zero(first) {
-                self.back.write_zeroes(self.shift + start, bytes, Durability::Volatile).await?;
+                runs.push(self.back.write_zeroes(self.shift + start, bytes, Durability::Volatile));
             } else {
                 let mut buf = IoBuf::new(bytes as usize);
                 for piece in run {
@@ -101,13 +105,14 @@ impl Core {
                         .content
                         .copy_to(&mut buf[(piece.offset - start) as usize..(piece.end() - start) as usize]);
                 }
-                self.back.write(self.shift + start, buf.freeze(), Durability::Volatile).await?;
+                runs.push(self.back.write(self.shift + start, buf.freeze(), Durability::Volatile));
             }
-            self.counters.destaged_runs.add(1);
-            self.counters.destaged_bytes.add(bytes);
-            written.extend(run.iter().map(|piece| (piece.offset, piece.len, piece.ticket)));
         }
-        Ok(written)
+        // Each comes to its end before the range is given free, also when one fails.
+        for result in join_all(runs).await {
+            result?;
+        }
+        Ok(pieces.iter().map(|piece| (piece.offset, piece.len, piece.ticket)).collect())
     }
 
     /// Moves the tail beyond batches that no piece is of (L4).
