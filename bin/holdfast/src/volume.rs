@@ -125,6 +125,11 @@ pub(crate) enum Command {
         #[arg(long = "disk", value_name = "PATH", requires = "offline")]
         disks: Vec<PathBuf>,
     },
+    /// Open a volume whose log is lost, without what was only there.
+    GiveUpLog {
+        /// The volume.
+        volume: String,
+    },
     /// Destroy a volume and everything in it.
     Delete {
         /// The volume.
@@ -193,6 +198,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                     .await?
             };
             return show_report(context, &report);
+        }
+        Command::GiveUpLog { volume } => {
+            let path = format!("/volumes/{}/give-up-log", segment(&volume));
+            let done: Done =
+                context.confirmed(async |confirm| client.post(&path, &Confirm { confirm }).await).await?;
+            context.show(&done, |done| outln!("{}", done.message))?;
         }
         Command::Delete { volume } => {
             let path = format!("/volumes/{}", segment(&volume));

@@ -261,6 +261,14 @@ const CORE: &[Route] = &[
         json::<CheckRequest>(),
         json::<CheckReport>(),
     ),
+    send(
+        Post,
+        "/volumes/{volume}/give-up-log",
+        "volume_give_up_log",
+        "Opens a volume whose log is lost, without what was only there.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
     // --- files ---
     with_query(
         get("/volumes/{volume}/files", "file_list", "Entries of a directory.", json::<List<FileEntry>>()),

@@ -229,6 +229,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>>;
     /// Verifies all structures of the volume of a space, which is closed, and does what is told with them.
     fn verify_volume<'a>(&'a self, name: &'a str, deep: bool, repair: Repair) -> Work<'a, Vec<CheckFinding>>;
+    /// Gives up the log of a volume, which is closed because the log is not there, with what was only in it.
+    fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Grows a space.
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()>;
     /// Destroys a space. Its volume is closed.

@@ -190,7 +190,7 @@ fn a_failed_flush_of_the_back_stops_it_and_the_log_has_the_data() {
         drop(log);
         rig.power.cut(Survival::Nothing);
         rig.power.restore();
-        assert_eq!(byte(&*rig.open().await.expect("open"), 0).await, 1);
+        assert_eq!(byte(&rig.open().await.expect("open"), 0).await, 1);
     })
     .expect("event loop");
 }

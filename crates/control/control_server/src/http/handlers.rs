@@ -143,6 +143,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "volume_update" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<VolumeUpdate>| {
             answer(n.volume_update(&v, b).await)
         }),
+        "volume_give_up_log" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
+            answer(n.volume_give_up_log(&v, b.confirm).await)
+        }),
         "cache_show" => handle(f, async |State(n): S| answer(n.cache_show().await)),
         "cache_update" => {
             handle(f, async |State(n): S, Sent(b): Sent<CacheUpdate>| answer(n.cache_update(b).await))

@@ -249,6 +249,11 @@ impl PoolHandle for Pool {
         now(Ok(found))
     }
 
+    fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        let problem = Problem::new(Code::NotFound, format!("volume {name} has no log."));
+        Box::pin(async { Err(problem) })
+    }
+
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()> {
         if let Some((space, _)) = self.state.lock().spaces.get_mut(name) {
             space.size_bytes = size_bytes;

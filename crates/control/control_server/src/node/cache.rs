@@ -1,9 +1,9 @@
 //! The node's read cache: its size, and which volumes use it how.
 
-use control_api::{CachePolicyUpdate, CacheStatus, CacheUpdate, Config, Problem, VolumeConfig};
+use control_api::{CachePolicyUpdate, CacheStatus, CacheUpdate, Code, Config, Done, Problem, VolumeConfig};
 use read_cache::MemorySample;
 
-use super::Node;
+use super::{Node, confirm};
 use crate::system::read_counters;
 
 /// What the cache takes of the machine's memory when nothing was said, as a divisor.
@@ -61,6 +61,25 @@ impl Node {
             handle.set_cache(&wanted);
         }
         Ok(())
+    }
+
+    /// Opens a volume whose log is lost, without what was only there.
+    pub async fn volume_give_up_log(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, pool, _) = self.space(name)?;
+        if self.volume(name).is_ok() {
+            return Err(Problem::new(Code::WrongState, format!("volume {name} is open: its log is there.")));
+        }
+        confirm(name, confirmed.as_deref(), || {
+            vec![format!(
+                "What was written to volume {name} and lies only in its log is lost, though it was acknowledged."
+            )]
+        })?;
+        pool.give_up_log(name).await?;
+        self.open_volumes().await;
+        self.reconcile().await;
+        self.volume(name)?;
+        Ok(Done::new(format!("Volume {name} is open, without a log.")))
     }
 
     /// The read cache.

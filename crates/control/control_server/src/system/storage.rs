@@ -53,6 +53,24 @@ impl Storage {
         Ok(OpenStorage { device: log.clone(), log: Some(log) })
     }
 
+    /// Gives up a log that is not there, with what was only in it. On a shard.
+    pub(super) async fn give_up_log(&self) -> Result<(), Problem> {
+        let back: Device = self.space.clone();
+        if !WriteLog::is_behind(&back).await.map_err(|error| self.problem(&error))? {
+            return Err(Problem::new(Code::NotFound, format!("volume {} has no log.", self.name())));
+        }
+        if self.log.is_some() {
+            return Err(Problem::new(
+                Code::WrongState,
+                format!("the log of volume {} is there.", self.name()),
+            )
+            .todo("`holdfast status` says why the volume is not open."));
+        }
+        let log = WriteLog::open(None, back, Options::default(), &*self.entropy, true).await;
+        let log = log.map_err(|error| self.problem(&error))?;
+        log.close().await.map_err(|error| self.problem(&error))
+    }
+
     fn problem(&self, error: &BlockError) -> Problem {
         let code = match error.kind() {
             BlockErrorKind::NoSpace => Code::NoSpace,
@@ -68,9 +86,10 @@ impl Storage {
         }
         let problem = Problem::new(code, detail);
         match error.kind() {
-            BlockErrorKind::Gone => {
-                problem.todo("Open the pool that the log lies in; `holdfast pool list` shows which are.")
-            }
+            BlockErrorKind::Gone => problem.todo(format!(
+                "Open the pool that the log lies in (`holdfast pool list`). If it is lost for good: `holdfast volume give-up-log {}`.",
+                self.name()
+            )),
             _ => problem,
         }
     }

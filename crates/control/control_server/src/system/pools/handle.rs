@@ -336,6 +336,13 @@ impl PoolHandle for SystemPool {
         })
     }
 
+    fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        Box::pin(async move {
+            let storage = self.storage(name)?;
+            self.shards.run(self.home, move || async move { storage.give_up_log().await }).await
+        })
+    }
+
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()> {
         Box::pin(async move {
             let id = self.space(name)?.id();
