@@ -65,7 +65,7 @@ def write(folder, points, machine):
     model = [p for p in policies if "model" in p]
     out = ["# Cache policies", "",
            "`bench/policies.sh` on %(cpu)s, %(cores)d cores, kernel %(kernel)s, %(date)s, commit %(commit)s: %(reps)d rounds of "
-           "%(seconds)g s each, policies taking turns; medians (lowest–highest)." % machine, "",
+           "%(seconds)g s each, policies taking turns; medians (lowest–highest). The load average of the machine was %(load)s." % machine, "",
            "Spaces are two-way mirrors of two columns on four file disks of this machine's one disk, %d MiB each, without a network. "
            "4 KiB random I/O has 64 requests in flight, sequential reads of 64 KiB have one. WT: each write is durable when it is "
            "answered; WB: it is not. *Cached* goes through the read cache, emptied before each run unless the line says that it is "
@@ -106,7 +106,9 @@ def write(folder, points, machine):
 
 
 def main():
-    write("docs/results", measure(), describe())
+    load = os.getloadavg()[0]
+    points = measure()
+    write("docs/results", points, dict(describe(), load="%.1f before and %.1f after" % (load, os.getloadavg()[0])))
     return 0
 
 
