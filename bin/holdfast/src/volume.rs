@@ -68,7 +68,7 @@ pub(crate) enum Command {
         /// The pool; needed when there are several.
         #[arg(long)]
         pool: Option<String>,
-        /// How data survives lost disks: simple, mirror2 or mirror3.
+        /// How data survives lost disks: simple, mirror2, mirror3, parity1 or parity2.
         #[arg(long, default_value = "mirror2")]
         resiliency: Resiliency,
         /// Take space as it is written (the default).
@@ -83,6 +83,9 @@ pub(crate) enum Command {
         /// Bytes on one column before the next.
         #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
         interleave: Option<u64>,
+        /// Do without checksums: damage is noticed only when a disk reports it.
+        #[arg(long)]
+        no_integrity: bool,
         #[command(flatten)]
         cache: CacheArgs,
         /// Put a log of this size before it: small writes are durable there first.
@@ -155,6 +158,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             fixed,
             columns,
             interleave,
+            no_integrity,
             cache,
             log_size,
             log_pool,
@@ -167,6 +171,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 provisioning: if fixed { Provisioning::Fixed } else { Provisioning::Thin },
                 columns,
                 interleave_bytes: interleave,
+                integrity: no_integrity.then_some(false),
                 cache: cache.update(),
                 log: log_size.map(|size_bytes| LogCreate { size_bytes, pool: log_pool }),
             };

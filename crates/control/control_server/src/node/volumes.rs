@@ -127,6 +127,7 @@ impl Node {
             provisioning: space.provisioning,
             columns: space.columns,
             interleave_bytes: space.interleave_bytes,
+            integrity: space.integrity,
             size_bytes: space.size_bytes,
             used_bytes: used,
             allocated_bytes: space.allocated_bytes,
@@ -191,6 +192,7 @@ impl Node {
             provisioning: request.provisioning,
             columns: request.columns,
             interleave_bytes: request.interleave_bytes,
+            integrity: request.integrity,
             log,
         };
         let handle = pool.create_volume(space).await?;
