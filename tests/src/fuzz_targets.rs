@@ -10,6 +10,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pool_log_batch", pool_format::fuzz::log_batch),
     ("pool_checkpoint", pool_format::fuzz::checkpoint),
     ("pool_state", pool_state),
+    ("write_log_label", write_log_format::fuzz::label),
+    ("write_log_batch", write_log_format::fuzz::batch),
     ("iscsi_pdu", iscsi_protocol::fuzz::fuzz_pdu),
     ("iscsi_text", iscsi_protocol::fuzz::fuzz_text),
     ("iscsi_login", iscsi_protocol::fuzz::fuzz_login),

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb, snapshot,
+    cache, config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb, snapshot,
     status, target, user, user_group, volume,
 };
 
@@ -52,6 +52,9 @@ enum Verb {
     /// Volumes: file stores with a promise of redundancy.
     #[command(subcommand)]
     Volume(volume::Command),
+    /// The node's read cache, which volumes share.
+    #[command(subcommand)]
+    Cache(cache::Command),
     /// Files of volumes; paths are VOLUME:/DIR/FILE.
     #[command(subcommand)]
     File(file::Command),
@@ -128,6 +131,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Disk(command) => disk::run(command, context).await?,
         Verb::Pool(command) => return pool::run(command, context).await,
         Verb::Volume(command) => return volume::run(command, context).await,
+        Verb::Cache(command) => cache::run(command, context).await?,
         Verb::File(command) => file::run(command, context).await?,
         Verb::Snapshot(command) => snapshot::run(command, context).await?,
         Verb::Target(command) => target::run(command, context).await?,

@@ -210,6 +210,8 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
             columns: None,
             interleave_bytes: None,
             integrity: None,
+            cache: Default::default(),
+            log: None,
         };
         client.post::<Volume>("/volumes", &request).await?;
     }

@@ -8,6 +8,7 @@
 #[macro_use]
 mod output;
 
+mod cache;
 mod cli;
 mod config;
 mod context;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    CheckRequest, Confirm, Done, Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate,
+    CachePolicyUpdate, CheckRequest, Confirm, Done, LogCreate, Provisioning, ReadAhead, Resiliency, Volume,
+    VolumeCache, VolumeCreate, VolumeLog, VolumeUpdate,
 };
 use control_client::segment;
 
@@ -15,6 +16,38 @@ use crate::offline;
 use crate::pool::show_report;
 use crate::table::{Table, or_dash, word};
 use crate::units::{bytes, parse_bytes};
+
+/// How reads of a volume are cached.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CacheArgs {
+    /// Keep reads in the node's read cache: on or off.
+    #[arg(long, value_parser = on_or_off, value_name = "on|off")]
+    read_cache: Option<bool>,
+    /// Read ahead of sequential readers of a cached volume: none, adaptive or fixed:SIZE, as fixed:1M.
+    #[arg(long, value_parser = parse_read_ahead, value_name = "HOW")]
+    read_ahead: Option<ReadAhead>,
+}
+
+impl CacheArgs {
+    fn update(&self) -> CachePolicyUpdate {
+        CachePolicyUpdate { read_cache: self.read_cache, read_ahead: self.read_ahead }
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("{other:?} is neither on nor off")),
+    }
+}
+
+fn parse_read_ahead(text: &str) -> Result<ReadAhead, String> {
+    match text.strip_prefix("fixed:") {
+        Some(size) => format!("fixed:{}", parse_bytes(size)?).parse(),
+        None => text.parse(),
+    }
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -53,6 +86,22 @@ pub(crate) enum Command {
         /// Do without checksums: damage is noticed only when a disk reports it.
         #[arg(long)]
         no_integrity: bool,
+        #[command(flatten)]
+        cache: CacheArgs,
+        /// Put a log of this size before it: small writes are durable there first.
+        #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+        log_size: Option<u64>,
+        /// The pool of the log, of faster disks; the volume's when absent.
+        #[arg(long, requires = "log_size", value_name = "POOL")]
+        log_pool: Option<String>,
+    },
+    /// Change how a volume is cached on this node.
+    #[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["read_cache", "read_ahead"])))]
+    Set {
+        /// The volume.
+        volume: String,
+        #[command(flatten)]
+        cache: CacheArgs,
     },
     /// Grow a volume.
     Resize {
@@ -78,6 +127,11 @@ pub(crate) enum Command {
         /// With --offline: a disk of the pool; may be given several times.
         #[arg(long = "disk", value_name = "PATH", requires = "offline")]
         disks: Vec<PathBuf>,
+    },
+    /// Open a volume whose log is lost, without what was only there.
+    GiveUpLog {
+        /// The volume.
+        volume: String,
     },
     /// Destroy a volume and everything in it.
     Delete {
@@ -105,6 +159,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             columns,
             interleave,
             no_integrity,
+            cache,
+            log_size,
+            log_pool,
         } => {
             let request = VolumeCreate {
                 name,
@@ -115,13 +172,23 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 columns,
                 interleave_bytes: interleave,
                 integrity: no_integrity.then_some(false),
+                cache: cache.update(),
+                log: log_size.map(|size_bytes| LogCreate { size_bytes, pool: log_pool }),
             };
             let volume: Volume = client.post("/volumes", &request).await?;
             context.show(&volume, one)?;
         }
         Command::Resize { volume, size } => {
             let path = format!("/volumes/{}", segment(&volume));
-            let volume: Volume = client.patch(&path, &VolumeUpdate { size_bytes: Some(size) }).await?;
+            let volume: Volume = client
+                .patch(&path, &VolumeUpdate { size_bytes: Some(size), ..VolumeUpdate::default() })
+                .await?;
+            context.show(&volume, one)?;
+        }
+        Command::Set { volume, cache } => {
+            let path = format!("/volumes/{}", segment(&volume));
+            let update = VolumeUpdate { cache: cache.update(), ..VolumeUpdate::default() };
+            let volume: Volume = client.patch(&path, &update).await?;
             context.show(&volume, one)?;
         }
         Command::Check { volume, deep, repair, offline, disks } => {
@@ -136,6 +203,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                     .await?
             };
             return show_report(context, &report);
+        }
+        Command::GiveUpLog { volume } => {
+            let path = format!("/volumes/{}/give-up-log", segment(&volume));
+            let done: Done =
+                context.confirmed(async |confirm| client.post(&path, &Confirm { confirm }).await).await?;
+            context.show(&done, |done| outln!("{}", done.message))?;
         }
         Command::Delete { volume } => {
             let path = format!("/volumes/{}", segment(&volume));
@@ -159,6 +232,8 @@ fn print(volumes: &[Volume]) {
         ">IN POOL",
         ">COLUMNS",
         ">INTERLEAVE",
+        "READ CACHE",
+        "LOG",
         "TYPE",
         "NOTE",
     ];
@@ -175,9 +250,40 @@ fn print(volumes: &[Volume]) {
             bytes(volume.allocated_bytes),
             volume.columns.to_string(),
             bytes(volume.interleave_bytes),
+            cached(&volume.cache),
+            volume.log.as_ref().map_or_else(|| "-".into(), logged),
             word(&volume.provisioning),
             or_dash(volume.reason.as_ref()),
         ]);
     }
     table.print();
+}
+
+/// "off", or how full and how good: "12 MiB, 97 % hits, read-ahead adaptive".
+fn cached(cache: &VolumeCache) -> String {
+    if !cache.read_cache {
+        return "off".into();
+    }
+    let mut text = String::from("on");
+    if let Some(counters) = &cache.counters {
+        text = bytes(counters.resident_bytes);
+        let reads = counters.hits + counters.misses;
+        if let Some(share) = (counters.hits * 100).checked_div(reads) {
+            text += &format!(", {share} % hits");
+        }
+    }
+    if cache.read_ahead == ReadAhead::None {
+        text
+    } else {
+        format!("{text}, read-ahead {}", cache.read_ahead)
+    }
+}
+
+/// What the log does, and how much waits in it.
+fn logged(log: &VolumeLog) -> String {
+    let mut text = format!("{}, {} waiting", word(&log.mode), bytes(log.waiting_bytes));
+    for why in log.reason.iter().chain(&log.back_error) {
+        text += &format!(": {why}");
+    }
+    text
 }

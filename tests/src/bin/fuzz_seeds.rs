@@ -46,6 +46,7 @@ fn main() -> std::io::Result<()> {
     if let Some(superblock) = layout_for(4 << 30, 64 << 20) {
         seed("pool_superblock", &superblock.encode())?;
     }
+    write_log_seeds()?;
     let text = b"InitiatorName=iqn.2000-01.test:chap\0SessionType=Normal\0TargetName=iqn.2000-01.test:t\0AuthMethod=CHAP,None\0\
         HeaderDigest=CRC32C,None\0MaxRecvDataSegmentLength=262144\0MaxBurstLength=1048576\0CHAP_A=5\0CHAP_N=u\0CHAP_R=0x00\0";
     let mut login = vec![0x43, 0x81, 0, 0, 0, 0, 0, text.len() as u8];
@@ -125,4 +126,28 @@ fn named_seed(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join(name), bytes)
+}
+
+/// Labels and a batch of a write log.
+fn write_log_seeds() -> std::io::Result<()> {
+    use write_log_format::{Batch, Entry, EntryKind, Label, Side, State};
+    let label = Label {
+        generation: 3,
+        state: State::Attached,
+        log: [7; 16],
+        shift: 1 << 20,
+        ring: 64 << 20,
+        tail: 8192,
+        tail_batch: 4,
+        reached: 6,
+    };
+    seed("write_log_label", &label.encode(Side::Front))?;
+    let kinds = [EntryKind::Data, EntryKind::Zeroes, EntryKind::Forget];
+    let entries: Vec<Entry> = kinds.map(|kind| Entry { kind, offset: 4096, len: 4096 }).into();
+    if let Ok(mut batch) = Batch::lay_out([7; 16], 4, &entries) {
+        let mut bytes = vec![0x5a; batch.head.batch_len() as usize];
+        batch.seal(&mut bytes);
+        seed("write_log_batch", &bytes)?;
+    }
+    Ok(())
 }

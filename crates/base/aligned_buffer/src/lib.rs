@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 use pool::Block;
-pub use pool::{MAX_CACHED_BYTES, MAX_POOLED, release_thread_cache};
+pub use pool::{MAX_CACHED_BYTES, MAX_POOLED, give_back_free_memory, release_thread_cache};
 
 /// Alignment of every fresh buffer, in bytes: a page, which satisfies O_DIRECT on every device we meet.
 pub const ALIGNMENT: usize = 4096;

@@ -73,6 +73,17 @@ pub fn release_thread_cache() {
     });
 }
 
+/// Asks the allocator to give what it holds free back to the system, this thread's free lists among it. For when much was
+/// freed, off the paths of I/O: it takes milliseconds, and locks the allocator.
+pub fn give_back_free_memory() {
+    release_thread_cache();
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes a number, touches only memory that nobody has, and may be called from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 const fn class_of_pages(pages: usize) -> usize {
     let pages = if pages < 2 { 2 } else { pages };
     (pages - 1).next_power_of_two().trailing_zeros() as usize

@@ -34,6 +34,12 @@ pub fn detach(work: impl Future<Output = ()> + 'static) {
     send_home(Box::pin(work));
 }
 
+/// Whether [`detach`] finds a home on this thread: for work that need not be done.
+#[must_use]
+pub fn can_detach() -> bool {
+    HOME.try_with(|home| home.borrow().as_ref().is_some_and(|home| !home.is_closed())).unwrap_or(false)
+}
+
 fn send_home(work: Detached) {
     let home = HOME.try_with(|home| home.borrow().clone()).ok().flatten();
     let refused = match home {

@@ -18,7 +18,7 @@ mod tests;
 mod threads;
 
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
-pub use detached::{FinishAnyway, adopt_detached_work, detach, finish_anyway};
+pub use detached::{FinishAnyway, adopt_detached_work, can_detach, detach, finish_anyway};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use io_engine::flush as flush_engine;
 pub use range_lock::{Locking, RangeGuard, RangeLocks};

@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{GroupConfig, LunConfig, MediaType, PortalConfig, ShareConfig, SmbConfig, TargetConfig};
+use crate::{
+    CacheConfig, GroupConfig, LunConfig, MediaType, PortalConfig, ShareConfig, SmbConfig, TargetConfig,
+    VolumeConfig,
+};
 
 /// Version of the configuration's schema that this release writes.
 pub const CONFIG_SCHEMA: u32 = 1;
@@ -25,12 +28,18 @@ pub struct Config {
     /// What the node does by itself.
     #[serde(default)]
     pub policy: PolicyConfig,
+    /// Caches of the node.
+    #[serde(default, skip_serializing_if = "CacheConfig::is_default")]
+    pub cache: CacheConfig,
     /// Disks that are files, and overrides.
     #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskConfig>,
     /// Pools that this node opens.
     #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolConfig>,
+    /// How volumes are cached.
+    #[serde(default, rename = "volume", skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeConfig>,
     /// Addresses that targets are served on.
     #[serde(default, rename = "portal", skip_serializing_if = "Vec::is_empty")]
     pub portals: Vec<PortalConfig>,
@@ -57,8 +66,10 @@ impl Default for Config {
             schema: CONFIG_SCHEMA,
             node: NodeConfig::default(),
             policy: PolicyConfig::default(),
+            cache: CacheConfig::default(),
             disks: Vec::new(),
             pools: Vec::new(),
+            volumes: Vec::new(),
             portals: Vec::new(),
             groups: Vec::new(),
             targets: Vec::new(),

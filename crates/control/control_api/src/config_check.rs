@@ -151,6 +151,8 @@ impl Config {
         }
         unique("disk", self.disks.iter().map(|disk| disk.id.as_str()))?;
         unique("pool", self.pools.iter().map(|pool| pool.name.as_str()))?;
+        unique("volume", self.volumes.iter().map(|volume| volume.name.as_str()))?;
+        self.volumes.iter().try_for_each(|volume| check_name("volume", &volume.name))?;
         unique("portal", self.portals.iter().map(|portal| portal.address.as_str()))?;
         for portal in &self.portals {
             if portal.address.parse::<SocketAddr>().is_err() {

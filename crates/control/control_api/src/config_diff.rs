@@ -20,8 +20,10 @@ impl Config {
         let (have, want_shown) = (have, want.redacted());
         one("node", &have.node, &want_shown.node, &mut changes);
         one("policy", &have.policy, &want_shown.policy, &mut changes);
+        one("cache", &have.cache, &want_shown.cache, &mut changes);
         many("disk", &have.disks, &want_shown.disks, |disk| disk.id.clone(), &mut changes);
         many("pool", &have.pools, &want_shown.pools, |pool| pool.guid.to_string(), &mut changes);
+        many("volume-policy", &have.volumes, &want_shown.volumes, |volume| volume.name.clone(), &mut changes);
         many("portal", &have.portals, &want_shown.portals, |portal| portal.address.clone(), &mut changes);
         many("initiator-group", &have.groups, &want_shown.groups, |group| group.name.clone(), &mut changes);
         many("target", &have.targets, &want_shown.targets, |target| target.name.clone(), &mut changes);

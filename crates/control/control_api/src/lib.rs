@@ -24,6 +24,7 @@
 //! Deliberately absent: any I/O, any clock, defaults that depend on the machine.
 
 mod account;
+mod cache;
 mod config;
 mod config_check;
 mod config_diff;
@@ -48,6 +49,10 @@ use serde::{Deserialize, Serialize};
 
 pub use account::{
     Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
+};
+pub use cache::{
+    CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
+    ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
 };
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,

@@ -227,6 +227,9 @@ const CORE: &[Route] = &[
         json::<CheckRequest>(),
         json::<CheckReport>(),
     ),
+    // --- caches ---
+    get("/cache", "cache_show", "The node's read cache.", json::<CacheStatus>()),
+    send(Patch, "/cache", "cache_update", "Changes its size.", json::<CacheUpdate>(), json::<CacheStatus>()),
     // --- volumes ---
     get("/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
     send(
@@ -242,7 +245,7 @@ const CORE: &[Route] = &[
         Patch,
         "/volumes/{volume}",
         "volume_update",
-        "Grows a volume.",
+        "Grows a volume, or changes how it is cached.",
         json::<VolumeUpdate>(),
         json::<Volume>(),
     ),
@@ -261,6 +264,14 @@ const CORE: &[Route] = &[
         "Verifies all structures.",
         json::<CheckRequest>(),
         json::<CheckReport>(),
+    ),
+    send(
+        Post,
+        "/volumes/{volume}/give-up-log",
+        "volume_give_up_log",
+        "Opens a volume whose log is lost, without what was only there.",
+        json::<Confirm>(),
+        json::<Done>(),
     ),
     // --- files ---
     with_query(

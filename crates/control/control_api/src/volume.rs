@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::RedundancyState;
+use crate::{CachePolicyUpdate, LogCreate, RedundancyState, VolumeCache, VolumeLog};
 
 /// How data survives the loss of disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -118,6 +118,12 @@ pub struct Volume {
     pub used_bytes: u64,
     /// Bytes that it takes in the pool, all copies counted.
     pub allocated_bytes: u64,
+    /// How reads of it are cached on this node.
+    #[serde(default)]
+    pub cache: VolumeCache,
+    /// The log before it, if it has one and is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<VolumeLog>,
 }
 
 /// Makes a space and a volume on it.
@@ -146,6 +152,12 @@ pub struct VolumeCreate {
     /// Whether every block gets a checksum; absent for yes. Parity needs them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity: Option<bool>,
+    /// How reads of it are cached on this node; what is absent is as for volumes of which nothing was said.
+    #[serde(default)]
+    pub cache: CachePolicyUpdate,
+    /// A log for its writes; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogCreate>,
 }
 
 /// Changes a volume.
@@ -155,4 +167,7 @@ pub struct VolumeUpdate {
     /// New size in bytes; not smaller than it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// How reads of it are cached on this node.
+    #[serde(default)]
+    pub cache: CachePolicyUpdate,
 }

@@ -12,10 +12,11 @@ use std::sync::{Arc, Weak};
 
 use control_api::{
     CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, Resiliency, Session, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt, SmbInterface,
-    SmbListener, SmbOpen, SpaceState,
+    Provisioning, ReadCacheCounters, Resiliency, Session, ShareCreate, ShareTraffic, ShareUpdate,
+    Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
 };
 use file_store::FileStore;
+use read_cache::ReadCache;
 use smb_protocol::security::Sid;
 use smb_users::Users;
 use tcp_service::Spawner;
@@ -125,6 +126,9 @@ pub struct NewPool {
     pub overwrite_foreign: bool,
 }
 
+/// What the name of a log's space ends with, after the name of its volume.
+pub(crate) const LOG_SUFFIX: &str = ".write-log";
+
 /// How to make a space.
 #[derive(Clone, Debug)]
 pub struct NewSpace {
@@ -142,6 +146,17 @@ pub struct NewSpace {
     pub interleave_bytes: Option<u64>,
     /// Whether every block gets a checksum; absent for yes.
     pub integrity: Option<bool>,
+    /// A log for the writes of its volume.
+    pub log: Option<NewLog>,
+}
+
+/// How to make the space of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct NewLog {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// The pool that it lies in.
+    pub pool: Uuid,
 }
 
 /// A space as its pool sees it.
@@ -149,6 +164,8 @@ pub struct NewSpace {
 pub struct SpaceInfo {
     /// Promise and redundancy.
     pub state: SpaceState,
+    /// The volume whose log it holds; then it holds no volume.
+    pub log_of: Option<String>,
     /// Size in bytes.
     pub size_bytes: u64,
     /// Bytes that it takes in the pool, all copies counted.
@@ -216,6 +233,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>>;
     /// Verifies all structures of the volume of a space, which is closed, and does what is told with them.
     fn verify_volume<'a>(&'a self, name: &'a str, deep: bool, repair: Repair) -> Work<'a, Vec<CheckFinding>>;
+    /// Gives up the log of a volume, which is closed because the log is not there, with what was only in it.
+    fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Grows a space.
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()>;
     /// Destroys a space. Its volume is closed.
@@ -257,6 +276,18 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn cluster(&self) -> u32;
     /// Verifies all structures; what a finding's action says is what a repair would do.
     fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>>;
+    /// Sets how it is cached, while it is in use.
+    fn set_cache(&self, policy: &VolumeConfig) {
+        let _ = policy;
+    }
+    /// What the read cache did for it; none when it has none.
+    fn cache(&self) -> Option<ReadCacheCounters> {
+        None
+    }
+    /// The log before it; none when it has none.
+    fn log(&self) -> Option<VolumeLog> {
+        None
+    }
     /// Makes everything durable.
     fn close(&self) -> Work<'_, ()>;
 }
@@ -367,6 +398,8 @@ pub struct Backends {
     pub disks: Arc<dyn DiskBackend>,
     /// Pools and volumes.
     pub pools: Arc<dyn PoolBackend>,
+    /// The cache that volumes share.
+    pub cache: Arc<ReadCache>,
     /// iSCSI.
     pub iscsi: Arc<dyn IscsiBackend>,
     /// SMB.

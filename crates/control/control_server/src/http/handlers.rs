@@ -9,9 +9,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use control_api::Problem;
 use control_api::{
-    AddDisk, CheckRequest, Code, ConfigRequest, Confirm, DiskUpdate, FaultRequest, FileClone, FileCreate,
-    FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport,
-    PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeUpdate,
+    AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskUpdate, FaultRequest, FileClone,
+    FileCreate, FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate, PoolCreate,
+    PoolImport, PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate,
+    VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -143,6 +144,13 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "volume_update" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<VolumeUpdate>| {
             answer(n.volume_update(&v, b).await)
         }),
+        "volume_give_up_log" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
+            answer(n.volume_give_up_log(&v, b.confirm).await)
+        }),
+        "cache_show" => handle(f, async |State(n): S| answer(n.cache_show().await)),
+        "cache_update" => {
+            handle(f, async |State(n): S, Sent(b): Sent<CacheUpdate>| answer(n.cache_update(b).await))
+        }
         "volume_delete" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
             answer(n.volume_delete(&v, b.confirm).await)
         }),

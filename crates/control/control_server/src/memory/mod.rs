@@ -44,6 +44,7 @@ impl Machine {
             shards: Arc::new(MemoryShards::start()),
             disks: Arc::new(Disks(self.clone())),
             pools: Arc::new(pools::Pools(self.clone())),
+            cache: read_cache::ReadCache::new(0),
             iscsi: Arc::new(MemoryIscsi::default()),
             smb: Arc::new(MemorySmb::default()),
             users: crate::system::users(data, Arc::new(SystemClock::new())),

@@ -135,6 +135,7 @@ impl PoolHandle for Pool {
             _ => RedundancyState::Unavailable,
         };
         let spaces = state.spaces.values().map(|(space, _)| SpaceInfo {
+            log_of: None,
             state: SpaceState {
                 name: space.name.clone(),
                 resiliency: space.resiliency,
@@ -249,6 +250,11 @@ impl PoolHandle for Pool {
             state.damaged.remove(name);
         }
         now(Ok(found))
+    }
+
+    fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        let problem = Problem::new(Code::NotFound, format!("volume {name} has no log."));
+        Box::pin(async { Err(problem) })
     }
 
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()> {

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod apply;
+mod cache;
 mod disk_table;
 mod disks;
 mod files;

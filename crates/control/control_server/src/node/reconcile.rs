@@ -10,6 +10,7 @@ impl Node {
     /// is not open.
     pub(super) async fn reconcile(&self) {
         let config = self.config.get();
+        self.apply_caches(&config);
         let mut luns = Vec::new();
         for lun in &config.luns {
             if let Ok(volume) = self.volume(&lun.volume) {

@@ -1,9 +1,10 @@
 //! The node at a glance: is all data as redundant as promised, and if not, what to do.
 
 use control_api::{
-    CheckFinding, CheckReport, Counts, DiskState, Issue, JobState, LunState, PoolState, Problem,
+    CheckFinding, CheckReport, Counts, DiskState, Issue, JobState, LogMode, LunState, PoolState, Problem,
     RedundancyState, Severity, Status, Verdict,
 };
+use observe::Inspect;
 
 use super::Node;
 
@@ -55,6 +56,33 @@ impl Node {
                 format!("it is not open: {}", volume.reason.as_deref().unwrap_or("it is being opened")),
                 "`holdfast volume check` says what is damaged.",
             );
+        }
+        for (volume, log) in volumes.iter().filter_map(|volume| Some((volume, volume.log.as_ref()?))) {
+            let subject = format!("volume {}", volume.name);
+            let why = log.reason.as_deref().unwrap_or("no reason is known");
+            if log.mode == LogMode::Stopped {
+                issue(
+                    Severity::Critical,
+                    subject.clone(),
+                    format!("its log stopped, and it takes no writes: {why}"),
+                    "Put its disks right and start the node again; what is in the log is brought to the volume then.",
+                );
+            } else if log.mode != LogMode::Logging {
+                issue(
+                    Severity::Warning,
+                    subject.clone(),
+                    format!("its writes do without the log: {why}"),
+                    "Put the pool of the log right; the next opening of the volume begins a new log.",
+                );
+            }
+            if let Some(why) = &log.back_error {
+                issue(
+                    Severity::Error,
+                    subject,
+                    format!("{} bytes in its log can't be brought to its disks: {why}", log.waiting_bytes),
+                    "Put the volume's disks right; the log keeps the data, and tries again by itself.",
+                );
+            }
         }
         for lun in luns.iter() {
             let subject = format!("LUN {}", lun.config.name);
@@ -231,6 +259,7 @@ impl Node {
             "status": self.status().await?,
             "disks": self.disk_list().await?,
             "pools": details,
+            "cache": self.backends.cache.inspect(),
             "volumes": self.volume_list().await?,
             "luns": self.lun_list().await?,
             "portals": self.portal_list().await?,

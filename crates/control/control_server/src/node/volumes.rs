@@ -2,23 +2,29 @@
 
 use std::sync::Arc;
 
-use control_api::{Code, Done, Problem, RedundancyState, Volume, VolumeCreate, VolumeUpdate, check_name};
+use control_api::{
+    Code, Done, LogCreate, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate, VolumeUpdate,
+    check_name,
+};
 use uuid::Uuid;
 
 use super::pools::join_all;
 use super::{Node, VolumeSlot, confirm, missing, taken};
-use crate::backend::{NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
+use crate::backend::{LOG_SUFFIX, NewLog, NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
 use crate::files;
 
 /// Smallest volume: below this its own structures would take most of it.
 const LEAST_VOLUME_BYTES: u64 = 64 << 20;
+
+/// Smallest log: below this a burst fills it at once.
+const LEAST_LOG_BYTES: u64 = 64 << 20;
 
 impl Node {
     /// Opens volumes of open pools that aren't open, in parallel.
     pub(super) async fn open_volumes(&self) {
         let mut opening = Vec::new();
         for (guid, pool) in self.open_handles() {
-            for space in pool.info().spaces {
+            for space in pool.info().spaces.into_iter().filter(|space| space.log_of.is_none()) {
                 let name = space.state.name;
                 let slot = self.volumes.lock().get(&name).cloned();
                 if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
@@ -99,6 +105,7 @@ impl Node {
         let slot = self.volumes.lock().get(&name).cloned();
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
         let mut used = 0;
+        let policy = self.cache_policy(&name);
         let mut reason = slot.and_then(|slot| slot.reason).or(space.state.reason);
         if let Some(handle) = &handle {
             let store = handle.store();
@@ -124,6 +131,12 @@ impl Node {
             size_bytes: space.size_bytes,
             used_bytes: used,
             allocated_bytes: space.allocated_bytes,
+            cache: VolumeCache {
+                read_cache: policy.read_cache,
+                read_ahead: policy.read_ahead,
+                counters: handle.as_ref().and_then(|handle| handle.cache()),
+            },
+            log: handle.and_then(|handle| handle.log()),
         }
     }
 
@@ -132,7 +145,7 @@ impl Node {
         let mut volumes = Vec::new();
         for (_, pool) in self.open_handles() {
             let info = pool.info();
-            for space in info.spaces {
+            for space in info.spaces.into_iter().filter(|space| space.log_of.is_none()) {
                 volumes.push(self.describe_volume(&info.name, space).await);
             }
         }
@@ -150,6 +163,10 @@ impl Node {
     pub async fn volume_create(&self, request: VolumeCreate) -> Result<Volume, Problem> {
         let _changing = self.changes.lock().await;
         check_name("volume", &request.name)?;
+        if request.name.ends_with(LOG_SUFFIX) {
+            let why = format!("Names that end with {LOG_SUFFIX} are those of logs.");
+            return Err(Problem::new(Code::InvalidRequest, why).todo("Choose another name."));
+        }
         if self.space(&request.name).is_ok() {
             return Err(taken("volume", &request.name));
         }
@@ -164,6 +181,10 @@ impl Node {
             ));
         }
         let (guid, pool) = self.pool_or_only(request.pool.as_deref())?;
+        let log = match &request.log {
+            Some(log) => Some(self.new_log(guid, log)?),
+            None => None,
+        };
         let space = NewSpace {
             name: request.name.clone(),
             size_bytes: request.size_bytes,
@@ -172,15 +193,34 @@ impl Node {
             columns: request.columns,
             interleave_bytes: request.interleave_bytes,
             integrity: request.integrity,
+            log,
         };
         let handle = pool.create_volume(space).await?;
         let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false };
         self.volumes.lock().insert(request.name.clone(), slot);
+        self.set_cache_policy(&request.name, request.cache)?;
         self.reconcile().await;
         self.volume_show(&request.name).await
     }
 
-    /// Grows a volume.
+    /// Where a volume's log is to be made.
+    fn new_log(&self, pool: Uuid, wanted: &LogCreate) -> Result<NewLog, Problem> {
+        if wanted.size_bytes < LEAST_LOG_BYTES {
+            let why = format!(
+                "A log has at least {} MiB; {} bytes were asked for.",
+                LEAST_LOG_BYTES >> 20,
+                wanted.size_bytes
+            );
+            return Err(Problem::new(Code::InvalidRequest, why));
+        }
+        let pool = match &wanted.pool {
+            Some(name) => self.pool_or_only(Some(name))?.0,
+            None => pool,
+        };
+        Ok(NewLog { size_bytes: wanted.size_bytes, pool })
+    }
+
+    /// Grows a volume, or changes how it is cached.
     pub async fn volume_update(&self, name: &str, request: VolumeUpdate) -> Result<Volume, Problem> {
         let _changing = self.changes.lock().await;
         let (_, pool, space) = self.space(name)?;
@@ -194,6 +234,7 @@ impl Node {
             }
             pool.grow(name, size).await?;
         }
+        self.set_cache_policy(name, request.cache)?;
         self.volume_show(name).await
     }
 
@@ -232,6 +273,10 @@ impl Node {
             handle.close().await?;
         }
         pool.delete_space(name).await?;
+        self.config.change(|config| {
+            config.volumes.retain(|volume| volume.name != name);
+            Ok(())
+        })?;
         Ok(Done::new(format!("Volume {name} is destroyed.")))
     }
 

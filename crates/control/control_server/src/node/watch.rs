@@ -16,11 +16,15 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// How often schedules are looked at: snapshots may be that late.
 const SCHEDULES_EVERY: Duration = Duration::from_secs(10);
 
+/// How often caches are held against the memory that is left.
+const BALANCE_EVERY: Duration = Duration::from_secs(1);
+
 impl Node {
     /// Watches until the node stops.
     pub async fn watch(self: Arc<Self>) {
         let mut last_look = self.clock.now();
         let mut last_schedules = None;
+        let mut last_balance = last_look;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(PROGRESS_EVERY) => {}
@@ -32,6 +36,10 @@ impl Node {
             if last_schedules.is_none_or(|last| now.since(last) >= SCHEDULES_EVERY) {
                 last_schedules = Some(now);
                 self.run_schedules().await;
+            }
+            if now.since(last_balance) >= BALANCE_EVERY {
+                last_balance = now;
+                self.balance_caches().await;
             }
             if now.since(last_look) >= every {
                 last_look = now;

@@ -7,6 +7,7 @@ mod offline;
 mod pools;
 mod shards;
 mod smb;
+mod storage;
 mod units;
 mod volumes;
 mod witness;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use control_api::{Code, Problem};
+use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use tokio::runtime::Handle;
 
@@ -27,6 +29,7 @@ pub use shards::SystemShards;
 pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
+pub(crate) use volumes::read_counters;
 use witness::Witness;
 pub use witness::WitnessFiles;
 
@@ -44,13 +47,16 @@ pub(crate) fn backends(
         .map_err(|error| Problem::new(Code::Io, format!("witness files in {}: {error}", data.display())))?;
     let witness = Witness::new(files, Handle::current());
     let shards = SystemShards::start(count)?;
+    // How large it may be, the configuration says.
+    let cache = ReadCache::new(0);
     let units = Arc::new(SystemUnits::new(shards.clone()));
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
     let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?));
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone())),
-        pools: Arc::new(SystemPools::new(shards.clone(), clock, witness)),
+        pools: Arc::new(SystemPools::new(shards.clone(), clock, witness, cache.clone())),
+        cache,
         iscsi: Arc::new(Iscsi::new(shards.clone(), units)?),
         smb,
         users,

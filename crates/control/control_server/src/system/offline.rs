@@ -11,8 +11,9 @@ use shard_runtime::{SystemClock, SystemEntropy};
 
 use super::pools::{finding, problem};
 use super::shards::SystemShards;
+use super::storage::Storage;
 use super::volumes;
-use crate::backend::{Repair, ShardBackend};
+use crate::backend::{LOG_SUFFIX, Repair, ShardBackend};
 use crate::node::report;
 
 fn surroundings() -> Surroundings {
@@ -113,7 +114,10 @@ pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], deep: bool) -> Res
             return Err(Problem::new(Code::NotFound, format!("pool {} has no volume {name}.", pool.name())));
         };
         let environment = volumes::environment(&surroundings());
-        volumes::verify(space, environment, deep, Repair::No).await
+        // A log in another pool is not looked for: what is only there would be missing.
+        let log = pool.space(&format!("{name}{LOG_SUFFIX}"));
+        let storage = Storage::new(space, log, &surroundings());
+        volumes::verify(storage, environment, deep, Repair::No).await
     })?;
     Ok(report(format!("volume {volume}"), findings))
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use control_api::{CheckFinding, Problem, Severity};
+use control_api::{CheckFinding, Problem, ReadCacheCounters, Severity, VolumeConfig, VolumeLog};
 use file_store::FileStore;
-use pool::{Space, Surroundings};
+use pool::Surroundings;
+use read_cache::{CacheCounters, CachedDevice, ReadAhead, ReadCache};
 use volume::{CheckOptions, Environment, FormatOptions, Volume};
 use volume_format::CLUSTER;
 
 use super::shards::SystemShards;
+use super::storage::{OpenStorage, Storage};
 use crate::backend::{Repair, VolumeHandle, Work};
 use crate::files;
 
@@ -22,6 +24,8 @@ pub(super) struct SystemVolume {
     name: String,
     shard: usize,
     shards: Arc<SystemShards>,
+    cached: Arc<CachedDevice>,
+    storage: OpenStorage,
 }
 
 pub(super) fn environment(surroundings: &Surroundings) -> Environment {
@@ -31,49 +35,68 @@ pub(super) fn environment(surroundings: &Surroundings) -> Environment {
 impl SystemVolume {
     /// Makes an empty volume on a space and opens it.
     pub(super) async fn format(
-        space: Arc<Space>,
+        storage: Storage,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
+        cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = space.name();
-        let options = FormatOptions { name };
-        let (device, environment) = (space.clone(), environment(surroundings));
+        let name = storage.name();
+        let (options, environment) = (FormatOptions { name: name.clone() }, environment(surroundings));
         let made = shards.run(shard, move || async move {
-            Volume::format(device, options, environment).await.map_err(|error| files::problem(&error))
+            storage.format().await?;
+            let storage = storage.open().await?;
+            let made = Volume::format(storage.device.clone(), options, environment).await;
+            made.map_err(|error| files::problem(&error))?;
+            Ok(storage)
         });
-        made.await?;
-        Self::open_on(space, shard, shards, surroundings).await
+        let storage = made.await?;
+        Self::open_on(storage, name, shard, shards, surroundings, cache).await
     }
 
     /// Opens the volume on a space.
     pub(super) async fn open(
-        space: Arc<Space>,
+        storage: Storage,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
+        cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::open_on(space, shard, shards, surroundings).await
+        let name = storage.name();
+        let storage = shards.run(shard, move || async move { storage.open().await }).await?;
+        Self::open_on(storage, name, shard, shards, surroundings, cache).await
     }
 
     async fn open_on(
-        space: Arc<Space>,
+        storage: OpenStorage,
+        name: String,
         shard: usize,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
+        cache: &Arc<ReadCache>,
     ) -> Result<Arc<dyn VolumeHandle>, Problem> {
-        let (name, environment) = (space.name(), environment(surroundings));
+        let environment = environment(surroundings);
+        let cached = Arc::new(CachedDevice::new(cache, storage.device.clone(), &name));
+        // Until somebody says otherwise.
+        cached.set_on(false);
+        let device = Arc::clone(&cached);
         let volume = shards.run(shard, move || async move {
-            Volume::open(space, environment).await.map_err(|error| files::problem(&error))
+            Volume::open(device, environment).await.map_err(|error| files::problem(&error))
         });
-        let volume = volume.await?;
-        Ok(Arc::new(Self { volume, name, shard, shards }))
+        match volume.await {
+            Ok(volume) => Ok(Arc::new(Self { volume, name, shard, shards, cached, storage })),
+            Err(problem) => {
+                // The first problem is the one to tell.
+                let _ = shards.run(shard, move || async move { storage.close().await }).await;
+                Err(problem)
+            }
+        }
     }
 }
 
 /// Verifies the volume on a space that nobody has open.
 pub(super) async fn verify(
-    space: Arc<Space>,
+    storage: Storage,
     environment: Environment,
     deep: bool,
     repair: Repair,
@@ -83,8 +106,10 @@ pub(super) async fn verify(
         Repair::Plan => volume::Repair::Plan,
         Repair::Apply => volume::Repair::Apply,
     };
-    let name = space.name();
-    let found = volume::verify(space, environment, CheckOptions { deep, repair }).await;
+    let name = storage.name();
+    let storage = storage.open().await?;
+    let found = volume::verify(storage.device.clone(), environment, CheckOptions { deep, repair }).await;
+    storage.close().await?;
     let found = found.map_err(|error| files::problem(&error))?;
     Ok(found.into_iter().map(|found| finding(&name, found)).collect())
 }
@@ -101,6 +126,21 @@ fn finding(volume: &str, finding: volume::Finding) -> CheckFinding {
         place: format!("volume {volume}, {}", finding.place),
         detail: finding.detail,
         action: finding.repair,
+    }
+}
+
+/// Counters as the API shows them.
+pub(crate) fn read_counters(counters: &CacheCounters) -> ReadCacheCounters {
+    ReadCacheCounters {
+        hits: counters.hits,
+        misses: counters.misses,
+        hit_bytes: counters.hit_bytes,
+        miss_bytes: counters.miss_bytes,
+        evicted_pages: counters.evicted_pages,
+        resident_bytes: counters.resident_bytes,
+        ahead_bytes: counters.ahead_bytes,
+        ahead_used_bytes: counters.ahead_used_bytes,
+        ahead_wasted_bytes: counters.ahead_wasted_bytes,
     }
 }
 
@@ -132,10 +172,35 @@ impl VolumeHandle for SystemVolume {
         })
     }
 
+    fn log(&self) -> Option<VolumeLog> {
+        self.storage.log()
+    }
+
+    fn set_cache(&self, policy: &VolumeConfig) {
+        let mode = match policy.read_ahead {
+            control_api::ReadAhead::None => ReadAhead::None,
+            control_api::ReadAhead::Adaptive => ReadAhead::Adaptive,
+            control_api::ReadAhead::Fixed(bytes) => ReadAhead::Fixed(bytes),
+        };
+        // What stays as it is keeps its streams.
+        if self.cached.read_ahead() != mode {
+            self.cached.set_read_ahead(mode);
+        }
+        if self.cached.is_on() != policy.read_cache {
+            self.cached.set_on(policy.read_cache);
+        }
+    }
+
+    fn cache(&self) -> Option<ReadCacheCounters> {
+        Some(read_counters(&self.cached.stats().counters()))
+    }
+
     fn close(&self) -> Work<'_, ()> {
-        let volume = self.volume.clone();
+        let (volume, storage) = (self.volume.clone(), self.storage.clone());
         Box::pin(self.shards.run(self.shard, move || async move {
-            volume.close().await.map_err(|error| files::problem(&error))
+            let closed = volume.close().await.map_err(|error| files::problem(&error));
+            let emptied = storage.close().await;
+            closed.and(emptied)
         }))
     }
 }

@@ -9,7 +9,7 @@ use control_api::{
 use pool::{DiskStatus, DiskUse, Finding, Pool, PoolError, PoolErrorKind, PoolStatus, SpaceStatus};
 use uuid::Uuid;
 
-use crate::backend::{PoolInfo, SpaceInfo};
+use crate::backend::{LOG_SUFFIX, PoolInfo, SpaceInfo};
 
 /// An error of a pool as a problem.
 pub(in crate::system) fn problem(error: &PoolError) -> Problem {
@@ -140,6 +140,7 @@ fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
         let left = if settling { std::mem::take(&mut unsettled) } else { 0 };
         let record = &space.record;
         SpaceInfo {
+            log_of: record.name.strip_suffix(LOG_SUFFIX).map(str::to_owned),
             state: SpaceState {
                 name: record.name.clone(),
                 resiliency: match record.resiliency {

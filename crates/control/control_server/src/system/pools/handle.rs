@@ -10,11 +10,15 @@ use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
 use parking_lot::Mutex;
 use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, SpaceSpec, Surroundings};
 use pool_format::BLOCK;
+use read_cache::ReadCache;
 use uuid::Uuid;
 
-use super::{describe, device, finding, new_disk, problem};
-use crate::backend::{NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, VolumeHandle, Work};
+use super::{Opened, describe, device, finding, new_disk, problem};
+use crate::backend::{
+    LOG_SUFFIX, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, VolumeHandle, Work,
+};
 use crate::system::shards::SystemShards;
+use crate::system::storage::Storage;
 use crate::system::volumes::{self, SystemVolume};
 
 /// How often a member may fail and come back before it is left out until the node starts again: a disk that
@@ -36,6 +40,8 @@ pub(super) struct SystemPool {
     home: usize,
     shards: Arc<SystemShards>,
     surroundings: Surroundings,
+    cache: Arc<ReadCache>,
+    opened: Opened,
     comebacks: Mutex<BTreeMap<Uuid, u32>>,
 }
 
@@ -46,13 +52,15 @@ impl SystemPool {
         home: usize,
         shards: Arc<SystemShards>,
         surroundings: Surroundings,
-    ) -> Arc<dyn PoolHandle> {
+        cache: Arc<ReadCache>,
+        opened: Opened,
+    ) -> Arc<Self> {
         let watched = Arc::downgrade(&pool);
         if let Some(shard) = shards.shard(home) {
             // A shard that has just stopped has no pool to look after either.
             let _ = shard.spawn(move || remove_given_up(watched));
         }
-        Arc::new(Self { pool, home, shards, surroundings, comebacks: Mutex::default() })
+        Arc::new(Self { pool, home, shards, surroundings, cache, opened, comebacks: Mutex::default() })
     }
 
     /// Runs work on the pool's home.
@@ -130,6 +138,56 @@ impl SystemPool {
         self.pool.space(name).ok_or_else(|| {
             Problem::new(Code::NotFound, format!("pool {} has no space {name}.", self.pool.name()))
         })
+    }
+}
+
+impl SystemPool {
+    /// The pool that has the space of a volume's log, and the space.
+    fn find_log(&self, volume: &str) -> Option<(Arc<Self>, Arc<pool::Space>)> {
+        let opened: Vec<Arc<Self>> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
+        let name = format!("{volume}{LOG_SUFFIX}");
+        opened.into_iter().find_map(|pool| {
+            let space = pool.pool.space(&name)?;
+            Some((pool, space))
+        })
+    }
+
+    fn storage(&self, name: &str) -> Result<Storage, Problem> {
+        let log = self.find_log(name).map(|(_, space)| space);
+        Ok(Storage::new(self.space(name)?, log, &self.surroundings))
+    }
+
+    /// Makes the space of a log, which stands the loss of as many disks as the volume: it holds what the volume does not have yet.
+    async fn create_log(&self, volume: &NewSpace, log: NewLog) -> Result<Arc<pool::Space>, Problem> {
+        let opened: Vec<Arc<Self>> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
+        let guid = Guid(log.pool.into_bytes());
+        let Some(home) = opened.into_iter().find(|pool| pool.pool.guid() == guid) else {
+            return Err(Problem::new(Code::WrongState, "The pool of the log is not open."));
+        };
+        let spec = home.spec(&NewSpace {
+            name: format!("{}{LOG_SUFFIX}", volume.name),
+            size_bytes: log.size_bytes,
+            // Small writes are what it is for: copies, not parity.
+            resiliency: match volume.resiliency {
+                Resiliency::Parity1 => Resiliency::Mirror2,
+                Resiliency::Parity2 => Resiliency::Mirror3,
+                mirror => mirror,
+            },
+            provisioning: Provisioning::Fixed,
+            columns: None,
+            interleave_bytes: None,
+            log: None,
+            ..volume.clone()
+        })?;
+        home.at_home(move |pool| async move { pool.create_space(spec).await }).await
+    }
+
+    /// Destroys the space of a log, if there is one.
+    async fn delete_log(&self, volume: &str) -> Result<(), Problem> {
+        let Some((home, space)) = self.find_log(volume) else { return Ok(()) };
+        let id = space.id();
+        drop(space);
+        home.at_home(move |pool| async move { pool.delete_space(id).await }).await
     }
 }
 
@@ -261,12 +319,20 @@ impl PoolHandle for SystemPool {
             let spec = self.spec(&space)?;
             let made = self.at_home(move |pool| async move { pool.create_space(spec).await }).await?;
             let id = made.id();
-            let volume = SystemVolume::format(made, self.shards.clone(), &self.surroundings).await;
-            match volume {
+            let volume = async {
+                let log = match space.log {
+                    Some(log) => Some(self.create_log(&space, log).await?),
+                    None => None,
+                };
+                let storage = Storage::new(made, log, &self.surroundings);
+                SystemVolume::format(storage, self.shards.clone(), &self.surroundings, &self.cache).await
+            };
+            match volume.await {
                 Ok(volume) => Ok(volume),
                 Err(problem) => {
                     // Nothing half-done. The first problem is the one to tell.
                     let _ = self.at_home(move |pool| async move { pool.delete_space(id).await }).await;
+                    let _ = self.delete_log(&space.name).await;
                     Err(problem)
                 }
             }
@@ -275,15 +341,23 @@ impl PoolHandle for SystemPool {
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
         Box::pin(async move {
-            SystemVolume::open(self.space(name)?, self.shards.clone(), &self.surroundings).await
+            SystemVolume::open(self.storage(name)?, self.shards.clone(), &self.surroundings, &self.cache)
+                .await
         })
     }
 
     fn verify_volume<'a>(&'a self, name: &'a str, deep: bool, repair: Repair) -> Work<'a, Vec<CheckFinding>> {
         Box::pin(async move {
-            let (space, environment) = (self.space(name)?, volumes::environment(&self.surroundings));
-            let work = move || async move { volumes::verify(space, environment, deep, repair).await };
+            let (storage, environment) = (self.storage(name)?, volumes::environment(&self.surroundings));
+            let work = move || async move { volumes::verify(storage, environment, deep, repair).await };
             self.shards.run(self.home, work).await
+        })
+    }
+
+    fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        Box::pin(async move {
+            let storage = self.storage(name)?;
+            self.shards.run(self.home, move || async move { storage.give_up_log().await }).await
         })
     }
 
@@ -297,7 +371,8 @@ impl PoolHandle for SystemPool {
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
         Box::pin(async move {
             let id = self.space(name)?.id();
-            self.at_home(move |pool| async move { pool.delete_space(id).await }).await
+            self.at_home(move |pool| async move { pool.delete_space(id).await }).await?;
+            self.delete_log(name).await
         })
     }
 

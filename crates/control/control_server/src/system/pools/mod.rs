@@ -6,12 +6,14 @@
 mod describe;
 mod handle;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use block_device::Device;
 use control_api::{Code, MediaType, Problem};
+use parking_lot::Mutex;
 use pool::{CreateOptions, DiskDescription, Guid, NewDisk, OpenOptions, Pool, Surroundings};
+use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use uuid::Uuid;
 
@@ -30,20 +32,43 @@ const SLAB_BYTES: u64 = 64 << 20;
 pub(super) struct SystemPools {
     shards: Arc<SystemShards>,
     surroundings: Surroundings,
+    /// What all volumes share.
+    cache: Arc<ReadCache>,
     /// Homes are given out in turn.
     next: AtomicUsize,
+    opened: Opened,
 }
+
+/// Pools that were opened: the log of a volume may lie in another one than the volume.
+type Opened = Arc<Mutex<Vec<Weak<SystemPool>>>>;
 
 impl SystemPools {
     /// Pools that live on these shards.
-    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, witness: Witness) -> Self {
+    pub(super) fn new(
+        shards: Arc<SystemShards>,
+        clock: Arc<dyn Clock>,
+        witness: Witness,
+        cache: Arc<ReadCache>,
+    ) -> Self {
         let surroundings =
             Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(witness) };
-        Self { shards, surroundings, next: AtomicUsize::new(0) }
+        Self { shards, surroundings, cache, next: AtomicUsize::new(0), opened: Opened::default() }
     }
 
     fn handle(&self, pool: Pool, home: usize) -> Arc<dyn PoolHandle> {
-        SystemPool::start(Arc::new(pool), home, self.shards.clone(), self.surroundings.clone())
+        let (shards, surroundings) = (self.shards.clone(), self.surroundings.clone());
+        let pool = SystemPool::start(
+            Arc::new(pool),
+            home,
+            shards,
+            surroundings,
+            self.cache.clone(),
+            self.opened.clone(),
+        );
+        let mut opened = self.opened.lock();
+        opened.retain(|pool| pool.strong_count() > 0);
+        opened.push(Arc::downgrade(&pool));
+        pool
     }
 }
 

@@ -1,0 +1,330 @@
+//! Making a log, and opening one: replay.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockError, BlockErrorKind, Device, Durability, Geometry};
+use parking_lot::Mutex;
+use shard_runtime::Entropy;
+use write_log_format::{BLOCK, Batch, BatchHead, EntryKind, Label, RING_START, Side, State};
+
+use crate::core::{Core, Inner, Placed, error, range};
+use crate::pieces::{Content, Piece, Pieces};
+use crate::status::{Counters, LogMode};
+
+/// The least that is kept from the back for its labels, in bytes; rounded up to whole stripes.
+const SHIFT: u64 = 1 << 20;
+/// The shortest ring, in bytes: a sixteenth is the longest batch.
+const MIN_RING: u64 = 512 << 10;
+/// Bytes read at once in search of damage.
+const SEARCH: u64 = 1 << 20;
+
+/// How a log works; may differ from opening to opening.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Writes up to this length go to the log, longer ones straight to the back, in bytes. Never more than a sixteenth of
+    /// the ring.
+    pub small: u64,
+    /// What may wait in memory, and so in the ring, in bytes; with the rounding of buffers up to twice this is held.
+    pub memory: u64,
+    /// How long the log waits for more before it destages what there is.
+    pub quiet: Duration,
+    #[cfg(test)]
+    pub(crate) sabotage: crate::tests::Sabotage,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            small: 64 << 10,
+            memory: 256 << 20,
+            quiet: Duration::from_millis(500),
+            #[cfg(test)]
+            sabotage: crate::tests::Sabotage::None,
+        }
+    }
+}
+
+/// Where a label goes, and its block: two places take turns, so that one is whole whenever the power goes.
+pub(crate) fn label_block(_side: Side, label: &Label) -> (u64, SharedBuf) {
+    let block = IoBuf::copy_from(&label.encode(_side)).freeze();
+    (label.generation % 2 * BLOCK, block)
+}
+
+async fn read_label(device: &Device, side: Side) -> Result<Option<Label>, BlockError> {
+    let mut found = None;
+    for slot in 0..2 {
+        let block = device.read(slot * BLOCK, IoBuf::new(BLOCK as usize)).await?;
+        found = Label::newer(found, Label::decode(side, &block).ok());
+    }
+    Ok(found)
+}
+
+/// What a log shows of its back.
+fn geometry(front: Option<&Device>, back: &Device) -> Geometry {
+    let mut geometry = back.geometry().clone();
+    geometry.read_only |= front.is_some_and(|front| front.geometry().read_only);
+    geometry
+}
+
+pub(crate) fn shift_of(back: &Device) -> u64 {
+    SHIFT.next_multiple_of(u64::from(back.geometry().optimal_io_size).max(BLOCK))
+}
+
+fn ring_of(front: &Device) -> Result<u64, BlockError> {
+    let ring = front.size().saturating_sub(RING_START) / BLOCK * BLOCK;
+    if ring < MIN_RING {
+        let why = format!("it has {} bytes and needs at least {}", front.size(), MIN_RING + RING_START);
+        return Err(error(BlockErrorKind::NoSpace, "use a device for a write log", &why));
+    }
+    Ok(ring)
+}
+
+/// Makes both labels of both devices, the back's last: whenever the power goes, the back either has its old label or a log
+/// whose front is ready.
+pub(crate) async fn format(front: &Device, back: &Device, entropy: &dyn Entropy) -> Result<(), BlockError> {
+    let shift = shift_of(back);
+    if back.size() <= shift {
+        return Err(error(
+            BlockErrorKind::NoSpace,
+            "put a write log before a device",
+            "the device is too small",
+        ));
+    }
+    let before = read_label(front, Side::Front).await?.map_or(0, |label| label.generation);
+    let label = Label {
+        generation: before + 1,
+        state: State::Attached,
+        log: entropy.next_id(),
+        shift,
+        ring: ring_of(front)?,
+        tail: 0,
+        tail_batch: 0,
+        reached: 0,
+    };
+    for generation in [before + 1, before + 2] {
+        let (offset, block) = label_block(Side::Front, &Label { generation, ..label });
+        front.write(offset, block, Durability::Durable).await?;
+    }
+    let before = read_label(back, Side::Back).await?;
+    // A back that has content keeps it where it is.
+    let shift = before.map_or(shift, |label| label.shift);
+    let generation = before.map_or(0, |label| label.generation) + 1;
+    let (offset, block) = label_block(Side::Back, &Label { generation, shift, ..label });
+    back.write(offset, block, Durability::Durable).await
+}
+
+/// Whether the back has a label that says that a log counts.
+pub(crate) async fn is_attached(back: &Device) -> Result<bool, BlockError> {
+    Ok(read_label(back, Side::Back).await?.is_some_and(|label| label.state == State::Attached))
+}
+
+/// Whether the back has a label at all.
+pub(crate) async fn is_behind(back: &Device) -> Result<bool, BlockError> {
+    Ok(read_label(back, Side::Back).await?.is_some())
+}
+
+/// Opens a log. Without a front only a back that has everything can be opened, unless what is missing is given up.
+pub(crate) async fn open(
+    front: Option<Device>,
+    back: Device,
+    options: Options,
+    entropy: &dyn Entropy,
+    accept_loss: bool,
+) -> Result<Core, BlockError> {
+    let doing = "open a write log";
+    let Some(mut back_label) = read_label(&back, Side::Back).await? else {
+        return Err(error(BlockErrorKind::Unsupported, doing, "its back has no label of a write log"));
+    };
+    if back_label.shift >= back.size() {
+        return Err(error(BlockErrorKind::Media, doing, "its back is shorter than its label says"));
+    }
+    let geometry = geometry(front.as_ref(), &back);
+    let mut inner = Inner {
+        mode: LogMode::Through,
+        pieces: Pieces::default(),
+        queue: VecDeque::new(),
+        given: 0,
+        done: 0,
+        leading: false,
+        head: 0,
+        tail: 0,
+        next_batch: 0,
+        batches: VecDeque::new(),
+        reserved: 0,
+        front_label: back_label,
+        back_label,
+        back_error: None,
+        reason: None,
+    };
+    let counters = Counters::default();
+    match (&front, back_label.state) {
+        (Some(_), State::Void) if geometry.read_only => {}
+        (Some(front), State::Void) => {
+            // Everything is on the back; whatever the front has is older. A new log begins.
+            format(front, &back, entropy).await?;
+            let labels = (read_label(front, Side::Front).await?, read_label(&back, Side::Back).await?);
+            let (Some(front_label), Some(label)) = labels else {
+                return Err(error(
+                    BlockErrorKind::Media,
+                    doing,
+                    "a label that was just written cannot be read",
+                ));
+            };
+            (inner.front_label, inner.back_label, inner.mode) = (front_label, label, LogMode::Logging);
+        }
+        (Some(front), State::Attached) => {
+            let label = read_label(front, Side::Front).await?;
+            let Some(label) = label.filter(|label| label.log == back_label.log) else {
+                return Err(error(
+                    BlockErrorKind::Gone,
+                    doing,
+                    "its front is another device: attach the one it was made with",
+                ));
+            };
+            if RING_START + label.ring > front.size() {
+                return Err(error(BlockErrorKind::Media, doing, "its front is shorter than its label says"));
+            }
+            inner.front_label = label;
+            inner.mode = LogMode::Logging;
+            let size = back.size() - back_label.shift;
+            replay(front, &mut inner, size, back.geometry().block_size, options, &counters).await?;
+        }
+        (None, State::Void) => inner.reason = Some("it has no front".into()),
+        (None, State::Attached) if accept_loss => {
+            back_label = Label { generation: back_label.generation + 1, state: State::Void, ..back_label };
+            let (offset, block) = label_block(Side::Back, &back_label);
+            back.write(offset, block, Durability::Durable).await?;
+            inner.back_label = back_label;
+            inner.reason = Some("its front was given up, with what was only there".into());
+        }
+        (None, State::Attached) => {
+            let why = "its front is missing, and may hold acknowledged data that the back has not: bring it back, or accept the loss";
+            return Err(error(BlockErrorKind::Gone, doing, why));
+        }
+    }
+    let shift = inner.back_label.shift;
+    Ok(Core {
+        front,
+        back,
+        geometry,
+        options,
+        shift,
+        changes: Default::default(),
+        writing_back: Default::default(),
+        rounds: Default::default(),
+        flushes: Default::default(),
+        labels: Default::default(),
+        inner: Mutex::new(inner),
+        progress: Default::default(),
+        room: Default::default(),
+        work: Arc::default(),
+        unflushed: AtomicU64::new(0),
+        flushed: AtomicU64::new(0),
+        counters,
+    })
+}
+
+/// Reads what is committed from the tail on; nothing is written.
+async fn replay(
+    front: &Device,
+    inner: &mut Inner,
+    size: u64,
+    block_size: u32,
+    _options: Options,
+    counters: &Counters,
+) -> Result<(), BlockError> {
+    let Label { ring, log, tail, tail_batch, reached, .. } = inner.front_label;
+    let (mut at, mut number) = (tail, tail_batch);
+    #[cfg(test)]
+    let mut batches = Vec::new();
+    while let Some((start, batch, bytes)) = next_batch(front, ring, log, at, tail, number).await? {
+        for ((entry, _), place) in batch.head.entries.iter().zip(&batch.places) {
+            let fits = block_device::check_range(entry.offset, entry.len, block_size, size);
+            fits.map_err(|why| BlockError::new(BlockErrorKind::Media, "replay a write log").because(why))?;
+            #[cfg(test)]
+            batches.push((*entry, number, bytes.slice(place.clone())));
+            apply(inner, entry, number, bytes.slice(place.clone()));
+        }
+        counters.replayed_batches.add(1);
+        inner.batches.push_back(Placed { number, start });
+        at = start + batch.head.batch_len();
+        number += 1;
+    }
+    #[cfg(test)]
+    crate::tests::sabotage_replay(_options.sabotage, inner, batches);
+    // Batches are committed one after another, so only the last can be torn: anything of the log behind it is a sign of damage.
+    if number < reached || is_later(front, ring, log, number).await? {
+        let why = format!("batch {number} of its log is damaged, and later ones were acknowledged");
+        return Err(error(BlockErrorKind::Media, "replay a write log", &why));
+    }
+    inner.head = at;
+    inner.tail = tail;
+    inner.next_batch = number;
+    inner.done = inner.given;
+    Ok(())
+}
+
+pub(crate) fn apply(inner: &mut Inner, entry: &write_log_format::Entry, number: u64, data: SharedBuf) {
+    inner.given += 1;
+    let write_log_format::Entry { kind, offset, len } = *entry;
+    let content = match kind {
+        EntryKind::Data => Content::Data(data),
+        EntryKind::Zeroes => Content::Zeroes,
+        EntryKind::Forget => {
+            inner.pieces.remove(&range(offset, len));
+            return;
+        }
+    };
+    inner.pieces.insert(Piece { offset, len, ticket: inner.given, batch: Some(number), content });
+}
+
+/// The batch of this number at a position, or at the ring's beginning after it.
+async fn next_batch(
+    front: &Device,
+    ring: u64,
+    log: [u8; 16],
+    at: u64,
+    tail: u64,
+    number: u64,
+) -> Result<Option<(u64, Batch, SharedBuf)>, BlockError> {
+    let beginning = at.next_multiple_of(ring);
+    for start in [Some(at), (beginning != at).then_some(beginning)].into_iter().flatten() {
+        let place = start % ring;
+        if start + BLOCK - tail > ring {
+            continue;
+        }
+        let head = front.read(RING_START + place, IoBuf::new(BLOCK as usize)).await?;
+        let Ok(head) = BatchHead::decode(&head) else { continue };
+        let len = head.batch_len();
+        if head.log != log || head.number != number || place + len > ring || start + len - tail > ring {
+            continue;
+        }
+        let bytes = front.read(RING_START + place, IoBuf::new(len as usize)).await?;
+        if let Ok(batch) = Batch::decode(&bytes)
+            && batch.head == head
+        {
+            return Ok(Some((start, batch, bytes.freeze())));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the ring has a head of a batch above `number`.
+async fn is_later(front: &Device, ring: u64, log: [u8; 16], number: u64) -> Result<bool, BlockError> {
+    let mut at = 0;
+    while at < ring {
+        let len = SEARCH.min(ring - at);
+        let part = front.read(RING_START + at, IoBuf::new(len as usize)).await?;
+        let later =
+            |block: &[u8]| BatchHead::decode(block).is_ok_and(|head| head.log == log && head.number > number);
+        if part.chunks_exact(BLOCK as usize).any(later) {
+            return Ok(true);
+        }
+        at += len;
+    }
+    Ok(false)
+}

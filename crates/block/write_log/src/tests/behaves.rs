@@ -1,0 +1,196 @@
+//! Where writes go, what failures do, and that a log and its back are not used without each other by mistake.
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockErrorKind, Durability};
+use futures_util::future::join_all;
+use sim::{Survival, on_shard};
+
+use super::Rig;
+use crate::{LogMode, WriteLog};
+
+fn block(byte: u8) -> SharedBuf {
+    IoBuf::copy_from(&[byte; 4096]).freeze()
+}
+
+async fn byte(log: &WriteLog, offset: u64) -> u8 {
+    log.read(offset, IoBuf::zeroed(4096)).await.expect("read")[0]
+}
+
+#[test]
+fn small_writes_share_batches_and_are_destaged_in_long_runs() {
+    on_shard(async {
+        let rig = Rig::new(1, 8 << 20, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        // 64 neighbours, in no order.
+        let writes =
+            (0..64_u64).map(|n| log.write(n * 37 % 64 * 4096, block(n as u8 + 1), Durability::Durable));
+        for result in join_all(writes).await {
+            result.expect("write");
+        }
+        let status = log.status();
+        assert_eq!((status.logged_writes, status.logged_bytes, status.direct_writes), (64, 64 * 4096, 0));
+        assert!(status.batches <= 8, "{status:?}");
+        assert_eq!(byte(&log, 37 * 4096).await, 2);
+        assert!(log.status().memory_reads > 0);
+        log.drain().await.expect("drain");
+        let status = log.status();
+        assert_eq!((status.destaged_runs, status.destaged_bytes), (1, 64 * 4096), "one run");
+        assert_eq!((status.waiting_bytes, status.used_bytes), (0, 0));
+        assert_eq!(byte(&log, 37 * 4096).await, 2);
+        let long = IoBuf::copy_from(&[9; 256 << 10]).freeze();
+        log.write(0, long, Durability::Durable).await.expect("write");
+        assert_eq!((log.status().direct_writes, log.status().logged_writes), (1, 64));
+        assert_eq!(byte(&log, 37 * 4096).await, 9);
+    })
+    .expect("event loop");
+}
+
+#[test]
+fn a_full_log_waits_for_its_back_and_tells_when_that_fails() {
+    on_shard(async {
+        let rig = Rig::new(2, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        for n in 0..600_u64 {
+            log.write(n % 500 * 4096, block(n as u8), Durability::Durable).await.expect("write");
+            assert!(log.status().used_bytes <= log.status().capacity_bytes);
+        }
+        rig.back.fail_writes(u64::MAX);
+        let mut refused = None;
+        for n in 0..600_u64 {
+            if let Err(error) = log.write(n % 500 * 4096, block(7), Durability::Durable).await {
+                refused = Some((n, error.kind()));
+                break;
+            }
+        }
+        let (n, kind) = refused.expect("the log is full some time");
+        assert!(n > 20 && kind == BlockErrorKind::Io, "{n} {kind:?}");
+        assert!(log.status().back_error.is_some());
+        assert_eq!(byte(&log, 0).await, 7, "what was acknowledged is there");
+        rig.back.forget_failures();
+        shard_runtime::sleep(std::time::Duration::from_secs(60)).await;
+        assert_eq!(log.status().back_error, None);
+        log.write(0, block(8), Durability::Durable).await.expect("room again");
+    })
+    .expect("event loop");
+}
+
+#[test]
+fn a_failed_front_is_left_with_everything_on_the_back() {
+    on_shard(async {
+        let rig = Rig::new(3, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        log.write(4096, block(1), Durability::Durable).await.expect("write");
+        rig.front.unplug();
+        log.write(8192, block(2), Durability::Durable).await.expect("the back has it then");
+        assert_eq!(log.status().mode, LogMode::Through);
+        log.write(12288, block(3), Durability::Durable).await.expect("write");
+        drop(log);
+        rig.power.cut(Survival::Nothing);
+        rig.power.restore();
+        // The front is away: nothing of it is needed.
+        let log = rig.open().await.expect("open");
+        for n in 1..4 {
+            assert_eq!(byte(&log, n * 4096).await, n as u8);
+        }
+        log.write(4096, block(9), Durability::Durable).await.expect("write");
+        drop(log);
+        // The front is back, with entries that are older than what the back has: a new log begins.
+        rig.front.restore();
+        let log = rig.open().await.expect("open");
+        assert_eq!((byte(&log, 4096).await, log.status().replayed_batches), (9, 0));
+        assert_eq!(log.status().mode, LogMode::Logging);
+    })
+    .expect("event loop");
+}
+
+#[test]
+fn front_and_back_belong_together() {
+    on_shard(async {
+        let rig = Rig::new(4, 600 << 10, 4 << 20, 4096);
+        assert_eq!(rig.open().await.err().map(|error| error.kind()), Some(BlockErrorKind::Unsupported));
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        log.write(0, block(5), Durability::Durable).await.expect("write");
+        drop(log);
+        let again = rig.create().await.expect_err("it is in use");
+        assert_eq!(again.kind(), BlockErrorKind::Unsupported);
+        let other = Rig::new(5, 600 << 10, 4 << 20, 4096);
+        other.create().await.expect("create");
+        let open = async |front, accept_loss| {
+            WriteLog::open(front, rig.back.device(), rig.options, &rig.entropy, accept_loss).await
+        };
+        assert_eq!(
+            open(Some(other.front.device()), false).await.err().map(|e| e.kind()),
+            Some(BlockErrorKind::Gone)
+        );
+        assert_eq!(open(None, false).await.err().map(|error| error.kind()), Some(BlockErrorKind::Gone));
+        let log = rig.open().await.expect("open");
+        assert_eq!(byte(&log, 0).await, 5);
+        log.detach().await.expect("detach");
+        log.write(4096, block(6), Durability::Durable).await.expect("write");
+        drop(log);
+        let log = open(None, false).await.expect("everything is on the back");
+        assert_eq!(
+            (byte(&log, 0).await, byte(&log, 4096).await, log.status().mode),
+            (5, 6, LogMode::Through)
+        );
+        drop(log);
+        let log = rig.open().await.expect("it logs again");
+        log.write(0, block(7), Durability::Durable).await.expect("write");
+        drop(log);
+        let log = open(None, true).await.expect("loss accepted");
+        assert!([5, 7].contains(&byte(&log, 0).await));
+    })
+    .expect("event loop");
+}
+
+#[test]
+fn damage_in_the_middle_of_the_log_is_no_end_of_it() {
+    on_shard(async {
+        for damaged in 0..3_u64 {
+            let mut rig = Rig::new(6, 600 << 10, 4 << 20, 4096);
+            rig.options.quiet = std::time::Duration::from_secs(3600);
+            rig.create().await.expect("create");
+            let log = rig.open().await.expect("open");
+            for n in 0..3 {
+                log.write(n * 4096, block(n as u8 + 1), Durability::Durable).await.expect("write");
+            }
+            drop(log);
+            // Each batch has two blocks behind the two labels.
+            rig.front.overwrite((2 + 2 * damaged + 1) * 4096 + 100, &[0xff; 4]);
+            let opened = rig.open().await;
+            if damaged < 2 {
+                assert_eq!(opened.err().map(|error| error.kind()), Some(BlockErrorKind::Media), "{damaged}");
+            } else {
+                // As after a cut in the middle of the last one: nobody can tell.
+                assert_eq!(byte(&opened.expect("open"), 4096).await, 2);
+            }
+        }
+    })
+    .expect("event loop");
+}
+
+#[test]
+fn a_failed_flush_of_the_back_stops_it_and_the_log_has_the_data() {
+    on_shard(async {
+        let rig = Rig::new(7, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        log.write(0, block(1), Durability::Durable).await.expect("write");
+        rig.back.fail_flushes(1);
+        log.drain().await.expect_err("the back cannot flush");
+        assert_eq!(log.status().mode, LogMode::Poisoned);
+        let refused = log.write(0, block(2), Durability::Durable).await.expect_err("stopped");
+        assert_eq!(refused.kind(), BlockErrorKind::Poisoned);
+        assert_eq!(log.flush().await.expect_err("stopped").kind(), BlockErrorKind::Poisoned);
+        assert_eq!(byte(&log, 0).await, 1);
+        drop(log);
+        rig.power.cut(Survival::Nothing);
+        rig.power.restore();
+        assert_eq!(byte(&rig.open().await.expect("open"), 0).await, 1);
+    })
+    .expect("event loop");
+}

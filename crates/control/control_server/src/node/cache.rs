@@ -1,0 +1,111 @@
+//! The node's read cache: its size, and which volumes use it how.
+
+use control_api::{CachePolicyUpdate, CacheStatus, CacheUpdate, Code, Config, Done, Problem, VolumeConfig};
+use read_cache::MemorySample;
+
+use super::{Node, confirm};
+use crate::system::read_counters;
+
+/// What the cache takes of the machine's memory when nothing was said, as a divisor.
+const MEMORY_PART: u64 = 8;
+
+impl Node {
+    /// Makes the cache and its use by volumes what the configuration says.
+    pub(super) fn apply_caches(&self, config: &Config) {
+        let cache = &self.backends.cache;
+        let unsaid = || MemorySample::now().map_or(0, |sample| sample.total / MEMORY_PART);
+        let limit = config.cache.read_bytes.unwrap_or_else(unsaid);
+        if cache.sizes().limit != limit {
+            cache.set_limit(limit);
+        }
+        let volumes: Vec<_> = {
+            let volumes = self.volumes.lock();
+            volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?))).collect()
+        };
+        for (name, handle) in volumes {
+            handle.set_cache(&policy(config, &name));
+        }
+    }
+
+    /// Gives memory back when the machine is short of it, and takes it again.
+    pub(super) async fn balance_caches(&self) {
+        let cache = self.backends.cache.clone();
+        // Reads files and may free much: not for the threads of the control plane. When the node stops there is no next time.
+        let _ = tokio::task::spawn_blocking(move || {
+            if let Some(sample) = MemorySample::now() {
+                cache.balance(sample);
+            }
+        })
+        .await;
+    }
+
+    /// How a volume is cached.
+    pub(super) fn cache_policy(&self, name: &str) -> VolumeConfig {
+        self.config.with(|config| policy(config, name))
+    }
+
+    /// Changes how a volume is cached, and does it if the volume is open.
+    pub(super) fn set_cache_policy(&self, name: &str, update: CachePolicyUpdate) -> Result<(), Problem> {
+        if update == CachePolicyUpdate::default() {
+            return Ok(());
+        }
+        let mut wanted = self.cache_policy(name);
+        wanted.read_cache = update.read_cache.unwrap_or(wanted.read_cache);
+        wanted.read_ahead = update.read_ahead.unwrap_or(wanted.read_ahead);
+        self.config.change(|config| {
+            config.volumes.retain(|volume| volume.name != name);
+            config.volumes.push(wanted.clone());
+            Ok(())
+        })?;
+        if let Ok(handle) = self.volume(name) {
+            handle.set_cache(&wanted);
+        }
+        Ok(())
+    }
+
+    /// Opens a volume whose log is lost, without what was only there.
+    pub async fn volume_give_up_log(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, pool, _) = self.space(name)?;
+        if self.volume(name).is_ok() {
+            return Err(Problem::new(Code::WrongState, format!("volume {name} is open: its log is there.")));
+        }
+        confirm(name, confirmed.as_deref(), || {
+            vec![format!(
+                "What was written to volume {name} and lies only in its log is lost, though it was acknowledged."
+            )]
+        })?;
+        pool.give_up_log(name).await?;
+        self.open_volumes().await;
+        self.reconcile().await;
+        self.volume(name)?;
+        Ok(Done::new(format!("Volume {name} is open, without a log.")))
+    }
+
+    /// The read cache.
+    pub async fn cache_show(&self) -> Result<CacheStatus, Problem> {
+        let (sizes, counters) = (self.backends.cache.sizes(), self.backends.cache.counters());
+        Ok(CacheStatus {
+            limit_bytes: sizes.limit,
+            limit_in_force_bytes: sizes.in_force,
+            held_bytes: sizes.held,
+            counters: read_counters(&counters),
+        })
+    }
+
+    /// Changes the size of the read cache.
+    pub async fn cache_update(&self, request: CacheUpdate) -> Result<CacheStatus, Problem> {
+        let _changing = self.changes.lock().await;
+        self.config.change(|config| {
+            config.cache.read_bytes = request.read_bytes;
+            Ok(())
+        })?;
+        self.apply_caches(&self.config.get());
+        self.cache_show().await
+    }
+}
+
+fn policy(config: &Config, name: &str) -> VolumeConfig {
+    let said = config.volumes.iter().find(|volume| volume.name == name);
+    said.cloned().unwrap_or_else(|| VolumeConfig::unsaid(name))
+}
