@@ -24,7 +24,7 @@ use aligned_buffer::{IoBuf, SharedBuf};
 use io_uring::{IoUring, opcode, squeue, types};
 
 /// Most slots of a ring: two buffers each and the source stay below what the kernel registers (16384).
-pub const MAX_SLOTS: usize = 8000;
+const MAX_SLOTS: usize = 8000;
 
 /// What an operation does, and with which memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -76,6 +76,17 @@ fn check_span(span: &TimeSpan) -> Result<(), ProfileError> {
     {
         return refuse("--rate must be between 0.001 and 100000000 operations per second");
     }
+    if span.rate.is_some() && span.is_weighted() {
+        return refuse("--rate cannot be used with -O outstanding requests per thread");
+    }
+    let content = |target: &Target| (target.write_percent > 0).then(|| target.content.clone());
+    if span.is_weighted()
+        && span.targets.windows(2).any(|pair| pair.first().map(content) != pair.last().map(content))
+    {
+        return refuse(
+            "with -O all targets share their buffers: the content of writes (-Z) must be the same",
+        );
+    }
     let per_thread = |requests: u32| -> Result<(), ProfileError> {
         if requests > limits::REQUESTS_PER_THREAD {
             return refuse(format!(

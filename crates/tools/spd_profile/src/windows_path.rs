@@ -34,6 +34,12 @@ impl Drives {
         text.split(';').filter(|part| !part.is_empty()).try_for_each(|part| self.add(part))
     }
 
+    /// Takes over what `other` says, which goes before what is here.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.retain(|(drive, _)| !other.0.iter().any(|(theirs, _)| theirs == drive));
+        self.0.extend(other.0.iter().cloned());
+    }
+
     fn place(&self, drive: &str) -> Result<&str, ProfileError> {
         let drive = drive.to_ascii_uppercase();
         match self.0.iter().find(|(other, _)| *other == drive) {
