@@ -16,6 +16,8 @@ impl CpuTicks {
     fn parse(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| line.strip_prefix("cpu"));
         let cpus = lines.filter_map(|line| {
+            // The line without a number is the sum of all.
+            let line = Some(line).filter(|line| !line.starts_with(' '))?;
             let mut fields = line.split_ascii_whitespace();
             let id = fields.next()?.parse().ok()?;
             let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
