@@ -185,7 +185,7 @@ fn refusals_and_exit_codes() {
         ("diskspd -d1 -b1000 -Su big", 1, "no multiple of"),
         ("diskspd -d1 -b4K -w1 big", 1, "which was not made by this tool"),
         ("diskspd -d1 -c1M big", 1, "which was not made by this tool"),
-        ("diskspd -d1 -a9999 big", 1, ""),
+        ("diskspd -d1 -a999 big", 1, "affinity assignment to group 0 cpu 999 not possible"),
         ("diskspd -d1 -b4K -n -a0 big", 3, "-n and -a"),
         ("sqlio -s1 -b2 missing", 1, "does not exist"),
     ] {
@@ -220,8 +220,10 @@ fn a_profile_of_a_result_runs_the_same_test_again() {
     let (start, end) = (result.find("<Profile>").unwrap(), result.find("</Profile>").unwrap() + 10);
     std::fs::write(tools.path("profile.xml"), &result[start..end]).unwrap();
     let again = tools.text("diskspd -Xprofile.xml");
-    let inner =
-        |text: &str| text[text.find("<TimeSpans>").unwrap()..text.find("</TimeSpans>").unwrap()].to_owned();
+    let inner = |text: &str| {
+        let spans = &text[text.find("<TimeSpans>").unwrap()..text.find("</TimeSpans>").unwrap()];
+        spans.lines().map(str::trim).collect::<Vec<_>>().join("\n")
+    };
     assert_eq!(inner(&again), inner(&result));
     assert!(again.contains("<WriteCount>"));
     let text = tools.text("diskspd -Rp -Xprofile.xml");
