@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use shard_runtime::{Clock, SystemClock};
+use shard_runtime::{Clock, Entropy as _, SystemClock, SystemEntropy};
 use spd_engine::{EngineError, Preparation};
 use spd_profile::windows_path::Drives;
 use spd_profile::{Profile, ProfileError, ResultFormat, Run, Surroundings, TimeSpan};
@@ -213,6 +213,7 @@ impl<'a> Session<'a> {
         let how = Preparation { sparse: self.run.sparse, verify: self.run.verify };
         let confirm = console::Asking { console: self.console, yes: self.run.yes };
         let backend = targets::open(span, places, how, &confirm)?;
-        spd_engine::run_span(span, backend.as_ref(), &outcome.system, &self.clock, self.console)
+        let verify = self.run.verify.then(|| SystemEntropy.next_u64());
+        spd_engine::run_span(span, backend.as_ref(), &outcome.system, &self.clock, self.console, verify)
     }
 }

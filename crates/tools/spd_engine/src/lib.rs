@@ -30,7 +30,9 @@ mod pacing;
 mod prepare;
 mod random;
 mod run;
+mod shared;
 mod system;
+mod verify;
 mod worker;
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ use crate::backend::Backend;
 use crate::cpu::CpuTicks;
 use crate::error::EngineError;
 use crate::random::Random;
-use crate::worker::{Assignment, Counters, Left, Shared, Window, Worker};
+use crate::shared::{Assignment, Counters, Left, Shared, Window};
+use crate::verify;
+use crate::worker::Worker;
 
 /// How often the caller's thread looks at the clock and at the run.
 const TICK: Duration = Duration::from_millis(20);
@@ -48,7 +50,8 @@ pub trait Control: Sync {
     fn progress(&self, progress: &Progress);
 }
 
-/// Runs a time span against its opened targets and returns what was measured.
+/// Runs a time span against its opened targets and returns what was measured; `verify` is the number of the run when
+/// what it writes is to be verified.
 ///
 /// # Errors
 /// When a thread cannot be set up. A run that began always ends with an outcome.
@@ -58,8 +61,12 @@ pub fn run_span(
     system: &System,
     clock: &Arc<dyn Clock>,
     control: &dyn Control,
+    verify: Option<u64>,
 ) -> Result<SpanOutcome, EngineError> {
     let sizes = backend.sizes();
+    if verify.is_some() {
+        check_verify(span, &sizes)?;
+    }
     let threads = span.thread_count() as usize;
     let interlocked: Vec<Arc<AtomicU64>> = span.targets.iter().map(|_| Arc::default()).collect();
     let shared = Shared {
@@ -67,14 +74,14 @@ pub fn run_span(
         stop: AtomicBool::new(false),
         failed: AtomicBool::new(false),
     };
-    let source = source(span)?;
+    let source = if verify.is_some() { Vec::new() } else { source(span)? };
     let processors = processors(span)?;
     let intervals = if span.iops_intervals {
         (u64::from(span.duration) * 1000 / u64::from(span.interval_ms.max(1))) as usize
     } else {
         0
     };
-    let assignments = assign(span, &sizes, &interlocked, &source, intervals);
+    let assignments = assign(span, &sizes, &interlocked, &source, intervals, verify);
     let barrier = Barrier::new(threads + 1);
     let ready = AtomicBool::new(true);
     let start = AtomicU64::new(0);
@@ -134,6 +141,23 @@ pub fn run_span(
             None => Ok(outcome(span, left, &watched, &sizes, system)),
         }
     })
+}
+
+/// Refuses what cannot be verified.
+fn check_verify(span: &TimeSpan, sizes: &[u64]) -> Result<(), EngineError> {
+    if span.is_weighted() {
+        return Err(EngineError::new("--verify cannot be used with -O outstanding requests per thread"));
+    }
+    for (index, (target, size)) in span.targets.iter().zip(sizes).enumerate() {
+        if span.targets.iter().take(index).any(|other| other.path == target.path) {
+            return Err(EngineError::new(format!(
+                "--verify: target '{}' is given twice, and its blocks can belong to one only",
+                target.path
+            )));
+        }
+        verify::check(target, *size)?;
+    }
+    Ok(())
 }
 
 fn window(span: &TimeSpan, start: u64) -> Window {
@@ -220,6 +244,7 @@ fn assign<'a>(
     interlocked: &'a [Arc<AtomicU64>],
     source: &'a [u8],
     count_intervals: usize,
+    verify: Option<u64>,
 ) -> Vec<Assignment<'a>> {
     let mut lists: Vec<Vec<(usize, u64, u32)>> = Vec::new();
     if span.threads > 0 {
@@ -246,7 +271,18 @@ fn assign<'a>(
     let assignments = lists.into_iter().enumerate().map(|(thread, targets)| {
         let first = part;
         part += targets.len() as u64;
-        Assignment { span, thread, targets, sizes, interlocked, part: first, parts, source, count_intervals }
+        Assignment {
+            span,
+            thread,
+            targets,
+            sizes,
+            interlocked,
+            part: first,
+            parts,
+            source,
+            count_intervals,
+            verify,
+        }
     });
     assignments.collect()
 }
@@ -334,7 +370,11 @@ fn outcome(
     }
     let mut open: Option<OpenLoop> = None;
     let mut threads = Vec::new();
+    let mut verified = None;
     for each in left {
+        if let Some(part) = each.verify {
+            verify::merge(verified.get_or_insert_default(), part);
+        }
         if let Some(part) = each.open {
             let sum = open.get_or_insert(OpenLoop { rate: part.rate, ..OpenLoop::default() });
             sum.intended += part.intended;
@@ -357,7 +397,7 @@ fn outcome(
         threads,
         ended_early,
         open_loop: open,
-        verify: None,
+        verify: verified,
     }
 }
 

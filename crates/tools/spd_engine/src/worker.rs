@@ -1,74 +1,31 @@
 //! One thread of a run: what it keeps, and its loop.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use shard_runtime::Clock;
 use spd_profile::{Target, TimeSpan, WriteContent};
-use spd_report::{Interval, OpenLoop, Operations, TargetOutcome, ThreadOutcome, WaitStatistics};
+use spd_report::{
+    Interval, OpenLoop, Operations, TargetOutcome, ThreadOutcome, VerifyOutcome, WaitStatistics,
+};
 
 use crate::backend::{Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan};
 use crate::error::EngineError;
 use crate::offsets::Offsets;
 use crate::pacing::Pacing;
 use crate::random::Random;
+use crate::shared::{Assignment, Left, Shared, Window};
+use crate::verify::{self, Verifier};
 
 /// Failures one after the other, without a success, after which a thread gives up.
 const HOPELESS: u32 = 1000;
+/// Longest wait for what is outstanding at the end, in nanoseconds.
+const DRAIN: u64 = 30_000_000_000;
 /// Longest wait without a look at the clock, in nanoseconds: how late a stop is seen.
 const LOOK: u64 = 100_000_000;
 /// Distance of the places in a source at which writes begin: what direct I/O asks of memory.
 const SOURCE_STEP: usize = 4096;
-
-/// What threads and the caller share: written by one, read by others, no lock.
-#[derive(Default)]
-pub(crate) struct Shared {
-    /// The run ends now.
-    pub(crate) stop: AtomicBool,
-    /// Whether a target is gone or a thread gave up.
-    pub(crate) failed: AtomicBool,
-    /// Operations, bytes and summed latency (ns) of each thread, for progress.
-    pub(crate) progress: Vec<Counters>,
-}
-
-/// Counters of one thread, on a cache line of their own.
-#[derive(Default)]
-#[repr(align(128))]
-pub(crate) struct Counters {
-    pub(crate) operations: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-    pub(crate) latency: AtomicU64,
-}
-
-/// Times of a run, in nanoseconds of the clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    /// Load begins.
-    pub(crate) start: u64,
-    /// What ends from here on is measured.
-    pub(crate) from: u64,
-    /// What ends from here on is not.
-    pub(crate) to: u64,
-    /// Load ends.
-    pub(crate) end: u64,
-}
-
-/// What a thread is to do.
-pub(crate) struct Assignment<'a> {
-    pub(crate) span: &'a TimeSpan,
-    pub(crate) thread: usize,
-    /// Its targets as indices into the span's, with the thread's number among the target's threads and its weight.
-    pub(crate) targets: Vec<(usize, u64, u32)>,
-    pub(crate) sizes: &'a [u64],
-    pub(crate) interlocked: &'a [Arc<AtomicU64>],
-    /// Parts of the open loop: which are this thread's begins, how many there are.
-    pub(crate) part: u64,
-    pub(crate) parts: u64,
-    /// Content for writes, if it comes from a buffer.
-    pub(crate) source: &'a [u8],
-    pub(crate) count_intervals: usize,
-}
 
 /// One target of this thread.
 struct Stream<'a> {
@@ -81,6 +38,7 @@ struct Stream<'a> {
     first_slot: usize,
     read: Operations,
     write: Operations,
+    verifier: Option<Verifier>,
 }
 
 /// What is known of a slot's operation.
@@ -88,6 +46,7 @@ struct Stream<'a> {
 struct Slot {
     stream: usize,
     start: u64,
+    offset: u64,
     is_write: bool,
 }
 
@@ -111,15 +70,12 @@ pub(crate) struct Worker<'a> {
     failures_in_a_row: u32,
     waits: WaitStatistics,
     outstanding: usize,
+    /// When an operation last ended well, or the first one after none was outstanding began.
+    last_good: u64,
+    /// The longest time without one, in nanoseconds.
+    longest_stall: u64,
     /// Why the thread ended before its time.
     broken: Option<String>,
-}
-
-/// What a thread leaves behind.
-pub(crate) struct Left {
-    pub(crate) outcome: ThreadOutcome,
-    pub(crate) open: Option<OpenLoop>,
-    pub(crate) broken: Option<String>,
 }
 
 impl<'a> Worker<'a> {
@@ -146,9 +102,10 @@ impl<'a> Worker<'a> {
                 (0, 0)
             } else {
                 let first = plans.len();
-                let writes =
-                    if target.write_percent > 0 && assignment.source.is_empty() { target.block } else { 0 };
-                let reads = if target.write_percent < 100 { target.block } else { 0 };
+                let verifies = assignment.verify.is_some();
+                let writes = target.write_percent > 0 && assignment.source.is_empty() || verifies;
+                let reads = target.write_percent < 100 || verifies;
+                let (reads, writes) = (u32::from(reads) * target.block, u32::from(writes) * target.block);
                 let plan = SlotPlan { read: reads as usize, write: writes as usize };
                 plans.resize(first + target.requests as usize, plan);
                 pools.push((first..plans.len()).rev().collect());
@@ -157,6 +114,9 @@ impl<'a> Worker<'a> {
             let unshared = Arc::default();
             let shared_offset = assignment.interlocked.get(*index).unwrap_or(&unshared);
             let slots = plans.len() - first_slot;
+            let threads = if span.threads > 0 { span.threads } else { target.threads };
+            let verifier =
+                assignment.verify.map(|run| Verifier::new(target, size, run, *number, u64::from(threads)));
             let intervals = vec![Interval::default(); assignment.count_intervals];
             streams.push(Stream {
                 target,
@@ -167,6 +127,7 @@ impl<'a> Worker<'a> {
                 first_slot,
                 read: Operations { intervals: intervals.clone(), ..Operations::default() },
                 write: Operations { intervals, ..Operations::default() },
+                verifier,
             });
         }
         let indices: Vec<usize> = assignment.targets.iter().map(|(index, ..)| *index).collect();
@@ -206,6 +167,8 @@ impl<'a> Worker<'a> {
             failures_in_a_row: 0,
             waits: WaitStatistics::default(),
             outstanding: 0,
+            last_good: 0,
+            longest_stall: 0,
             broken: None,
         })
     }
@@ -227,13 +190,46 @@ impl<'a> Worker<'a> {
             let due = self.begin(now);
             self.wait(due);
         }
-        let limit = self.clock.now().0.saturating_add(30_000_000_000);
-        while self.outstanding > 0 && self.clock.now().0 < limit {
-            if !self.wait(None) {
-                break;
-            }
+        self.drain();
+        if self.broken.is_none() {
+            self.sweep();
         }
         self.leave()
+    }
+
+    /// Waits for what is outstanding; a target that answers nothing is not waited for for ever.
+    fn drain(&mut self) {
+        let limit = self.clock.now().0.saturating_add(DRAIN);
+        while self.outstanding > 0 && self.clock.now().0 < limit && self.wait(None) {}
+    }
+
+    /// Reads once more all that was written, if it is verified.
+    fn sweep(&mut self) {
+        for index in 0..self.streams.len() {
+            while let Some(stream) = self.streams.get_mut(index) {
+                let Some(verifier) = &mut stream.verifier else { break };
+                let Some(slot) = self.pools.get_mut(stream.pool).and_then(Vec::pop) else {
+                    if !self.wait(None) {
+                        return;
+                    }
+                    continue;
+                };
+                let Some(offset) = verifier.sweep() else { break };
+                if let Some(kept) = self.slots.get_mut(slot) {
+                    *kept = Slot { stream: index, start: 0, offset, is_write: false };
+                }
+                self.queued.push(slot);
+                let op = Op { slot, target: index, data: Data::Read, offset, len: stream.target.block };
+                if self.outstanding == 0 {
+                    self.last_good = self.clock.now().0;
+                }
+                match self.lane.queue(&op) {
+                    Ok(()) => self.outstanding += 1,
+                    Err(error) => return self.give_up(format!("thread {}: {error}", self.thread)),
+                }
+            }
+        }
+        self.drain();
     }
 
     /// Begins all operations that may begin; returns when the next one may, if that is what keeps it.
@@ -241,7 +237,9 @@ impl<'a> Worker<'a> {
         if self.span.is_weighted() {
             while let Some(slot) = self.pools.first_mut().and_then(Vec::pop) {
                 let stream = self.weighted();
-                self.queue(stream, slot, now);
+                if !self.queue(stream, slot, now) {
+                    break;
+                }
             }
             return None;
         }
@@ -256,7 +254,9 @@ impl<'a> Worker<'a> {
                     stream.pacing.starve(now);
                     break;
                 };
-                self.queue(index, slot, now);
+                if !self.queue(index, slot, now) {
+                    break;
+                }
             }
         }
         next
@@ -274,15 +274,32 @@ impl<'a> Worker<'a> {
         chosen.unwrap_or(0)
     }
 
-    fn queue(&mut self, index: usize, slot: usize, now: u64) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
+    /// Begins the next operation of a stream; `false` when there is none that may begin.
+    fn queue(&mut self, index: usize, slot: usize, now: u64) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return false };
         let in_stream = slot.saturating_sub(stream.first_slot);
-        let (offset, is_write) = stream.offsets.next(in_stream, &mut self.random);
+        let (mut offset, mut is_write) = stream.offsets.next(in_stream, &mut self.random);
+        if let Some(verifier) = &mut stream.verifier {
+            let Some(chosen) = verifier.choose(offset, is_write) else {
+                // All blocks of this thread have an operation already.
+                if let Some(pool) = self.pools.get_mut(stream.pool) {
+                    pool.push(slot);
+                }
+                return false;
+            };
+            (offset, is_write) = chosen;
+        }
         let measured = (self.window.from, self.window.to);
         let intended = stream.pacing.begin(now, measured, &mut self.random);
         let len = stream.target.block;
         let data = match is_write {
             false => Data::Read,
+            true if stream.verifier.is_some() => {
+                if let Some(verifier) = &mut stream.verifier {
+                    verifier.fill(self.lane.write_buffer(slot), offset);
+                }
+                Data::Write
+            }
             true if self.source_places > 0 => {
                 let places = self.source_places.saturating_sub((len as usize).div_ceil(SOURCE_STEP)) + 1;
                 Data::WriteSource(self.random.below(places as u64) as usize * SOURCE_STEP)
@@ -298,15 +315,19 @@ impl<'a> Worker<'a> {
         // Without an intended time, the clock is read once for the batch, right before it enters the kernel.
         let start = intended.unwrap_or(0);
         if let Some(kept) = self.slots.get_mut(slot) {
-            *kept = Slot { stream: index, start, is_write };
+            *kept = Slot { stream: index, start, offset, is_write };
         }
         if intended.is_none() {
             self.queued.push(slot);
         }
+        if self.outstanding == 0 {
+            self.last_good = now;
+        }
         match self.lane.queue(&Op { slot, target: index, data, offset, len }) {
             Ok(()) => self.outstanding += 1,
-            Err(error) => self.broken = Some(error.to_string()),
+            Err(error) => self.give_up(format!("thread {}: {error}", self.thread)),
         }
+        true
     }
 
     /// Waits for ends and counts them; `false` when the lane is broken.
@@ -356,9 +377,18 @@ impl<'a> Worker<'a> {
             if let Some(pool) = self.pools.get_mut(stream.pool) {
                 pool.push(slot);
             }
+            if let Some(verifier) = &mut stream.verifier {
+                match (kept.is_write, &result) {
+                    (true, _) => verifier.written(kept.offset, result.is_ok()),
+                    (false, Ok(())) => verifier.check(self.lane.read_buffer(slot), kept.offset),
+                    (false, Err(_)) => verifier.unread(kept.offset),
+                }
+            }
             let counted = if kept.is_write { &mut stream.write } else { &mut stream.read };
             match result {
                 Ok(()) => {
+                    self.longest_stall = self.longest_stall.max(now.saturating_sub(self.last_good));
+                    self.last_good = now;
                     let nanos = now.saturating_sub(kept.start);
                     self.failures_in_a_row = 0;
                     operations += 1;
@@ -408,7 +438,9 @@ impl<'a> Worker<'a> {
 
     fn leave(self) -> Left {
         let mut open: Option<OpenLoop> = None;
+        let mut verified: Option<VerifyOutcome> = None;
         let now = self.clock.now().0;
+        let longest_stall_ms = self.longest_stall as f64 / 1e6;
         let targets = self.streams.into_iter().map(|stream| {
             if let (Pacing::Open(schedule), Some((rate, _))) = (&stream.pacing, self.span.rate) {
                 let never = schedule.never_begun(self.window.to.min(now));
@@ -416,6 +448,11 @@ impl<'a> Worker<'a> {
                 sum.intended += schedule.intended + never;
                 sum.late += schedule.late;
                 sum.never_begun += never;
+            }
+            if let Some(verifier) = stream.verifier {
+                let sum =
+                    verified.get_or_insert(VerifyOutcome { longest_stall_ms, ..VerifyOutcome::default() });
+                verify::merge(sum, verifier.outcome());
             }
             TargetOutcome {
                 path: stream.target.path.clone(),
@@ -426,7 +463,7 @@ impl<'a> Worker<'a> {
             }
         });
         let outcome = ThreadOutcome { targets: targets.collect(), waits: self.waits };
-        Left { outcome, open, broken: self.broken }
+        Left { outcome, open, verify: verified, broken: self.broken }
     }
 }
 

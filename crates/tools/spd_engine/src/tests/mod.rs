@@ -12,6 +12,8 @@ use spd_report::{SpanOutcome, System};
 
 use crate::*;
 
+mod verify;
+
 /// Ends a run never, or once so many operations were begun.
 struct Until(Option<(Arc<AtomicU64>, u64)>);
 
@@ -46,7 +48,7 @@ impl Confirm for No {
 
 fn run(span: &TimeSpan, backend: &dyn Backend, control: &Until) -> SpanOutcome {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    run_span(span, backend, &System::default(), &clock, control).unwrap()
+    run_span(span, backend, &System::default(), &clock, control, None).unwrap()
 }
 
 fn span(target: Target) -> TimeSpan {
