@@ -36,6 +36,14 @@ impl Console {
         }
     }
 
+    /// Shows a line that stays.
+    pub(crate) fn note(&self, text: &str) {
+        if self.shows {
+            self.line(text);
+            eprintln!();
+        }
+    }
+
     /// Clears the line of progress.
     pub(crate) fn finish(&self) {
         self.line("");

@@ -4,6 +4,7 @@
 
 mod console;
 mod sqlio;
+mod sweep;
 mod targets;
 
 use std::ffi::OsString;
@@ -35,6 +36,9 @@ pub(crate) struct Args {
 
 /// `holdfast spd`.
 pub(crate) fn run(args: Args, json: bool, yes: bool) -> ExitCode {
+    if let Some(("sweep", words)) = args.words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return ExitCode::from(sweep::run("holdfast spd sweep", words, json, yes));
+    }
     ExitCode::from(diskspd("holdfast spd", &args.words, USAGE, json, yes))
 }
 

@@ -27,6 +27,7 @@ mod linux;
 mod model;
 mod size;
 pub mod sqlio;
+pub mod sweep;
 #[cfg(test)]
 mod tests;
 mod validate;

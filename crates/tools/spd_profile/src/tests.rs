@@ -439,3 +439,34 @@ proptest! {
         let _ = xml::read(&line.join("<"));
     }
 }
+
+#[test]
+fn sweeps() {
+    let of = |line: &str| sweep::parse("spd sweep", &words(line), &Files(Vec::new()));
+    let plan =
+        of("--depths 4,1,2 --threads=1,2 --blocks 4K,64K --writes 0,30 --runs 3 -d1 -r -Su a").unwrap();
+    assert_eq!((plan.points.len(), plan.runs), (24, 3));
+    let depths: Vec<u32> = plan.points.iter().take(3).map(|point| point.depth).collect();
+    assert_eq!(depths, [1, 2, 4]);
+    let last = &plan.points[23];
+    assert_eq!((last.threads, last.depth, last.block, last.write_percent), (2, 4, 65_536, 30));
+    assert_eq!(last.invocation.profile.spans[0].targets[0].path, "a");
+    let oltp = of("--preset oltp --depths 8 a").unwrap();
+    assert_eq!((oltp.points[0].block, oltp.points[0].write_percent), (8192, 30));
+    for (name, ..) in sweep::PRESETS {
+        assert!(of(&format!("--preset={name} -c1G a")).is_ok(), "{name}");
+    }
+    for (line, part) in [
+        ("--depths 0 a", "incorrectly provided option: '-o0'"),
+        ("--depths x a", "--depths is a list"),
+        ("--preset x a", "--preset is one of oltp"),
+        ("--runs 0 a", "--runs is a number"),
+        ("--csv", "--csv needs a value"),
+        ("--runs 1000 --threads 1,2,3 --writes 1,2,3,4 a", "are more than 10000 runs"),
+        ("-F2 a", "use -t instead of -F"),
+        ("--depths 1", "need to provide at least one filename"),
+    ] {
+        let why = of(line).unwrap_err();
+        assert!(why.0.contains(part), "{line}: {why}");
+    }
+}

@@ -4,7 +4,8 @@
 //!   spd_engine ──► Outcome ──┬──► text     DiskSpd's report, layouts 2.2 and 2.0, to the column
 //!                            ├──► xml      DiskSpd's <Results>
 //!                            ├──► sqlio    SQLIO's report, to the line
-//!                            └──► json     ours
+//!                            ├──► json     ours
+//!   many of them ───────────────┴──► sweep, html   a campaign: table, CSV, JSON, a page with charts
 //! ```
 //!
 //! **Words.** An *interval* is a piece of the measured time for which operations are counted (`-D`). A *percentile* is the
@@ -18,9 +19,11 @@
 //! * Numbers that do not exist (no reads, no time) are `N/A` or left out, never NaN.
 
 mod histogram;
+pub mod html;
 pub mod json;
 mod outcome;
 pub mod sqlio;
+pub mod sweep;
 pub mod text;
 pub mod xml;
 

@@ -65,6 +65,8 @@ Beyond DiskSpd:
                         who logs in to an SMB server; also HOLDFAST_SPD_USER, HOLDFAST_SPD_PASSWORD
   --quiet               no progress
 
+`holdfast spd sweep -?` explains campaigns over depths, threads, blocks and mixes.
+
 Not on Linux: -e (event tracing), -ft, -l, -N, -Sm (memory mapped), -x (completion routines), -y (events); refused with
 the reason.
 
