@@ -216,7 +216,7 @@ impl<'a> Session<'a> {
     fn span(&self, span: &TimeSpan, places: &[Place], outcome: &Outcome) -> Result<SpanOutcome, EngineError> {
         let how = Preparation { sparse: self.run.sparse, verify: self.run.verify };
         let confirm = console::Asking { console: self.console, yes: self.run.yes };
-        let backend = targets::open(span, places, how, &confirm)?;
+        let backend = targets::open(span, places, how, self.run, &confirm)?;
         let verify = self.run.verify.then(|| SystemEntropy.next_u64());
         spd_engine::run_span(span, backend.as_ref(), &outcome.system, &self.clock, self.console, verify)
     }

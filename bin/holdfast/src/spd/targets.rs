@@ -2,7 +2,8 @@
 
 use spd_engine::{Backend, Confirm, EngineError, LocalBackend, Preparation};
 use spd_profile::windows_path::Drives;
-use spd_profile::{ProfileError, TimeSpan};
+use spd_profile::{ProfileError, Run, TimeSpan};
+use spd_smb::{Login, SmbBackend};
 
 /// Where a target is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,19 +30,40 @@ pub(crate) fn open(
     span: &TimeSpan,
     places: &[Place],
     how: Preparation,
+    run: &Run,
     confirm: &dyn Confirm,
 ) -> Result<Box<dyn Backend>, EngineError> {
-    let mut local = Vec::new();
+    let (mut local, mut remote) = (Vec::new(), Vec::new());
     for place in places {
         match place {
             Place::Local(path) => local.push(path.clone()),
-            Place::Smb(path) => {
-                return Err(EngineError(format!(
-                    "'{path}': files of an SMB server are not offered yet; mount the share and name the file there"
-                )));
-            }
+            Place::Smb(path) => remote.push(path.clone()),
         }
     }
-    spd_engine::prepare(&span.targets, &local, how, confirm)?;
-    Ok(Box::new(LocalBackend::open(&span.targets, &local, how.verify)?))
+    if remote.is_empty() {
+        spd_engine::prepare(&span.targets, &local, how, confirm)?;
+        return Ok(Box::new(LocalBackend::open(&span.targets, &local, how.verify)?));
+    }
+    if !local.is_empty() {
+        return Err(EngineError(
+            "one time span measures files of this machine or of servers, not both: run them one after the other".into(),
+        ));
+    }
+    let login = login(run)?;
+    Ok(Box::new(SmbBackend::open(&span.targets, &remote, login.as_ref(), how, confirm)?))
+}
+
+/// Who logs in to servers: the options, or the environment. Passwords are never options.
+fn login(run: &Run) -> Result<Option<Login>, EngineError> {
+    let user = run.user.clone().or_else(|| std::env::var("HOLDFAST_SPD_USER").ok());
+    let password = match &run.password_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| EngineError(format!("cannot read '{path}' (--password-file): {error}")))?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        None => std::env::var("HOLDFAST_SPD_PASSWORD").ok(),
+    };
+    // A URL may name the user.
+    Ok(password.map(|password| Login { user: user.unwrap_or_default(), password }))
 }
