@@ -112,10 +112,10 @@ impl Opening {
         }
         let mut options = CreateOptions::NON_DIRECTORY_FILE;
         if target.cache == CacheMode::DisableOsCache {
-            options = options | CreateOptions::NO_INTERMEDIATE_BUFFERING;
+            options |= CreateOptions::NO_INTERMEDIATE_BUFFERING;
         }
         if target.write_through {
-            options = options | CreateOptions::WRITE_THROUGH;
+            options |= CreateOptions::WRITE_THROUGH;
         }
         let writes = target.write_percent > 0 || verify;
         Ok(Self { address, login, path: path.to_owned(), options, writes })
