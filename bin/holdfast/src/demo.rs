@@ -209,6 +209,7 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
             provisioning: Provisioning::Thin,
             columns: None,
             interleave_bytes: None,
+            integrity: None,
         };
         client.post::<Volume>("/volumes", &request).await?;
     }

@@ -35,7 +35,7 @@ pub(crate) enum Command {
         /// The pool; needed when there are several.
         #[arg(long)]
         pool: Option<String>,
-        /// How data survives lost disks: simple, mirror2 or mirror3.
+        /// How data survives lost disks: simple, mirror2, mirror3, parity1 or parity2.
         #[arg(long, default_value = "mirror2")]
         resiliency: Resiliency,
         /// Take space as it is written (the default).
@@ -50,6 +50,9 @@ pub(crate) enum Command {
         /// Bytes on one column before the next.
         #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
         interleave: Option<u64>,
+        /// Do without checksums: damage is noticed only when a disk reports it.
+        #[arg(long)]
+        no_integrity: bool,
     },
     /// Grow a volume.
     Resize {
@@ -92,7 +95,17 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let volume: Volume = client.get(&format!("/volumes/{}", segment(&volume))).await?;
             context.show(&volume, one)?;
         }
-        Command::Create { name, size, pool, resiliency, thin: _, fixed, columns, interleave } => {
+        Command::Create {
+            name,
+            size,
+            pool,
+            resiliency,
+            thin: _,
+            fixed,
+            columns,
+            interleave,
+            no_integrity,
+        } => {
             let request = VolumeCreate {
                 name,
                 pool,
@@ -101,6 +114,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 provisioning: if fixed { Provisioning::Fixed } else { Provisioning::Thin },
                 columns,
                 interleave_bytes: interleave,
+                integrity: no_integrity.then_some(false),
             };
             let volume: Volume = client.post("/volumes", &request).await?;
             context.show(&volume, one)?;

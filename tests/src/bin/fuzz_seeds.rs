@@ -34,6 +34,7 @@ fn main() -> std::io::Result<()> {
         columns: 1,
         interleave: 256 << 10,
         size: 1 << 30,
+        integrity: true,
     };
     let changes = vec![Change::PutDisk(disk), Change::PutSpace(space)];
     let mut state = PoolState::default();

@@ -19,6 +19,10 @@ pub enum Resiliency {
     Mirror2,
     /// Three copies: two disks may be lost.
     Mirror3,
+    /// One column of each stripe is parity: one disk may be lost.
+    Parity1,
+    /// Two columns of each stripe are parity: two disks may be lost.
+    Parity2,
 }
 
 impl Resiliency {
@@ -26,9 +30,19 @@ impl Resiliency {
     #[must_use]
     pub fn copies(self) -> u8 {
         match self {
-            Self::Simple => 1,
+            Self::Simple | Self::Parity1 | Self::Parity2 => 1,
             Self::Mirror2 => 2,
             Self::Mirror3 => 3,
+        }
+    }
+
+    /// Columns of each stripe that hold parity.
+    #[must_use]
+    pub fn parity(self) -> u8 {
+        match self {
+            Self::Parity1 => 1,
+            Self::Parity2 => 2,
+            _ => 0,
         }
     }
 }
@@ -39,6 +53,8 @@ impl fmt::Display for Resiliency {
             Self::Simple => "simple",
             Self::Mirror2 => "mirror2",
             Self::Mirror3 => "mirror3",
+            Self::Parity1 => "parity1",
+            Self::Parity2 => "parity2",
         })
     }
 }
@@ -51,7 +67,11 @@ impl FromStr for Resiliency {
             "simple" => Ok(Self::Simple),
             "mirror2" => Ok(Self::Mirror2),
             "mirror3" => Ok(Self::Mirror3),
-            other => Err(format!("{other:?} is not a resiliency: use simple, mirror2 or mirror3")),
+            "parity1" => Ok(Self::Parity1),
+            "parity2" => Ok(Self::Parity2),
+            other => Err(format!(
+                "{other:?} is not a resiliency: use simple, mirror2, mirror3, parity1 or parity2"
+            )),
         }
     }
 }
@@ -85,10 +105,13 @@ pub struct Volume {
     pub redundancy: RedundancyState,
     /// When space is taken.
     pub provisioning: Provisioning,
-    /// Columns that data is striped over.
+    /// Columns that data is striped over, those with parity among them.
     pub columns: u16,
     /// Bytes on one column before the next.
     pub interleave_bytes: u64,
+    /// Whether every block has a checksum.
+    #[serde(default)]
+    pub integrity: bool,
     /// Size in bytes.
     pub size_bytes: u64,
     /// Bytes that files take.
@@ -117,9 +140,12 @@ pub struct VolumeCreate {
     /// Columns; absent for as many as the pool's disks allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<u16>,
-    /// Bytes on one column before the next; absent for 256 KiB.
+    /// Bytes on one column before the next; absent for 256 KiB, with parity for 64 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleave_bytes: Option<u64>,
+    /// Whether every block gets a checksum; absent for yes. Parity needs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub integrity: Option<bool>,
 }
 
 /// Changes a volume.

@@ -140,6 +140,8 @@ pub struct NewSpace {
     pub columns: Option<u16>,
     /// Bytes on one column before the next; absent for the default.
     pub interleave_bytes: Option<u64>,
+    /// Whether every block gets a checksum; absent for yes.
+    pub integrity: Option<bool>,
 }
 
 /// A space as its pool sees it.
@@ -157,6 +159,8 @@ pub struct SpaceInfo {
     pub columns: u16,
     /// Bytes on one column before the next.
     pub interleave_bytes: u64,
+    /// Whether every block has a checksum.
+    pub integrity: bool,
 }
 
 /// A pool now.

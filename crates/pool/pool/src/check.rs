@@ -90,12 +90,12 @@ impl Pool {
         self.core.for_each_column(|space, place, _| places.push((Arc::clone(space), place)));
         for (space, place) in places {
             let Some(row) = space.row(place.row) else { continue };
-            let column = &row.columns[usize::from(place.column)];
+            let (column, group) = (row.column(place.column), row.group(place.column));
             let size = space.striping.region_size();
             for region in 0..u64::from(pool_format::REGIONS) {
                 let (offset, mask) = (region * size, 1u64 << region);
-                let _range = column.locks.lock(offset, size).await;
-                if column.unsettled.load(std::sync::atomic::Ordering::Acquire) & mask != 0 {
+                let _range = group.locks.lock(offset, size).await;
+                if group.unsettled.load(std::sync::atomic::Ordering::Acquire) & mask != 0 {
                     continue;
                 }
                 let mut first: Option<IoBuf> = None;

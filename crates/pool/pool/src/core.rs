@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind};
 use parking_lot::{Mutex, RwLock};
 use pool_format::{
-    Change, ColumnRecord, CopyRecord, DiskId, DiskUse, Guid, PoolState, RowRecord, SpaceId, SpaceRecord,
+    Change, ColumnRecord, CopyRecord, DiskId, DiskUse, Guid, JOURNAL_ROW, PoolState, RowRecord, SpaceId,
+    SpaceRecord,
 };
-use pool_layout::{Candidate, choose_copy, choose_disks};
+use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity};
 use shard_runtime::Clock;
 use tokio::sync::Notify;
 
 use crate::disk::PoolDisk;
 use crate::meta::{CommitFailed, DiskMap, Meta};
-use crate::row::{Column, CopyState, Place};
+use crate::row::{CopyState, Place, Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
+use crate::sums::{SumsCache, fresh_pages};
 
 /// The shared part of an open pool.
 pub(crate) struct Core {
@@ -29,6 +32,7 @@ pub(crate) struct Core {
     pub(crate) meta: Arc<Meta>,
     pub(crate) spaces: RwLock<BTreeMap<SpaceId, Arc<Space>>>,
     pub(crate) slabs: Mutex<Slabs>,
+    pub(crate) sums: SumsCache,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) params: RwLock<RepairParams>,
     /// Wakes the background task.
@@ -85,11 +89,11 @@ impl Core {
     }
 
     /// Every allocated column of the pool.
-    pub(crate) fn for_each_column(&self, mut visit: impl FnMut(&Arc<Space>, Place, &Column)) {
+    pub(crate) fn for_each_column(&self, mut visit: impl FnMut(&Arc<Space>, Place, &Arc<Row>)) {
         for space in self.all_spaces() {
             for (number, row) in space.rows() {
-                for (index, column) in row.columns.iter().enumerate() {
-                    visit(&space, Place { space: space.id(), row: number, column: index as u8 }, column);
+                for index in 0..row.columns.len() {
+                    visit(&space, Place { space: space.id(), row: number, column: index as u8 }, &row);
                 }
             }
         }
@@ -107,11 +111,11 @@ impl Core {
     }
 
     /// Marks a copy stale in these regions and waits until that is durable. `Ok(false)`, and nothing marked,
-    /// when no other copy is good there: the last good copy is never given up.
+    /// when neither another copy nor parity has what it holds: the last of it is never given up.
     pub(crate) async fn mark_stale(
         &self,
         place: Place,
-        column: &Column,
+        row: &Row,
         copy: &CopyState,
         mask: u64,
     ) -> Result<bool, CommitFailed> {
@@ -121,9 +125,9 @@ impl Core {
             return Ok(true);
         }
         let commit = {
-            let _order = column.order.lock();
+            let _order = row.group(place.column).order.lock();
             let unmarked = mask & !copy.stale.load(Ordering::Acquire);
-            if regions_with_another(&column.copies(), copy.id(), unmarked) != unmarked {
+            if row.covered_without(place.column, copy.id(), unmarked) != unmarked {
                 return Ok(false);
             }
             copy.stale.fetch_or(mask, Ordering::AcqRel);
@@ -145,18 +149,24 @@ impl Core {
         let mut commits = Vec::new();
         let mut marked: Vec<(Arc<CopyState>, u64)> = Vec::new();
         let unflushed = disk.has_unflushed();
-        self.for_each_column(|space, place, column| {
-            let copies = column.copies();
+        self.for_each_column(|space, place, row| {
+            let copies = row.column(place.column).copies();
             let Some(copy) = copies.iter().find(|copy| copy.id() == disk.id) else { return };
-            let order = column.order.lock();
-            let dirty = column.unflushed(&order);
-            let covered = regions_with_another(&copies, disk.id, dirty);
-            if unflushed && dirty & !covered & !copy.stale.load(Ordering::Acquire) != 0 {
+            let group = row.group(place.column);
+            let order = group.order.lock();
+            let dirty = group.unflushed(&order);
+            let covered = row.covered_without(place.column, disk.id, dirty);
+            let lost = dirty & !covered & !copy.stale.load(Ordering::Acquire);
+            if unflushed && lost != 0 {
                 space.tell_loss();
+                if group.marks {
+                    // What the disk brings back may be older than the checksums.
+                    group.unsettled.fetch_or(lost, Ordering::AcqRel);
+                }
             }
             if covered != 0 {
                 copy.stale.fetch_or(covered, Ordering::AcqRel);
-                // Submitted under the column's order, as the rule asks.
+                // Submitted under the group's order, as the rule asks.
                 commits.push(self.meta.submit(vec![stale_change(place, disk.id, covered)]));
                 marked.push((Arc::clone(copy), covered));
             }
@@ -173,11 +183,13 @@ impl Core {
         Ok(())
     }
 
-    /// Disks that could take a slab, with their free space.
-    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+    /// Disks that could take a slab, with their free space. One for a space with checksums must have room for those.
+    pub(crate) fn candidates(&self, integrity: bool) -> Vec<Candidate> {
         let slabs = self.slabs.lock();
+        let has_room = |id| self.disk(id).is_some_and(|disk| disk.layout.read().sums_start > 0);
         self.meta.with_state(|state| {
             let usable = state.disks.values().filter(|disk| disk.usage == DiskUse::Active);
+            let usable = usable.filter(|disk| !integrity || has_room(disk.id));
             usable.map(|disk| self.candidate(state, &slabs, disk.id)).collect()
         })
     }
@@ -214,8 +226,13 @@ impl Core {
     }
 
     async fn try_allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
-        let copies = space.resiliency.copies();
-        let chosen = choose_disks(&self.candidates(), usize::from(space.columns), copies);
+        let shape = Shape::of(space, row, self.slab_size);
+        let columns = if row == JOURNAL_ROW { 1 } else { usize::from(space.columns) };
+        let candidates = self.candidates(shape.sums_pages > 0);
+        let chosen = match shape.parity {
+            0 => choose_disks(&candidates, columns, shape.copies),
+            parity => choose_parity(&candidates, columns, parity),
+        };
         let no_space = || BlockError::new(BlockErrorKind::NoSpace, "allocate a row of slabs").on(&space.name);
         let chosen = chosen.ok_or_else(no_space)?;
         let mut record = RowRecord::default();
@@ -231,10 +248,10 @@ impl Core {
                 record.columns.push(ColumnRecord { copies: taken.collect(), dirty: 0 });
             }
         }
-        let complete = record.columns.iter().all(|column| column.copies.len() == copies);
+        let complete = record.columns.iter().all(|column| column.copies.len() == shape.copies);
         let done = match complete {
-            true => match self.clear_and_commit(space, row, &record).await {
-                Ok(()) => self.keep_or_free(space, row, &record).await,
+            true => match self.clear_and_commit(space, (row, shape), &record).await {
+                Ok(()) => self.keep_or_free(space, (row, shape), &record).await,
                 Err(error) => Err(error),
             },
             false => Err(no_space()),
@@ -249,15 +266,24 @@ impl Core {
     async fn clear_and_commit(
         &self,
         space: &SpaceRecord,
-        row: u32,
+        (row, shape): (u32, Shape),
         record: &RowRecord,
     ) -> Result<(), BlockError> {
-        let copies = record.columns.iter().flat_map(|column| &column.copies).filter(|copy| copy.stale == 0);
-        let clear = copies.map(|copy| async {
+        let copies = record.columns.iter().enumerate();
+        let copies = copies.flat_map(|(index, column)| column.copies.iter().map(move |copy| (index, copy)));
+        let clear = copies.filter(|(_, copy)| copy.stale == 0).map(|(column, copy)| async move {
             let disk =
                 self.disk(copy.disk).ok_or_else(|| BlockError::new(BlockErrorKind::Gone, "clear a slab"))?;
+            let (start, sums) = {
+                let layout = disk.layout.read();
+                (layout.slab_offset(copy.slab), layout.sums_offset(copy.slab))
+            };
+            if let Some(at) = sums.filter(|_| shape.sums_pages > 0) {
+                let pages = fresh_pages(self, (space.guid, row, column as u8), shape.sums_pages);
+                let pages = IoBuf::copy_from(&pages).freeze();
+                disk.write(at, pages, block_device::Durability::Durable).await?;
+            }
             // A slab may hold what another space once wrote: it must read as zeros before it is anyone's.
-            let start = disk.layout.read().slab_offset(copy.slab);
             disk.zero(start, self.slab_size, true, block_device::Durability::Durable).await
         });
         for cleared in futures_util::future::join_all(clear).await {
@@ -272,12 +298,13 @@ impl Core {
     async fn keep_or_free(
         &self,
         space: &SpaceRecord,
-        row: u32,
+        (row, shape): (u32, Shape),
         record: &RowRecord,
     ) -> Result<(), BlockError> {
         let good =
             |copy: &CopyRecord| copy.stale == 0 && self.disk(copy.disk).is_some_and(|disk| disk.is_online());
-        if record.columns.iter().all(|column| column.copies.iter().any(good)) {
+        let lost = record.columns.iter().filter(|column| !column.copies.iter().any(good)).count();
+        if lost <= shape.parity {
             return Ok(());
         }
         self.meta.commit(vec![Change::FreeRow { space: space.id, row }]).await?;
@@ -293,8 +320,13 @@ impl Core {
     }
 
     /// A slab for a further copy of a column, on a disk that its row does not use.
-    pub(crate) fn take_copy_slab(&self, row: &[DiskId], peers: &[DiskId]) -> Option<CopyRecord> {
-        let mut candidates = self.candidates();
+    pub(crate) fn take_copy_slab(
+        &self,
+        integrity: bool,
+        row: &[DiskId],
+        peers: &[DiskId],
+    ) -> Option<CopyRecord> {
+        let mut candidates = self.candidates(integrity);
         candidates.retain(|candidate| candidate.online);
         let peers: Vec<Candidate> = {
             let slabs = self.slabs.lock();
@@ -304,13 +336,6 @@ impl Core {
         let slab = self.slabs.lock().take(disk)?;
         Some(CopyRecord { disk, slab, stale: u64::MAX })
     }
-}
-
-/// Regions of `mask` in which some copy other than the one on `disk` is good.
-pub(crate) fn regions_with_another(copies: &[Arc<CopyState>], disk: DiskId, mask: u64) -> u64 {
-    let others = copies.iter().filter(|copy| copy.id() != disk && copy.disk.is_online());
-    let good = others.fold(0, |good, copy| good | !copy.stale.load(Ordering::Acquire));
-    mask & good
 }
 
 pub(crate) fn stale_change(place: Place, disk: DiskId, mask: u64) -> Change {

@@ -37,7 +37,9 @@ pub(crate) struct PoolDisk {
     pub(crate) log_whole: AtomicBool,
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
-    /// Blocks rewritten from another copy.
+    /// Blocks that were not what their checksum says, and damaged pages of checksums.
+    pub(crate) checksum_errors: AtomicU64,
+    /// Blocks rewritten from another copy or from parity.
     pub(crate) healed: AtomicU64,
     why_offline: Mutex<String>,
 }
@@ -62,6 +64,7 @@ impl PoolDisk {
             loss_marked: AtomicBool::new(online),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
+            checksum_errors: AtomicU64::new(0),
             healed: AtomicU64::new(0),
             why_offline: Mutex::new(if online { String::new() } else { "not found at start".into() }),
         }

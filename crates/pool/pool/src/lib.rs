@@ -21,20 +21,28 @@
 //! Deliberately absent: files, checksums of data and parity (their place is kept in the formats), the choice
 //! of when to replace a lost disk (the node's policy).
 
+mod at;
+mod careful;
 mod check;
 mod core;
 mod disk;
 mod error;
+mod journal;
+mod lost;
 mod members;
 mod meta;
 mod open;
 mod pool;
+mod read;
 mod repair;
+mod replay;
 mod resync;
 mod row;
 mod slabs;
 mod space;
 mod status;
+mod stripe;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod witness;

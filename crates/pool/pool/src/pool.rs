@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use block_device::Device;
 use parking_lot::{Mutex, RwLock};
 use pool_format::{
-    BLOCK, Change, DiskId, DiskUse, Epoch, Guid, Provisioning, ROWS_MAX, Resiliency, SpaceId, SpaceRecord,
-    Superblock,
+    BLOCK, Change, DiskId, DiskUse, Epoch, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
+    SpaceRecord, Superblock,
 };
 use pool_layout::Striping;
 use shard_runtime::{Clock, Entropy, spawn_local};
@@ -17,13 +17,15 @@ use tokio::sync::Notify;
 use crate::core::{Core, Faults, RepairParams};
 use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
+use crate::lost::LostBlocks;
 use crate::meta::{CommitFailed, LogPosition, Meta};
 use crate::open::{self, CreateOptions, Member, NewDisk, OpenOptions};
-use crate::row::Row;
+use crate::row::{Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
+use crate::sums::PAGE_SPAN;
 use crate::witness::QuorumWitness;
-use crate::{repair, resync};
+use crate::{repair, replay, resync};
 
 /// Columns of a space, at most.
 const COLUMNS_MAX: u8 = 32;
@@ -54,14 +56,24 @@ pub struct SpaceSpec {
     pub interleave: u32,
     /// Size in bytes; rounded up to 4 KiB.
     pub size: u64,
+    /// Whether every block has a checksum (parity needs them).
+    pub integrity: bool,
 }
 
 impl SpaceSpec {
-    /// A thin space with one column and the usual interleave of 256 KiB.
+    /// A thin space with checksums, one column and the usual interleave of 256 KiB.
     #[must_use]
     pub fn thin(name: &str, resiliency: Resiliency, size: u64) -> Self {
         let name = name.to_owned();
-        Self { name, resiliency, provisioning: Provisioning::Thin, columns: 1, interleave: 256 << 10, size }
+        Self {
+            name,
+            resiliency,
+            provisioning: Provisioning::Thin,
+            columns: 1,
+            interleave: 256 << 10,
+            size,
+            integrity: true,
+        }
     }
 }
 
@@ -69,6 +81,15 @@ impl SpaceSpec {
 pub struct Pool {
     pub(crate) core: Arc<Core>,
     pub(crate) surroundings: Surroundings,
+}
+
+impl Drop for Pool {
+    /// A pool that is dropped without [`Pool::close`] stops as in a crash: its tasks must not go on writing to disks that
+    /// somebody else may open next.
+    fn drop(&mut self) {
+        self.core.closing.store(true, Ordering::Release);
+        self.core.attention.notify_one();
+    }
 }
 
 impl From<CommitFailed> for PoolError {
@@ -131,7 +152,8 @@ impl Pool {
         }
         let core = Arc::new_cyclic(|core| {
             let make = |record: &SpaceRecord| {
-                let striping = Striping::new(record.columns, record.interleave, state.slab_size)?;
+                let parity = record.resiliency.parity();
+                let striping = Striping::new(record.columns, parity, record.interleave, state.slab_size)?;
                 Some((record.id, Space::new(core, record.clone(), striping, options.read_only)))
             };
             let spaces: BTreeMap<SpaceId, Arc<Space>> = state.spaces.values().filter_map(make).collect();
@@ -144,6 +166,7 @@ impl Pool {
                 meta: Arc::clone(&meta),
                 spaces: RwLock::new(spaces),
                 slabs: Mutex::new(slabs),
+                sums: crate::sums::SumsCache::default(),
                 clock: Arc::clone(&surroundings.clock),
                 params: RwLock::new(RepairParams::default()),
                 attention: Notify::new(),
@@ -154,14 +177,20 @@ impl Pool {
                 allocating: tokio::sync::Mutex::new(()),
             }
         });
-        for ((space, number), record) in &state.rows {
-            let space = core.spaces.read().get(space).cloned();
+        for ((space_id, number), record) in &state.rows {
+            let space = core.spaces.read().get(space_id).cloned();
             if let Some(space) = space {
-                space.put_row(*number, Row::new(record, &|id| core.disk(id), true));
+                let shape = Shape::of(&space.record(), *number, core.slab_size);
+                let lost = state.lost.iter().filter(|(of, row, ..)| (of, row) == (space_id, number));
+                let lost = LostBlocks::new(lost.map(|(_, _, column, block)| (*column, *block)).collect());
+                space.put_row(*number, Row::new(record, shape, &|id| core.disk(id), (true, lost)));
             }
         }
         if !options.read_only {
             spawn_local(Arc::clone(&meta).run(position));
+            for space in core.all_spaces() {
+                open_journal(&core, &space, Guid(surroundings.entropy.next_id())).await?;
+            }
             spawn_local(repair::run(Arc::clone(&core)));
         }
         Ok(Self { core, surroundings })
@@ -206,14 +235,9 @@ impl Pool {
         if spec.size == 0 || spec.size > i64::MAX as u64 / 2 {
             return Err(invalid(format!("a space cannot have {} bytes", spec.size)));
         }
-        if spec.columns > COLUMNS_MAX
-            || matches!(spec.resiliency, Resiliency::Mirror(copies) if !(2..=3).contains(&copies))
-        {
-            return Err(invalid(format!(
-                "a space has 1 to {COLUMNS_MAX} columns and a mirror 2 or 3 copies"
-            )));
-        }
-        let Some(striping) = Striping::new(spec.columns, spec.interleave, core.slab_size) else {
+        check_shape(&spec).map_err(invalid)?;
+        let parity = spec.resiliency.parity();
+        let Some(striping) = Striping::new(spec.columns, parity, spec.interleave, core.slab_size) else {
             let most = core.slab_size / u64::from(pool_format::REGIONS);
             return Err(invalid(format!(
                 "the interleave must be a power of two from {BLOCK} to {most} bytes with slabs of {} bytes",
@@ -251,10 +275,17 @@ impl Pool {
             columns: spec.columns,
             interleave: spec.interleave,
             size: spec.size.next_multiple_of(BLOCK),
+            integrity: spec.integrity,
         };
         core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
         let space = Space::new(&Arc::downgrade(core), record.clone(), striping, false);
         core.spaces.write().insert(id, Arc::clone(&space));
+        if parity > 0
+            && let Err(error) = self.make_journal(&space).await
+        {
+            self.delete_space_alone(id).await?;
+            return Err(error);
+        }
         if record.provisioning == Provisioning::Fixed
             && let Err(error) = self.allocate_all(&space, 0, record.size).await
         {
@@ -263,6 +294,11 @@ impl Pool {
             return Err(error);
         }
         Ok(space)
+    }
+
+    async fn make_journal(&self, space: &Arc<Space>) -> Result<(), PoolError> {
+        space.row_for_write(&self.core, JOURNAL_ROW).await?;
+        open_journal(&self.core, space, Guid(self.surroundings.entropy.next_id())).await
     }
 
     async fn allocate_all(&self, space: &Arc<Space>, from: u64, size: u64) -> Result<(), PoolError> {
@@ -353,6 +389,11 @@ impl Pool {
         *self.core.params.read()
     }
 
+    /// Keeps at most this many bytes of checksums in memory from now on (four for each 4 KiB of data in use).
+    pub fn set_checksum_memory(&self, bytes: usize) {
+        self.core.sums.set_limit(bytes);
+    }
+
     /// One pass of repair now, besides the background's: for tests that want it done.
     ///
     /// # Errors
@@ -370,6 +411,7 @@ impl Pool {
         if core.read_only {
             return Ok(());
         }
+        let tidied = repair::tidy_journals(core, true).await;
         let cleaned = resync::clean(core, true).await;
         core.closing.store(true, Ordering::Release);
         core.attention.notify_one();
@@ -378,17 +420,56 @@ impl Pool {
         for disk in core.all_disks() {
             disk.release_device();
         }
+        tidied?;
         cleaned?;
         Ok(saved?)
     }
 }
 
-/// Rows are numbered with 32 bits.
-fn check_rows(striping: &Striping, size: u64) -> Result<(), PoolError> {
-    if striping.rows(size) <= ROWS_MAX {
+/// Brings what a parity space's journal holds to its place, before anybody reads the space.
+async fn open_journal(core: &Arc<Core>, space: &Arc<Space>, secret: Guid) -> Result<(), PoolError> {
+    if space.striping.parity() == 0 {
         return Ok(());
     }
-    let most = ROWS_MAX.saturating_mul(striping.row_size());
+    let journal = replay::replay(core, space, secret).await.map_err(|error| {
+        let detail = format!("the journal of space {} cannot be brought to its place: {error}", space.name());
+        PoolError::new(PoolErrorKind::Io, detail).because(error)
+    })?;
+    space.set_journal(journal);
+    Ok(())
+}
+
+/// Whether a space can be made like this.
+fn check_shape(spec: &SpaceSpec) -> Result<(), String> {
+    if spec.columns == 0 || spec.columns > COLUMNS_MAX {
+        return Err(format!("a space has 1 to {COLUMNS_MAX} columns"));
+    }
+    match spec.resiliency {
+        Resiliency::Mirror(copies) if !(2..=3).contains(&copies) => Err("a mirror has 2 or 3 copies".into()),
+        Resiliency::Parity(count) if !(1..=2).contains(&count) => {
+            Err("parity is single or dual: 1 or 2 columns of each stripe".into())
+        }
+        Resiliency::Parity(count) if spec.columns < count + 2 => {
+            let least = count + 2;
+            Err(format!("a space with {count} columns of parity has {least} columns at least: two for data"))
+        }
+        Resiliency::Parity(_) if !spec.integrity => {
+            Err("a space with parity needs checksums: they tell which column of a stripe is damaged".into())
+        }
+        Resiliency::Parity(_) if u64::from(spec.interleave) > PAGE_SPAN => {
+            Err(format!("the interleave of a space with parity is {PAGE_SPAN} bytes at most"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows are numbered with 32 bits, and with parity the last number is the journal's.
+fn check_rows(striping: &Striping, size: u64) -> Result<(), PoolError> {
+    let numbers = ROWS_MAX - u64::from(striping.parity() > 0);
+    if striping.rows(size) <= numbers {
+        return Ok(());
+    }
+    let most = numbers.saturating_mul(striping.row_size());
     let detail = format!("a space of this shape can have {most} bytes at most, not {size}");
     Err(PoolError::new(PoolErrorKind::Invalid, detail))
 }
@@ -414,6 +495,10 @@ fn absent_layout(found: &open::Found, record: &pool_format::DiskRecord) -> Optio
     layout.disk = record.guid;
     layout.disk_id = record.id;
     layout.pool = found.state.guid;
+    if (layout.data_start, layout.slab_count) != (record.data_start, record.slab_count) {
+        // Laid out by an older release, without room for checksums.
+        layout.sums_start = 0;
+    }
     layout.data_start = record.data_start;
     layout.slab_count = record.slab_count;
     Some(layout)

@@ -12,9 +12,10 @@ use block_device::BlockError;
 use futures_util::stream::{self, StreamExt};
 use pool_format::{Change, CopyRecord, DiskId, DiskUse, MAX_COPIES};
 
+use crate::at::At;
 use crate::core::Core;
 use crate::resync;
-use crate::row::{Column, Copies, CopyState, Place};
+use crate::row::{Column, Copies, CopyState, Place, Row};
 use crate::space::Space;
 
 /// How often the background task looks for work nobody told it of.
@@ -32,12 +33,25 @@ pub(crate) async fn run(core: Arc<Core>) {
         let now = core.clock.now();
         if now.since(cleaned) >= CLEAN_EVERY {
             cleaned = now;
+            if let Err(error) = tidy_journals(&core, false).await {
+                tracing::warn!("a journal of pool {} could not be tidied: {error}", core.name);
+            }
             if let Err(error) = resync::clean(&core, false).await {
                 tracing::warn!("dirty regions of pool {} could not be cleaned: {error}", core.name);
             }
         }
         shard_runtime::timeout(LOOK_EVERY, core.attention.notified()).await;
     }
+}
+
+/// Frees what the journals no longer need.
+pub(crate) async fn tidy_journals(core: &Arc<Core>, all: bool) -> Result<(), BlockError> {
+    for space in core.all_spaces() {
+        if let Ok(journal) = space.journal() {
+            journal.tidy(core, &space, all).await?;
+        }
+    }
+    Ok(())
 }
 
 /// One pass over all columns: the ones with the fewest good copies first.
@@ -48,14 +62,13 @@ pub(crate) async fn pass(core: &Arc<Core>) -> Result<(), BlockError> {
         }
     }
     let mut work = Vec::new();
-    core.for_each_column(|space, place, column| {
-        let copies = column.copies();
-        if needs_work(core, space, column, &copies) {
-            let good = copies.iter().filter(|copy| copy.is_good(u64::MAX)).count();
-            work.push((good, place, Arc::clone(space)));
+    core.for_each_column(|space, place, row| {
+        let copies = row.column(place.column).copies();
+        if needs_work(core, row, place, &copies) {
+            work.push((can_lose(row, place.column), place, Arc::clone(space)));
         }
     });
-    work.sort_by_key(|(good, place, _)| (*good, place.space, place.row, place.column));
+    work.sort_by_key(|(spare, place, _)| (*spare, place.space, place.row, place.column));
     let parallel = core.params.read().parallel.max(1);
     let results = stream::iter(work)
         .map(|(_, place, space)| async move { work_on(core, &space, place).await })
@@ -73,10 +86,22 @@ fn is_leaving(core: &Core, copy: &CopyState) -> bool {
     !matches!(usage(core, copy.id()), Some(DiskUse::Active | DiskUse::Spare))
 }
 
-fn needs_work(core: &Core, space: &Space, column: &Column, copies: &Copies) -> bool {
-    let wanted = space.record().resiliency.copies();
-    column.unsettled.load(Ordering::Acquire) != 0
-        || copies.len() > wanted
+/// How many more disks the column's data survives the loss of.
+fn can_lose(row: &Row, column: u8) -> usize {
+    let copies = row.column(column).copies();
+    let good = copies.iter().filter(|copy| copy.is_good(u64::MAX)).count();
+    if row.shape.parity == 0 {
+        return good.saturating_sub(1);
+    }
+    let lost = row.columns.iter().filter(|column| column.good() != u64::MAX).count();
+    row.shape.parity.saturating_sub(lost)
+}
+
+fn needs_work(core: &Core, row: &Row, place: Place, copies: &Copies) -> bool {
+    let unsettled = row.lead(place.column) == place.column
+        && row.group(place.column).unsettled.load(Ordering::Acquire) != 0;
+    unsettled
+        || copies.len() > row.shape.copies
         || copies.iter().any(|copy| {
             (copy.disk.is_online() && copy.stale.load(Ordering::Acquire) != 0) || is_leaving(core, copy)
         })
@@ -84,8 +109,9 @@ fn needs_work(core: &Core, space: &Space, column: &Column, copies: &Copies) -> b
 
 async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), BlockError> {
     let Some(row) = space.row(place.row) else { return Ok(()) };
-    let column = &row.columns[usize::from(place.column)];
-    let wanted = space.record().resiliency.copies();
+    let at = At::new(core, space, &row, place);
+    let column = at.column();
+    let wanted = row.shape.copies;
     let copies = column.copies();
     let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
     if !core.params.read().paused && staying < wanted && copies.len() < MAX_COPIES {
@@ -94,9 +120,15 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
             .iter()
             .flat_map(|column| column.copies().iter().map(|copy| copy.id()).collect::<Vec<_>>())
             .collect();
-        let peers: Vec<DiskId> =
-            copies.iter().filter(|copy| !is_leaving(core, copy)).map(|copy| copy.id()).collect();
-        match core.take_copy_slab(&in_row, &peers) {
+        let here = |copies: &Copies| -> Vec<DiskId> {
+            copies.iter().filter(|copy| !is_leaving(core, copy)).map(|copy| copy.id()).collect()
+        };
+        // Those that stand in for it: with parity, the whole row.
+        let peers = match row.shape.parity {
+            0 => here(&copies),
+            _ => row.columns.iter().flat_map(|column| here(&column.copies())).collect(),
+        };
+        match core.take_copy_slab(row.shape.sums_pages > 0, &in_row, &peers) {
             Some(record) => add_copy(core, place, column, record).await?,
             None => {
                 tracing::debug!("no disk has room for a new copy of row {} of {}", place.row, space.name())
@@ -105,14 +137,16 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
     }
     // Held on, it would keep `remove_copy` waiting for ever.
     drop(copies);
-    resync::bring_up_to_date(core, space, place, column).await?;
+    resync::bring_up_to_date(at).await?;
     let copies = column.copies();
     let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
     let good = copies.iter().filter(|copy| !is_leaving(core, copy) && copy.is_good(u64::MAX)).count();
     // Two leaving copies of a three-way mirror leave room for one new copy: when that is good, one of them makes
     // room for the other, although there are not as many as wanted yet.
     let crowded = copies.len() >= MAX_COPIES && staying < wanted && good == staying;
-    if (good >= wanted && copies.len() > wanted || crowded) && column.unsettled.load(Ordering::Acquire) == 0 {
+    if (good >= wanted && copies.len() > wanted || crowded)
+        && at.group().unsettled.load(Ordering::Acquire) == 0
+    {
         let given_up = copies
             .iter()
             .find(|copy| is_leaving(core, copy) && !copy.is_good(u64::MAX))
@@ -120,7 +154,7 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
             .or_else(|| copies.iter().rev().find(|copy| !copy.is_good(u64::MAX)).or(copies.last()));
         if let Some(copy) = given_up.cloned() {
             drop(copies);
-            remove_copy(core, space, place, column, &copy).await?;
+            remove_copy(at, &copy).await?;
         }
     }
     Ok(())
@@ -146,22 +180,17 @@ async fn add_copy(
 
 /// Gives a copy up. Durable first: a crash in between must not bring the old copy back as a good one. Its slab
 /// is free only when no request can touch it any more.
-async fn remove_copy(
-    core: &Arc<Core>,
-    space: &Space,
-    place: Place,
-    column: &Column,
-    copy: &Arc<CopyState>,
-) -> Result<(), BlockError> {
-    let Place { space: id, row, column: index } = place;
-    core.meta.commit(vec![Change::RemoveCopy { space: id, row, column: index, disk: copy.id() }]).await?;
+async fn remove_copy(at: At<'_>, copy: &Arc<CopyState>) -> Result<(), BlockError> {
+    let (core, column) = (at.core, at.column());
+    let Place { space, row, column: index } = at.place;
+    core.meta.commit(vec![Change::RemoveCopy { space, row, column: index, disk: copy.id() }]).await?;
     let old = {
         let mut copies = column.copies.write();
         let rest: Copies = copies.iter().filter(|present| !Arc::ptr_eq(present, copy)).cloned().collect();
         std::mem::replace(&mut *copies, rest)
     };
-    // Writes hold the column's ranges, reads hold the old list.
-    drop(column.locks.lock(0, space.striping.region_size() * u64::from(pool_format::REGIONS)).await);
+    // Writes hold the group's ranges, reads hold the old list.
+    drop(at.group().locks.lock(0, core.slab_size).await);
     while Arc::strong_count(&old) > 1 {
         shard_runtime::sleep(Duration::from_millis(1)).await;
     }

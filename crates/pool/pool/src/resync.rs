@@ -1,4 +1,4 @@
-//! Making copies equal again: after a crash, when a disk returns, and when a block could not be read.
+//! Making copies equal again, and checksums right: after a crash, and when a disk returns.
 //!
 //! All of it works region by region under the region's range lock, so that clients wait for one region at the
 //! most, and goes on where it stopped: what is left to do is in the masks.
@@ -6,15 +6,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockError, BlockErrorKind, Durability};
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, Durability};
 use pool_format::{Change, REGIONS};
-use pool_layout::Piece;
 
+use crate::at::At;
+use crate::careful::{self, from_copies, heal, read_column};
 use crate::core::Core;
-use crate::row::{Column, CopyState, Place};
-use crate::space::Space;
-use crate::write::flush_disks;
+use crate::row::{CopyState, Place};
+use crate::stripe::{self, ColumnWrite};
+use crate::sums::{PAGE_SPAN, page_at, put_page, sums_of};
+use crate::write::{ensure_dirty, flush_disks};
 
 /// Bits of a mask, lowest first.
 fn bits(mask: u64) -> impl Iterator<Item = u32> {
@@ -22,149 +24,188 @@ fn bits(mask: u64) -> impl Iterator<Item = u32> {
 }
 
 /// Brings a column as far as the disks that are here allow. Returns the bytes copied.
-pub(crate) async fn bring_up_to_date(
-    core: &Core,
-    space: &Space,
-    place: Place,
-    column: &Column,
-) -> Result<u64, BlockError> {
+pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
     let mut copied = 0;
-    for region in bits(column.unsettled.load(Ordering::Acquire)) {
-        copied += settle(core, space, place, column, region).await?;
+    if at.lead() == at.place {
+        for region in bits(at.group().unsettled.load(Ordering::Acquire)) {
+            copied += settle(at, region).await?;
+        }
     }
-    let copies = column.copies();
+    let region_size = at.space.striping.region_size();
+    let copies = at.column().copies();
     for copy in copies.iter().filter(|copy| copy.disk.is_online()) {
         let stale = copy.stale.load(Ordering::Acquire);
         let mut caught_up = 0;
         for region in bits(stale) {
-            if core.params.read().paused || !copy.disk.is_online() {
+            if at.core.params.read().paused || !copy.disk.is_online() {
                 break;
             }
-            if catch_up(core, space, column, copy, region).await? {
+            if catch_up(at, copy, region).await? {
                 caught_up |= 1 << region;
-                copied += space.striping.region_size();
-                throttle(core, space.striping.region_size()).await;
+                copied += region_size;
+                throttle(at.core, region_size).await;
             }
         }
         if caught_up != 0 {
-            clear_stale(core, place, column, copy, caught_up).await?;
+            clear_stale(at, copy, caught_up).await?;
         }
     }
     Ok(copied)
 }
 
-/// After a crash the copies of a dirty region may differ: takes the first good one as the truth.
-async fn settle(
-    core: &Core,
-    space: &Space,
-    place: Place,
-    column: &Column,
-    region: u32,
-) -> Result<u64, BlockError> {
-    let size = space.striping.region_size();
+/// After a crash, or a write that failed, copies of a region may differ and checksums lag: makes both right.
+async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
+    let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
-    let _range = column.locks.lock(offset, size).await;
-    let copies = column.copies();
-    let Some((source, data)) = read_good(&copies, offset, size, mask, None).await else { return Ok(0) };
-    let others = copies.iter().filter(|copy| !Arc::ptr_eq(copy, &source));
+    let _range = at.group().locks.lock(offset, size).await;
+    // Its checksums change, so they are told of at the next cleaning.
+    if at.group().dirty_durable.load(Ordering::SeqCst) & mask == 0 {
+        ensure_dirty(at, mask).await?;
+    }
+    let (copied, settled) = if at.row.shape.parity > 0 {
+        settle_stripes(at, (offset, size)).await?
+    } else {
+        settle_copies(at, (offset, size)).await?
+    };
+    if settled {
+        at.group().unsettled.fetch_and(!mask, Ordering::AcqRel);
+    }
+    at.core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
+    throttle(at.core, copied).await;
+    Ok(copied)
+}
+
+/// Takes the first good copy as the truth.
+async fn settle_copies(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, bool), BlockError> {
+    let mask = at.regions(offset, size);
+    let copies = at.column().copies();
+    let mut good = None;
+    for copy in copies.iter().filter(|copy| copy.is_good(mask)) {
+        if let Ok(data) = copy.disk.read(copy.start + offset, IoBuf::new(size as usize)).await {
+            good = Some((copy, data.freeze()));
+            break;
+        }
+    }
+    let Some((source, data)) = good else { return Ok((0, false)) };
     let mut copied = 0;
     let mut equal = true;
-    for copy in others {
+    for copy in copies.iter().filter(|copy| !Arc::ptr_eq(copy, source)) {
         if copy.stale.load(Ordering::Acquire) & mask != 0 {
             continue;
         }
         match copy.disk.write(copy.start + offset, data.clone(), Durability::Durable).await {
             Ok(()) => copied += size,
             // Missing or failing: what it holds in this region is not what clients have been shown.
-            Err(_) => equal &= core.mark_stale(place, column, copy, mask).await?,
+            Err(_) => equal &= at.core.mark_stale(at.place, at.row, copy, mask).await?,
         }
     }
     if equal {
-        column.unsettled.fetch_and(!mask, Ordering::AcqRel);
+        learn_sums(at, offset, &data).await;
     }
-    core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
-    throttle(core, copied).await;
-    Ok(copied)
+    Ok((copied, equal))
 }
 
-/// Copies a region to a copy that is behind. Writes go to it again as soon as the lock is free.
-async fn catch_up(
-    core: &Core,
-    space: &Space,
-    column: &Column,
-    copy: &Arc<CopyState>,
-    region: u32,
-) -> Result<bool, BlockError> {
-    let size = space.striping.region_size();
+/// Makes writes again that failed half-way, and takes what the columns hold then as the truth.
+async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, bool), BlockError> {
+    let mask = at.regions(offset, size);
+    if at.group().torn.load(Ordering::Acquire) & mask != 0 {
+        let journal = at.space.journal()?;
+        let mut redone = true;
+        let touches = |write: &ColumnWrite| at.regions(write.offset, write.len) & mask != 0;
+        for stuck in journal.take_stuck(at.place.row, touches) {
+            if redone && stripe::redo(at, &stuck.writes).await {
+                journal.unstick(&stuck);
+            } else {
+                redone = false;
+                journal.put_back(stuck);
+            }
+        }
+        if !redone {
+            return Ok((0, false));
+        }
+        at.group().torn.fetch_and(!mask, Ordering::AcqRel);
+    }
+    let mut whole = true;
+    for column in 0..at.row.columns.len() {
+        let column = at.other(column);
+        // Of a column that is not here the checksums stay unknown, until it has been made anew.
+        if column.column().good() & mask == 0 {
+            continue;
+        }
+        let content = from_copies(column, offset, size, None, &mut Vec::new()).await;
+        whole &= content.is_complete();
+        if content.is_complete() {
+            learn_sums(column, offset, &content.data).await;
+        }
+    }
+    Ok((0, whole))
+}
+
+/// Takes the checksums of what a region holds as right. Under its lock; the region is dirty.
+async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
+    let mask = at.regions(offset, data.len() as u64);
+    let step = careful::step(at.space);
+    for (index, part) in data.chunks(step as usize).enumerate() {
+        let offset = offset + index as u64 * step;
+        if let Some(page) = page_at(at, offset).await {
+            page.set_all(offset, &sums_of(part));
+        }
+    }
+    for (_, page) in at.column().sums.iter().flat_map(|sums| sums.loaded(offset, data.len() as u64)) {
+        page.unknown.fetch_and(!mask, Ordering::AcqRel);
+    }
+}
+
+/// Gives a region to a copy that is behind. Writes go to it again as soon as the lock is free.
+async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool, BlockError> {
+    let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
-    let _range = column.locks.lock(offset, size).await;
-    let copies = column.copies();
-    let Some((_, data)) = read_good(&copies, offset, size, mask, Some(copy)).await else { return Ok(false) };
-    if copy.disk.write(copy.start + offset, data, Durability::Durable).await.is_err() {
+    let group = at.group();
+    let _range = group.locks.lock(offset, size).await;
+    let mut bad = Vec::new();
+    let content = read_column(at, offset, size, Some(copy), &mut bad).await;
+    if !bad.is_empty() {
+        heal(at, offset, &content, &bad).await;
+    }
+    if !content.is_complete() {
         return Ok(false);
     }
+    let data = content.data.freeze();
+    if copy.disk.write(copy.start + offset, data.clone(), Durability::Durable).await.is_err() {
+        return Ok(false);
+    }
+    if let Some(sums) = &at.column().sums {
+        let unknown = !group.is_unsettled(mask) && at.column().good() & mask == 0;
+        if unknown {
+            // Nobody had them: the column has been calculated. Not before it is dirty, so that they are told of.
+            ensure_dirty(at, mask).await?;
+            learn_sums(at, offset, &data).await;
+        }
+        for part in (offset..offset + size).step_by(careful::step(at.space) as usize) {
+            page_at(at, part).await;
+        }
+        for (index, page) in sums.loaded(offset, size) {
+            let copy = std::slice::from_ref(copy);
+            if put_page(at, (index, &page), copy, Durability::Durable).await.is_err() {
+                return Ok(false);
+            }
+        }
+    }
     copy.stale.fetch_and(!mask, Ordering::AcqRel);
-    core.copied_bytes.fetch_add(size, Ordering::Relaxed);
+    at.core.copied_bytes.fetch_add(size, Ordering::Relaxed);
     Ok(true)
 }
 
 /// Tells the metadata that a copy has caught up, except where a write has failed on it since.
-async fn clear_stale(
-    core: &Core,
-    place: Place,
-    column: &Column,
-    copy: &CopyState,
-    mask: u64,
-) -> Result<(), BlockError> {
+async fn clear_stale(at: At<'_>, copy: &CopyState, mask: u64) -> Result<(), BlockError> {
     let commit = {
-        let _order = column.order.lock();
+        let _order = at.group().order.lock();
         let mask = mask & !copy.stale.load(Ordering::Acquire);
         copy.stale_durable.fetch_and(!mask, Ordering::AcqRel);
-        let Place { space, row, column } = place;
-        core.meta.submit(vec![Change::ClearStale { space, row, column, disk: copy.id(), mask }])
+        let Place { space, row, column } = at.place;
+        at.core.meta.submit(vec![Change::ClearStale { space, row, column, disk: copy.id(), mask }])
     };
     Ok(commit.done().await?)
-}
-
-async fn read_good(
-    copies: &[Arc<CopyState>],
-    offset: u64,
-    len: u64,
-    mask: u64,
-    except: Option<&Arc<CopyState>>,
-) -> Option<(Arc<CopyState>, SharedBuf)> {
-    for copy in copies {
-        if !copy.is_good(mask) || except.is_some_and(|except| Arc::ptr_eq(copy, except)) {
-            continue;
-        }
-        if let Ok(data) = copy.disk.read(copy.start + offset, IoBuf::new(len as usize)).await {
-            return Some((Arc::clone(copy), data.freeze()));
-        }
-    }
-    None
-}
-
-/// Rewrites a piece on good copies that cannot read it, from one that can.
-pub(crate) async fn heal(space: &Space, column: &Column, piece: Piece) {
-    let mask = space.striping.regions(piece.offset, piece.len);
-    let _range = column.locks.lock(piece.offset, piece.len).await;
-    let copies = column.copies();
-    let mut good: Option<SharedBuf> = None;
-    let mut bad = Vec::new();
-    for copy in copies.iter().filter(|copy| copy.is_good(mask)) {
-        match copy.disk.read(copy.start + piece.offset, IoBuf::new(piece.len as usize)).await {
-            Ok(data) => good = Some(data.freeze()),
-            Err(error) if error.kind() == BlockErrorKind::Gone => {}
-            Err(_) => bad.push(copy),
-        }
-    }
-    let Some(data) = good else { return };
-    for copy in bad {
-        // On failure the disk goes offline, and its copy is known to lack what is written next.
-        if copy.disk.write(copy.start + piece.offset, data.clone(), Durability::Durable).await.is_ok() {
-            copy.disk.healed.fetch_add(piece.len / pool_format::BLOCK, Ordering::Relaxed);
-        }
-    }
 }
 
 /// Sleeps as long as `bytes` may take at the permitted rate.
@@ -176,56 +217,68 @@ async fn throttle(core: &Core, bytes: u64) {
     }
 }
 
-/// Calls regions clean that have not been written for a while and whose copies are durably equal.
+/// Calls regions clean that have not been written for a while, whose copies are durably equal and whose checksums are
+/// on disk.
 ///
 /// The steps and why a write in between is safe: the regions leave `dirty_durable` (a later write finds them
-/// missing), writes that had looked before are counted in `writing` (then the regions go back), the disks are
-/// flushed, and what no write has taken back is submitted as clean, before any later `Dirty` of it.
+/// missing), writes that had looked before are counted in `writing` (then the regions go back), their checksums are
+/// written, the disks are flushed, and what no write has taken back is submitted as clean, before any later `Dirty` of it.
 pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), BlockError> {
     let mut places = Vec::new();
-    core.for_each_column(|space, place, column| {
-        let touched = column.touched.swap(0, Ordering::AcqRel);
+    core.for_each_column(|space, place, row| {
+        if row.lead(place.column) != place.column {
+            return;
+        }
+        let group = row.group(place.column);
+        let touched = group.touched.swap(0, Ordering::AcqRel);
         let recent = if everything { 0 } else { touched };
-        let quiet = !recent & !column.unsettled.load(Ordering::Acquire);
-        let mut order = column.order.lock();
-        let dirty = column.dirty_durable.load(Ordering::SeqCst) & quiet;
-        let volatile = column.volatile.load(Ordering::SeqCst) & !recent;
+        let quiet = !recent & !group.unsettled.load(Ordering::Acquire);
+        let mut order = group.order.lock();
+        let dirty = group.dirty_durable.load(Ordering::SeqCst) & quiet;
+        let volatile = group.volatile.load(Ordering::SeqCst) & !recent;
         if dirty | volatile == 0 {
             return;
         }
-        column.dirty_durable.fetch_and(!dirty, Ordering::SeqCst);
-        column.volatile.fetch_and(!volatile, Ordering::SeqCst);
-        if column.writing.load(Ordering::SeqCst) > 0 {
-            column.dirty_durable.fetch_or(dirty, Ordering::SeqCst);
-            column.volatile.fetch_or(volatile, Ordering::SeqCst);
+        group.dirty_durable.fetch_and(!dirty, Ordering::SeqCst);
+        group.volatile.fetch_and(!volatile, Ordering::SeqCst);
+        if group.writing.load(Ordering::SeqCst) > 0 {
+            group.dirty_durable.fetch_or(dirty, Ordering::SeqCst);
+            group.volatile.fetch_or(volatile, Ordering::SeqCst);
             return;
         }
         order.cleaning |= dirty;
         order.cleaning_volatile |= volatile;
-        places.push((Arc::clone(space), place));
+        places.push((Arc::clone(space), Arc::clone(row), place, dirty));
     });
     if places.is_empty() {
         return Ok(());
     }
+    let mut without_sums = Vec::new();
+    for (space, row, place, dirty) in &places {
+        let at = At::new(core, space, row, *place);
+        without_sums.push(if put_sums(at, *dirty).await { 0 } else { *dirty });
+    }
     let flushed = flush_disks(core).await;
     let mut commits = Vec::new();
-    for (space, place) in places {
-        let Some(row) = space.row(place.row) else { continue };
-        let column = &row.columns[usize::from(place.column)];
-        let mut order = column.order.lock();
+    for ((_, row, place, _), without) in places.iter().zip(without_sums) {
+        let group = row.group(place.column);
+        let mut order = group.order.lock();
         let taken = std::mem::take(&mut order.cleaning);
         let volatile = std::mem::take(&mut order.cleaning_volatile);
-        if flushed.is_err() || column.copies().iter().any(|copy| !copy.disk.is_online()) {
-            column.volatile.fetch_or(volatile, Ordering::SeqCst);
+        let columns = row.columns.iter().enumerate();
+        let mine = columns.filter(|(index, _)| row.lead(*index as u8) == place.column);
+        let copies: Vec<_> = mine.flat_map(|(_, column)| column.copies().to_vec()).collect();
+        if flushed.is_err() || copies.iter().any(|copy| !copy.disk.is_online()) {
+            group.volatile.fetch_or(volatile, Ordering::SeqCst);
         }
-        let equal = column.copies().iter().fold(taken, |mask, copy| {
+        let equal = copies.iter().fold(taken & !without, |mask, copy| {
             let known = copy.stale_durable.load(Ordering::Acquire);
             if copy.disk.is_online() { mask } else { mask & known }
         });
         let equal = if flushed.is_ok() { equal } else { 0 };
-        column.dirty_durable.fetch_or(taken & !equal, Ordering::SeqCst);
+        group.dirty_durable.fetch_or(taken & !equal, Ordering::SeqCst);
         if equal != 0 {
-            let Place { space, row, column } = place;
+            let Place { space, row, column } = *place;
             commits.push(core.meta.submit(vec![Change::Clean { space, row, column, mask: equal }]));
         }
     }
@@ -233,4 +286,32 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         commit.done().await?;
     }
     flushed
+}
+
+/// Writes the pages of checksums of a group's regions that the copies do not have yet. `false` when one could not be.
+async fn put_sums(at: At<'_>, regions: u64) -> bool {
+    let size = at.space.striping.region_size();
+    let columns = (0..at.row.columns.len()).filter(|index| at.row.lead(*index as u8) == at.place.column);
+    let mut whole = true;
+    for column in columns.map(|index| at.other(index)) {
+        let Some(sums) = &column.column().sums else { continue };
+        for region in bits(regions) {
+            let offset = u64::from(region) * size;
+            for (index, page) in sums.loaded(offset, size) {
+                // Asks again for what a disk knew that was away.
+                page_at(column, index as u64 * PAGE_SPAN).await;
+                if !page.dirty.swap(false, Ordering::AcqRel) {
+                    continue;
+                }
+                let copies = column.column().copies();
+                let put = put_page(column, (index, &page), &copies, Durability::Volatile).await;
+                if put.is_err() {
+                    page.dirty.store(true, Ordering::Release);
+                    // Tried again at the next cleaning, without the disk that failed.
+                    whole = false;
+                }
+            }
+        }
+    }
+    whole
 }

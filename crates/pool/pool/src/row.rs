@@ -5,25 +5,31 @@
 //! anything that depends on it); the others are ahead of it. A single copy has nothing to be made equal with, so
 //! its dirty regions are kept in memory only (`volatile`): enough to tell a flush that its disk took data along.
 //!
+//! The columns that stand in for each other share these masks, their locks and their order: a [`Group`]. Without
+//! parity every column is one; with parity the whole row is, and its first column is the one the metadata's dirty marks name.
+//!
 //! | mask | set | cleared |
 //! |---|---|---|
 //! | `dirty_durable` | before the first write to a region, after the commit of `Dirty` | by the cleaner, before `Clean` is submitted |
 //! | `volatile` | of a column with one copy, before a volatile write; at opening | by the cleaner, after a flush |
-//! | `unsettled` | at opening, from the dirty regions, and by a write that failed: copies may differ | when the copies have been made equal |
+//! | `unsettled` | at opening, from the dirty regions, and by a write that failed: copies may differ, checksums lag | when the copies have been made equal and the checksums anew |
+//! | `torn` | by a write that failed in a parity row: parity may not match the data | when it has been calculated anew |
 //! | copy `stale` | before `MarkStale` is submitted | when the copy has caught up |
 //! | copy `stale_durable` | after the commit of `MarkStale` | when `ClearStale` is submitted |
 //!
-//! **Order rule.** Whoever decides on a mask and submits the change does both under `Column::order`, so that
+//! **Order rule.** Whoever decides on a mask and submits the change does both under `Group::order`, so that
 //! the log has the changes in the order of the decisions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use pool_format::{ColumnRecord, CopyRecord, DiskId, RowRecord, SpaceId};
+use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, RowRecord, SpaceId, SpaceRecord};
 use shard_runtime::RangeLocks;
 
 use crate::disk::PoolDisk;
+use crate::lost::LostBlocks;
+use crate::sums::Sums;
 
 /// Where a column is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +49,23 @@ pub(crate) struct CopyState {
     pub(crate) slab: u32,
     /// Where the slab starts on the disk, in bytes.
     pub(crate) start: u64,
+    /// Where its pages of checksums start on the disk, in bytes; `None` on a disk without room for them.
+    pub(crate) sums_start: Option<u64>,
     pub(crate) stale: AtomicU64,
     pub(crate) stale_durable: AtomicU64,
 }
 
 impl CopyState {
     pub(crate) fn new(record: &CopyRecord, disk: Arc<PoolDisk>) -> Self {
-        let start = disk.layout.read().slab_offset(record.slab);
+        let (start, sums_start) = {
+            let layout = disk.layout.read();
+            (layout.slab_offset(record.slab), layout.sums_offset(record.slab))
+        };
         Self {
             disk,
             slab: record.slab,
             start,
+            sums_start,
             stale: AtomicU64::new(record.stale),
             stale_durable: AtomicU64::new(record.stale),
         }
@@ -72,17 +84,53 @@ impl CopyState {
 /// One column of a row.
 pub(crate) struct Column {
     pub(crate) copies: RwLock<Copies>,
+    /// Checksums of its blocks, in a space that has them.
+    pub(crate) sums: Option<Sums>,
+}
+
+impl Column {
+    fn new(
+        record: &ColumnRecord,
+        disk: &impl Fn(DiskId) -> Option<Arc<PoolDisk>>,
+        sums: Option<Sums>,
+    ) -> Self {
+        let copies =
+            record.copies.iter().filter_map(|copy| Some(Arc::new(CopyState::new(copy, disk(copy.disk)?))));
+        Self { copies: RwLock::new(copies.collect()), sums }
+    }
+
+    pub(crate) fn copies(&self) -> Copies {
+        Arc::clone(&self.copies.read())
+    }
+
+    /// Regions in which some copy can be read.
+    pub(crate) fn good(&self) -> u64 {
+        good_regions(self.copies().iter())
+    }
+}
+
+/// Regions in which at least one of the copies is here and up to date.
+fn good_regions<'a>(copies: impl Iterator<Item = &'a Arc<CopyState>>) -> u64 {
+    let online = copies.filter(|copy| copy.disk.is_online());
+    online.fold(0, |good, copy| good | !copy.stale.load(Ordering::Acquire))
+}
+
+/// Columns that stand in for each other.
+pub(crate) struct Group {
     pub(crate) locks: RangeLocks,
+    /// Whether writes need dirty marks in the metadata: there is something that could differ after a crash.
+    pub(crate) marks: bool,
     pub(crate) dirty_durable: AtomicU64,
     pub(crate) volatile: AtomicU64,
     pub(crate) touched: AtomicU64,
     pub(crate) unsettled: AtomicU64,
+    pub(crate) torn: AtomicU64,
     /// Writes under way: counted before they look at `dirty_durable`.
     pub(crate) writing: AtomicU32,
     pub(crate) order: Mutex<Order>,
 }
 
-/// What is decided under [`Column::order`].
+/// What is decided under [`Group::order`].
 #[derive(Default)]
 pub(crate) struct Order {
     /// Regions that the cleaner has taken out of `dirty_durable` but not yet submitted as clean: a write takes
@@ -92,29 +140,21 @@ pub(crate) struct Order {
     pub(crate) cleaning_volatile: u64,
 }
 
-impl Column {
-    fn new(record: &ColumnRecord, disk: &impl Fn(DiskId) -> Option<Arc<PoolDisk>>, crashed: bool) -> Self {
-        let copies =
-            record.copies.iter().filter_map(|copy| Some(Arc::new(CopyState::new(copy, disk(copy.disk)?))));
-        let copies: Copies = copies.collect();
-        let alone = copies.len() == 1;
-        let unsettled = if crashed && !alone { record.dirty } else { 0 };
+impl Group {
+    fn new(dirty: u64, marks: bool, crashed: bool) -> Self {
         // What an earlier process wrote to a single copy may be in the disk's cache still.
-        let volatile = if crashed && alone { u64::MAX } else { 0 };
+        let volatile = if crashed && !marks { u64::MAX } else { 0 };
         Self {
-            copies: RwLock::new(copies),
             locks: RangeLocks::default(),
-            dirty_durable: AtomicU64::new(record.dirty),
+            marks,
+            dirty_durable: AtomicU64::new(dirty),
             volatile: AtomicU64::new(volatile),
             touched: AtomicU64::new(0),
-            unsettled: AtomicU64::new(unsettled),
+            unsettled: AtomicU64::new(if crashed && marks { dirty } else { 0 }),
+            torn: AtomicU64::new(0),
             writing: AtomicU32::new(0),
             order: Mutex::new(Order::default()),
         }
-    }
-
-    pub(crate) fn copies(&self) -> Copies {
-        Arc::clone(&self.copies.read())
     }
 
     /// Regions that may hold acknowledged writes which are not durable.
@@ -123,11 +163,16 @@ impl Column {
         marked | order.cleaning | order.cleaning_volatile
     }
 
-    /// Remembers a volatile write to a column with a single copy. Usually one load.
+    /// Remembers a volatile write where there are no dirty marks. Usually one load.
     pub(crate) fn mark_volatile(&self, mask: u64) {
         if self.volatile.load(Ordering::SeqCst) & mask != mask {
             self.volatile.fetch_or(mask, Ordering::SeqCst);
         }
+    }
+
+    /// Whether copies of these regions may differ, or checksums lag.
+    pub(crate) fn is_unsettled(&self, mask: u64) -> bool {
+        self.unsettled.load(Ordering::Acquire) & mask != 0
     }
 
     /// Counts a write for as long as the guard lives.
@@ -137,8 +182,8 @@ impl Column {
     }
 }
 
-/// See [`Column::begin_write`].
-pub(crate) struct WriteCount<'a>(&'a Column);
+/// See [`Group::begin_write`].
+pub(crate) struct WriteCount<'a>(&'a Group);
 
 impl Drop for WriteCount<'_> {
     fn drop(&mut self) {
@@ -146,18 +191,103 @@ impl Drop for WriteCount<'_> {
     }
 }
 
+/// How the rows of a space are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Columns of each stripe that hold parity.
+    pub(crate) parity: usize,
+    /// Copies that each column should have.
+    pub(crate) copies: usize,
+    /// Pages of checksums of a column; 0 without checksums.
+    pub(crate) sums_pages: usize,
+}
+
+impl Shape {
+    /// The shape of row `number` of a space.
+    pub(crate) fn of(space: &SpaceRecord, number: u32, slab_size: u64) -> Self {
+        let parity = usize::from(space.resiliency.parity());
+        if parity > 0 && number == JOURNAL_ROW {
+            // Its records have checksums of their own.
+            return Self { parity: 0, copies: parity + 1, sums_pages: 0 };
+        }
+        let sums_pages = if space.integrity { pool_format::sums_pages(slab_size) as usize } else { 0 };
+        Self { parity, copies: space.resiliency.copies(), sums_pages }
+    }
+
+    /// Disks of a row that may be lost with no data lost.
+    pub(crate) fn failures(self) -> usize {
+        self.copies - 1 + self.parity
+    }
+}
+
 /// A row.
 pub(crate) struct Row {
+    pub(crate) shape: Shape,
     pub(crate) columns: Box<[Column]>,
+    groups: Box<[Group]>,
+    pub(crate) lost: LostBlocks,
 }
 
 impl Row {
     /// `crashed`: dirty regions are from an earlier opening, so their copies may differ.
     pub(crate) fn new(
         record: &RowRecord,
+        shape: Shape,
         disk: &impl Fn(DiskId) -> Option<Arc<PoolDisk>>,
-        crashed: bool,
+        (crashed, lost): (bool, LostBlocks),
     ) -> Self {
-        Self { columns: record.columns.iter().map(|column| Column::new(column, disk, crashed)).collect() }
+        let column =
+            |column| Column::new(column, disk, (shape.sums_pages > 0).then(|| Sums::new(shape.sums_pages)));
+        let groups = if shape.parity > 0 { record.columns.get(..1) } else { Some(&*record.columns) };
+        let group = |lead: &ColumnRecord| {
+            let marks = shape.failures() > 0 || shape.sums_pages > 0 || lead.copies.len() > 1;
+            Group::new(lead.dirty, marks, crashed)
+        };
+        Self {
+            shape,
+            columns: record.columns.iter().map(column).collect(),
+            groups: groups.unwrap_or_default().iter().map(group).collect(),
+            lost,
+        }
+    }
+
+    /// The column that stands for the group of `column` in the metadata's dirty marks.
+    pub(crate) fn lead(&self, column: u8) -> u8 {
+        if self.shape.parity > 0 { 0 } else { column }
+    }
+
+    /// What `column` shares with the columns that stand in for it.
+    pub(crate) fn group(&self, column: u8) -> &Group {
+        &self.groups[usize::from(self.lead(column))]
+    }
+
+    pub(crate) fn column(&self, column: u8) -> &Column {
+        &self.columns[usize::from(column)]
+    }
+
+    /// Regions of `mask` whose data would be lost neither now nor in the end if the copy of `column` on `disk` were:
+    /// another copy is good, or parity makes up for it.
+    pub(crate) fn covered_without(&self, column: u8, disk: DiskId, mask: u64) -> u64 {
+        let copies = self.column(column).copies();
+        let by_copies = good_regions(copies.iter().filter(|copy| copy.id() != disk));
+        mask & (by_copies | self.covered_by_parity(column))
+    }
+
+    /// Regions in which what `column` holds can be calculated from the others.
+    pub(crate) fn covered_by_parity(&self, column: u8) -> u64 {
+        if self.shape.parity == 0 {
+            return 0;
+        }
+        // Bit-wise counters: regions in which at least one, at least two of the others cannot be read.
+        let (mut one, mut two) = (0, 0);
+        for (index, other) in self.columns.iter().enumerate() {
+            if index != usize::from(column) {
+                let lost = !other.good();
+                two |= one & lost;
+                one |= lost;
+            }
+        }
+        let too_many = if self.shape.parity == 1 { one } else { two };
+        !too_many & !self.group(column).torn.load(Ordering::Acquire)
     }
 }

@@ -4,9 +4,12 @@
 //! 1. The range is cut into pieces, each in one region of one column; the pieces run side by side.
 //! 2. A row that isn't there is allocated (thin): its slabs are cleared, then committed.
 //! 3. The piece's range is locked in its column, so that all copies take overlapping writes in one order.
-//! 4. A mirror's region is marked dirty in the metadata, unless it is already (the usual case: one load).
+//! 4. The region is marked dirty in the metadata, unless it is already (the usual case: one load).
 //! 5. Every reachable, up-to-date copy is written, all from the same buffer.
 //! 6. A copy that was not written is marked stale in the metadata. Only then is the write acknowledged.
+//! 7. The new checksums go to their page in memory.
+//!
+//! With parity the pieces of a stripe go together: `stripe.rs`. Reading: `read.rs`.
 //!
 //! Budget of an overwrite of one region on a 2-way mirror: no copy of data, no commit, one range lock, two
 //! requests to the engine, and small allocations for the boxed futures (from the allocator's thread cache).
@@ -23,14 +26,17 @@ use block_device::{
 use futures_util::future::join_all;
 use observe::{IoKind, IoStats};
 use parking_lot::RwLock;
-use pool_format::{BLOCK, Change, Guid, SpaceId, SpaceRecord};
+use pool_format::{BLOCK, Change, Guid, JOURNAL_ROW, SpaceId, SpaceRecord};
 use pool_layout::{Piece, Striping};
 use shard_runtime::finish_anyway;
 use tokio::sync::Notify;
 
+use crate::at::At;
 use crate::core::Core;
-use crate::row::{Column, Copies, CopyState, Place, Row};
-use crate::write::{Edit, acknowledge, ensure_dirty, flush_disks, write_copies};
+use crate::journal::Journal;
+use crate::lost::LostBlocks;
+use crate::row::{Place, Row, Shape};
+use crate::write::{Edit, change_piece, flush_disks};
 
 /// A space of an open pool.
 pub struct Space {
@@ -41,6 +47,7 @@ pub struct Space {
     record: RwLock<SpaceRecord>,
     size: AtomicU64,
     rows: RwLock<BTreeMap<u32, Arc<Row>>>,
+    journal: RwLock<Option<Arc<Journal>>>,
     resized: Notify,
     /// Its deletion has begun: no row may be allocated any more.
     deleted: AtomicBool,
@@ -61,7 +68,7 @@ impl Space {
         let geometry = Geometry {
             block_size: BLOCK as u32,
             physical_block_size: BLOCK as u32,
-            optimal_io_size: record.interleave.saturating_mul(u32::from(record.columns)),
+            optimal_io_size: u32::try_from(striping.stripe_size()).unwrap_or(0),
             unmap: UnmapBehavior::Zeroes,
             rotational: false,
             read_only,
@@ -74,6 +81,7 @@ impl Space {
             size: AtomicU64::new(record.size),
             record: RwLock::new(record),
             rows: RwLock::default(),
+            journal: RwLock::default(),
             resized: Notify::new(),
             deleted: AtomicBool::new(false),
             losses: AtomicU64::new(0),
@@ -115,7 +123,9 @@ impl Space {
     /// Rows that have slabs, and rows it could have.
     #[must_use]
     pub fn allocation(&self) -> (u64, u64) {
-        (self.rows.read().len() as u64, self.striping.rows(self.size.load(Ordering::Acquire)))
+        let rows = self.rows.read();
+        let journal = usize::from(self.striping.parity() > 0 && rows.contains_key(&JOURNAL_ROW));
+        ((rows.len() - journal) as u64, self.striping.rows(self.size.load(Ordering::Acquire)))
     }
 
     pub(crate) fn rows(&self) -> Vec<(u32, Arc<Row>)> {
@@ -152,7 +162,17 @@ impl Space {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn core(&self) -> Result<Arc<Core>, BlockError> {
+    /// The journal of a space with parity.
+    pub(crate) fn journal(&self) -> Result<Arc<Journal>, BlockError> {
+        let journal = self.journal.read().clone();
+        journal.ok_or_else(|| BlockError::new(BlockErrorKind::Gone, "use the journal of a space without one"))
+    }
+
+    pub(crate) fn set_journal(&self, journal: Arc<Journal>) {
+        *self.journal.write() = Some(journal);
+    }
+
+    pub(crate) fn core(&self) -> Result<Arc<Core>, BlockError> {
         self.core
             .upgrade()
             .ok_or_else(|| BlockError::new(BlockErrorKind::Gone, "use a space of a closed pool"))
@@ -170,91 +190,11 @@ impl Space {
         if self.deleted.load(Ordering::Acquire) {
             return Err(BlockError::new(BlockErrorKind::Gone, "write to a deleted space"));
         }
-        let record = core.allocate_row(&self.record(), number).await?;
-        Ok(self.put_row(number, Row::new(&record, &|id| core.disk(id), false)))
-    }
-
-    async fn read_range(&self, offset: u64, mut buf: IoBuf) -> Result<IoBuf, BlockError> {
-        check_range(offset, buf.len() as u64, BLOCK as u32, self.size())?;
-        let mut pieces = self.striping.pieces(offset, buf.len() as u64);
-        let Some(first) = pieces.next() else { return Ok(buf) };
-        if first.len == buf.len() as u64 {
-            return self.read_piece(first, buf).await;
-        }
-        let mut reads = vec![self.read_piece(first, buf.split_to(first.len as usize))];
-        reads.extend(pieces.map(|piece| self.read_piece(piece, buf.split_to(piece.len as usize))));
-        let parts = join_all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        Ok(join(parts))
-    }
-
-    async fn read_piece(&self, piece: Piece, mut buf: IoBuf) -> Result<IoBuf, BlockError> {
-        let Some(row) = self.row(piece.row) else {
-            buf.fill(0);
-            return Ok(buf);
-        };
-        let column = &row.columns[usize::from(piece.column)];
-        let mask = self.striping.regions(piece.offset, piece.len);
-        let len = buf.len();
-        let mut failed: Vec<Arc<CopyState>> = Vec::new();
-        let mut last_error = None;
-        // Looked for anew after each failure: a slow one leaves time for another copy to become good.
-        // The list is held during the read: whoever gives a copy's slab up waits for that.
-        while let Some((_list, copy)) = self.copy_to_read(column, piece, mask, &failed) {
-            let attempt = if last_error.is_none() {
-                std::mem::replace(&mut buf, IoBuf::new(0))
-            } else {
-                IoBuf::new(len)
-            };
-            match copy.disk.read(copy.start + piece.offset, attempt).await {
-                Ok(read) => {
-                    if !failed.is_empty() {
-                        self.heal(piece);
-                    }
-                    return Ok(read);
-                }
-                Err(error) => {
-                    tracing::warn!("space {}: {error}; trying another copy", self.name());
-                    failed.push(copy);
-                    last_error = Some(error);
-                }
-            }
-        }
-        let error =
-            BlockError::new(BlockErrorKind::Media, "read: no good copy is left").at(piece.offset, piece.len);
-        Err(match last_error {
-            Some(cause) => error.because(cause),
-            None => error,
-        })
-    }
-
-    /// The good copy whose turn it is, of those that have not failed.
-    fn copy_to_read(
-        &self,
-        column: &Column,
-        piece: Piece,
-        mask: u64,
-        failed: &[Arc<CopyState>],
-    ) -> Option<(Copies, Arc<CopyState>)> {
-        let copies = column.copies();
-        // One copy serves a region, so that a stream stays on one disk; another region, another copy. After a
-        // crash the first good one answers until the copies have been made equal.
-        let settled = column.unsettled.load(Ordering::Acquire) & mask == 0;
-        let turn = if settled { (piece.offset / self.striping.region_size()) as usize } else { 0 };
-        let in_turn = (0..copies.len()).map(|step| &copies[(turn + step) % copies.len()]);
-        let mut usable =
-            in_turn.filter(|copy| copy.is_good(mask) && !failed.iter().any(|other| Arc::ptr_eq(copy, other)));
-        let copy = usable.next().cloned();
-        copy.map(|copy| (copies, copy))
-    }
-
-    /// Rewrites a piece on the copies that could not read it.
-    fn heal(&self, piece: Piece) {
-        let Some(this) = self.this.upgrade() else { return };
-        shard_runtime::detach(async move {
-            if let Some(row) = this.row(piece.row) {
-                crate::resync::heal(&this, &row.columns[usize::from(piece.column)], piece).await;
-            }
-        });
+        let space = self.record();
+        let record = core.allocate_row(&space, number).await?;
+        let shape = Shape::of(&space, number, core.slab_size);
+        Ok(self
+            .put_row(number, Row::new(&record, shape, &|id| core.disk(id), (false, LostBlocks::default()))))
     }
 
     async fn change_range(
@@ -267,6 +207,9 @@ impl Space {
         let core = self.core()?;
         core.check_writable()?;
         check_range(offset, len, BLOCK as u32, self.size())?;
+        if self.striping.parity() > 0 {
+            return self.change_stripes(&core, offset, len, change, durability).await;
+        }
         let mut pieces = self.striping.pieces(offset, len);
         let Some(first) = pieces.next() else { return Ok(()) };
         if first.len == len {
@@ -274,45 +217,61 @@ impl Space {
         }
         let mut at = 0;
         let writes = self.striping.pieces(offset, len).map(|piece| {
-            let part = match &change {
-                Edit::Data(data) => Edit::Data(data.slice(at..at + piece.len as usize)),
-                zero => zero.clone(),
-            };
-            at += piece.len as usize;
+            let part = change.part(at, piece.len);
+            at += piece.len;
             self.change_piece(&core, piece, part, durability)
         });
         // All of them end before the first error is told: none may be under way when the caller goes on.
         join_all(writes).await.into_iter().collect()
     }
 
+    /// The row for a change; `None` when there is nothing to do: what was never allocated is zero already.
+    async fn row_for(&self, core: &Core, number: u32, change: &Edit) -> Result<Option<Arc<Row>>, BlockError> {
+        match (change, self.row(number)) {
+            (_, Some(row)) => Ok(Some(row)),
+            (Edit::Zero { .. }, None) => Ok(None),
+            (Edit::Data(_), None) => self.row_for_write(core, number).await.map(Some),
+        }
+    }
+
     async fn change_piece(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         piece: Piece,
         change: Edit,
         durability: Durability,
     ) -> Result<(), BlockError> {
-        let row = match (&change, self.row(piece.row)) {
-            (_, Some(row)) => row,
-            // What was never allocated is zero already.
-            (Edit::Zero { .. }, None) => return Ok(()),
-            (Edit::Data(_), None) => self.row_for_write(core, piece.row).await?,
-        };
-        let column = &row.columns[usize::from(piece.column)];
+        let Some(row) = self.row_for(core, piece.row, &change).await? else { return Ok(()) };
         let place = Place { space: self.id(), row: piece.row, column: piece.column };
-        let mask = self.striping.regions(piece.offset, piece.len);
-        let _range = column.locks.lock(piece.offset, piece.len).await;
-        let _count = column.begin_write();
-        // Looked at under the lock: whoever changes the list takes the whole column's lock afterwards.
-        let copies = column.copies();
-        if copies.len() > 1 {
-            ensure_dirty(core, place, column, mask).await?;
-        } else if durability == Durability::Volatile {
-            column.mark_volatile(mask);
+        change_piece(At::new(core, self, &row, place), piece, change, durability).await
+    }
+
+    async fn change_stripes(
+        &self,
+        core: &Arc<Core>,
+        offset: u64,
+        len: u64,
+        change: Edit,
+        durability: Durability,
+    ) -> Result<(), BlockError> {
+        let mut stripes: Vec<Vec<(Piece, Edit)>> = Vec::new();
+        let (mut at, stripe_size) = (0, self.striping.stripe_size());
+        for piece in self.striping.pieces(offset, len) {
+            if at == 0 || (offset + at).is_multiple_of(stripe_size) {
+                stripes.push(Vec::new());
+            }
+            if let Some(stripe) = stripes.last_mut() {
+                stripe.push((piece, change.part(at, piece.len)));
+            }
+            at += piece.len;
         }
-        column.touched.fetch_or(mask, Ordering::AcqRel);
-        let written = write_copies(&copies, piece, mask, &change, durability).await;
-        acknowledge(core, place, column, &copies, mask, written).await
+        let writes = stripes.into_iter().map(|parts| async {
+            let Some((first, edit)) = parts.first() else { return Ok(()) };
+            let Some(row) = self.row_for(core, first.row, edit).await? else { return Ok(()) };
+            let place = Place { space: self.id(), row: first.row, column: 0 };
+            crate::stripe::change(At::new(core, self, &row, place), parts, durability).await
+        });
+        join_all(writes).await.into_iter().collect()
     }
 
     async fn flush_all(self: Arc<Self>) -> Result<(), BlockError> {
@@ -348,6 +307,16 @@ impl Space {
         Ok(())
     }
 
+    async fn forget_row(&self, core: &Arc<Core>, number: u32) -> Result<(), BlockError> {
+        if self.striping.parity() > 0 {
+            // A later row of this number must not be given what the journal has for this one. Flushed first: if the power
+            // goes before the row is free, it is all there is.
+            flush_disks(core).await?;
+            self.journal()?.void(core, self, number).await?;
+        }
+        Ok(core.meta.commit(vec![Change::FreeRow { space: self.id(), row: number }]).await?)
+    }
+
     /// Gives a row's slabs back to the pool, if nothing is under way on it.
     async fn free_row(&self, number: u32) -> Result<bool, BlockError> {
         let core = self.core()?;
@@ -369,9 +338,9 @@ impl Space {
             let Some(row) = rows.remove(&number) else { return Ok(true) };
             row
         };
-        if let Err(failed) = core.meta.commit(vec![Change::FreeRow { space: self.id(), row: number }]).await {
+        if let Err(error) = self.forget_row(&core, number).await {
             self.rows.write().insert(number, row);
-            return Err(failed.into());
+            return Err(error);
         }
         let mut slabs = core.slabs.lock();
         for column in &row.columns {
@@ -381,25 +350,6 @@ impl Space {
         }
         Ok(true)
     }
-}
-
-/// The parts of a split buffer as one again; copied only when one of them came from a second attempt and so
-/// lies elsewhere.
-fn join(parts: Vec<IoBuf>) -> IoBuf {
-    let len = parts.iter().map(|part| part.len()).sum();
-    let mut whole = IoBuf::new(0);
-    let mut parts = parts.into_iter();
-    while let Some(part) = parts.next() {
-        let Err(part) = whole.join(part) else { continue };
-        let mut copy = IoBuf::new(len);
-        let mut at = 0;
-        for piece in std::iter::once(whole).chain(std::iter::once(part)).chain(parts) {
-            copy[at..at + piece.len()].copy_from_slice(&piece);
-            at += piece.len();
-        }
-        return copy;
-    }
-    whole
 }
 
 impl BlockDevice for Space {
@@ -462,7 +412,12 @@ impl BlockDevice for Space {
 }
 
 impl Space {
-    fn this(&self) -> Result<Arc<Self>, BlockError> {
+    /// Size in bytes now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn this(&self) -> Result<Arc<Self>, BlockError> {
         self.this.upgrade().ok_or_else(|| BlockError::new(BlockErrorKind::Gone, "use a deleted space"))
     }
 

@@ -8,6 +8,7 @@ use pool_format::{DiskId, DiskRecord, Epoch, SpaceRecord};
 use serde_json::json;
 
 use crate::pool::Pool;
+use crate::row::Row;
 
 /// A disk's state.
 #[derive(Clone, Debug)]
@@ -24,7 +25,9 @@ pub struct DiskStatus {
     pub read_errors: u64,
     /// Writes that failed since the opening.
     pub write_errors: u64,
-    /// Blocks of 4 KiB rewritten from another copy.
+    /// Blocks of 4 KiB that were not what their checksums say, since the opening.
+    pub checksum_errors: u64,
+    /// Blocks of 4 KiB rewritten from another copy or from parity.
     pub healed_blocks: u64,
     /// Bytes that its copies lack.
     pub stale_bytes: u64,
@@ -37,14 +40,18 @@ pub struct SpaceStatus {
     pub record: SpaceRecord,
     /// Bytes of address space that have slabs.
     pub allocated_bytes: u64,
+    /// Bytes of disks that those take: copies, parity and the journal counted.
+    pub taken_bytes: u64,
     /// The fewest good copies that any of its regions has now; the promised number when nothing is allocated.
     pub copies_now: usize,
-    /// Copies promised.
+    /// Copies promised: one more than disks may be lost.
     pub copies_promised: usize,
     /// Bytes whose copies are fewer than promised.
     pub degraded_bytes: u64,
     /// Bytes of which no good copy is here.
     pub unavailable_bytes: u64,
+    /// Blocks of 4 KiB that are lost until they are written again.
+    pub lost_blocks: u64,
     /// Bytes to copy until everything is as promised, as far as disks for it are here.
     pub repair_bytes: u64,
 }
@@ -98,25 +105,32 @@ impl Pool {
         for space in core.all_spaces() {
             let record = space.record();
             let (rows, _) = space.allocation();
-            let promised = record.resiliency.copies();
+            let promised = record.resiliency.failures() + 1;
             let status = SpaceStatus {
                 allocated_bytes: rows * space.striping.row_size(),
+                taken_bytes: 0,
                 copies_now: promised,
                 copies_promised: promised,
                 degraded_bytes: 0,
                 unavailable_bytes: 0,
                 repair_bytes: 0,
+                lost_blocks: 0,
                 record,
             };
             spaces.insert(space.id(), status);
         }
         let usages: BTreeMap<DiskId, DiskRecord> = core.meta.with_state(|state| state.disks.clone());
         let mut unsettled_bytes = 0;
-        core.for_each_column(|space, place, column| {
+        core.for_each_column(|space, place, row| {
             let region = space.striping.region_size();
             let Some(status) = spaces.get_mut(&place.space) else { return };
-            unsettled_bytes += u64::from(column.unsettled.load(Ordering::Acquire).count_ones()) * region;
-            let copies = column.copies();
+            let group = row.group(place.column);
+            if row.lead(place.column) == place.column {
+                unsettled_bytes += u64::from(group.unsettled.load(Ordering::Acquire).count_ones()) * region;
+                status.lost_blocks += row.lost.count() as u64 * u64::from(place.column == 0);
+            }
+            let copies = row.column(place.column).copies();
+            status.taken_bytes += copies.len() as u64 * core.slab_size;
             let mut good_per_region = [0usize; 64];
             for copy in copies.iter() {
                 let lacks = copy.stale.load(Ordering::Acquire);
@@ -129,14 +143,20 @@ impl Pool {
                         *good += usize::from(lacks & (1 << bit) == 0 && !leaving);
                     }
                 }
-                if leaving && copies.len() <= status.copies_promised {
+                if leaving && copies.len() <= row.shape.copies {
                     status.repair_bytes += 64 * region;
                 }
             }
-            for good in good_per_region {
-                status.copies_now = status.copies_now.min(good);
-                status.degraded_bytes += if good < status.copies_promised { region } else { 0 };
-                status.unavailable_bytes += if good == 0 { region } else { 0 };
+            // What parity makes up for counts as so many copies: promised are one more than disks may be lost.
+            let made_up = others_lost(row, place.column);
+            for (bit, good) in good_per_region.into_iter().enumerate() {
+                let spare = row.shape.parity.saturating_sub(made_up[bit]);
+                let copies = if row.shape.parity > 0 { good.min(1) + spare } else { good };
+                // The journal's copies are not the space's, but its writes need one of them.
+                let promised = row.shape.failures() + 1;
+                status.copies_now = status.copies_now.min(copies);
+                status.degraded_bytes += if copies < promised { region } else { 0 };
+                status.unavailable_bytes += if copies == 0 { region } else { 0 };
             }
         });
         let (mut capacity, mut free) = (0, 0);
@@ -155,6 +175,7 @@ impl Pool {
                 used_slabs: slabs - free_slabs,
                 read_errors: count(|disk| disk.read_errors.load(Ordering::Relaxed)),
                 write_errors: count(|disk| disk.write_errors.load(Ordering::Relaxed)),
+                checksum_errors: count(|disk| disk.checksum_errors.load(Ordering::Relaxed)),
                 healed_blocks: count(|disk| disk.healed.load(Ordering::Relaxed)),
                 stale_bytes: stale.get(&id).copied().unwrap_or(0),
                 record,
@@ -174,6 +195,18 @@ impl Pool {
     }
 }
 
+/// For each region how many of the other columns of a row with parity cannot be read.
+fn others_lost(row: &Row, column: u8) -> [usize; 64] {
+    let mut lost = [0; 64];
+    if row.shape.parity > 0 {
+        let others = row.columns.iter().enumerate().filter(|(index, _)| *index != usize::from(column));
+        for good in others.map(|(_, other)| other.good()) {
+            lost.iter_mut().enumerate().for_each(|(bit, lost)| *lost += usize::from(good & (1 << bit) == 0));
+        }
+    }
+    lost
+}
+
 impl Inspect for Pool {
     fn inspect(&self) -> serde_json::Value {
         let status = self.status();
@@ -185,7 +218,8 @@ impl Inspect for Pool {
             "disks": status.disks.iter().map(|disk| json!({
                 "id": disk.record.id.0, "online": disk.online, "why_offline": disk.why_offline,
                 "used_slabs": disk.used_slabs, "stale_bytes": disk.stale_bytes,
-                "read_errors": disk.read_errors, "write_errors": disk.write_errors, "healed_blocks": disk.healed_blocks,
+                "read_errors": disk.read_errors, "write_errors": disk.write_errors,
+                "checksum_errors": disk.checksum_errors, "healed_blocks": disk.healed_blocks,
             })).collect::<Vec<_>>(),
             "spaces": self.spaces().iter().map(|space| json!({
                 "name": space.name(), "io": space.stats().inspect(),

@@ -5,12 +5,15 @@ use std::sync::atomic::Ordering;
 
 use aligned_buffer::SharedBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
+use byte_codec::crc32c;
 use futures_util::future::join_all;
-use pool_format::Change;
+use pool_format::{BLOCK, Change};
 use pool_layout::Piece;
 
+use crate::at::At;
 use crate::core::Core;
-use crate::row::{Column, Copies, Place};
+use crate::row::{Copies, Place};
+use crate::sums::{Page, page_at, zero_sum};
 
 /// What a write does to its range.
 #[derive(Clone)]
@@ -19,82 +22,133 @@ pub(crate) enum Edit {
     Zero { unmap: bool },
 }
 
-/// Makes sure that the metadata calls the regions dirty before they are written.
-pub(crate) async fn ensure_dirty(
-    core: &Core,
-    place: Place,
-    column: &Column,
-    mask: u64,
+impl Edit {
+    /// What it does to a part of its range.
+    pub(crate) fn part(&self, at: u64, len: u64) -> Self {
+        match self {
+            Self::Data(data) => Self::Data(data.slice(at as usize..(at + len) as usize)),
+            Self::Zero { unmap } => Self::Zero { unmap: *unmap },
+        }
+    }
+
+    /// The checksums of `blocks` blocks of it.
+    pub(crate) fn sums(&self, blocks: u64) -> Vec<u32> {
+        match self {
+            Self::Data(data) => data.chunks_exact(BLOCK as usize).map(crc32c).collect(),
+            Self::Zero { .. } => vec![zero_sum(); blocks as usize],
+        }
+    }
+
+    fn tell(&self, page: &Page, offset: u64, len: u64) {
+        let first = offset / BLOCK;
+        match self {
+            Self::Data(data) => {
+                let blocks = data.chunks_exact(BLOCK as usize);
+                blocks.zip(first..).for_each(|(block, number)| page.set(number, crc32c(block)));
+            }
+            Self::Zero { .. } => {
+                (first..first + len / BLOCK).for_each(|number| page.set(number, zero_sum()));
+            }
+        }
+    }
+}
+
+/// Changes a part of a column that no parity depends on, on all its copies.
+pub(crate) async fn change_piece(
+    at: At<'_>,
+    piece: Piece,
+    change: Edit,
+    durability: Durability,
 ) -> Result<(), BlockError> {
-    if column.dirty_durable.load(Ordering::SeqCst) & mask == mask
+    let group = at.group();
+    let mask = at.regions(piece.offset, piece.len);
+    let _range = group.locks.lock(piece.offset, piece.len).await;
+    let _count = group.begin_write();
+    // Looked at under the lock: whoever changes the list takes the whole group's lock afterwards.
+    let copies = at.column().copies();
+    let page = page_at(at, piece.offset).await;
+    if group.marks || copies.len() > 1 {
+        ensure_dirty(at, mask).await?;
+    } else if durability == Durability::Volatile {
+        group.mark_volatile(mask);
+    }
+    group.touched.fetch_or(mask, Ordering::AcqRel);
+    let written = write_copies(&copies, (piece.offset, piece.len), mask, &change, durability).await;
+    acknowledge(at, &copies, mask, written).await?;
+    if let Some(page) = page {
+        change.tell(&page, piece.offset, piece.len);
+    }
+    Ok(())
+}
+
+/// Makes sure that the metadata calls the regions dirty before they are written.
+pub(crate) async fn ensure_dirty(at: At<'_>, mask: u64) -> Result<(), BlockError> {
+    let (core, group) = (at.core, at.group());
+    if group.dirty_durable.load(Ordering::SeqCst) & mask == mask
         || core.faults.skip_dirty_mark.load(Ordering::Relaxed)
     {
         return Ok(());
     }
     let commit = {
-        let mut order = column.order.lock();
+        let mut order = group.order.lock();
         let back = order.cleaning & mask;
         order.cleaning &= !mask;
-        column.dirty_durable.fetch_or(back, Ordering::SeqCst);
-        if column.dirty_durable.load(Ordering::SeqCst) & mask == mask {
+        group.dirty_durable.fetch_or(back, Ordering::SeqCst);
+        if group.dirty_durable.load(Ordering::SeqCst) & mask == mask {
             return Ok(());
         }
-        let Place { space, row, column } = place;
+        let Place { space, row, column } = at.lead();
         core.meta.submit(vec![Change::Dirty { space, row, column, mask }])
     };
     commit.done().await?;
-    column.dirty_durable.fetch_or(mask, Ordering::SeqCst);
+    group.dirty_durable.fetch_or(mask, Ordering::SeqCst);
     Ok(())
 }
 
-/// Writes every good copy; the result of each, `None` for those that were left out.
+/// The result of each copy, `None` for those that were left out.
+pub(crate) type Written = Vec<Option<Result<(), BlockError>>>;
+
+/// Writes `(offset, length)` of every good copy.
 pub(crate) async fn write_copies(
     copies: &Copies,
-    piece: Piece,
+    (offset, len): (u64, u64),
     mask: u64,
     change: &Edit,
     durability: Durability,
-) -> Vec<Option<Result<(), BlockError>>> {
+) -> Written {
     let writes = copies.iter().map(|copy| async {
         if !copy.is_good(mask) {
             return None;
         }
-        let at = copy.start + piece.offset;
+        let at = copy.start + offset;
         Some(match change {
             Edit::Data(data) => copy.disk.write(at, data.clone(), durability).await,
-            Edit::Zero { unmap } => copy.disk.zero(at, piece.len, *unmap, durability).await,
+            Edit::Zero { unmap } => copy.disk.zero(at, len, *unmap, durability).await,
         })
     });
     join_all(writes).await
 }
 
 /// Decides what a write came to: at least one copy has it, and the others are known to lack it.
-pub(crate) async fn acknowledge(
-    core: &Core,
-    place: Place,
-    column: &Column,
-    copies: &Copies,
-    mask: u64,
-    written: Vec<Option<Result<(), BlockError>>>,
-) -> Result<(), BlockError> {
+async fn acknowledge(at: At<'_>, copies: &Copies, mask: u64, written: Written) -> Result<(), BlockError> {
     if written.iter().all(|result| matches!(result, Some(Ok(())))) {
         return Ok(());
     }
-    if core.faults.skip_stale_mark.load(Ordering::Relaxed) {
+    if at.core.faults.skip_stale_mark.load(Ordering::Relaxed) {
         return Ok(());
     }
     let mut kept = written.iter().any(|result| matches!(result, Some(Ok(()))));
     for (copy, result) in copies.iter().zip(&written) {
         if kept && !matches!(result, Some(Ok(()))) {
             // Not, when the copies that were written have been lost meanwhile.
-            kept = core.mark_stale(place, column, copy, mask).await?;
+            kept = at.core.mark_stale(at.place, at.row, copy, mask).await?;
         }
     }
-    if !kept && copies.len() > 1 {
+    if !kept && at.group().marks {
         // The write is not acknowledged, but some copies may have it and others not.
-        column.unsettled.fetch_or(mask, Ordering::AcqRel);
+        at.group().unsettled.fetch_or(mask, Ordering::AcqRel);
     }
-    core.attention.notify_one();
+    at.core.attention.notify_one();
     if kept {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Entries for fuzzing: every decoder over hostile bytes. None may panic or take more memory than the input
 //! justifies.
 
-use crate::{Checkpoint, LogBatch, Superblock, foreign};
+use crate::{Checkpoint, JournalAnchor, JournalRecord, LogBatch, SumsPage, Superblock, foreign};
 
 /// A superblock.
 pub fn superblock(bytes: &[u8]) {
@@ -30,4 +30,17 @@ pub fn checkpoint(bytes: &[u8]) {
 /// A foreign disk.
 pub fn foreign_disk(bytes: &[u8]) {
     let _ = foreign::detect(bytes, bytes);
+}
+
+/// A page of checksums, an anchor or a record of a parity space's journal.
+pub fn data_structures(bytes: &[u8]) {
+    if let Ok(page) = SumsPage::decode(bytes) {
+        assert_eq!(SumsPage::decode(&page.encode()), Ok(page));
+    }
+    if let Ok(anchor) = JournalAnchor::decode(bytes) {
+        assert_eq!(JournalAnchor::decode(&anchor.encode()), Ok(anchor));
+    }
+    if let Ok(record) = JournalRecord::decode(bytes) {
+        assert_eq!(JournalRecord::decode(&record.encode()), Ok(record));
+    }
 }

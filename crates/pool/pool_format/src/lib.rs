@@ -5,6 +5,7 @@
 //!
 //! * [`Superblock`]: who a disk is, at both ends of it.
 //! * [`Change`]: one change of the pool's metadata; [`LogBatch`]: changes that become durable together.
+//! * [`SumsPage`]: checksums of data; [`JournalRecord`]: writes to parity stripes under way.
 //! * [`PoolState`]: the metadata, changed only by [`PoolState::apply`]; encoded whole in a checkpoint.
 
 mod change;
@@ -12,7 +13,9 @@ mod envelope;
 pub mod foreign;
 pub mod fuzz;
 mod ids;
+mod journal;
 mod state;
+mod sums;
 mod superblock;
 #[cfg(test)]
 mod tests;
@@ -21,10 +24,12 @@ pub use byte_codec::{DecodeError, Reader, Writer};
 pub use change::Change;
 pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES};
 pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
+pub use journal::{JOURNAL_ANCHORS, JournalAnchor, JournalEntry, JournalKind, JournalRecord};
 pub use state::{
-    ColumnRecord, CopyRecord, DiskRecord, DiskUse, MAX_COPIES, PoolState, Provisioning, REGIONS, ROWS_MAX,
-    Resiliency, RowRecord, SpaceRecord,
+    ColumnRecord, CopyRecord, DiskRecord, DiskUse, JOURNAL_ROW, MAX_COPIES, PoolState, Provisioning, REGIONS,
+    ROWS_MAX, Resiliency, RowRecord, SpaceRecord,
 };
+pub use sums::{SUMS_PER_PAGE, SumsPage, sums_pages};
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, layout_for};
 
 /// Unit of everything on disk, in bytes.

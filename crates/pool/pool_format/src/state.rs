@@ -10,6 +10,13 @@ use crate::{Change, DecodeError, DiskId, Guid, Reader, SpaceId, Writer};
 pub const REGIONS: u32 = 64;
 /// Rows a space may have: their numbers have 32 bits.
 pub const ROWS_MAX: u64 = 1 << 32;
+/// The row of a parity space that holds its journal: one column, a copy more than the parity columns of a stripe.
+pub const JOURNAL_ROW: u32 = u32::MAX;
+/// Kinds of resiliency on disk.
+const KIND_COPIES: u8 = 0;
+const KIND_PARITY: u8 = 1;
+/// Features of a space on disk.
+const FEATURE_INTEGRITY: u32 = 1;
 /// Copies a column may have: three, and one being made.
 pub const MAX_COPIES: usize = 4;
 
@@ -64,6 +71,8 @@ pub enum Resiliency {
     Simple,
     /// This many copies, 2 or 3.
     Mirror(u8),
+    /// One copy, and in each stripe this many columns, 1 or 2, from which lost ones are calculated.
+    Parity(u8),
 }
 
 impl Resiliency {
@@ -71,9 +80,24 @@ impl Resiliency {
     #[must_use]
     pub fn copies(self) -> usize {
         match self {
-            Self::Simple => 1,
+            Self::Simple | Self::Parity(_) => 1,
             Self::Mirror(copies) => usize::from(copies),
         }
+    }
+
+    /// Columns of each stripe that hold parity.
+    #[must_use]
+    pub fn parity(self) -> u8 {
+        match self {
+            Self::Parity(count) => count,
+            Self::Simple | Self::Mirror(_) => 0,
+        }
+    }
+
+    /// Disks of a row that may be lost with no data lost.
+    #[must_use]
+    pub fn failures(self) -> usize {
+        self.copies() - 1 + usize::from(self.parity())
     }
 }
 
@@ -99,12 +123,14 @@ pub struct SpaceRecord {
     pub resiliency: Resiliency,
     /// When it takes slabs.
     pub provisioning: Provisioning,
-    /// Disks that data is striped over.
+    /// Disks that a row is striped over, those with parity among them.
     pub columns: u8,
     /// Bytes that go to one column before the next, a power of two.
     pub interleave: u32,
     /// Size in bytes, a multiple of 4 KiB.
     pub size: u64,
+    /// Every block has a checksum.
+    pub integrity: bool,
 }
 
 /// One copy of a column: a slab on a disk.
@@ -149,6 +175,8 @@ pub struct PoolState {
     pub spaces: BTreeMap<SpaceId, SpaceRecord>,
     /// Rows of the spaces that have been allocated.
     pub rows: BTreeMap<(SpaceId, u32), RowRecord>,
+    /// Blocks that are known to be lost: space, row, column, block of the column's slab.
+    pub lost: BTreeSet<(SpaceId, u32, u8, u32)>,
     /// The next disk's number.
     pub next_disk: u32,
     /// The next space's number.
@@ -179,6 +207,7 @@ impl PoolState {
             Change::DeleteSpace(id) => {
                 self.spaces.remove(id);
                 self.rows.retain(|(space, _), _| space != id);
+                self.lost.retain(|(space, ..)| space != id);
             }
             Change::PutRow { space, row, record } => {
                 if self.spaces.contains_key(space) {
@@ -187,6 +216,7 @@ impl PoolState {
             }
             Change::FreeRow { space, row } => {
                 self.rows.remove(&(*space, *row));
+                self.lost.retain(|(lost_space, lost_row, ..)| (lost_space, lost_row) != (space, row));
             }
             Change::Dirty { space, row, column, mask } => {
                 if let Some(column) = self.column(*space, *row, *column) {
@@ -215,6 +245,14 @@ impl PoolState {
                 {
                     column.copies.push(*copy);
                 }
+            }
+            Change::LoseBlock { space, row, column, block } => {
+                if self.rows.contains_key(&(*space, *row)) {
+                    self.lost.insert((*space, *row, *column, *block));
+                }
+            }
+            Change::FindBlock { space, row, column, block } => {
+                self.lost.remove(&(*space, *row, *column, *block));
             }
             Change::RemoveCopy { space, row, column, disk } => {
                 if let Some(column) = self.column(*space, *row, *column) {
@@ -251,6 +289,15 @@ impl PoolState {
             w.u32(*row);
             record.encode(&mut w);
         }
+        if !self.lost.is_empty() {
+            w.u32(self.lost.len() as u32);
+            for (space, row, column, block) in &self.lost {
+                w.u32(space.0);
+                w.u32(*row);
+                w.u8(*column);
+                w.u32(*block);
+            }
+        }
         w.finish()
     }
 
@@ -283,6 +330,11 @@ impl PoolState {
             let key = (SpaceId(r.u32()?), r.u32()?);
             state.rows.insert(key, RowRecord::decode(&mut r)?);
         }
+        // Only there when it is not empty: a pool that never lost a block can be read by every release.
+        let lost = if r.remaining() > 0 { r.u32()? } else { 0 };
+        for _ in 0..lost {
+            state.lost.insert((SpaceId(r.u32()?), r.u32()?, r.u8()?, r.u32()?));
+        }
         if r.remaining() > 0 {
             return Err(DecodeError::Invalid("length"));
         }
@@ -311,8 +363,10 @@ impl PoolState {
                 problems.push(format!("{place} belongs to no space"));
                 continue;
             };
-            if record.columns.len() != usize::from(owner.columns) {
-                problems.push(format!("{place} has {} columns, not {}", record.columns.len(), owner.columns));
+            let journal = *row == JOURNAL_ROW && owner.resiliency.parity() > 0;
+            let columns = if journal { 1 } else { usize::from(owner.columns) };
+            if record.columns.len() != columns {
+                problems.push(format!("{place} has {} columns, not {columns}", record.columns.len()));
             }
             let mut in_row = BTreeSet::new();
             for copy in record.columns.iter().flat_map(|column| &column.copies) {
@@ -385,11 +439,14 @@ impl SpaceRecord {
         w.u32(self.id.0);
         w.raw(&self.guid.0);
         w.text(&self.name);
-        // Kind 0 is copies. The next four bytes wait for parity disks, block checksums, the tier and the log of
-        // a space; a reader that finds one set is too old for the space.
-        w.u8(0);
-        w.u8(self.resiliency.copies() as u8);
-        w.u32(0);
+        match self.resiliency {
+            Resiliency::Parity(count) => [KIND_PARITY, count],
+            copies => [KIND_COPIES, copies.copies() as u8],
+        }
+        .into_iter()
+        .for_each(|byte| w.u8(byte));
+        // Features of the space; a reader that finds one it does not know is too old for it.
+        w.u32(if self.integrity { FEATURE_INTEGRITY } else { 0 });
         w.u8(u8::from(self.provisioning == Provisioning::Fixed));
         w.u8(self.columns);
         w.u32(self.interleave);
@@ -402,22 +459,31 @@ impl SpaceRecord {
             guid: Guid(r.guid()?),
             name: r.text()?,
             resiliency: match (r.u8()?, r.u8()?) {
-                (0, 1) => Resiliency::Simple,
-                (0, copies @ (2 | 3)) => Resiliency::Mirror(copies),
+                (KIND_COPIES, 1) => Resiliency::Simple,
+                (KIND_COPIES, copies @ (2 | 3)) => Resiliency::Mirror(copies),
+                (KIND_PARITY, count @ (1 | 2)) => Resiliency::Parity(count),
                 _ => return Err(DecodeError::Invalid("resiliency")),
             },
-            provisioning: match (r.u32()?, r.u8()?) {
-                (0, 0) => Provisioning::Thin,
-                (0, 1) => Provisioning::Fixed,
-                (0, _) => return Err(DecodeError::Invalid("provisioning")),
-                (newer, _) => return Err(DecodeError::Unsupported(newer)),
+            integrity: match r.u32()? {
+                0 => false,
+                FEATURE_INTEGRITY => true,
+                newer => return Err(DecodeError::Unsupported(newer)),
+            },
+            provisioning: match r.u8()? {
+                0 => Provisioning::Thin,
+                1 => Provisioning::Fixed,
+                _ => return Err(DecodeError::Invalid("provisioning")),
             },
             columns: r.u8()?,
             interleave: r.u32()?,
             size: r.u64()?,
         };
-        if space.columns == 0 {
+        let parity = space.resiliency.parity();
+        if space.columns == 0 || (parity > 0 && space.columns < parity + 2) {
             return Err(DecodeError::Invalid("columns"));
+        }
+        if parity > 0 && !space.integrity {
+            return Err(DecodeError::Invalid("parity without checksums"));
         }
         if !space.interleave.is_power_of_two() || u64::from(space.interleave) < crate::BLOCK {
             return Err(DecodeError::Invalid("interleave"));
@@ -445,7 +511,7 @@ impl RowRecord {
     pub(crate) fn encode(&self, w: &mut Writer) {
         w.u8(self.columns.len() as u8);
         for column in &self.columns {
-            // The column's role in its row; 0 is data. Roles of parity and of checksums follow.
+            // Zero for what later releases may put beside data and parity.
             w.u8(0);
             w.u64(column.dirty);
             w.u8(column.copies.len() as u8);

@@ -2,13 +2,15 @@
 
 use byte_codec::crc32c;
 
-use crate::{BLOCK, DecodeError, DiskId, Epoch, Guid, Reader, Writer};
+use crate::{BLOCK, DecodeError, DiskId, Epoch, Guid, Reader, Writer, sums_pages};
 
 /// Size of a superblock, in bytes.
 pub const SUPERBLOCK_BYTES: usize = BLOCK as usize;
 /// As in PNG: a byte above 127, a name, and line ends that text-mode damage would change.
 const MAGIC: [u8; 16] = *b"\x89HOLDFAST\r\n\x1a\n\0\0\0";
-const VERSION: u32 = 1;
+/// Version 1 has no checksum area. A disk keeps the version it was made with (docs/formats/pool.md, "Versions").
+const VERSION: u32 = 2;
+const VERSION_WITHOUT_SUMS: u32 = 1;
 /// Features a reader must know to write (bits); none yet. Bits a reader does not know mean: read-only at best.
 const KNOWN_FEATURES: u32 = 0;
 const CRC_AT: usize = SUPERBLOCK_BYTES - 4;
@@ -43,6 +45,8 @@ pub struct Superblock {
     pub log_start: u64,
     /// Size of the log.
     pub log_size: u64,
+    /// Where the checksums of the slabs start; 0 on a disk of version 1, which has none.
+    pub sums_start: u64,
     /// Where the slabs start.
     pub data_start: u64,
     /// How many slabs there are.
@@ -56,9 +60,16 @@ pub fn layout_for(size: u64, slab_size: u64) -> Option<Superblock> {
     let metadata = (size / METADATA_FRACTION).max(METADATA_MIN) / (8 * BLOCK) * (8 * BLOCK);
     let checkpoint_size = metadata / 8 * 3;
     let log_size = metadata - 2 * checkpoint_size;
-    let data_start = (METADATA_START + metadata).next_multiple_of(METADATA_START.min(slab_size));
-    let data = size.checked_sub(BLOCK)?.checked_sub(data_start)?;
-    let slab_count = u32::try_from(data / slab_size).ok().filter(|count| *count > 0)?;
+    let sums_start = METADATA_START + metadata;
+    let sums = sums_pages(slab_size) * BLOCK;
+    let room = size.checked_sub(BLOCK)?.checked_sub(sums_start)?;
+    // Aligning the slabs may cost the last one.
+    let most = room / (slab_size + sums);
+    let data_start = |count: u64| (sums_start + count * sums).next_multiple_of(METADATA_START.min(slab_size));
+    let fits = |count: &u64| data_start(*count) + count * slab_size + BLOCK <= size;
+    let count = (most.saturating_sub(1)..=most).rev().find(fits)?;
+    let slab_count = u32::try_from(count).ok().filter(|count| *count > 0)?;
+    let data_start = data_start(count);
     Some(Superblock {
         pool: Guid::default(),
         pool_name: String::new(),
@@ -71,12 +82,20 @@ pub fn layout_for(size: u64, slab_size: u64) -> Option<Superblock> {
         checkpoint_size,
         log_start: METADATA_START + 2 * checkpoint_size,
         log_size,
+        sums_start,
         data_start,
         slab_count,
     })
 }
 
 impl Superblock {
+    /// Where the pages of checksums of slab `index` start; `None` on a disk without a checksum area.
+    #[must_use]
+    pub fn sums_offset(&self, index: u32) -> Option<u64> {
+        let each = sums_pages(self.slab_size) * BLOCK;
+        (self.sums_start > 0).then(|| self.sums_start + u64::from(index) * each)
+    }
+
     /// Where slab `index` starts.
     #[must_use]
     pub fn slab_offset(&self, index: u32) -> u64 {
@@ -88,7 +107,7 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.raw(&MAGIC);
-        w.u32(VERSION);
+        w.u32(if self.sums_start > 0 { VERSION } else { VERSION_WITHOUT_SUMS });
         w.u32(KNOWN_FEATURES);
         w.raw(&self.pool.0);
         w.raw(&self.disk.0);
@@ -102,6 +121,9 @@ impl Superblock {
         w.u64(self.log_start);
         w.u64(self.log_size);
         w.u64(self.data_start);
+        if self.sums_start > 0 {
+            w.u64(self.sums_start);
+        }
         w.text(&self.pool_name.chars().take(255).collect::<String>());
         let mut block = w.finish();
         block.resize(CRC_AT, 0);
@@ -124,7 +146,7 @@ impl Superblock {
             return Err(DecodeError::WrongChecksum);
         }
         let (version, features) = (r.u32()?, r.u32()?);
-        if version != VERSION {
+        if !(VERSION_WITHOUT_SUMS..=VERSION).contains(&version) {
             return Err(DecodeError::Unsupported(version));
         }
         if features & !KNOWN_FEATURES != 0 {
@@ -143,8 +165,12 @@ impl Superblock {
             log_start: r.u64()?,
             log_size: r.u64()?,
             data_start: r.u64()?,
+            sums_start: if version == VERSION_WITHOUT_SUMS { 0 } else { r.u64()? },
             pool_name: r.text()?,
         };
+        if version == VERSION && superblock.sums_start == 0 {
+            return Err(DecodeError::Invalid("layout"));
+        }
         superblock.check()?;
         Ok(superblock)
     }
@@ -160,13 +186,21 @@ impl Superblock {
             self.slab_size.checked_mul(u64::from(self.slab_count)).ok_or(DecodeError::Invalid("area"))?;
         let aligned =
             (self.checkpoint_start | self.checkpoint_size | self.log_start | self.log_size | self.data_start)
-                .is_multiple_of(BLOCK);
+                .is_multiple_of(BLOCK)
+                && self.sums_start.is_multiple_of(BLOCK);
+        let log_end = end(self.log_start, self.log_size)?;
+        let sums = u64::from(self.slab_count)
+            .checked_mul(sums_pages(self.slab_size) * BLOCK)
+            .ok_or(DecodeError::Invalid("area"))?;
+        let sums_sound = self.sums_start == 0
+            || (self.sums_start >= log_end && end(self.sums_start, sums)? <= self.data_start);
         let sound = aligned
             && self.checkpoint_start >= BLOCK
             && self.log_size >= 2 * BLOCK
             && self.checkpoint_size >= BLOCK
             && end(self.checkpoint_start, checkpoints)? <= self.log_start
-            && end(self.log_start, self.log_size)? <= self.data_start
+            && log_end <= self.data_start
+            && sums_sound
             && end(end(self.data_start, slabs)?, BLOCK)? <= self.disk_size;
         if sound { Ok(()) } else { Err(DecodeError::Invalid("layout")) }
     }

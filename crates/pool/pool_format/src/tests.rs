@@ -32,6 +32,7 @@ fn space(id: u32) -> SpaceRecord {
         columns: 1,
         interleave: 262_144,
         size: 1 << 30,
+        integrity: id % 2 == 0,
     }
 }
 
@@ -84,6 +85,13 @@ fn change() -> impl Strategy<Value = Change> {
             column: 0,
             copy
         }),
+        (row.clone(), any::<bool>(), 0u32..3).prop_map(|((s, row), lose, block)| {
+            let (space, column) = (SpaceId(s), 0);
+            match lose {
+                true => Change::LoseBlock { space, row, column, block },
+                false => Change::FindBlock { space, row, column, block },
+            }
+        }),
         (row, 0u32..4).prop_map(|((s, row), d)| Change::RemoveCopy {
             space: SpaceId(s),
             row,
@@ -105,6 +113,72 @@ fn a_superblock_survives_the_round_trip_and_no_damage() {
         let mut damaged = block.clone();
         damaged[at] ^= 1;
         assert_eq!(Superblock::decode(&damaged), Err(DecodeError::WrongChecksum), "byte {at}");
+    }
+}
+
+#[test]
+fn a_disk_of_version_1_stays_one() {
+    let mut old = layout_for(1 << 30, 64 << 20).expect("large enough");
+    old.sums_start = 0;
+    let block = old.encode();
+    assert_eq!(block[16..20], 1u32.to_le_bytes());
+    let read = Superblock::decode(&block).expect("version 1 is still read");
+    assert_eq!((read.sums_offset(0), &read), (None, &old));
+}
+
+#[test]
+fn slabs_and_their_checksums_fill_a_disk_without_meeting() {
+    for (size, slab) in [(8 << 20, 1 << 18), (8 << 20, 1 << 20), (24 << 20, 1 << 20), (1 << 40, 64 << 20)] {
+        let layout = layout_for(size, slab).expect("large enough");
+        let (last, first) = (layout.slab_count - 1, layout.data_start);
+        let end_of_sums = layout.sums_offset(last).expect("version 2") + sums_pages(slab) * BLOCK;
+        assert!(end_of_sums <= first && layout.slab_offset(last) + slab + BLOCK <= size);
+        let unused = size - layout.slab_offset(last) - slab;
+        assert!(unused < 2 * slab + (1 << 20), "{unused} bytes of {size} are not used");
+        assert_eq!(Superblock::decode(&layout.encode()), Ok(layout));
+    }
+}
+
+#[test]
+fn checksums_and_the_journal_survive_the_round_trip_and_no_damage() {
+    let page = SumsPage {
+        epoch: Epoch(7),
+        space: Guid([3; 16]),
+        row: 5,
+        column: 2,
+        page: 31,
+        sums: (0..512).collect(),
+    };
+    let anchor = JournalAnchor {
+        number: 9,
+        epoch: Epoch(7),
+        space: Guid([3; 16]),
+        secret: [8; 16],
+        tail: 17,
+        seq: 1 << 40,
+    };
+    let entry = |kind, sums, old| JournalEntry { row: 1, column: 4, kind, first: 77, sums, old };
+    let entries = vec![
+        entry(JournalKind::Payload, (0..16).collect(), vec![]),
+        entry(JournalKind::Void, vec![], vec![]),
+        entry(JournalKind::Sums, (0..1000).collect(), (5..1005).collect()),
+    ];
+    let record = JournalRecord { secret: [8; 16], seq: 3, entries };
+    assert_eq!((record.head_blocks(), record.payload_blocks()), (2, 16));
+    assert_eq!(SumsPage::decode(&page.encode()), Ok(page.clone()));
+    assert_eq!(JournalAnchor::decode(&anchor.encode()), Ok(anchor));
+    assert_eq!(JournalRecord::decode(&record.encode()), Ok(record.clone()));
+    for (name, good) in [("page", page.encode()), ("anchor", anchor.encode()), ("record", record.encode())] {
+        for at in 0..good.len() {
+            let mut damaged = good.clone();
+            damaged[at] ^= 1;
+            let read = [
+                SumsPage::decode(&damaged).is_ok(),
+                JournalAnchor::decode(&damaged).is_ok(),
+                JournalRecord::decode(&damaged).is_ok(),
+            ];
+            assert_eq!(read, [false; 3], "{name}, byte {at}");
+        }
     }
 }
 
@@ -166,5 +240,6 @@ proptest! {
         fuzz::log_batch(&bytes);
         fuzz::checkpoint(&bytes);
         fuzz::foreign_disk(&bytes);
+        fuzz::data_structures(&bytes);
     }
 }

@@ -1,7 +1,8 @@
 //! Which disks a new row or copy goes to.
 //!
-//! Hard rule: the slabs of a row never share a disk. Wish: the copies of a column are in different nodes, then
-//! in different enclosures. A disk that is missing at the moment is taken only when too few are here: its copy
+//! Hard rule: the slabs of a row never share a disk. Wish: the slabs that stand in for each other (the copies of a
+//! column, or with parity all columns of a row) are in different nodes, then in different enclosures; where there are
+//! too few of them, each has as few of those slabs as can be. A disk that is missing at the moment is taken only when too few are here: its copy
 //! begins stale. Among equals the emptiest disk wins, then the lowest number: no chance involved.
 
 use std::cmp::Reverse;
@@ -54,6 +55,20 @@ pub fn choose_disks(candidates: &[Candidate], columns: usize, copies: usize) -> 
     served.then(|| chosen.iter().map(|column| column.iter().map(|c| c.disk).collect()).collect())
 }
 
+/// The disks of a new row with parity, one for each column; `None` when there are not enough with space, or more
+/// than `parity` of them would not be here.
+#[must_use]
+pub fn choose_parity(candidates: &[Candidate], columns: usize, parity: usize) -> Option<Vec<Vec<DiskId>>> {
+    let mut chosen: Vec<&Candidate> = Vec::with_capacity(columns);
+    for _ in 0..columns {
+        let free = |c: &Candidate| chosen.iter().all(|used| used.disk != c.disk);
+        let next = best(candidates, &chosen, free)?;
+        chosen.push(next);
+    }
+    let away = chosen.iter().filter(|c| !c.online).count();
+    (away <= parity).then(|| chosen.iter().map(|c| vec![c.disk]).collect())
+}
+
 /// The disk of a further copy of a column whose present copies lie on `peers`; none of the disks in `used`.
 #[must_use]
 pub fn choose_copy(candidates: &[Candidate], peers: &[Candidate], used: &[DiskId]) -> Option<DiskId> {
@@ -67,8 +82,8 @@ fn best<'a>(
     allowed: impl Fn(&Candidate) -> bool,
 ) -> Option<&'a Candidate> {
     candidates.iter().filter(|c| c.free > 0 && allowed(c)).max_by_key(|c| {
-        let distance = peers.iter().map(|peer| c.distance(peer)).min().unwrap_or(2);
-        (c.online, distance, c.fill(), Reverse(c.disk))
+        let near = |within: u8| peers.iter().filter(|peer| c.distance(peer) < within).count();
+        (c.online, Reverse(near(2)), Reverse(near(1)), c.fill(), Reverse(c.disk))
     })
 }
 
@@ -98,6 +113,19 @@ mod tests {
         for column in row {
             assert_ne!(column[0].0 < 2, column[1].0 < 2, "{column:?}");
         }
+    }
+
+    #[test]
+    fn an_enclosure_has_no_more_columns_than_parity_can_make_up_for_where_that_is_possible() {
+        let all: Vec<_> = (0..9).map(|i| candidate(i, 5 + i % 3, ["a", "b", "c"][i as usize / 3])).collect();
+        for (columns, parity, most) in [(3, 1, 1), (6, 2, 2), (5, 1, 2)] {
+            let row = choose_parity(&all, columns, parity).expect("nine disks");
+            for enclosure in 0..3 {
+                let here = row.iter().filter(|column| column[0].0 / 3 == enclosure).count();
+                assert!(here <= most, "{row:?}");
+            }
+        }
+        assert_eq!(choose_parity(&all[..4], 5, 1), None);
     }
 
     #[test]

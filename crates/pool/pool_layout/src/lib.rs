@@ -7,10 +7,12 @@
 //!  columns         column 0     column 1     column 0 …          each column of a row: one slab per copy
 //! ```
 //! * [`Striping`] maps a range of a space to [`Piece`]s of columns.
-//! * [`choose_disks`] picks the disks of a new row or copy.
+//! * [`choose_disks`] picks the disks of a new row or copy, [`choose_parity`] those of a row with parity.
+//! * [`parity`] calculates parity, and what was lost from what is left.
 
 mod choose;
+pub mod parity;
 mod striping;
 
-pub use choose::{Candidate, choose_copy, choose_disks};
+pub use choose::{Candidate, choose_copy, choose_disks, choose_parity};
 pub use striping::{Piece, Pieces, Striping};

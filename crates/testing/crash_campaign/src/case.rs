@@ -26,11 +26,15 @@ pub enum Layout {
     Mirror2,
     /// Three copies.
     Mirror3,
+    /// One column of parity.
+    Parity1,
+    /// Two columns of parity.
+    Parity2,
 }
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Simple, Self::Mirror2, Self::Mirror3];
+    pub const ALL: [Self; 5] = [Self::Simple, Self::Mirror2, Self::Mirror3, Self::Parity1, Self::Parity2];
 }
 
 /// A defect put in on purpose, for the proof that the campaign would notice it.

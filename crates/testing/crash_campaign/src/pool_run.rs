@@ -14,9 +14,9 @@ use std::time::Duration;
 use pool::{Pool, Provisioning, SpaceSpec};
 use sim::{Dice, Survival, on_shard};
 
-use crate::case::{Case, Layout, Outcome};
+use crate::case::{Case, Outcome};
 use crate::end::End;
-use crate::rig::{Rig, RigSpec, resiliency};
+use crate::rig::{Rig, RigSpec, least_disks, resiliency};
 use model::Model;
 
 /// What a seed decides once.
@@ -63,17 +63,17 @@ pub(crate) fn run(case: &Case) -> Outcome {
 
 impl Run {
     fn new(case: &Case, dice: Dice) -> Self {
-        let least = match case.layout {
-            Layout::Simple => 2,
-            Layout::Mirror2 => 2,
-            Layout::Mirror3 => 3,
-        };
-        let count = least + dice.below(6 - least);
+        let least = (least_disks(case.layout) as u64).max(2);
+        let count = least + dice.below(if least == 4 { 3 } else { 6 - least });
         let slab: u64 = if dice.one_in(3) { 1 << 20 } else { 256 << 10 };
         let data = if slab == 1 << 20 { 10 << 20 } else { 6 << 20 };
         let rig = Rig::new(case, &dice, &RigSpec { count, slab, data, slow_millis: 15_000, plain: false });
         let copies = resiliency(case.layout).copies() as u64;
-        let columns = if count >= 2 * copies && dice.one_in(2) { 2 } else { 1 };
+        let columns = match u64::from(resiliency(case.layout).parity()) {
+            0 if count >= 2 * copies && dice.one_in(2) => 2,
+            0 => 1,
+            parity => dice.between(parity + 2, count) as u8,
+        };
         let plan = Plan {
             boots: dice.between(3, 6),
             spaces: dice.between(1, 2),

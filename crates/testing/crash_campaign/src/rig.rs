@@ -132,7 +132,15 @@ pub(crate) fn resiliency(layout: Layout) -> Resiliency {
         Layout::Simple => Resiliency::Simple,
         Layout::Mirror2 => Resiliency::Mirror(2),
         Layout::Mirror3 => Resiliency::Mirror(3),
+        Layout::Parity1 => Resiliency::Parity(1),
+        Layout::Parity2 => Resiliency::Parity(2),
     }
+}
+
+/// Disks that a space of this layout needs: one for each copy, or column.
+pub(crate) fn least_disks(layout: Layout) -> usize {
+    let resiliency = resiliency(layout);
+    resiliency.failures() + if resiliency.parity() > 0 { 2 } else { 1 }
 }
 
 impl Rig {
@@ -360,15 +368,15 @@ impl Rig {
     pub(crate) fn excuses_since(&self, mark: &Mark) -> bool {
         let mut disks = mark.suspects.clone();
         disks.extend(&self.faults.borrow()[mark.faults..]);
-        let copies = resiliency(self.case.layout).copies();
-        self.is_over() || disks.len() >= copies
+        let stood = resiliency(self.case.layout).failures();
+        self.is_over() || disks.len() > stood
     }
 
     /// Disks that may be faulty at once.
     fn tolerance(&self) -> usize {
         match self.case.layout {
-            Layout::Simple | Layout::Mirror2 => 1,
-            Layout::Mirror3 => 2,
+            Layout::Simple | Layout::Mirror2 | Layout::Parity1 => 1,
+            Layout::Mirror3 | Layout::Parity2 => 2,
         }
     }
 

@@ -26,7 +26,7 @@ use volume_format::layout_for;
 use crate::case::{Case, Layout, Outcome};
 use crate::end::End;
 use crate::faults;
-use crate::rig::{Mark, Rig, RigSpec, Standing, resiliency};
+use crate::rig::{Mark, Rig, RigSpec, Standing, least_disks, resiliency};
 use liar::Liar;
 use model::Model;
 
@@ -75,8 +75,8 @@ impl Run {
     fn new(case: &Case) -> Self {
         let dice = Dice::new(case.seed);
         let bare = case.layout == Layout::Simple && dice.one_in(2);
-        let copies = resiliency(case.layout).copies() as u64;
-        let count = if bare { 1 } else { dice.between(copies.max(2), 4) };
+        let least = least_disks(case.layout) as u64;
+        let count = if bare { 1 } else { dice.between(least.max(2), least.max(4)) };
         let spec = RigSpec { count, slab: 1 << 20, data: SIZE + (4 << 20), slow_millis: 400, plain: bare };
         let rig = Rig::new(case, &dice, &spec);
         let plan = Plan {
@@ -195,7 +195,11 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
             }
         };
         if first {
-            let spec = SpaceSpec::thin("v", resiliency(rig.case.layout), SIZE);
+            let mut spec = SpaceSpec::thin("v", resiliency(rig.case.layout), SIZE);
+            if spec.resiliency.parity() > 0 {
+                spec.columns = least_disks(rig.case.layout) as u8;
+                spec.interleave = 16 << 10;
+            }
             if let Err(error) = pool.create_space(spec).await {
                 rig.broken(format!("a space cannot be made: {error}"));
                 return None;

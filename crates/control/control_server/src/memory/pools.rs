@@ -129,7 +129,9 @@ impl PoolHandle for Pool {
         let missing = state.members.iter().filter(|member| member.state == DiskState::Missing).count();
         let redundancy = |space: &NewSpace| match missing {
             0 => RedundancyState::Full,
-            lost if lost < usize::from(space.resiliency.copies()) => RedundancyState::Reduced,
+            lost if lost < usize::from(space.resiliency.copies() + space.resiliency.parity()) => {
+                RedundancyState::Reduced
+            }
             _ => RedundancyState::Unavailable,
         };
         let spaces = state.spaces.values().map(|(space, _)| SpaceInfo {
@@ -145,6 +147,7 @@ impl PoolHandle for Pool {
             provisioning: space.provisioning,
             columns: space.columns.unwrap_or(1),
             interleave_bytes: space.interleave_bytes.unwrap_or(256 << 10),
+            integrity: space.integrity.unwrap_or(true),
         });
         PoolInfo {
             name: state.name.clone(),

@@ -120,6 +120,7 @@ impl Node {
             provisioning: space.provisioning,
             columns: space.columns,
             interleave_bytes: space.interleave_bytes,
+            integrity: space.integrity,
             size_bytes: space.size_bytes,
             used_bytes: used,
             allocated_bytes: space.allocated_bytes,
@@ -170,6 +171,7 @@ impl Node {
             provisioning: request.provisioning,
             columns: request.columns,
             interleave_bytes: request.interleave_bytes,
+            integrity: request.integrity,
         };
         let handle = pool.create_volume(space).await?;
         let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false };

@@ -10,6 +10,7 @@ struct Spaces {
     resiliency: Resiliency,
     columns: u8,
     provisioning: Provisioning,
+    integrity: bool,
 }
 
 impl Subject for Spaces {
@@ -23,6 +24,7 @@ impl Subject for Spaces {
                 columns: self.columns,
                 interleave: 16 << 10,
                 size: 12 << 20,
+                integrity: self.integrity,
             };
             let device: Device = pool.create_space(spec).await.expect("space");
             device
@@ -32,14 +34,19 @@ impl Subject for Spaces {
 
 #[test]
 fn spaces_conform() {
-    for (resiliency, columns, provisioning) in [
-        (Resiliency::Simple, 1, Provisioning::Thin),
-        (Resiliency::Simple, 3, Provisioning::Fixed),
-        (Resiliency::Mirror(2), 1, Provisioning::Thin),
-        (Resiliency::Mirror(2), 3, Provisioning::Thin),
-        (Resiliency::Mirror(3), 2, Provisioning::Fixed),
+    for (resiliency, columns, provisioning, integrity) in [
+        (Resiliency::Simple, 1, Provisioning::Thin, false),
+        (Resiliency::Simple, 3, Provisioning::Fixed, true),
+        (Resiliency::Mirror(2), 1, Provisioning::Thin, true),
+        (Resiliency::Mirror(2), 3, Provisioning::Thin, false),
+        (Resiliency::Mirror(3), 2, Provisioning::Fixed, true),
+        (Resiliency::Parity(1), 3, Provisioning::Thin, true),
+        (Resiliency::Parity(1), 5, Provisioning::Fixed, true),
+        (Resiliency::Parity(2), 4, Provisioning::Thin, true),
+        (Resiliency::Parity(2), 6, Provisioning::Thin, true),
     ] {
-        let subject = Spaces { resiliency, columns, provisioning };
+        eprintln!("{resiliency:?} {columns}");
+        let subject = Spaces { resiliency, columns, provisioning, integrity };
         let outcome = on_shard(block_conformance::run(&subject, Options { seed: 7, random_ops: 200 }));
         outcome.unwrap_or_else(|failure| panic!("{resiliency:?} x {columns}: {failure}"));
     }

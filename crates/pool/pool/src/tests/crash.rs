@@ -40,11 +40,15 @@ fn block(value: u32, index: usize) -> aligned_buffer::SharedBuf {
 fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), String> {
     on_shard(async {
         let mut rng = Rng::new(seed);
-        let bench = Bench::new(3);
+        let disks = 3 + 2 * usize::from(resiliency.parity());
+        let bench = Bench::new(disks);
         let pool = bench.create().await;
         let guid = pool.guid();
         let mut spec = SpaceSpec::thin("s", resiliency, 6 * SLAB);
-        spec.interleave = 4096;
+        spec.interleave = if seed % 2 == 0 { 4096 } else { 16384 };
+        if resiliency.parity() > 0 {
+            spec.columns = resiliency.parity() + 2 + (seed % 3) as u8;
+        }
         pool.create_space(spec).await.expect("space");
         let mut history = vec![History::default(); BLOCKS];
         let mut next = 1;
@@ -54,7 +58,8 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
             open.faults().skip_flush.store(defect.skip_flush, Ordering::SeqCst);
             open.faults().skip_stale_mark.store(defect.skip_stale_mark, Ordering::SeqCst);
             let space = open.space("s").expect("space");
-            let lost = (resiliency != Resiliency::Simple && rng.below(2) == 0).then(|| rng.below(3) as usize);
+            let lost =
+                (resiliency.failures() > 0 && rng.below(2) == 0).then(|| rng.below(disks as u64) as usize);
             let cut = 10 + rng.below(300);
             bench.power.store(cut, Ordering::SeqCst);
             let lose_at = rng.below(60);
@@ -151,7 +156,13 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
 fn power_cuts_break_no_promise() {
     let sound = Defect { skip_flush: false, skip_stale_mark: false };
     for seed in 0..60 {
-        for resiliency in [Resiliency::Simple, Resiliency::Mirror(2), Resiliency::Mirror(3)] {
+        for resiliency in [
+            Resiliency::Simple,
+            Resiliency::Mirror(2),
+            Resiliency::Mirror(3),
+            Resiliency::Parity(1),
+            Resiliency::Parity(2),
+        ] {
             campaign(seed, resiliency, &sound).unwrap_or_else(|broken| panic!("{resiliency:?} {broken}"));
         }
     }
@@ -167,3 +178,19 @@ fn broken_builds_are_caught() {
         "skipped stale mark"
     );
 }
+
+#[test]
+#[ignore = "debug"]
+fn one_seed() {
+    let sound = Defect { skip_flush: false, skip_stale_mark: false };
+    let seed: u64 = std::env::var("SEED").expect("SEED").parse().expect("n");
+    let r = match std::env::var("KIND").expect("KIND").as_str() {
+        "s" => Resiliency::Simple,
+        "m2" => Resiliency::Mirror(2),
+        "m3" => Resiliency::Mirror(3),
+        "p1" => Resiliency::Parity(1),
+        _ => Resiliency::Parity(2),
+    };
+    campaign(seed, r, &sound).unwrap_or_else(|broken| panic!("{r:?} {broken}"));
+}
+// "one_seed"

@@ -179,7 +179,7 @@ fn an_unreadable_block_is_healed_from_the_other_copy() {
         let space = mirror(&pool, 1).await;
         fill(&space, 1, 6).await;
         let mut start = 0;
-        pool.core.for_each_column(|_, _, column| start = column.copies()[0].start);
+        pool.core.for_each_column(|_, place, row| start = row.column(place.column).copies()[0].start);
         let victim = pool
             .core
             .meta

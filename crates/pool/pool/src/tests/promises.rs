@@ -201,7 +201,9 @@ fn a_quiet_simple_space_keeps_its_promise_to_flush() {
         let space = pool.create_space(spec("s", Resiliency::Simple)).await.expect("space");
         space.write(0, block(1), Durability::Volatile).await.expect("write");
         let mut disk = 0;
-        pool.core.for_each_column(|_, _, column| disk = column.copies()[0].id().0 as usize);
+        pool.core.for_each_column(|_, place, row| {
+            disk = row.column(place.column).copies()[0].id().0 as usize;
+        });
         sleep(std::time::Duration::from_secs(30)).await;
         bench.disks[disk].gone.store(true, Ordering::SeqCst);
         bench.disks[disk].restore_power(|| false);
@@ -306,8 +308,8 @@ fn full_disks_under_both_copies_never_cost_a_region() {
         space.write(4096, block(1), Durability::Durable).await.expect("write");
         // Sparse files on a full file system: each refuses another block of the same region.
         let mut at = [0, 0];
-        pool.core.for_each_column(|_, _, column| {
-            column.copies().iter().for_each(|copy| at[copy.id().0 as usize] = copy.start);
+        pool.core.for_each_column(|_, place, row| {
+            row.column(place.column).copies().iter().for_each(|copy| at[copy.id().0 as usize] = copy.start);
         });
         bench.disks[1].full_at.store(at[1], Ordering::SeqCst);
         bench.disks[0].full_at.store(at[0] + 4096, Ordering::SeqCst);

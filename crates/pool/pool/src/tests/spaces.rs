@@ -25,8 +25,8 @@ fn copies_never_share_an_enclosure_when_there_are_two() {
         for row in 0..8 {
             space.write(row * SLAB, block(1), Durability::Durable).await.expect("write");
         }
-        pool.core.for_each_column(|_, _, column| {
-            let copies = column.copies();
+        pool.core.for_each_column(|_, place, row| {
+            let copies = row.column(place.column).copies();
             assert_ne!(copies[0].id().0 < 2, copies[1].id().0 < 2);
         });
         assert!(pool.status().is_fully_redundant());

@@ -15,7 +15,7 @@ use super::model::{FileModel, INNER, Names, Part};
 use super::{Opened, Run, away};
 use crate::Layout;
 use crate::history::Value;
-use crate::rig::resiliency;
+use crate::rig::least_disks;
 
 /// Ends a verification that found a broken promise, or was cut off.
 struct Ended;
@@ -57,7 +57,7 @@ pub(super) async fn settle(run: &Rc<Run>, pool: &Pool) -> bool {
         }
         let status = pool.status();
         let usable = status.disks.iter().filter(|disk| disk.online && disk.record.usage == DiskUse::Active);
-        let hopeless = away(&run.rig) > 0 || usable.count() < resiliency(run.rig.case.layout).copies();
+        let hopeless = away(&run.rig) > 0 || usable.count() < least_disks(run.rig.case.layout);
         if status.unsettled_bytes == 0 && (hopeless || status.is_fully_redundant()) {
             return true;
         }

@@ -142,17 +142,20 @@ fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
         SpaceInfo {
             state: SpaceState {
                 name: record.name.clone(),
-                resiliency: match space.copies_promised {
-                    0 | 1 => Resiliency::Simple,
-                    2 => Resiliency::Mirror2,
-                    _ => Resiliency::Mirror3,
+                resiliency: match record.resiliency {
+                    pool::Resiliency::Simple => Resiliency::Simple,
+                    pool::Resiliency::Mirror(2) => Resiliency::Mirror2,
+                    pool::Resiliency::Mirror(_) => Resiliency::Mirror3,
+                    pool::Resiliency::Parity(1) => Resiliency::Parity1,
+                    pool::Resiliency::Parity(_) => Resiliency::Parity2,
                 },
                 redundancy,
                 repair_bytes: space.repair_bytes + left,
                 reason,
             },
             size_bytes: record.size,
-            allocated_bytes: space.allocated_bytes * space.copies_promised as u64,
+            allocated_bytes: space.taken_bytes,
+            integrity: record.integrity,
             provisioning: match record.provisioning {
                 pool::Provisioning::Thin => Provisioning::Thin,
                 pool::Provisioning::Fixed => Provisioning::Fixed,
@@ -173,12 +176,13 @@ fn redundancy(status: &PoolStatus, space: &SpaceStatus, settling: bool) -> (Redu
         return (RedundancyState::Unavailable, Some(why));
     }
     if space.degraded_bytes > 0 {
-        let why = format!(
-            "{} have {} of {} copies at the least",
-            human_bytes(space.degraded_bytes),
-            space.copies_now,
-            space.copies_promised
-        );
+        let bytes = human_bytes(space.degraded_bytes);
+        let why = if space.record.resiliency.parity() > 0 {
+            let (now, promised) = (space.copies_now.saturating_sub(1), space.copies_promised - 1);
+            format!("{bytes} survive the loss of {now} more disks instead of {promised}")
+        } else {
+            format!("{bytes} have {} of {} copies at the least", space.copies_now, space.copies_promised)
+        };
         let state =
             if space.repair_bytes > 0 { RedundancyState::Restoring } else { RedundancyState::Reduced };
         return (state, Some(why));

@@ -25,6 +25,8 @@ const COMEBACKS: u32 = 5;
 const COLUMNS: usize = 8;
 /// Bytes on one column before the next, unless told otherwise.
 const INTERLEAVE: u64 = 256 << 10;
+/// With parity a smaller one: a write fills a whole stripe sooner.
+const PARITY_INTERLEAVE: u64 = 64 << 10;
 /// How often members that were given up are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -82,10 +84,15 @@ impl SystemPool {
 
     /// Columns for a space that doesn't ask for any: as many as leave one disk out, so that the copies of a
     /// lost disk have somewhere to go; all disks when they would not suffice otherwise.
-    fn columns(&self, copies: usize) -> u8 {
+    fn columns(&self, copies: usize, parity: usize) -> u8 {
         let disks = self.pool.status().disks;
         let active = disks.iter().filter(|disk| disk.record.usage == DiskUse::Active).count();
-        (active.saturating_sub(1) / copies).clamp(1, COLUMNS) as u8
+        if parity == 0 {
+            return (active.saturating_sub(1) / copies).clamp(1, COLUMNS) as u8;
+        }
+        // Data columns by powers of two, so that what is written in powers of two fills whole stripes.
+        let data = [8, 4, 2].into_iter().find(|data| data + parity < active).unwrap_or(2);
+        (data + parity) as u8
     }
 
     fn spec(&self, new: &NewSpace) -> Result<SpaceSpec, Problem> {
@@ -93,15 +100,19 @@ impl SystemPool {
         let copies = usize::from(new.resiliency.copies());
         let columns = match new.columns {
             Some(columns) => u8::try_from(columns).map_err(|_| invalid("the number of columns"))?,
-            None => self.columns(copies),
+            None => self.columns(copies, usize::from(new.resiliency.parity())),
         };
         // Small slabs have small regions, which an interleave must fit in.
         let most = self.pool.slab_size() / u64::from(pool_format::REGIONS);
-        let interleave = new.interleave_bytes.unwrap_or(INTERLEAVE.min(most));
+        let usual = if new.resiliency.parity() > 0 { PARITY_INTERLEAVE } else { INTERLEAVE };
+        let interleave = new.interleave_bytes.unwrap_or(usual.min(most));
         Ok(SpaceSpec {
             name: new.name.clone(),
             resiliency: match new.resiliency {
                 Resiliency::Simple => pool::Resiliency::Simple,
+                Resiliency::Parity1 | Resiliency::Parity2 => {
+                    pool::Resiliency::Parity(new.resiliency.parity())
+                }
                 mirror => pool::Resiliency::Mirror(mirror.copies()),
             },
             provisioning: match new.provisioning {
@@ -111,6 +122,7 @@ impl SystemPool {
             columns,
             interleave: u32::try_from(interleave).map_err(|_| invalid("the interleave"))?,
             size: new.size_bytes,
+            integrity: new.integrity.unwrap_or(true),
         })
     }
 

@@ -1,0 +1,336 @@
+//! Reading when the first attempt did not give the right bytes: every copy, then parity, block by block.
+//!
+//! Done under the lock of the range, so that what is compared does not change meanwhile: a mismatch that is
+//! seen without the lock may be a write under way, one that is seen here is damage. What was damaged is
+//! written anew from what was right.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, BlockErrorKind, Durability};
+use byte_codec::crc32c;
+use futures_util::future::join_all;
+use pool_format::{BLOCK, SUMS_PER_PAGE};
+use pool_layout::{Piece, parity};
+use shard_runtime::finish_anyway;
+
+use crate::at::At;
+use crate::row::{CopyState, Place};
+use crate::space::Space;
+use crate::sums::{PAGE_SPAN, page_at, read_page};
+
+/// Bytes of a block in memory.
+const BYTES: usize = BLOCK as usize;
+
+/// A part of a column as far as it is known.
+pub(crate) struct Content {
+    pub(crate) data: IoBuf,
+    /// For each block whether `data` has it.
+    pub(crate) have: Vec<bool>,
+}
+
+impl Content {
+    fn nothing(len: u64) -> Self {
+        Self { data: IoBuf::new(len as usize), have: vec![false; (len / BLOCK) as usize] }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.have.iter().all(|have| *have)
+    }
+
+    fn block(&self, index: usize) -> Option<&[u8]> {
+        let have = self.have.get(index).copied().unwrap_or(false);
+        self.data.get(index * BYTES..(index + 1) * BYTES).filter(|_| have)
+    }
+
+    fn put(&mut self, index: usize, block: &[u8]) {
+        if let Some(place) = self.data.get_mut(index * BYTES..(index + 1) * BYTES) {
+            place.copy_from_slice(block);
+            self.have[index] = true;
+        }
+    }
+}
+
+/// Blocks of a copy that could not be read, or are not what was written.
+pub(crate) struct Bad {
+    pub(crate) copy: Arc<CopyState>,
+    place: Place,
+    blocks: Vec<bool>,
+}
+
+impl Bad {
+    /// How many blocks there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.blocks.iter().filter(|bad| **bad).count() as u64
+    }
+}
+
+/// Reads a piece of a space from whatever holds it, and heals what was found damaged.
+pub(crate) async fn read(space: Arc<Space>, piece: Piece) -> Result<IoBuf, BlockError> {
+    let work = async move {
+        let core = space.core()?;
+        let Some(row) = space.row(piece.row) else { return Ok(IoBuf::zeroed(piece.len as usize)) };
+        let place = Place { space: space.id(), row: piece.row, column: piece.column };
+        let at = At::new(&core, &space, &row, place);
+        let _range = at.group().locks.lock(piece.offset, piece.len).await;
+        let mut bad = Vec::new();
+        let content = read_column(at, piece.offset, piece.len, None, &mut bad).await;
+        if !bad.is_empty() && !core.read_only {
+            heal(at, piece.offset, &content, &bad).await;
+        }
+        let mut blocks = piece.offset / BLOCK..(piece.offset + piece.len) / BLOCK;
+        if let Some(lost) = blocks.find(|block| row.lost.contains(piece.column, *block)) {
+            let what = "read a block that is lost until it is written again";
+            return Err(BlockError::new(BlockErrorKind::Media, what).at(lost * BLOCK, BLOCK));
+        }
+        if content.is_complete() {
+            return Ok(content.data);
+        }
+        if std::env::var_os("HFD").is_some() {
+            let g = at.group();
+            let mask = at.regions(piece.offset, piece.len);
+            eprintln!(
+                "FAIL {at} off {} mask {mask:x} dirty {:x} unsettled {:x} bad {}",
+                piece.offset,
+                g.dirty_durable.load(Ordering::SeqCst),
+                g.unsettled.load(Ordering::SeqCst),
+                bad.len()
+            );
+            for c in at.column().copies().iter() {
+                eprintln!(
+                    "  copy disk {} online {} stale {:x}",
+                    c.id(),
+                    c.disk.is_online(),
+                    c.stale.load(Ordering::SeqCst)
+                );
+            }
+        }
+        let wrong =
+            if bad.is_empty() { "read: no good copy is left" } else { "read: no intact copy is left" };
+        Err(BlockError::new(BlockErrorKind::Media, wrong).at(piece.offset, piece.len))
+    };
+    // What heals must not be left half-way: the range would be free while an older block is on its way to a disk.
+    finish_anyway(work).await
+}
+
+/// Reads a part of a column under its lock: from its copies, and what these do not have from the rest of the row.
+/// `except` is a copy that is not asked. Damage is put in `bad`.
+pub(crate) async fn read_column(
+    at: At<'_>,
+    offset: u64,
+    len: u64,
+    except: Option<&Arc<CopyState>>,
+    bad: &mut Vec<Bad>,
+) -> Content {
+    let mut content = from_copies(at, offset, len, except, bad).await;
+    if !content.is_complete() && at.row.shape.parity > 0 {
+        solve(at, offset, &mut content, bad).await;
+    }
+    content
+}
+
+/// What the copies of a column hold.
+pub(crate) async fn from_copies(
+    at: At<'_>,
+    offset: u64,
+    len: u64,
+    except: Option<&Arc<CopyState>>,
+    bad: &mut Vec<Bad>,
+) -> Content {
+    let mask = at.regions(offset, len);
+    let copies = at.column().copies();
+    let good = copies
+        .iter()
+        .filter(|copy| copy.is_good(mask) && !except.is_some_and(|other| Arc::ptr_eq(copy, other)));
+    let mut whole: Option<Content> = None;
+    let mut doubtful: Vec<(Arc<CopyState>, IoBuf)> = Vec::new();
+    for copy in good {
+        let blocks = (len / BLOCK) as usize;
+        let data = match copy.disk.read(copy.start + offset, IoBuf::new(len as usize)).await {
+            Ok(data) => data,
+            Err(error) => {
+                if error.kind() != BlockErrorKind::Gone {
+                    bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks: vec![true; blocks] });
+                }
+                continue;
+            }
+        };
+        let wrong = mismatches(at, offset, &data).await;
+        if wrong.iter().any(|wrong| *wrong) {
+            let count = wrong.iter().filter(|wrong| **wrong).count();
+            let seen = copy.disk.checksum_errors.fetch_add(count as u64, Ordering::Relaxed);
+            if seen.is_power_of_two() || seen == 0 {
+                tracing::warn!(
+                    "{at}: {count} blocks from {offset} on disk {} are not what was written",
+                    copy.id()
+                );
+            }
+            at.core.attention.notify_one();
+        }
+        let have: Vec<bool> = wrong.iter().map(|wrong| !wrong).collect();
+        let content = match whole.take() {
+            None => Content { data, have },
+            Some(mut content) => {
+                for (index, block) in data.chunks_exact(BYTES).enumerate().filter(|(index, _)| have[*index]) {
+                    if !content.have[index] {
+                        content.put(index, block);
+                    }
+                }
+                doubtful.push((Arc::clone(copy), data));
+                content
+            }
+        };
+        if wrong.iter().any(|wrong| *wrong) {
+            bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks: wrong });
+        }
+        let complete = content.is_complete();
+        whole = Some(content);
+        if complete {
+            break;
+        }
+    }
+    let mut content = whole.unwrap_or_else(|| Content::nothing(len));
+    if !content.is_complete() && !bad.is_empty() {
+        arbitrate(at, offset, &mut content, bad).await;
+    }
+    content
+}
+
+/// Which blocks of `data` are not what their checksums say; none where nothing can be said.
+async fn mismatches(at: At<'_>, offset: u64, data: &[u8]) -> Vec<bool> {
+    let mut wrong = Vec::with_capacity(data.len() / BYTES);
+    for (block, number) in data.chunks_exact(BYTES).zip(offset / BLOCK..) {
+        let page = page_at(at, number * BLOCK).await;
+        let mask = at.regions(number * BLOCK, BLOCK);
+        let told = page.filter(|page| page.unknown.load(Ordering::Acquire) & mask == 0);
+        let told = told.filter(|_| !at.group().is_unsettled(mask));
+        wrong.push(told.is_some_and(|page| !page.is(number, crc32c(block))));
+    }
+    wrong
+}
+
+/// When no copy of a block is what the page in memory says, the page may be what is wrong: a disk has lost the write of
+/// a page. Another copy's page that some copy's data agrees with is right then.
+async fn arbitrate(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec<Bad>) {
+    let copies = at.column().copies();
+    if copies.len() < 2 {
+        return;
+    }
+    for index in (0..content.have.len()).filter(|index| !content.have[*index]).collect::<Vec<_>>() {
+        let number = offset / BLOCK + index as u64;
+        let mask = at.regions(number * BLOCK, BLOCK);
+        let good: Vec<_> = copies.iter().filter(|copy| copy.is_good(mask)).collect();
+        let page = (number / SUMS_PER_PAGE) as usize;
+        let mut sums = Vec::new();
+        for copy in &good {
+            let found = read_page(at, copy, page).await;
+            sums.extend(found.and_then(|found| found.get((number % SUMS_PER_PAGE) as usize).copied()));
+        }
+        for copy in good {
+            let data = copy.disk.read(copy.start + number * BLOCK, IoBuf::new(BYTES)).await;
+            let Ok(data) = data else { continue };
+            let sum = crc32c(&data);
+            if sums.contains(&sum)
+                && let Some(page) = page_at(at, number * BLOCK).await
+            {
+                page.set(number, sum);
+                content.put(index, &data);
+                for entry in bad.iter_mut().filter(|entry| Arc::ptr_eq(&entry.copy, copy)) {
+                    entry.blocks[index] = false;
+                }
+                break;
+            }
+        }
+    }
+    bad.retain(|entry| entry.count() > 0);
+}
+
+/// Calculates the blocks that `content` lacks from the other columns of the row.
+async fn solve(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec<Bad>) {
+    let len = content.data.len() as u64;
+    let torn = at.group().torn.load(Ordering::Acquire);
+    let others = (0..at.row.columns.len()).map(|column| async move {
+        let mut bad = Vec::new();
+        if column == usize::from(at.place.column) {
+            return (Content::nothing(len), bad);
+        }
+        let content = from_copies(at.other(column), offset, len, None, &mut bad).await;
+        (content, bad)
+    });
+    let mut row: Vec<Content> = Vec::new();
+    for (content, found) in join_all(others).await {
+        row.push(content);
+        bad.extend(found);
+    }
+    for index in (0..content.have.len()).filter(|index| !content.have[*index]).collect::<Vec<_>>() {
+        let at_block = offset + index as u64 * BLOCK;
+        let mask = at.regions(at_block, BLOCK);
+        if torn & mask != 0 {
+            continue;
+        }
+        let blocks: Vec<Option<&[u8]>> = row.iter().map(|column| column.block(index)).collect();
+        let Some(block) = solve_block(at.space, at_block, usize::from(at.place.column), &blocks) else {
+            continue;
+        };
+        if mismatches(at, at_block, &block).await.contains(&true) {
+            continue;
+        }
+        content.put(index, &block);
+    }
+}
+
+/// The block at `offset` of `column`, from those at the same place of the other columns.
+pub(crate) fn solve_block(
+    space: &Space,
+    offset: u64,
+    column: usize,
+    blocks: &[Option<&[u8]>],
+) -> Option<Vec<u8>> {
+    let striping = &space.striping;
+    let stripe = striping.stripe_at(offset);
+    let unit = |unit: usize| blocks.get(striping.column_of(stripe, unit)).copied().flatten();
+    let data: Vec<Option<&[u8]>> = (0..striping.data()).map(unit).collect();
+    let p = unit(striping.data());
+    let q = if striping.parity() > 1 { unit(striping.data() + 1) } else { None };
+    let found = parity::recover(&data, p, q)?;
+    if let Some((_, block)) = found.iter().find(|(unit, _)| striping.column_of(stripe, *unit) == column) {
+        return Some(block.clone());
+    }
+    // What is asked for is parity.
+    let mut all: Vec<&[u8]> = data.iter().map(|unit| unit.unwrap_or(&[])).collect();
+    found.iter().for_each(|(unit, block)| all[*unit] = block);
+    let (mut p, mut q) = (vec![0; BYTES], vec![0; BYTES]);
+    parity::generate(&all, &mut p, Some(&mut q));
+    Some(if striping.column_of(stripe, striping.data()) == column { p } else { q })
+}
+
+/// Writes what is right over what was found damaged in the range, all of it under the range's lock.
+pub(crate) async fn heal(at: At<'_>, offset: u64, content: &Content, bad: &[Bad]) {
+    for entry in bad.iter().filter(|entry| entry.copy.disk.is_online()) {
+        let other;
+        let content = if entry.place == at.place {
+            content
+        } else {
+            // Damage of another column, seen on the way: that column is read for its own sake.
+            let column = at.other(usize::from(entry.place.column));
+            other =
+                Box::pin(read_column(column, offset, content.data.len() as u64, None, &mut Vec::new())).await;
+            &other
+        };
+        let mut healed = 0;
+        for (index, _) in entry.blocks.iter().enumerate().filter(|(_, bad)| **bad) {
+            let Some(block) = content.block(index) else { continue };
+            let start = entry.copy.start + offset + index as u64 * BLOCK;
+            let block = IoBuf::copy_from(block).freeze();
+            // On failure the disk goes offline, and its copy is known to lack what is written next.
+            healed += u64::from(entry.copy.disk.write(start, block, Durability::Durable).await.is_ok());
+        }
+        entry.copy.disk.healed.fetch_add(healed, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that one page of checksums covers, or a region if that is less: a convenient step through a column.
+pub(crate) fn step(space: &Space) -> u64 {
+    space.striping.region_size().min(PAGE_SPAN)
+}

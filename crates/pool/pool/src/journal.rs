@@ -1,0 +1,382 @@
+//! The journal of a parity space while it is open: group commit, and giving its blocks free again.
+//!
+//! ```text
+//!  append ─► queue ─► whoever gets the turn writes all that waits as one record ─► each goes on with its write in place
+//!  done   ─► the oldest records whose writes have all come to their place
+//!              ─► flush of the disks ─► anchor with the new tail ─► their blocks are free
+//! ```
+//! Format: `pool_format::journal`. The ring's blocks are used again only when an anchor that lies behind them is
+//! durable, so a reader that starts at the anchor always finds the chain whole.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockError, BlockErrorKind, Durability};
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use pool_format::{
+    BLOCK, JOURNAL_ANCHORS, JOURNAL_ROW, JournalAnchor, JournalEntry, JournalKind, JournalRecord,
+};
+use pool_layout::Striping;
+use tokio::sync::{Notify, oneshot};
+
+use crate::at::At;
+use crate::core::Core;
+use crate::row::Place;
+use crate::space::Space;
+use crate::stripe::ColumnWrite;
+use crate::write::{Edit, change_piece, flush_disks};
+
+/// A record gathers writes up to this share of the ring, so that several fit.
+const GATHER_SHARE: u64 = 8;
+
+/// The journal of one space.
+pub(crate) struct Journal {
+    /// Blocks of the slab that it lies in.
+    blocks: u64,
+    state: Mutex<State>,
+    /// Who writes the next record.
+    turn: tokio::sync::Mutex<()>,
+    /// A record has come to its end.
+    ended: Notify,
+}
+
+struct State {
+    anchor: JournalAnchor,
+    /// Where the next record goes.
+    head: u64,
+    next_seq: u64,
+    /// Records since the durable anchor, oldest first.
+    records: VecDeque<Live>,
+    waiting: Vec<Waiting>,
+    stuck: Vec<Stuck>,
+}
+
+struct Live {
+    seq: u64,
+    start: u64,
+    /// Writes whose place has not been reached.
+    open: usize,
+    stuck: bool,
+}
+
+struct Waiting {
+    entries: Vec<JournalEntry>,
+    payload: Vec<SharedBuf>,
+    told: oneshot::Sender<Result<u64, BlockError>>,
+}
+
+/// A write that failed: made again when its disks are back.
+pub(crate) struct Stuck {
+    seq: u64,
+    pub(crate) row: u32,
+    pub(crate) writes: Vec<ColumnWrite>,
+}
+
+/// A write that is in the journal. Must come to [`Ticket::done`] or [`Ticket::stuck`]; one that is dropped
+/// keeps its record for ever, which is safe.
+#[must_use]
+pub(crate) struct Ticket {
+    journal: Arc<Journal>,
+    seq: u64,
+}
+
+impl Ticket {
+    /// Everything has been written in place (durable or not).
+    pub(crate) fn done(self) {
+        self.journal.end(self.seq);
+    }
+
+    /// It has not been; the record stays until it has.
+    pub(crate) fn stuck(self, row: u32, writes: Vec<ColumnWrite>) {
+        let mut state = self.journal.state.lock();
+        if let Some(record) = state.records.iter_mut().find(|record| record.seq == self.seq) {
+            record.stuck = true;
+        }
+        state.stuck.push(Stuck { seq: self.seq, row, writes });
+        drop(state);
+        self.journal.ended.notify_waiters();
+    }
+}
+
+/// A place in the ring for so many blocks: from `head` on, or at the beginning when they do not fit before the end.
+/// `tail` is where the oldest block in use lies; the ring is never filled to the last block, so that head = tail
+/// means that it is empty.
+fn room(blocks: u64, head: u64, tail: u64, len: u64) -> Option<u64> {
+    if head >= tail {
+        if head + len <= blocks {
+            return Some(head);
+        }
+        return (JOURNAL_ANCHORS + len < tail).then_some(JOURNAL_ANCHORS);
+    }
+    (head + len < tail).then_some(head)
+}
+
+impl Journal {
+    /// A journal of which everything before `anchor` is in its place. The anchor is durable.
+    pub(crate) fn new(slab_size: u64, anchor: JournalAnchor) -> Arc<Self> {
+        let state = State {
+            anchor,
+            head: anchor.tail,
+            next_seq: anchor.seq,
+            records: VecDeque::new(),
+            waiting: Vec::new(),
+            stuck: Vec::new(),
+        };
+        let (turn, ended) = (tokio::sync::Mutex::default(), Notify::new());
+        Arc::new(Self { blocks: slab_size / BLOCK, state: Mutex::new(state), turn, ended })
+    }
+
+    /// Makes a write durable in the journal: its entries, and the new blocks of those that carry them.
+    pub(crate) async fn append(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        space: &Space,
+        entries: Vec<JournalEntry>,
+        payload: Vec<SharedBuf>,
+    ) -> Result<Ticket, BlockError> {
+        let (told, mut answer) = oneshot::channel();
+        self.state.lock().waiting.push(Waiting { entries, payload, told });
+        // Whoever has the turn writes until its own write is told of, and no further: those that it told go on with
+        // theirs meanwhile, and it must too before the ring can have room again.
+        let seq = loop {
+            let turn = match select(&mut answer, pin!(self.turn.lock())).await {
+                Either::Left((told, _)) => break told.unwrap_or_else(|_| Err(lost()))?,
+                Either::Right((turn, _)) => turn,
+            };
+            match answer.try_recv() {
+                Ok(told) => break told?,
+                Err(_) => self.write_next(core, space).await,
+            }
+            drop(turn);
+        };
+        Ok(Ticket { journal: Arc::clone(self), seq })
+    }
+
+    /// Writes what waits as one record, as far as it fits.
+    async fn write_next(&self, core: &Arc<Core>, space: &Space) {
+        let group = self.gather();
+        if group.is_empty() {
+            return;
+        }
+        let written = self.write_record(core, space, &group).await;
+        if let Err(error) = &written {
+            tracing::warn!("the journal of space {} cannot be written: {error}", space.name());
+        }
+        for waiting in group {
+            let told = match &written {
+                Ok(seq) => Ok(*seq),
+                Err(error) => Err(BlockError::new(error.kind(), "write to the journal")),
+            };
+            let _ = waiting.told.send(told);
+        }
+    }
+
+    /// The writes of the next record, in order.
+    fn gather(&self) -> Vec<Waiting> {
+        let mut state = self.state.lock();
+        let most = self.blocks / GATHER_SHARE;
+        let mut blocks = 0;
+        let size =
+            |waiting: &Waiting| 1 + waiting.payload.iter().map(|data| data.len() as u64 / BLOCK).sum::<u64>();
+        let fits = |waiting: &&Waiting| {
+            blocks += size(waiting);
+            blocks <= most
+        };
+        let count = state.waiting.iter().take_while(fits).count().max(1).min(state.waiting.len());
+        state.waiting.drain(..count).collect()
+    }
+
+    async fn write_record(
+        &self,
+        core: &Arc<Core>,
+        space: &Space,
+        group: &[Waiting],
+    ) -> Result<u64, BlockError> {
+        let entries = group.iter().flat_map(|waiting| waiting.entries.iter().cloned()).collect();
+        let mut record = JournalRecord { secret: [0; 16], seq: 0, entries };
+        let blocks = record.head_blocks() + record.payload_blocks();
+        let start = self.make_room(core, space, blocks).await?;
+        {
+            let mut state = self.state.lock();
+            (record.secret, record.seq) = (state.anchor.secret, state.next_seq);
+            state.next_seq += 1;
+            state.head = start + blocks;
+            state.records.push_back(Live { seq: record.seq, start, open: group.len(), stuck: false });
+        }
+        let mut data = IoBuf::new((blocks * BLOCK) as usize);
+        let head = record.encode();
+        data[..head.len()].copy_from_slice(&head);
+        let mut at = head.len();
+        for payload in group.iter().flat_map(|waiting| &waiting.payload) {
+            data[at..at + payload.len()].copy_from_slice(payload);
+            at += payload.len();
+        }
+        let written = put(core, space, start * BLOCK, data.freeze()).await;
+        if written.is_err() {
+            // It may be there or not; nothing has been written in place for it. The next record takes its place and its
+            // number, so that none lies behind a gap.
+            let mut state = self.state.lock();
+            state.records.pop_back();
+            (state.head, state.next_seq) = (start, record.seq);
+        }
+        written.map(|()| record.seq)
+    }
+
+    /// Waits until the ring has room, freeing what has come to its place.
+    async fn make_room(&self, core: &Arc<Core>, space: &Space, blocks: u64) -> Result<u64, BlockError> {
+        if blocks + JOURNAL_ANCHORS >= self.blocks {
+            return Err(BlockError::new(BlockErrorKind::NoSpace, "write more to the journal than it holds"));
+        }
+        loop {
+            let ended = self.ended.notified();
+            let empty = {
+                let state = self.state.lock();
+                if let Some(start) = room(self.blocks, state.head, state.anchor.tail, blocks) {
+                    return Ok(start);
+                }
+                if state.records.front().is_some_and(|record| record.stuck) {
+                    let what = "write to the journal: it is full of writes that wait for lost disks";
+                    return Err(BlockError::new(BlockErrorKind::Gone, what));
+                }
+                state.records.is_empty() && state.head == state.anchor.tail
+            };
+            if empty {
+                // Used from its beginning again, whatever fits at all fits.
+                self.put_anchor(core, space, |anchor| anchor.tail = JOURNAL_ANCHORS).await?;
+                self.state.lock().head = JOURNAL_ANCHORS;
+            } else if !self.retire(core, space).await? {
+                ended.await;
+            }
+        }
+    }
+
+    /// Frees the records whose writes are all in place, once they are durably so. `false` when there are none.
+    async fn retire(&self, core: &Arc<Core>, space: &Space) -> Result<bool, BlockError> {
+        let (tail, seq) = {
+            let state = self.state.lock();
+            let ended = state.records.iter().take_while(|record| record.open == 0).count();
+            let next =
+                state.records.get(ended).map_or((state.head, state.next_seq), |next| (next.start, next.seq));
+            if ended == 0 && state.anchor.tail == next.0 {
+                return Ok(false);
+            }
+            next
+        };
+        if !core.faults.skip_flush.load(std::sync::atomic::Ordering::Relaxed) {
+            flush_disks(core).await?;
+        }
+        self.put_anchor(core, space, |anchor| (anchor.tail, anchor.seq) = (tail, seq)).await?;
+        self.state.lock().records.retain(|record| record.seq >= seq);
+        Ok(true)
+    }
+
+    async fn put_anchor(
+        &self,
+        core: &Arc<Core>,
+        space: &Space,
+        change: impl FnOnce(&mut JournalAnchor),
+    ) -> Result<(), BlockError> {
+        let mut anchor = self.state.lock().anchor;
+        change(&mut anchor);
+        anchor.number += 1;
+        anchor.epoch = core.meta.epoch();
+        write_anchor(core, space, &anchor).await?;
+        self.state.lock().anchor = anchor;
+        Ok(())
+    }
+
+    fn end(&self, seq: u64) {
+        let mut state = self.state.lock();
+        if let Some(record) = state.records.iter_mut().find(|record| record.seq == seq) {
+            record.open = record.open.saturating_sub(1);
+        }
+        drop(state);
+        self.ended.notify_waiters();
+    }
+
+    /// Frees what can be freed, when there is a share of the ring in use; `all` also when there is less.
+    pub(crate) async fn tidy(&self, core: &Arc<Core>, space: &Space, all: bool) -> Result<(), BlockError> {
+        let used = {
+            let state = self.state.lock();
+            let (head, tail) = (state.head, state.anchor.tail);
+            if head >= tail { head - tail } else { self.blocks - tail + head }
+        };
+        if used > 0 && (all || used > self.blocks / 4) {
+            let _turn = self.turn.lock().await;
+            self.retire(core, space).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the failed writes to a region of a row.
+    pub(crate) fn take_stuck(&self, row: u32, touches: impl Fn(&ColumnWrite) -> bool) -> Vec<Stuck> {
+        let mut state = self.state.lock();
+        let (taken, rest) = std::mem::take(&mut state.stuck)
+            .into_iter()
+            .partition(|stuck| stuck.row == row && stuck.writes.iter().any(&touches));
+        state.stuck = rest;
+        taken
+    }
+
+    /// Puts a failed write back: it still waits.
+    pub(crate) fn put_back(&self, stuck: Stuck) {
+        self.state.lock().stuck.push(stuck);
+    }
+
+    /// A failed write has come to its place, or is of no concern any more.
+    pub(crate) fn unstick(&self, stuck: &Stuck) {
+        {
+            let mut state = self.state.lock();
+            let others = state.stuck.iter().any(|other| other.seq == stuck.seq);
+            if let Some(record) = state.records.iter_mut().find(|record| record.seq == stuck.seq) {
+                record.stuck = others;
+            }
+        }
+        self.end(stuck.seq);
+    }
+
+    /// Makes void what the journal says of a row that is given up.
+    pub(crate) async fn void(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        space: &Space,
+        row: u32,
+    ) -> Result<(), BlockError> {
+        let entry =
+            JournalEntry { row, column: 0, kind: JournalKind::Void, first: 0, sums: vec![], old: vec![] };
+        self.append(core, space, vec![entry], Vec::new()).await?.done();
+        Ok(())
+    }
+}
+
+fn lost() -> BlockError {
+    BlockError::new(BlockErrorKind::Poisoned, "write to the journal")
+}
+
+/// Writes an anchor to its block.
+pub(crate) async fn write_anchor(
+    core: &Arc<Core>,
+    space: &Space,
+    anchor: &JournalAnchor,
+) -> Result<(), BlockError> {
+    let block = IoBuf::copy_from(&anchor.encode()).freeze();
+    put(core, space, anchor.number % JOURNAL_ANCHORS * BLOCK, block).await
+}
+
+/// Writes to the journal's slab, durably, on all its copies.
+async fn put(core: &Arc<Core>, space: &Space, offset: u64, data: SharedBuf) -> Result<(), BlockError> {
+    let gone = || BlockError::new(BlockErrorKind::Gone, "write to the journal");
+    let row = space.row(JOURNAL_ROW).ok_or_else(gone)?;
+    let striping = Striping::new(1, 0, BLOCK as u32, core.slab_size).ok_or_else(gone)?;
+    let place = Place { space: space.id(), row: JOURNAL_ROW, column: 0 };
+    let mut at = 0;
+    let writes = striping.pieces(offset, data.len() as u64).map(|piece| {
+        let part = data.slice(at..at + piece.len as usize);
+        at += piece.len as usize;
+        change_piece(At::new(core, space, &row, place), piece, Edit::Data(part), Durability::Durable)
+    });
+    futures_util::future::join_all(writes).await.into_iter().collect()
+}

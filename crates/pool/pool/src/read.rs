@@ -1,0 +1,96 @@
+//! Reading a space: the usual way, one read of one copy, without a lock.
+//!
+//! What comes back is compared with its checksums. When it differs, or the copy failed, or there is none, the piece is
+//! read again with care (`careful.rs`): under its lock, from every copy, and from parity.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, check_range};
+use futures_util::future::join_all;
+use pool_format::BLOCK;
+use pool_layout::Piece;
+
+use crate::at::At;
+use crate::careful;
+use crate::core::Core;
+use crate::row::{Copies, CopyState, Place};
+use crate::space::Space;
+use crate::sums::page_at;
+
+impl Space {
+    pub(crate) async fn read_range(&self, offset: u64, mut buf: IoBuf) -> Result<IoBuf, BlockError> {
+        check_range(offset, buf.len() as u64, BLOCK as u32, self.bytes())?;
+        let core = self.core()?;
+        let mut pieces = self.striping.pieces(offset, buf.len() as u64);
+        let Some(first) = pieces.next() else { return Ok(buf) };
+        if first.len == buf.len() as u64 {
+            return self.read_piece(&core, first, buf).await;
+        }
+        let mut reads = vec![self.read_piece(&core, first, buf.split_to(first.len as usize))];
+        reads.extend(pieces.map(|piece| self.read_piece(&core, piece, buf.split_to(piece.len as usize))));
+        let parts = join_all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(join(parts))
+    }
+
+    async fn read_piece(&self, core: &Arc<Core>, piece: Piece, mut buf: IoBuf) -> Result<IoBuf, BlockError> {
+        let Some(row) = self.row(piece.row) else {
+            buf.fill(0);
+            return Ok(buf);
+        };
+        let place = Place { space: self.id(), row: piece.row, column: piece.column };
+        let at = At::new(core, self, &row, place);
+        // The list is held during the read: whoever gives a copy's slab up waits for that.
+        if let Some((_list, copy)) = copy_to_read(at, piece)
+            && row.lost.is_empty()
+        {
+            let page = page_at(at, piece.offset).await;
+            let mask = at.regions(piece.offset, piece.len);
+            match copy.disk.read(copy.start + piece.offset, buf).await {
+                Ok(read) => {
+                    // Looked at after the read: what was unsettled before may have been settled meanwhile.
+                    let told = page.filter(|page| page.unknown.load(Ordering::Acquire) & mask == 0);
+                    let wrong = told.is_some_and(|page| !page.matches(piece.offset, &read));
+                    if !wrong || at.group().is_unsettled(mask) {
+                        return Ok(read);
+                    }
+                }
+                Err(error) => tracing::warn!("{at}: {error}; trying what else there is"),
+            }
+        }
+        careful::read(self.this()?, piece).await
+    }
+}
+
+/// The good copy whose turn it is.
+fn copy_to_read(at: At<'_>, piece: Piece) -> Option<(Copies, Arc<CopyState>)> {
+    let mask = at.regions(piece.offset, piece.len);
+    let copies = at.column().copies();
+    // One copy serves a region, so that a stream stays on one disk; another region, another copy. After a
+    // crash the first good one answers until the copies have been made equal.
+    let settled = !at.group().is_unsettled(mask);
+    let turn = if settled { (piece.offset / at.space.striping.region_size()) as usize } else { 0 };
+    let mut in_turn = (0..copies.len()).map(|step| &copies[(turn + step) % copies.len()]);
+    let copy = in_turn.find(|copy| copy.is_good(mask)).cloned();
+    copy.map(|copy| (copies, copy))
+}
+
+/// The parts of a split buffer as one again; copied only when one of them came from a second attempt and so
+/// lies elsewhere.
+fn join(parts: Vec<IoBuf>) -> IoBuf {
+    let len = parts.iter().map(|part| part.len()).sum();
+    let mut whole = IoBuf::new(0);
+    let mut parts = parts.into_iter();
+    while let Some(part) = parts.next() {
+        let Err(part) = whole.join(part) else { continue };
+        let mut copy = IoBuf::new(len);
+        let mut at = 0;
+        for piece in std::iter::once(whole).chain(std::iter::once(part)).chain(parts) {
+            copy[at..at + piece.len()].copy_from_slice(&piece);
+            at += piece.len();
+        }
+        return copy;
+    }
+    whole
+}

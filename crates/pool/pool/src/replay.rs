@@ -1,0 +1,316 @@
+//! Opening a parity space after a crash: what its journal holds is brought to its place.
+//!
+//! For each stripe that records name, block by block, from the newest record back:
+//! * the new block is in the record: it is written in place (perhaps once more);
+//! * only its checksum is (a whole stripe was being written): what lies in place is that new block if the checksum
+//!   fits; if not, the next older record says what the block was.
+//!
+//! After that every block of data is an old or a new one. In a stripe that was written as a whole some may be old and some
+//! new, or torn between the two, so its parity is calculated anew, if all data is here. If a column of data is
+//! not, its blocks can be calculated where everything else that is here is new, or all of it is old, which the checksums tell.
+//! Where they are mixed they are gone: they are marked lost ([`crate::lost`]) and taken for zeros in the parity.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, BlockErrorKind, Durability};
+use byte_codec::crc32c;
+use pool_format::{
+    BLOCK, Guid, JOURNAL_ANCHORS, JOURNAL_ROW, JournalAnchor, JournalEntry, JournalKind, JournalRecord,
+};
+use pool_layout::parity;
+
+use crate::at::At;
+use crate::core::Core;
+use crate::journal::{Journal, write_anchor};
+use crate::row::{Place, Row};
+use crate::space::Space;
+use crate::write::{Edit, flush_disks, write_copies};
+
+const BYTES: usize = BLOCK as usize;
+
+/// What a record says of blocks of a column.
+struct Told {
+    entry: JournalEntry,
+    /// Block of the journal at which its payload begins.
+    payload: u64,
+}
+
+/// What the journal says, oldest first, by row and stripe.
+type Stripes = BTreeMap<(u32, u64), Vec<Told>>;
+
+/// Brings everything that the space's journal holds to its place, and begins a new journal.
+pub(crate) async fn replay(
+    core: &Arc<Core>,
+    space: &Space,
+    secret: Guid,
+) -> Result<Arc<Journal>, BlockError> {
+    let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
+    let journal = space.row(JOURNAL_ROW).ok_or_else(gone)?;
+    let reader = Reader { core, space, row: &journal };
+    let old = reader.anchor().await;
+    if let Some(anchor) = &old {
+        let stripes = reader.walk(anchor).await;
+        for ((number, stripe), told) in stripes {
+            let Some(row) = space.row(number) else { continue };
+            let place = Place { space: space.id(), row: number, column: 0 };
+            let at = At::new(core, space, &row, place);
+            bring_in_place(at, stripe, &told, &reader).await?;
+        }
+        flush_disks(core).await?;
+    }
+    // Another secret: what the old records say is void from now on.
+    let anchor = JournalAnchor {
+        number: old.map_or(0, |old| old.number + 1),
+        epoch: core.meta.epoch(),
+        space: space.guid(),
+        secret: secret.0,
+        tail: JOURNAL_ANCHORS,
+        seq: 1,
+    };
+    write_anchor(core, space, &anchor).await?;
+    Ok(Journal::new(core.slab_size, anchor))
+}
+
+/// Reads the journal: every structure from whichever copy has it whole.
+struct Reader<'a> {
+    core: &'a Arc<Core>,
+    space: &'a Space,
+    row: &'a Arc<Row>,
+}
+
+impl Reader<'_> {
+    /// Asks the good copies for `blocks` blocks, one after the other, until what they answer satisfies `look`.
+    async fn read<T>(&self, block: u64, blocks: u64, look: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+        if block.checked_add(blocks)? * BLOCK > self.core.slab_size {
+            return None;
+        }
+        let offset = block * BLOCK;
+        let mask = self.space.striping.regions(offset, blocks * BLOCK);
+        for copy in self.row.column(0).copies().iter().filter(|copy| copy.is_good(mask)) {
+            let read = copy.disk.read(copy.start + offset, IoBuf::new((blocks * BLOCK) as usize)).await;
+            if let Some(found) = read.ok().and_then(|data| look(&data)) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    async fn anchor(&self) -> Option<JournalAnchor> {
+        let mut newest: Option<JournalAnchor> = None;
+        for block in 0..JOURNAL_ANCHORS {
+            let ours = |bytes: &[u8]| {
+                let anchor = JournalAnchor::decode(bytes).ok()?;
+                (anchor.space == self.space.guid() && anchor.number % JOURNAL_ANCHORS == block)
+                    .then_some(anchor)
+            };
+            // Copies may differ when the power went while it was written: the newest counts.
+            for copy in self.row.column(0).copies().iter().filter(|copy| copy.is_good(1)) {
+                let read = copy.disk.read(copy.start + block * BLOCK, IoBuf::new(BYTES)).await;
+                if let Some(anchor) = read.ok().and_then(|data| ours(&data))
+                    && newest.as_ref().is_none_or(|newest| anchor.number > newest.number)
+                {
+                    newest = Some(anchor);
+                }
+            }
+        }
+        newest
+    }
+
+    /// Follows the chain of records from the anchor on.
+    async fn walk(&self, anchor: &JournalAnchor) -> Stripes {
+        let mut stripes = Stripes::new();
+        let (mut block, mut seq) = (anchor.tail.max(JOURNAL_ANCHORS), anchor.seq);
+        loop {
+            let mut found = self.record(anchor, block, seq).await;
+            if found.is_none() && block != JOURNAL_ANCHORS {
+                block = JOURNAL_ANCHORS;
+                found = self.record(anchor, block, seq).await;
+            }
+            let Some(record) = found else { return stripes };
+            let mut payload = block + record.head_blocks();
+            block = payload + record.payload_blocks();
+            seq += 1;
+            for entry in record.entries {
+                if entry.kind == JournalKind::Void {
+                    stripes.retain(|(row, _), _| *row != entry.row);
+                    continue;
+                }
+                let stripe = self.space.striping.stripe_at(u64::from(entry.first) * BLOCK);
+                let blocks = if entry.kind == JournalKind::Payload { entry.sums.len() as u64 } else { 0 };
+                stripes.entry((entry.row, stripe)).or_default().push(Told { entry, payload });
+                payload += blocks;
+            }
+        }
+    }
+
+    async fn record(&self, anchor: &JournalAnchor, block: u64, seq: u64) -> Option<JournalRecord> {
+        let heads = self.read(block, 1, |bytes| JournalRecord::announced(bytes).ok()).await?;
+        let sound = |bytes: &[u8]| {
+            let record = JournalRecord::decode(bytes).ok()?;
+            (record.secret == anchor.secret && record.seq == seq).then_some(record)
+        };
+        let record = self.read(block, heads, sound).await?;
+        // A record whose payload is not all there was never acknowledged.
+        let mut at = block + heads;
+        for entry in record.entries.iter().filter(|entry| entry.kind == JournalKind::Payload) {
+            for sum in &entry.sums {
+                self.payload(at, *sum).await?;
+                at += 1;
+            }
+        }
+        Some(record)
+    }
+
+    async fn payload(&self, block: u64, sum: u32) -> Option<Vec<u8>> {
+        self.read(block, 1, |bytes| (crc32c(bytes) == sum).then(|| bytes.to_vec())).await
+    }
+}
+
+/// A block of a column: what it should be, as far as the journal knows.
+struct Fate {
+    /// From the journal, if that is what it must be.
+    content: Option<Vec<u8>>,
+    /// It will be what the newest record that names it says.
+    newest: bool,
+    /// It will be what lay there before the lane's last write as a whole.
+    old: bool,
+}
+
+impl Fate {
+    /// `about`: what records say of the lane, oldest first; `present`: what lies in place.
+    async fn of(
+        column: usize,
+        present: Option<&[u8]>,
+        about: &[(&Told, usize)],
+        reader: &Reader<'_>,
+    ) -> Self {
+        let mine = || about.iter().rev().filter(move |(told, _)| usize::from(told.entry.column) == column);
+        let mut fate = Self { content: None, newest: true, old: false };
+        for (told, index) in mine() {
+            let Some(sum) = told.entry.sums.get(*index) else { continue };
+            if told.entry.kind == JournalKind::Payload {
+                fate.content = reader.payload(told.payload + *index as u64, *sum).await;
+                break;
+            }
+            if present.is_some_and(|present| crc32c(present) == *sum) {
+                break;
+            }
+            fate.newest = false;
+        }
+        let last = mine().find(|(told, _)| told.entry.kind == JournalKind::Sums);
+        let before = last.and_then(|(told, index)| {
+            let (old, new) = (told.entry.old.get(*index)?, told.entry.sums.get(*index)?);
+            (old != new).then_some(*old)
+        });
+        let will_be = fate.content.as_deref().or(present).map(crc32c);
+        fate.old = before.is_some() && will_be == before;
+        fate
+    }
+}
+
+/// Brings what the journal says of one stripe to its place.
+async fn bring_in_place(
+    at: At<'_>,
+    stripe: u64,
+    told: &[Told],
+    reader: &Reader<'_>,
+) -> Result<(), BlockError> {
+    let interleave = at.space.striping.interleave();
+    let (start, columns) = (stripe * interleave, at.row.columns.len());
+    let mask = at.regions(start, interleave);
+    let first = start / BLOCK;
+    for block in first..first + interleave / BLOCK {
+        let about: Vec<(&Told, usize)> = told
+            .iter()
+            .filter_map(|told| {
+                let index = block.checked_sub(u64::from(told.entry.first))? as usize;
+                (index < told.entry.sums.len()).then_some((told, index))
+            })
+            .collect();
+        if about.is_empty() {
+            continue;
+        }
+        let mut lane: Vec<Option<Vec<u8>>> = Vec::with_capacity(columns);
+        for column in 0..columns {
+            lane.push(in_place(at.other(column), block, mask).await);
+        }
+        let mut fates: Vec<Fate> = Vec::with_capacity(columns);
+        for (column, present) in lane.iter().enumerate() {
+            fates.push(Fate::of(column, present.as_deref(), &about, reader).await);
+        }
+        let whole = about.iter().any(|(told, _)| told.entry.kind == JournalKind::Sums);
+        make_good(at, (block, mask, whole), lane, fates).await?;
+    }
+    Ok(())
+}
+
+/// Writes what a lane (the blocks at one place of all columns) must hold, and makes its parity agree.
+async fn make_good(
+    at: At<'_>,
+    (block, mask, whole): (u64, u64, bool),
+    mut lane: Vec<Option<Vec<u8>>>,
+    fates: Vec<Fate>,
+) -> Result<(), BlockError> {
+    let striping = &at.space.striping;
+    let stripe = striping.stripe_at(block * BLOCK);
+    let agrees = {
+        let mut here = fates.iter().zip(&lane).filter(|(_, present)| present.is_some());
+        !whole || here.clone().all(|(fate, _)| fate.newest) || here.all(|(fate, _)| fate.old)
+    };
+    for (column, fate) in fates.into_iter().enumerate() {
+        let Some(content) = fate.content else { continue };
+        if lane[column].is_some() {
+            put(at.other(column), block, mask, &content).await?;
+        }
+        // Known, even if its disk is not here: parity can be made to hold it.
+        lane[column] = Some(content);
+    }
+    if agrees {
+        return Ok(());
+    }
+    for unit in 0..striping.data() {
+        let column = striping.column_of(stripe, unit);
+        if lane[column].is_none() {
+            let place = at.other(column).place;
+            tracing::error!(
+                "{}: block {block} is lost: power went while its stripe was written, and its disk is not here",
+                at.other(column)
+            );
+            at.row.lost.lose(at.core, place, block as u32).await?;
+            lane[column] = Some(vec![0; BYTES]);
+        }
+    }
+    let data: Vec<&[u8]> =
+        (0..striping.data()).filter_map(|unit| lane[striping.column_of(stripe, unit)].as_deref()).collect();
+    let (mut p, mut q) = (vec![0; BYTES], vec![0; BYTES]);
+    parity::generate(&data, &mut p, Some(&mut q));
+    for (which, sum) in [p, q].iter().enumerate().take(striping.parity()) {
+        let column = striping.column_of(stripe, striping.data() + which);
+        put(at.other(column), block, mask, sum).await?;
+    }
+    Ok(())
+}
+
+/// What lies in place, from the first good copy.
+async fn in_place(at: At<'_>, block: u64, mask: u64) -> Option<Vec<u8>> {
+    for copy in at.column().copies().iter().filter(|copy| copy.is_good(mask)) {
+        let read = copy.disk.read(copy.start + block * BLOCK, IoBuf::new(BYTES)).await;
+        if let Ok(data) = read {
+            return Some(data.to_vec());
+        }
+    }
+    None
+}
+
+async fn put(at: At<'_>, block: u64, mask: u64, content: &[u8]) -> Result<(), BlockError> {
+    let edit = Edit::Data(IoBuf::copy_from(content).freeze());
+    let copies = at.column().copies();
+    let written = write_copies(&copies, (block * BLOCK, BLOCK), mask, &edit, Durability::Volatile).await;
+    // A disk that fails is offline now; its region is dirty, so that it counts as stale before anybody reads it.
+    match written.into_iter().flatten().find_map(Result::err) {
+        Some(error) if error.kind() == BlockErrorKind::NoSpace => Err(error),
+        _ => Ok(()),
+    }
+}

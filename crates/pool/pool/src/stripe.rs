@@ -1,0 +1,341 @@
+//! Writing stripes of a space with parity.
+//!
+//! ```text
+//!  the whole stripe:  new data ─► parity of it ─► checksums of all to the journal ─► all columns, in place
+//!  a part of it:      old data and parity, or the rest of the data ─► new parity
+//!                       ─► new data and parity to the journal, durably ─► the changed columns, in place
+//! ```
+//! **No write hole.** What is written in place is in the journal before. After a crash (`replay.rs`) a part of a
+//! stripe is written again from there, so that data and parity agree, whatever had reached the disks. Of a whole
+//! stripe the journal knows only what its blocks should be: enough to tell how far the write came.
+//!
+//! The lock that a write holds covers its bytes in every column of the row, so parity and data change together for
+//! all who take it. Budget of 4 KiB: two reads, one journal write (gathered with others', on parity + 1 disks), two
+//! writes in place that need no flush of their own.
+//!
+//! A write that fails on more columns than there is parity for leaves its regions *torn*: nothing is calculated from
+//! parity there and no write is taken until the columns are back and the write has been made again ([`redo`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, BlockErrorKind, Durability};
+use futures_util::future::join_all;
+use pool_format::{BLOCK, JournalEntry, JournalKind};
+use pool_layout::{Piece, parity};
+
+use crate::at::At;
+use crate::careful::{from_copies, read_column};
+use crate::journal::Ticket;
+use crate::sums::{Page, page_at};
+use crate::write::{Edit, Written, ensure_dirty, write_copies};
+
+/// What a write does to one column.
+#[derive(Clone)]
+pub(crate) struct ColumnWrite {
+    pub(crate) column: usize,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) edit: Edit,
+    pub(crate) sums: Vec<u32>,
+}
+
+impl ColumnWrite {
+    fn new(column: usize, offset: u64, len: u64, edit: Edit) -> Self {
+        let sums = edit.sums(len / BLOCK);
+        Self { column, offset, len, edit, sums }
+    }
+}
+
+/// Changes a part of one stripe, or all of it. `at` is any column of the row; `parts` are pieces of the stripe's data.
+pub(crate) async fn change(
+    at: At<'_>,
+    parts: Vec<(Piece, Edit)>,
+    durability: Durability,
+) -> Result<(), BlockError> {
+    let start = parts.iter().map(|(piece, _)| piece.offset).min().unwrap_or(0);
+    let end = parts.iter().map(|(piece, _)| piece.offset + piece.len).max().unwrap_or(0);
+    let (group, mask) = (at.group(), at.regions(start, end - start));
+    let _range = group.locks.lock(start, end - start).await;
+    let _count = group.begin_write();
+    if group.torn.load(Ordering::Acquire) & mask != 0 {
+        return Err(BlockError::new(BlockErrorKind::Gone, "write to a stripe that waits for lost disks"));
+    }
+    ensure_dirty(at, mask).await?;
+    group.touched.fetch_or(mask, Ordering::AcqRel);
+    let bytes: u64 = parts.iter().map(|(piece, _)| piece.len).sum();
+    let whole = bytes == at.space.striping.stripe_size();
+    let writes =
+        if whole { whole_stripe(at, &parts) } else { part_of_stripe(at, (start, end), &parts).await? };
+    let kind = if whole { JournalKind::Sums } else { JournalKind::Payload };
+    let mut pages = Vec::with_capacity(writes.len());
+    for write in &writes {
+        pages.push(page_at(at.other(write.column), write.offset).await);
+    }
+    let ticket = log(at, &writes, &pages, kind).await?;
+    // What is in the journal durably may reach its place at leisure.
+    let durability = if whole { durability } else { Durability::Volatile };
+    let written = put(at, &writes, mask, durability).await;
+    if let Err(error) = acknowledge(at, &writes, mask, written).await {
+        group.torn.fetch_or(mask, Ordering::AcqRel);
+        group.unsettled.fetch_or(mask, Ordering::AcqRel);
+        ticket.stuck(at.place.row, writes);
+        return Err(error);
+    }
+    found_again(at, &writes).await?;
+    for (write, page) in writes.iter().zip(pages) {
+        if let Some(page) = page {
+            page.set_all(write.offset, &write.sums);
+        }
+    }
+    ticket.done();
+    Ok(())
+}
+
+/// The new content of every column, parity calculated from data.
+fn whole_stripe(at: At<'_>, parts: &[(Piece, Edit)]) -> Vec<ColumnWrite> {
+    let striping = &at.space.striping;
+    let interleave = striping.interleave();
+    let mut writes: Vec<ColumnWrite> = Vec::with_capacity(at.row.columns.len());
+    for (piece, edit) in parts {
+        writes.push(ColumnWrite::new(usize::from(piece.column), piece.offset, piece.len, edit.clone()));
+    }
+    let Some((first, _)) = parts.first() else { return writes };
+    let stripe = striping.stripe_at(first.offset);
+    let mut units: Vec<&[u8]> = vec![&[]; striping.data()];
+    for (piece, edit) in parts {
+        if let Edit::Data(data) = edit {
+            units[striping.unit_of(stripe, usize::from(piece.column))] = data;
+        }
+    }
+    let zero = units.iter().all(|unit| unit.is_empty());
+    let mut sums: Vec<Edit> = Vec::new();
+    if zero {
+        let unmap = matches!(parts.first(), Some((_, Edit::Zero { unmap: true })));
+        sums.resize(striping.parity(), Edit::Zero { unmap });
+    } else {
+        let mut p = IoBuf::new(interleave as usize);
+        let mut q = (striping.parity() > 1).then(|| IoBuf::new(interleave as usize));
+        parity::generate(&units, &mut p, q.as_deref_mut());
+        sums.push(Edit::Data(p.freeze()));
+        sums.extend(q.map(|q| Edit::Data(q.freeze())));
+    }
+    for (which, edit) in sums.into_iter().enumerate() {
+        let column = striping.column_of(stripe, striping.data() + which);
+        writes.push(ColumnWrite::new(column, stripe * interleave, interleave, edit));
+    }
+    writes
+}
+
+/// The new content of the columns that a write to `start..end` of the slabs changes.
+async fn part_of_stripe(
+    at: At<'_>,
+    (start, end): (u64, u64),
+    parts: &[(Piece, Edit)],
+) -> Result<Vec<ColumnWrite>, BlockError> {
+    let striping = &at.space.striping;
+    let cheap = parts.len() + striping.parity() < striping.data();
+    let changed = if cheap { from_difference(at, (start, end), parts).await } else { None };
+    let parity = match changed {
+        Some(parity) => parity,
+        None => from_rest(at, (start, end), parts).await?,
+    };
+    let data = parts
+        .iter()
+        .map(|(piece, edit)| (usize::from(piece.column), piece.offset, piece.len, as_data(edit, piece.len)));
+    let data = data.map(|(column, offset, len, edit)| ColumnWrite::new(column, offset, len, edit));
+    let stripe = striping.stripe_at(start);
+    let parity = parity.into_iter().enumerate().map(|(which, sum)| {
+        let column = striping.column_of(stripe, striping.data() + which);
+        ColumnWrite::new(column, start, end - start, Edit::Data(sum.freeze()))
+    });
+    Ok(data.chain(parity).collect())
+}
+
+/// The journal has content, not verbs.
+fn as_data(edit: &Edit, len: u64) -> Edit {
+    match edit {
+        Edit::Data(_) => edit.clone(),
+        Edit::Zero { .. } => Edit::Data(IoBuf::zeroed(len as usize).freeze()),
+    }
+}
+
+/// New parity from the old and from what changes; `None` when that is not there in full: then the other way.
+async fn from_difference(
+    at: At<'_>,
+    (start, end): (u64, u64),
+    parts: &[(Piece, Edit)],
+) -> Option<Vec<IoBuf>> {
+    let striping = &at.space.striping;
+    let stripe = striping.stripe_at(start);
+    let read = |column: usize, offset: u64, len: u64| async move {
+        let content = from_copies(at.other(column), offset, len, None, &mut Vec::new()).await;
+        content.is_complete().then_some(content.data)
+    };
+    let parity = (0..striping.parity()).map(|which| striping.column_of(stripe, striping.data() + which));
+    let parity = join_all(parity.map(|column| read(column, start, end - start)));
+    let data =
+        join_all(parts.iter().map(|(piece, _)| read(usize::from(piece.column), piece.offset, piece.len)));
+    let (parity, data) = futures_util::join!(parity, data);
+    let mut parity = parity.into_iter().collect::<Option<Vec<IoBuf>>>()?;
+    for ((piece, edit), old) in parts.iter().zip(data) {
+        let mut change = old?;
+        if let Edit::Data(new) = edit {
+            parity::add(&mut change, new);
+        }
+        let within = (piece.offset - start) as usize..(piece.offset - start + piece.len) as usize;
+        let unit = striping.unit_of(stripe, usize::from(piece.column));
+        if let Some(q) = parity.get_mut(1).and_then(|q| q.get_mut(within.clone())) {
+            parity::update_q(q, unit, change.to_vec());
+        }
+        parity::add(parity.first_mut()?.get_mut(within)?, &change);
+    }
+    Some(parity)
+}
+
+/// New parity from the whole data of the range: what is not written is read, or calculated when its disk is lost.
+async fn from_rest(
+    at: At<'_>,
+    (start, end): (u64, u64),
+    parts: &[(Piece, Edit)],
+) -> Result<Vec<IoBuf>, BlockError> {
+    let striping = &at.space.striping;
+    let (stripe, len) = (striping.stripe_at(start), end - start);
+    let units = (0..striping.data()).map(|unit| async move {
+        let column = striping.column_of(stripe, unit);
+        let mine = parts.iter().filter(|(piece, _)| usize::from(piece.column) == column);
+        let written: u64 = mine.clone().map(|(piece, _)| piece.len).sum();
+        let mut data = if written == len {
+            IoBuf::zeroed(len as usize)
+        } else {
+            let content = read_column(at.other(column), start, len, None, &mut Vec::new()).await;
+            if !content.is_complete() {
+                let what = "write to a stripe: the rest of it cannot be read";
+                return Err(BlockError::new(BlockErrorKind::Media, what).at(start, len));
+            }
+            content.data
+        };
+        for (piece, edit) in mine {
+            let at = (piece.offset - start) as usize;
+            match edit {
+                Edit::Data(new) => data[at..at + new.len()].copy_from_slice(new),
+                Edit::Zero { .. } => data[at..at + piece.len as usize].fill(0),
+            }
+        }
+        Ok(data)
+    });
+    let units = join_all(units).await.into_iter().collect::<Result<Vec<IoBuf>, _>>()?;
+    let units: Vec<&[u8]> = units.iter().map(|unit| &**unit).collect();
+    let mut p = IoBuf::new(len as usize);
+    let mut q = (striping.parity() > 1).then(|| IoBuf::new(len as usize));
+    parity::generate(&units, &mut p, q.as_deref_mut());
+    Ok(std::iter::once(p).chain(q).collect())
+}
+
+/// Tells the journal.
+async fn log(
+    at: At<'_>,
+    writes: &[ColumnWrite],
+    pages: &[Option<Arc<Page>>],
+    kind: JournalKind,
+) -> Result<Ticket, BlockError> {
+    let entries = writes.iter().zip(pages).map(|(write, page)| {
+        let known = |page: &&Arc<Page>| {
+            let mask = at.regions(write.offset, write.len);
+            !at.group().is_unsettled(mask) && page.unknown.load(Ordering::Acquire) & mask == 0
+        };
+        let old = match (kind, page.as_ref().filter(known)) {
+            (JournalKind::Sums, Some(page)) => page.all(write.offset, write.sums.len()),
+            (JournalKind::Sums, None) => write.sums.clone(),
+            _ => Vec::new(),
+        };
+        let first = (write.offset / BLOCK) as u32;
+        let (row, column) = (at.place.row, write.column as u8);
+        JournalEntry { row, column, kind, first, sums: write.sums.clone(), old }
+    });
+    let payload =
+        writes.iter().filter(|_| kind == JournalKind::Payload).filter_map(|write| match &write.edit {
+            Edit::Data(data) => Some(data.clone()),
+            Edit::Zero { .. } => None,
+        });
+    let journal = at.space.journal()?;
+    journal.append(at.core, at.space, entries.collect(), payload.collect()).await
+}
+
+/// Writes the columns in place, each on all its good copies.
+async fn put(at: At<'_>, writes: &[ColumnWrite], mask: u64, durability: Durability) -> Vec<Written> {
+    let puts = writes.iter().map(|write| async move {
+        let copies = at.row.columns[write.column].copies();
+        write_copies(&copies, (write.offset, write.len), mask, &write.edit, durability).await
+    });
+    join_all(puts).await
+}
+
+/// Decides what a write came to: every column has it, or is known to lack it and can be calculated.
+async fn acknowledge(
+    at: At<'_>,
+    writes: &[ColumnWrite],
+    mask: u64,
+    written: Vec<Written>,
+) -> Result<(), BlockError> {
+    let good = |result: &Option<Result<(), BlockError>>| matches!(result, Some(Ok(())));
+    if written.iter().flatten().all(good) && written.iter().all(|column| !column.is_empty()) {
+        return Ok(());
+    }
+    if at.core.faults.skip_stale_mark.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let lost = written.iter().filter(|column| !column.iter().any(good)).count();
+    let mut kept = lost <= at.row.shape.parity;
+    for (write, results) in writes.iter().zip(&written) {
+        let place = at.other(write.column).place;
+        for (copy, result) in at.row.columns[write.column].copies().iter().zip(results) {
+            if kept && !good(result) {
+                // Not, when columns that were written, or must make up for this one, have been lost meanwhile.
+                kept = at.core.mark_stale(place, at.row, copy, mask).await?;
+            }
+        }
+    }
+    at.core.attention.notify_one();
+    if kept {
+        return Ok(());
+    }
+    let cause = written.into_iter().flatten().flatten().find_map(Result::err);
+    Err(cause.unwrap_or_else(|| {
+        BlockError::new(BlockErrorKind::Gone, "write: too many disks of the stripe are lost")
+    }))
+}
+
+/// Blocks that were lost for good and have been written now are there again.
+async fn found_again(at: At<'_>, writes: &[ColumnWrite]) -> Result<(), BlockError> {
+    if at.row.lost.is_empty() {
+        return Ok(());
+    }
+    for write in writes {
+        let blocks = write.offset / BLOCK..(write.offset + write.len) / BLOCK;
+        at.row.lost.found(at.core, at.other(write.column).place, blocks).await?;
+    }
+    Ok(())
+}
+
+/// Makes a write again that failed when its disks went away. The caller holds the lock of the region. `true` when
+/// nothing of it is owed any more.
+pub(crate) async fn redo(at: At<'_>, writes: &[ColumnWrite]) -> bool {
+    let Some(first) = writes.first() else { return true };
+    let mask = at.regions(first.offset, first.len);
+    let written = put(at, writes, mask, Durability::Durable).await;
+    let good = |column: &&Written| column.iter().any(|result| matches!(result, Some(Ok(()))));
+    let lacking = writes.len() - written.iter().filter(good).count();
+    // A copy that was left out is stale already; one that failed has no one to make up for it yet.
+    let failed = written.iter().flatten().any(|result| matches!(result, Some(Err(_))));
+    lacking <= at.row.shape.parity && !failed && all_lacking_are_stale(at, writes, &written, mask)
+}
+
+fn all_lacking_are_stale(at: At<'_>, writes: &[ColumnWrite], written: &[Written], mask: u64) -> bool {
+    let lacking = writes.iter().zip(written).filter(|(_, results)| !results.iter().any(Option::is_some));
+    lacking.into_iter().all(|(write, _)| {
+        let copies = at.row.columns[write.column].copies();
+        copies.iter().all(|copy| copy.stale.load(Ordering::Acquire) & mask == mask)
+    })
+}

@@ -1,0 +1,299 @@
+//! Checksums of data while the pool is open: one CRC-32C for each block of a column, for all its copies alike.
+//!
+//! ```text
+//!  write ─► data on all copies ─► sums in the page in memory (the region is dirty)
+//!  cleaner ─► page to all copies, flush ─► region clean           so a page on disk is right for every clean region
+//!  read ─► data from a copy ─► equal to the page in memory?       no: the careful way, `careful.rs`
+//! ```
+//! Nothing is added to a write's way to disk. After a crash the pages lag behind the data of dirty regions: until
+//! these have been settled (`resync.rs`) nothing in them is compared.
+//!
+//! Invariants:
+//! * A column's page is in memory once: it leaves only when nobody else holds it.
+//! * A page in memory that is not `dirty` is on every copy that is here, except in regions that are dirty or stale.
+//! * `unknown` regions of a page are those of which no copy with a sound page was here; nothing in them is compared.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, BlockErrorKind, Durability};
+use byte_codec::crc32c;
+use parking_lot::{Mutex, RwLock};
+use pool_format::{BLOCK, SUMS_PER_PAGE, SumsPage};
+
+use crate::at::At;
+use crate::core::Core;
+use crate::row::{CopyState, Row};
+
+/// Bytes of data that a page covers.
+pub(crate) const PAGE_SPAN: u64 = SUMS_PER_PAGE * BLOCK;
+/// Bytes of pages in memory at most, unless told otherwise: enough for 256 GiB of data in use.
+const CACHE_BYTES: usize = 256 << 20;
+/// Memory of one page.
+const PAGE_BYTES: usize = SUMS_PER_PAGE as usize * 4;
+/// Pages that one more page in memory may cost a look at.
+const LOOKS: usize = 16;
+
+/// The checksum of a block of zeros.
+pub(crate) fn zero_sum() -> u32 {
+    static SUM: OnceLock<u32> = OnceLock::new();
+    *SUM.get_or_init(|| crc32c(&[0; BLOCK as usize]))
+}
+
+/// The checksums of a column.
+pub(crate) struct Sums {
+    pages: Box<[RwLock<Option<Arc<Page>>>]>,
+    /// One load at a time.
+    loading: tokio::sync::Mutex<()>,
+}
+
+/// A page in memory.
+pub(crate) struct Page {
+    sums: Box<[AtomicU32]>,
+    /// The copies do not have it yet.
+    pub(crate) dirty: AtomicBool,
+    /// Regions whose checksums are not known.
+    pub(crate) unknown: AtomicU64,
+    /// Used since the cache last looked.
+    used: AtomicBool,
+}
+
+impl Sums {
+    pub(crate) fn new(pages: usize) -> Self {
+        Self {
+            pages: (0..pages).map(|_| RwLock::default()).collect(),
+            loading: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn in_memory(&self, index: usize) -> Option<Arc<Page>> {
+        self.pages.get(index)?.read().clone()
+    }
+
+    /// The pages in memory that cover a part of the slab.
+    pub(crate) fn loaded(&self, offset: u64, len: u64) -> Vec<(usize, Arc<Page>)> {
+        let pages = (offset / PAGE_SPAN) as usize..(offset + len).div_ceil(PAGE_SPAN) as usize;
+        pages.filter_map(|index| Some((index, self.in_memory(index)?))).collect()
+    }
+}
+
+impl Page {
+    fn at(&self, block: u64) -> Option<&AtomicU32> {
+        self.sums.get((block % SUMS_PER_PAGE) as usize)
+    }
+
+    /// Whether the block with this number in its slab has this checksum.
+    pub(crate) fn is(&self, block: u64, sum: u32) -> bool {
+        self.at(block).is_some_and(|known| known.load(Ordering::Acquire) == sum)
+    }
+
+    /// Whether all of `data`, which begins at `offset` of the slab, is as the page says.
+    pub(crate) fn matches(&self, offset: u64, data: &[u8]) -> bool {
+        let blocks = data.chunks_exact(BLOCK as usize);
+        blocks.zip(offset / BLOCK..).all(|(block, number)| self.is(number, crc32c(block)))
+    }
+
+    /// The checksums of `count` blocks from `offset`.
+    pub(crate) fn all(&self, offset: u64, count: usize) -> Vec<u32> {
+        let blocks = (offset / BLOCK..).take(count);
+        blocks.filter_map(|block| Some(self.at(block)?.load(Ordering::Acquire))).collect()
+    }
+
+    /// From now on the block has this checksum. The caller has marked its region dirty.
+    pub(crate) fn set(&self, block: u64, sum: u32) {
+        if let Some(known) = self.at(block) {
+            known.store(sum, Ordering::Release);
+        }
+        self.dirty.store(true, Ordering::Release);
+    }
+
+    /// From now on the blocks from `offset` have these checksums.
+    pub(crate) fn set_all(&self, offset: u64, sums: &[u32]) {
+        for (sum, block) in sums.iter().zip(offset / BLOCK..) {
+            self.set(block, *sum);
+        }
+    }
+}
+
+/// Checksums of blocks.
+pub(crate) fn sums_of(data: &[u8]) -> Vec<u32> {
+    data.chunks_exact(BLOCK as usize).map(crc32c).collect()
+}
+
+/// Pages in memory of a whole pool, the longest there first.
+pub(crate) struct SumsCache {
+    queue: Mutex<VecDeque<(Weak<Row>, u8, u32)>>,
+    limit: AtomicUsize,
+}
+
+impl Default for SumsCache {
+    fn default() -> Self {
+        Self { queue: Mutex::default(), limit: AtomicUsize::new(CACHE_BYTES / PAGE_BYTES) }
+    }
+}
+
+impl SumsCache {
+    /// Takes at most this many bytes from now on.
+    pub(crate) fn set_limit(&self, bytes: usize) {
+        self.limit.store((bytes / PAGE_BYTES).max(1), Ordering::Release);
+    }
+
+    /// Counts a page, and lets go of those that have not been used for the longest time (second chance).
+    fn admit(&self, row: &Arc<Row>, column: u8, page: usize) {
+        let mut queue = self.queue.lock();
+        queue.push_back((Arc::downgrade(row), column, page as u32));
+        for _ in 0..LOOKS {
+            if queue.len() <= self.limit.load(Ordering::Acquire) {
+                return;
+            }
+            let Some((row, column, page)) = queue.pop_front() else { return };
+            if row.upgrade().is_some_and(|row| !let_go(&row, column, page)) {
+                queue.push_back((row, column, page));
+            }
+        }
+    }
+}
+
+/// Takes a page out of memory; `false` when it is needed.
+fn let_go(row: &Row, column: u8, page: u32) -> bool {
+    let Some(slot) = row.column(column).sums.as_ref().and_then(|sums| sums.pages.get(page as usize)) else {
+        return true;
+    };
+    let mut slot = slot.write();
+    // Whoever holds it may be about to change it: a second one from disk would lack that.
+    let free = slot.as_ref().is_none_or(|page| {
+        !page.used.swap(false, Ordering::AcqRel)
+            && !page.dirty.load(Ordering::Acquire)
+            && Arc::strong_count(page) == 1
+    });
+    if free {
+        *slot = None;
+    }
+    free
+}
+
+/// The page that covers a part of a column, from memory or from a copy. `None` in a space without checksums.
+/// What is read or written at `offset` lies in one page.
+pub(crate) async fn page_at(at: At<'_>, offset: u64) -> Option<Arc<Page>> {
+    let sums = at.column().sums.as_ref()?;
+    let index = (offset / PAGE_SPAN) as usize;
+    if let Some(page) = sums.in_memory(index) {
+        if !page.used.load(Ordering::Relaxed) {
+            page.used.store(true, Ordering::Relaxed);
+        }
+        let unknown = page.unknown.load(Ordering::Acquire);
+        if unknown == 0 || unknown & at.column().good() == 0 {
+            return Some(page);
+        }
+    }
+    load(at, sums, index).await
+}
+
+/// Brings a page to memory, or asks again for its unknown regions.
+async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
+    let _one = sums.loading.lock().await;
+    let span = at.core.slab_size.min(PAGE_SPAN);
+    let regions = at.regions(index as u64 * PAGE_SPAN, span);
+    let known = sums.in_memory(index);
+    let mut need = known.as_ref().map_or(regions, |page| page.unknown.load(Ordering::Acquire));
+    let count = (span / BLOCK) as usize;
+    let page = known.clone().unwrap_or_else(|| {
+        Arc::new(Page {
+            sums: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            dirty: AtomicBool::new(false),
+            unknown: AtomicU64::new(regions),
+            used: AtomicBool::new(true),
+        })
+    });
+    for copy in at.column().copies().iter().filter(|copy| copy.disk.is_online()) {
+        let good = need & !copy.stale.load(Ordering::Acquire);
+        if good == 0 {
+            continue;
+        }
+        match read_page(at, copy, index).await {
+            Some(found) if found.len() == count => {
+                for (sum, block) in found.iter().zip(index as u64 * SUMS_PER_PAGE..) {
+                    if at.regions(block * BLOCK, BLOCK) & good != 0
+                        && let Some(known) = page.at(block)
+                    {
+                        known.store(*sum, Ordering::Release);
+                    }
+                }
+                need &= !good;
+            }
+            _ => {
+                copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("{at}: page {index} of the checksums on disk {} is damaged", copy.id());
+                // Written anew with the next region of it that becomes clean.
+                page.dirty.store(true, Ordering::Release);
+            }
+        }
+    }
+    page.unknown.store(need, Ordering::Release);
+    let damaged = need & at.column().good();
+    if damaged != 0 {
+        // No copy has a sound page of regions whose data is there: what the data is now has to be believed.
+        at.group().unsettled.fetch_or(damaged, Ordering::AcqRel);
+        at.core.attention.notify_one();
+    }
+    if known.is_none() {
+        *sums.pages.get(index)?.write() = Some(Arc::clone(&page));
+        at.core.sums.admit(at.row, at.place.column, index);
+    }
+    Some(page)
+}
+
+/// The checksums in a page as a copy has it; `None` when it cannot be read or is not the column's.
+pub(crate) async fn read_page(at: At<'_>, copy: &CopyState, index: usize) -> Option<Vec<u32>> {
+    let start = copy.sums_start? + index as u64 * BLOCK;
+    let block = copy.disk.read(start, IoBuf::new(BLOCK as usize)).await.ok()?;
+    let page = SumsPage::decode(&block).ok()?;
+    let ours = page.space == at.space.guid()
+        && page.row == at.place.row
+        && page.column == u32::from(at.place.column)
+        && page.page == index as u32;
+    ours.then_some(page.sums)
+}
+
+/// Writes a page to copies. A copy that fails is offline then, as after any write. One that knows more than the page
+/// (a disk that has just come back) does not get it: that is an error too, until the page has been asked for again.
+pub(crate) async fn put_page(
+    at: At<'_>,
+    (index, page): (usize, &Page),
+    copies: &[Arc<CopyState>],
+    durability: Durability,
+) -> Result<(), BlockError> {
+    let block = SumsPage {
+        epoch: at.core.meta.epoch(),
+        space: at.space.guid(),
+        row: at.place.row,
+        column: u32::from(at.place.column),
+        page: index as u32,
+        sums: page.sums.iter().map(|sum| sum.load(Ordering::Acquire)).collect(),
+    };
+    let block = IoBuf::copy_from(&block.encode()).freeze();
+    let writes = copies.iter().filter(|copy| copy.disk.is_online()).filter_map(|copy| {
+        let (start, block) = (copy.sums_start? + index as u64 * BLOCK, block.clone());
+        Some(async move {
+            if page.unknown.load(Ordering::Acquire) & !copy.stale.load(Ordering::Acquire) != 0 {
+                return Err(BlockError::new(BlockErrorKind::Gone, "write checksums that are not all known"));
+            }
+            copy.disk.write(start, block, durability).await
+        })
+    });
+    futures_util::future::join_all(writes).await.into_iter().collect()
+}
+
+/// The pages of a slab that is all zeros, as they lie on disk.
+pub(crate) fn fresh_pages(core: &Core, space: (pool_format::Guid, u32, u8), pages: usize) -> Vec<u8> {
+    let (guid, row, column) = space;
+    let count = (core.slab_size.min(PAGE_SPAN) / BLOCK) as usize;
+    let page = |index: usize| {
+        let sums = vec![zero_sum(); count];
+        let (epoch, column, page) = (core.meta.epoch(), u32::from(column), index as u32);
+        SumsPage { epoch, space: guid, row, column, page, sums }.encode()
+    };
+    (0..pages).flat_map(page).collect()
+}
