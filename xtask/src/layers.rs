@@ -3,10 +3,11 @@
 //! ```text
 //!   base <- block <- pool <- volume <- { scsi, smb } <- { control, tools } <- bin
 //! ```
-//! A crate may use crates of its own folder and of folders to the left of it. Siblings (`scsi` and `smb`, `control` and `tools`)
-//! do not know each other: what they share belongs below them. Pure crates (`*_format`, `*_protocol`, `*_defs`,
-//! `*_layout`, `*_profile`, `*_report`, and the API's types) do no I/O, so nothing beneath them may either. Test helpers (`testing`, `*_conformance`, `tests`, `xtask`,
-//! `bench`) are nobody's dependency outside `[dev-dependencies]` and each other.
+//! A crate may use crates of its own folder and of folders to the left of it. Siblings (`scsi` and `smb`, `control` and
+//! `tools`) do not know each other: what they share belongs below them. Pure crates (`*_format`, `*_protocol`, `*_defs`,
+//! `*_layout`, `*_profile`, `*_report`, and the API's types) do no I/O, so nothing beneath them may either. Test helpers
+//! (`testing`, `*_conformance`, `tests`, `xtask`, `bench`) are nobody's dependency outside `[dev-dependencies]` and each
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

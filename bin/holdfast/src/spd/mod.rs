@@ -197,6 +197,7 @@ impl<'a> Session<'a> {
         let version = concat!(env!("CARGO_PKG_VERSION"), " (Holdfast)");
         let system = spd_engine::system(self.clock.as_ref(), version, "");
         let mut outcome = Outcome { system, spans: Vec::new() };
+        let mut failed = None;
         for (span, places) in profile.spans.iter().zip(places) {
             match self.span(span, places, &outcome) {
                 Ok(measured) => {
@@ -206,11 +207,14 @@ impl<'a> Session<'a> {
                         break;
                     }
                 }
-                Err(why) => return (outcome, Some(why)),
+                Err(why) => {
+                    failed = Some(why);
+                    break;
+                }
             }
         }
         self.console.finish();
-        (outcome, None)
+        (outcome, failed)
     }
 
     fn span(&self, span: &TimeSpan, places: &[Place], outcome: &Outcome) -> Result<SpanOutcome, EngineError> {

@@ -57,7 +57,7 @@ impl Connection {
     /// # Errors
     /// When the server cannot be reached or speaks none of the versions.
     pub fn connect(address: SocketAddr, options: Options) -> Result<Self, ClientError> {
-        let stream = TcpStream::connect(address)?;
+        let stream = TcpStream::connect_timeout(&address, options.timeout)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(options.timeout))?;
         let mut connection = Self {

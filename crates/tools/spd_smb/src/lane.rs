@@ -19,7 +19,7 @@ use crate::open::{Opened, Opening};
 const ECHOES: usize = 16;
 /// How long a lost connection is tried to be made anew, in nanoseconds: longer than a server takes to fail over.
 const PATIENCE: u64 = 120_000_000_000;
-/// Distance of attempts.
+/// Longest distance of attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Bytes that one credit pays for.
 const CREDIT_BYTES: u32 = 65_536;
@@ -35,6 +35,8 @@ pub(crate) struct SmbLane {
     waiting: VecDeque<usize>,
     credits: u64,
     clock: SystemClock,
+    /// Since when there is no connection, in nanoseconds of the clock, and how it was lost.
+    lost: Option<(u64, String)>,
 }
 
 #[derive(Default)]
@@ -61,6 +63,7 @@ impl SmbLane {
             waiting: VecDeque::new(),
             credits: 0,
             clock: SystemClock::new(),
+            lost: None,
         };
         lane.gather().map_err(|error| EngineError(error.to_string()))?;
         Ok(lane)
@@ -129,6 +132,13 @@ impl SmbLane {
         while self.opened.connection.poll(timeout)? {
             let answer = self.opened.connection.receive()?;
             self.credits += u64::from(answer.header.credits);
+            if ends_open(answer.header.status) && self.sent.contains_key(&answer.header.message_id) {
+                // Not this operation's failure: it is sent again over another connection.
+                return Err(ClientError::Status {
+                    command: answer.header.command,
+                    status: answer.header.status,
+                });
+            }
             if answer.header.status != NtStatus::PENDING
                 && let Some(slot) = self.sent.remove(&answer.header.message_id)
             {
@@ -151,15 +161,16 @@ impl SmbLane {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         let Some(op) = slot.op else { return Ok(()) };
         if !status.is_success() {
-            let gone =
-                matches!(status, NtStatus::DISK_FULL | NtStatus::FILE_CLOSED | NtStatus::ACCESS_DENIED);
+            let gone = matches!(status, NtStatus::DISK_FULL | NtStatus::ACCESS_DENIED);
             return Err(LaneFailure::Other(format!("the server answered {status}"), gone));
         }
         let malformed =
             |what: String| LaneFailure::Other(format!("the server's answer is malformed: {what}"), true);
         match answer.response().map_err(|error| malformed(error.to_string()))? {
             Response::Read(_, data) if data.len() == op.len as usize => {
-                slot.read.get_mut(..data.len()).unwrap_or_default().copy_from_slice(data);
+                if let Some(buffer) = slot.read.get_mut(..data.len()) {
+                    buffer.copy_from_slice(data);
+                }
                 Ok(())
             }
             Response::Read(_, data) => Err(LaneFailure::Short(data.len() as u32)),
@@ -169,36 +180,51 @@ impl SmbLane {
         }
     }
 
-    /// Makes the connection anew and sends again what was not answered.
-    fn reconnect(&mut self, why: &ClientError) -> io::Result<()> {
-        let begin = self.clock.now().0;
-        let mut last = why.to_string();
-        while self.clock.now().0.saturating_sub(begin) < PATIENCE {
-            match self.opening.open(CreateDisposition::OPEN) {
-                Ok(opened) => {
-                    self.opened = opened;
-                    let again: Vec<usize> = std::mem::take(&mut self.sent).into_values().collect();
-                    self.waiting.extend(again);
-                    match self.gather().and_then(|()| self.send_waiting()) {
-                        Ok(()) => return Ok(()),
-                        Err(error) => last = error.to_string(),
-                    }
-                }
-                Err(error) => last = error.to_string(),
+    /// Tries once to make the connection anew and to send again what was not answered.
+    ///
+    /// Between attempts the caller looks at its clock, so that a run can be ended while a server is away.
+    fn reconnect(&mut self, timeout: Duration) -> io::Result<()> {
+        let now = self.clock.now().0;
+        let (since, why) = self.lost.clone().unwrap_or((now, String::new()));
+        let tried = self.opening.open(CreateDisposition::OPEN).and_then(|opened| {
+            self.opened = opened;
+            let again: Vec<usize> = std::mem::take(&mut self.sent).into_values().collect();
+            self.waiting.extend(again);
+            self.gather()?;
+            self.send_waiting()
+        });
+        match tried {
+            Ok(()) => {
+                self.lost = None;
+                Ok(())
             }
-            std::thread::park_timeout(PAUSE);
+            Err(error) if now.saturating_sub(since) >= PATIENCE => Err(io::Error::other(format!(
+                "the connection to '{}' was lost ({why}) and could not be made anew for {} s: {error}",
+                self.opening.path,
+                PATIENCE / 1_000_000_000
+            ))),
+            Err(_) => {
+                std::thread::park_timeout(timeout.min(PAUSE));
+                Ok(())
+            }
         }
-        Err(io::Error::other(format!(
-            "the connection to '{}' was lost and could not be made anew for {} s: {last}",
-            self.opening.path,
-            PATIENCE / 1_000_000_000
-        )))
     }
 }
 
 /// Whether another connection may help: the network or the server went away, the session or the open with it.
 fn is_lost(error: &ClientError) -> bool {
-    matches!(error, ClientError::Io(_))
+    matches!(error, ClientError::Io(_)) || error.status().is_some_and(ends_open)
+}
+
+/// Statuses by which a server says that it no longer knows the session, the share or the open.
+fn ends_open(status: NtStatus) -> bool {
+    matches!(
+        status,
+        NtStatus::USER_SESSION_DELETED
+            | NtStatus::NETWORK_SESSION_EXPIRED
+            | NtStatus::NETWORK_NAME_DELETED
+            | NtStatus::FILE_CLOSED
+    )
 }
 
 impl Lane for SmbLane {
@@ -227,6 +253,9 @@ impl Lane for SmbLane {
 
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         let timeout = timeout.unwrap_or(Duration::from_secs(1));
+        if self.lost.is_some() {
+            return self.reconnect(timeout);
+        }
         let result = self.send_waiting().and_then(|()| {
             if self.sent.is_empty() {
                 std::thread::park_timeout(timeout);
@@ -236,7 +265,10 @@ impl Lane for SmbLane {
         });
         match result {
             Ok(()) => Ok(()),
-            Err(error) if is_lost(&error) => self.reconnect(&error),
+            Err(error) if is_lost(&error) => {
+                self.lost = Some((self.clock.now().0, error.to_string()));
+                self.reconnect(timeout)
+            }
             Err(error) => Err(io::Error::other(error.to_string())),
         }
     }
