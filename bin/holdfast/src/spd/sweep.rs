@@ -41,7 +41,11 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
         invocation.run.json |= json;
         for span in &mut invocation.profile.spans {
             span.latency = true;
-            span.iops_intervals = true;
+            if !span.iops_intervals {
+                // Enough for a line over time, whatever the duration.
+                span.iops_intervals = true;
+                span.interval_ms = span.duration.saturating_mul(1000).div_ceil(50).max(100);
+            }
             // Files are made once: all points measure the same one.
             if index > 0 {
                 span.targets.iter_mut().for_each(|target| target.create = None);

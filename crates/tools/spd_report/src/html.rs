@@ -26,7 +26,7 @@ body{font:16px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);mar
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin:2rem 0 .5rem}code{overflow-wrap:anywhere}p{max-width:60rem}\
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}\
 figure{margin:0}figcaption{font-weight:600}svg{width:100%;height:auto;display:block}\
-text{fill:var(--dim);font:13px system-ui,sans-serif}.grid{stroke:var(--grid)}.axis{stroke:var(--dim)}\
+text{fill:var(--dim);font:15px system-ui,sans-serif}.grid{stroke:var(--grid)}.axis{stroke:var(--dim)}\
 .line{fill:none;stroke-width:2.2}.knee{stroke:var(--mark);stroke-dasharray:5 4;stroke-width:1.5}.kneetext{fill:var(--mark)}\
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}\
 .d0{fill:var(--c0)}.d1{fill:var(--c1)}.d2{fill:var(--c2)}.d3{fill:var(--c3)}.d4{fill:var(--c4)}.d5{fill:var(--c5)}\
@@ -83,7 +83,7 @@ fn section(out: &mut String, series: &[Measured]) {
         "I/O per s",
         &[line("mean of runs", &|point| point.mean(|run| run.iops))],
         mark,
-        true,
+        Scale::Doubling,
     ));
     out.push_str(&chart(
         "Latency by depth",
@@ -96,7 +96,7 @@ fn section(out: &mut String, series: &[Measured]) {
             line("99.9th", &percentile(3)),
         ],
         mark,
-        true,
+        Scale::Doubling,
     ));
     if let Some(point) = knee.and_then(|knee| series.get(knee)) {
         let quoted = point.runs.get(point.quoted());
@@ -110,7 +110,14 @@ fn section(out: &mut String, series: &[Measured]) {
                     .map(|(index, iops)| ((index + 1) as f64, *iops))
                     .collect(),
             };
-            out.push_str(&chart("IOPS over time at the knee", "interval", "I/O per s", &[line], None, false));
+            out.push_str(&chart(
+                "IOPS over time at the knee",
+                "interval",
+                "I/O per s",
+                &[line],
+                None,
+                Scale::Even,
+            ));
         }
         if let Some(run) = quoted {
             let points = [50.0, 90.0, 99.0, 99.9].into_iter().zip(run.percentiles_ms);
@@ -119,11 +126,11 @@ fn section(out: &mut String, series: &[Measured]) {
             let line = Line { name: format!("depth {}", point.depth), points: points.collect() };
             out.push_str(&chart(
                 "Latency percentiles at the knee",
-                "nines of the percentile (1 = 90th, 3 = 99.9th)",
+                "percentile",
                 "milliseconds",
                 &[line],
                 None,
-                false,
+                Scale::Nines,
             ));
         }
     }
@@ -160,10 +167,21 @@ fn table(out: &mut String, series: &[Measured], knee: Option<usize>) {
     out.push_str("</table></div>\n");
 }
 
-/// A chart: y from 0 to a round number, x as given or by powers of two (`log`), and a vertical mark.
-fn chart(name: &str, x_name: &str, y_name: &str, lines: &[Line], mark: Option<f64>, log: bool) -> String {
+/// How x runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Scale {
+    /// Evenly.
+    Even,
+    /// Each doubling takes the same room.
+    Doubling,
+    /// Values are nines of a percentile (1: 90th), named by the percentile.
+    Nines,
+}
+
+/// A chart: y from 0 to a round number, x by `scale`, and a vertical mark.
+fn chart(name: &str, x_name: &str, y_name: &str, lines: &[Line], mark: Option<f64>, scale: Scale) -> String {
     let all = || lines.iter().flat_map(|line| &line.points);
-    let place = |x: f64| if log { x.max(1.0).log2() } else { x };
+    let place = |x: f64| if scale == Scale::Doubling { x.max(1.0).log2() } else { x };
     let low = all().map(|(x, _)| place(*x)).fold(f64::MAX, f64::min);
     let high = all().map(|(x, _)| place(*x)).fold(low, f64::max);
     let top = round_up(all().map(|(_, y)| *y).fold(0.0, f64::max));
@@ -190,12 +208,16 @@ fn chart(name: &str, x_name: &str, y_name: &str, lines: &[Line], mark: Option<f6
         );
     }
     for x in ticks(&all().map(|(x, _)| *x).collect::<Vec<_>>()) {
+        let label = match scale {
+            // Nines back to the percentile that they are of.
+            Scale::Nines => format!("{}th", short((100.0 - 10f64.powf(2.0 - x)).max(0.0))),
+            _ => short(x),
+        };
         let _ = write!(
             out,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
             x_of(x),
-            HEIGHT - BOTTOM + 18.0,
-            short(x)
+            HEIGHT - BOTTOM + 18.0
         );
     }
     let _ = write!(
@@ -219,7 +241,7 @@ fn chart(name: &str, x_name: &str, y_name: &str, lines: &[Line], mark: Option<f6
              <text class=\"kneetext\" x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">knee: {}</text>",
             HEIGHT - BOTTOM,
             x + shift,
-            HEIGHT - BOTTOM - 8.0,
+            TOP + 14.0,
             short(mark)
         );
     }
