@@ -33,6 +33,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rpc_pipe", rpc::fuzz::pipe),
     ("rpc_ndr", rpc::fuzz::ndr),
     ("smb_users", smb_users::fuzz::database),
+    ("spd_profile", spd_profile::fuzz::profile),
+    ("spd_words", spd_profile::fuzz::words),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.

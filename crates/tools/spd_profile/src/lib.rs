@@ -22,6 +22,7 @@
 mod command_line;
 mod distribution;
 mod error;
+pub mod fuzz;
 pub mod limits;
 mod linux;
 mod model;

@@ -470,3 +470,21 @@ fn sweeps() {
         assert!(why.0.contains(part), "{line}: {why}");
     }
 }
+
+/// The corpus, whole, cut anywhere, and with any byte changed.
+#[test]
+fn the_corpus_replays_damaged() {
+    type Target = fn(&[u8]);
+    for (name, target) in [("spd_profile", fuzz::profile as Target), ("spd_words", fuzz::words)] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(name);
+        for file in std::fs::read_dir(folder).unwrap() {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            for at in 0..bytes.len() {
+                target(&bytes[..at]);
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x11;
+                target(&damaged);
+            }
+        }
+    }
+}
