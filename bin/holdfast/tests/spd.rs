@@ -269,3 +269,34 @@ fn json_and_the_open_loop() {
     assert!((199..=201).contains(&intended), "{span:#}");
     assert!(span["read"]["latency_ms"]["p99"].is_f64());
 }
+
+#[test]
+fn a_sweep_writes_its_table_and_its_page() {
+    let tools = Tools::new();
+    let line =
+        "holdfast spd sweep --depths 1,4 --writes 0,50 --csv s.csv --html s.html -c4M -d1 -W0 -r -b4K mine";
+    let text = tools.text(line);
+    assert_eq!(text.matches("<- knee").count(), 2, "{text}");
+    assert_eq!(std::fs::read_to_string(tools.path("s.csv")).unwrap().lines().count(), 5);
+    let page = std::fs::read_to_string(tools.path("s.html")).unwrap();
+    // Two series with four charts each.
+    assert_eq!((page.matches("<h2>").count(), page.matches("<svg").count()), (2, 8));
+    assert_eq!(page.matches("knee: ").count(), 4);
+    let value: serde_json::Value =
+        serde_json::from_str(&tools.text("holdfast spd sweep --json --depths 1 -d1 -W0 -b4K mine")).unwrap();
+    assert_eq!(value["series"][0]["knee_depth"], 1);
+    assert_eq!(tools.run("holdfast spd sweep --runs 0 mine").status.code(), Some(2));
+}
+
+#[test]
+fn a_parameter_file_makes_what_it_names() {
+    let tools = Tools::new();
+    std::fs::write(tools.path("param.txt"), "E:\\a.dat 2 0x0 4\nF:\\b.dat 1 0x0 2 # smaller\n").unwrap();
+    let text = tools.text("sqlio -kR -s1 -frandom -o4 -b8 -LS -Fparam.txt");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[2], "3 threads reading for 1 secs from files E:\\a.dat and F:\\b.dat");
+    assert_eq!(lines[6], "using specified size: 4 MB for file: E:\\a.dat");
+    assert_eq!(std::fs::metadata(tools.path("E/a.dat")).unwrap().len(), 4 << 20);
+    // The second run takes the files that are there.
+    tools.text("sqlio -kR -s1 -frandom -o4 -b8 -LS -Fparam.txt");
+}

@@ -24,6 +24,7 @@
 mod backend;
 mod cpu;
 mod error;
+mod gate;
 mod local;
 mod offsets;
 mod pacing;

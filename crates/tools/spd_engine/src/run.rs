@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Read as _;
 use std::sync::Arc;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use spd_report::{Interval, OpenLoop, Operations, SpanOutcome, System};
 use crate::backend::Backend;
 use crate::cpu::CpuTicks;
 use crate::error::EngineError;
+use crate::gate::Gate;
 use crate::random::Random;
 use crate::shared::{Assignment, Counters, Left, Shared, Window};
 use crate::verify;
@@ -82,17 +82,16 @@ pub fn run_span(
         0
     };
     let assignments = assign(span, &sizes, &interlocked, &source, intervals, verify);
-    let barrier = Barrier::new(threads + 1);
-    let ready = AtomicBool::new(true);
-    let start = AtomicU64::new(0);
+    let gate = Gate::default();
     // Scoped threads of their own: they block in the kernel for all of their life, nothing simulates them, and what they
     // borrow lives here.
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
+        let mut failed = None;
         for assignment in assignments {
-            let cpu = processors.get(assignment.thread % processors.len().max(1)).copied();
-            let (shared, barrier, ready, start) = (&shared, &barrier, &ready, &start);
-            let clock = clock.as_ref();
+            let number = assignment.thread;
+            let cpu = processors.get(number % processors.len().max(1)).copied();
+            let (shared, coming, clock) = (&shared, gate.expect(), clock.as_ref());
             let work = move || {
                 let bound = cpu.map_or(Ok(()), |cpu| {
                     placement::bind_thread(cpu).map_err(|error| {
@@ -100,39 +99,35 @@ pub fn run_span(
                     })
                 });
                 let worker = bound.and_then(|()| Worker::new(assignment, backend, shared, clock));
-                if worker.is_err() {
-                    ready.store(false, Ordering::SeqCst);
-                }
-                // All are set up (or not); then the caller says when the load begins.
-                barrier.wait();
-                barrier.wait();
+                // All are set up, or not; then the caller says when the load begins.
+                let start = coming.wait(worker.is_ok());
                 let worker = worker?;
-                if !ready.load(Ordering::SeqCst) {
-                    return Err(EngineError::new("another thread could not be set up"));
-                }
-                Ok(worker.run(window(span, start.load(Ordering::SeqCst))))
+                Ok::<_, EngineError>(start.map(|start| worker.run(window(span, start))))
             };
-            handles.push(scope.spawn(work));
+            match std::thread::Builder::new().name(format!("load-{number}")).spawn_scoped(scope, work) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    failed = Some(EngineError::new(format!(
+                        "thread {number} cannot be started: {error}; lower -t or -F"
+                    )));
+                    break;
+                }
+            }
         }
-        barrier.wait();
+        // A thread that could not be started has dropped its way to the gate, which counts as failed there.
+        let began = gate.gathered(handles.len() + usize::from(failed.is_some()));
         let begin = clock.now().0;
-        start.store(begin, Ordering::SeqCst);
-        barrier.wait();
-        let watched = if ready.load(Ordering::SeqCst) {
+        gate.open(began.then_some(begin));
+        let watched = if began {
             watch(window(span, begin), &shared, clock.as_ref(), control)
         } else {
             Watched::default()
         };
         let mut left = Vec::new();
-        let mut failed = None;
         for handle in handles {
             match handle.join() {
-                Ok(Ok(each)) => left.push(each),
-                // The thread that failed first says why; the others only followed.
-                Ok(Err(error)) if failed.is_none() || error.0 != "another thread could not be set up" => {
-                    failed = Some(error);
-                }
-                Ok(Err(_)) => {}
+                Ok(Ok(each)) => left.extend(each),
+                Ok(Err(error)) => drop(failed.get_or_insert(error)),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
