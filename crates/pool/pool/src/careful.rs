@@ -79,32 +79,8 @@ pub(crate) async fn read(space: Arc<Space>, piece: Piece) -> Result<IoBuf, Block
         if !bad.is_empty() && !core.read_only {
             heal(at, piece.offset, &content, &bad).await;
         }
-        let mut blocks = piece.offset / BLOCK..(piece.offset + piece.len) / BLOCK;
-        if let Some(lost) = blocks.find(|block| row.lost.contains(piece.column, *block)) {
-            let what = "read a block that is lost until it is written again";
-            return Err(BlockError::new(BlockErrorKind::Media, what).at(lost * BLOCK, BLOCK));
-        }
         if content.is_complete() {
             return Ok(content.data);
-        }
-        if std::env::var_os("HFD").is_some() {
-            let g = at.group();
-            let mask = at.regions(piece.offset, piece.len);
-            eprintln!(
-                "FAIL {at} off {} mask {mask:x} dirty {:x} unsettled {:x} bad {}",
-                piece.offset,
-                g.dirty_durable.load(Ordering::SeqCst),
-                g.unsettled.load(Ordering::SeqCst),
-                bad.len()
-            );
-            for c in at.column().copies().iter() {
-                eprintln!(
-                    "  copy disk {} online {} stale {:x}",
-                    c.id(),
-                    c.disk.is_online(),
-                    c.stale.load(Ordering::SeqCst)
-                );
-            }
         }
         let wrong =
             if bad.is_empty() { "read: no good copy is left" } else { "read: no intact copy is left" };

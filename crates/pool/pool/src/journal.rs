@@ -345,8 +345,7 @@ impl Journal {
         space: &Space,
         row: u32,
     ) -> Result<(), BlockError> {
-        let entry =
-            JournalEntry { row, column: 0, kind: JournalKind::Void, first: 0, sums: vec![], old: vec![] };
+        let entry = JournalEntry { row, column: 0, kind: JournalKind::Void, first: 0, sums: Vec::new() };
         self.append(core, space, vec![entry], Vec::new()).await?.done();
         Ok(())
     }
@@ -367,7 +366,12 @@ pub(crate) async fn write_anchor(
 }
 
 /// Writes to the journal's slab, durably, on all its copies.
-async fn put(core: &Arc<Core>, space: &Space, offset: u64, data: SharedBuf) -> Result<(), BlockError> {
+pub(crate) async fn put(
+    core: &Arc<Core>,
+    space: &Space,
+    offset: u64,
+    data: SharedBuf,
+) -> Result<(), BlockError> {
     let gone = || BlockError::new(BlockErrorKind::Gone, "write to the journal");
     let row = space.row(JOURNAL_ROW).ok_or_else(gone)?;
     let striping = Striping::new(1, 0, BLOCK as u32, core.slab_size).ok_or_else(gone)?;

@@ -28,7 +28,6 @@ mod core;
 mod disk;
 mod error;
 mod journal;
-mod lost;
 mod members;
 mod meta;
 mod open;

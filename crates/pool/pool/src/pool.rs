@@ -17,7 +17,6 @@ use tokio::sync::Notify;
 use crate::core::{Core, Faults, RepairParams};
 use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
-use crate::lost::LostBlocks;
 use crate::meta::{CommitFailed, LogPosition, Meta};
 use crate::open::{self, CreateOptions, Member, NewDisk, OpenOptions};
 use crate::row::{Row, Shape};
@@ -177,18 +176,22 @@ impl Pool {
                 allocating: tokio::sync::Mutex::new(()),
             }
         });
-        for ((space_id, number), record) in &state.rows {
-            let space = core.spaces.read().get(space_id).cloned();
+        for ((space, number), record) in &state.rows {
+            let space = core.spaces.read().get(space).cloned();
             if let Some(space) = space {
                 let shape = Shape::of(&space.record(), *number, core.slab_size);
-                let lost = state.lost.iter().filter(|(of, row, ..)| (of, row) == (space_id, number));
-                let lost = LostBlocks::new(lost.map(|(_, _, column, block)| (*column, *block)).collect());
-                space.put_row(*number, Row::new(record, shape, &|id| core.disk(id), (true, lost)));
+                space.put_row(*number, Row::new(record, shape, &|id| core.disk(id), true));
             }
         }
         if !options.read_only {
             spawn_local(Arc::clone(&meta).run(position));
             for space in core.all_spaces() {
+                if space.striping.parity() > 0 && space.row(JOURNAL_ROW).is_none() {
+                    // Its making was cut short before it was answered.
+                    core.meta.commit(vec![Change::DeleteSpace(space.id())]).await?;
+                    core.spaces.write().remove(&space.id());
+                    continue;
+                }
                 open_journal(&core, &space, Guid(surroundings.entropy.next_id())).await?;
             }
             spawn_local(repair::run(Arc::clone(&core)));

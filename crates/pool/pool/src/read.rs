@@ -42,9 +42,7 @@ impl Space {
         let place = Place { space: self.id(), row: piece.row, column: piece.column };
         let at = At::new(core, self, &row, place);
         // The list is held during the read: whoever gives a copy's slab up waits for that.
-        if let Some((_list, copy)) = copy_to_read(at, piece)
-            && row.lost.is_empty()
-        {
+        if let Some((_list, copy)) = copy_to_read(at, piece) {
             let page = page_at(at, piece.offset).await;
             let mask = at.regions(piece.offset, piece.len);
             match copy.disk.read(copy.start + piece.offset, buf).await {

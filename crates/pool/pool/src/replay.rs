@@ -2,13 +2,12 @@
 //!
 //! For each stripe that records name, block by block, from the newest record back:
 //! * the new block is in the record: it is written in place (perhaps once more);
-//! * only its checksum is (a whole stripe was being written): what lies in place is that new block if the checksum
-//!   fits; if not, the next older record says what the block was.
+//! * only its checksum is, of a stripe that was zeros before: what lies in place is that new block if the checksum fits; if not, the
+//!   next older record says what the block was, or it was zeros.
 //!
-//! After that every block of data is an old or a new one. In a stripe that was written as a whole some may be old and some
-//! new, or torn between the two, so its parity is calculated anew, if all data is here. If a column of data is
-//! not, its blocks can be calculated where everything else that is here is new, or all of it is old, which the checksums tell.
-//! Where they are mixed they are gone: they are marked lost ([`crate::lost`]) and taken for zeros in the parity.
+//! After that every block of data is an old or a new one. Where a whole stripe was being written some may be old and
+//! some new, or torn between the two, so its parity is calculated anew. A column of data that is not here is
+//! in the record, or is taken for the zeros that it was.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use pool_layout::parity;
 
 use crate::at::At;
 use crate::core::Core;
-use crate::journal::{Journal, write_anchor};
+use crate::journal::{self, Journal, write_anchor};
 use crate::row::{Place, Row};
 use crate::space::Space;
 use crate::write::{Edit, flush_disks, write_copies};
@@ -51,7 +50,12 @@ pub(crate) async fn replay(
     let reader = Reader { core, space, row: &journal };
     let old = reader.anchor().await;
     if let Some(anchor) = &old {
-        let stripes = reader.walk(anchor).await;
+        let (stripes, last) = reader.walk(anchor).await;
+        if let Some((block, record)) = last {
+            // Perhaps it reached one copy only before the power went. If that copy were lost after a part of it has been
+            // brought to its place, nobody could tell what the rest must be.
+            reader.spread(block, &record).await?;
+        }
         for ((number, stripe), told) in stripes {
             let Some(row) = space.row(number) else { continue };
             let place = Place { space: space.id(), row: number, column: 0 };
@@ -118,9 +122,9 @@ impl Reader<'_> {
         newest
     }
 
-    /// Follows the chain of records from the anchor on.
-    async fn walk(&self, anchor: &JournalAnchor) -> Stripes {
-        let mut stripes = Stripes::new();
+    /// Follows the chain of records from the anchor on. Also the last of them and where it lies.
+    async fn walk(&self, anchor: &JournalAnchor) -> (Stripes, Option<(u64, JournalRecord)>) {
+        let (mut stripes, mut last) = (Stripes::new(), None);
         let (mut block, mut seq) = (anchor.tail.max(JOURNAL_ANCHORS), anchor.seq);
         loop {
             let mut found = self.record(anchor, block, seq).await;
@@ -128,7 +132,8 @@ impl Reader<'_> {
                 block = JOURNAL_ANCHORS;
                 found = self.record(anchor, block, seq).await;
             }
-            let Some(record) = found else { return stripes };
+            let Some(record) = found else { return (stripes, last) };
+            last = Some((block, record.clone()));
             let mut payload = block + record.head_blocks();
             block = payload + record.payload_blocks();
             seq += 1;
@@ -163,6 +168,20 @@ impl Reader<'_> {
         Some(record)
     }
 
+    /// Writes a record that was found to all copies of the journal.
+    async fn spread(&self, block: u64, record: &JournalRecord) -> Result<(), BlockError> {
+        let mut bytes = record.encode();
+        let mut at = block + record.head_blocks();
+        for entry in record.entries.iter().filter(|entry| entry.kind == JournalKind::Payload) {
+            for sum in &entry.sums {
+                let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
+                bytes.extend_from_slice(&self.payload(at, *sum).await.ok_or_else(gone)?);
+                at += 1;
+            }
+        }
+        journal::put(self.core, self.space, block * BLOCK, IoBuf::copy_from(&bytes).freeze()).await
+    }
+
     async fn payload(&self, block: u64, sum: u32) -> Option<Vec<u8>> {
         self.read(block, 1, |bytes| (crc32c(bytes) == sum).then(|| bytes.to_vec())).await
     }
@@ -174,8 +193,6 @@ struct Fate {
     content: Option<Vec<u8>>,
     /// It will be what the newest record that names it says.
     newest: bool,
-    /// It will be what lay there before the lane's last write as a whole.
-    old: bool,
 }
 
 impl Fate {
@@ -186,10 +203,13 @@ impl Fate {
         about: &[(&Told, usize)],
         reader: &Reader<'_>,
     ) -> Self {
-        let mine = || about.iter().rev().filter(move |(told, _)| usize::from(told.entry.column) == column);
-        let mut fate = Self { content: None, newest: true, old: false };
-        for (told, index) in mine() {
+        let mut fate = Self { content: None, newest: true };
+        for (told, index) in about.iter().rev().filter(|(told, _)| usize::from(told.entry.column) == column) {
             let Some(sum) = told.entry.sums.get(*index) else { continue };
+            if told.entry.kind == JournalKind::Zeroes {
+                fate.content = Some(vec![0; BYTES]);
+                break;
+            }
             if told.entry.kind == JournalKind::Payload {
                 fate.content = reader.payload(told.payload + *index as u64, *sum).await;
                 break;
@@ -199,13 +219,6 @@ impl Fate {
             }
             fate.newest = false;
         }
-        let last = mine().find(|(told, _)| told.entry.kind == JournalKind::Sums);
-        let before = last.and_then(|(told, index)| {
-            let (old, new) = (told.entry.old.get(*index)?, told.entry.sums.get(*index)?);
-            (old != new).then_some(*old)
-        });
-        let will_be = fate.content.as_deref().or(present).map(crc32c);
-        fate.old = before.is_some() && will_be == before;
         fate
     }
 }
@@ -240,7 +253,9 @@ async fn bring_in_place(
         for (column, present) in lane.iter().enumerate() {
             fates.push(Fate::of(column, present.as_deref(), &about, reader).await);
         }
-        let whole = about.iter().any(|(told, _)| told.entry.kind == JournalKind::Sums);
+        let whole = about
+            .iter()
+            .any(|(told, _)| matches!(told.entry.kind, JournalKind::Fresh | JournalKind::Derived));
         make_good(at, (block, mask, whole), lane, fates).await?;
     }
     Ok(())
@@ -257,7 +272,7 @@ async fn make_good(
     let stripe = striping.stripe_at(block * BLOCK);
     let agrees = {
         let mut here = fates.iter().zip(&lane).filter(|(_, present)| present.is_some());
-        !whole || here.clone().all(|(fate, _)| fate.newest) || here.all(|(fate, _)| fate.old)
+        !whole || here.all(|(fate, _)| fate.newest)
     };
     for (column, fate) in fates.into_iter().enumerate() {
         let Some(content) = fate.content else { continue };
@@ -270,20 +285,9 @@ async fn make_good(
     if agrees {
         return Ok(());
     }
-    for unit in 0..striping.data() {
-        let column = striping.column_of(stripe, unit);
-        if lane[column].is_none() {
-            let place = at.other(column).place;
-            tracing::error!(
-                "{}: block {block} is lost: power went while its stripe was written, and its disk is not here",
-                at.other(column)
-            );
-            at.row.lost.lose(at.core, place, block as u32).await?;
-            lane[column] = Some(vec![0; BYTES]);
-        }
-    }
-    let data: Vec<&[u8]> =
-        (0..striping.data()).filter_map(|unit| lane[striping.column_of(stripe, unit)].as_deref()).collect();
+    let zeros = vec![0; BYTES];
+    let unit = |unit: usize| lane[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
+    let data: Vec<&[u8]> = (0..striping.data()).map(unit).collect();
     let (mut p, mut q) = (vec![0; BYTES], vec![0; BYTES]);
     parity::generate(&data, &mut p, Some(&mut q));
     for (which, sum) in [p, q].iter().enumerate().take(striping.parity()) {

@@ -28,7 +28,6 @@ use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, RowRecord, Spac
 use shard_runtime::RangeLocks;
 
 use crate::disk::PoolDisk;
-use crate::lost::LostBlocks;
 use crate::sums::Sums;
 
 /// Where a column is.
@@ -225,7 +224,6 @@ pub(crate) struct Row {
     pub(crate) shape: Shape,
     pub(crate) columns: Box<[Column]>,
     groups: Box<[Group]>,
-    pub(crate) lost: LostBlocks,
 }
 
 impl Row {
@@ -234,7 +232,7 @@ impl Row {
         record: &RowRecord,
         shape: Shape,
         disk: &impl Fn(DiskId) -> Option<Arc<PoolDisk>>,
-        (crashed, lost): (bool, LostBlocks),
+        crashed: bool,
     ) -> Self {
         let column =
             |column| Column::new(column, disk, (shape.sums_pages > 0).then(|| Sums::new(shape.sums_pages)));
@@ -247,7 +245,6 @@ impl Row {
             shape,
             columns: record.columns.iter().map(column).collect(),
             groups: groups.unwrap_or_default().iter().map(group).collect(),
-            lost,
         }
     }
 

@@ -34,7 +34,6 @@ use tokio::sync::Notify;
 use crate::at::At;
 use crate::core::Core;
 use crate::journal::Journal;
-use crate::lost::LostBlocks;
 use crate::row::{Place, Row, Shape};
 use crate::write::{Edit, change_piece, flush_disks};
 
@@ -193,8 +192,7 @@ impl Space {
         let space = self.record();
         let record = core.allocate_row(&space, number).await?;
         let shape = Shape::of(&space, number, core.slab_size);
-        Ok(self
-            .put_row(number, Row::new(&record, shape, &|id| core.disk(id), (false, LostBlocks::default()))))
+        Ok(self.put_row(number, Row::new(&record, shape, &|id| core.disk(id), false)))
     }
 
     async fn change_range(

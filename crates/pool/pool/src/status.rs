@@ -50,8 +50,6 @@ pub struct SpaceStatus {
     pub degraded_bytes: u64,
     /// Bytes of which no good copy is here.
     pub unavailable_bytes: u64,
-    /// Blocks of 4 KiB that are lost until they are written again.
-    pub lost_blocks: u64,
     /// Bytes to copy until everything is as promised, as far as disks for it are here.
     pub repair_bytes: u64,
 }
@@ -114,7 +112,6 @@ impl Pool {
                 degraded_bytes: 0,
                 unavailable_bytes: 0,
                 repair_bytes: 0,
-                lost_blocks: 0,
                 record,
             };
             spaces.insert(space.id(), status);
@@ -127,7 +124,6 @@ impl Pool {
             let group = row.group(place.column);
             if row.lead(place.column) == place.column {
                 unsettled_bytes += u64::from(group.unsettled.load(Ordering::Acquire).count_ones()) * region;
-                status.lost_blocks += row.lost.count() as u64 * u64::from(place.column == 0);
             }
             let copies = row.column(place.column).copies();
             status.taken_bytes += copies.len() as u64 * core.slab_size;

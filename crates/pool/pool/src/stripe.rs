@@ -1,13 +1,14 @@
 //! Writing stripes of a space with parity.
 //!
 //! ```text
-//!  the whole stripe:  new data ─► parity of it ─► checksums of all to the journal ─► all columns, in place
-//!  a part of it:      old data and parity, or the rest of the data ─► new parity
-//!                       ─► new data and parity to the journal, durably ─► the changed columns, in place
+//!  a part of it:       old data and parity, or the rest of the data ─► new parity
+//!                        ─► new data and parity to the journal, durably ─► the changed columns, in place
+//!  all of it:          new data ─► parity of it ─► the data to the journal ─► all columns, in place
+//!  all of it, zeros before: new data ─► parity ─► only checksums to the journal ─► all columns, in place
 //! ```
-//! **No write hole.** What is written in place is in the journal before. After a crash (`replay.rs`) a part of a
-//! stripe is written again from there, so that data and parity agree, whatever had reached the disks. Of a whole
-//! stripe the journal knows only what its blocks should be: enough to tell how far the write came.
+//! **No write hole.** What is written in place is in the journal before. After a crash (`replay.rs`) it is written
+//! again from there, so that data and parity agree, whatever had reached the disks. Over zeros, which is where large
+//! writes mostly go, checksums suffice: they tell how far the write came, and what did not come was zero.
 //!
 //! The lock that a write holds covers its bytes in every column of the row, so parity and data change together for
 //! all who take it. Budget of 4 KiB: two reads, one journal write (gathered with others', on parity + 1 disks), two
@@ -16,7 +17,6 @@
 //! A write that fails on more columns than there is parity for leaves its regions *torn*: nothing is calculated from
 //! parity there and no write is taken until the columns are back and the write has been made again ([`redo`]).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
@@ -28,7 +28,7 @@ use pool_layout::{Piece, parity};
 use crate::at::At;
 use crate::careful::{from_copies, read_column};
 use crate::journal::Ticket;
-use crate::sums::{Page, page_at};
+use crate::sums::{is_zero, page_at, renew};
 use crate::write::{Edit, Written, ensure_dirty, write_copies};
 
 /// What a write does to one column.
@@ -68,14 +68,25 @@ pub(crate) async fn change(
     let whole = bytes == at.space.striping.stripe_size();
     let writes =
         if whole { whole_stripe(at, &parts) } else { part_of_stripe(at, (start, end), &parts).await? };
-    let kind = if whole { JournalKind::Sums } else { JournalKind::Payload };
     let mut pages = Vec::with_capacity(writes.len());
     for write in &writes {
         pages.push(page_at(at.other(write.column), write.offset).await);
     }
-    let ticket = log(at, &writes, &pages, kind).await?;
+    let data = at.space.striping.data();
+    let fresh = whole
+        && writes
+            .iter()
+            .zip(&pages)
+            .all(|(write, page)| is_zero(at.other(write.column), page.as_ref(), write.offset, write.len));
+    let kind = |index: usize| match &writes[index].edit {
+        _ if fresh => JournalKind::Fresh,
+        Edit::Zero { .. } => JournalKind::Zeroes,
+        Edit::Data(_) if whole && index >= data => JournalKind::Derived,
+        Edit::Data(_) => JournalKind::Payload,
+    };
+    let ticket = log(at, &writes, kind).await?;
     // What is in the journal durably may reach its place at leisure.
-    let durability = if whole { durability } else { Durability::Volatile };
+    let durability = if fresh { durability } else { Durability::Volatile };
     let written = put(at, &writes, mask, durability).await;
     if let Err(error) = acknowledge(at, &writes, mask, written).await {
         group.torn.fetch_or(mask, Ordering::AcqRel);
@@ -83,9 +94,9 @@ pub(crate) async fn change(
         ticket.stuck(at.place.row, writes);
         return Err(error);
     }
-    found_again(at, &writes).await?;
     for (write, page) in writes.iter().zip(pages) {
         if let Some(page) = page {
+            renew(at.other(write.column), &page, write.offset, write.len).await;
             page.set_all(write.offset, &write.sums);
         }
     }
@@ -233,32 +244,21 @@ async fn from_rest(
     Ok(std::iter::once(p).chain(q).collect())
 }
 
-/// Tells the journal.
+/// Tells the journal; `kind` says what of each write.
 async fn log(
     at: At<'_>,
     writes: &[ColumnWrite],
-    pages: &[Option<Arc<Page>>],
-    kind: JournalKind,
+    kind: impl Fn(usize) -> JournalKind,
 ) -> Result<Ticket, BlockError> {
-    let entries = writes.iter().zip(pages).map(|(write, page)| {
-        let known = |page: &&Arc<Page>| {
-            let mask = at.regions(write.offset, write.len);
-            !at.group().is_unsettled(mask) && page.unknown.load(Ordering::Acquire) & mask == 0
-        };
-        let old = match (kind, page.as_ref().filter(known)) {
-            (JournalKind::Sums, Some(page)) => page.all(write.offset, write.sums.len()),
-            (JournalKind::Sums, None) => write.sums.clone(),
-            _ => Vec::new(),
-        };
-        let first = (write.offset / BLOCK) as u32;
-        let (row, column) = (at.place.row, write.column as u8);
-        JournalEntry { row, column, kind, first, sums: write.sums.clone(), old }
+    let entries = writes.iter().enumerate().map(|(index, write)| {
+        let (row, column, first) = (at.place.row, write.column as u8, (write.offset / BLOCK) as u32);
+        JournalEntry { row, column, kind: kind(index), first, sums: write.sums.clone() }
     });
-    let payload =
-        writes.iter().filter(|_| kind == JournalKind::Payload).filter_map(|write| match &write.edit {
-            Edit::Data(data) => Some(data.clone()),
-            Edit::Zero { .. } => None,
-        });
+    let with_payload = writes.iter().enumerate().filter(|(index, _)| kind(*index) == JournalKind::Payload);
+    let payload = with_payload.filter_map(|(_, write)| match &write.edit {
+        Edit::Data(data) => Some(data.clone()),
+        Edit::Zero { .. } => None,
+    });
     let journal = at.space.journal()?;
     journal.append(at.core, at.space, entries.collect(), payload.collect()).await
 }
@@ -305,18 +305,6 @@ async fn acknowledge(
     Err(cause.unwrap_or_else(|| {
         BlockError::new(BlockErrorKind::Gone, "write: too many disks of the stripe are lost")
     }))
-}
-
-/// Blocks that were lost for good and have been written now are there again.
-async fn found_again(at: At<'_>, writes: &[ColumnWrite]) -> Result<(), BlockError> {
-    if at.row.lost.is_empty() {
-        return Ok(());
-    }
-    for write in writes {
-        let blocks = write.offset / BLOCK..(write.offset + write.len) / BLOCK;
-        at.row.lost.found(at.core, at.other(write.column).place, blocks).await?;
-    }
-    Ok(())
 }
 
 /// Makes a write again that failed when its disks went away. The caller holds the lock of the region. `true` when

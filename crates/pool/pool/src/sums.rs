@@ -95,10 +95,9 @@ impl Page {
         blocks.zip(offset / BLOCK..).all(|(block, number)| self.is(number, crc32c(block)))
     }
 
-    /// The checksums of `count` blocks from `offset`.
-    pub(crate) fn all(&self, offset: u64, count: usize) -> Vec<u32> {
-        let blocks = (offset / BLOCK..).take(count);
-        blocks.filter_map(|block| Some(self.at(block)?.load(Ordering::Acquire))).collect()
+    /// Whether `count` blocks from `offset` are known to be zeros.
+    fn says_zero(&self, offset: u64, count: u64) -> bool {
+        (offset / BLOCK..offset / BLOCK + count).all(|block| self.is(block, zero_sum()))
     }
 
     /// From now on the block has this checksum. The caller has marked its region dirty.
@@ -115,6 +114,16 @@ impl Page {
             self.set(block, *sum);
         }
     }
+}
+
+/// Whether a part of a column is known to be zeros. Under its lock.
+pub(crate) fn is_zero(at: At<'_>, page: Option<&Arc<Page>>, offset: u64, len: u64) -> bool {
+    let mask = at.regions(offset, len);
+    page.is_some_and(|page| {
+        !at.group().is_unsettled(mask)
+            && page.unknown.load(Ordering::Acquire) & mask == 0
+            && page.says_zero(offset, len / BLOCK)
+    })
 }
 
 /// Checksums of blocks.
@@ -189,6 +198,15 @@ pub(crate) async fn page_at(at: At<'_>, offset: u64) -> Option<Arc<Page>> {
         }
     }
     load(at, sums, index).await
+}
+
+/// Before a write that has come to its copies tells `page` of it: asks for what is unknown there, in case a copy that was
+/// away when the write began has come back in time to take part in it. (Asked for later, its page would bring old
+/// checksums over the new. A copy that did not take part is marked stale by now, and is not asked.)
+pub(crate) async fn renew(at: At<'_>, page: &Page, offset: u64, len: u64) {
+    if page.unknown.load(Ordering::Acquire) & at.regions(offset, len) != 0 {
+        page_at(at, offset).await;
+    }
 }
 
 /// Brings a page to memory, or asks again for its unknown regions.

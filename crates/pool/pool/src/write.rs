@@ -13,7 +13,7 @@ use pool_layout::Piece;
 use crate::at::At;
 use crate::core::Core;
 use crate::row::{Copies, Place};
-use crate::sums::{Page, page_at, zero_sum};
+use crate::sums::{Page, page_at, renew, zero_sum};
 
 /// What a write does to its range.
 #[derive(Clone)]
@@ -76,6 +76,7 @@ pub(crate) async fn change_piece(
     let written = write_copies(&copies, (piece.offset, piece.len), mask, &change, durability).await;
     acknowledge(at, &copies, mask, written).await?;
     if let Some(page) = page {
+        renew(at, &page, piece.offset, piece.len).await;
         change.tell(&page, piece.offset, piece.len);
     }
     Ok(())

@@ -100,28 +100,6 @@ pub enum Change {
         /// The copy's disk.
         disk: DiskId,
     },
-    /// A block is known to be lost: it cannot be read until it is written.
-    LoseBlock {
-        /// Space.
-        space: SpaceId,
-        /// Row.
-        row: u32,
-        /// Column.
-        column: u8,
-        /// Block of the column's slab.
-        block: u32,
-    },
-    /// A lost block has been written.
-    FindBlock {
-        /// Space.
-        space: SpaceId,
-        /// Row.
-        row: u32,
-        /// Column.
-        column: u8,
-        /// Block of the column's slab.
-        block: u32,
-    },
 }
 
 impl Change {
@@ -185,16 +163,6 @@ impl Change {
                 w.u8(*column);
                 w.u32(disk.0);
             }
-            Self::LoseBlock { space, row, column, block } => {
-                place(w, 13, space, *row);
-                w.u8(*column);
-                w.u32(*block);
-            }
-            Self::FindBlock { space, row, column, block } => {
-                place(w, 14, space, *row);
-                w.u8(*column);
-                w.u32(*block);
-            }
         }
     }
 
@@ -205,7 +173,7 @@ impl Change {
             2 => Self::RemoveDisk(DiskId(r.u32()?)),
             3 => Self::PutSpace(SpaceRecord::decode(r)?),
             4 => Self::DeleteSpace(SpaceId(r.u32()?)),
-            5..=14 => {
+            5..=12 => {
                 let (space, row) = (SpaceId(r.u32()?), r.u32()?);
                 match tag {
                     5 => Self::PutRow { space, row, record: RowRecord::decode(r)? },
@@ -221,8 +189,6 @@ impl Change {
                         }
                     }
                     11 => Self::AddCopy { space, row, column: r.u8()?, copy: CopyRecord::decode(r)? },
-                    13 => Self::LoseBlock { space, row, column: r.u8()?, block: r.u32()? },
-                    14 => Self::FindBlock { space, row, column: r.u8()?, block: r.u32()? },
                     _ => Self::RemoveCopy { space, row, column: r.u8()?, disk: DiskId(r.u32()?) },
                 }
             }

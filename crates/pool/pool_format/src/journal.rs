@@ -79,8 +79,12 @@ impl JournalAnchor {
 pub enum JournalKind {
     /// The new blocks are in the record.
     Payload,
-    /// Only the checksums of the new and the old blocks are: a whole stripe is being written in place.
-    Sums,
+    /// They are zeros.
+    Zeroes,
+    /// Only the checksums of the new blocks are: a whole stripe of zeros is being written over in place.
+    Fresh,
+    /// Only the checksums of the new blocks are: parity of a whole stripe whose data the record has.
+    Derived,
     /// The row is given up: what earlier records say of it is void. Has no blocks.
     Void,
 }
@@ -98,9 +102,6 @@ pub struct JournalEntry {
     pub first: u32,
     /// CRC-32C of each new block.
     pub sums: Vec<u32>,
-    /// Of [`JournalKind::Sums`]: CRC-32C of each block that is being overwritten, or of the new one if that is not
-    /// known. Else empty.
-    pub old: Vec<u32>,
 }
 
 /// The head of a record.
@@ -118,8 +119,7 @@ impl JournalRecord {
     /// Blocks of head and entries.
     #[must_use]
     pub fn head_blocks(&self) -> u64 {
-        let size = |entry: &JournalEntry| ENTRY_HEAD + 4 * (entry.sums.len() + entry.old.len());
-        let entries: usize = self.entries.iter().map(size).sum();
+        let entries: usize = self.entries.iter().map(|entry| ENTRY_HEAD + 4 * entry.sums.len()).sum();
         ((4 + RECORD_HEAD + entries) as u64).div_ceil(BLOCK)
     }
 
@@ -145,13 +145,15 @@ impl JournalRecord {
             w.u8(entry.column);
             w.u8(match entry.kind {
                 JournalKind::Payload => 0,
-                JournalKind::Sums => 1,
-                JournalKind::Void => 2,
+                JournalKind::Zeroes => 1,
+                JournalKind::Fresh => 2,
+                JournalKind::Derived => 3,
+                JournalKind::Void => 4,
             });
             w.u16(0);
             w.u32(entry.first);
             w.u32(entry.sums.len() as u32);
-            entry.sums.iter().chain(&entry.old).for_each(|sum| w.u32(*sum));
+            entry.sums.iter().for_each(|sum| w.u32(*sum));
         }
         sealed(w.finish(), (self.head_blocks() * BLOCK) as usize)
     }
@@ -192,17 +194,15 @@ impl JournalRecord {
             let (first, sums) = (r.u32()?, r.u32()?);
             let kind = match kind {
                 0 => JournalKind::Payload,
-                1 => JournalKind::Sums,
-                2 => JournalKind::Void,
+                1 => JournalKind::Zeroes,
+                2 => JournalKind::Fresh,
+                3 => JournalKind::Derived,
+                4 => JournalKind::Void,
                 _ => return Err(DecodeError::Invalid("kind of journal entry")),
             };
-            let mut read = |count: u32| {
-                let len = usize::try_from(count).map_err(|_| DecodeError::Truncated)?.saturating_mul(4);
-                let sums = r.raw(len)?.chunks_exact(4);
-                Ok(sums.map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect())
-            };
-            let old = if kind == JournalKind::Sums { sums } else { 0 };
-            entries.push(JournalEntry { row, column, kind, first, sums: read(sums)?, old: read(old)? });
+            let sums = r.raw(usize::try_from(sums).map_err(|_| DecodeError::Truncated)?.saturating_mul(4))?;
+            let sums = sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
+            entries.push(JournalEntry { row, column, kind, first, sums: sums.collect() });
         }
         let record = Self { secret, seq, entries };
         if record.head_blocks() != blocks {

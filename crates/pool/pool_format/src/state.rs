@@ -175,8 +175,6 @@ pub struct PoolState {
     pub spaces: BTreeMap<SpaceId, SpaceRecord>,
     /// Rows of the spaces that have been allocated.
     pub rows: BTreeMap<(SpaceId, u32), RowRecord>,
-    /// Blocks that are known to be lost: space, row, column, block of the column's slab.
-    pub lost: BTreeSet<(SpaceId, u32, u8, u32)>,
     /// The next disk's number.
     pub next_disk: u32,
     /// The next space's number.
@@ -207,7 +205,6 @@ impl PoolState {
             Change::DeleteSpace(id) => {
                 self.spaces.remove(id);
                 self.rows.retain(|(space, _), _| space != id);
-                self.lost.retain(|(space, ..)| space != id);
             }
             Change::PutRow { space, row, record } => {
                 if self.spaces.contains_key(space) {
@@ -216,7 +213,6 @@ impl PoolState {
             }
             Change::FreeRow { space, row } => {
                 self.rows.remove(&(*space, *row));
-                self.lost.retain(|(lost_space, lost_row, ..)| (lost_space, lost_row) != (space, row));
             }
             Change::Dirty { space, row, column, mask } => {
                 if let Some(column) = self.column(*space, *row, *column) {
@@ -245,14 +241,6 @@ impl PoolState {
                 {
                     column.copies.push(*copy);
                 }
-            }
-            Change::LoseBlock { space, row, column, block } => {
-                if self.rows.contains_key(&(*space, *row)) {
-                    self.lost.insert((*space, *row, *column, *block));
-                }
-            }
-            Change::FindBlock { space, row, column, block } => {
-                self.lost.remove(&(*space, *row, *column, *block));
             }
             Change::RemoveCopy { space, row, column, disk } => {
                 if let Some(column) = self.column(*space, *row, *column) {
@@ -289,15 +277,6 @@ impl PoolState {
             w.u32(*row);
             record.encode(&mut w);
         }
-        if !self.lost.is_empty() {
-            w.u32(self.lost.len() as u32);
-            for (space, row, column, block) in &self.lost {
-                w.u32(space.0);
-                w.u32(*row);
-                w.u8(*column);
-                w.u32(*block);
-            }
-        }
         w.finish()
     }
 
@@ -329,11 +308,6 @@ impl PoolState {
         for _ in 0..r.u32()? {
             let key = (SpaceId(r.u32()?), r.u32()?);
             state.rows.insert(key, RowRecord::decode(&mut r)?);
-        }
-        // Only there when it is not empty: a pool that never lost a block can be read by every release.
-        let lost = if r.remaining() > 0 { r.u32()? } else { 0 };
-        for _ in 0..lost {
-            state.lost.insert((SpaceId(r.u32()?), r.u32()?, r.u8()?, r.u32()?));
         }
         if r.remaining() > 0 {
             return Err(DecodeError::Invalid("length"));

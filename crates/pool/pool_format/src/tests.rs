@@ -85,13 +85,6 @@ fn change() -> impl Strategy<Value = Change> {
             column: 0,
             copy
         }),
-        (row.clone(), any::<bool>(), 0u32..3).prop_map(|((s, row), lose, block)| {
-            let (space, column) = (SpaceId(s), 0);
-            match lose {
-                true => Change::LoseBlock { space, row, column, block },
-                false => Change::FindBlock { space, row, column, block },
-            }
-        }),
         (row, 0u32..4).prop_map(|((s, row), d)| Change::RemoveCopy {
             space: SpaceId(s),
             row,
@@ -157,11 +150,11 @@ fn checksums_and_the_journal_survive_the_round_trip_and_no_damage() {
         tail: 17,
         seq: 1 << 40,
     };
-    let entry = |kind, sums, old| JournalEntry { row: 1, column: 4, kind, first: 77, sums, old };
+    let entry = |kind, sums| JournalEntry { row: 1, column: 4, kind, first: 77, sums };
     let entries = vec![
-        entry(JournalKind::Payload, (0..16).collect(), vec![]),
-        entry(JournalKind::Void, vec![], vec![]),
-        entry(JournalKind::Sums, (0..1000).collect(), (5..1005).collect()),
+        entry(JournalKind::Payload, (0..16).collect()),
+        entry(JournalKind::Void, vec![]),
+        entry(JournalKind::Fresh, (0..2000).collect()),
     ];
     let record = JournalRecord { secret: [8; 16], seq: 3, entries };
     assert_eq!((record.head_blocks(), record.payload_blocks()), (2, 16));

@@ -45,7 +45,6 @@ fn spaces_conform() {
         (Resiliency::Parity(2), 4, Provisioning::Thin, true),
         (Resiliency::Parity(2), 6, Provisioning::Thin, true),
     ] {
-        eprintln!("{resiliency:?} {columns}");
         let subject = Spaces { resiliency, columns, provisioning, integrity };
         let outcome = on_shard(block_conformance::run(&subject, Options { seed: 7, random_ops: 200 }));
         outcome.unwrap_or_else(|failure| panic!("{resiliency:?} x {columns}: {failure}"));

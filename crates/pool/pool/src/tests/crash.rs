@@ -178,19 +178,3 @@ fn broken_builds_are_caught() {
         "skipped stale mark"
     );
 }
-
-#[test]
-#[ignore = "debug"]
-fn one_seed() {
-    let sound = Defect { skip_flush: false, skip_stale_mark: false };
-    let seed: u64 = std::env::var("SEED").expect("SEED").parse().expect("n");
-    let r = match std::env::var("KIND").expect("KIND").as_str() {
-        "s" => Resiliency::Simple,
-        "m2" => Resiliency::Mirror(2),
-        "m3" => Resiliency::Mirror(3),
-        "p1" => Resiliency::Parity(1),
-        _ => Resiliency::Parity(2),
-    };
-    campaign(seed, r, &sound).unwrap_or_else(|broken| panic!("{r:?} {broken}"));
-}
-// "one_seed"
