@@ -2,7 +2,8 @@
 # Measures Holdfast against Debian's tgt and smbd and the raw disk on this machine, interleaved, and writes docs/results/.
 #
 #   run.sh [PART ...]     parts: iscsi raw first-write memory recovery opening (all but smb), or
-#   run.sh smb [MEDIUM ...]   media: memory disk (both)
+#   run.sh smb [MEDIUM ...]   media: memory disk (both), or
+#   run.sh spd            the load generator against fio
 #   BENCH_SECONDS=8       length of one measurement
 #   BENCH_REPS=5          measurements of each point; the median counts
 #   BENCH_DIR=DIR         where the disk-backed files go (default: target/bench)
@@ -10,6 +11,11 @@
 # Needs root (tgtd, smbd), gcc, libiscsi-dev and samba; `make bench` installs what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [ "${1-}" = spd ]; then
+    cargo build --release --locked --quiet --package holdfast
+    mkdir -p docs/results
+    PYTHONDONTWRITEBYTECODE=1 exec python3 bench/spd.py
+fi
 cargo build --release --locked --quiet --package holdfast --package bench
 mkdir -p target/bench docs/results
 gcc -O2 -o target/bench/iscsibench bench/iscsibench.c -liscsi

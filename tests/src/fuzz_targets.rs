@@ -37,6 +37,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("snapshot_diff", diff_format::fuzz::stream),
     ("snapshot_diff_records", diff_format::fuzz::records),
     ("smb_users", smb_users::fuzz::database),
+    ("spd_profile", spd_profile::fuzz::profile),
+    ("spd_words", spd_profile::fuzz::words),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.

@@ -1,12 +1,13 @@
 //! The direction of dependencies, read from `cargo metadata`.
 //!
 //! ```text
-//!   base <- block <- pool <- volume <- { scsi, smb } <- control <- bin
+//!   base <- block <- pool <- volume <- { scsi, smb } <- { control, tools } <- bin
 //! ```
-//! A crate may use crates of its own folder and of folders to the left of it. Siblings (`scsi`, `smb`) do not know each
-//! other: what they share belongs below them. Pure crates (`*_format`, `*_protocol`, `*_defs`, `*_layout`, and the API's
-//! types) do no I/O, so nothing beneath them may either. Test helpers (`testing`, `*_conformance`, `tests`, `xtask`,
-//! `bench`) are nobody's dependency outside `[dev-dependencies]` and each other.
+//! A crate may use crates of its own folder and of folders to the left of it. Siblings (`scsi` and `smb`, `control` and
+//! `tools`) do not know each other: what they share belongs below them. Pure crates (`*_format`, `*_protocol`, `*_defs`,
+//! `*_layout`, `*_profile`, `*_report`, and the API's types) do no I/O, so nothing beneath them may either. Test helpers
+//! (`testing`, `*_conformance`, `tests`, `xtask`, `bench`) are nobody's dependency outside `[dev-dependencies]` and each
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +19,7 @@ use crate::tidy::Problem;
 
 /// Layers from the bottom up; folders in one entry are siblings.
 const LAYERS: &[&[&str]] =
-    &[&["base"], &["block"], &["pool"], &["volume"], &["scsi", "smb"], &["control"], &["bin"]];
+    &[&["base"], &["block"], &["pool"], &["volume"], &["scsi", "smb"], &["control", "tools"], &["bin"]];
 
 /// Helpers for tests and measurements: may use anything, used by nothing that ships.
 const HELPER_FOLDERS: &[&str] = &["testing", "tests", "xtask", "bench"];
@@ -75,7 +76,7 @@ fn is_helper(package: &Package) -> bool {
 }
 
 fn is_pure(name: &str) -> bool {
-    ["_format", "_protocol", "_defs", "_layout"].iter().any(|end| name.ends_with(end))
+    ["_format", "_protocol", "_defs", "_layout", "_profile", "_report"].iter().any(|end| name.ends_with(end))
         || name == "control_api"
 }
 

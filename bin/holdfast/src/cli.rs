@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    cache, config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb, snapshot,
-    status, target, user, user_group, volume,
+    cache, config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb,
+    snapshot, spd, status, target, user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -97,6 +97,12 @@ enum Verb {
     /// Work that takes long.
     #[command(subcommand)]
     Job(job::Command),
+    /// Generate load and measure it, with DiskSpd's options and report.
+    #[command(disable_help_flag = true)]
+    Spd(spd::Args),
+    /// Generate load and measure it, with SQLIO's options and report.
+    #[command(disable_help_flag = true)]
+    Sqlio(spd::Args),
     /// The live state of everything, for diagnosis.
     Inspect,
     /// Print a script that completes commands in a shell.
@@ -112,6 +118,8 @@ impl Cli {
         match self.verb {
             Verb::Serve(args) => return serve::run(args).map(|()| ExitCode::SUCCESS),
             Verb::Demo(args) => return demo::run(args, self.json).map(|()| ExitCode::SUCCESS),
+            Verb::Spd(args) => return Ok(spd::run(args, self.json, self.yes)),
+            Verb::Sqlio(args) => return Ok(spd::run_sqlio(args, self.json, self.yes)),
             Verb::Completions { shell } => {
                 clap_complete::generate(shell, &mut Self::command(), "holdfast", &mut std::io::stdout());
                 return Ok(ExitCode::SUCCESS);
@@ -148,7 +156,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Job(command) => job::run(command, context).await?,
         Verb::Inspect => print_json(&context.client.get::<serde_json::Value>("/inspect").await?)?,
         // Handled before a node is looked for.
-        Verb::Serve(_) | Verb::Demo(_) | Verb::Completions { .. } => {}
+        Verb::Serve(_) | Verb::Demo(_) | Verb::Spd(_) | Verb::Sqlio(_) | Verb::Completions { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -256,6 +264,9 @@ mod tests {
             "completions bash",
             "inspect",
             "status --node /s",
+            "spd -h -L -V -b8K -? x",
+            "spd -c1G -d10 -r -w0 -t8 -o8 -b8K -h -L --rate=5 X:\\a",
+            "sqlio -s10 -kR -frandom -b8 -t8 -o16 -LS -BN x",
         ] {
             let words = std::iter::once("holdfast").chain(line.split(' '));
             if let Err(error) = Cli::try_parse_from(words) {

@@ -3,6 +3,8 @@
 //! `holdfast serve` is the node; `holdfast demo` is a node that makes its own disks; every other verb asks a
 //! node over its socket. A verb is one file: its arguments, what it sends, how the answer looks.
 //!
+//! Called `diskspd` or `sqlio` it is the load generator, with that tool's command line (`spd`).
+//!
 //! Exit codes: 0 done, 1 it could not be done, 2 the command line makes no sense.
 
 #[macro_use]
@@ -31,6 +33,7 @@ mod session;
 mod share;
 mod smb;
 mod snapshot;
+mod spd;
 mod status;
 mod table;
 mod target;
@@ -44,6 +47,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    if let Some(code) = spd::by_name() {
+        return code;
+    }
     let args = cli::Cli::parse();
     match args.run() {
         Ok(code) => code,

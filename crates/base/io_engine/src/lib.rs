@@ -11,6 +11,8 @@
 //!                          simulated for tests: any other `Engine`, over `IoTarget::Simulated` files
 //! ```
 //!
+//! Beside them stands [`FixedRing`], for load generators: registered files and buffers, no futures.
+//!
 //! One engine per thread, installed with [`install`]. Futures are polled on the thread that submitted them
 //! (they are `!Send`). Dropping a future does not stop the request: the engine owns the buffers until the
 //! kernel is done with them.
@@ -27,6 +29,8 @@ mod blocking;
 mod carry_out;
 mod detect;
 pub mod device_info;
+mod fixed_ring;
+pub mod placement;
 mod request;
 mod ring;
 mod slots;
@@ -35,6 +39,7 @@ mod thread;
 pub use block_on::block_on;
 pub use blocking::BlockingEngine;
 pub use detect::{Detected, detect};
+pub use fixed_ring::{FixedData, FixedDone, FixedOp, FixedRing, SlotBuffers};
 pub use request::{IoCompletion, IoOp, IoRequest, IoTarget};
 pub use ring::RingEngine;
 pub use thread::{Engine, EngineGuard, IoFuture, SubmitToken, flush, install, kind, reap, submit};

@@ -1,8 +1,9 @@
 //! One connection.
 
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use shard_runtime::{Entropy as _, SystemEntropy};
 use smb_crypto::{PreauthHash, Signer};
@@ -56,7 +57,7 @@ impl Connection {
     /// # Errors
     /// When the server cannot be reached or speaks none of the versions.
     pub fn connect(address: SocketAddr, options: Options) -> Result<Self, ClientError> {
-        let stream = TcpStream::connect(address)?;
+        let stream = TcpStream::connect_timeout(&address, options.timeout)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(options.timeout))?;
         let mut connection = Self {
@@ -194,6 +195,36 @@ impl Connection {
             self.waiting.extend(fresh);
         }
         self.waiting.pop_front().ok_or(ClientError::Protocol("lost"))
+    }
+
+    /// Whether [`Connection::receive`] has something to take, waiting at most `timeout` for its beginning. The end of the
+    /// connection is something too.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn poll(&mut self, timeout: Duration) -> Result<bool, ClientError> {
+        if !self.waiting.is_empty() {
+            return Ok(true);
+        }
+        let mut first = [0];
+        let seen = if timeout.is_zero() {
+            self.stream.set_nonblocking(true)?;
+            let seen = self.stream.peek(&mut first);
+            self.stream.set_nonblocking(false)?;
+            seen
+        } else {
+            self.stream.set_read_timeout(Some(timeout))?;
+            let seen = self.stream.peek(&mut first);
+            self.stream.set_read_timeout(Some(self.options.timeout))?;
+            seen
+        };
+        match seen {
+            Ok(_) => Ok(true),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(false),
+                _ => Err(error.into()),
+            },
+        }
     }
 
     /// The number of the next message.

@@ -1,0 +1,119 @@
+"""Measures `holdfast spd` against fio's io_uring on the same target, taking turns, and writes docs/results/spd.md: see
+bench/run.sh. Both bind one thread, register files and buffers, and bypass the page cache where there is a disk."""
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from machine import DISK, MEMORY, REPS, SECONDS, describe
+
+TOOL = os.path.abspath("target/release/holdfast")
+WARM_UP = 1
+MIB = 512
+
+
+def timed(words):
+    """Standard output of a program, and the processor seconds it took, its kernel threads' included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(words, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit("%s: %s%s" % (" ".join(words), done.stdout[-500:], done.stderr[-500:]))
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return done.stdout, cpu
+
+
+def fio(path, depth, direct, write):
+    text, cpu = timed(["fio", "--name=x", "--filename=" + path, "--rw=" + ("randwrite" if write else "randread"), "--bs=4k",
+                       "--iodepth=%d" % depth, "--ioengine=io_uring", "--registerfiles", "--fixedbufs",
+                       "--direct=%d" % direct, "--runtime=%d" % SECONDS, "--ramp_time=%d" % WARM_UP, "--time_based",
+                       "--thread", "--cpus_allowed=0", "--size=%dM" % MIB, "--norandommap", "--randrepeat=0", "--output-format=json"])
+    job = json.loads(text[text.index("{"):])["jobs"][0]["write" if write else "read"]
+    percentiles = job["clat_ns"]["percentile"]
+    return figures(job["iops"], percentiles["50.000000"] / 1e3, percentiles["99.000000"] / 1e3, cpu)
+
+
+def spd(path, depth, direct, write, *more):
+    text, cpu = timed([TOOL, "spd", "--json", "--quiet", "--yes", "-d%d" % SECONDS, "-W%d" % WARM_UP, "-r", "-b4K",
+                       "-o%d" % depth, "-t1", "-a0", "-L", "-w%d" % (100 if write else 0), *(["-Su"] if direct else []), *more, path])
+    span = json.loads(text)["spans"][0]
+    latency = span["total"]["latency_ms"]
+    return {**figures(span["total"]["iops"], latency["p50"] * 1e3, latency["p99"] * 1e3, cpu), "span": span}
+
+
+def figures(iops, p50, p99, cpu):
+    return {"iops": iops, "p50": p50, "p99": p99, "cpu": cpu * 1e6 / max(iops * (SECONDS + WARM_UP), 1)}
+
+
+def median(runs, name):
+    return statistics.median(run[name] for run in runs)
+
+
+def main():
+    os.makedirs(DISK, exist_ok=True)
+    os.makedirs(MEMORY, exist_ok=True)
+    media = [("file", os.path.join(DISK, "spd"), 1), ("memory", os.path.join(MEMORY, "spd"), 0)]
+    loop = None
+    rows, rates = [], []
+    try:
+        for _, path, _ in media:
+            timed([TOOL, "spd", "--yes", "--quiet", "-c%dM" % MIB, "-d1", "-W0", path])
+        backing = os.path.join(DISK, "loop")
+        timed([TOOL, "spd", "--yes", "--quiet", "-c%dM" % MIB, "-d1", "-W0", backing])
+        made = subprocess.run(["losetup", "--find", "--show", "--direct-io=on", backing], capture_output=True, text=True)
+        if made.returncode == 0:
+            loop = made.stdout.strip()
+            media.insert(1, ("device", loop, 1))
+        else:
+            print("no loop device here: %s" % made.stderr.strip(), file=sys.stderr)
+        for name, path, direct in media:
+            for write in (False, True):
+                for depth in (1, 16, 64):
+                    theirs, ours = [], []
+                    for _ in range(REPS):
+                        theirs.append(fio(path, depth, direct, write))
+                        ours.append(spd(path, depth, direct, write))
+                    row = {"medium": name, "write": write, "depth": depth}
+                    for figure in ("iops", "p50", "p99", "cpu"):
+                        row[figure] = [median(theirs, figure), median(ours, figure)]
+                    rows.append(row)
+                    print(row, file=sys.stderr, flush=True)
+        for rate in (1000, 5000):
+            for arrival in ("even", "poisson"):
+                span = spd(media[0][1], 64, 1, False, "--rate=%d" % rate, "--arrival=" + arrival)["span"]
+                rates.append([rate, arrival, span["total"]["iops"]])
+    finally:
+        if loop:
+            subprocess.run(["losetup", "-d", loop])
+        for folder in (DISK, MEMORY):
+            for name in ("spd", "loop"):
+                if os.path.exists(os.path.join(folder, name)):
+                    os.remove(os.path.join(folder, name))
+        os.rmdir(MEMORY)
+    write_page(rows, rates)
+
+
+def write_page(rows, rates):
+    out = ["# holdfast spd against fio", "",
+           "`bench/run.sh spd` wrote this on %(date)s at commit %(commit)s: %(cpu)s, %(cores)s cores, Linux %(kernel)s. Medians of "
+           "%(reps)s runs of %(seconds)s s each, fio and spd taking turns; 4 KiB at random, one thread bound to one "
+           "processor, io_uring with registered files and buffers. CPU is that of the program per operation, warm-up included. "
+           "`device` is a loop device with direct I/O on a file of the same disk." % describe(), "",
+           "| target | load | depth | fio IOPS | spd IOPS | ratio | fio p50 µs | spd p50 µs | fio p99 µs | spd p99 µs | fio CPU µs | spd CPU µs |",
+           "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        out.append("| %s | %s | %d | %.0f | %.0f | %.3f | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f |" % (
+            row["medium"], "write" if row["write"] else "read", row["depth"], *row["iops"], row["iops"][1] / row["iops"][0],
+            *row["p50"], *row["p99"], *row["cpu"]))
+    out += ["", "Open loop, reads of the file: ", "", "| asked for | arrivals | measured | off by |", "|---|---|---|---|"]
+    out += ["| %d | %s | %.1f | %.2f %% |" % (rate, arrival, got, abs(got - rate) * 100 / rate) for rate, arrival, got in rates]
+    with open("docs/results/spd.md", "w") as f:
+        f.write("\n".join(out) + "\n")
+    with open("docs/results/spd.json", "w") as f:
+        json.dump({"machine": describe(), "rows": rows, "rates": rates}, f, indent=1)
+
+
+main()

@@ -1,0 +1,227 @@
+//! `holdfast spd` and `holdfast sqlio`: the load generator, also when the program is called `diskspd` or `sqlio`.
+//!
+//! Standard output carries the report and nothing else; progress, questions and warnings go to standard error.
+
+mod console;
+mod sqlio;
+mod sweep;
+mod targets;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use shard_runtime::{Clock, Entropy as _, SystemClock, SystemEntropy};
+use spd_engine::{EngineError, Preparation};
+use spd_profile::windows_path::Drives;
+use spd_profile::{Profile, ProfileError, ResultFormat, Run, Surroundings, TimeSpan};
+use spd_report::text::{self, Layout};
+use spd_report::{Outcome, SpanOutcome, json, xml};
+
+use console::Console;
+use targets::Place;
+
+/// What DiskSpd returns for a command line that makes no sense.
+const DISKSPD_USAGE: u8 = 3;
+/// What holdfast returns for it.
+const USAGE: u8 = 2;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Options and targets; -? explains them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS AND TARGETS")]
+    words: Vec<String>,
+}
+
+/// `holdfast spd`.
+pub(crate) fn run(args: Args, json: bool, yes: bool) -> ExitCode {
+    if let Some(("sweep", words)) = args.words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return ExitCode::from(sweep::run("holdfast spd sweep", words, json, yes));
+    }
+    ExitCode::from(diskspd("holdfast spd", &args.words, USAGE, json, yes))
+}
+
+/// `holdfast sqlio`.
+pub(crate) fn run_sqlio(args: Args, json: bool, yes: bool) -> ExitCode {
+    ExitCode::from(sqlio::run("holdfast sqlio", &args.words, json, yes))
+}
+
+/// Runs as the tool that the program is called after, if it is one.
+pub(crate) fn by_name() -> Option<ExitCode> {
+    let mut words = std::env::args_os();
+    let program = words.next()?;
+    let name = Path::new(&program).file_stem()?.to_str()?.to_ascii_lowercase();
+    if !matches!(name.as_str(), "diskspd" | "sqlio" | "sqlio2") {
+        return None;
+    }
+    let words: Result<Vec<String>, OsString> = words.map(OsString::into_string).collect();
+    let code = match words {
+        Ok(words) if name == "diskspd" => {
+            diskspd(&program.to_string_lossy(), &words, DISKSPD_USAGE, false, false)
+        }
+        Ok(words) => sqlio::run(&program.to_string_lossy(), &words, false, false),
+        Err(word) => {
+            eprintln!("ERROR: '{}' is not UTF-8", word.display());
+            USAGE
+        }
+    };
+    Some(ExitCode::from(code))
+}
+
+/// What a command line reads from the machine.
+pub(crate) struct Machine;
+
+impl Surroundings for Machine {
+    fn read(&self, path: &str, limit: usize) -> Result<String, String> {
+        use std::io::Read as _;
+        let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+        let mut text = String::new();
+        file.take(limit as u64 + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+        if text.len() > limit { Err(format!("it is longer than {limit} bytes")) } else { Ok(text) }
+    }
+
+    fn ticks(&self) -> u32 {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let seconds = text.split(' ').next().and_then(|seconds| seconds.parse::<f64>().ok());
+        (seconds.unwrap_or(0.0) * 1000.0) as u64 as u32
+    }
+}
+
+fn diskspd(program: &str, words: &[String], usage_code: u8, json: bool, yes: bool) -> u8 {
+    if words.is_empty() {
+        usage(program);
+        return usage_code;
+    }
+    let mut invocation = match spd_profile::parse(program, words, &Machine) {
+        Ok(invocation) => invocation,
+        Err(why) => return complain(&why, usage_code),
+    };
+    if invocation.usage {
+        usage(program);
+        return 0;
+    }
+    for warning in &invocation.warnings {
+        eprintln!("WARNING: {warning}");
+    }
+    invocation.run.json |= json;
+    invocation.run.yes |= yes || said_yes();
+    if let Err(why) = spd_profile::check_linux(&invocation.profile, targets::is_remote) {
+        return complain(&why, usage_code);
+    }
+    let layout = if invocation.run.old_layout { Layout::V20 } else { Layout::V22 };
+    if invocation.profile_only {
+        match invocation.profile.format {
+            ResultFormat::Text => out!("{}", text::profile_only(&invocation.profile, layout)),
+            ResultFormat::Xml => out!("{}", spd_profile::xml::write(&invocation.profile, 0)),
+        }
+        return 0;
+    }
+    let places = match places(&invocation.profile, &invocation.run.drives) {
+        Ok(places) => places,
+        Err(why) => return complain(&why, usage_code),
+    };
+    let console = Console::new(invocation.run.quiet, invocation.profile.progress);
+    let session = Session::new(&console, &invocation.run);
+    let (outcome, failed) = session.run(&invocation.profile, &places);
+    if failed.is_none() || !outcome.spans.is_empty() {
+        if invocation.run.json {
+            outln!("{:#}", json::report(&invocation.profile, &outcome));
+        } else if invocation.profile.format == ResultFormat::Xml {
+            out!("{}", xml::report(&invocation.profile, &outcome));
+        } else {
+            out!("{}", text::report(&invocation.profile, &outcome, layout));
+        }
+    }
+    if let Some(why) = failed {
+        eprintln!("ERROR: {why}\nError generating I/O requests");
+        return 1;
+    }
+    exit_code(&outcome.spans)
+}
+
+fn usage(program: &str) {
+    outln!("\nUsage: {program} [options] target1 [ target2 [ target3 ...] ]");
+    outln!("version {} (options and report of DiskSpd 2.2)\n", env!("CARGO_PKG_VERSION"));
+    out!("{}", spd_profile::USAGE);
+}
+
+fn complain(why: &ProfileError, code: u8) -> u8 {
+    eprintln!("ERROR: {why}");
+    code
+}
+
+/// Whether the environment agrees to every loss, for command lines that cannot be changed.
+fn said_yes() -> bool {
+    std::env::var("HOLDFAST_SPD_YES").is_ok_and(|value| matches!(value.as_str(), "1" | "yes" | "true"))
+}
+
+/// Where the targets of each time span are.
+fn places(profile: &Profile, drives: &Drives) -> Result<Vec<Vec<Place>>, ProfileError> {
+    let mut all = Drives::default();
+    if let Ok(text) = std::env::var("HOLDFAST_SPD_DRIVES") {
+        all.add_all(&text)?;
+    }
+    all.merge(drives);
+    let place = |span: &TimeSpan| {
+        span.targets.iter().map(|target| targets::place(&target.path, &all)).collect::<Result<Vec<_>, _>>()
+    };
+    profile.spans.iter().map(place).collect()
+}
+
+/// 1 when anything went wrong on the way; an interruption by the user is none.
+fn exit_code(spans: &[SpanOutcome]) -> u8 {
+    let wrong = spans.iter().any(|span| {
+        let (read, write) = span.sum();
+        read.errors + write.errors > 0
+            || span.ended_early.as_deref().is_some_and(|why| why != "interrupted")
+            || span.verify.as_ref().is_some_and(|verify| verify.wrong() > 0)
+    });
+    u8::from(wrong)
+}
+
+/// What the spans of a run have in common.
+pub(crate) struct Session<'a> {
+    console: &'a Console,
+    run: &'a Run,
+    clock: Arc<dyn Clock>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(console: &'a Console, run: &'a Run) -> Self {
+        Self { console, run, clock: Arc::new(SystemClock::new()) }
+    }
+
+    /// Runs all spans; returns what was measured, and why it ended if not all of it was.
+    pub(crate) fn run(&self, profile: &Profile, places: &[Vec<Place>]) -> (Outcome, Option<EngineError>) {
+        let version = concat!(env!("CARGO_PKG_VERSION"), " (Holdfast)");
+        let system = spd_engine::system(self.clock.as_ref(), version, "");
+        let mut outcome = Outcome { system, spans: Vec::new() };
+        let mut failed = None;
+        for (span, places) in profile.spans.iter().zip(places) {
+            match self.span(span, places, &outcome) {
+                Ok(measured) => {
+                    let ended = measured.ended_early.is_some();
+                    outcome.spans.push(measured);
+                    if ended {
+                        break;
+                    }
+                }
+                Err(why) => {
+                    failed = Some(why);
+                    break;
+                }
+            }
+        }
+        self.console.finish();
+        (outcome, failed)
+    }
+
+    fn span(&self, span: &TimeSpan, places: &[Place], outcome: &Outcome) -> Result<SpanOutcome, EngineError> {
+        let how = Preparation { sparse: self.run.sparse, verify: self.run.verify };
+        let confirm = console::Asking { console: self.console, yes: self.run.yes };
+        let backend = targets::open(span, places, how, self.run, &confirm)?;
+        let verify = self.run.verify.then(|| SystemEntropy.next_u64());
+        spd_engine::run_span(span, backend.as_ref(), &outcome.system, &self.clock, self.console, verify)
+    }
+}

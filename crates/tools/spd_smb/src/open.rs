@@ -1,0 +1,235 @@
+//! Opening: a connection with a session, a share and a file; making files.
+
+use smb_client::{ClientError, Connection, Options};
+use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
+use smb_protocol::create::CreateRequest;
+use smb_protocol::file::{CloseRequest, FileId};
+use smb_protocol::message::{Request, Response};
+use smb_protocol::utf16::{Utf16, utf16};
+use smb_protocol::write::WriteRequest;
+use smb_protocol::{Command, Dialect, NtStatus};
+use spd_engine::{Backend, Confirm, EngineError, Lane, LanePlan, Preparation};
+use spd_profile::{CacheMode, Target};
+
+use crate::address::{Address, Login};
+use crate::lane::SmbLane;
+
+/// Bytes that are written at once when a file is made.
+const CHUNK: usize = 1 << 20;
+
+/// How a file is opened, as often as it has to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) address: Address,
+    pub(crate) login: Login,
+    pub(crate) path: String,
+    options: CreateOptions,
+    writes: bool,
+}
+
+/// A connection with an open file.
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    pub(crate) tree: u32,
+    pub(crate) file: FileId,
+    pub(crate) size: u64,
+}
+
+/// Files of SMB servers, found and checked.
+pub struct SmbBackend {
+    openings: Vec<Opening>,
+    sizes: Vec<u64>,
+}
+
+impl SmbBackend {
+    /// Makes files (-c), asks before anything is lost, and checks that all targets can be opened. A file on a server has no
+    /// mark that says who made it: every one that exists is somebody's.
+    ///
+    /// # Errors
+    /// When a file cannot be reached, made or opened, or its loss was not agreed to.
+    pub fn open(
+        targets: &[Target],
+        paths: &[String],
+        login: Option<&Login>,
+        how: Preparation,
+        confirm: &dyn Confirm,
+    ) -> Result<Self, EngineError> {
+        let (mut openings, mut sizes) = (Vec::new(), Vec::new());
+        for (target, path) in targets.iter().zip(paths) {
+            let opening = Opening::new(target, path, login, how.verify)?;
+            if target.create.is_some() || opening.writes {
+                opening.prepare(target, how, confirm)?;
+            }
+            let opened = opening.open(CreateDisposition::OPEN).map_err(|error| opening.explain(&error))?;
+            if u64::from(target.block) > u64::from(opened.connection.max_transfer) {
+                return Err(EngineError(format!(
+                    "'{path}': the server takes at most {} bytes at once: lower -b",
+                    opened.connection.max_transfer
+                )));
+            }
+            let end = if target.max > 0 { target.max.min(opened.size) } else { opened.size };
+            if target.base.checked_add(u64::from(target.block)).is_none_or(|first| first > end) {
+                return Err(EngineError(format!(
+                    "target '{path}' is too small ({} bytes): make it larger (-c) or lower -b, -B, -f",
+                    opened.size
+                )));
+            }
+            sizes.push(opened.size);
+            openings.push(opening);
+        }
+        Ok(Self { openings, sizes })
+    }
+}
+
+impl Backend for SmbBackend {
+    fn sizes(&self) -> Vec<u64> {
+        self.sizes.clone()
+    }
+
+    fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError> {
+        let [target] = plan.targets else {
+            return Err(EngineError(
+                "a thread has one file of a server: use -t (threads per target) instead of -F".into(),
+            ));
+        };
+        let Some(opening) = self.openings.get(*target) else {
+            return Err(EngineError("no such target".into()));
+        };
+        Ok(Box::new(SmbLane::new(opening.clone(), plan)?))
+    }
+}
+
+impl Opening {
+    fn new(target: &Target, path: &str, login: Option<&Login>, verify: bool) -> Result<Self, EngineError> {
+        let address = Address::parse(path)?;
+        let mut login = login.cloned().ok_or_else(|| {
+            EngineError(format!(
+                "'{path}': who logs in? --user and --password-file, or HOLDFAST_SPD_USER and HOLDFAST_SPD_PASSWORD"
+            ))
+        })?;
+        if let Some(user) = &address.user {
+            login.user.clone_from(user);
+        }
+        let mut options = CreateOptions::NON_DIRECTORY_FILE;
+        if target.cache == CacheMode::DisableOsCache {
+            options |= CreateOptions::NO_INTERMEDIATE_BUFFERING;
+        }
+        if target.write_through {
+            options |= CreateOptions::WRITE_THROUGH;
+        }
+        let writes = target.write_percent > 0 || verify;
+        Ok(Self { address, login, path: path.to_owned(), options, writes })
+    }
+
+    /// Connects, logs in and opens the file.
+    pub(crate) fn open(&self, disposition: CreateDisposition) -> Result<Opened, ClientError> {
+        let address =
+            self.address.resolve().map_err(|error| ClientError::Io(std::io::Error::other(error.0)))?;
+        let options = Options {
+            dialects: vec![Dialect::SMB_3_0, Dialect::SMB_3_0_2, Dialect::SMB_3_1_1],
+            ..Options::default()
+        };
+        let mut connection = Connection::connect(address, options)?;
+        connection.login(&self.login.user, &self.login.password)?;
+        let tree = connection.tree(&self.address.share)?;
+        let name = utf16(&self.address.file);
+        let makes = disposition != CreateDisposition::OPEN;
+        let desired_access = if self.writes || makes {
+            AccessMask::FILE_READ | AccessMask::FILE_WRITE
+        } else {
+            AccessMask::FILE_READ
+        };
+        let request = Request::Create(CreateRequest {
+            oplock: OplockLevel::NONE,
+            desired_access,
+            share_access: ShareAccess(7),
+            disposition,
+            options: self.options,
+            name: Utf16::new(&name)?,
+            ..CreateRequest::default()
+        });
+        let answer = connection.call(&request, tree)?;
+        let Response::Create(created) = answer.good()? else {
+            return Err(ClientError::Protocol("CREATE was answered with something else"));
+        };
+        let (file, size) = (created.file_id, created.end_of_file);
+        Ok(Opened { connection, tree, file, size })
+    }
+
+    /// An error of [`Opening::open`] with what to do about it.
+    pub(crate) fn explain(&self, error: &ClientError) -> EngineError {
+        let what = match error.status() {
+            Some(NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND) => {
+                "it does not exist: make it with -c<size>".to_owned()
+            }
+            Some(NtStatus::LOGON_FAILURE) => format!("user '{}' or the password is wrong", self.login.user),
+            Some(NtStatus::ACCESS_DENIED) => {
+                format!("user '{}' may not: change the share's or the file's rights", self.login.user)
+            }
+            Some(NtStatus::BAD_NETWORK_NAME) => format!("the server has no share '{}'", self.address.share),
+            _ => error.to_string(),
+        };
+        EngineError(format!("cannot open '{}': {what}", self.path))
+    }
+
+    fn prepare(&self, target: &Target, how: Preparation, confirm: &dyn Confirm) -> Result<(), EngineError> {
+        match self.open(CreateDisposition::OPEN) {
+            Ok(opened) if opened.size > 0 => {
+                let what = format!("file {} ({} bytes) on the server", self.path, opened.size);
+                if !confirm.may_destroy(&what) {
+                    return Err(EngineError(format!(
+                        "this would destroy {what}: say --yes (or HOLDFAST_SPD_YES=1) if it may be lost"
+                    )));
+                }
+            }
+            Ok(_) => {}
+            Err(error)
+                if target.create.is_some() && error.status() == Some(NtStatus::OBJECT_NAME_NOT_FOUND) => {}
+            Err(error) => return Err(self.explain(&error)),
+        }
+        match target.create {
+            Some(size) => self.make(size, how.sparse, confirm),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the file anew with `size` bytes of content that neither compresses nor repeats; with one byte at its end when
+    /// it may be sparse.
+    fn make(&self, size: u64, sparse: bool, confirm: &dyn Confirm) -> Result<(), EngineError> {
+        use shard_runtime::{Entropy as _, SeededEntropy};
+        let failed = |error: ClientError| {
+            EngineError(format!("cannot make '{}' with {size} bytes (-c): {error}", self.path))
+        };
+        let mut opened = self.open(CreateDisposition::OVERWRITE_IF).map_err(|error| self.explain(&error))?;
+        let chunk = CHUNK.min(opened.connection.max_transfer as usize).max(4096);
+        let mut data = vec![0; chunk];
+        SeededEntropy::new(0x5bd).fill(&mut data);
+        let mut at = if sparse { size.saturating_sub(4096) } else { 0 };
+        while at < size {
+            if !confirm.made(&self.path, at, size) {
+                return Err(EngineError(format!("making '{}' was interrupted", self.path)));
+            }
+            let len = (size - at).min(chunk as u64) as usize;
+            for (number, sector) in data.chunks_mut(4096).enumerate() {
+                let place = (at + number as u64 * 4096).to_le_bytes();
+                if let Some(head) = sector.first_chunk_mut::<8>() {
+                    *head = place;
+                }
+            }
+            let part = data.get(..len).unwrap_or_default();
+            let write = WriteRequest { file_id: opened.file, offset: at, ..WriteRequest::default() };
+            let request = Request::Write(write, part);
+            let header = opened.connection.header_for(Command::WRITE, opened.tree, len);
+            opened.connection.send_as(&[(header, &request)]).map_err(failed)?;
+            opened
+                .connection
+                .answer_to(header.message_id)
+                .and_then(|answer| answer.good().map(drop))
+                .map_err(failed)?;
+            at += len as u64;
+        }
+        let close = CloseRequest { file_id: opened.file, ..CloseRequest::default() };
+        let answer = opened.connection.call(&Request::Close(close), opened.tree).map_err(failed)?;
+        answer.good().map(drop).map_err(failed)
+    }
+}
