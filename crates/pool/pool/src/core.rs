@@ -46,7 +46,10 @@ pub(crate) struct Core {
     pub(crate) faults: Faults,
     /// Changes by the administrator, one at a time: what is checked stays true until it is committed.
     pub(crate) administering: tokio::sync::Mutex<()>,
-    /// Allocation of rows and copies, one at a time. Taken after `administering`.
+    /// Further copies of columns, one at a time. Taken by nobody who holds one of the others: a deletion waits, under
+    /// `allocating`, for whoever works on its rows.
+    pub(crate) adding: tokio::sync::Mutex<()>,
+    /// Allocation of rows, one at a time. Taken after `administering`.
     pub(crate) allocating: tokio::sync::Mutex<()>,
 }
 

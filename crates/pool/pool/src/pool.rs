@@ -176,6 +176,7 @@ impl Pool {
                 copied_bytes: AtomicU64::new(0),
                 faults: Faults::default(),
                 administering: tokio::sync::Mutex::new(()),
+                adding: tokio::sync::Mutex::new(()),
                 allocating: tokio::sync::Mutex::new(()),
             }
         });

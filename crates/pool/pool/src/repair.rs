@@ -116,7 +116,7 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
     let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
     if !core.params.read().paused && staying < wanted && copies.len() < MAX_COPIES {
         // Other columns of the row look for disks too: what is free for one is not for the next.
-        let _one = core.allocating.lock().await;
+        let _one = core.adding.lock().await;
         let in_row: Vec<DiskId> = row
             .columns
             .iter()

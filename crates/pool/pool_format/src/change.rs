@@ -1,6 +1,6 @@
 //! One change of the pool's metadata.
 
-use crate::state::{CopyRecord, DiskRecord, RowRecord, ScrubRecord, SpaceRecord};
+use crate::records::{CopyRecord, DiskRecord, RowRecord, ScrubRecord, SpaceRecord};
 use crate::{DecodeError, DiskId, Reader, SpaceId, Writer};
 
 /// A change; see [`crate::PoolState::apply`] for what each does.

@@ -14,6 +14,7 @@ pub mod foreign;
 pub mod fuzz;
 mod ids;
 mod journal;
+mod records;
 mod state;
 mod sums;
 mod superblock;
@@ -25,10 +26,11 @@ pub use change::Change;
 pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES};
 pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
 pub use journal::{JOURNAL_ANCHORS, JournalAnchor, JournalEntry, JournalKind, JournalRecord};
-pub use state::{
-    ColumnRecord, CopyRecord, DiskRecord, DiskUse, JOURNAL_ROW, MAX_COPIES, PoolState, Provisioning, REGIONS,
-    ROWS_MAX, Resiliency, RowRecord, ScrubRecord, SpaceRecord,
+pub use records::{
+    ColumnRecord, CopyRecord, DiskRecord, DiskUse, JOURNAL_ROW, MAX_COPIES, Provisioning, REGIONS, ROWS_MAX,
+    Resiliency, RowRecord, ScrubRecord, SpaceRecord,
 };
+pub use state::PoolState;
 pub use sums::{SUMS_PER_PAGE, SumsPage, sums_pages};
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, layout_for};
 
