@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use control_api::{
     AddDisk, CheckReport, CheckRequest, Confirm, Done, Pool, PoolCreate, PoolDetail, PoolImport, RemoveDisk,
-    ReplaceDisk,
+    ReplaceDisk, Scrub,
 };
 use control_client::{Query, segment};
 
@@ -98,6 +98,11 @@ pub(crate) enum Command {
         pool: String,
         /// Id, path or GUID of the disk.
         disk: String,
+    },
+    /// Read everything, compare it with its checksums and heal what is damaged, in the background.
+    Scrub {
+        /// The pool.
+        pool: String,
     },
     /// Restore redundancy now.
     Repair {
@@ -200,6 +205,10 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let pool: PoolDetail = client.post(on_disk(&pool, "retire", &disk).as_str(), &()).await?;
             context.show(&pool, print_detail)?;
         }
+        Command::Scrub { pool } => {
+            let done: Done = client.post(&format!("/pools/{}/scrub", segment(&pool)), &()).await?;
+            finish(context, &done, true).await?;
+        }
         Command::Repair { pool, no_wait } => {
             let done: Done = client.post(&format!("/pools/{}/repair", segment(&pool)), &()).await?;
             finish(context, &done, no_wait).await?;
@@ -299,7 +308,19 @@ fn print(pools: &[Pool]) {
 fn print_detail(detail: &PoolDetail) {
     print(std::slice::from_ref(&detail.pool));
     outln!();
-    let headings = ["MEMBER", "STATE", ">SIZE", ">ALLOCATED", "MEDIA", "ENCLOSURE", "SLOT", "NOTE"];
+    let headings = [
+        "MEMBER",
+        "STATE",
+        ">SIZE",
+        ">ALLOCATED",
+        ">ERRORS",
+        ">DAMAGED",
+        ">HEALED",
+        "MEDIA",
+        "ENCLOSURE",
+        "SLOT",
+        "NOTE",
+    ];
     let mut table = Table::new(&headings, "It has no disks.");
     for member in &detail.members {
         table.row([
@@ -307,6 +328,9 @@ fn print_detail(detail: &PoolDetail) {
             word(&member.state),
             bytes(member.size_bytes),
             bytes(member.allocated_bytes),
+            member.io_errors.to_string(),
+            member.checksum_errors.to_string(),
+            member.healed_blocks.to_string(),
             word(&member.media),
             or_dash(member.enclosure.as_ref()),
             or_dash(member.slot.as_ref()),
@@ -327,6 +351,20 @@ fn print_detail(detail: &PoolDetail) {
         ]);
     }
     table.print();
+    outln!();
+    print_scrub(&detail.scrub);
+}
+
+fn print_scrub(scrub: &Scrub) {
+    let found = format!("{} damaged blocks found, {} of them lost", scrub.damaged_blocks, scrub.lost_blocks);
+    if scrub.running {
+        let share = (scrub.rows_done * 100).checked_div(scrub.rows).unwrap_or(100);
+        outln!("Scrub: under way, {share} %, {} read; {found}.", bytes(scrub.read_bytes));
+    } else if scrub.read_bytes > 0 {
+        outln!("Scrub: the last one read {}; {found}.", bytes(scrub.read_bytes));
+    } else {
+        outln!("Scrub: none yet; `holdfast pool scrub` begins one.");
+    }
 }
 
 /// For commands that need something from the caller.

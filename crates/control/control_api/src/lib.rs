@@ -73,7 +73,7 @@ pub use iscsi::{
 pub use job::{Job, JobKind, JobState};
 pub use pool::{
     AddDisk, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport, PoolMember,
-    PoolState, RedundancyState, RemoveDisk, ReplaceDisk, SpaceState,
+    PoolState, RedundancyState, RemoveDisk, ReplaceDisk, Scrub, SpaceState,
 };
 pub use problem::{Code, Problem};
 pub use smb::{

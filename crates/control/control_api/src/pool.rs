@@ -87,6 +87,15 @@ pub struct PoolMember {
     pub size_bytes: u64,
     /// Bytes that slabs take.
     pub allocated_bytes: u64,
+    /// Reads and writes that failed since the pool was opened.
+    #[serde(default)]
+    pub io_errors: u64,
+    /// Blocks of 4 KiB that were not what was written, since the pool was opened.
+    #[serde(default)]
+    pub checksum_errors: u64,
+    /// Blocks of 4 KiB restored from another copy or from parity, since the pool was opened.
+    #[serde(default)]
+    pub healed_blocks: u64,
     /// What it is made of.
     pub media: MediaType,
     /// Enclosure.
@@ -113,6 +122,27 @@ pub struct SpaceState {
     pub reason: Option<String>,
 }
 
+/// Where the scrub of a pool stands: reading everything and comparing it with its checksums.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Scrub {
+    /// Whether one is under way.
+    pub running: bool,
+    /// When it began, or the last one did, in milliseconds since 1970; 0 for never.
+    pub started_unix_ms: u64,
+    /// When the last one ended, in milliseconds since 1970; 0 for never.
+    pub finished_unix_ms: u64,
+    /// Rows of slabs that it has read.
+    pub rows_done: u64,
+    /// Rows there are.
+    pub rows: u64,
+    /// Bytes read from disks.
+    pub read_bytes: u64,
+    /// Blocks of 4 KiB that were not what was written.
+    pub damaged_blocks: u64,
+    /// Those of them that could not be restored.
+    pub lost_blocks: u64,
+}
+
 /// A pool with its parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolDetail {
@@ -123,6 +153,9 @@ pub struct PoolDetail {
     pub members: Vec<PoolMember>,
     /// Its spaces, sorted by what hurts most.
     pub spaces: Vec<SpaceState>,
+    /// Its scrub.
+    #[serde(default)]
+    pub scrub: Scrub,
 }
 
 /// Makes a pool.

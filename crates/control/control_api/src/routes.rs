@@ -221,6 +221,14 @@ const CORE: &[Route] = &[
     ),
     send(
         Post,
+        "/pools/{pool}/scrub",
+        "pool_scrub",
+        "Begins to read everything and to heal what is damaged.",
+        Body::Empty,
+        json::<Done>(),
+    ),
+    send(
+        Post,
         "/pools/{pool}/check",
         "pool_check",
         "Verifies all structures.",

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use control_api::{
     CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, ReadCacheCounters, Resiliency, Session, ShareCreate, ShareTraffic, ShareUpdate,
+    Provisioning, ReadCacheCounters, Resiliency, Scrub, Session, ShareCreate, ShareTraffic, ShareUpdate,
     Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
 };
 use file_store::FileStore;
@@ -201,6 +201,8 @@ pub struct PoolInfo {
     pub spaces: Vec<SpaceInfo>,
     /// Whether copies are being restored now.
     pub repairing: bool,
+    /// Its scrub.
+    pub scrub: Scrub,
 }
 
 /// An open pool.
@@ -225,6 +227,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn use_spare(&self, guid: Uuid) -> Work<'_, bool>;
     /// Restores redundancy as fast as `bytes_per_second` allows (0: no limit).
     fn repair(&self, bytes_per_second: u64) -> Work<'_, ()>;
+    /// Begins a scrub, unless one is under way.
+    fn scrub(&self) -> Work<'_, ()>;
     /// Verifies all structures.
     fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>>;
     /// Makes a space, with an empty volume on it.

@@ -133,6 +133,7 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
             })
         }
         "pool_repair" => handle(f, async |State(n): S, Path(p): P| answer(n.pool_repair(&p).await)),
+        "pool_scrub" => handle(f, async |State(n): S, Path(p): P| answer(n.pool_scrub(&p).await)),
         "pool_check" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<CheckRequest>| {
             answer(n.pool_check(&p, b).await)
         }),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState, Severity,
-    SpaceState,
+    CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState, Scrub,
+    Severity, SpaceState,
 };
 use file_store::FileStore;
 use parking_lot::Mutex;
@@ -48,6 +48,9 @@ impl Pools {
             reason: None,
             size_bytes: disk.disk.size(),
             allocated_bytes: 0,
+            io_errors: 0,
+            checksum_errors: 0,
+            healed_blocks: 0,
             media: disk.media,
             enclosure: disk.enclosure.clone(),
             slot: disk.slot.clone(),
@@ -160,6 +163,7 @@ impl PoolHandle for Pool {
             members: state.members.clone(),
             spaces: spaces.collect(),
             repairing: false,
+            scrub: Scrub::default(),
         }
     }
 
@@ -209,6 +213,10 @@ impl PoolHandle for Pool {
     }
 
     fn repair(&self, _bytes_per_second: u64) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+
+    fn scrub(&self) -> Work<'_, ()> {
         now(Ok(()))
     }
 

@@ -146,6 +146,7 @@ impl Node {
             pool: summary(&info),
             members: info.members,
             spaces: info.spaces.into_iter().map(|space| space.state).collect(),
+            scrub: info.scrub,
         })
     }
 
@@ -493,6 +494,16 @@ impl Node {
         let job = self.jobs.start(JobKind::Repair, &format!("pool {}", info.name), now_ms, wall);
         self.jobs.progress(job, left, "copies are being restored", now_ms);
         Ok(Done { message: format!("Pool {} is being repaired.", info.name), job: Some(job) })
+    }
+
+    /// Begins to read everything and to heal what is damaged.
+    pub async fn pool_scrub(&self, pool: &str) -> Result<Done, Problem> {
+        let (_, handle) = self.pool(pool)?;
+        handle.scrub().await?;
+        let name = handle.info().name;
+        Ok(Done::new(format!(
+            "Pool {name} is being scrubbed; `holdfast pool show {name}` tells how far it is."
+        )))
     }
 
     /// Verifies all structures of a pool.

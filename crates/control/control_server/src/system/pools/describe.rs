@@ -4,9 +4,11 @@ use std::error::Error;
 
 use control_api::{
     CheckFinding, Code, DiskState, MediaType, PoolMember, PoolState, Problem, Provisioning, RedundancyState,
-    Resiliency, Severity, SpaceState, human_bytes,
+    Resiliency, Scrub, Severity, SpaceState, human_bytes,
 };
-use pool::{DiskStatus, DiskUse, Finding, Pool, PoolError, PoolErrorKind, PoolStatus, SpaceStatus};
+use pool::{
+    DiskStatus, DiskUse, Finding, Pool, PoolError, PoolErrorKind, PoolStatus, ScrubStatus, SpaceStatus,
+};
 use uuid::Uuid;
 
 use crate::backend::{LOG_SUFFIX, PoolInfo, SpaceInfo};
@@ -93,6 +95,34 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         members,
         spaces: spaces(&status),
         repairing: !paused && status.repair_bytes() > 0,
+        scrub: scrub(&pool.scrub_status()),
+    }
+}
+
+/// What a disk that still serves has shown of itself, when that is more than bad luck.
+fn suspicion(disk: &DiskStatus) -> Option<String> {
+    /// Damaged blocks, or failed reads and writes, that no healthy disk has.
+    const SUSPECT_ERRORS: u64 = 8;
+    let io = disk.read_errors + disk.write_errors;
+    (disk.checksum_errors + io >= SUSPECT_ERRORS).then(|| {
+        format!(
+            "suspect: {} blocks were not what was written ({} restored), {io} reads and writes failed; replace it",
+            disk.checksum_errors, disk.healed_blocks
+        )
+    })
+}
+
+fn scrub(status: &ScrubStatus) -> Scrub {
+    let record = &status.record;
+    Scrub {
+        running: status.is_running(),
+        started_unix_ms: record.started / 1_000_000,
+        finished_unix_ms: record.finished / 1_000_000,
+        rows_done: status.rows_done,
+        rows: status.rows,
+        read_bytes: record.bytes,
+        damaged_blocks: record.damaged,
+        lost_blocks: record.hopeless,
     }
 }
 
@@ -101,7 +131,7 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
     let guid = Uuid::from_bytes(record.guid.0);
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let (state, reason) = match (disk.online, record.usage) {
-        (true, DiskUse::Active) => (DiskState::Online, None),
+        (true, DiskUse::Active) => (DiskState::Online, suspicion(disk)),
         (true, DiskUse::Spare) => (DiskState::Spare, None),
         (true, DiskUse::Draining) => (DiskState::Retiring, Some("it is being emptied".to_owned())),
         (true, DiskUse::Retired) => (DiskState::Retiring, Some("it was retired".to_owned())),
@@ -120,6 +150,9 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
         reason,
         size_bytes: record.size,
         allocated_bytes: u64::from(disk.used_slabs) * slab,
+        io_errors: disk.read_errors + disk.write_errors,
+        checksum_errors: disk.checksum_errors,
+        healed_blocks: disk.healed_blocks,
         media: match record.media {
             1 => MediaType::Ssd,
             2 => MediaType::Hdd,

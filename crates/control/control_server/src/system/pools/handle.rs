@@ -306,6 +306,10 @@ impl PoolHandle for SystemPool {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn scrub(&self) -> Work<'_, ()> {
+        Box::pin(self.at_home(move |pool| async move { pool.start_scrub().await }))
+    }
+
     fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>> {
         Box::pin(async move {
             let place = format!("pool {}", self.pool.name());
