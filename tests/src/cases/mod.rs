@@ -9,6 +9,7 @@ mod multipath;
 mod reservations;
 mod restart;
 mod root_disk;
+mod rot;
 mod smb_capture;
 mod smb_clients;
 mod smb_errors;
@@ -92,6 +93,12 @@ pub const CASES: &[Case] = &[
         about: "previous versions over SMB, differences applied, a cloned LUN, schedules, deletion across a kill",
         ci: true,
         run: snapshots::run,
+    },
+    Case {
+        name: "rot",
+        about: "flipped bytes on one disk of a mirror and of parity are never read; a scrub ends clean",
+        ci: true,
+        run: rot::run,
     },
     Case {
         name: "reservations",

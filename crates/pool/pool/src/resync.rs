@@ -11,7 +11,7 @@ use block_device::{BlockError, Durability};
 use pool_format::{Change, REGIONS};
 
 use crate::at::At;
-use crate::careful::{self, from_copies, heal, read_column};
+use crate::careful::{self, heal, read_column};
 use crate::core::Core;
 use crate::row::{CopyState, Place};
 use crate::stripe::{self, ColumnWrite};
@@ -136,9 +136,12 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
             }
             continue;
         }
-        let content = from_copies(column, offset, size, None, &mut Vec::new()).await;
+        // A block that its disk cannot read is calculated: data and parity agree, or the region would be torn.
+        let mut bad = Vec::new();
+        let content = read_column(column, offset, size, None, &mut bad).await;
         whole &= content.is_complete();
         if content.is_complete() {
+            heal(column, offset, &content, &bad).await;
             learn_sums(column, offset, &content.data).await;
         }
     }
