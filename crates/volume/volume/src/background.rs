@@ -31,6 +31,11 @@ impl Core {
         let core = Arc::clone(self);
         // Queued here and now, so that everything that is asked later finds the file gone.
         self.metadata.submit(move |session| {
+            // Somebody may have come for it since its last user left (a clone): then it goes with them. Users come
+            // on this thread only, so none comes after this look.
+            if core.registry.lock().begin_removal(file) {
+                return Ok(());
+            }
             let deleted = session.delete(file);
             session.fatal(deleted)?;
             core.attention.notify_one();
@@ -158,6 +163,9 @@ impl Core {
         if runs.is_empty() {
             return Ok(0);
         }
+        // The first wait is for those that change maps: their change may be committed and not yet in the map in memory. The
+        // second is for the reads that saw the old map meanwhile.
+        self.gate.drain().await;
         self.gate.drain().await;
         for run in joined(&runs) {
             for start in (run.start..run.end()).step_by(ZEROED_AT_ONCE as usize) {

@@ -146,8 +146,9 @@ impl<'a> Side<'a> {
         let lock = |side: &Side<'a>| {
             locks(side.stream.as_ref()).lock(side.first * unit, (side.end - side.first) * unit)
         };
-        let same = Arc::ptr_eq(source.stream, target.stream);
-        if same && source.first < target.end && target.first < source.end {
+        // Of one stream a single lock over both: with the first of two, whoever waits for both of them would be waited
+        // for by the second.
+        if Arc::ptr_eq(source.stream, target.stream) {
             let first = source.first.min(target.first);
             let both = Side { stream: source.stream, first, end: source.end.max(target.end) };
             return (lock(&both).await, None);

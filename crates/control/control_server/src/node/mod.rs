@@ -8,6 +8,7 @@ mod disks;
 mod files;
 mod iscsi;
 mod luns;
+mod pool_upkeep;
 mod pools;
 mod reconcile;
 mod schedules;
