@@ -281,28 +281,32 @@ async fn link_all(
 ) -> Result<(), StoreError> {
     let (from, to) = (source.key, target.key);
     let _reading = core.gate.enter();
-    // What the target had, some thousand extents at a time but for the last.
+    // From the end, as much at a time as what the target had takes some thousand extents: each part is the old or the new,
+    // whenever the power goes.
+    let mut end = end;
     loop {
-        let first = target.map.read().tail(0, end, EXTENTS_PER_ROUND);
-        let Some(first) = first.filter(|first| *first > 0) else { break };
-        core.metadata.change(move |session| session.unmap(to, first, end)).await?;
-        target.map.write().remove(first, end);
+        let first = target.map.read().tail(0, end, EXTENTS_PER_ROUND).unwrap_or(0);
+        core.metadata
+            .change(move |session| {
+                let linked = session.unmap(to, first, end).and_then(|()| session.link(from, to, first, end));
+                session.fatal(linked)
+            })
+            .await?;
+        let extents = {
+            let mut map = source.map.write();
+            map.share(first, end);
+            map.meeting(first, end)
+        };
+        {
+            let mut map = target.map.write();
+            map.remove(first, end);
+            extents.into_iter().for_each(|extent| map.insert(extent.part(first, end)));
+        }
+        if first == 0 {
+            break;
+        }
+        end = first;
     }
-    core.metadata
-        .change(move |session| {
-            let linked = session.unmap(to, 0, end).and_then(|()| session.link(from, to, 0, end));
-            session.fatal(linked)
-        })
-        .await?;
-    let extents = {
-        let mut map = source.map.write();
-        map.share(0, end);
-        map.meeting(0, end)
-    };
-    let mut map = target.map.write();
-    map.remove(0, end);
-    extents.into_iter().for_each(|extent| map.insert(extent));
-    drop(map);
     core.attention.notify_one();
     Ok(())
 }
