@@ -67,6 +67,9 @@ impl WriteLog {
     /// When the back fails: what it lacks stays in the log.
     pub async fn drain(&self) -> Result<(), BlockError> {
         let core = Arc::clone(&self.core);
+        if core.geometry.read_only {
+            return Ok(());
+        }
         finish_anyway(async move {
             core.flush_all().await?;
             core.round().await
@@ -92,7 +95,9 @@ impl WriteLog {
         let emptied = self.drain().await;
         finish_anyway(async move {
             // Who destages or writes a label has ended then, and finds nothing to do afterwards.
-            let (_round, _label) = (core.rounds.lock().await, core.labels.lock().await);
+            // In the order of a fall-back, which waits for the round while it holds the label.
+            let _label = core.labels.lock().await;
+            let _round = core.rounds.lock().await;
             core.end("it was closed");
         })
         .await;

@@ -207,6 +207,7 @@ pub(crate) async fn open(
         }
     }
     let shift = inner.back_label.shift;
+    let writable = !geometry.read_only;
     Ok(Core {
         front,
         back,
@@ -222,7 +223,8 @@ pub(crate) async fn open(
         progress: Default::default(),
         room: Default::default(),
         work: Arc::default(),
-        unflushed: AtomicU64::new(0),
+        // What an earlier process wrote past the log may be in the back's cache still: the first flush must reach it.
+        unflushed: AtomicU64::new(u64::from(writable)),
         flushed: AtomicU64::new(0),
         counters,
     })

@@ -129,6 +129,18 @@ pub struct NewPool {
 /// What the name of a log's space ends with, after the name of its volume.
 pub(crate) const LOG_SUFFIX: &str = ".write-log";
 
+/// The name of the space of the log of a volume, whose space has this identity. It is in the name because two pools may
+/// have volumes of one name.
+pub(crate) fn log_name(volume: &str, guid: &str) -> String {
+    let short = guid.split('-').next().unwrap_or_default();
+    format!("{volume}.{short}{LOG_SUFFIX}")
+}
+
+/// The volume that a space of this name is the log of, if it is one.
+pub(crate) fn log_of(space: &str) -> Option<&str> {
+    space.strip_suffix(LOG_SUFFIX)?.rsplit_once('.').map(|(volume, _)| volume)
+}
+
 /// How to make a space.
 #[derive(Clone, Debug)]
 pub struct NewSpace {

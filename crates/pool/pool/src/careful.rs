@@ -76,7 +76,7 @@ pub(crate) async fn read(space: Arc<Space>, piece: Piece) -> Result<IoBuf, Block
         let _range = at.group().locks.lock(piece.offset, piece.len).await;
         let mut bad = Vec::new();
         let content = read_column(at, piece.offset, piece.len, None, &mut bad).await;
-        if !bad.is_empty() && !core.read_only {
+        if !bad.is_empty() {
             heal(at, piece.offset, &content, &bad).await;
         }
         if content.is_complete() {
@@ -205,6 +205,14 @@ async fn arbitrate(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec
     for index in (0..content.have.len()).filter(|index| !content.have[*index]).collect::<Vec<_>>() {
         let number = offset / BLOCK + index as u64;
         let mask = at.regions(number * BLOCK, BLOCK);
+        let lags = {
+            let order = at.group().order.lock();
+            at.group().unflushed(&order) & mask != 0
+        };
+        if lags {
+            // Pages on disk are older than acknowledged data there.
+            continue;
+        }
         let good: Vec<_> = copies.iter().filter(|copy| copy.is_good(mask)).collect();
         let page = (number / SUMS_PER_PAGE) as usize;
         let mut sums = Vec::new();
@@ -292,6 +300,10 @@ pub(crate) fn solve_block(
 
 /// Writes what is right over what was found damaged in the range, all of it under the range's lock.
 pub(crate) async fn heal(at: At<'_>, offset: u64, content: &Content, bad: &[Bad]) {
+    // A pool that has stopped may have another owner by now.
+    if at.core.check_writable().is_err() {
+        return;
+    }
     for entry in bad.iter().filter(|entry| entry.copy.disk.is_online()) {
         let other;
         let content = if entry.place == at.place {

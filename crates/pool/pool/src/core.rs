@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) faults: Faults,
     /// Changes by the administrator, one at a time: what is checked stays true until it is committed.
     pub(crate) administering: tokio::sync::Mutex<()>,
+    /// Cleaning of dirty regions, one at a time: what one has taken, only that one calls clean.
+    pub(crate) cleaning: tokio::sync::Mutex<()>,
     /// Further copies of columns, one at a time. Taken by nobody who holds one of the others: a deletion waits, under
     /// `allocating`, for whoever works on its rows.
     pub(crate) adding: tokio::sync::Mutex<()>,

@@ -52,6 +52,8 @@ struct State {
     records: VecDeque<Live>,
     waiting: Vec<Waiting>,
     stuck: Vec<Stuck>,
+    /// Where a record lies that failed and may be there all the same.
+    failed: Option<u64>,
 }
 
 struct Live {
@@ -124,6 +126,7 @@ impl Journal {
             records: VecDeque::new(),
             waiting: Vec::new(),
             stuck: Vec::new(),
+            failed: None,
         };
         let (turn, ended) = (tokio::sync::Mutex::default(), Notify::new());
         Arc::new(Self { blocks: slab_size / BLOCK, state: Mutex::new(state), turn, ended })
@@ -199,6 +202,11 @@ impl Journal {
         let mut record = JournalRecord { secret: [0; 16], seq: 0, entries };
         let blocks = record.head_blocks() + record.payload_blocks();
         let start = self.make_room(core, space, blocks).await?;
+        let failed = self.state.lock().failed;
+        if let Some(at) = failed.filter(|at| *at != start) {
+            // The next record has its number: a reader must not take the old one for it.
+            put(core, space, at * BLOCK, IoBuf::zeroed(BLOCK as usize).freeze()).await?;
+        }
         {
             let mut state = self.state.lock();
             (record.secret, record.seq) = (state.anchor.secret, state.next_seq);
@@ -221,6 +229,9 @@ impl Journal {
             let mut state = self.state.lock();
             state.records.pop_back();
             (state.head, state.next_seq) = (start, record.seq);
+            state.failed = Some(start);
+        } else {
+            self.state.lock().failed = None;
         }
         written.map(|()| record.seq)
     }

@@ -176,6 +176,7 @@ impl Pool {
                 copied_bytes: AtomicU64::new(0),
                 faults: Faults::default(),
                 administering: tokio::sync::Mutex::new(()),
+                cleaning: tokio::sync::Mutex::new(()),
                 adding: tokio::sync::Mutex::new(()),
                 allocating: tokio::sync::Mutex::new(()),
             }
@@ -196,7 +197,12 @@ impl Pool {
                     core.spaces.write().remove(&space.id());
                     continue;
                 }
-                open_journal(&core, &space, Guid(surroundings.entropy.next_id())).await?;
+                let opened = open_journal(&core, &space, Guid(surroundings.entropy.next_id())).await;
+                if let Err(error) = opened {
+                    // The committer lets go of the disks.
+                    meta.close();
+                    return Err(error);
+                }
             }
             spawn_local(repair::run(Arc::clone(&core)));
             spawn_local(scrub::run(Arc::clone(&core)));

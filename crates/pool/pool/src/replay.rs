@@ -49,6 +49,10 @@ pub(crate) async fn replay(
     let journal = space.row(JOURNAL_ROW).ok_or_else(gone)?;
     let reader = Reader { core, space, row: &journal };
     let old = reader.anchor().await;
+    if old.is_none() && space.rows().iter().any(|(number, _)| *number != JOURNAL_ROW) {
+        // There was one before the first row: it cannot be read, and what it leads to is needed.
+        return Err(gone());
+    }
     if let Some(anchor) = &old {
         let (stripes, last) = reader.walk(anchor).await;
         if let Some((block, record)) = last {
@@ -58,6 +62,14 @@ pub(crate) async fn replay(
         }
         for ((number, stripe), told) in stripes {
             let Some(row) = space.row(number) else { continue };
+            let fits = |told: &Told| {
+                let end = u64::from(told.entry.first) + told.entry.sums.len() as u64;
+                usize::from(told.entry.column) < row.columns.len() && end <= core.slab_size / BLOCK
+            };
+            if !told.iter().all(fits) {
+                let what = "read the journal of a space: a record leads beyond its row";
+                return Err(BlockError::new(BlockErrorKind::Media, what));
+            }
             let place = Place { space: space.id(), row: number, column: 0 };
             let at = At::new(core, space, &row, place);
             bring_in_place(at, stripe, &told, &reader).await?;
@@ -87,7 +99,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Asks the good copies for `blocks` blocks, one after the other, until what they answer satisfies `look`.
     async fn read<T>(&self, block: u64, blocks: u64, look: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
-        if block.checked_add(blocks)? * BLOCK > self.core.slab_size {
+        if block.checked_add(blocks)?.checked_mul(BLOCK)? > self.core.slab_size {
             return None;
         }
         let offset = block * BLOCK;
@@ -202,7 +214,7 @@ impl Fate {
         present: Option<&[u8]>,
         about: &[(&Told, usize)],
         reader: &Reader<'_>,
-    ) -> Self {
+    ) -> Result<Self, BlockError> {
         let mut fate = Self { content: None, newest: true };
         for (told, index) in about.iter().rev().filter(|(told, _)| usize::from(told.entry.column) == column) {
             let Some(sum) = told.entry.sums.get(*index) else { continue };
@@ -211,7 +223,10 @@ impl Fate {
                 break;
             }
             if told.entry.kind == JournalKind::Payload {
-                fate.content = reader.payload(told.payload + *index as u64, *sum).await;
+                let content = reader.payload(told.payload + *index as u64, *sum).await;
+                // It was there when the chain was followed.
+                let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
+                fate.content = Some(content.ok_or_else(gone)?);
                 break;
             }
             if present.is_some_and(|present| crc32c(present) == *sum) {
@@ -219,7 +234,7 @@ impl Fate {
             }
             fate.newest = false;
         }
-        fate
+        Ok(fate)
     }
 }
 
@@ -251,7 +266,7 @@ async fn bring_in_place(
         }
         let mut fates: Vec<Fate> = Vec::with_capacity(columns);
         for (column, present) in lane.iter().enumerate() {
-            fates.push(Fate::of(column, present.as_deref(), &about, reader).await);
+            fates.push(Fate::of(column, present.as_deref(), &about, reader).await?);
         }
         let whole = about
             .iter()

@@ -8,15 +8,16 @@ use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, Durability};
-use pool_format::{Change, REGIONS};
+use pool_format::{BLOCK, Change, REGIONS};
 
 use crate::at::At;
-use crate::careful::{self, heal, read_column};
+use crate::careful::{self, Content, heal, read_column};
 use crate::core::Core;
 use crate::row::{CopyState, Place};
+use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
 use crate::sums::{PAGE_SPAN, page_at, put_page, sums_of};
-use crate::write::{ensure_dirty, flush_disks};
+use crate::write::{Edit, ensure_dirty, flush_disks, write_copies};
 
 /// Bits of a mask, lowest first.
 fn bits(mask: u64) -> impl Iterator<Item = u32> {
@@ -55,6 +56,7 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
 
 /// After a crash, or a write that failed, copies of a region may differ and checksums lag: makes both right.
 async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
+    at.core.check_writable()?;
     let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
     let _range = at.group().locks.lock(offset, size).await;
@@ -121,11 +123,14 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
             }
         }
         if !redone {
+            // A redo that came to its end has taken the mark of the whole region away.
+            at.group().torn.fetch_or(mask, Ordering::AcqRel);
             return Ok((0, false));
         }
         at.group().torn.fetch_and(!mask, Ordering::AcqRel);
     }
     let mut whole = true;
+    let mut row: Vec<Content> = Vec::new();
     for column in 0..at.row.columns.len() {
         let column = at.other(column);
         // Of a column that is not here the checksums are unknown until it has been made anew: what a page has of
@@ -143,9 +148,31 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         if content.is_complete() {
             heal(column, offset, &content, &bad).await;
             learn_sums(column, offset, &content.data).await;
+            row.push(content);
         }
     }
+    if row.len() == at.row.columns.len() {
+        return Ok((make_parity(at, offset, &row).await?, whole));
+    }
     Ok((0, whole))
+}
+
+/// Makes parity that of the data, where disks have come back without writes that they had acknowledged. Bytes written.
+async fn make_parity(at: At<'_>, offset: u64, row: &[Content]) -> Result<u64, BlockError> {
+    let mut written = 0;
+    for (column, block, content) in scrub::differences(at, offset, row) {
+        let (column, start) = (at.other(column), offset + block * BLOCK);
+        let mask = at.regions(start, BLOCK);
+        let edit = Edit::Data(IoBuf::copy_from(&content).freeze());
+        let copies = column.column().copies();
+        let put = write_copies(&copies, (start, BLOCK), mask, &edit, Durability::Durable).await;
+        if let Some(error) = put.into_iter().flatten().find_map(Result::err) {
+            return Err(error);
+        }
+        learn_sums(column, start, &content).await;
+        written += BLOCK;
+    }
+    Ok(written)
 }
 
 /// Takes the checksums of what a region holds as right. Under its lock; the region is dirty.
@@ -165,6 +192,7 @@ async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
 
 /// Gives a region to a copy that is behind. Writes go to it again as soon as the lock is free.
 async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool, BlockError> {
+    at.core.check_writable()?;
     let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
     let group = at.group();
@@ -231,6 +259,7 @@ async fn throttle(core: &Core, bytes: u64) {
 /// missing), writes that had looked before are counted in `writing` (then the regions go back), their checksums are
 /// written, the disks are flushed, and what no write has taken back is submitted as clean, before any later `Dirty` of it.
 pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), BlockError> {
+    let _one = core.cleaning.lock().await;
     let mut places = Vec::new();
     core.for_each_column(|space, place, row| {
         if row.lead(place.column) != place.column {

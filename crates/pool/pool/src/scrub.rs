@@ -244,31 +244,36 @@ pub(crate) async fn examine(at: At<'_>, region: u32, healing: bool) -> Examined 
         if !bad.is_empty() {
             let content = read_column(column, offset, size, None, &mut Vec::new()).await;
             examined.hopeless += content.have.iter().filter(|have| !**have).count() as u64;
-            if healing && !at.core.read_only {
+            if healing {
                 heal(column, offset, &content, &bad).await;
             }
         }
     }
     if at.row.shape.parity > 0 && row.len() == at.row.columns.len() && row.iter().all(Content::is_complete) {
-        examined.parity_differs = differs(at, offset, &row);
+        examined.parity_differs = !differences(at, offset, &row).is_empty();
     }
     examined
 }
 
-/// Whether parity is not that of the data in some stripe of a region.
-fn differs(at: At<'_>, offset: u64, row: &[Content]) -> bool {
+/// The blocks of parity in a region that are not those of the data: column, block of the region, what it should be.
+pub(crate) fn differences(at: At<'_>, offset: u64, row: &[Content]) -> Vec<(usize, u64, Vec<u8>)> {
     let striping = &at.space.striping;
     let blocks = row.first().map_or(0, |column| column.have.len()) as u64;
-    (0..blocks).any(|block| {
+    let mut differences = Vec::new();
+    for block in 0..blocks {
         let stripe = striping.stripe_at(offset + block * BLOCK);
         let range = (block * BLOCK) as usize..((block + 1) * BLOCK) as usize;
         let unit = |unit: usize| &row[striping.column_of(stripe, unit)].data[range.clone()];
         let data: Vec<&[u8]> = (0..striping.data()).map(unit).collect();
         let (mut p, mut q) = (vec![0; BLOCK as usize], vec![0; BLOCK as usize]);
         parity::generate(&data, &mut p, Some(&mut q));
-        let parity = [p, q];
-        (0..striping.parity()).any(|which| unit(striping.data() + which) != parity[which])
-    })
+        for (which, sum) in [p, q].into_iter().enumerate().take(striping.parity()) {
+            if unit(striping.data() + which) != sum {
+                differences.push((striping.column_of(stripe, striping.data() + which), block, sum));
+            }
+        }
+    }
+    differences
 }
 
 /// What a check says of what a region showed.

@@ -227,7 +227,11 @@ impl Space {
     async fn row_for(&self, core: &Core, number: u32, change: &Edit) -> Result<Option<Arc<Row>>, BlockError> {
         match (change, self.row(number)) {
             (_, Some(row)) => Ok(Some(row)),
-            (Edit::Zero { .. }, None) => Ok(None),
+            (Edit::Zero { .. }, None) => {
+                // One that is being given up is not gone before that is durable.
+                drop(core.allocating.lock().await);
+                Ok(self.row(number))
+            }
             (Edit::Data(_), None) => self.row_for_write(core, number).await.map(Some),
         }
     }
@@ -339,6 +343,12 @@ impl Space {
         if let Err(error) = self.forget_row(&core, number).await {
             self.rows.write().insert(number, row);
             return Err(error);
+        }
+        if let Ok(journal) = self.journal() {
+            // What failed to come to the row is of no concern to the next one of its number.
+            for stuck in journal.take_stuck(number, |_| true) {
+                journal.unstick(&stuck);
+            }
         }
         let mut slabs = core.slabs.lock();
         for column in &row.columns {

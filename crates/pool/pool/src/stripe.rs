@@ -86,8 +86,7 @@ pub(crate) async fn change(
         Edit::Data(_) => JournalKind::Payload,
     };
     let ticket = log(at, &writes, kind).await?;
-    // What is in the journal durably may reach its place at leisure.
-    let durability = if fresh { durability } else { Durability::Volatile };
+    // In place as durably as asked for: the journal is read at an opening only, and a disk may go and come back before.
     let written = put(at, &writes, mask, durability).await;
     if let Err(error) = acknowledge(at, &writes, mask, written).await {
         group.torn.fetch_or(mask, Ordering::AcqRel);

@@ -67,7 +67,14 @@ impl Node {
         // A volume that does not open is looked at too.
         let findings = match self.volume(name) {
             Ok(handle) => handle.check(request.deep).await?,
-            Err(_) => pool.verify_volume(name, request.deep, Repair::No).await?,
+            Err(_) => {
+                // Looking replays its log, so nobody may open it meanwhile. It may have been opened by now.
+                let _changing = self.changes.lock().await;
+                match self.volume(name) {
+                    Ok(handle) => handle.check(request.deep).await?,
+                    Err(_) => pool.verify_volume(name, request.deep, Repair::No).await?,
+                }
+            }
         };
         if !request.repair {
             return Ok(report(subject, findings));

@@ -93,7 +93,9 @@ impl Node {
     pub(super) fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
         for (guid, pool) in self.open_handles() {
             let info = pool.info();
-            if let Some(space) = info.spaces.into_iter().find(|space| space.state.name == name) {
+            // A log is part of its volume, and none of itself.
+            let mut volumes = info.spaces.into_iter().filter(|space| space.log_of.is_none());
+            if let Some(space) = volumes.find(|space| space.state.name == name) {
                 return Ok((guid, pool, space));
             }
         }

@@ -13,7 +13,7 @@ use super::pools::{finding, problem};
 use super::shards::SystemShards;
 use super::storage::Storage;
 use super::volumes;
-use crate::backend::{LOG_SUFFIX, Repair, ShardBackend};
+use crate::backend::{Repair, ShardBackend, log_name};
 use crate::node::report;
 
 fn surroundings() -> Surroundings {
@@ -115,7 +115,7 @@ pub(crate) fn offline_volume(volume: &str, disks: &[PathBuf], deep: bool) -> Res
         };
         let environment = volumes::environment(&surroundings());
         // A log in another pool is not looked for: what is only there would be missing.
-        let log = pool.space(&format!("{name}{LOG_SUFFIX}"));
+        let log = pool.space(&log_name(&name, &space.guid().to_string()));
         let storage = Storage::new(space, log, &surroundings());
         volumes::verify(storage, environment, deep, Repair::No).await
     })?;

@@ -11,7 +11,7 @@ use pool::{
 };
 use uuid::Uuid;
 
-use crate::backend::{LOG_SUFFIX, PoolInfo, SpaceInfo};
+use crate::backend::{PoolInfo, SpaceInfo, log_of};
 
 /// An error of a pool as a problem.
 pub(in crate::system) fn problem(error: &PoolError) -> Problem {
@@ -173,7 +173,7 @@ fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
         let left = if settling { std::mem::take(&mut unsettled) } else { 0 };
         let record = &space.record;
         SpaceInfo {
-            log_of: record.name.strip_suffix(LOG_SUFFIX).map(str::to_owned),
+            log_of: log_of(&record.name).map(str::to_owned),
             state: SpaceState {
                 name: record.name.clone(),
                 resiliency: match record.resiliency {

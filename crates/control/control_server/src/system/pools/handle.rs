@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    LOG_SUFFIX, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, VolumeHandle, Work,
+    NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, VolumeHandle, Work, log_name,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -142,10 +142,10 @@ impl SystemPool {
 }
 
 impl SystemPool {
-    /// The pool that has the space of a volume's log, and the space.
-    fn find_log(&self, volume: &str) -> Option<(Arc<Self>, Arc<pool::Space>)> {
+    /// The pool that has the space of the log of a volume's space, and the space of the log.
+    fn find_log(&self, volume: &pool::Space) -> Option<(Arc<Self>, Arc<pool::Space>)> {
         let opened: Vec<Arc<Self>> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
-        let name = format!("{volume}{LOG_SUFFIX}");
+        let name = log_name(&volume.name(), &volume.guid().to_string());
         opened.into_iter().find_map(|pool| {
             let space = pool.pool.space(&name)?;
             Some((pool, space))
@@ -153,19 +153,25 @@ impl SystemPool {
     }
 
     fn storage(&self, name: &str) -> Result<Storage, Problem> {
-        let log = self.find_log(name).map(|(_, space)| space);
-        Ok(Storage::new(self.space(name)?, log, &self.surroundings))
+        let space = self.space(name)?;
+        let log = self.find_log(&space).map(|(_, log)| log);
+        Ok(Storage::new(space, log, &self.surroundings))
     }
 
     /// Makes the space of a log, which stands the loss of as many disks as the volume: it holds what the volume does not have yet.
-    async fn create_log(&self, volume: &NewSpace, log: NewLog) -> Result<Arc<pool::Space>, Problem> {
+    async fn create_log(
+        &self,
+        volume: &NewSpace,
+        space: &pool::Space,
+        log: NewLog,
+    ) -> Result<Arc<pool::Space>, Problem> {
         let opened: Vec<Arc<Self>> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
         let guid = Guid(log.pool.into_bytes());
         let Some(home) = opened.into_iter().find(|pool| pool.pool.guid() == guid) else {
             return Err(Problem::new(Code::WrongState, "The pool of the log is not open."));
         };
         let spec = home.spec(&NewSpace {
-            name: format!("{}{LOG_SUFFIX}", volume.name),
+            name: log_name(&volume.name, &space.guid().to_string()),
             size_bytes: log.size_bytes,
             // Small writes are what it is for: copies, not parity.
             resiliency: match volume.resiliency {
@@ -182,9 +188,9 @@ impl SystemPool {
         home.at_home(move |pool| async move { pool.create_space(spec).await }).await
     }
 
-    /// Destroys the space of a log, if there is one.
-    async fn delete_log(&self, volume: &str) -> Result<(), Problem> {
-        let Some((home, space)) = self.find_log(volume) else { return Ok(()) };
+    /// Destroys the space of a log that was found.
+    async fn delete_log(&self, log: Option<(Arc<Self>, Arc<pool::Space>)>) -> Result<(), Problem> {
+        let Some((home, space)) = log else { return Ok(()) };
         let id = space.id();
         drop(space);
         home.at_home(move |pool| async move { pool.delete_space(id).await }).await
@@ -322,10 +328,10 @@ impl PoolHandle for SystemPool {
         Box::pin(async move {
             let spec = self.spec(&space)?;
             let made = self.at_home(move |pool| async move { pool.create_space(spec).await }).await?;
-            let id = made.id();
+            let (id, new) = (made.id(), Arc::clone(&made));
             let volume = async {
                 let log = match space.log {
-                    Some(log) => Some(self.create_log(&space, log).await?),
+                    Some(log) => Some(self.create_log(&space, &made, log).await?),
                     None => None,
                 };
                 let storage = Storage::new(made, log, &self.surroundings);
@@ -335,8 +341,10 @@ impl PoolHandle for SystemPool {
                 Ok(volume) => Ok(volume),
                 Err(problem) => {
                     // Nothing half-done. The first problem is the one to tell.
+                    let log = self.find_log(&new);
+                    drop(new);
                     let _ = self.at_home(move |pool| async move { pool.delete_space(id).await }).await;
-                    let _ = self.delete_log(&space.name).await;
+                    let _ = self.delete_log(log).await;
                     Err(problem)
                 }
             }
@@ -374,9 +382,12 @@ impl PoolHandle for SystemPool {
 
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
         Box::pin(async move {
-            let id = self.space(name)?.id();
+            let space = self.space(name)?;
+            // Looked for while the volume can still say which is its own.
+            let (id, log) = (space.id(), self.find_log(&space));
+            drop(space);
             self.at_home(move |pool| async move { pool.delete_space(id).await }).await?;
-            self.delete_log(name).await
+            self.delete_log(log).await
         })
     }
 
