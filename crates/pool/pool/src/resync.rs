@@ -311,6 +311,8 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
             let known = copy.stale_durable.load(Ordering::Acquire);
             if copy.disk.is_online() { mask } else { mask & known }
         });
+        // A disk that went away and came back meanwhile may have lost what the checksums say.
+        let equal = equal & !group.unsettled.load(Ordering::Acquire);
         let equal = if flushed.is_ok() { equal } else { 0 };
         group.dirty_durable.fetch_or(taken & !equal, Ordering::SeqCst);
         if equal != 0 {

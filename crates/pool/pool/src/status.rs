@@ -122,7 +122,8 @@ impl Pool {
             let region = space.striping.region_size();
             let Some(status) = spaces.get_mut(&place.space) else { return };
             let group = row.group(place.column);
-            if row.lead(place.column) == place.column {
+            // Of a single copy nothing can differ; its checksums are made anew when its disk is here.
+            if row.lead(place.column) == place.column && row.shape.failures() > 0 {
                 unsettled_bytes += u64::from(group.unsettled.load(Ordering::Acquire).count_ones()) * region;
             }
             let copies = row.column(place.column).copies();
