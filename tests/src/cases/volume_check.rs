@@ -232,7 +232,11 @@ fn mirrors(hands: &Hands<'_>) -> Result {
     for (path, at) in &copies {
         // Only reading both copies can tell that they differ.
         let inside = (path.clone(), at + 40 * BLOCK, BLOCK);
-        hands.named(&[inside], &["pool", "check", "--deep"], &["data", "space vm", "not what was written"])?;
+        hands.named(
+            &[inside],
+            &["pool", "check", "--deep"],
+            &["data", "space vm", "not what was written"],
+        )?;
     }
     let both: Vec<Place> = copies.iter().map(|(path, at)| (path.clone(), *at, BLOCK)).collect();
     hands.named(&both, &check, &["superblock at volume vm", "first copy"])

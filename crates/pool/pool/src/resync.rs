@@ -342,8 +342,15 @@ async fn put_sums(at: At<'_>, regions: u64) -> bool {
                     continue;
                 }
                 let copies = column.column().copies();
+                // A copy that is away and not stale brings these regions back as they are: they stay dirty until then, and
+                // it must be given the page. Looked at first: it may be back when the others have it.
+                let span = at.core.slab_size.min(PAGE_SPAN);
+                let cleaned = regions & at.regions(index as u64 * PAGE_SPAN, span);
+                let owed = copies
+                    .iter()
+                    .any(|copy| !copy.disk.is_online() && cleaned & !copy.stale.load(Ordering::Acquire) != 0);
                 let put = put_page(column, (index, &page), &copies, Durability::Volatile).await;
-                if put.is_err() {
+                if put.is_err() || owed {
                     page.dirty.store(true, Ordering::Release);
                     // Tried again at the next cleaning, without the disk that failed.
                     whole = false;
