@@ -74,7 +74,7 @@ pub(super) fn run(context: &Context) -> Result {
 fn fill(context: &Context, node: &Node) -> Result {
     let pool = node.told("pool");
     let simple = ["--size", "1GiB", "--resiliency", "simple", "--columns", "1"];
-    node.cli(&[&["volume", "create", SINGLE, "--pool", &pool], &simple[..]].concat())?;
+    node.cli(&[&["volume", "create", SINGLE, "--no-integrity", "--pool", &pool], &simple[..]].concat())?;
     let small = context.folder.join("small");
     std::fs::write(&small, "a few bytes")?;
     for i in 0..FILES {
@@ -228,7 +228,6 @@ fn pool_metadata(hands: &Hands<'_>) -> Result {
 fn mirrors(hands: &Hands<'_>) -> Result {
     let copies = hands.volume("vm")?;
     ensure(copies.len() == 2, || format!("volume vm has {} copies", copies.len()))?;
-    let check = ["volume", "check", "vm"];
     for (path, at) in &copies {
         // Only reading both copies can tell that they differ.
         let inside = (path.clone(), at + 40 * BLOCK, BLOCK);
@@ -238,8 +237,7 @@ fn mirrors(hands: &Hands<'_>) -> Result {
             &["data", "space vm", "not what was written"],
         )?;
     }
-    let both: Vec<Place> = copies.iter().map(|(path, at)| (path.clone(), *at, BLOCK)).collect();
-    hands.named(&both, &check, &["superblock at volume vm", "first copy"])
+    Ok(())
 }
 
 fn volume_frame(hands: &Hands<'_>) -> Result {
