@@ -8,6 +8,9 @@ use serde_json::Value;
 use crate::process::{Deadline, Finished, Running, command, run, run_with, tail};
 use crate::{Outcome, Result, ensure};
 
+/// One run of smbclient.
+const SMBCLIENT: Duration = Duration::from_secs(120);
+
 /// From start to the line that says it is ready. The first start makes disks, pool, volume and LUN.
 const READY: Duration = Duration::from_secs(60);
 /// From SIGTERM to the end, with clients that hold sessions.
@@ -151,6 +154,24 @@ impl Node {
     /// What the node has logged so far.
     pub fn log(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.log_file())?)
+    }
+
+    /// Commands of smbclient on the demo's share, as its user.
+    pub fn smbclient(&self, commands: &str) -> Result<Finished> {
+        let address = self.told("smb_address");
+        let (host, port) = address.rsplit_once(':').unwrap_or((&address, "445"));
+        let user = format!("{}%{}", self.told("smb_user"), self.told("smb_password"));
+        let mut client = command("smbclient");
+        client.args([
+            "-p",
+            port,
+            "-U",
+            &user,
+            &format!("//{host}/{}", self.told("smb_share")),
+            "-c",
+            commands,
+        ]);
+        run(SMBCLIENT, &client)
     }
 
     /// The program under test.

@@ -11,11 +11,9 @@ use serde_json::Value;
 use super::restart::qemu_io;
 use super::{Context, Server};
 use crate::node::{Node, Options};
-use crate::process::{Deadline, Finished, command, need, run as run_program};
+use crate::process::{Deadline, need};
 use crate::{Outcome, Result, ensure};
 
-/// One run of smbclient.
-const LIMIT: Duration = Duration::from_secs(120);
 /// Two scrubs of what the case writes.
 const SCRUB: Duration = Duration::from_secs(180);
 const BLOCK: usize = 4096;
@@ -40,7 +38,7 @@ pub(super) fn run(context: &Context) -> Result {
     let file = context.folder.join("file");
     std::fs::write(&file, &content)?;
     let file = file.to_string_lossy().into_owned();
-    smbclient(node, &format!("put {file} f"))?.ok("put")?;
+    node.smbclient(&format!("put {file} f"))?.ok("put")?;
     qemu_io(&url, &["write -P 0x5a 0 16M", "write -P 0x5b 1G 4M", "flush"])?;
     node.cli(&["volume", "create", "odd", "--size", "4G", "--resiliency", "parity1"])?;
     node.cli(&["file", "put", &file, "odd:/f"])?;
@@ -50,7 +48,7 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(flipped > 50, || format!("only {flipped} blocks of {disk} hold anything"))?;
     let same = |what: &str| -> Result {
         let got = context.folder.join("got");
-        smbclient(node, &format!("get f {}", got.display()))?.ok("get")?;
+        node.smbclient(&format!("get f {}", got.display()))?.ok("get")?;
         ensure(std::fs::read(&got)? == content, || format!("{what}: the share gives other bytes"))?;
         node.cli(&["file", "get", "odd:/f", &got.to_string_lossy()])?;
         ensure(std::fs::read(&got)? == content, || format!("{what}: the parity volume gives other bytes"))?;
@@ -85,15 +83,6 @@ fn pattern(len: usize) -> Vec<u8> {
         bytes.extend_from_slice(&state.to_le_bytes());
     }
     bytes
-}
-
-fn smbclient(node: &Node, commands: &str) -> Result<Finished> {
-    let address = node.told("smb_address");
-    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "445"));
-    let user = format!("{}%{}", node.told("smb_user"), node.told("smb_password"));
-    let mut client = command("smbclient");
-    client.args(["-p", port, "-U", &user, &format!("//{host}/{}", node.told("smb_share")), "-c", commands]);
-    run_program(LIMIT, &client)
 }
 
 /// Flips a byte in every eleventh block of a disk that holds anything; how many.

@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::restart::qemu_io;
 use super::{Context, Server};
 use crate::node::{Node, Options};
-use crate::process::{Deadline, Finished, command, need, run as run_program};
+use crate::process::{Deadline, command, need, run as run_program};
 use crate::{Outcome, Result, ensure};
 
-/// One run of smbclient.
+/// One run of iscsi-inq.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How late a scheduled snapshot may be.
 const SCHEDULED: Duration = Duration::from_secs(60);
@@ -40,15 +40,6 @@ fn items(value: &Value) -> Vec<Value> {
     value.get("items").and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-fn smbclient(node: &Node, commands: &str) -> Result<Finished> {
-    let address = node.told("smb_address");
-    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "445"));
-    let user = format!("{}%{}", node.told("smb_user"), node.told("smb_password"));
-    let mut client = command("smbclient");
-    client.args(["-p", port, "-U", &user, &format!("//{host}/{}", node.told("smb_share")), "-c", commands]);
-    run_program(LIMIT, &client)
-}
-
 /// A file of a share as it was: listed by `allinfo`, read by its time, and not changed by anybody.
 fn previous_versions(context: &Context, node: &Node) -> Result {
     let volume = node.told("volume");
@@ -58,24 +49,24 @@ fn previous_versions(context: &Context, node: &Node) -> Result {
         Ok(path.to_string_lossy().into_owned())
     };
     let (first, second) = (file("first", "as it was")?, file("second", "as it is now")?);
-    smbclient(node, &format!("mkdir dir; cd dir; put {first} f"))?.ok("put")?;
+    node.smbclient(&format!("mkdir dir; cd dir; put {first} f"))?.ok("put")?;
     node.cli(&["snapshot", "create", &format!("{volume}:"), "versions"])?;
-    smbclient(node, &format!("cd dir; put {second} f; put {second} new"))?.ok("put again")?;
-    let said = smbclient(node, "allinfo dir/f")?.ok("allinfo")?;
+    node.smbclient(&format!("cd dir; put {second} f; put {second} new"))?.ok("put again")?;
+    let said = node.smbclient("allinfo dir/f")?.ok("allinfo")?;
     let token = said.lines().map(str::trim).find(|line| line.starts_with("@GMT-"));
     let Some(token) = token.map(str::to_owned) else {
         return ensure(false, || format!("allinfo shows no previous version:\n{said}"));
     };
     let got = context.folder.join("got");
-    let get = |path: &str| smbclient(node, &format!("get {path} {}", got.display()));
+    let get = |path: &str| node.smbclient(&format!("get {path} {}", got.display()));
     get(&format!("{token}\\dir\\f"))?.ok("get of a previous version")?;
     ensure(std::fs::read_to_string(&got)? == "as it was", || "the previous version is another".into())?;
     get("dir\\f")?.ok("get")?;
     ensure(std::fs::read_to_string(&got)? == "as it is now", || "the file itself has changed".into())?;
-    let listed = smbclient(node, &format!("ls {token}\\dir\\*"))?.ok("ls of a previous version")?;
+    let listed = node.smbclient(&format!("ls {token}\\dir\\*"))?.ok("ls of a previous version")?;
     ensure(!listed.contains("new"), || format!("a previous version has what came later:\n{listed}"))?;
     for commands in [format!("put {second} {token}\\dir\\f"), format!("del {token}\\dir\\f")] {
-        let said = smbclient(node, &commands)?;
+        let said = node.smbclient(&commands)?;
         let all = format!("{}{}", said.output, said.errors);
         ensure(all.contains("NT_STATUS"), || format!("{commands}: a previous version was changed:\n{all}"))?;
     }

@@ -86,6 +86,12 @@ fn ring_of(front: &Device) -> Result<u64, BlockError> {
 /// Makes both labels of both devices, the back's last: whenever the power goes, the back either has its old label or a log
 /// whose front is ready.
 pub(crate) async fn format(front: &Device, back: &Device, entropy: &dyn Entropy) -> Result<(), BlockError> {
+    let label = format_front(front, back, entropy).await?;
+    attach_back(back, label).await
+}
+
+/// Begins a new log on a front. It counts when the back says so.
+async fn format_front(front: &Device, back: &Device, entropy: &dyn Entropy) -> Result<Label, BlockError> {
     let shift = shift_of(back);
     if back.size() <= shift {
         return Err(error(
@@ -109,12 +115,40 @@ pub(crate) async fn format(front: &Device, back: &Device, entropy: &dyn Entropy)
         let (offset, block) = label_block(Side::Front, &Label { generation, ..label });
         front.write(offset, block, Durability::Durable).await?;
     }
+    Ok(label)
+}
+
+/// Says on the back that the log on a front counts from now on.
+async fn attach_back(back: &Device, label: Label) -> Result<(), BlockError> {
     let before = read_label(back, Side::Back).await?;
     // A back that has content keeps it where it is.
-    let shift = before.map_or(shift, |label| label.shift);
+    let shift = before.map_or(label.shift, |label| label.shift);
     let generation = before.map_or(0, |label| label.generation) + 1;
     let (offset, block) = label_block(Side::Back, &Label { generation, shift, ..label });
     back.write(offset, block, Durability::Durable).await
+}
+
+/// Begins a new log before a back that has everything: the labels of both. A front that fails is told apart from a
+/// back that does.
+async fn begin(
+    front: &Device,
+    back: &Device,
+    entropy: &dyn Entropy,
+) -> Result<Result<(Label, Label), BlockError>, BlockError> {
+    let lost =
+        || error(BlockErrorKind::Media, "open a write log", "a label that was just written cannot be read");
+    let label = match format_front(front, back, entropy).await {
+        Ok(label) => label,
+        Err(why) => return Ok(Err(why)),
+    };
+    let front_label = match read_label(front, Side::Front).await {
+        Ok(found) => found.filter(|found| found.log == label.log),
+        Err(why) => return Ok(Err(why)),
+    };
+    let Some(front_label) = front_label else { return Ok(Err(lost())) };
+    attach_back(back, label).await?;
+    let back_label = read_label(back, Side::Back).await?.ok_or_else(lost)?;
+    Ok(Ok((front_label, back_label)))
 }
 
 /// Whether the back has a label that says that a log counts.
@@ -163,19 +197,14 @@ pub(crate) async fn open(
     let counters = Counters::default();
     match (&front, back_label.state) {
         (Some(_), State::Void) if geometry.read_only => {}
-        (Some(front), State::Void) => {
-            // Everything is on the back; whatever the front has is older. A new log begins.
-            format(front, &back, entropy).await?;
-            let labels = (read_label(front, Side::Front).await?, read_label(&back, Side::Back).await?);
-            let (Some(front_label), Some(label)) = labels else {
-                return Err(error(
-                    BlockErrorKind::Media,
-                    doing,
-                    "a label that was just written cannot be read",
-                ));
-            };
-            (inner.front_label, inner.back_label, inner.mode) = (front_label, label, LogMode::Logging);
-        }
+        // Everything is on the back; whatever the front has is older. A new log begins.
+        (Some(front), State::Void) => match begin(front, &back, entropy).await? {
+            Ok((front_label, label)) => {
+                (inner.front_label, inner.back_label, inner.mode) = (front_label, label, LogMode::Logging);
+            }
+            // The log fell back for a reason, and the back has all there is: it serves without one.
+            Err(why) => inner.reason = Some(format!("its front cannot be used: {why}")),
+        },
         (Some(front), State::Attached) => {
             let label = read_label(front, Side::Front).await?;
             let Some(label) = label.filter(|label| label.log == back_label.log) else {

@@ -64,6 +64,8 @@ pub struct Faults {
     pub skip_stale_mark: AtomicBool,
     /// Regions are written without being marked dirty first.
     pub skip_dirty_mark: AtomicBool,
+    /// Stripes are written in place without being in the journal first.
+    pub skip_journal: AtomicBool,
 }
 
 /// How repair may use the disks.
@@ -108,12 +110,17 @@ impl Core {
         }
     }
 
+    /// Whether the pool is closing or has stopped: background work ends, and its failing is no news.
+    pub(crate) fn is_over(&self) -> bool {
+        self.meta.is_poisoned() || self.closing.load(Ordering::Acquire)
+    }
+
     /// Refuses writes to a pool that may not be written.
     pub(crate) fn check_writable(&self) -> Result<(), BlockError> {
         if self.read_only {
             return Err(BlockError::new(BlockErrorKind::ReadOnly, "write to a pool opened read-only"));
         }
-        if self.meta.is_poisoned() || self.closing.load(Ordering::Acquire) {
+        if self.is_over() {
             return Err(BlockError::new(BlockErrorKind::Poisoned, "write to a stopped pool"));
         }
         Ok(())

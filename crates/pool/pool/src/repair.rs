@@ -26,8 +26,12 @@ const CLEAN_EVERY: Duration = Duration::from_secs(5);
 /// The pool's background task: runs until the pool closes or stops.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut cleaned = core.clock.now();
-    while !core.closing.load(Ordering::Acquire) && !core.meta.is_poisoned() {
-        if let Err(error) = pass(&core).await {
+    while !core.is_over() {
+        let passed = pass(&core).await;
+        if core.is_over() {
+            break;
+        }
+        if let Err(error) = passed {
             tracing::warn!("repair of pool {} was interrupted: {error}", core.name);
         }
         let now = core.clock.now();

@@ -59,7 +59,7 @@ async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
     at.core.check_writable()?;
     let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
-    let _range = at.group().locks.lock(offset, size).await;
+    let range = at.group().locks.lock(offset, size).await;
     // Its checksums change, so they are told of at the next cleaning.
     if at.group().dirty_durable.load(Ordering::SeqCst) & mask == 0 {
         ensure_dirty(at, mask).await?;
@@ -73,6 +73,8 @@ async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
         at.group().unsettled.fetch_and(!mask, Ordering::AcqRel);
     }
     at.core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
+    // Clients go on meanwhile.
+    drop(range);
     throttle(at.core, copied).await;
     Ok(copied)
 }

@@ -119,7 +119,7 @@ fn rows_of(core: &Core) -> Vec<(SpaceId, u32)> {
 pub(crate) async fn run(core: Arc<Core>) {
     /// How often it looks whether it is time.
     const LOOK_EVERY: Duration = Duration::from_secs(60);
-    while !core.closing.load(Ordering::Acquire) && !core.meta.is_poisoned() {
+    while !core.is_over() {
         let record = core.meta.with_state(|state| state.scrub);
         let params = *core.scrub_params.read();
         let now = core.clock.wall().0;
@@ -138,7 +138,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             shard_runtime::timeout(LOOK_EVERY, core.scrub_attention.notified()).await;
             Ok(())
         };
-        if let Err(error) = result {
+        if let Some(error) = result.err().filter(|_| !core.is_over()) {
             tracing::warn!("the scrub of pool {} was interrupted: {error}", core.name);
             shard_runtime::timeout(LOOK_EVERY, core.scrub_attention.notified()).await;
         }
@@ -151,7 +151,7 @@ async fn go_on(core: &Arc<Core>, mut record: ScrubRecord) -> Result<(), BlockErr
     const TELL_EVERY: u64 = 4 << 30;
     let mut told = record.bytes;
     loop {
-        if core.closing.load(Ordering::Acquire) || core.meta.is_poisoned() {
+        if core.is_over() {
             return Ok(());
         }
         if core.scrub_params.read().paused {

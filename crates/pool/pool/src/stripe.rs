@@ -11,8 +11,8 @@
 //! writes mostly go, checksums suffice: they tell how far the write came, and what did not come was zero.
 //!
 //! The lock that a write holds covers its bytes in every column of the row, so parity and data change together for
-//! all who take it. Budget of 4 KiB: two reads, one journal write (gathered with others', on parity + 1 disks), two
-//! writes in place that need no flush of their own.
+//! all who take it. Budget of 4 KiB on single parity: two reads, one journal write (gathered with others', on two
+//! disks), two writes in place as durable as asked for.
 //!
 //! A write that fails on more columns than there is parity for leaves its regions *torn*: nothing is calculated from
 //! parity there and no write is taken until the columns are back and the write has been made again ([`redo`]).

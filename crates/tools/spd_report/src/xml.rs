@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use spd_profile::{Profile, TimeSpan, xml::escape};
+use spd_profile::xml::{Lines, escape};
+use spd_profile::{Profile, TimeSpan};
 
 use crate::histogram::Histogram;
 use crate::outcome::{
@@ -13,44 +14,17 @@ use crate::text::INTERRUPTED;
 
 const MS: f64 = 1e6;
 
-/// Lines at a depth, two spaces a level.
-struct Lines {
-    out: String,
-    depth: usize,
-}
-
-impl Lines {
-    fn line(&mut self, text: &str) {
-        self.out.extend(std::iter::repeat_n(' ', self.depth * 2));
-        self.out.push_str(text);
-        self.out.push('\n');
-    }
-
-    fn value(&mut self, name: &str, value: impl std::fmt::Display) {
-        self.line(&format!("<{name}>{value}</{name}>"));
-    }
-
-    fn inside(&mut self, start: &str, content: impl FnOnce(&mut Self)) {
-        self.line(&format!("<{start}>"));
-        self.depth += 1;
-        content(self);
-        self.depth -= 1;
-        let name = start.split(' ').next().unwrap_or(start);
-        self.line(&format!("</{name}>"));
-    }
-
-    fn milliseconds(&mut self, name: &str, nanos: f64) {
-        self.value(name, format_args!("{:.3}", nanos / MS));
-    }
+fn milliseconds(lines: &mut Lines, name: &str, nanos: f64) {
+    lines.value(name, format_args!("{:.3}", nanos / MS));
 }
 
 /// The result of a run. Its first line is exactly `<Results>`, by which scripts know it; it ends without a line break.
 #[must_use]
 pub fn report(profile: &Profile, outcome: &Outcome) -> String {
-    let mut lines = Lines { out: String::new(), depth: 0 };
+    let mut lines = Lines::default();
     lines.inside("Results", |lines| {
         system(lines, &outcome.system);
-        lines.out.push_str(&spd_profile::xml::write(profile, lines.depth));
+        lines.out.push_str(&spd_profile::xml::write(profile, lines.depth()));
         for (span, measured) in profile.spans.iter().zip(&outcome.spans) {
             lines.inside("TimeSpan", |lines| time_span(lines, profile, span, measured, &outcome.system));
         }
@@ -221,14 +195,14 @@ fn latencies(lines: &mut Lines, read: &Histogram, write: &Histogram) {
         for (name, histogram) in all.iter().filter(|(_, histogram)| !histogram.is_empty()) {
             let deviation =
                 if *name == "Total" { "LatencyStdev".into() } else { format!("{name}LatencyStdev") };
-            lines.milliseconds(&format!("Average{name}Milliseconds"), histogram.mean());
-            lines.milliseconds(&deviation, histogram.deviation());
+            milliseconds(lines, &format!("Average{name}Milliseconds"), histogram.mean());
+            milliseconds(lines, &deviation, histogram.deviation());
         }
         let mut bucket = |percentile: String, of: &dyn Fn(&Histogram) -> u64| {
             lines.inside("Bucket", |lines| {
                 lines.value("Percentile", percentile);
                 for (name, histogram) in all.iter().filter(|(_, histogram)| !histogram.is_empty()) {
-                    lines.milliseconds(&format!("{name}Milliseconds"), of(histogram) as f64);
+                    milliseconds(lines, &format!("{name}Milliseconds"), of(histogram) as f64);
                 }
             });
         };
@@ -310,8 +284,8 @@ fn target(lines: &mut Lines, span: &TimeSpan, target: &TargetOutcome) {
             ("AverageLatencyMilliseconds", "LatencyStdev", &total.latency),
         ] {
             if !histogram.is_empty() {
-                lines.milliseconds(average, histogram.mean());
-                lines.milliseconds(deviation, histogram.deviation());
+                milliseconds(lines, average, histogram.mean());
+                milliseconds(lines, deviation, histogram.deviation());
             }
         }
     }

@@ -17,6 +17,9 @@ fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("{what} {error}"))
 }
 
+/// No path has more directories; a longer chain is a loop.
+pub(crate) const DEPTH_MAX: usize = 4096;
+
 /// What snapshots refuse.
 pub(crate) trait Changeable {
     /// # Errors
@@ -126,7 +129,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn take_entry(&mut self, directory: u64, name: &str) -> Result<(), StoreError> {
+    pub(crate) fn take_entry(&mut self, directory: u64, name: &str) -> Result<(), StoreError> {
         self.changed = true;
         let folded = fold(name);
         self.recent.forget_name(directory, &folded, &mut self.found);
@@ -266,8 +269,7 @@ impl Session<'_> {
 
     /// Whether `file` is `below` or one of its descendants.
     pub(crate) fn is_within(&self, mut file: u64, below: u64) -> Result<bool, StoreError> {
-        // No path is longer than this; a longer chain is a loop.
-        for _ in 0..4096 {
+        for _ in 0..DEPTH_MAX {
             if file == below {
                 return Ok(true);
             }

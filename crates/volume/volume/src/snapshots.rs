@@ -19,6 +19,7 @@ use volume_format::{Entry, SnapshotRecord};
 
 use crate::core::Core;
 use crate::database::{Session, database_error};
+use crate::namespace::DEPTH_MAX;
 use crate::tables::{ORPHANS, SNAPSHOTS};
 use crate::trees::Place;
 use crate::volume::Volume;
@@ -96,6 +97,10 @@ impl Session<'_> {
         while left > 0 {
             let at = path.last().map_or(record.root, |(_, entry)| entry.file);
             match self.first_entry(at)? {
+                Some(_) if path.len() >= DEPTH_MAX => {
+                    let detail = format!("the directories of snapshot {} lead in a circle", record.name);
+                    return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
+                }
                 Some(entry) if entry.directory => path.push((at, entry)),
                 Some(entry) => {
                     self.drop_frozen(core, Some((at, &entry)), entry.file, now)?;
@@ -142,7 +147,8 @@ impl Session<'_> {
     ) -> Result<(), StoreError> {
         self.changed = true;
         if !self.has_inode(file)? {
-            return Ok(());
+            // Damage: the entry leads nowhere. Left there it would be found again for ever.
+            return entry.map_or(Ok(()), |(directory, entry)| self.take_entry(directory, &entry.name));
         }
         let used = core.registry.lock().begin_removal(file);
         match entry {
@@ -182,9 +188,18 @@ impl Core {
         let (core, now) = (Arc::clone(self), self.clock.wall().0);
         let shrunk = self.metadata.change(move |session| {
             let shrunk = session.shrink_snapshot(&core, now);
-            session.fatal(shrunk)
+            // What cannot be read has changed nothing yet: the rest of the volume serves on.
+            if session.changed { session.fatal(shrunk) } else { shrunk }
         });
-        shrunk.await
+        match shrunk.await {
+            Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+                tracing::warn!(
+                    "a deleted snapshot is damaged, and its space is kept: {error}; check the volume"
+                );
+                Ok(false)
+            }
+            shrunk => shrunk,
+        }
     }
 
     /// Runs a change while no data changes, and after everything volatile has become durable: what others are to read

@@ -12,6 +12,7 @@ use crate::clusters::StreamKey;
 use crate::core::Core;
 use crate::database::{Session, database_error};
 use crate::links::END;
+use crate::namespace::DEPTH_MAX;
 use crate::tables::{ENTRIES, INODES, SECURITY};
 
 /// A file or directory to be copied.
@@ -105,10 +106,28 @@ impl Session<'_> {
         if self.is_orphan(source)? {
             return Err(StoreError::new(StoreErrorKind::NotFound, "the file was removed"));
         }
+        if self.inode(source)?.frozen && !self.is_in_snapshot(source)? {
+            // A part of it may be gone already; what is left is not what was there.
+            return Err(StoreError::new(StoreErrorKind::NotFound, "its snapshot is being deleted"));
+        }
         let tree = self.tree(core, source)?;
         self.changed = true;
         let copied = self.copy_all(core, tree, place, now);
         self.fatal(copied)
+    }
+
+    /// Whether a frozen file belongs to a snapshot that nobody has deleted.
+    fn is_in_snapshot(&self, file: u64) -> Result<bool, StoreError> {
+        let mut top = file;
+        for _ in 0..DEPTH_MAX {
+            let parent = self.inode(top)?.parent;
+            if parent == top {
+                let rows = self.snapshot_rows()?;
+                return Ok(rows.iter().any(|(_, record)| record.root == top && !record.deleted));
+            }
+            top = parent;
+        }
+        Err(StoreError::new(StoreErrorKind::Corrupt, "the directories of a snapshot lead in a circle"))
     }
 
     fn copy_all(

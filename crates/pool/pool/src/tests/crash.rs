@@ -12,6 +12,14 @@ use super::{Bench, SLAB, on_shard};
 use crate::{OpenOptions, Pool, Resiliency, SpaceSpec};
 
 const BLOCKS: usize = 96;
+/// Blocks that lie side by side, so that they share a stripe: the write hole is between such.
+const TOGETHER: usize = 8;
+
+/// Where in the space a block lies.
+fn position(index: usize) -> u64 {
+    let (heap, within) = (index / TOGETHER, index % TOGETHER);
+    6 * SLAB / (BLOCKS / TOGETHER) as u64 * heap as u64 / 4096 * 4096 + within as u64 * 4096
+}
 
 /// What may be read of a block: the last durable value or any written since.
 #[derive(Clone, Default)]
@@ -20,9 +28,11 @@ struct History {
     latest: u32,
 }
 
+#[derive(Default)]
 struct Defect {
     skip_flush: bool,
     skip_stale_mark: bool,
+    skip_journal: bool,
 }
 
 fn block(value: u32, index: usize) -> aligned_buffer::SharedBuf {
@@ -57,6 +67,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
             let open = pool.take().expect("open");
             open.faults().skip_flush.store(defect.skip_flush, Ordering::SeqCst);
             open.faults().skip_stale_mark.store(defect.skip_stale_mark, Ordering::SeqCst);
+            open.faults().skip_journal.store(defect.skip_journal, Ordering::SeqCst);
             let space = open.space("s").expect("space");
             let lost =
                 (resiliency.failures() > 0 && rng.below(2) == 0).then(|| rng.below(disks as u64) as usize);
@@ -68,9 +79,14 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
                     bench.disks[lost].gone.store(true, Ordering::SeqCst);
                 }
                 let index = rng.below(BLOCKS as u64) as usize;
-                let at = (index as u64 * 6 * SLAB / BLOCKS as u64) / 4096 * 4096;
-                let failed = match rng.below(10) {
-                    0 => match space.flush().await {
+                let at = position(index);
+                let failed = match rng.below(40) {
+                    // A quiet time: regions become clean, the journals are tidied.
+                    0 => {
+                        shard_runtime::sleep(std::time::Duration::from_secs(12)).await;
+                        false
+                    }
+                    1..5 => match space.flush().await {
                         Ok(()) => {
                             history.iter_mut().for_each(|h| h.durable = h.latest);
                             false
@@ -78,7 +94,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
                         Err(_) => true,
                     },
                     kind => {
-                        let durability = if kind < 5 { Durability::Durable } else { Durability::Volatile };
+                        let durability = if kind < 20 { Durability::Durable } else { Durability::Volatile };
                         history[index].latest = next;
                         let written = space.write(at, block(next, index), durability).await;
                         if written.is_ok() && durability == Durability::Durable {
@@ -110,7 +126,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
             let mut seen = vec![0; BLOCKS];
             for pass in 0..2 {
                 for (index, known) in history.iter_mut().enumerate() {
-                    let at = (index as u64 * 6 * SLAB / BLOCKS as u64) / 4096 * 4096;
+                    let at = position(index);
                     let read =
                         space.read(at, IoBuf::new(4096)).await.map_err(|e| format!("seed {seed}: {e}"))?;
                     let value = u32::from_le_bytes(read[..4].try_into().expect("4 bytes"));
@@ -154,7 +170,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
 
 #[test]
 fn power_cuts_break_no_promise() {
-    let sound = Defect { skip_flush: false, skip_stale_mark: false };
+    let sound = Defect::default();
     for seed in 0..60 {
         for resiliency in [
             Resiliency::Simple,
@@ -170,11 +186,16 @@ fn power_cuts_break_no_promise() {
 
 #[test]
 fn broken_builds_are_caught() {
-    let no_flush = Defect { skip_flush: true, skip_stale_mark: false };
-    assert!((0..40).any(|seed| campaign(seed, Resiliency::Mirror(2), &no_flush).is_err()), "skipped flush");
-    let no_mark = Defect { skip_flush: false, skip_stale_mark: true };
-    assert!(
-        (0..40).any(|seed| campaign(seed, Resiliency::Mirror(2), &no_mark).is_err()),
-        "skipped stale mark"
-    );
+    let caught =
+        |resiliency, defect: Defect| (0..40).any(|seed| campaign(seed, resiliency, &defect).is_err());
+    for resiliency in [Resiliency::Mirror(2), Resiliency::Parity(1)] {
+        let no_flush = Defect { skip_flush: true, ..Defect::default() };
+        assert!(caught(resiliency, no_flush), "{resiliency:?}: skipped flush");
+        let no_mark = Defect { skip_stale_mark: true, ..Defect::default() };
+        assert!(caught(resiliency, no_mark), "{resiliency:?}: skipped stale mark");
+    }
+    for parity in 1..=2 {
+        let no_journal = Defect { skip_journal: true, ..Defect::default() };
+        assert!(caught(Resiliency::Parity(parity), no_journal), "skipped journal of {parity} columns");
+    }
 }

@@ -101,6 +101,28 @@ fn damage_on_one_disk_is_never_read_and_is_healed() {
 }
 
 #[test]
+fn checksums_that_have_left_memory_come_back_from_the_disks() {
+    for (resiliency, columns) in
+        [(Resiliency::Simple, 1), (Resiliency::Mirror(2), 1), (Resiliency::Parity(1), 4)]
+    {
+        on_shard(async {
+            let bench = Bench::new(4);
+            let pool = bench.create().await;
+            // Two pages; the space has many more.
+            pool.set_checksum_memory(4096);
+            let space = pool.create_space(spec(resiliency, columns)).await.expect("space");
+            for round in 1..3 {
+                fill(&space, round).await;
+                verify(&space, round, "dirty").await;
+                sleep(std::time::Duration::from_secs(30)).await;
+                verify(&space, round, "clean").await;
+            }
+            assert_eq!(pool.check(true).await, Vec::new());
+        });
+    }
+}
+
+#[test]
 fn damage_without_a_second_copy_is_an_error_and_never_data() {
     on_shard(async {
         let bench = Bench::new(1);

@@ -1,41 +1,15 @@
 //! A profile as XML: order and spacing as DiskSpd 2.2 writes them.
 
-use super::escape;
+use super::{Lines, escape};
 use crate::model::{
     Arrival, CacheMode, DistributionUnit, IoPriority, Profile, ResultFormat, Target, Throughput, TimeSpan,
     WriteContent,
 };
 
-/// Lines at a depth, two spaces a level.
-struct Lines {
-    out: String,
-    depth: usize,
-}
-
-impl Lines {
-    fn line(&mut self, text: &str) {
-        self.out.extend(std::iter::repeat_n(' ', self.depth * 2));
-        self.out.push_str(text);
-        self.out.push('\n');
-    }
-
-    fn value(&mut self, name: &str, value: impl std::fmt::Display) {
-        self.line(&format!("<{name}>{value}</{name}>"));
-    }
-
-    fn inside(&mut self, name: &str, content: impl FnOnce(&mut Self)) {
-        self.line(&format!("<{name}>"));
-        self.depth += 1;
-        content(self);
-        self.depth -= 1;
-        self.line(&format!("</{name}>"));
-    }
-}
-
 /// The `<Profile>` element, whose lines begin `depth` levels in.
 #[must_use]
 pub fn write(profile: &Profile, depth: usize) -> String {
-    let mut lines = Lines { out: String::new(), depth };
+    let mut lines = Lines::at(depth);
     lines.inside("Profile", |lines| {
         lines.value("Progress", profile.progress);
         if profile.experiments != 0 {
