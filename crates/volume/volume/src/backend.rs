@@ -23,6 +23,7 @@ use redb::StorageBackend;
 use volume_format::{BLOCK, LengthRecord, Superblock};
 
 use crate::core::clear;
+use crate::room::Meter;
 
 /// Most bytes held; then they are written before the sync. A large transaction, not a commit on the way of a write.
 const HELD_MAX: usize = 8 << 20;
@@ -36,10 +37,9 @@ const REQUEST_MAX: usize = 1 << 20;
 pub(crate) struct DeviceBackend {
     device: Device,
     start: u64,
-    room: u64,
     length_start: u64,
     record: Mutex<LengthRecord>,
-    length: AtomicU64,
+    meter: Arc<Meter>,
     held: Mutex<Held>,
     ahead: Arc<Mutex<Pieces>>,
 }
@@ -75,7 +75,7 @@ struct Held {
 
 impl fmt::Debug for DeviceBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceBackend({}+{})", self.start, self.room)
+        write!(f, "DeviceBackend({}+{})", self.start, self.meter.area)
     }
 }
 
@@ -145,18 +145,26 @@ impl DeviceBackend {
         Ok(Self {
             device,
             start: superblock.metadata_start,
-            room: superblock.metadata_size,
             length_start: superblock.length_start,
-            length: AtomicU64::new(record.length),
+            meter: Arc::new(Meter {
+                length: AtomicU64::new(record.length),
+                written: AtomicU64::new(0),
+                area: superblock.metadata_size,
+            }),
             record: Mutex::new(record),
             held: Mutex::default(),
             ahead: Arc::default(),
         })
     }
 
+    /// What tells of its length and of what is written.
+    pub(crate) fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
+    }
+
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {
         match offset.checked_add(len as u64) {
-            Some(end) if end <= self.length.load(Ordering::Acquire) => Ok(()),
+            Some(end) if end <= self.meter.length.load(Ordering::Acquire) => Ok(()),
             _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "beyond the end of the database")),
         }
     }
@@ -177,7 +185,7 @@ impl DeviceBackend {
             let all = match by_number.entry(piece) {
                 Entry::Occupied(there) => there.into_mut(),
                 Entry::Vacant(place) => {
-                    let end = ((piece + 1) * PIECE).min(self.room);
+                    let end = ((piece + 1) * PIECE).min(self.meter.area);
                     let all = IoBuf::new((end - piece * PIECE) as usize);
                     order.push_back(piece);
                     place.insert(run(self.device.read(self.start + piece * PIECE, all))?)
@@ -208,6 +216,7 @@ impl DeviceBackend {
         if held.failed {
             return Err(io::Error::other("an earlier write of metadata has failed"));
         }
+        self.meter.written.fetch_add(held.blocks.len() as u64 * BLOCK, Ordering::Relaxed);
         let mut requests: Vec<(u64, Vec<u8>)> = Vec::new();
         for (number, block) in std::mem::take(&mut held.blocks) {
             match requests.last_mut() {
@@ -233,7 +242,7 @@ impl DeviceBackend {
 
 impl StorageBackend for DeviceBackend {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.length.load(Ordering::Acquire))
+        Ok(self.meter.length.load(Ordering::Acquire))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -265,7 +274,7 @@ impl StorageBackend for DeviceBackend {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        if len > self.room {
+        if len > self.meter.area {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the volume's metadata area is full"));
         }
         let mut record = self.record.lock();
@@ -284,7 +293,7 @@ impl StorageBackend for DeviceBackend {
         let at = self.length_start + next.number % 2 * BLOCK;
         run(self.device.write(at, IoBuf::copy_from(&next.encode()).freeze(), Durability::Durable))?;
         *record = next;
-        self.length.store(len, Ordering::Release);
+        self.meter.length.store(len, Ordering::Release);
         // What was read ahead there is older than the zeros.
         self.ahead.lock().by_number.clear();
         // What was cut off is not written any more: the next, longer database begins with zeros there.

@@ -11,6 +11,9 @@ use crate::extents::Extent;
 use crate::free::Run;
 use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, MapKey, SHARED, SHARES};
 
+/// Bytes of a row of extents, links or users.
+pub(crate) const ROW: u64 = 48;
+
 /// A stream of a file.
 pub(crate) type StreamKey = (u64, u32);
 
@@ -34,6 +37,10 @@ impl Session<'_> {
     pub(crate) fn map(&mut self, stream: StreamKey, holes: &[(u64, u64)]) -> Result<Vec<Extent>, StoreError> {
         let wanted = holes.iter().map(|(_, count)| count).sum();
         let runs = self.space.free.take(wanted).ok_or_else(no_space)?;
+        if let Err(error) = self.spend(ROW * (runs.len() + 2 * holes.len()) as u64) {
+            runs.into_iter().for_each(|run| self.space.free.add(run));
+            return Err(error);
+        }
         self.changed = true;
         let extents = lay_out(holes, runs);
         let stored = self.insert_extents(stream, &extents);

@@ -8,10 +8,11 @@ use shard_runtime::{RangeGuard, RangeLocks};
 use volume_format::CLUSTER;
 
 use crate::background::EXTENTS_PER_ROUND;
-use crate::clusters::no_space;
+use crate::clusters::{ROW, no_space};
 use crate::core::Core;
 use crate::extents::Extent;
 use crate::free::Run;
+use crate::links::WINDOW;
 use crate::stream::{Stream, check_range, copy_bytes, read_extents};
 
 /// Clusters copied together: 1 MiB, so that a small write to a large shared extent copies little.
@@ -60,7 +61,14 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
     let run = Run { start: old.device, count: old.count };
     let filling = Arc::clone(&core.filling);
     let fresh = core.metadata.change(move |session| {
-        let owned = session.own_around(key, old.first, old.end());
+        // The rows around are made its own ahead of the writes to come; only those met when room is short.
+        let owned = match session.spend(2 * ROW * WINDOW) {
+            Ok(()) => session.own_around(key, old.first, old.end()),
+            Err(_) => {
+                session.spend(4 * ROW * (old.count + 1))?;
+                session.own(key, old.first, old.end())
+            }
+        };
         session.fatal(owned)?;
         let users = session.users(run)?;
         if users.iter().all(|(_, users)| *users == 1) {
@@ -288,6 +296,8 @@ async fn link_all(
         let first = target.map.read().tail(0, end, EXTENTS_PER_ROUND).unwrap_or(0);
         core.metadata
             .change(move |session| {
+                let links = session.links(from, first, end)?.len() as u64;
+                session.spend(4 * ROW * (links + 1))?;
                 let linked = session.unmap(to, first, end).and_then(|()| session.link(from, to, first, end));
                 session.fatal(linked)
             })
@@ -331,6 +341,7 @@ async fn share_extents(
             for extent in &stored_source {
                 session.may_share(Run { start: extent.device, count: extent.count })?;
             }
+            session.spend(3 * ROW * (stored_source.len() + 1) as u64)?;
             session.changed = true;
             let result = (|| {
                 session.unmap(to_key, to, to_end)?;

@@ -22,6 +22,7 @@ use volume_format::Superblock;
 use crate::backend::{Ahead, DeviceBackend};
 use crate::load::Space;
 use crate::recent::{Found, Recent};
+use crate::room::{Allowance, Meter, Room};
 use crate::tables;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents.
@@ -40,11 +41,18 @@ pub(crate) struct Session<'a> {
     /// What others read without a way to this thread, and what this group adds to it.
     pub(crate) recent: &'a Recent,
     pub(crate) found: Found,
+    /// What may still be added; see `room.rs`.
+    pub(crate) allowance: Allowance,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(txn: &'a WriteTransaction, space: &'a mut Space, recent: &'a Recent) -> Self {
-        Self { txn, space, changed: false, failed: false, recent, found: Found::default() }
+    pub(crate) fn new(
+        txn: &'a WriteTransaction,
+        space: &'a mut Space,
+        recent: &'a Recent,
+        allowance: Allowance,
+    ) -> Self {
+        Self { txn, space, changed: false, failed: false, recent, found: Found::default(), allowance }
     }
 }
 
@@ -103,16 +111,16 @@ impl Metadata {
         let recent: Arc<Recent> = Arc::default();
         let kept = Arc::clone(&recent);
         let spawned = spawn_thread("volume-metadata", move || {
-            let prepared = open_database(device, &superblock).and_then(|(database, ahead)| {
+            let prepared = open_database(device, &superblock).and_then(|(database, ahead, meter)| {
                 let (space, value) = prepare(&database)?;
                 ahead.end();
-                Ok((database, space, value))
+                Ok((database, Room::new(meter), space, value))
             });
             match prepared {
-                Ok((database, space, value)) => {
+                Ok((database, room, space, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, space, &kept, &mut queue, &flag, &counted);
+                        serve(&database, room, space, &kept, &mut queue, &flag, &counted);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -196,18 +204,19 @@ impl Drop for Stopping<'_> {
 pub(crate) fn open_database(
     device: Device,
     superblock: &Superblock,
-) -> Result<(Database, Ahead), StoreError> {
+) -> Result<(Database, Ahead, Arc<Meter>), StoreError> {
     let backend = DeviceBackend::open(device, superblock).map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the metadata area cannot be read").because(error)
     })?;
-    let ahead = backend.read_ahead();
+    let (ahead, meter) = (backend.read_ahead(), backend.meter());
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
-    Ok((builder.create_with_backend(backend).map_err(database_error)?, ahead))
+    Ok((builder.create_with_backend(backend).map_err(database_error)?, ahead, meter))
 }
 
 fn serve(
     database: &Database,
+    mut room: Room,
     mut space: Space,
     recent: &Recent,
     queue: &mut mpsc::UnboundedReceiver<Job>,
@@ -217,7 +226,7 @@ fn serve(
     while let Some(first) = shard_runtime::block_on(queue.recv()) {
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
-        match run_group(database, &mut space, recent, group) {
+        match run_group(database, &mut room, &mut space, recent, group) {
             Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
             Err(error) => {
                 tracing::error!("a volume stops: {error}");
@@ -231,6 +240,7 @@ fn serve(
 /// Runs jobs in one transaction; whether there was anything to commit.
 fn run_group(
     database: &Database,
+    room: &mut Room,
     space: &mut Space,
     recent: &Recent,
     group: Vec<Job>,
@@ -238,7 +248,8 @@ fn run_group(
     let mut txn = database.begin_write().map_err(database_error)?;
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
-    let mut session = Session::new(&txn, space, recent);
+    let allowance = room.allowance(&txn)?;
+    let mut session = Session::new(&txn, space, recent, allowance);
     let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
     let Session { changed, failed, found, .. } = session;
     let ended = if failed {

@@ -6,7 +6,9 @@ use file_store::{Range, StoreError};
 use volume_format::{BLOCK, CLUSTER};
 
 use crate::background::EXTENTS_PER_ROUND;
+use crate::clusters::ROW;
 use crate::core::Core;
+use crate::database::Session;
 use crate::extents::Segment;
 use crate::stream::{Stream, check_range};
 
@@ -80,20 +82,33 @@ impl Stream {
         if first < last {
             self.zero_mapped(core, offset, first * CLUSTER, Durability::Durable).await?;
             self.zero_mapped(core, last * CLUSTER, end, Durability::Durable).await?;
-            self.drop_clusters(core, first, last).await
+            self.drop_clusters(core, first, last, true).await
         } else {
             self.zero_mapped(core, offset, end, Durability::Durable).await
         }
     }
 
-    /// Makes holes of whole clusters, some thousand extents in a transaction. Their blocks are locked.
-    pub(crate) async fn drop_clusters(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
+    /// Makes holes of whole clusters, some thousand extents in a transaction. Their blocks are locked. Where something
+    /// may lie behind them (`within`), what remains may need more rows than there were: there must be room for them.
+    pub(crate) async fn drop_clusters(
+        &self,
+        core: &Core,
+        first: u64,
+        last: u64,
+        within: bool,
+    ) -> Result<(), StoreError> {
         let _clusters = self.clusters.lock(first, last.saturating_sub(first)).await;
         loop {
             let Some(from) = self.map.read().tail(first, last, EXTENTS_PER_ROUND) else { return Ok(()) };
             let key = self.key;
             let reading = core.gate.enter();
-            core.metadata.change(move |session| session.unmap(key, from, last)).await?;
+            let unmap = move |session: &mut Session<'_>| {
+                if within {
+                    session.spend_to_cut(4 * ROW)?;
+                }
+                session.unmap(key, from, last)
+            };
+            core.metadata.change(unmap).await?;
             self.map.write().remove(from, last);
             drop(reading);
             core.attention.notify_one();

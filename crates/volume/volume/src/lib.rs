@@ -46,6 +46,7 @@ mod namespace;
 mod open_file;
 mod recent;
 mod registry;
+mod room;
 mod shadow;
 mod sizes;
 mod snapshots;

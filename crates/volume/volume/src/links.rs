@@ -33,7 +33,7 @@ use crate::tables::{COUNTERS, EXTENTS, LINKS, MAPS, MapKey, NEXT_FILE, ORPHANS, 
 
 /// Clusters that become a stream's own together, before one of them is written: 64 MiB. What a write after a
 /// snapshot costs at most, against how many links a stream can have.
-const WINDOW: u64 = 1024;
+pub(crate) const WINDOW: u64 = 1024;
 /// Behind all clusters that a stream can have.
 pub(crate) const END: u64 = FILE_SIZE_MAX.div_ceil(CLUSTER);
 

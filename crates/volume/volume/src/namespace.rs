@@ -19,6 +19,8 @@ fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
 
 /// No path has more directories; a longer chain is a loop.
 pub(crate) const DEPTH_MAX: usize = 4096;
+/// Bytes of the rows that most files or streams need at most: record, name, and what names its size.
+pub(crate) const ROW_OF_FILE: u64 = 1024;
 
 /// What snapshots refuse.
 pub(crate) trait Changeable {
@@ -150,6 +152,7 @@ impl Session<'_> {
         if self.find(directory, name)?.is_some() {
             return Err(StoreError::new(StoreErrorKind::AlreadyExists, format!("there is a {name} already")));
         }
+        self.spend(ROW_OF_FILE + new.security.len() as u64)?;
         let made = self.create_checked(directory, name, new, now);
         self.fatal(made)
     }
@@ -427,6 +430,7 @@ impl Session<'_> {
         })?;
         inode.streams.push(record.clone());
         inode.times[3] = now;
+        self.spend(ROW_OF_FILE)?;
         let stored = self.put_inode(file, &inode);
         self.fatal(stored)?;
         Ok(record)

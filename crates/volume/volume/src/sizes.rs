@@ -91,7 +91,7 @@ impl Stream {
         self.touch(core);
         self.commit_size(core, size).await?;
         if size < old {
-            self.drop_clusters(core, size.div_ceil(CLUSTER), u64::MAX / CLUSTER).await?;
+            self.drop_clusters(core, size.div_ceil(CLUSTER), u64::MAX / CLUSTER, false).await?;
         }
         Ok(())
     }

@@ -274,6 +274,7 @@ impl FileStore for Volume {
             check_security(&descriptor)?;
             let stored = self.core.metadata.change(move |session| {
                 session.changeable(file.0)?;
+                session.spend(descriptor.len() as u64)?;
                 let stored = session
                     .put_security(file.0, &descriptor)
                     .and_then(|()| session.set_info(file.0, InfoChange::default(), now));
@@ -440,6 +441,9 @@ impl FileStore for Volume {
                 return Err(invalid("a row of durable state is too long"));
             }
             let stored = self.core.metadata.change(move |session| {
+                let row =
+                    |change: &StateChange| change.value.as_ref().map(|value| change.key.len() + value.len());
+                session.spend(changes.iter().filter_map(row).sum::<usize>() as u64)?;
                 session.changed = true;
                 let stored = (|| {
                     let mut rows = session.txn.open_table(STATE).map_err(database_error)?;

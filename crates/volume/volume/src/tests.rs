@@ -4,6 +4,7 @@ mod check;
 mod conformance;
 mod crash;
 pub(crate) mod devices;
+mod room;
 mod snapshots;
 
 use std::collections::BTreeMap;

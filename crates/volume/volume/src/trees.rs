@@ -5,15 +5,15 @@
 use std::collections::BTreeSet;
 
 use file_store::{StoreError, StoreErrorKind, TREE_MAX};
-use redb::ReadableTable;
+use redb::{ReadableTable, ReadableTableMetadata};
 use volume_format::{Entry, Inode};
 
-use crate::clusters::StreamKey;
+use crate::clusters::{ROW, StreamKey};
 use crate::core::Core;
 use crate::database::{Session, database_error};
 use crate::links::END;
-use crate::namespace::DEPTH_MAX;
-use crate::tables::{ENTRIES, INODES, SECURITY};
+use crate::namespace::{DEPTH_MAX, ROW_OF_FILE};
+use crate::tables::{ENTRIES, INODES, LINKS, SECURITY};
 
 /// A file or directory to be copied.
 struct Copied {
@@ -111,9 +111,38 @@ impl Session<'_> {
             return Err(StoreError::new(StoreErrorKind::NotFound, "its snapshot is being deleted"));
         }
         let tree = self.tree(core, source)?;
+        self.spend_on(&tree)?;
         self.changed = true;
         let copied = self.copy_all(core, tree, place, now);
         self.fatal(copied)
+    }
+
+    /// Room for the copy of a tree. As many links as there are in all are more than those of the tree; only if there is no
+    /// room for so many are they counted.
+    fn spend_on(&mut self, tree: &[Copied]) -> Result<(), StoreError> {
+        let files = (ROW_OF_FILE * tree.len() as u64).saturating_add(self.descriptors(tree)?);
+        let links = self.txn.open_table(LINKS).map_err(database_error)?.len().map_err(database_error)?;
+        let rows = |links: u64| 4 * ROW * (links + tree.len() as u64);
+        if self.spend(files.saturating_add(rows(links))).is_ok() {
+            return Ok(());
+        }
+        let mut links = 0;
+        for Copied { file, inode, .. } in tree {
+            for stream in &inode.streams {
+                links += self.links((*file, stream.id), 0, END)?.len() as u64;
+            }
+        }
+        self.spend(files.saturating_add(rows(links)))
+    }
+
+    /// Bytes that the security descriptors of a tree have.
+    fn descriptors(&self, tree: &[Copied]) -> Result<u64, StoreError> {
+        let table = self.txn.open_table(SECURITY).map_err(database_error)?;
+        let mut bytes = 0;
+        for Copied { file, .. } in tree {
+            bytes += table.get(file).map_err(database_error)?.map_or(0, |row| row.value().len() as u64);
+        }
+        Ok(bytes)
     }
 
     /// Whether a frozen file belongs to a snapshot that nobody has deleted.

@@ -15,6 +15,7 @@ use crate::database::{CACHE_BYTES, Session, database_error, open_database};
 use crate::integrity::pages_finding;
 use crate::load::Space;
 use crate::recent::Recent;
+use crate::room::Allowance;
 use crate::shadow::Shadow;
 
 /// Passes of a repair: each follows from what the one before has changed, and there is little that follows.
@@ -63,7 +64,7 @@ fn examine_here(
     let opened = match repair {
         Repair::Apply => {
             let opened = open_database(device, superblock);
-            opened.map(|(database, _)| database).map_err(|error| error.to_string())
+            opened.map(|(database, ..)| database).map_err(|error| error.to_string())
         }
         Repair::No | Repair::Plan => open_shadow(device, superblock),
     };
@@ -77,7 +78,7 @@ fn examine_here(
     let has_snapshots = superblock.features & FEATURE_SNAPSHOTS != 0;
     let mut space = Space::default();
     let recent = Recent::default();
-    let mut session = Session::new(&txn, &mut space, &recent);
+    let mut session = Session::new(&txn, &mut space, &recent, Allowance::ANY);
     let (found, newer) = match repair {
         Repair::No => {
             let mut examination = Examination::new(&mut session, clusters, false, now);

@@ -96,7 +96,7 @@ fn damage(device: &Device, how: impl FnOnce(&WriteTransaction) + Send + 'static)
         let mut block = IoBuf::new(4096);
         block = crate::backend::run(device.read(0, block)).expect("read");
         let superblock = Superblock::decode(&block).expect("superblock");
-        let (database, _) = crate::database::open_database(device, &superblock).expect("database");
+        let (database, ..) = crate::database::open_database(device, &superblock).expect("database");
         let txn = database.begin_write().expect("begin");
         how(&txn);
         txn.commit().expect("commit");

@@ -238,7 +238,7 @@ async fn as_before_snapshots(device: &Device, volume: Arc<Volume>) {
     let changing = std::thread::spawn(move || {
         let block = crate::backend::run(changed.read(0, IoBuf::new(BLOCK as usize))).expect("read");
         let superblock = Superblock::decode(&block).expect("superblock");
-        let (database, _) =
+        let (database, ..) =
             crate::database::open_database(Arc::clone(&changed), &superblock).expect("database");
         let txn = database.begin_write().expect("begin");
         for name in SNAPSHOT_TABLES {
