@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockError, BlockErrorKind, Device, Durability, Geometry};
+use byte_codec::DecodeError;
 use parking_lot::Mutex;
 use shard_runtime::Entropy;
 use write_log_format::{BLOCK, Batch, BatchHead, EntryKind, Label, RING_START, Side, State};
@@ -54,11 +55,17 @@ pub(crate) fn label_block(_side: Side, label: &Label) -> (u64, SharedBuf) {
     (label.generation % 2 * BLOCK, block)
 }
 
+/// The newest label of a device. One of a later release is an error, not none: what it says is not known.
 async fn read_label(device: &Device, side: Side) -> Result<Option<Label>, BlockError> {
     let mut found = None;
     for slot in 0..2 {
         let block = device.read(slot * BLOCK, IoBuf::new(BLOCK as usize)).await?;
-        found = Label::newer(found, Label::decode(side, &block).ok());
+        let label = Label::decode(side, &block);
+        if let Err(DecodeError::Unsupported(version)) = label {
+            let why = format!("its label has version {version}, of a later release");
+            return Err(error(BlockErrorKind::Unsupported, "read the label of a write log", &why));
+        }
+        found = Label::newer(found, label.ok());
     }
     Ok(found)
 }

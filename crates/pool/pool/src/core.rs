@@ -21,6 +21,7 @@ use crate::row::{CopyState, Place, Row, Shape};
 use crate::scrub::ScrubParams;
 use crate::slabs::Slabs;
 use crate::space::Space;
+use crate::spaces::Closed;
 use crate::sums::{SumsCache, fresh_pages};
 
 /// The shared part of an open pool.
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) disks: Arc<DiskMap>,
     pub(crate) meta: Arc<Meta>,
     pub(crate) spaces: RwLock<BTreeMap<SpaceId, Arc<Space>>>,
+    /// Those that could not be opened; in neither are those being deleted.
+    pub(crate) closed: RwLock<BTreeMap<SpaceId, Closed>>,
     pub(crate) slabs: Mutex<Slabs>,
     pub(crate) sums: SumsCache,
     pub(crate) clock: Arc<dyn Clock>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block_device::Device;
-use pool_format::{BLOCK, Change, DiskId, DiskUse};
+use pool_format::{BLOCK, Change, DiskId, DiskUse, Guid};
 
 use crate::disk::{PoolDisk, SLOT_UNKNOWN};
 use crate::error::{PoolError, PoolErrorKind};
@@ -41,6 +41,7 @@ impl Pool {
         disk.bring_online(device);
         // Metadata that it missed comes with a checkpoint; until then its copy of the log has a gap.
         self.core.meta.checkpoint().await?;
+        self.core.open_closed(|| Guid(self.surroundings.entropy.next_id())).await;
         self.core.attention.notify_one();
         Ok(disk.id)
     }

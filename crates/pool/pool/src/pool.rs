@@ -1,4 +1,4 @@
-//! An open pool: making, opening, spaces, disks, closing.
+//! An open pool: making, opening, closing. Its spaces are in `spaces.rs`, its disks in `members.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block_device::Device;
 use parking_lot::{Mutex, RwLock};
-use pool_format::{
-    BLOCK, Change, DiskId, DiskUse, Epoch, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
-    SpaceRecord, Superblock,
-};
+use pool_format::{DiskId, Epoch, Guid, SpaceId, SpaceRecord, Superblock};
 use pool_layout::Striping;
 use shard_runtime::{Clock, Entropy, spawn_local};
 use tokio::sync::Notify;
@@ -22,12 +19,8 @@ use crate::open::{self, CreateOptions, Member, NewDisk, OpenOptions};
 use crate::row::{Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
-use crate::sums::PAGE_SPAN;
 use crate::witness::QuorumWitness;
-use crate::{repair, replay, resync, scrub};
-
-/// Columns of a space, at most.
-const COLUMNS_MAX: u8 = 32;
+use crate::{repair, resync, scrub};
 
 /// What pools need from their surroundings.
 #[derive(Clone)]
@@ -38,42 +31,6 @@ pub struct Surroundings {
     pub entropy: Arc<dyn Entropy>,
     /// The vote apart from the disks.
     pub witness: Arc<dyn QuorumWitness>,
-}
-
-/// How to make a space.
-#[derive(Clone, Debug)]
-pub struct SpaceSpec {
-    /// Its name, unique in the pool.
-    pub name: String,
-    /// How it keeps its data.
-    pub resiliency: Resiliency,
-    /// When it takes slabs.
-    pub provisioning: Provisioning,
-    /// Disks that data is striped over.
-    pub columns: u8,
-    /// Bytes that go to one column before the next.
-    pub interleave: u32,
-    /// Size in bytes; rounded up to 4 KiB.
-    pub size: u64,
-    /// Whether every block has a checksum (parity needs them).
-    pub integrity: bool,
-}
-
-impl SpaceSpec {
-    /// A thin space with checksums, one column and the usual interleave of 256 KiB.
-    #[must_use]
-    pub fn thin(name: &str, resiliency: Resiliency, size: u64) -> Self {
-        let name = name.to_owned();
-        Self {
-            name,
-            resiliency,
-            provisioning: Provisioning::Thin,
-            columns: 1,
-            interleave: 256 << 10,
-            size,
-            integrity: true,
-        }
-    }
 }
 
 /// An open pool. Its tasks live on the shard that opened it; its spaces serve all shards.
@@ -165,6 +122,7 @@ impl Pool {
                 disks,
                 meta: Arc::clone(&meta),
                 spaces: RwLock::new(spaces),
+                closed: RwLock::default(),
                 slabs: Mutex::new(slabs),
                 sums: crate::sums::SumsCache::default(),
                 clock: Arc::clone(&surroundings.clock),
@@ -190,19 +148,11 @@ impl Pool {
         }
         if !options.read_only {
             spawn_local(Arc::clone(&meta).run(position));
-            for space in core.all_spaces() {
-                if space.striping.parity() > 0 && space.row(JOURNAL_ROW).is_none() {
-                    // Its making was cut short before it was answered.
-                    core.meta.commit(vec![Change::DeleteSpace(space.id())]).await?;
-                    core.spaces.write().remove(&space.id());
-                    continue;
-                }
-                let opened = open_journal(&core, &space, Guid(surroundings.entropy.next_id())).await;
-                if let Err(error) = opened {
-                    // The committer lets go of the disks.
-                    meta.close();
-                    return Err(error);
-                }
+            let secret = || Guid(surroundings.entropy.next_id());
+            if let Err(error) = core.open_spaces(secret).await {
+                // The committer lets go of the disks.
+                meta.close();
+                return Err(error);
             }
             spawn_local(repair::run(Arc::clone(&core)));
             spawn_local(scrub::run(Arc::clone(&core)));
@@ -232,163 +182,6 @@ impl Pool {
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.core.faults
-    }
-
-    /// Makes a space.
-    ///
-    /// # Errors
-    /// When the name is taken, the numbers make no sense, or a fixed space does not fit.
-    pub async fn create_space(&self, spec: SpaceSpec) -> Result<Arc<Space>, PoolError> {
-        let core = &self.core;
-        let _one = core.administering.lock().await;
-        core.check_writable()?;
-        let invalid = |detail: String| PoolError::new(PoolErrorKind::Invalid, detail);
-        if spec.name.is_empty() || spec.name.len() > 255 {
-            return Err(invalid("a space's name has 1 to 255 bytes".into()));
-        }
-        if spec.size == 0 || spec.size > i64::MAX as u64 / 2 {
-            return Err(invalid(format!("a space cannot have {} bytes", spec.size)));
-        }
-        check_shape(&spec).map_err(invalid)?;
-        let parity = spec.resiliency.parity();
-        let Some(striping) = Striping::new(spec.columns, parity, spec.interleave, core.slab_size) else {
-            let most = core.slab_size / u64::from(pool_format::REGIONS);
-            return Err(invalid(format!(
-                "the interleave must be a power of two from {BLOCK} to {most} bytes with slabs of {} bytes",
-                core.slab_size
-            )));
-        };
-        if u64::from(spec.interleave) < BLOCK {
-            return Err(invalid(format!("the interleave must be at least {BLOCK} bytes")));
-        }
-        check_rows(&striping, spec.size)?;
-        let needed = spec.resiliency.copies() * usize::from(spec.columns);
-        let active =
-            core.meta.with_state(|s| s.disks.values().filter(|d| d.usage == DiskUse::Active).count());
-        if active < needed {
-            let detail = format!(
-                "the pool has {active} active disks; {needed} are needed for this many copies and columns"
-            );
-            return Err(PoolError::new(PoolErrorKind::NoSpace, detail));
-        }
-        let (id, taken) = core.meta.with_state(|state| {
-            (SpaceId(state.next_space), state.spaces.values().any(|space| space.name == spec.name))
-        });
-        if taken {
-            return Err(PoolError::new(
-                PoolErrorKind::AlreadyExists,
-                format!("there is a space {} already", spec.name),
-            ));
-        }
-        let record = SpaceRecord {
-            id,
-            guid: Guid(self.surroundings.entropy.next_id()),
-            name: spec.name,
-            resiliency: spec.resiliency,
-            provisioning: spec.provisioning,
-            columns: spec.columns,
-            interleave: spec.interleave,
-            size: spec.size.next_multiple_of(BLOCK),
-            integrity: spec.integrity,
-        };
-        core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
-        let space = Space::new(&Arc::downgrade(core), record.clone(), striping, false);
-        core.spaces.write().insert(id, Arc::clone(&space));
-        if parity > 0
-            && let Err(error) = self.make_journal(&space).await
-        {
-            self.delete_space_alone(id).await?;
-            return Err(error);
-        }
-        if record.provisioning == Provisioning::Fixed
-            && let Err(error) = self.allocate_all(&space, 0, record.size).await
-        {
-            // Nothing half-done: a fixed space that does not fit is not there.
-            self.delete_space_alone(id).await?;
-            return Err(error);
-        }
-        Ok(space)
-    }
-
-    async fn make_journal(&self, space: &Arc<Space>) -> Result<(), PoolError> {
-        space.row_for_write(&self.core, JOURNAL_ROW).await?;
-        open_journal(&self.core, space, Guid(self.surroundings.entropy.next_id())).await
-    }
-
-    async fn allocate_all(&self, space: &Arc<Space>, from: u64, size: u64) -> Result<(), PoolError> {
-        for row in space.striping.rows(from)..space.striping.rows(size) {
-            space.row_for_write(&self.core, row as u32).await?;
-        }
-        Ok(())
-    }
-
-    /// The spaces, by number.
-    #[must_use]
-    pub fn spaces(&self) -> Vec<Arc<Space>> {
-        self.core.all_spaces()
-    }
-
-    /// The space of that name.
-    #[must_use]
-    pub fn space(&self, name: &str) -> Option<Arc<Space>> {
-        self.core.all_spaces().into_iter().find(|space| space.name() == name)
-    }
-
-    /// Grows a space while it is in use.
-    ///
-    /// # Errors
-    /// When the new size is smaller, or a fixed space does not fit.
-    pub async fn grow_space(&self, id: SpaceId, size: u64) -> Result<(), PoolError> {
-        let _one = self.core.administering.lock().await;
-        self.core.check_writable()?;
-        let space = self.core.spaces.read().get(&id).cloned();
-        let space = space
-            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
-        let mut record = space.record();
-        let size = size.next_multiple_of(BLOCK);
-        if size < record.size || size > i64::MAX as u64 / 2 {
-            let detail = format!("space {} has {} bytes and can only grow", record.name, record.size);
-            return Err(PoolError::new(PoolErrorKind::Invalid, detail));
-        }
-        check_rows(&space.striping, size)?;
-        if record.provisioning == Provisioning::Fixed {
-            self.allocate_all(&space, record.size, size).await?;
-        }
-        record.size = size;
-        self.core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
-        space.set_record(record);
-        Ok(())
-    }
-
-    /// Deletes a space and its data.
-    ///
-    /// # Errors
-    /// When it isn't there, or the metadata cannot be written.
-    pub async fn delete_space(&self, id: SpaceId) -> Result<(), PoolError> {
-        let _one = self.core.administering.lock().await;
-        self.core.check_writable()?;
-        self.delete_space_alone(id).await
-    }
-
-    async fn delete_space_alone(&self, id: SpaceId) -> Result<(), PoolError> {
-        let space = self.core.spaces.write().remove(&id);
-        let space = space
-            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
-        let _one = self.core.allocating.lock().await;
-        space.set_deleted();
-        self.core.meta.commit(vec![Change::DeleteSpace(id)]).await?;
-        for (number, row) in space.rows() {
-            space.take_row(number);
-            // The map's handle is gone and `row` is ours: a further one is a request under way.
-            while Arc::strong_count(&row) > 1 {
-                shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
-            }
-            let mut slabs = self.core.slabs.lock();
-            for copy in row.columns.iter().flat_map(|column| column.copies().to_vec()) {
-                slabs.give_back(copy.id(), copy.slab);
-            }
-        }
-        Ok(())
     }
 
     /// How repair may use the disks from now on.
@@ -439,54 +232,6 @@ impl Pool {
         cleaned?;
         Ok(saved?)
     }
-}
-
-/// Brings what a parity space's journal holds to its place, before anybody reads the space.
-async fn open_journal(core: &Arc<Core>, space: &Arc<Space>, secret: Guid) -> Result<(), PoolError> {
-    if space.striping.parity() == 0 {
-        return Ok(());
-    }
-    let journal = replay::replay(core, space, secret).await.map_err(|error| {
-        let detail = format!("the journal of space {} cannot be brought to its place: {error}", space.name());
-        PoolError::new(PoolErrorKind::Io, detail).because(error)
-    })?;
-    space.set_journal(journal);
-    Ok(())
-}
-
-/// Whether a space can be made like this.
-fn check_shape(spec: &SpaceSpec) -> Result<(), String> {
-    if spec.columns == 0 || spec.columns > COLUMNS_MAX {
-        return Err(format!("a space has 1 to {COLUMNS_MAX} columns"));
-    }
-    match spec.resiliency {
-        Resiliency::Mirror(copies) if !(2..=3).contains(&copies) => Err("a mirror has 2 or 3 copies".into()),
-        Resiliency::Parity(count) if !(1..=2).contains(&count) => {
-            Err("parity is single or dual: 1 or 2 columns of each stripe".into())
-        }
-        Resiliency::Parity(count) if spec.columns < count + 2 => {
-            let least = count + 2;
-            Err(format!("a space with {count} columns of parity has {least} columns at least: two for data"))
-        }
-        Resiliency::Parity(_) if !spec.integrity => {
-            Err("a space with parity needs checksums: they tell which column of a stripe is damaged".into())
-        }
-        Resiliency::Parity(_) if u64::from(spec.interleave) > PAGE_SPAN => {
-            Err(format!("the interleave of a space with parity is {PAGE_SPAN} bytes at most"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Rows are numbered with 32 bits, and with parity the last number is the journal's.
-fn check_rows(striping: &Striping, size: u64) -> Result<(), PoolError> {
-    let numbers = ROWS_MAX - u64::from(striping.parity() > 0);
-    if striping.rows(size) <= numbers {
-        return Ok(());
-    }
-    let most = numbers.saturating_mul(striping.row_size());
-    let detail = format!("a space of this shape can have {most} bytes at most, not {size}");
-    Err(PoolError::new(PoolErrorKind::Invalid, detail))
 }
 
 fn open_disks(found: &open::Found) -> BTreeMap<DiskId, Arc<PoolDisk>> {

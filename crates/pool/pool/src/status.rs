@@ -52,6 +52,8 @@ pub struct SpaceStatus {
     pub unavailable_bytes: u64,
     /// Bytes to copy until everything is as promised, as far as disks for it are here.
     pub repair_bytes: u64,
+    /// Why it is closed and serves nothing, if so.
+    pub closed: Option<String>,
 }
 
 /// A pool's state.
@@ -83,7 +85,7 @@ impl PoolStatus {
     pub fn is_fully_redundant(&self) -> bool {
         !self.stopped
             && self.unsettled_bytes == 0
-            && self.spaces.iter().all(|space| space.degraded_bytes == 0)
+            && self.spaces.iter().all(|space| space.degraded_bytes == 0 && space.closed.is_none())
     }
 
     /// Bytes still to copy.
@@ -112,9 +114,26 @@ impl Pool {
                 degraded_bytes: 0,
                 unavailable_bytes: 0,
                 repair_bytes: 0,
+                closed: None,
                 record,
             };
             spaces.insert(space.id(), status);
+        }
+        for (id, closed) in &*core.closed.read() {
+            let record = closed.space.record();
+            let allocated = closed.space.allocation().0 * closed.space.striping.row_size();
+            let status = SpaceStatus {
+                allocated_bytes: allocated,
+                taken_bytes: 0,
+                copies_now: 0,
+                copies_promised: record.resiliency.failures() + 1,
+                degraded_bytes: allocated,
+                unavailable_bytes: allocated,
+                repair_bytes: 0,
+                closed: Some(closed.why.clone()),
+                record,
+            };
+            spaces.insert(*id, status);
         }
         let usages: BTreeMap<DiskId, DiskRecord> = core.meta.with_state(|state| state.disks.clone());
         let mut unsettled_bytes = 0;

@@ -194,3 +194,31 @@ fn a_failed_flush_of_the_back_stops_it_and_the_log_has_the_data() {
     })
     .expect("event loop");
 }
+
+#[test]
+fn a_label_of_a_later_release_is_not_taken_for_none() {
+    on_shard(async {
+        let rig = Rig::new(6, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let back = rig.back.device();
+        for slot in [0, 4096] {
+            let mut label = back.read(slot, IoBuf::new(4096)).await.expect("read").to_vec();
+            if label[..4] == *b"HFWB" {
+                // Version and checksum, as `write_log_format` lays them out.
+                label[4..8].copy_from_slice(&9u32.to_le_bytes());
+                label[8..12].fill(0);
+                let crc = byte_codec::crc32c(&label[..120]);
+                label[8..12].copy_from_slice(&crc.to_le_bytes());
+                back.write(slot, IoBuf::copy_from(&label).freeze(), Durability::Durable)
+                    .await
+                    .expect("write");
+            }
+        }
+        let refused = rig.open().await.err().expect("not known how to read");
+        let why = std::error::Error::source(&refused).expect("why").to_string();
+        assert!(why.contains("version 9"), "{why}");
+        assert!(WriteLog::is_behind(&back).await.is_err(), "it is not known to be no log");
+        assert!(rig.create().await.is_err(), "and is not made over");
+    })
+    .expect("event loop");
+}

@@ -375,3 +375,46 @@ fn a_space_has_no_more_rows_than_there_are_numbers_for() {
         assert_eq!(grown.err().map(|e| e.kind()), Some(PoolErrorKind::Invalid));
     });
 }
+
+#[test]
+fn a_parity_space_whose_journal_is_away_is_closed_and_the_rest_of_the_pool_serves() {
+    let bench = Bench::new(7);
+    let (guid, journal) = on_shard(async {
+        let pool = bench.create().await;
+        let mut parity = spec("parity", Resiliency::Parity(1));
+        parity.columns = 3;
+        let parity = pool.create_space(parity).await.expect("space");
+        let mirror = pool.create_space(spec("mirror", Resiliency::Mirror(3))).await.expect("space");
+        parity.write(0, block(7), Durability::Durable).await.expect("write");
+        mirror.write(0, block(8), Durability::Durable).await.expect("write");
+        let row = parity.row(pool_format::JOURNAL_ROW).expect("journal");
+        let journal: Vec<DiskId> = row.column(0).copies().iter().map(|copy| copy.id()).collect();
+        (pool.guid(), journal)
+    });
+    assert_eq!(journal.len(), 2);
+    cut_power(&bench);
+    let at = |id: &DiskId| id.0 as usize;
+    journal.iter().for_each(|id| bench.disks[at(id)].gone.store(true, Ordering::SeqCst));
+    on_shard(async {
+        let pool = open(&bench, guid).await.expect("five of seven disks are enough for the pool");
+        assert!(pool.space("parity").is_none());
+        assert!(pool.why_closed("parity").is_some_and(|why| why.contains("journal")), "{:?}", pool.status());
+        assert!(pool.status().spaces.iter().any(|space| space.closed.is_some()));
+        let taken = pool.create_space(spec("parity", Resiliency::Simple)).await;
+        assert_eq!(taken.err().map(|error| error.kind()), Some(PoolErrorKind::AlreadyExists));
+        let mirror = pool.space("mirror").expect("open");
+        assert_eq!(first_byte(&mirror, 0).await, 8);
+        mirror.write(0, block(9), Durability::Durable).await.expect("write");
+        for id in &journal {
+            bench.disks[at(id)].gone.store(false, Ordering::SeqCst);
+            pool.disk_returned(bench.device(at(id))).await.expect("returns");
+        }
+        assert_eq!(pool.why_closed("parity"), None);
+        let parity = pool.space("parity").expect("open again");
+        assert_eq!(first_byte(&parity, 0).await, 7);
+        sleep(std::time::Duration::from_secs(60)).await;
+        assert!(pool.status().is_fully_redundant(), "{:?}", pool.status());
+        assert_eq!(pool.check(true).await, Vec::new());
+        pool.close().await.expect("close");
+    });
+}

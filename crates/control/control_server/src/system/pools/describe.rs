@@ -205,6 +205,9 @@ fn redundancy(status: &PoolStatus, space: &SpaceStatus, settling: bool) -> (Redu
     if status.stopped {
         return (RedundancyState::Unavailable, Some("its pool has stopped".into()));
     }
+    if let Some(why) = &space.closed {
+        return (RedundancyState::Unavailable, Some(why.clone()));
+    }
     if space.unavailable_bytes > 0 {
         let why = format!("no good copy of {} is there", human_bytes(space.unavailable_bytes));
         return (RedundancyState::Unavailable, Some(why));

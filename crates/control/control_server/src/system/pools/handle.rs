@@ -136,6 +136,11 @@ impl SystemPool {
 
     fn space(&self, name: &str) -> Result<Arc<pool::Space>, Problem> {
         self.pool.space(name).ok_or_else(|| {
+            if let Some(why) = self.pool.why_closed(name) {
+                let detail =
+                    format!("Volume {name} is closed: {why}. Bring back the disks that are missing.");
+                return Problem::new(Code::WrongState, detail);
+            }
             Problem::new(Code::NotFound, format!("pool {} has no space {name}.", self.pool.name()))
         })
     }

@@ -1,0 +1,324 @@
+//! The spaces of a pool: making, growing, opening and deleting them.
+//!
+//! A space that cannot be opened (its journal is on disks that are not here) is *closed*: it keeps what it has on the
+//! disks, and nothing of it is read, written, cleaned or repaired, while the rest of the pool serves. It is tried
+//! again whenever a disk returns.
+
+use std::sync::Arc;
+
+use pool_format::{
+    BLOCK, Change, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId, SpaceRecord,
+};
+use pool_layout::Striping;
+
+use crate::core::Core;
+use crate::error::{PoolError, PoolErrorKind};
+use crate::pool::Pool;
+use crate::replay;
+use crate::space::Space;
+use crate::sums::PAGE_SPAN;
+
+/// Columns of a space, at most.
+const COLUMNS_MAX: u8 = 32;
+
+/// How to make a space.
+#[derive(Clone, Debug)]
+pub struct SpaceSpec {
+    /// Its name, unique in the pool.
+    pub name: String,
+    /// How it keeps its data.
+    pub resiliency: Resiliency,
+    /// When it takes slabs.
+    pub provisioning: Provisioning,
+    /// Disks that data is striped over.
+    pub columns: u8,
+    /// Bytes that go to one column before the next.
+    pub interleave: u32,
+    /// Size in bytes; rounded up to 4 KiB.
+    pub size: u64,
+    /// Whether every block has a checksum (parity needs them).
+    pub integrity: bool,
+}
+
+impl SpaceSpec {
+    /// A thin space with checksums, one column and the usual interleave of 256 KiB.
+    #[must_use]
+    pub fn thin(name: &str, resiliency: Resiliency, size: u64) -> Self {
+        let name = name.to_owned();
+        Self {
+            name,
+            resiliency,
+            provisioning: Provisioning::Thin,
+            columns: 1,
+            interleave: 256 << 10,
+            size,
+            integrity: true,
+        }
+    }
+}
+
+/// A space that is closed.
+pub(crate) struct Closed {
+    pub(crate) space: Arc<Space>,
+    /// Why, for people.
+    pub(crate) why: String,
+}
+
+impl Core {
+    /// Opens the spaces that a pool has. One that cannot be opened is closed.
+    pub(crate) async fn open_spaces(
+        self: &Arc<Self>,
+        mut secret: impl FnMut() -> Guid,
+    ) -> Result<(), PoolError> {
+        for space in self.all_spaces() {
+            if space.striping.parity() > 0 && space.row(JOURNAL_ROW).is_none() {
+                // Its making was cut short before it was answered.
+                self.meta.commit(vec![Change::DeleteSpace(space.id())]).await?;
+                self.spaces.write().remove(&space.id());
+                continue;
+            }
+            if let Err(error) = open_journal(self, &space, secret()).await {
+                tracing::error!("space {} of pool {} stays closed: {error}", space.name(), self.name);
+                self.spaces.write().remove(&space.id());
+                let closed = Closed { why: error.to_string(), space };
+                self.closed.write().insert(closed.space.id(), closed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries the closed spaces again. Under `administering`.
+    pub(crate) async fn open_closed(self: &Arc<Self>, mut secret: impl FnMut() -> Guid) {
+        let closed: Vec<Arc<Space>> =
+            self.closed.read().values().map(|closed| Arc::clone(&closed.space)).collect();
+        for space in closed {
+            match open_journal(self, &space, secret()).await {
+                Ok(()) => {
+                    tracing::info!("space {} of pool {} is open again", space.name(), self.name);
+                    self.closed.write().remove(&space.id());
+                    self.spaces.write().insert(space.id(), space);
+                }
+                Err(error) => {
+                    if let Some(closed) = self.closed.write().get_mut(&space.id()) {
+                        closed.why = error.to_string();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a space.
+    ///
+    /// # Errors
+    /// When the name is taken, the numbers make no sense, or a fixed space does not fit.
+    pub async fn create_space(&self, spec: SpaceSpec) -> Result<Arc<Space>, PoolError> {
+        let core = &self.core;
+        let _one = core.administering.lock().await;
+        core.check_writable()?;
+        let invalid = |detail: String| PoolError::new(PoolErrorKind::Invalid, detail);
+        if spec.name.is_empty() || spec.name.len() > 255 {
+            return Err(invalid("a space's name has 1 to 255 bytes".into()));
+        }
+        if spec.size == 0 || spec.size > i64::MAX as u64 / 2 {
+            return Err(invalid(format!("a space cannot have {} bytes", spec.size)));
+        }
+        check_shape(&spec).map_err(invalid)?;
+        let parity = spec.resiliency.parity();
+        let Some(striping) = Striping::new(spec.columns, parity, spec.interleave, core.slab_size) else {
+            let most = core.slab_size / u64::from(pool_format::REGIONS);
+            return Err(invalid(format!(
+                "the interleave must be a power of two from {BLOCK} to {most} bytes with slabs of {} bytes",
+                core.slab_size
+            )));
+        };
+        if u64::from(spec.interleave) < BLOCK {
+            return Err(invalid(format!("the interleave must be at least {BLOCK} bytes")));
+        }
+        check_rows(&striping, spec.size)?;
+        let needed = spec.resiliency.copies() * usize::from(spec.columns);
+        let active =
+            core.meta.with_state(|s| s.disks.values().filter(|d| d.usage == DiskUse::Active).count());
+        if active < needed {
+            let detail = format!(
+                "the pool has {active} active disks; {needed} are needed for this many copies and columns"
+            );
+            return Err(PoolError::new(PoolErrorKind::NoSpace, detail));
+        }
+        let (id, taken) = core.meta.with_state(|state| {
+            (SpaceId(state.next_space), state.spaces.values().any(|space| space.name == spec.name))
+        });
+        if taken {
+            return Err(PoolError::new(
+                PoolErrorKind::AlreadyExists,
+                format!("there is a space {} already", spec.name),
+            ));
+        }
+        let record = SpaceRecord {
+            id,
+            guid: Guid(self.surroundings.entropy.next_id()),
+            name: spec.name,
+            resiliency: spec.resiliency,
+            provisioning: spec.provisioning,
+            columns: spec.columns,
+            interleave: spec.interleave,
+            size: spec.size.next_multiple_of(BLOCK),
+            integrity: spec.integrity,
+        };
+        core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
+        let space = Space::new(&Arc::downgrade(core), record.clone(), striping, false);
+        core.spaces.write().insert(id, Arc::clone(&space));
+        if parity > 0
+            && let Err(error) = self.make_journal(&space).await
+        {
+            self.delete_space_alone(id).await?;
+            return Err(error);
+        }
+        if record.provisioning == Provisioning::Fixed
+            && let Err(error) = self.allocate_all(&space, 0, record.size).await
+        {
+            // Nothing half-done: a fixed space that does not fit is not there.
+            self.delete_space_alone(id).await?;
+            return Err(error);
+        }
+        Ok(space)
+    }
+
+    async fn make_journal(&self, space: &Arc<Space>) -> Result<(), PoolError> {
+        space.row_for_write(&self.core, JOURNAL_ROW).await?;
+        open_journal(&self.core, space, Guid(self.surroundings.entropy.next_id())).await
+    }
+
+    async fn allocate_all(&self, space: &Arc<Space>, from: u64, size: u64) -> Result<(), PoolError> {
+        for row in space.striping.rows(from)..space.striping.rows(size) {
+            space.row_for_write(&self.core, row as u32).await?;
+        }
+        Ok(())
+    }
+
+    /// The spaces, by number.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<Arc<Space>> {
+        self.core.all_spaces()
+    }
+
+    /// The space of that name.
+    #[must_use]
+    pub fn space(&self, name: &str) -> Option<Arc<Space>> {
+        self.core.all_spaces().into_iter().find(|space| space.name() == name)
+    }
+
+    /// Grows a space while it is in use.
+    ///
+    /// # Errors
+    /// When the new size is smaller, or a fixed space does not fit.
+    pub async fn grow_space(&self, id: SpaceId, size: u64) -> Result<(), PoolError> {
+        let _one = self.core.administering.lock().await;
+        self.core.check_writable()?;
+        let space = self.core.spaces.read().get(&id).cloned();
+        let space = space
+            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
+        let mut record = space.record();
+        let size = size.next_multiple_of(BLOCK);
+        if size < record.size || size > i64::MAX as u64 / 2 {
+            let detail = format!("space {} has {} bytes and can only grow", record.name, record.size);
+            return Err(PoolError::new(PoolErrorKind::Invalid, detail));
+        }
+        check_rows(&space.striping, size)?;
+        if record.provisioning == Provisioning::Fixed {
+            self.allocate_all(&space, record.size, size).await?;
+        }
+        record.size = size;
+        self.core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
+        space.set_record(record);
+        Ok(())
+    }
+
+    /// Deletes a space and its data.
+    ///
+    /// # Errors
+    /// When it isn't there, or the metadata cannot be written.
+    pub async fn delete_space(&self, id: SpaceId) -> Result<(), PoolError> {
+        let _one = self.core.administering.lock().await;
+        self.core.check_writable()?;
+        self.delete_space_alone(id).await
+    }
+
+    async fn delete_space_alone(&self, id: SpaceId) -> Result<(), PoolError> {
+        let space = self.core.spaces.write().remove(&id);
+        let space = space.or_else(|| Some(self.core.closed.write().remove(&id)?.space));
+        let space = space
+            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
+        let _one = self.core.allocating.lock().await;
+        space.set_deleted();
+        self.core.meta.commit(vec![Change::DeleteSpace(id)]).await?;
+        for (number, row) in space.rows() {
+            space.take_row(number);
+            // The map's handle is gone and `row` is ours: a further one is a request under way.
+            while Arc::strong_count(&row) > 1 {
+                shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            let mut slabs = self.core.slabs.lock();
+            for copy in row.columns.iter().flat_map(|column| column.copies().to_vec()) {
+                slabs.give_back(copy.id(), copy.slab);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why the space of that name is closed, if it is.
+    #[must_use]
+    pub fn why_closed(&self, name: &str) -> Option<String> {
+        let closed = self.core.closed.read();
+        closed.values().find(|closed| closed.space.name() == name).map(|closed| closed.why.clone())
+    }
+}
+
+/// Brings what a parity space's journal holds to its place, before anybody reads the space.
+async fn open_journal(core: &Arc<Core>, space: &Arc<Space>, secret: Guid) -> Result<(), PoolError> {
+    if space.striping.parity() == 0 {
+        return Ok(());
+    }
+    let journal = replay::replay(core, space, secret).await.map_err(|error| {
+        let detail = format!("the journal of space {} cannot be brought to its place: {error}", space.name());
+        PoolError::new(PoolErrorKind::Io, detail).because(error)
+    })?;
+    space.set_journal(journal);
+    Ok(())
+}
+
+/// Whether a space can be made like this.
+fn check_shape(spec: &SpaceSpec) -> Result<(), String> {
+    if spec.columns == 0 || spec.columns > COLUMNS_MAX {
+        return Err(format!("a space has 1 to {COLUMNS_MAX} columns"));
+    }
+    match spec.resiliency {
+        Resiliency::Mirror(copies) if !(2..=3).contains(&copies) => Err("a mirror has 2 or 3 copies".into()),
+        Resiliency::Parity(count) if !(1..=2).contains(&count) => {
+            Err("parity is single or dual: 1 or 2 columns of each stripe".into())
+        }
+        Resiliency::Parity(count) if spec.columns < count + 2 => {
+            let least = count + 2;
+            Err(format!("a space with {count} columns of parity has {least} columns at least: two for data"))
+        }
+        Resiliency::Parity(_) if !spec.integrity => {
+            Err("a space with parity needs checksums: they tell which column of a stripe is damaged".into())
+        }
+        Resiliency::Parity(_) if u64::from(spec.interleave) > PAGE_SPAN => {
+            Err(format!("the interleave of a space with parity is {PAGE_SPAN} bytes at most"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows are numbered with 32 bits, and with parity the last number is the journal's.
+fn check_rows(striping: &Striping, size: u64) -> Result<(), PoolError> {
+    let numbers = ROWS_MAX - u64::from(striping.parity() > 0);
+    if striping.rows(size) <= numbers {
+        return Ok(());
+    }
+    let most = numbers.saturating_mul(striping.row_size());
+    let detail = format!("a space of this shape can have {most} bytes at most, not {size}");
+    Err(PoolError::new(PoolErrorKind::Invalid, detail))
+}
