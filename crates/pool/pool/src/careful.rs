@@ -39,12 +39,12 @@ impl Content {
         self.have.iter().all(|have| *have)
     }
 
-    fn block(&self, index: usize) -> Option<&[u8]> {
+    pub(crate) fn block(&self, index: usize) -> Option<&[u8]> {
         let have = self.have.get(index).copied().unwrap_or(false);
         self.data.get(index * BYTES..(index + 1) * BYTES).filter(|_| have)
     }
 
-    fn put(&mut self, index: usize, block: &[u8]) {
+    pub(crate) fn put(&mut self, index: usize, block: &[u8]) {
         if let Some(place) = self.data.get_mut(index * BYTES..(index + 1) * BYTES) {
             place.copy_from_slice(block);
             self.have[index] = true;
@@ -239,6 +239,13 @@ async fn arbitrate(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec
     bad.retain(|entry| entry.count() > 0);
 }
 
+/// What the other columns of the row, as far as their checksums prove them, say that a part of a column is.
+pub(crate) async fn from_others(at: At<'_>, offset: u64, len: u64) -> Content {
+    let mut content = Content::nothing(len);
+    solve(at, offset, &mut content, &mut Vec::new()).await;
+    content
+}
+
 /// Calculates the blocks that `content` lacks from the other columns of the row.
 async fn solve(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec<Bad>) {
     let len = content.data.len() as u64;
@@ -315,15 +322,19 @@ pub(crate) async fn heal(at: At<'_>, offset: u64, content: &Content, bad: &[Bad]
                 Box::pin(read_column(column, offset, content.data.len() as u64, None, &mut Vec::new())).await;
             &other
         };
-        let mut healed = 0;
         for (index, _) in entry.blocks.iter().enumerate().filter(|(_, bad)| **bad) {
             let Some(block) = content.block(index) else { continue };
-            let start = entry.copy.start + offset + index as u64 * BLOCK;
-            let block = IoBuf::copy_from(block).freeze();
-            // On failure the disk goes offline, and its copy is known to lack what is written next.
-            healed += u64::from(entry.copy.disk.write(start, block, Durability::Durable).await.is_ok());
+            rewrite(&entry.copy, offset + index as u64 * BLOCK, block).await;
         }
-        entry.copy.disk.healed.fetch_add(healed, Ordering::Relaxed);
+    }
+}
+
+/// Writes a block of a slab that was found damaged anew.
+pub(crate) async fn rewrite(copy: &CopyState, offset: u64, block: &[u8]) {
+    let block = IoBuf::copy_from(block).freeze();
+    // On failure the disk goes offline, and its copy is known to lack what is written next.
+    if copy.disk.write(copy.start + offset, block, Durability::Durable).await.is_ok() {
+        copy.disk.healed.fetch_add(1, Ordering::Relaxed);
     }
 }
 

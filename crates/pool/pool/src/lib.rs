@@ -37,6 +37,7 @@ mod meta;
 mod open;
 mod pool;
 mod read;
+mod recall;
 mod repair;
 mod replay;
 mod resync;

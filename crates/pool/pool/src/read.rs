@@ -15,6 +15,7 @@ use pool_layout::Piece;
 use crate::at::At;
 use crate::careful;
 use crate::core::Core;
+use crate::recall::recall;
 use crate::row::{Copies, CopyState, Place};
 use crate::space::Space;
 use crate::sums::page_at;
@@ -45,6 +46,11 @@ impl Space {
         if let Some((_list, copy)) = copy_to_read(at, piece) {
             let page = page_at(at, piece.offset).await;
             let mask = at.regions(piece.offset, piece.len);
+            let forgotten = at.group().forgotten.load(Ordering::Acquire) & mask;
+            if forgotten != 0 {
+                // A pool that may not be written reads on as it is.
+                let _ = recall(at, forgotten).await;
+            }
             match copy.disk.read(copy.start + piece.offset, buf).await {
                 Ok(read) => {
                     // Looked at after the read: what was unsettled before may have been settled meanwhile.

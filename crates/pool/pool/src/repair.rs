@@ -102,9 +102,9 @@ fn can_lose(row: &Row, column: u8) -> usize {
 }
 
 fn needs_work(core: &Core, row: &Row, place: Place, copies: &Copies) -> bool {
-    let unsettled = row.lead(place.column) == place.column
-        && row.group(place.column).unsettled.load(Ordering::Acquire) != 0;
-    unsettled
+    let group = row.group(place.column);
+    let unsettled = group.unsettled.load(Ordering::Acquire) | group.forgotten.load(Ordering::Acquire) != 0;
+    row.lead(place.column) == place.column && unsettled
         || copies.len() > row.shape.copies
         || copies.iter().any(|copy| {
             (copy.disk.is_online() && copy.stale.load(Ordering::Acquire) != 0) || is_leaving(core, copy)
@@ -152,6 +152,7 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
     let crowded = copies.len() >= MAX_COPIES && staying < wanted && good == staying;
     if (good >= wanted && copies.len() > wanted || crowded)
         && at.group().unsettled.load(Ordering::Acquire) == 0
+        && at.group().forgotten.load(Ordering::Acquire) == 0
     {
         let given_up = copies
             .iter()

@@ -13,6 +13,7 @@ use pool_format::{BLOCK, Change, REGIONS};
 use crate::at::At;
 use crate::careful::{self, Content, heal, read_column};
 use crate::core::Core;
+use crate::recall::recall;
 use crate::row::{CopyState, Place};
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
@@ -20,7 +21,7 @@ use crate::sums::{PAGE_SPAN, page_at, put_page, sums_of};
 use crate::write::{Edit, ensure_dirty, flush_disks, write_copies};
 
 /// Bits of a mask, lowest first.
-fn bits(mask: u64) -> impl Iterator<Item = u32> {
+pub(crate) fn bits(mask: u64) -> impl Iterator<Item = u32> {
     (0..REGIONS).filter(move |bit| mask & (1 << bit) != 0)
 }
 
@@ -31,6 +32,7 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
         for region in bits(at.group().unsettled.load(Ordering::Acquire)) {
             copied += settle(at, region).await?;
         }
+        recall(at, at.group().forgotten.load(Ordering::Acquire)).await?;
     }
     let region_size = at.space.striping.region_size();
     let copies = at.column().copies();
@@ -178,7 +180,7 @@ async fn make_parity(at: At<'_>, offset: u64, row: &[Content]) -> Result<u64, Bl
 }
 
 /// Takes the checksums of what a region holds as right. Under its lock; the region is dirty.
-async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
+pub(crate) async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
     let mask = at.regions(offset, data.len() as u64);
     let step = careful::step(at.space);
     for (index, part) in data.chunks(step as usize).enumerate() {

@@ -124,6 +124,8 @@ pub(crate) struct Group {
     pub(crate) touched: AtomicU64,
     pub(crate) unsettled: AtomicU64,
     pub(crate) torn: AtomicU64,
+    /// Settled regions in which a page of a column's checksums is damaged; see `recall.rs`.
+    pub(crate) forgotten: AtomicU64,
     /// Writes under way: counted before they look at `dirty_durable`.
     pub(crate) writing: AtomicU32,
     pub(crate) order: Mutex<Order>,
@@ -151,6 +153,7 @@ impl Group {
             touched: AtomicU64::new(0),
             unsettled: AtomicU64::new(if crashed && marks { dirty } else { 0 }),
             torn: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             writing: AtomicU32::new(0),
             order: Mutex::new(Order::default()),
         }

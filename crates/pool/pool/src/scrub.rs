@@ -249,7 +249,12 @@ pub(crate) async fn examine(at: At<'_>, region: u32, healing: bool) -> Examined 
             }
         }
     }
-    if at.row.shape.parity > 0 && row.len() == at.row.columns.len() && row.iter().all(Content::is_complete) {
+    let forgotten = at.group().forgotten.load(Ordering::Acquire) & mask != 0;
+    if at.row.shape.parity > 0
+        && !forgotten
+        && row.len() == at.row.columns.len()
+        && row.iter().all(Content::is_complete)
+    {
         examined.parity_differs = !differences(at, offset, &row).is_empty();
     }
     examined

@@ -28,6 +28,7 @@ use pool_layout::{Piece, parity};
 use crate::at::At;
 use crate::careful::{from_copies, read_column};
 use crate::journal::Ticket;
+use crate::recall::recall;
 use crate::row::Copies;
 use crate::sums::{is_zero, page_at, renew};
 use crate::write::{Edit, Written, ensure_dirty, write_copies};
@@ -55,6 +56,18 @@ pub(crate) async fn change(
     parts: Vec<(Piece, Edit)>,
     durability: Durability,
 ) -> Result<(), BlockError> {
+    while let Err(forgotten) = attempt(at, &parts, durability).await? {
+        recall(at, forgotten).await?;
+    }
+    Ok(())
+}
+
+/// As [`change`]; or the regions whose checksums must be recalled first: parity is not calculated from what nothing proves.
+async fn attempt(
+    at: At<'_>,
+    parts: &[(Piece, Edit)],
+    durability: Durability,
+) -> Result<Result<(), u64>, BlockError> {
     let start = parts.iter().map(|(piece, _)| piece.offset).min().unwrap_or(0);
     let end = parts.iter().map(|(piece, _)| piece.offset + piece.len).max().unwrap_or(0);
     let (group, mask) = (at.group(), at.regions(start, end - start));
@@ -68,7 +81,11 @@ pub(crate) async fn change(
     let bytes: u64 = parts.iter().map(|(piece, _)| piece.len).sum();
     let whole = bytes == at.space.striping.stripe_size();
     let writes =
-        if whole { whole_stripe(at, &parts) } else { part_of_stripe(at, (start, end), &parts).await? };
+        if whole { whole_stripe(at, parts) } else { part_of_stripe(at, (start, end), parts).await? };
+    let forgotten = group.forgotten.load(Ordering::Acquire) & mask;
+    if !whole && forgotten != 0 {
+        return Ok(Err(forgotten));
+    }
     let mut pages = Vec::with_capacity(writes.len());
     for write in &writes {
         pages.push(page_at(at.other(write.column), write.offset).await);
@@ -101,7 +118,7 @@ pub(crate) async fn change(
         }
     }
     ticket.done();
-    Ok(())
+    Ok(Ok(()))
 }
 
 /// The new content of every column, parity calculated from data.

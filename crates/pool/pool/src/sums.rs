@@ -193,7 +193,8 @@ pub(crate) async fn page_at(at: At<'_>, offset: u64) -> Option<Arc<Page>> {
             page.used.store(true, Ordering::Relaxed);
         }
         let unknown = page.unknown.load(Ordering::Acquire);
-        if unknown == 0 || unknown & at.column().good() == 0 {
+        let forgotten = at.group().forgotten.load(Ordering::Acquire);
+        if unknown == 0 || unknown & at.column().good() & !forgotten == 0 {
             return Some(page);
         }
     }
@@ -252,8 +253,12 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
     page.unknown.store(need, Ordering::Release);
     let damaged = need & at.column().good();
     if damaged != 0 {
-        // No copy has a sound page of regions whose data is there: what the data is now has to be believed.
-        at.group().unsettled.fetch_or(damaged, Ordering::AcqRel);
+        // No copy has a sound page of regions whose data is there: parity says what it must be; without, what it is now
+        // has to be believed.
+        let group = at.group();
+        let settled = if at.row.shape.parity > 0 { !group.unsettled.load(Ordering::Acquire) } else { 0 };
+        group.forgotten.fetch_or(damaged & settled, Ordering::AcqRel);
+        group.unsettled.fetch_or(damaged & !settled, Ordering::AcqRel);
         at.core.attention.notify_one();
     }
     if known.is_none() {

@@ -210,3 +210,68 @@ fn more_lost_disks_than_parity_cost_availability_and_no_data() {
         assert_eq!(pool.check(true).await, Vec::new());
     });
 }
+
+/// Where a disk has the slabs of the space, and their checksums.
+fn places_on(pool: &Pool, disk: usize) -> Vec<(u64, u64)> {
+    let mut places = Vec::new();
+    pool.core.for_each_column(|_, place, row| {
+        let copies = row.column(place.column).copies();
+        let mine = copies.iter().filter(|copy| copy.id().0 as usize == disk);
+        places.extend(mine.filter_map(|copy| Some((copy.start, copy.sums_start?))));
+    });
+    places
+}
+
+#[test]
+fn rot_beside_damaged_checksums_is_not_taken_for_the_truth() {
+    for (parity, columns) in [(1, 4), (2, 5)] {
+        for writes in [false, true] {
+            on_shard(async {
+                let bench = Bench::new(5);
+                let pool = bench.create().await;
+                let space =
+                    pool.create_space(spec(Resiliency::Parity(parity), columns)).await.expect("space");
+                fill(&space, 1).await;
+                let guid = pool.guid();
+                pool.close().await.expect("close");
+                let mut rng = Rng::new(5);
+                // All pages of one disk, and some of the data that they were of.
+                for (start, sums) in places_on(&pool, 1) {
+                    for page in 0..SLAB.div_ceil(crate::sums::PAGE_SPAN) {
+                        bench.disks[1].corrupt((sums + page * BLOCK) as usize + 100, b"rot");
+                    }
+                    for _ in 0..20 {
+                        let at = start + rng.below(SLAB / BLOCK) * BLOCK + rng.below(BLOCK);
+                        bench.disks[1].corrupt(at as usize, &[rng.below(256) as u8, 0x5a]);
+                    }
+                }
+                let pool =
+                    Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone());
+                let pool = pool.await.expect("open");
+                let space = pool.space("s").expect("space");
+                let what = format!("parity {parity}, written {writes}");
+                if writes {
+                    // Every third block, before anything is read: parity of the others is calculated on the way.
+                    for block in (0..BYTES / BLOCK).step_by(3) {
+                        space
+                            .write(block * BLOCK, content(block, 2), Durability::Durable)
+                            .await
+                            .expect("write");
+                    }
+                }
+                for block in 0..BYTES / BLOCK {
+                    let round = if writes && block % 3 == 0 { 2 } else { 1 };
+                    let read = space.read(block * BLOCK, IoBuf::new(BLOCK as usize)).await.expect("read");
+                    assert!(read[..] == content(block, round)[..], "{what}: block {block} is wrong");
+                }
+                // What nobody reads, as the journal.
+                pool.start_scrub().await.expect("scrub");
+                sleep(std::time::Duration::from_secs(60)).await;
+                let status = pool.status();
+                assert!(status.disks[1].healed_blocks > 0, "{what}: {status:?}");
+                assert!(status.disks.iter().all(|disk| disk.record.id.0 == 1 || disk.checksum_errors == 0));
+                assert_eq!(pool.check(true).await, Vec::new(), "{what}");
+            });
+        }
+    }
+}
