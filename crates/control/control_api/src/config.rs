@@ -107,12 +107,27 @@ pub struct PolicyConfig {
     pub rescan_seconds: u64,
     /// Bytes per second that repair may copy; 0 for no limit.
     pub repair_bytes_per_second: u64,
+    /// Milliseconds that clients' small requests may take on the average while copies are restored: repair slows down
+    /// for them. 0 for twice what they take without.
+    pub repair_latency_ms: u64,
+    /// Failed requests and damaged blocks after which a disk is emptied and retired; 0 for never.
+    pub retire_after_errors: u64,
+    /// Seconds of answering far slower than its like after which a disk is emptied and retired; 0 for never.
+    pub retire_after_slow_seconds: u64,
 }
 
 impl Default for PolicyConfig {
     fn default() -> Self {
         // Five minutes: longer than the restart of an enclosure, shorter than it takes a second disk to die.
-        Self { spare_after_seconds: 300, rescan_seconds: 5, repair_bytes_per_second: 0 }
+        // A disk with so many errors, or slow for so long, does not recover; what it holds is still good to copy from.
+        Self {
+            spare_after_seconds: 300,
+            rescan_seconds: 5,
+            repair_bytes_per_second: 0,
+            repair_latency_ms: 0,
+            retire_after_errors: 64,
+            retire_after_slow_seconds: 300,
+        }
     }
 }
 

@@ -96,6 +96,9 @@ pub struct PoolMember {
     /// Blocks of 4 KiB restored from another copy or from parity, since the pool was opened.
     #[serde(default)]
     pub healed_blocks: u64,
+    /// For how many seconds it has answered far slower than the others of its kind; 0 when it does not.
+    #[serde(default)]
+    pub slow_seconds: u64,
     /// What it is made of.
     pub media: MediaType,
     /// Enclosure.

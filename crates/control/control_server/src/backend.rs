@@ -235,10 +235,11 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn remove(&self, guid: Uuid) -> Work<'_, ()>;
     /// Gives up what a member held and restores it elsewhere; ends when that has begun.
     fn give_up(&self, guid: Uuid) -> Work<'_, ()>;
-    /// Puts a spare in a lost member's place; says whether there was one.
-    fn use_spare(&self, guid: Uuid) -> Work<'_, bool>;
-    /// Restores redundancy as fast as `bytes_per_second` allows (0: no limit).
-    fn repair(&self, bytes_per_second: u64) -> Work<'_, ()>;
+    /// Makes a spare a member like the others, to take what `for_member` holds: one of its enclosure if there is one.
+    /// Says whether there was any.
+    fn use_spare(&self, for_member: Uuid) -> Work<'_, bool>;
+    /// Restores redundancy as fast as that allows.
+    fn repair(&self, limits: RepairLimits) -> Work<'_, ()>;
     /// Begins a scrub, unless one is under way.
     fn scrub(&self) -> Work<'_, ()>;
     /// Verifies all structures.
@@ -259,6 +260,15 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn close(&self) -> Work<'_, ()>;
     /// Destroys the pool, whose members that are there are `disks`: they are empty afterwards.
     fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()>;
+}
+
+/// How much repair may take from clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepairLimits {
+    /// Bytes per second; 0 for no limit.
+    pub bytes_per_second: u64,
+    /// Milliseconds that clients may wait; 0 for twice what they wait without repair.
+    pub client_latency_ms: u64,
 }
 
 /// Pools on disks.

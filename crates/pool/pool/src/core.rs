@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind};
@@ -16,6 +17,7 @@ use shard_runtime::Clock;
 use tokio::sync::Notify;
 
 use crate::disk::PoolDisk;
+use crate::governor::Governor;
 use crate::meta::{CommitFailed, DiskMap, Meta};
 use crate::row::{CopyState, Place, Row, Shape};
 use crate::scrub::ScrubParams;
@@ -39,6 +41,7 @@ pub(crate) struct Core {
     pub(crate) sums: SumsCache,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) params: RwLock<RepairParams>,
+    pub(crate) governor: Governor,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     pub(crate) scrub_params: RwLock<ScrubParams>,
@@ -80,12 +83,14 @@ pub struct RepairParams {
     pub parallel: usize,
     /// No new copying while set.
     pub paused: bool,
+    /// What clients' small requests may take on the average while copies are made; zero for twice what they take without.
+    pub client_latency: Duration,
 }
 
 impl Default for RepairParams {
     fn default() -> Self {
         // Four columns keep several disks busy; more only lengthens the queues that clients wait in.
-        Self { bytes_per_second: 0, parallel: 4, paused: false }
+        Self { bytes_per_second: 0, parallel: 4, paused: false, client_latency: Duration::ZERO }
     }
 }
 

@@ -1,11 +1,15 @@
 //! A disk of an open pool: present or not, and what it owes its copies.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockError, BlockErrorKind, Device, Durability, UnmapBehavior};
 use parking_lot::{Mutex, RwLock};
 use pool_format::{DiskId, Guid, Superblock};
+use shard_runtime::Clock;
+
+use crate::health::{Pace, SMALL, Window};
 
 /// Read errors of a present disk after which it is taken offline: a medium that fails here and there keeps
 /// serving (other copies heal it), one that fails everywhere does not.
@@ -42,10 +46,14 @@ pub(crate) struct PoolDisk {
     /// Blocks rewritten from another copy or from parity.
     pub(crate) healed: AtomicU64,
     why_offline: Mutex<String>,
+    clock: Arc<dyn Clock>,
+    /// Small reads and writes.
+    pub(crate) pace: Pace,
+    pub(crate) window: Mutex<Window>,
 }
 
 impl PoolDisk {
-    pub(crate) fn new(id: DiskId, layout: Superblock, device: Option<Device>) -> Self {
+    pub(crate) fn new(id: DiskId, layout: Superblock, device: Option<Device>, clock: Arc<dyn Clock>) -> Self {
         let online = device.is_some();
         Self {
             id,
@@ -67,6 +75,9 @@ impl PoolDisk {
             checksum_errors: AtomicU64::new(0),
             healed: AtomicU64::new(0),
             why_offline: Mutex::new(if online { String::new() } else { "not found at start".into() }),
+            clock,
+            pace: Pace::default(),
+            window: Mutex::default(),
         }
     }
 
@@ -117,7 +128,8 @@ impl PoolDisk {
     }
 
     pub(crate) async fn read(&self, offset: u64, buf: IoBuf) -> Result<IoBuf, BlockError> {
-        let result = self.device("read")?.read(offset, buf).await;
+        let (device, len) = (self.device("read")?, buf.len() as u64);
+        let result = self.timed(len, device.read(offset, buf)).await;
         if let Err(error) = &result {
             let errors = self.read_errors.fetch_add(1, Ordering::Relaxed) + 1;
             let gone = matches!(error.kind(), BlockErrorKind::Gone | BlockErrorKind::Fenced);
@@ -134,8 +146,20 @@ impl PoolDisk {
         data: SharedBuf,
         durability: Durability,
     ) -> Result<(), BlockError> {
-        let result = self.device("write")?.write(offset, data, durability).await;
+        let (device, len) = (self.device("write")?, data.len() as u64);
+        let result = self.timed(len, device.write(offset, data, durability)).await;
         self.wrote(result, durability)
+    }
+
+    /// Runs a request of so many bytes to its end, and takes the time of a small one.
+    async fn timed<T>(&self, bytes: u64, request: impl Future<Output = T>) -> T {
+        if bytes > SMALL {
+            return request.await;
+        }
+        let begun = self.clock.now();
+        let result = request.await;
+        self.pace.record(self.clock.now().since(begun));
+        result
     }
 
     pub(crate) async fn zero(

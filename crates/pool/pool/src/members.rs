@@ -87,7 +87,9 @@ impl Pool {
         let usage = if spare { DiskUse::Spare } else { DiskUse::Active };
         let record = open::disk_record(&disk, &superblock, usage);
         let count = record.slab_count;
-        core.disks.write().insert(id, Arc::new(PoolDisk::new(id, superblock, Some(disk.device))));
+        core.disks
+            .write()
+            .insert(id, Arc::new(PoolDisk::new(id, superblock, Some(disk.device), Arc::clone(&core.clock))));
         if let Err(failed) = core.meta.commit(vec![Change::PutDisk(record)]).await {
             core.disks.write().remove(&id);
             return Err(failed.into());

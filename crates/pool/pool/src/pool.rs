@@ -92,7 +92,7 @@ impl Pool {
         }
         let found = open::find_state(guid, probes, &*surroundings.witness, options).await?;
         let epoch = if options.read_only { found.epoch } else { Epoch(found.epoch.0 + 1) };
-        let disks = open_disks(&found);
+        let disks = open_disks(&found, &surroundings.clock);
         let problems = found.state.problems();
         if let Some(first) = problems.first() {
             let detail = format!("pool {}: the metadata is inconsistent: {first}", found.state.name);
@@ -127,6 +127,7 @@ impl Pool {
                 sums: crate::sums::SumsCache::default(),
                 clock: Arc::clone(&surroundings.clock),
                 params: RwLock::new(RepairParams::default()),
+                governor: Default::default(),
                 attention: Notify::new(),
                 scrub_params: RwLock::default(),
                 scrub_attention: Notify::new(),
@@ -234,13 +235,13 @@ impl Pool {
     }
 }
 
-fn open_disks(found: &open::Found) -> BTreeMap<DiskId, Arc<PoolDisk>> {
+fn open_disks(found: &open::Found, clock: &Arc<dyn Clock>) -> BTreeMap<DiskId, Arc<PoolDisk>> {
     let make = |record: &pool_format::DiskRecord| {
         let member: Option<&Member> = found.present.get(&record.id);
         let layout = member.map(|member| member.probe.superblock.clone());
         let layout = layout.or_else(|| absent_layout(found, record))?;
         let device = member.map(|member| Arc::clone(&member.probe.device));
-        let disk = PoolDisk::new(record.id, layout, device);
+        let disk = PoolDisk::new(record.id, layout, device, Arc::clone(clock));
         if let Some(slot) = member.and_then(|member| member.slot) {
             disk.newest_slot.store(slot, Ordering::Release);
         }

@@ -17,6 +17,7 @@ use crate::core::Core;
 use crate::resync;
 use crate::row::{Column, Copies, CopyState, Place, Row};
 use crate::space::Space;
+use crate::{governor, health};
 
 /// How often the background task looks for work nobody told it of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +37,8 @@ pub(crate) async fn run(core: Arc<Core>) {
         }
         let now = core.clock.now();
         if now.since(cleaned) >= CLEAN_EVERY {
+            health::end_window(&core, now.since(cleaned));
+            governor::end_window(&core);
             cleaned = now;
             if let Err(error) = tidy_journals(&core, false).await {
                 tracing::warn!("a journal of pool {} could not be tidied: {error}", core.name);

@@ -13,6 +13,7 @@ use pool_format::{BLOCK, Change, REGIONS};
 use crate::at::At;
 use crate::careful::{self, Content, heal, read_column};
 use crate::core::Core;
+use crate::governor;
 use crate::recall::recall;
 use crate::row::{CopyState, Place};
 use crate::scrub;
@@ -46,7 +47,7 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
             if catch_up(at, copy, region).await? {
                 caught_up |= 1 << region;
                 copied += region_size;
-                throttle(at.core, region_size).await;
+                governor::pay(at.core, region_size).await;
             }
         }
         if caught_up != 0 {
@@ -77,7 +78,7 @@ async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
     at.core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
     // Clients go on meanwhile.
     drop(range);
-    throttle(at.core, copied).await;
+    governor::pay(at.core, copied).await;
     Ok(copied)
 }
 
@@ -245,15 +246,6 @@ async fn clear_stale(at: At<'_>, copy: &CopyState, mask: u64) -> Result<(), Bloc
         at.core.meta.submit(vec![Change::ClearStale { space, row, column, disk: copy.id(), mask }])
     };
     Ok(commit.done().await?)
-}
-
-/// Sleeps as long as `bytes` may take at the permitted rate.
-async fn throttle(core: &Core, bytes: u64) {
-    let rate = core.params.read().bytes_per_second;
-    if rate > 0 && bytes > 0 {
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
-        shard_runtime::sleep(std::time::Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)).await;
-    }
 }
 
 /// Calls regions clean that have not been written for a while, whose copies are durably equal and whose checksums are

@@ -33,6 +33,7 @@ use tokio::sync::Notify;
 
 use crate::at::At;
 use crate::core::Core;
+use crate::health::SMALL;
 use crate::journal::Journal;
 use crate::row::{Place, Row, Shape};
 use crate::write::{Edit, change_piece, flush_disks};
@@ -435,7 +436,11 @@ impl Space {
         let core = self.core()?;
         let start = core.clock.now();
         let result = work.await;
-        self.stats.record(kind, bytes, core.clock.now().since(start), result.is_ok());
+        let took = core.clock.now().since(start);
+        self.stats.record(kind, bytes, took, result.is_ok());
+        if bytes <= SMALL && matches!(kind, IoKind::Read | IoKind::Write) {
+            core.governor.clients.record(took);
+        }
         result.map_err(|error| error.on(&self.name()))
     }
 }

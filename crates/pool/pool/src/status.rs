@@ -7,6 +7,7 @@ use observe::Inspect;
 use pool_format::{DiskId, DiskRecord, Epoch, SpaceRecord};
 use serde_json::json;
 
+use crate::health::Slowness;
 use crate::pool::Pool;
 use crate::row::Row;
 
@@ -31,6 +32,8 @@ pub struct DiskStatus {
     pub healed_blocks: u64,
     /// Bytes that its copies lack.
     pub stale_bytes: u64,
+    /// How fast it answers.
+    pub slowness: Slowness,
 }
 
 /// A space's state.
@@ -194,6 +197,7 @@ impl Pool {
                 checksum_errors: count(|disk| disk.checksum_errors.load(Ordering::Relaxed)),
                 healed_blocks: count(|disk| disk.healed.load(Ordering::Relaxed)),
                 stale_bytes: stale.get(&id).copied().unwrap_or(0),
+                slowness: disk.as_ref().map(|disk| disk.window.lock().slowness).unwrap_or_default(),
                 record,
             });
         }

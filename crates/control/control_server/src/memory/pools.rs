@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair, SpaceInfo,
-    VolumeHandle, Work,
+    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair, RepairLimits,
+    SpaceInfo, VolumeHandle, Work,
 };
 
 pub(crate) struct PoolState {
@@ -51,6 +51,7 @@ impl Pools {
             io_errors: 0,
             checksum_errors: 0,
             healed_blocks: 0,
+            slow_seconds: 0,
             media: disk.media,
             enclosure: disk.enclosure.clone(),
             slot: disk.slot.clone(),
@@ -202,17 +203,16 @@ impl PoolHandle for Pool {
         self.member(guid, |member| member.allocated_bytes = 0)
     }
 
-    fn use_spare(&self, guid: Uuid) -> Work<'_, bool> {
+    fn use_spare(&self, _for_member: Uuid) -> Work<'_, bool> {
         let mut state = self.state.lock();
         let Some(spare) = state.members.iter_mut().find(|member| member.state == DiskState::Spare) else {
             return now(Ok(false));
         };
         spare.state = DiskState::Online;
-        state.members.retain(|member| member.guid != guid);
         now(Ok(true))
     }
 
-    fn repair(&self, _bytes_per_second: u64) -> Work<'_, ()> {
+    fn repair(&self, _limits: RepairLimits) -> Work<'_, ()> {
         now(Ok(()))
     }
 

@@ -11,6 +11,7 @@ mod luns;
 mod pool_upkeep;
 mod pools;
 mod reconcile;
+mod replacement;
 mod schedules;
 mod shares;
 mod shares_remote;

@@ -4,13 +4,21 @@ use control_api::{CheckReport, CheckRequest, Code, Done, JobKind, Problem};
 
 use super::Node;
 use super::status::report;
+use crate::backend::RepairLimits;
 
 impl Node {
+    /// What the configuration says of repair.
+    pub(super) fn repair_limits(&self) -> RepairLimits {
+        self.config.with(|config| RepairLimits {
+            bytes_per_second: config.policy.repair_bytes_per_second,
+            client_latency_ms: config.policy.repair_latency_ms,
+        })
+    }
+
     /// Restores redundancy now.
     pub async fn pool_repair(&self, pool: &str) -> Result<Done, Problem> {
         let (_, handle) = self.pool(pool)?;
-        let limit = self.config.with(|config| config.policy.repair_bytes_per_second);
-        handle.repair(limit).await?;
+        handle.repair(self.repair_limits()).await?;
         let info = handle.info();
         let left: u64 = info.spaces.iter().map(|space| space.state.repair_bytes).sum();
         if left == 0 {

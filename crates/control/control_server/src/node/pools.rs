@@ -57,8 +57,7 @@ impl Node {
 
     /// Takes an open pool in: limits repair and lets it run.
     async fn took_over(&self, guid: Uuid, name: &str, handle: Arc<dyn PoolHandle>) {
-        let limit = self.config.with(|config| config.policy.repair_bytes_per_second);
-        if let Err(problem) = handle.repair(limit).await {
+        if let Err(problem) = handle.repair(self.repair_limits()).await {
             tracing::error!(pool = name, %problem, "repair can't run");
         }
         let slot = PoolSlot {

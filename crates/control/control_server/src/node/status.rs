@@ -171,12 +171,15 @@ impl Node {
                 let severity = match member.state {
                     DiskState::Missing | DiskState::Failed => Severity::Error,
                     DiskState::Retiring => Severity::Info,
+                    // It serves, and is suspect.
+                    DiskState::Online if member.reason.is_some() => Severity::Warning,
                     _ => continue,
                 };
                 let name = self.disk_name(member.guid);
                 let mut detail = match member.state {
                     DiskState::Missing => "it is missing".to_owned(),
                     DiskState::Failed => "it failed".to_owned(),
+                    DiskState::Online => "it serves, and does not look well".to_owned(),
                     _ => "it is being emptied or is retired".to_owned(),
                 };
                 if let (Some(enclosure), slot) = (&member.enclosure, member.slot.as_deref().unwrap_or("?")) {
@@ -188,6 +191,9 @@ impl Node {
                 let todo = match (member.state, spares, wait) {
                     (DiskState::Retiring, _, _) => {
                         format!("`holdfast pool remove-disk {} {name}` takes it out.", info.name)
+                    }
+                    (DiskState::Online, _, _) => {
+                        format!("Replace it: `holdfast pool replace {} {name} --with DISK`.", info.name)
                     }
                     (_, 1.., 1..) => format!(
                         "Bring it back, or wait: a spare takes its place {wait} seconds after it went missing."
@@ -238,7 +244,7 @@ impl Node {
         issues
     }
 
-    fn disk_name(&self, guid: uuid::Uuid) -> String {
+    pub(super) fn disk_name(&self, guid: uuid::Uuid) -> String {
         let known = self.disks.all().into_iter().find(|known| {
             matches!(&known.content, Some(crate::backend::DiskContent::Member { disk, .. }) if *disk == guid)
         });

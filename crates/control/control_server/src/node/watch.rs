@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::disks::vanished;
-use crate::backend::{DiskContent, PoolHandle, PoolInfo};
+use crate::backend::{DiskContent, PoolHandle};
 
 /// How often repair is looked at, for progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -48,6 +48,7 @@ impl Node {
                 if let Ok(_changing) = self.changes.try_lock() {
                     self.rescan().await;
                     self.use_spares().await;
+                    self.retire_suspects().await;
                     self.retry_closed().await;
                 }
             }
@@ -108,49 +109,6 @@ impl Node {
     pub(super) fn open_handles(&self) -> Vec<(Uuid, Arc<dyn PoolHandle>)> {
         let pools = self.pools.lock();
         pools.iter().filter_map(|(guid, slot)| Some((*guid, slot.handle.clone()?))).collect()
-    }
-
-    /// Puts spares in the place of members that have been missing for too long.
-    async fn use_spares(&self) {
-        let wait = self.config.with(|config| config.policy.spare_after_seconds);
-        for (guid, handle) in self.open_handles() {
-            let info = handle.info();
-            for member in self.overdue(guid, &info, wait) {
-                match handle.use_spare(member).await {
-                    Ok(true) => {
-                        tracing::info!(pool = info.name, disk = %member, "a spare takes the place of a lost disk")
-                    }
-                    // Nothing to do it with: status says so.
-                    Ok(false) => {}
-                    Err(problem) => {
-                        tracing::error!(pool = info.name, %problem, "a spare could not take a lost disk's place")
-                    }
-                }
-            }
-        }
-    }
-
-    /// Members that have been missing for `wait` seconds, while there are spares. Keeps the times.
-    fn overdue(&self, guid: Uuid, info: &PoolInfo, wait: u64) -> Vec<Uuid> {
-        let now = self.clock.now();
-        let mut pools = self.pools.lock();
-        let Some(slot) = pools.get_mut(&guid) else { return Vec::new() };
-        let missing: Vec<Uuid> = info
-            .members
-            .iter()
-            .filter(|member| matches!(member.state, DiskState::Missing | DiskState::Failed))
-            .map(|member| member.guid)
-            .collect();
-        slot.missing_since.retain(|member, _| missing.contains(member));
-        for member in &missing {
-            slot.missing_since.entry(*member).or_insert(now);
-        }
-        let spares = info.members.iter().any(|member| member.state == DiskState::Spare);
-        if wait == 0 || !spares {
-            return Vec::new();
-        }
-        let due = slot.missing_since.iter().filter(|(_, since)| now.since(**since).as_secs() >= wait);
-        due.map(|(member, _)| *member).collect()
     }
 
     /// Keeps the jobs of repairs up to date.

@@ -18,6 +18,8 @@ pub(super) struct TestDisk {
     pub(super) gone: AtomicBool,
     pub(super) fail_reads_at: AtomicU64,
     pub(super) fail_flush: AtomicBool,
+    /// Milliseconds that reads and writes take.
+    pub(super) delay: AtomicU64,
     /// Writes that touch this byte find no space, as in a sparse file on a full file system.
     pub(super) full_at: AtomicU64,
     pub(super) written: AtomicU64,
@@ -46,6 +48,7 @@ impl TestDisk {
             gone: AtomicBool::new(false),
             fail_reads_at: AtomicU64::new(u64::MAX),
             fail_flush: AtomicBool::new(false),
+            delay: AtomicU64::new(0),
             full_at: AtomicU64::new(u64::MAX),
             written: AtomicU64::new(0),
             writes_left,
@@ -65,6 +68,13 @@ impl TestDisk {
             if keep() {
                 inner.durable[at..at + BLOCK].copy_from_slice(&block);
             }
+        }
+    }
+
+    async fn wait(&self) {
+        match self.delay.load(Ordering::SeqCst) {
+            0 => shard_runtime::yield_now().await,
+            millis => shard_runtime::sleep(std::time::Duration::from_millis(millis)).await,
         }
     }
 
@@ -111,7 +121,7 @@ impl BlockDevice for TestDisk {
 
     fn read(&self, offset: u64, mut buf: IoBuf) -> BlockFuture<'_, IoBuf> {
         Box::pin(async move {
-            shard_runtime::yield_now().await;
+            self.wait().await;
             self.power()?;
             check_range(offset, buf.len() as u64, BLOCK as u32, self.size())?;
             let bad = self.fail_reads_at.load(Ordering::SeqCst);
@@ -131,7 +141,7 @@ impl BlockDevice for TestDisk {
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
-            shard_runtime::yield_now().await;
+            self.wait().await;
             let result = self.put(offset, &data, durability);
             // A write heals a block that could not be read.
             let bad = self.fail_reads_at.load(Ordering::SeqCst);

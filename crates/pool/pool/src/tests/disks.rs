@@ -229,3 +229,43 @@ fn foreign_disks_are_refused_by_name() {
         pool.add_disk(bench.new_disk(2), false, true).await.expect("told to");
     });
 }
+
+#[test]
+fn a_disk_that_answers_slower_than_its_like_is_named() {
+    on_shard(async {
+        let bench = Bench::new(4);
+        let pool = bench.create().await;
+        let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), 16 * SLAB);
+        spec.interleave = 4096;
+        let space = pool.create_space(spec).await.expect("space");
+        bench.disks.iter().for_each(|disk| disk.delay.store(2, Ordering::SeqCst));
+        let work = async |seconds: u64| {
+            for round in 0..seconds * 5 {
+                for row in 0..8 {
+                    space
+                        .write(
+                            row * SLAB + round % 32 * 4096,
+                            IoBuf::zeroed(4096).freeze(),
+                            Durability::Durable,
+                        )
+                        .await
+                        .expect("write");
+                }
+                sleep(std::time::Duration::from_millis(200)).await;
+            }
+        };
+        let lasting = || -> Vec<u64> {
+            pool.status().disks.iter().map(|disk| disk.slowness.lasting.as_secs()).collect()
+        };
+        work(20).await;
+        assert_eq!(lasting(), [0; 4]);
+        bench.disks[2].delay.store(300, Ordering::SeqCst);
+        work(20).await;
+        let slow = pool.status().disks[2].slowness;
+        assert!(slow.lasting.as_secs() >= 15 && slow.mean > 20 * slow.others, "{slow:?}");
+        assert_eq!(lasting().iter().filter(|lasting| **lasting > 0).count(), 1);
+        bench.disks[2].delay.store(2, Ordering::SeqCst);
+        work(20).await;
+        assert_eq!(lasting(), [0; 4]);
+    });
+}

@@ -40,7 +40,12 @@ pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
                 let parallel = dice.between(1, 4) as usize;
                 let bytes_per_second = if dice.one_in(2) { 0 } else { 1 << dice.between(16, 22) };
                 let paused = dice.one_in(6);
-                pool.set_repair_params(RepairParams { bytes_per_second, parallel, paused });
+                pool.set_repair_params(RepairParams {
+                    bytes_per_second,
+                    parallel,
+                    paused,
+                    ..RepairParams::default()
+                });
             }
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! What a pool says of itself, in the words of the API.
 
 use std::error::Error;
+use std::time::Duration;
 
 use control_api::{
     CheckFinding, Code, DiskState, MediaType, PoolMember, PoolState, Problem, Provisioning, RedundancyState,
@@ -103,13 +104,26 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
 fn suspicion(disk: &DiskStatus) -> Option<String> {
     /// Damaged blocks, or failed reads and writes, that no healthy disk has.
     const SUSPECT_ERRORS: u64 = 8;
+    /// How long a disk may be slow before anybody is told.
+    const SUSPECT_SLOW: Duration = Duration::from_secs(60);
     let io = disk.read_errors + disk.write_errors;
-    (disk.checksum_errors + io >= SUSPECT_ERRORS).then(|| {
-        format!(
-            "suspect: {} blocks were not what was written ({} restored), {io} reads and writes failed; replace it",
+    let mut evidence = Vec::new();
+    if disk.checksum_errors + io >= SUSPECT_ERRORS {
+        evidence.push(format!(
+            "{} blocks were not what was written ({} restored), {io} reads and writes failed",
             disk.checksum_errors, disk.healed_blocks
-        )
-    })
+        ));
+    }
+    let slow = disk.slowness;
+    if slow.lasting >= SUSPECT_SLOW {
+        evidence.push(format!(
+            "for {} s it has answered in {} ms where others need {:.1} ms",
+            slow.lasting.as_secs(),
+            slow.mean.as_millis(),
+            slow.others.as_secs_f64() * 1000.0
+        ));
+    }
+    (!evidence.is_empty()).then(|| format!("suspect: {}; replace it", evidence.join("; ")))
 }
 
 fn scrub(status: &ScrubStatus) -> Scrub {
@@ -133,7 +147,10 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
     let (state, reason) = match (disk.online, record.usage) {
         (true, DiskUse::Active) => (DiskState::Online, suspicion(disk)),
         (true, DiskUse::Spare) => (DiskState::Spare, None),
-        (true, DiskUse::Draining) => (DiskState::Retiring, Some("it is being emptied".to_owned())),
+        (true, DiskUse::Draining) => {
+            let why = suspicion(disk).map(|why| format!("; {why}")).unwrap_or_default();
+            (DiskState::Retiring, Some(format!("it is being emptied{why}")))
+        }
         (true, DiskUse::Retired) => (DiskState::Retiring, Some("it was retired".to_owned())),
         (false, DiskUse::Retired) => {
             (DiskState::Failed, Some("it was given up; what it held is restored elsewhere".to_owned()))
@@ -153,6 +170,7 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
         io_errors: disk.read_errors + disk.write_errors,
         checksum_errors: disk.checksum_errors,
         healed_blocks: disk.healed_blocks,
+        slow_seconds: disk.slowness.lasting.as_secs(),
         media: match record.media {
             1 => MediaType::Ssd,
             2 => MediaType::Hdd,

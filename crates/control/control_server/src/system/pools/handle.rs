@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, VolumeHandle, Work, log_name,
+    NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, RepairLimits, VolumeHandle, Work, log_name,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -296,23 +296,30 @@ impl PoolHandle for SystemPool {
         Box::pin(self.set_use(guid, DiskUse::Retired))
     }
 
-    fn use_spare(&self, guid: Uuid) -> Work<'_, bool> {
+    fn use_spare(&self, for_member: Uuid) -> Work<'_, bool> {
         Box::pin(async move {
             let status = self.pool.status();
-            let spare = status.disks.iter().find(|disk| disk.online && disk.record.usage == DiskUse::Spare);
-            let Some(spare) = spare.map(|disk| disk.record.id) else { return Ok(false) };
-            let lost = self.id(guid)?;
-            let used = self.at_home(move |pool| async move {
-                pool.set_disk_use(spare, DiskUse::Active).await?;
-                pool.set_disk_use(lost, DiskUse::Retired).await
-            });
-            used.await?;
+            let id = self.id(for_member)?;
+            let enclosure = status.disks.iter().find(|disk| disk.record.id == id);
+            let enclosure = enclosure.map(|disk| disk.record.enclosure.as_str()).unwrap_or_default();
+            let mut spares =
+                status.disks.iter().filter(|disk| disk.online && disk.record.usage == DiskUse::Spare);
+            let near = spares.clone().find(|spare| spare.record.enclosure == enclosure);
+            let Some(spare) = near.or_else(|| spares.next()).map(|spare| spare.record.id) else {
+                return Ok(false);
+            };
+            self.at_home(move |pool| async move { pool.set_disk_use(spare, DiskUse::Active).await }).await?;
             Ok(true)
         })
     }
 
-    fn repair(&self, bytes_per_second: u64) -> Work<'_, ()> {
-        let params = RepairParams { bytes_per_second, paused: false, ..self.pool.repair_params() };
+    fn repair(&self, limits: RepairLimits) -> Work<'_, ()> {
+        let params = RepairParams {
+            bytes_per_second: limits.bytes_per_second,
+            client_latency: Duration::from_millis(limits.client_latency_ms),
+            paused: false,
+            ..self.pool.repair_params()
+        };
         self.pool.set_repair_params(params);
         Box::pin(std::future::ready(Ok(())))
     }
