@@ -14,8 +14,20 @@ use shard_runtime::{SystemClock, SystemEntropy};
 /// Why a load could not be run.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// A device of at least `bytes`: `local` (a file), or a thin space on one (`simple`) or two (`mirror2`) file disks in
-/// `folder`. Each disk is a sparse file of its own.
+/// How a space of this kind is made, and on how many disks: `simple`, `mirror2`, `parity1` (4 columns of data), `parity2`
+/// (4 columns of data); `-unchecked` behind it for one without checksums.
+fn shape(kind: &str) -> Result<(usize, Resiliency, u8), Failure> {
+    match kind {
+        "simple" => Ok((1, Resiliency::Simple, 1)),
+        "mirror2" => Ok((2, Resiliency::Mirror(2), 1)),
+        "parity1" => Ok((5, Resiliency::Parity(1), 5)),
+        "parity2" => Ok((6, Resiliency::Parity(2), 6)),
+        _ => Err(format!("there is no kind {kind}: simple, mirror2, parity1, parity2, local").into()),
+    }
+}
+
+/// A device of at least `bytes`: `local` (a file), or a thin space of a [`shape`] on file disks in `folder`. Each disk is a
+/// sparse file of its own.
 ///
 /// # Errors
 /// When the folder or the disks cannot be used.
@@ -25,7 +37,12 @@ pub(crate) async fn open(
     folder: &Path,
     clock: Arc<SystemClock>,
 ) -> Result<(Device, Option<Pool>), Failure> {
-    let disks = if kind == "mirror2" { 2 } else { 1 };
+    let (name, integrity) = match kind.strip_suffix("-unchecked") {
+        Some(name) => (name, false),
+        None => (kind, true),
+    };
+    let (disks, resiliency, columns) =
+        if kind == "local" { (1, Resiliency::Simple, 1) } else { shape(name)? };
     let mut devices: Vec<Device> = Vec::new();
     for n in 0..disks {
         let path = folder.join(format!("bench-disk{n}.img"));
@@ -43,12 +60,16 @@ pub(crate) async fn open(
     let surroundings =
         Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(MemoryWitness::default()) };
     let pool = Pool::create(disks.collect(), options, surroundings).await?;
-    let resiliency = if kind == "mirror2" { Resiliency::Mirror(2) } else { Resiliency::Simple };
-    let space = pool.create_space(SpaceSpec::thin("bench", resiliency, bytes)).await?;
+    let spec = SpaceSpec { columns, integrity, ..SpaceSpec::thin("bench", resiliency, bytes) };
+    let space = pool.create_space(spec).await?;
     Ok((space, Some(pool)))
 }
 
-fn fresh_disk(path: &Path, size: u64) -> Result<LocalDisk, Failure> {
+/// An empty file disk.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn fresh_disk(path: &Path, size: u64) -> Result<LocalDisk, Failure> {
     if path.exists() {
         std::fs::remove_file(path)?;
     }

@@ -1,10 +1,13 @@
-//! Random 4 KiB I/O on a `BlockDevice` of one shard: what pool and engine cost, without a network.
+//! I/O on a `BlockDevice` of one shard: what pool and engine cost, without a network.
 //!
 //! ```text
-//!   bench local|simple|mirror2 randread|randwrite DEPTH SECONDS MIB FOLDER [CPUS]
+//!   bench KIND randread|randwrite DEPTH SECONDS MIB FOLDER
+//!   bench KIND seqwrite DEPTH 0 MIB FOLDER
 //! ```
-//! Makes file disks in FOLDER, writes MIB once, then keeps DEPTH requests in flight for SECONDS. Writes are durable when
-//! they complete, as those of a LUN are. Prints `iops=… cpu_us_per_io=…`.
+//! KIND is `local` (a file) or a space (`devices.rs`). Makes file disks in FOLDER, writes MIB once, then keeps DEPTH
+//! requests of 4 KiB in flight for SECONDS. Writes are durable when they complete, as those of a LUN are. Prints `iops=…
+//! cpu_us_per_io=…`. `seqwrite` writes MIB once from the beginning, in requests of 1 MiB of which DEPTH are under way,
+//! and flushes: `mib_per_s=… cpu_ms_per_gib=…`.
 
 mod devices;
 
@@ -12,9 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use aligned_buffer::IoBuf;
-use block_device::Durability;
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{Device, Durability};
 use devices::Failure;
+use futures_util::stream::{self, StreamExt};
 use shard_runtime::{Clock, Entropy as _, SeededEntropy, Shards, SystemClock};
 
 /// Size of one request.
@@ -25,7 +29,7 @@ const FILL: u64 = 1 << 20;
 #[derive(Clone)]
 struct Load {
     kind: String,
-    write: bool,
+    mode: String,
     depth: usize,
     seconds: u64,
     bytes: u64,
@@ -35,11 +39,11 @@ struct Load {
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [kind, mode, depth, seconds, mib, folder, ..] = words.as_slice() else {
-        return Err("usage: bench local|simple|mirror2 randread|randwrite DEPTH SECONDS MIB FOLDER".into());
+        return Err("usage: bench KIND randread|randwrite|seqwrite DEPTH SECONDS MIB FOLDER".into());
     };
     let load = Load {
         kind: kind.clone(),
-        write: mode == "randwrite",
+        mode: mode.clone(),
         depth: depth.parse()?,
         seconds: seconds.parse()?,
         bytes: mib.parse::<u64>()? << 20,
@@ -57,7 +61,15 @@ fn main() -> Result<(), Failure> {
 async fn run(load: Load) -> Result<String, Failure> {
     let clock = Arc::new(SystemClock::new());
     let (device, pool) = devices::open(&load.kind, load.bytes, &load.folder, clock.clone()).await?;
-    let data = IoBuf::zeroed(FILL as usize).freeze();
+    // Zeros would not be written at all where the space is new.
+    let data = IoBuf::copy_from(&[0x5a; FILL as usize]).freeze();
+    if load.mode == "seqwrite" {
+        let line = in_sequence(&load, &device, &data, &clock).await?;
+        if let Some(pool) = pool {
+            pool.close().await?;
+        }
+        return Ok(line);
+    }
     for at in (0..load.bytes).step_by(FILL as usize) {
         device.write(at, data.clone(), Durability::Volatile).await?;
     }
@@ -69,7 +81,7 @@ async fn run(load: Load) -> Result<String, Failure> {
     let mut workers = Vec::new();
     for worker in 0..load.depth {
         let (device, done, clock) = (device.clone(), done.clone(), clock.clone());
-        let (write, blocks) = (load.write, load.bytes / BLOCK);
+        let (write, blocks) = (load.mode == "randwrite", load.bytes / BLOCK);
         let data = data.slice(0..BLOCK as usize);
         workers.push(shard_runtime::spawn_local(async move {
             let random = SeededEntropy::new(worker as u64);
@@ -98,6 +110,29 @@ async fn run(load: Load) -> Result<String, Failure> {
         "iops={:.0} cpu_us_per_io={:.2}",
         count as f64 / seconds,
         used as f64 * 1e4 / count.max(1) as f64
+    ))
+}
+
+/// Writes everything once, in long requests one behind the other.
+async fn in_sequence(
+    load: &Load,
+    device: &Device,
+    data: &SharedBuf,
+    clock: &SystemClock,
+) -> Result<String, Failure> {
+    let (start, cpu) = (clock.now(), cpu_ticks()?);
+    let requests = (0..load.bytes).step_by(FILL as usize);
+    let mut writes = stream::iter(requests.map(|at| device.write(at, data.clone(), Durability::Volatile)))
+        .buffered(load.depth);
+    while let Some(written) = writes.next().await {
+        written?;
+    }
+    device.flush().await?;
+    let (seconds, used) = (clock.now().since(start).as_secs_f64(), cpu_ticks()? - cpu);
+    Ok(format!(
+        "mib_per_s={:.0} cpu_ms_per_gib={:.0}",
+        load.bytes as f64 / (1 << 20) as f64 / seconds,
+        used as f64 * 10.0 * (1u64 << 30) as f64 / load.bytes as f64
     ))
 }
 
