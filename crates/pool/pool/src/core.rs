@@ -72,6 +72,8 @@ pub struct Faults {
     pub skip_dirty_mark: AtomicBool,
     /// Stripes are written in place without being in the journal first.
     pub skip_journal: AtomicBool,
+    /// What is read is not compared with its checksums.
+    pub skip_verify: AtomicBool,
 }
 
 /// How repair may use the disks.

@@ -49,6 +49,10 @@ pub enum Sabotage {
     PoolSkipsStaleMark,
     /// The pool writes regions without marking them dirty first.
     PoolSkipsDirtyMark,
+    /// The pool writes stripes with parity in place without having them in its journal.
+    PoolSkipsJournal,
+    /// The pool does not compare what it reads with its checksums.
+    PoolSkipsVerify,
     /// A disk drops one flush in three.
     DiskSkipsFlush,
     /// A disk keeps one durable write in three in its cache.
@@ -69,7 +73,21 @@ impl Sabotage {
     /// Whether what is broken has a part in the subject's promises.
     #[must_use]
     pub fn applies_to(self, subject: Subject) -> bool {
-        subject == Subject::Volume || !self.is_of_the_volume()
+        match self {
+            // Damage is done to the spaces of the pool alone.
+            Self::PoolSkipsVerify => subject == Subject::Pool,
+            kind => subject == Subject::Volume || !kind.is_of_the_volume(),
+        }
+    }
+
+    /// Where the proof is made that it is noticed.
+    #[must_use]
+    pub fn proven_on(self) -> &'static [Layout] {
+        match self {
+            Self::PoolSkipsJournal => &[Layout::Parity1, Layout::Parity2],
+            Self::PoolSkipsFlush | Self::PoolSkipsVerify => &[Layout::Mirror2, Layout::Parity1],
+            _ => &[Layout::Mirror2],
+        }
     }
 
     /// Whether it breaks what a volume asks of its space.
@@ -170,6 +188,14 @@ pub struct Stats {
     pub returns: u64,
     /// Lost disks that were replaced.
     pub replacements: u64,
+    /// Disks that were emptied and taken out while they worked.
+    pub drained: u64,
+    /// Blocks that went bad without a word.
+    pub spoiled: u64,
+    /// Scrubs that were asked for.
+    pub scrubs: u64,
+    /// Cuts while a scrub was under way.
+    pub cuts_at_scrub: u64,
     /// Sectors compared.
     pub sectors: u64,
     /// Moments at which the power could have gone: disk operations that began or ended.
@@ -187,6 +213,10 @@ impl AddAssign for Stats {
         self.losses += other.losses;
         self.returns += other.returns;
         self.replacements += other.replacements;
+        self.drained += other.drained;
+        self.spoiled += other.spoiled;
+        self.scrubs += other.scrubs;
+        self.cuts_at_scrub += other.cuts_at_scrub;
         self.sectors += other.sectors;
         self.events += other.events;
     }

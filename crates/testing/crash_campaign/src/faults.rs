@@ -138,6 +138,35 @@ pub(crate) async fn replace(rig: &Rig, pool: &Pool, dice: &Dice) {
     }
 }
 
+/// A disk that works is emptied and taken out; another joins first.
+pub(crate) async fn drain(rig: &Rig, pool: &Pool, dice: &Dice) {
+    for slot in rig.with_standing(Standing::Leaving) {
+        let Some(id) = rig.id(pool, slot) else { continue };
+        rig.forget_voters();
+        let removed = pool.remove_disk(id).await;
+        if !judge(rig, "removing an empty disk", removed) {
+            continue;
+        }
+        rig.stats.borrow_mut().drained += 1;
+        rig.set_standing(slot, Standing::Replaced);
+    }
+    let busy = rig.case.layout == Layout::Simple || !rig.with_standing(Standing::Leaving).is_empty();
+    if busy || rig.with_standing(Standing::Replaced).len() >= 3 || rig.is_over() {
+        return;
+    }
+    let members = rig.with_standing(Standing::Member);
+    let Some(slot) = dice.pick(&members).copied() else { return };
+    let Some(id) = rig.id(pool, slot) else { return };
+    rig.forget_voters();
+    if !join(rig, pool, dice).await || rig.with_standing(Standing::Away).contains(&slot) {
+        return;
+    }
+    rig.trace(|| format!("disk{slot} is to be emptied"));
+    rig.set_standing(slot, Standing::Leaving);
+    let retired = pool.set_disk_use(id, DiskUse::Retired).await;
+    judge(rig, "retiring a disk that works", retired);
+}
+
 async fn join(rig: &Rig, pool: &Pool, dice: &Dice) -> bool {
     let slot = rig.add_slot(Standing::Joining);
     let spare = dice.one_in(3);

@@ -16,7 +16,7 @@
 //! more disks are lost than it stands; a successful flush covers what completed before; copies become equal and
 //! redundant again; metadata changes are there whole or not at all, and surely once acknowledged.
 //!
-//! Deliberately absent: more losses at once than the layout promises to stand, and bit rot.
+//! Deliberately absent: more losses at once than the layout promises to stand.
 
 mod case;
 mod end;
@@ -24,6 +24,7 @@ mod faults;
 mod history;
 mod pool_run;
 mod rig;
+mod rot;
 mod volume_run;
 
 pub use case::{Case, Layout, Outcome, Sabotage, Stats, Subject};

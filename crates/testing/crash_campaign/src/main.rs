@@ -143,18 +143,15 @@ fn run_all(cases: &[Case], jobs: usize) -> BTreeMap<(Subject, Layout), Total> {
 /// Shows for each kind of sabotage how many seeds notice it.
 fn prove(jobs: usize) -> Vec<Proof> {
     let kinds = Sabotage::value_variants().iter().copied().filter(|kind| *kind != Sabotage::None);
-    let cases: Vec<Proof> = kinds
-        .flat_map(|sabotage| {
-            Subject::ALL.map(|subject| Proof {
-                sabotage,
-                subject,
-                caught: 0,
-                of: PROOF_SEEDS,
-                what: String::new(),
-            })
-        })
-        .filter(|proof| proof.sabotage.applies_to(proof.subject))
-        .collect();
+    let mut cases = Vec::new();
+    for sabotage in kinds {
+        for subject in Subject::ALL.into_iter().filter(|subject| sabotage.applies_to(*subject)) {
+            for layout in sabotage.proven_on() {
+                let (layout, what) = (*layout, String::new());
+                cases.push(Proof { sabotage, subject, layout, caught: 0, of: PROOF_SEEDS, what });
+            }
+        }
+    }
     let next = AtomicUsize::new(0);
     let proofs = Mutex::new(Vec::new());
     let work = || {
@@ -169,14 +166,14 @@ fn prove(jobs: usize) -> Vec<Proof> {
         }
     });
     let mut proofs = proofs.into_inner();
-    proofs.sort_by_key(|proof| (proof.sabotage.to_string(), proof.subject));
+    proofs.sort_by_key(|proof| (proof.sabotage.to_string(), proof.subject, proof.layout));
     proofs
 }
 
 fn prove_one(proof: &Proof) -> Proof {
     let mut proof = proof.clone();
     for seed in 0..proof.of {
-        let case = Case::new(proof.subject, Layout::Mirror2, seed);
+        let case = Case::new(proof.subject, proof.layout, seed);
         if let Some(what) = caught_alone(&Case { sabotage: proof.sabotage, ..case }) {
             if proof.caught == 0 {
                 proof.what = what;

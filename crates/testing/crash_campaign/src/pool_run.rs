@@ -17,6 +17,7 @@ use sim::{Dice, Survival, on_shard};
 use crate::case::{Case, Outcome};
 use crate::end::End;
 use crate::rig::{Rig, RigSpec, least_disks, resiliency};
+use crate::rot;
 use model::Model;
 
 /// What a seed decides once.
@@ -129,6 +130,10 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
             worker::create_space(&run, &pool).await;
         }
     } else {
+        // Before anything has been read: what checksums there are lie on the disks.
+        for _ in 0..run.dice.below(3) {
+            rot::spoil(rig, &pool, &run.dice);
+        }
         verify::after_opening(&run, &pool).await;
     }
     if let End::Cut(events) = end {
@@ -138,6 +143,7 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
     if !rig.is_over() && !pool.status().is_fully_redundant() {
         rig.stats.borrow_mut().cuts_at_repair += 1;
     }
+    rig.stats.borrow_mut().cuts_at_scrub += u64::from(pool.scrub_status().is_running());
     match end {
         End::Kill(_) if !rig.is_over() => {
             rig.trace(|| "killed".into());

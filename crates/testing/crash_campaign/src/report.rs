@@ -25,6 +25,7 @@ pub(crate) struct Total {
 pub(crate) struct Proof {
     pub(crate) sabotage: Sabotage,
     pub(crate) subject: Subject,
+    pub(crate) layout: Layout,
     pub(crate) caught: u64,
     pub(crate) of: u64,
     pub(crate) what: String,
@@ -32,7 +33,7 @@ pub(crate) struct Proof {
 
 type Totals = BTreeMap<(Subject, Layout), Total>;
 
-const COLUMNS: usize = 12;
+const COLUMNS: usize = 15;
 const HEAD: [&str; COLUMNS] = [
     "subject",
     "layout",
@@ -40,10 +41,13 @@ const HEAD: [&str; COLUMNS] = [
     "power cuts",
     "of them while opening",
     "while repairing",
+    "while scrubbing",
     "processes killed",
     "disks lost",
     "returned",
     "replaced",
+    "emptied",
+    "blocks gone bad",
     "operations",
     "broken promises",
 ];
@@ -55,10 +59,13 @@ fn row(subject: &str, layout: &str, total: &Total) -> [String; COLUMNS] {
         stats.cuts,
         stats.cuts_at_opening,
         stats.cuts_at_repair,
+        stats.cuts_at_scrub,
         stats.kills,
         stats.losses,
         stats.returns,
         stats.replacements,
+        stats.drained,
+        stats.spoiled,
         stats.operations,
         total.broken.len() as u64,
     ];
@@ -116,7 +123,8 @@ pub(crate) fn json(totals: &Totals, proofs: &[Proof]) -> Value {
                 "subject": subject.to_string(), "layout": layout.to_string(), "seeds": total.seeds,
                 "boots": stats.boots, "cuts": stats.cuts, "cuts_at_opening": stats.cuts_at_opening,
                 "cuts_at_repair": stats.cuts_at_repair, "kills": stats.kills, "losses": stats.losses,
-                "returns": stats.returns, "replacements": stats.replacements, "operations": stats.operations,
+                "returns": stats.returns, "replacements": stats.replacements, "drained": stats.drained,
+                "spoiled": stats.spoiled, "scrubs": stats.scrubs, "cuts_at_scrub": stats.cuts_at_scrub, "operations": stats.operations,
                 "sectors": stats.sectors, "events": stats.events, "broken": broken,
             })
         })
@@ -124,7 +132,7 @@ pub(crate) fn json(totals: &Totals, proofs: &[Proof]) -> Value {
     let proofs: Vec<Value> = proofs
         .iter()
         .map(|proof| {
-            json!({ "sabotage": proof.sabotage.to_string(), "subject": proof.subject.to_string(), "caught": proof.caught, "of": proof.of })
+            json!({ "sabotage": proof.sabotage.to_string(), "subject": proof.subject.to_string(), "layout": proof.layout.to_string(), "caught": proof.caught, "of": proof.of })
         })
         .collect();
     json!({ "results": results, "sabotage": proofs })
@@ -162,15 +170,15 @@ pub(crate) fn document(totals: &Totals, proofs: &[Proof], about: &About<'_>) -> 
     if let Some(proof) = proofs.first() {
         let _ = write!(
             text,
-            "\nBroken on purpose (mirror2, seeds 0 to {}):\n\n| what | subject | caught by | the first time as |\n\
-             |---|---|--:|---|\n",
+            "\nBroken on purpose (seeds 0 to {}):\n\n| what | subject | layout | caught by | the first time as |\n\
+             |---|---|---|--:|---|\n",
             proof.of.saturating_sub(1)
         );
     }
     for proof in proofs {
         let what: String = proof.what.replace('|', "/").chars().take(120).collect();
-        let Proof { sabotage, subject, caught, of, .. } = proof;
-        let _ = writeln!(text, "| {sabotage} | {subject} | {caught} of {of} | {what} |");
+        let Proof { sabotage, subject, layout, caught, of, .. } = proof;
+        let _ = writeln!(text, "| {sabotage} | {subject} | {layout} | {caught} of {of} | {what} |");
     }
     let kept = before.split_once(BY_HAND).map_or("\n", |(_, kept)| kept);
     let _ = write!(text, "\n{BY_HAND}{kept}");

@@ -13,6 +13,7 @@ use pool::{
 use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
 
 use crate::case::{Case, Layout, Outcome, Sabotage, Stats};
+use crate::rot::{self, Spoiled};
 
 /// Where a disk stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,9 @@ pub(crate) enum Standing {
     Away,
     /// Joining when the power went: a member or not.
     Joining,
-    /// Retired after a loss; it never comes back.
+    /// Retired while it is there, to be removed when nothing lies on it any more.
+    Leaving,
+    /// Retired after a loss, or removed; it never comes back.
     Replaced,
 }
 
@@ -84,6 +87,8 @@ pub(crate) struct Rig {
     suspects: RefCell<BTreeSet<usize>>,
     /// The disk of each fault so far.
     faults: RefCell<Vec<usize>>,
+    /// Sectors that have gone bad and may not have been healed yet.
+    pub(crate) spoiled: RefCell<Vec<Spoiled>>,
     /// Slots whose disks vote, if known.
     voters: RefCell<Option<BTreeSet<usize>>>,
 }
@@ -185,6 +190,7 @@ impl Rig {
             broken: RefCell::default(),
             suspects: RefCell::default(),
             faults: RefCell::default(),
+            spoiled: RefCell::default(),
             voters: RefCell::default(),
         };
         for _ in 0..wanted.count {
@@ -257,7 +263,7 @@ impl Rig {
             .slots
             .borrow()
             .iter()
-            .filter(|slot| matches!(slot.standing, Standing::Member | Standing::Joining))
+            .filter(|slot| matches!(slot.standing, Standing::Member | Standing::Joining | Standing::Leaving))
             .map(|slot| slot.disk.device())
             .collect();
         let guid = self.guid.get().unwrap_or_default();
@@ -268,6 +274,13 @@ impl Rig {
             let member = self.id(&pool, slot).is_some();
             self.set_standing(slot, if member { Standing::Member } else { Standing::Replaced });
         }
+        // Who was leaving is out now, or is not.
+        for slot in self.with_standing(Standing::Leaving) {
+            if self.id(&pool, slot).is_none() {
+                self.set_standing(slot, Standing::Replaced);
+            }
+        }
+        rot::forget(self, &pool, true);
         Ok(pool)
     }
 
@@ -277,6 +290,8 @@ impl Rig {
         faults.skip_flush.store(self.case.sabotage == Sabotage::PoolSkipsFlush, SeqCst);
         faults.skip_stale_mark.store(self.case.sabotage == Sabotage::PoolSkipsStaleMark, SeqCst);
         faults.skip_dirty_mark.store(self.case.sabotage == Sabotage::PoolSkipsDirtyMark, SeqCst);
+        faults.skip_journal.store(self.case.sabotage == Sabotage::PoolSkipsJournal, SeqCst);
+        faults.skip_verify.store(self.case.sabotage == Sabotage::PoolSkipsVerify, SeqCst);
     }
 
     /// Whether this boot has ended, by power or by a broken promise.
@@ -387,6 +402,7 @@ impl Rig {
 
     /// Looks at what the pool says of itself: which disks vote, and whether all faults are behind us.
     pub(crate) fn look(&self, pool: &Pool) {
+        rot::forget(self, pool, false);
         let status = pool.status();
         if status.stopped {
             self.broken("the pool has stopped although a majority of its votes is here");
@@ -398,12 +414,13 @@ impl Rig {
         *self.voters.borrow_mut() = Some((0..slots.len()).filter(votes).collect());
         let healthy = slots.iter().all(|slot| match slot.standing {
             Standing::Member => of(slot).is_some_and(|disk| disk.online),
+            Standing::Leaving => of(slot).is_none_or(|disk| disk.online),
             Standing::Replaced => {
                 of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata)
             }
             Standing::Away | Standing::Joining => false,
         });
-        if healthy && status.is_fully_redundant() {
+        if healthy && status.is_fully_redundant() && self.spoiled.borrow().is_empty() {
             self.suspects.borrow_mut().clear();
             slots.iter().for_each(|slot| slot.disk.mend());
         }

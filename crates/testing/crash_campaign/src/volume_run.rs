@@ -28,6 +28,7 @@ use crate::case::{Case, Layout, Outcome};
 use crate::end::End;
 use crate::faults;
 use crate::rig::{Mark, Rig, RigSpec, Standing, least_disks, resiliency};
+use crate::rot;
 use liar::Liar;
 use model::Model;
 
@@ -330,6 +331,7 @@ async fn luck(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
             2 => faults::fail(&run.rig, dice, &cache_lost),
             3..=6 => faults::bring_back(&run.rig, pool, dice).await,
             7 => faults::replace(&run.rig, pool, dice).await,
+            8 => rot::spoil(&run.rig, pool, dice),
             _ => {}
         }
     }

@@ -14,17 +14,27 @@ fn holds(subject: Subject, layout: Layout, seeds: u64) {
 
 #[test]
 fn a_simple_space_keeps_its_promises() {
-    holds(Subject::Pool, Layout::Simple, 70);
+    holds(Subject::Pool, Layout::Simple, 40);
 }
 
 #[test]
 fn a_two_way_mirror_keeps_its_promises() {
-    holds(Subject::Pool, Layout::Mirror2, 70);
+    holds(Subject::Pool, Layout::Mirror2, 40);
 }
 
 #[test]
 fn a_three_way_mirror_keeps_its_promises() {
-    holds(Subject::Pool, Layout::Mirror3, 70);
+    holds(Subject::Pool, Layout::Mirror3, 35);
+}
+
+#[test]
+fn single_parity_keeps_its_promises() {
+    holds(Subject::Pool, Layout::Parity1, 50);
+}
+
+#[test]
+fn dual_parity_keeps_its_promises() {
+    holds(Subject::Pool, Layout::Parity2, 40);
 }
 
 /// Seeds that once broke a promise, by what was wrong.
@@ -37,41 +47,55 @@ fn what_once_broke_stays_mended() {
 
 #[test]
 fn a_volume_on_one_copy_keeps_its_promises() {
-    holds(Subject::Volume, Layout::Simple, 30);
+    holds(Subject::Volume, Layout::Simple, 20);
 }
 
 #[test]
 fn a_volume_on_a_two_way_mirror_keeps_its_promises() {
-    holds(Subject::Volume, Layout::Mirror2, 30);
+    holds(Subject::Volume, Layout::Mirror2, 20);
 }
 
 #[test]
 fn a_volume_on_a_three_way_mirror_keeps_its_promises() {
-    holds(Subject::Volume, Layout::Mirror3, 20);
+    holds(Subject::Volume, Layout::Mirror3, 15);
+}
+
+#[test]
+fn a_volume_on_parity_keeps_its_promises() {
+    holds(Subject::Volume, Layout::Parity1, 20);
+    holds(Subject::Volume, Layout::Parity2, 15);
 }
 
 /// What is broken on purpose is noticed within so many seeds.
-fn noticed(subject: Subject, seeds: u64, kinds: &[Sabotage]) {
+fn noticed(subject: Subject, layout: Layout, seeds: u64, kinds: &[Sabotage]) {
     for sabotage in kinds {
         let found = (0..seeds).any(|seed| {
-            let case = Case::new(subject, Layout::Mirror2, seed);
+            let case = Case::new(subject, layout, seed);
             run(&Case { sabotage: *sabotage, ..case }).broken.is_some()
         });
-        assert!(found, "{sabotage} of a {subject} goes unnoticed for {seeds} seeds");
+        assert!(found, "{sabotage} of a {subject} of {layout} goes unnoticed for {seeds} seeds");
     }
 }
 
 #[test]
 fn a_broken_pool_is_noticed() {
     let kinds = [Sabotage::PoolSkipsFlush, Sabotage::PoolSkipsStaleMark, Sabotage::PoolSkipsDirtyMark];
-    noticed(Subject::Pool, 20, &kinds);
+    noticed(Subject::Pool, Layout::Mirror2, 20, &kinds);
+    noticed(Subject::Pool, Layout::Mirror2, 20, &[Sabotage::PoolSkipsVerify]);
+}
+
+#[test]
+fn broken_parity_is_noticed() {
+    let kinds = [Sabotage::PoolSkipsFlush, Sabotage::PoolSkipsJournal, Sabotage::PoolSkipsVerify];
+    noticed(Subject::Pool, Layout::Parity1, 40, &kinds);
+    noticed(Subject::Pool, Layout::Parity2, 40, &[Sabotage::PoolSkipsJournal]);
 }
 
 #[test]
 fn disks_that_lie_are_noticed() {
     let kinds = [Sabotage::DiskSkipsFlush, Sabotage::DiskSkipsForce, Sabotage::DiskMisplaces];
-    noticed(Subject::Pool, 20, &kinds);
-    noticed(Subject::Volume, 40, &[Sabotage::DiskSkipsFlush, Sabotage::DiskMisplaces]);
+    noticed(Subject::Pool, Layout::Mirror2, 20, &kinds);
+    noticed(Subject::Volume, Layout::Mirror2, 40, &[Sabotage::DiskSkipsFlush, Sabotage::DiskMisplaces]);
 }
 
 #[test]
@@ -82,7 +106,7 @@ fn a_broken_volume_is_noticed() {
         Sabotage::VolumeSkipsZeroing,
         Sabotage::VolumeCommitsFirst,
     ];
-    noticed(Subject::Volume, 60, &kinds);
+    noticed(Subject::Volume, Layout::Mirror2, 60, &kinds);
 }
 
 /// The same seed does the same, so that a failure can be looked into.

@@ -53,6 +53,14 @@ pub enum Lie {
     Misplace(u64),
 }
 
+/// A sector that went bad, and nobody was told.
+#[derive(Clone, Debug)]
+pub struct Rot {
+    sector: usize,
+    was: Vec<u8>,
+    is: Vec<u8>,
+}
+
 /// A disk: its medium, its cache and its faults. It survives what is attached to it.
 pub struct SimDisk {
     power: Arc<Power>,
@@ -220,6 +228,35 @@ impl SimDisk {
         let content = Content::Data(IoBuf::copy_from(bytes).freeze());
         let change = Change { offset: offset as usize, len: bytes.len(), content };
         self.inner.lock().medium.complete(change, true);
+    }
+
+    /// Flips a byte of the sector at `offset`, without a word: what was there and what is there now. `None` when the sector
+    /// has not come to the medium yet.
+    #[must_use]
+    pub fn rot(&self, offset: u64, dice: &Dice) -> Option<Rot> {
+        let sector = offset as usize / SECTOR;
+        let mut inner = self.inner.lock();
+        let (current, durable) = inner.medium.sector(sector);
+        if current != durable {
+            return None;
+        }
+        let (was, mut is) = (current.to_vec(), current.to_vec());
+        is[dice.below(SECTOR as u64) as usize] ^= 1 << dice.below(8);
+        inner.medium.swap(sector, &was, &is);
+        Some(Rot { sector, was, is })
+    }
+
+    /// Whether a byte that was flipped is flipped still, or would be after a cut.
+    #[must_use]
+    pub fn is_rotten(&self, rot: &Rot) -> bool {
+        let inner = self.inner.lock();
+        let (current, durable) = inner.medium.sector(rot.sector);
+        current == rot.is || durable == rot.is
+    }
+
+    /// Undoes [`SimDisk::rot`] where nothing else has been written since.
+    pub fn unrot(&self, rot: &Rot) {
+        self.inner.lock().medium.swap(rot.sector, &rot.is, &rot.was);
     }
 
     pub(crate) fn lose_power(&self, survival: Survival) {

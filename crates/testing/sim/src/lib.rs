@@ -21,7 +21,7 @@
 //! Invariants: a completed durable write, and what completed before a successful flush began, survives every
 //! cut, unless the disk was told to lie ([`Lie`]); nothing but the choices of the seed decides what else does.
 //!
-//! Deliberately absent: networks, and bit rot (nothing above detects it yet).
+//! Deliberately absent: networks.
 
 mod device;
 mod dice;
@@ -34,7 +34,7 @@ mod tests;
 
 pub use device::SimDevice;
 pub use dice::Dice;
-pub use disk::{Lie, Pace, SimDisk, SimSpec};
+pub use disk::{Lie, Pace, Rot, SimDisk, SimSpec};
 pub use medium::{SECTOR, Survival};
 pub use power::Power;
 pub use runtime::{SimClock, on_shard};

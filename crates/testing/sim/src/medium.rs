@@ -115,6 +115,22 @@ impl Medium {
         }
     }
 
+    /// What a sector shows, and what of it would survive a cut.
+    pub(crate) fn sector(&self, sector: usize) -> (&[u8], &[u8]) {
+        let range = sector * SECTOR..(sector + 1) * SECTOR;
+        (&self.current[range.clone()], &self.durable[range])
+    }
+
+    /// Where a sector is `from`, to be seen or to survive, it becomes `to`.
+    pub(crate) fn swap(&mut self, sector: usize, from: &[u8], to: &[u8]) {
+        let range = sector * SECTOR..(sector + 1) * SECTOR;
+        for image in [&mut self.current, &mut self.durable] {
+            if &image[range.clone()] == from {
+                image[range.clone()].copy_from_slice(to);
+            }
+        }
+    }
+
     /// The number of the last completed operation: what a flush that begins now covers.
     pub(crate) fn completed(&self) -> u64 {
         self.completed

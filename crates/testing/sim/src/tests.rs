@@ -167,6 +167,35 @@ fn faults_do_what_they_say() {
     ended.expect("event loop");
 }
 
+#[test]
+fn what_rots_stays_so_until_it_is_written() {
+    let (power, disk) = disk(6);
+    let dice = Dice::new(1);
+    let ended = on_shard(async {
+        let device = disk.attach();
+        put(&*device, 1, Durability::Volatile).await.expect("write");
+        assert!(disk.rot(512, &dice).is_none(), "not on the medium yet");
+        device.flush().await.expect("flush");
+        let rot = disk.rot(512, &dice).expect("on the medium");
+        let read = device.read(512, IoBuf::new(512)).await.expect("no disk tells of it");
+        assert_eq!(read.iter().filter(|byte| **byte != 1).count(), 1);
+        put(&*device, 2, Durability::Volatile).await.expect("write");
+        assert!(disk.is_rotten(&rot), "a cut brings it back");
+        power.cut(Survival::Nothing);
+        power.restore();
+        let read = disk.attach().read(512, IoBuf::new(512)).await.expect("read");
+        assert!(disk.is_rotten(&rot) && read.iter().any(|byte| *byte != 1));
+        disk.unrot(&rot);
+        let read = disk.attach().read(512, IoBuf::new(512)).await.expect("read");
+        assert!(!disk.is_rotten(&rot) && read.iter().all(|byte| *byte == 1));
+        let rot = disk.rot(0, &dice).expect("on the medium");
+        put(&*disk.attach(), 3, Durability::Durable).await.expect("write");
+        disk.unrot(&rot);
+        assert_eq!(get(&disk).await, [3; 8], "what was written since stays");
+    });
+    ended.expect("event loop");
+}
+
 /// Nobody is left who knows of the failed flush: what can be read then, a later flush keeps.
 #[test]
 fn what_a_failed_flush_lost_shows_when_its_process_dies() {

@@ -9,6 +9,7 @@ use sim::Dice;
 use super::model::Life;
 use super::{Run, worker};
 use crate::faults::{self, judge};
+use crate::rot;
 
 /// Works until it is stopped.
 pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
@@ -28,7 +29,7 @@ pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
             return;
         }
         run.rig.look(pool);
-        match dice.below(20) {
+        match dice.below(26) {
             0..=4 => faults::lose(&run.rig, pool, dice, &|| cache_lost(run)).await,
             5 => faults::fail(&run.rig, dice, &|| cache_lost(run)),
             6..=9 => faults::bring_back(&run.rig, pool, dice).await,
@@ -47,6 +48,9 @@ pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
                     ..RepairParams::default()
                 });
             }
+            18..=20 => rot::spoil(&run.rig, pool, dice),
+            21 => rot::begin_scrub(&run.rig, pool).await,
+            22 => faults::drain(&run.rig, pool, dice).await,
             _ => {}
         }
     }

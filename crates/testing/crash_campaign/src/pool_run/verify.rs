@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::BlockDevice;
-use pool::{Pool, RepairParams, Severity, Space};
+use pool::{Pool, RepairParams, Space};
 use sim::SECTOR;
 
 use super::Run;
@@ -14,6 +14,7 @@ use super::model::{Life, SpaceModel};
 use crate::Layout;
 use crate::history::Value;
 use crate::rig::Standing;
+use crate::rot;
 
 /// Bytes read at once.
 const PIECE: u64 = 256 << 10;
@@ -57,9 +58,7 @@ pub(super) async fn after_opening(run: &Rc<Run>, pool: &Rc<Pool>) {
         }
     }
     if whole {
-        // Ends what was ordered of failures, which the check would meet.
-        rig.look(pool);
-        check(run, pool).await;
+        rot::scrub_and_check(rig, pool).await;
     }
 }
 
@@ -155,12 +154,4 @@ async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
         rig.broken(format!("all disks are here, and the pool is not redundant again: {:?}", pool.status()));
     }
     false
-}
-
-async fn check(run: &Rc<Run>, pool: &Pool) {
-    let findings = pool.check(true).await;
-    // A disk that is away is worth a warning, and nothing wrong with the pool.
-    if let Some(finding) = findings.iter().find(|finding| finding.severity != Severity::Warning) {
-        run.rig.broken(format!("the check finds: {finding:?}"));
-    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use file_store::{Access, DirectoryCursor, FileId, FileStore, OpenOptions, StoreError, StoreErrorKind};
-use pool::{DiskUse, Pool, Severity};
+use pool::{DiskUse, Pool};
 use sim::SECTOR;
 use volume::Volume;
 
@@ -16,6 +16,7 @@ use super::{Opened, Run, away};
 use crate::Layout;
 use crate::history::Value;
 use crate::rig::least_disks;
+use crate::rot;
 
 /// Ends a verification that found a broken promise, or was cut off.
 struct Ended;
@@ -38,12 +39,8 @@ async fn everything(run: &Rc<Run>, opened: &Opened) -> Checked {
     // What was read of a mirror is certain when its copies are equal.
     if run.dice.one_in(2) && settle(run, pool).await {
         all_files(run, &opened.volume, |file, seen| settle_file(file, seen, durable)).await?;
-        // Ends what was ordered of failures, which the check would meet.
-        run.rig.look(pool);
-        let whole = pool.status().is_fully_redundant();
-        let findings = if whole { pool.check(true).await } else { Vec::new() };
-        if let Some(finding) = findings.iter().find(|finding| finding.severity != Severity::Warning) {
-            run.rig.broken(format!("the check of the pool finds: {finding:?}"));
+        if pool.status().is_fully_redundant() {
+            rot::scrub_and_check(&run.rig, pool).await;
         }
     }
     Ok(())
