@@ -43,7 +43,7 @@ bench: prepare ## compare with tgt, smbd and the raw disk; writes docs/results/ 
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh smb
 
-campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of six subjects; writes docs/results/
+campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of eleven subjects and layouts; writes docs/results/
 	@mkdir -p docs/results
 	cargo run --release --locked --package crash_campaign -- --seeds $(SOAK_SEEDS) \
 		--report docs/results/crash-campaign.md \

@@ -113,9 +113,9 @@ impl Core {
         ring.min(self.options.memory).saturating_sub(2 * self.largest_batch(ring))
     }
 
-    /// Bytes of data in a batch at most.
+    /// Bytes of data in a batch at most: little of the ring and of what may wait, so that there is room for several.
     pub(crate) fn largest_data(&self, ring: u64) -> u64 {
-        (ring / 16).min(write_log_format::MAX_DATA) / BLOCK * BLOCK
+        (ring.min(self.options.memory) / 16).min(write_log_format::MAX_DATA) / BLOCK * BLOCK
     }
 
     fn largest_batch(&self, ring: u64) -> u64 {

@@ -27,7 +27,7 @@ const SEARCH: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Writes up to this length go to the log, longer ones straight to the back, in bytes. Never more than a sixteenth of
-    /// the ring.
+    /// the ring, or of `memory`.
     pub small: u64,
     /// What may wait in memory, and so in the ring, in bytes; with the rounding of buffers up to twice this is held.
     pub memory: u64,
@@ -228,6 +228,11 @@ pub(crate) async fn open(
             inner.mode = LogMode::Logging;
             let size = back.size() - back_label.shift;
             replay(front, &mut inner, size, back.geometry().block_size, options, &counters).await?;
+            if !geometry.read_only {
+                // The last batch of a process that was killed may be in the front's cache only: behind what a power cut takes
+                // from there no later batch would be found.
+                front.flush().await?;
+            }
         }
         (None, State::Void) => inner.reason = Some("it has no front".into()),
         (None, State::Attached) if accept_loss => {

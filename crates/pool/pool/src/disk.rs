@@ -39,6 +39,8 @@ pub(crate) struct PoolDisk {
     pub(crate) newest_slot: AtomicU8,
     /// The disk's log continues its newest checkpoint without a gap, so that what is added to it counts.
     pub(crate) log_whole: AtomicBool,
+    /// How often it went offline.
+    outages: AtomicU64,
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
     /// Blocks that were not what their checksum says, and damaged pages of checksums.
@@ -70,6 +72,7 @@ impl PoolDisk {
             log_whole: AtomicBool::new(false),
             // A disk that is missing when the pool opens: what it may have lost follows from the dirty regions.
             loss_marked: AtomicBool::new(online),
+            outages: AtomicU64::new(0),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
@@ -92,6 +95,7 @@ impl PoolDisk {
     /// Stops using the disk. Says so once.
     pub(crate) fn take_offline(&self, why: &str) {
         if self.online.swap(false, Ordering::AcqRel) {
+            self.outages.fetch_add(1, Ordering::AcqRel);
             self.loss_marked.store(false, Ordering::Release);
             self.log_whole.store(false, Ordering::Release);
             *self.why_offline.lock() = why.to_owned();
@@ -169,6 +173,7 @@ impl PoolDisk {
         unmap: bool,
         durability: Durability,
     ) -> Result<(), BlockError> {
+        let outages = self.outages.load(Ordering::Acquire);
         let device = self.device("zero")?;
         // Only an unmap that leaves zeros makes all copies read the same.
         let result = if unmap && device.geometry().unmap == UnmapBehavior::Zeroes {
@@ -177,7 +182,17 @@ impl PoolDisk {
             device.write_zeroes(offset, len, Durability::Volatile).await
         };
         self.wrote(result, Durability::Volatile)?;
-        if durability == Durability::Durable { self.flush().await } else { Ok(()) }
+        if durability == Durability::Durable {
+            self.flush().await?;
+            // What was zeroed is in the cache that was there then; the flush may be of one that has come since.
+            if self.outages.load(Ordering::Acquire) != outages {
+                return Err(BlockError::new(
+                    BlockErrorKind::Gone,
+                    "zero a range of a disk that was away meanwhile",
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn wrote(&self, result: Result<(), BlockError>, durability: Durability) -> Result<(), BlockError> {

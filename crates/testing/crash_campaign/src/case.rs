@@ -10,11 +10,19 @@ pub enum Subject {
     Pool,
     /// A volume on a space; in the simple layout now and then on a bare disk.
     Volume,
+    /// A write log on a disk before another: there is one layout of that.
+    Log,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Pool, Self::Volume];
+    pub const ALL: [Self; 3] = [Self::Pool, Self::Volume, Self::Log];
+
+    /// The layouts that it is run on.
+    #[must_use]
+    pub fn layouts(self) -> &'static [Layout] {
+        if self == Self::Log { &[Layout::Simple] } else { &Layout::ALL }
+    }
 }
 
 /// How data is kept.
@@ -73,17 +81,22 @@ impl Sabotage {
     /// Whether what is broken has a part in the subject's promises.
     #[must_use]
     pub fn applies_to(self, subject: Subject) -> bool {
-        match self {
-            // Damage is done to the spaces of the pool alone.
-            Self::PoolSkipsVerify => subject == Subject::Pool,
-            kind => subject == Subject::Volume || !kind.is_of_the_volume(),
+        match subject {
+            Subject::Pool => !self.is_of_the_volume(),
+            // Little of what it has goes bad.
+            Subject::Volume => self != Self::PoolSkipsVerify,
+            Subject::Log => {
+                let lies = [Self::None, Self::DiskSkipsFlush, Self::DiskSkipsForce, Self::DiskMisplaces];
+                lies.contains(&self)
+            }
         }
     }
 
     /// Where the proof is made that it is noticed.
     #[must_use]
-    pub fn proven_on(self) -> &'static [Layout] {
+    pub fn proven_on(self, subject: Subject) -> &'static [Layout] {
         match self {
+            _ if subject == Subject::Log => &[Layout::Simple],
             Self::PoolSkipsJournal => &[Layout::Parity1, Layout::Parity2],
             Self::PoolSkipsFlush | Self::PoolSkipsVerify => &[Layout::Mirror2, Layout::Parity1],
             _ => &[Layout::Mirror2],

@@ -1,4 +1,4 @@
-//! Power cuts, lost disks and killed processes over pools and volumes, and every promise checked after each.
+//! Power cuts, lost disks and killed processes over pools, volumes and write logs, and every promise checked after each.
 //!
 //! ```text
 //!   Case { subject, layout, seed } ──► Rig: SimDisks on one supply, witness, clock, which faults are allowed now
@@ -22,6 +22,7 @@ mod case;
 mod end;
 mod faults;
 mod history;
+mod log_run;
 mod pool_run;
 mod rig;
 mod rot;
@@ -35,6 +36,7 @@ pub fn run(case: &Case) -> Outcome {
     let run = std::panic::catch_unwind(|| match case.subject {
         Subject::Pool => pool_run::run(case),
         Subject::Volume => volume_run::run(case),
+        Subject::Log => log_run::run(case),
     });
     run.unwrap_or_else(|_| Outcome { broken: Some("a panic".into()), ..Outcome::default() })
 }

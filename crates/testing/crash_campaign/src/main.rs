@@ -19,7 +19,7 @@ use shard_runtime::{Clock as _, SystemClock};
 /// Seeds of the proof that a sabotage is noticed.
 const PROOF_SEEDS: u64 = 40;
 
-/// Cuts the power of simulated disks under pools and volumes, and checks every promise after each cut.
+/// Cuts the power of simulated disks under pools, volumes and write logs, and checks every promise after each cut.
 #[derive(Parser)]
 struct Arguments {
     /// Seeds for each subject and layout.
@@ -104,8 +104,9 @@ fn cases(arguments: &Arguments) -> Vec<Case> {
         let wanted = |subject: &Subject| arguments.subject.is_none_or(|only| only == *subject);
         let concerned = |subject: &Subject| arguments.sabotage.applies_to(*subject);
         for subject in Subject::ALL.into_iter().filter(wanted).filter(concerned) {
-            for layout in Layout::ALL.into_iter().filter(|l| arguments.layout.is_none_or(|only| only == *l)) {
-                let case = Case::new(subject, layout, seed);
+            let layouts = subject.layouts().iter();
+            for layout in layouts.filter(|layout| arguments.layout.is_none_or(|only| only == **layout)) {
+                let case = Case::new(subject, *layout, seed);
                 cases.push(Case { sabotage: arguments.sabotage, trace: arguments.trace, ..case });
             }
         }
@@ -146,7 +147,7 @@ fn prove(jobs: usize) -> Vec<Proof> {
     let mut cases = Vec::new();
     for sabotage in kinds {
         for subject in Subject::ALL.into_iter().filter(|subject| sabotage.applies_to(*subject)) {
-            for layout in sabotage.proven_on() {
+            for layout in sabotage.proven_on(subject) {
                 let (layout, what) = (*layout, String::new());
                 cases.push(Proof { sabotage, subject, layout, caught: 0, of: PROOF_SEEDS, what });
             }

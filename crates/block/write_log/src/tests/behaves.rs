@@ -3,7 +3,7 @@
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockErrorKind, Durability};
 use futures_util::future::join_all;
-use sim::{Survival, on_shard};
+use sim::{Lie, Survival, on_shard};
 
 use super::Rig;
 use crate::{LogMode, WriteLog};
@@ -42,6 +42,45 @@ fn small_writes_share_batches_and_are_destaged_in_long_runs() {
         log.write(0, long, Durability::Durable).await.expect("write");
         assert_eq!((log.status().direct_writes, log.status().logged_writes), (1, 64));
         assert_eq!(byte(&log, 37 * 4096).await, 9);
+    })
+    .expect("event loop");
+}
+
+/// A process is killed while it commits: the batch may be in the front's cache, and is found by the next one.
+#[test]
+fn what_a_replay_finds_is_durable_before_more_follows() {
+    on_shard(async {
+        let rig = Rig::new(7, 600 << 10, 2 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        rig.front.set_lie(Some(Lie::SkipForce(1)));
+        log.write(0, block(1), Durability::Durable).await.expect("write");
+        rig.front.set_lie(None);
+        [&rig.front, &rig.back].into_iter().for_each(|disk| disk.abandon());
+        drop(log);
+        let log = rig.open().await.expect("open");
+        assert_eq!(byte(&log, 0).await, 1);
+        log.write(4096, block(2), Durability::Durable).await.expect("write");
+        rig.power.cut(Survival::Nothing);
+        drop(log);
+        rig.power.restore();
+        let log = rig.open().await.expect("nothing of the log is missing");
+        assert_eq!((byte(&log, 0).await, byte(&log, 4096).await), (1, 2));
+    })
+    .expect("event loop");
+}
+
+/// Little memory makes small batches, not none.
+#[test]
+fn little_memory_is_enough_for_a_write() {
+    on_shard(async {
+        let mut rig = Rig::new(8, 4 << 20, 2 << 20, 4096);
+        rig.options.memory = 128 << 10;
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        let write = log.write(0, block(1), Durability::Durable);
+        let written = shard_runtime::timeout(std::time::Duration::from_secs(60), write).await;
+        written.expect("it does not wait for ever").expect("write");
     })
     .expect("event loop");
 }
