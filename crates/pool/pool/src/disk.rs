@@ -116,6 +116,11 @@ impl PoolDisk {
         tracing::info!(disk = %self.guid, "disk {} is back", self.id);
     }
 
+    /// Whether it has gone offline since the opening.
+    pub(crate) fn was_away(&self) -> bool {
+        self.outages.load(Ordering::Acquire) > 0
+    }
+
     /// Whether the disk has taken volatile writes that no flush covers.
     pub(crate) fn has_unflushed(&self) -> bool {
         self.written.load(Ordering::Acquire) != self.flushed.load(Ordering::Acquire)
