@@ -23,6 +23,10 @@ const PIECE: u64 = 256 << 10;
 pub(super) async fn after_opening(run: &Rc<Run>, pool: &Rc<Pool>) {
     let rig = &run.rig;
     let durable = !run.model.take_killed();
+    // A pool that the power left while it was opened lacks what it could not open any more.
+    if rig.is_over() {
+        return;
+    }
     let params = pool.repair_params();
     // Not before the first look: which copy a read takes is most delicate then.
     pool.set_repair_params(RepairParams { paused: run.dice.one_in(3), ..params });
