@@ -20,6 +20,8 @@ const REGIONS: u64 = 64;
 /// A sector that has gone bad.
 pub(crate) struct Spoiled {
     slot: usize,
+    /// Where the sector is on its disk, in bytes.
+    at: u64,
     rot: Rot,
     group: Group,
     /// The slab on its disk, in bytes.
@@ -70,12 +72,16 @@ pub(crate) fn spoil(rig: &Rig, pool: &Pool, dice: &Dice) {
             Some((sums, len)) => sums + dice.below(len / 512) * 512,
             None => slab.start + region * size + dice.below(size / BLOCK) * BLOCK + dice.below(8) * 512,
         };
+        // What it was before is known once.
+        if rig.spoiled.borrow().iter().any(|bad| bad.slot == slot && bad.at == at) {
+            continue;
+        }
         let Some(rot) = rig.disk(slot).rot(at, dice) else { continue };
         rig.trace(|| format!("disk{slot} rots at {at}, row {} of space {}", slab.row, slab.space.0));
         rig.stats.borrow_mut().spoiled += 1;
         let region = if page.is_some() { None } else { Some(region) };
         let (group, start) = (group_of(slab), slab.start);
-        rig.spoiled.borrow_mut().push(Spoiled { slot, rot, group, start, region });
+        rig.spoiled.borrow_mut().push(Spoiled { slot, at, rot, group, start, region });
     }
 }
 
