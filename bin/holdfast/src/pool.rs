@@ -352,6 +352,7 @@ fn print_detail(detail: &PoolDetail) {
     }
     table.print();
     outln!();
+    outln!("Copied since the pool was opened, to restore copies: {}.", bytes(detail.pool.copied_bytes));
     print_scrub(&detail.scrub);
 }
 

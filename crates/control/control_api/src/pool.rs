@@ -64,6 +64,9 @@ pub struct Pool {
     pub volumes: u64,
     /// Bytes to copy until everything is as redundant as promised.
     pub repair_bytes: u64,
+    /// Bytes copied since the pool was opened, to restore copies and to bring returned disks up to date.
+    #[serde(default)]
+    pub copied_bytes: u64,
     /// Bytes in a slab.
     pub slab_bytes: u64,
     /// Ownership epoch.

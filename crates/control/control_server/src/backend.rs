@@ -213,6 +213,8 @@ pub struct PoolInfo {
     pub spaces: Vec<SpaceInfo>,
     /// Whether copies are being restored now.
     pub repairing: bool,
+    /// Bytes copied since it was opened, to restore copies and to bring returned disks up to date.
+    pub copied_bytes: u64,
     /// Its scrub.
     pub scrub: Scrub,
 }

@@ -164,6 +164,7 @@ impl PoolHandle for Pool {
             members: state.members.clone(),
             spaces: spaces.collect(),
             repairing: false,
+            copied_bytes: 0,
             scrub: Scrub::default(),
         }
     }

@@ -493,6 +493,7 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         disks_missing: 0,
         volumes: 0,
         repair_bytes: 0,
+        copied_bytes: 0,
         slab_bytes: 0,
         epoch: 0,
     }
@@ -522,6 +523,7 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
             .count() as u64,
         volumes: info.spaces.len() as u64,
         repair_bytes: info.spaces.iter().map(|space| space.state.repair_bytes).sum(),
+        copied_bytes: info.copied_bytes,
         slab_bytes: info.slab_bytes,
         epoch: info.epoch,
     }

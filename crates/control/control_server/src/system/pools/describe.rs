@@ -96,6 +96,7 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         members,
         spaces: spaces(&status),
         repairing: !paused && status.repair_bytes() > 0,
+        copied_bytes: status.copied_bytes,
         scrub: scrub(&pool.scrub_status()),
     }
 }
