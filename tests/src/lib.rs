@@ -8,6 +8,7 @@
 //! ```text
 //!   bin/e2e.rs     picks cases, prints ok / FAIL / skip and the closing line
 //!   cases/         what is promised, one file per client
+//!   api.rs         the node's API over one connection, for cases that ask a thousand times
 //!   node.rs        a Holdfast node: start, CLI, kill -9, restart, its log
 //!   guest.rs       the test guest: a script inside it, and its output line by line
 //!   peer.rs        Debian's tgt in the node's place: is it the case or is it Holdfast?
@@ -21,6 +22,7 @@
 //!
 //! What it does not do: measure speed (`bench/`), inject power cuts (`crates/pool/pool/src/tests/crash.rs`).
 
+pub mod api;
 pub mod cases;
 pub mod fuzz_targets;
 pub mod guest;

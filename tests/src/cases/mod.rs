@@ -3,9 +3,13 @@
 mod bad_input;
 mod config;
 mod disks;
+mod enclosure;
 mod frames;
+mod golden;
 mod libiscsi;
+mod load;
 mod multipath;
+mod ordered;
 mod reservations;
 mod restart;
 mod root_disk;
@@ -96,9 +100,27 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "rot",
-        about: "flipped bytes on one disk of a mirror and of parity are never read; a scrub ends clean",
+        about: "bytes flip on one disk of a mirror and of parity under fio over iSCSI and load over SMB: none is read; a scrub ends clean",
         ci: true,
         run: rot::run,
+    },
+    Case {
+        name: "enclosure",
+        about: "fio over iSCSI and load over SMB while an enclosure goes and returns; only dirty regions are copied",
+        ci: true,
+        run: enclosure::run,
+    },
+    Case {
+        name: "golden",
+        about: "an image cloned 1,000 times, 100 clones written at once, all deleted: space back to the byte",
+        ci: true,
+        run: golden::run,
+    },
+    Case {
+        name: "snapshot-load",
+        about: "snapshots under fio over SMB and iSCSI are crash-consistent: ordered writes, e2fsck; differences applied",
+        ci: true,
+        run: ordered::run,
     },
     Case {
         name: "reservations",

@@ -1,13 +1,14 @@
-//! Damage that no disk reports: bytes flip on one disk under a mirror and under parity. Every client reads what it
-//! wrote, the pool names the disk, and a scrub ends clean.
+//! Damage that no disk reports: bytes flip on one disk under a mirror and under parity, at rest and while clients read and
+//! write. Every client reads what it wrote, the pool names the disk, and a scrub ends clean.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::load::{self, Fio};
 use super::restart::qemu_io;
 use super::{Context, Server};
 use crate::node::{Node, Options};
@@ -26,54 +27,88 @@ pub(super) fn run(context: &Context) -> Result {
     if context.peer || context.url.is_some() {
         return Err(Outcome::Skip("needs a node of its own".into()));
     }
+    need("fio", "fio")?;
     need("qemu-io", "qemu-utils")?;
+    need("qemu-nbd", "qemu-utils")?;
     need("smbclient", "smbclient")?;
     let mut server = Server::start(context, Options::default())?;
     let url = server.url();
     let Some(node) = server.node() else { return server.finish() };
     node.expect_log("are not what was written");
     node.expect_log("of the checksums on disk");
-    let mib = if context.full { 512 } else { 48 };
-    let content = pattern(mib << 20);
+    node.cli(&["volume", "create", "odd", "--size", "4G", "--resiliency", "parity1"])?;
+    let user = node.told("smb_user");
+    node.cli(&["share", "create", "odd", "--volume", "odd", "--full", &user])?;
+    let content = pattern(if context.full { 512 } else { 20 } << 20);
     let file = context.folder.join("file");
     std::fs::write(&file, &content)?;
     let file = file.to_string_lossy().into_owned();
     node.smbclient(&format!("put {file} f"))?.ok("put")?;
-    qemu_io(&url, &["write -P 0x5a 0 16M", "write -P 0x5b 1G 4M", "flush"])?;
-    node.cli(&["volume", "create", "odd", "--size", "4G", "--resiliency", "parity1"])?;
+    qemu_io(&url, &["write -P 0x5a 1G 8M", "flush"])?;
     node.cli(&["file", "put", &file, "odd:/f"])?;
 
-    let disk = node.disk(1)?;
-    let flipped = rot(Path::new(&disk))?;
-    ensure(flipped > 50, || format!("only {flipped} blocks of {disk} hold anything"))?;
-    let same = |what: &str| -> Result {
+    let used = if context.full { 128 } else { 16 };
+    let lun = Fio::new(context, &url, used)?;
+    let (mut iscsi, mut smb) = (lun.load(), load::smb(context, node, "odd", used)?);
+    let same = || -> Result {
         let got = context.folder.join("got");
         node.smbclient(&format!("get f {}", got.display()))?.ok("get")?;
-        ensure(std::fs::read(&got)? == content, || format!("{what}: the share gives other bytes"))?;
+        ensure(std::fs::read(&got)? == content, || "the mirror gives other bytes".into())?;
         node.cli(&["file", "get", "odd:/f", &got.to_string_lossy()])?;
-        ensure(std::fs::read(&got)? == content, || format!("{what}: the parity volume gives other bytes"))?;
-        qemu_io(&url, &["read -P 0x5a 0 16M", "read -P 0x5b 1G 4M"])
+        ensure(std::fs::read(&got)? == content, || "parity gives other bytes".into())?;
+        qemu_io(&url, &["read -P 0x5a 1G 8M"])
     };
-    same("after the damage")?;
-    scrub(node)?;
-    let found = members(node)?;
-    let disks = node.json(&["disk", "list"])?["items"].as_array().cloned().unwrap_or_default();
-    let known = disks.iter().find(|known| known["path"] == disk.as_str()).map(|known| known["id"].clone());
-    let disk = known.and_then(|id| Some(id.as_str()?.to_owned())).unwrap_or(disk);
-    for (member, damaged, healed) in &found {
-        let expected = *member == disk;
-        let told = *damaged > 0 && *healed > 0;
-        ensure(told == expected, || format!("{disk} was damaged, and the pool says: {found:?}"))?;
+    let disk = node.disk(1)?;
+    iscsi.round().and_then(|()| smb.round())?;
+    let mut flipped = 0;
+    for _ in 0..if context.full { 10 } else { 1 } {
+        flipped += rot(Path::new(&disk))?;
+        same()?;
+        iscsi.round().and_then(|()| smb.round())?;
     }
-    same("after the scrub")?;
-    let last = scrub(node)?;
-    ensure(last == 0, || format!("a second scrub finds {last} damaged blocks"))?;
+    let (last, rounds) = (iscsi.finish()?, smb.finish()?);
+    // Once more, with nobody who would write over it.
+    let at_rest = rot(Path::new(&disk))?;
+    ensure(flipped > 50 && at_rest > 50, || {
+        format!("only {flipped}, {at_rest} blocks of {disk} held anything")
+    })?;
+    lun.holds(last)?;
+    lun.finish()?;
+    same()?;
+    scrub(node)?;
+    let (damaged, healed) = only_damaged(node, &disk)?;
+    println!(
+        "     {flipped} blocks damaged under load ({last} rounds over iSCSI, {rounds} over SMB), {at_rest} after it: \
+         {damaged} found damaged, {healed} restored; some the clients wrote over"
+    );
+    let left = scrub(node)?;
+    ensure(left == 0, || format!("a second scrub finds {left} damaged blocks"))?;
+    same()?;
     node.cli(&["pool", "check", &node.told("pool"), "--deep"])?;
     server.finish()
 }
 
+/// Whether the pool says of this disk, and of no other, that it was damaged: how many blocks were, and were restored.
+fn only_damaged(node: &Node, path: &str) -> Result<(u64, u64)> {
+    let found = members(node)?;
+    let disks = node.json(&["disk", "list"])?["items"].as_array().cloned().unwrap_or_default();
+    let known = disks.iter().find(|known| known["path"] == path).map(|known| known["id"].clone());
+    let disk = known.and_then(|id| Some(id.as_str()?.to_owned())).unwrap_or_else(|| path.to_owned());
+    let mut told = (0, 0);
+    for (member, damaged, healed) in &found {
+        if *member == disk {
+            told = (*damaged, *healed);
+        } else {
+            let clean = *damaged == 0 && *healed == 0;
+            ensure(clean, || format!("only {disk} was damaged, and the pool says: {found:?}"))?;
+        }
+    }
+    ensure(told.0 > 0 && told.1 > 0, || format!("{disk} was damaged, and the pool says: {found:?}"))?;
+    Ok(told)
+}
+
 /// Bytes of which no block is like another, nor compressible.
-fn pattern(len: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
@@ -85,20 +120,25 @@ fn pattern(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Flips a byte in every eleventh block of a disk that holds anything; how many.
+/// Flips a byte in every eleventh block of a disk that holds anything; how many. Past the page cache: the node does not use
+/// it, and what lay there would be in its way. What it writes at that very moment may be lost, which is damage as well.
 fn rot(path: &Path) -> Result<usize> {
-    let disk: File = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut options = OpenOptions::new();
+    let disk: File = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(path)?;
     let (mut flipped, mut seen) = (0, 0);
-    let mut chunk = vec![0; 1 << 20];
+    let mut room = vec![0; (1 << 20) + BLOCK];
+    let aligned = room.as_ptr().align_offset(BLOCK);
+    let chunk = &mut room[aligned..aligned + (1 << 20)];
     for start in (DATA_START..DATA_END.min(disk.metadata()?.len())).step_by(chunk.len()) {
-        disk.read_exact_at(&mut chunk, start)?;
+        disk.read_exact_at(chunk, start)?;
         for (index, block) in
-            chunk.chunks(BLOCK).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0))
+            chunk.chunks_mut(BLOCK).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0))
         {
             seen += 1;
             if seen % 11 == 0 {
                 let within = (seen * 37) % BLOCK;
-                disk.write_all_at(&[!block[within]], start + (index * BLOCK + within) as u64)?;
+                block[within] = !block[within];
+                disk.write_all_at(block, start + (index * BLOCK) as u64)?;
                 flipped += 1;
             }
         }
