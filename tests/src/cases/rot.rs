@@ -36,6 +36,7 @@ pub(super) fn run(context: &Context) -> Result {
     let Some(node) = server.node() else { return server.finish() };
     node.expect_log("are not what was written");
     node.expect_log("of the checksums on disk");
+    keep_suspects(node)?;
     node.cli(&["volume", "create", "odd", "--size", "4G", "--resiliency", "parity1"])?;
     let user = node.told("smb_user");
     node.cli(&["share", "create", "odd", "--volume", "odd", "--full", &user])?;
@@ -86,6 +87,13 @@ pub(super) fn run(context: &Context) -> Result {
     same()?;
     node.cli(&["pool", "check", &node.told("pool"), "--deep"])?;
     server.finish()
+}
+
+/// Has disks with many errors stay where they are: what is shown here is that a damaged one is used without harm.
+fn keep_suspects(node: &Node) -> Result {
+    let mut config = node.json(&["config", "show"])?;
+    config["policy"]["retire_after_errors"] = 0.into();
+    node.cli_with(&["config", "apply", "-"], &config.to_string()).map(drop)
 }
 
 /// Whether the pool says of this disk, and of no other, that it was damaged: how many blocks were, and were restored.
