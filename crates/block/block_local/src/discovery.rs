@@ -22,6 +22,8 @@ pub struct FoundDisk {
     pub model: Option<String>,
     /// Serial number.
     pub serial: Option<String>,
+    /// Vendor; "ATA" for what a SATA disk is to SCSI.
+    pub vendor: Option<String>,
     /// How it is attached ("nvme", "sas" …).
     pub bus: Option<String>,
     /// Enclosure.
@@ -37,6 +39,9 @@ const SKIPPED: [&str; 7] = ["loop", "ram", "zram", "fd", "sr", "nbd", "dm-"];
 
 /// Sector size of `/sys/block/*/size`, whatever the disk's own is.
 const SYS_SECTOR: u64 = 512;
+
+/// Longest serial number page that is looked at, in bytes; the page's own length is a 16-bit number.
+const MAX_SERIAL_PAGE: usize = 4 + 256;
 
 /// Lists the disks below `root` (`/` but in tests), with who uses them.
 ///
@@ -67,7 +72,7 @@ fn disk(dir: &Path, name: &str, used: &BTreeSet<String>) -> Option<FoundDisk> {
         return None;
     }
     let wwid = text(dir, "wwid").or_else(|| text(dir, "device/wwid"));
-    let serial = text(dir, "serial").or_else(|| text(dir, "device/serial"));
+    let serial = text(dir, "serial").or_else(|| text(dir, "device/serial")).or_else(|| scsi_serial(dir));
     let model = text(dir, "device/model");
     let path = format!("/dev/{name}");
     // Without any identity of its own a disk is known by its path; the pool's superblock still knows it.
@@ -83,6 +88,7 @@ fn disk(dir: &Path, name: &str, used: &BTreeSet<String>) -> Option<FoundDisk> {
         Some("1") => Some(true),
         _ => None,
     };
+    let (enclosure, slot) = enclosure(dir).unzip();
     Some(FoundDisk {
         id,
         path,
@@ -90,9 +96,10 @@ fn disk(dir: &Path, name: &str, used: &BTreeSet<String>) -> Option<FoundDisk> {
         rotational,
         model,
         serial,
+        vendor: text(dir, "device/vendor").filter(|vendor| !vendor.starts_with("0x")),
         bus: bus(dir, name),
-        enclosure: enclosure(dir).map(|(enclosure, _)| enclosure),
-        slot: enclosure(dir).map(|(_, slot)| slot),
+        enclosure,
+        slot,
         in_use_by: user(dir, name, used),
     })
 }
@@ -102,6 +109,18 @@ fn text(dir: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(dir.join(name)).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The serial number of a SCSI disk, which the kernel gives as the page that the disk answered (SPC-4 7.8.15): four
+/// bytes of header with the page's code and length, then the number, padded with blanks.
+fn scsi_serial(dir: &Path) -> Option<String> {
+    let page = fs::read(dir.join("device/vpd_pg80")).ok()?;
+    let page = page.get(..page.len().min(MAX_SERIAL_PAGE))?;
+    let [_, 0x80, high, low, rest @ ..] = page else { return None };
+    let len = usize::from(u16::from_be_bytes([*high, *low]));
+    let number = rest.get(..len.min(rest.len()))?;
+    let number = std::str::from_utf8(number).ok()?.trim_matches([' ', '\0']);
+    (!number.is_empty() && number.chars().all(|c| !c.is_control())).then(|| number.to_owned())
 }
 
 fn bus(dir: &Path, name: &str) -> Option<String> {
@@ -123,16 +142,20 @@ fn bus(dir: &Path, name: &str) -> Option<String> {
     known.iter().find(|(mark, _)| device.contains(mark)).map(|(_, bus)| (*bus).to_owned())
 }
 
-/// SES enclosures link a disk to its slot: `device/enclosure_device:SLOT` leads to `.../enclosure/ID/SLOT`.
+/// Enclosure and slot: SES enclosures link a disk to its place, `device/enclosure_device:NAME` to
+/// `.../enclosure/ADDRESS/NAME`. The enclosure's logical identifier stays when it gets another address at the next
+/// start, and is the same by both of its ways; the number of the slot is what is printed on it.
 fn enclosure(dir: &Path) -> Option<(String, String)> {
     let entry = fs::read_dir(dir.join("device")).ok()?.flatten().find_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         Some((entry.path(), name.strip_prefix("enclosure_device:")?.to_owned()))
     });
-    let (link, slot) = entry?;
+    let (link, name) = entry?;
     let place = fs::canonicalize(link).ok()?;
-    let enclosure = place.parent()?.file_name()?.to_string_lossy().into_owned();
-    Some((enclosure, slot))
+    let enclosure = place.parent()?;
+    let id = text(enclosure, "id").filter(|id| id.trim_start_matches("0x").bytes().any(|b| b != b'0'));
+    let address = || Some(enclosure.file_name()?.to_string_lossy().into_owned());
+    Some((id.or_else(address)?, text(&place, "slot").unwrap_or(name)))
 }
 
 /// Who uses a disk, in words.
@@ -210,5 +233,48 @@ mod tests {
             (None, Some(true), 4_000_000 * 512)
         );
         assert_eq!(free.model.as_deref(), Some("ST4000"));
+    }
+
+    #[test]
+    fn serial_vendor_and_place_of_a_scsi_disk() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let root = dir.path();
+        write(root, "proc/mounts", "");
+        write(root, "proc/swaps", "");
+        for (name, slot) in [("sda", "Slot 01"), ("sdb", "Slot 02"), ("sdc", "Slot 03")] {
+            let place = format!("sys/devices/enclosure/0:0:8:0/{slot}");
+            write(root, &format!("{place}/status"), "OK\n");
+            let device = format!("sys/block/{name}/device");
+            write(root, &format!("sys/block/{name}/size"), "1000\n");
+            write(root, &format!("{device}/wwid"), &format!("naa.{name}\n"));
+            write(root, &format!("{device}/vendor"), "SEAGATE \n");
+            let link = root.join(&device).join(format!("enclosure_device:{slot}"));
+            std::os::unix::fs::symlink(root.join(place), link).expect("linked");
+        }
+        let enclosure = "sys/devices/enclosure/0:0:8:0";
+        let page = |name: &str, page: &str| write(root, &format!("sys/block/{name}/device/vpd_pg80"), page);
+        page("sda", "\0\u{0}\0\u{8}6VEK9B89");
+        let looked = || discover(root).expect("readable");
+        // Another page, and no identifier: the address and the name of the place have to do.
+        let found = looked();
+        let place = |disk: &FoundDisk| (disk.enclosure.clone(), disk.slot.clone());
+        assert_eq!(place(&found[0]), (Some("0:0:8:0".into()), Some("Slot 01".into())));
+        assert_eq!((found[0].serial.as_ref(), found[0].vendor.as_deref()), (None, Some("SEAGATE")));
+        write(root, &format!("{enclosure}/id"), "0x5000c500a1b2c300\n");
+        write(root, &format!("{enclosure}/Slot 01/slot"), "7\n");
+        for (name, len) in [("sda", 10), ("sdb", 200), ("sdc", 3)] {
+            let mut bytes = vec![0, 0x80, 0, len];
+            bytes.extend(b"  6VEK9B89");
+            fs::write(root.join(format!("sys/block/{name}/device/vpd_pg80")), bytes).expect("written");
+        }
+        let found = looked();
+        assert_eq!(place(&found[0]), (Some("0x5000c500a1b2c300".into()), Some("7".into())));
+        let serials: Vec<Option<&str>> = found.iter().map(|disk| disk.serial.as_deref()).collect();
+        // A length beyond the page is not believed, one within it is.
+        assert_eq!(serials, [Some("6VEK9B89"), Some("6VEK9B89"), Some("6")]);
+        fs::write(root.join("sys/block/sda/device/vpd_pg80"), [0, 0x80]).expect("written");
+        fs::write(root.join("sys/block/sdb/device/vpd_pg80"), [0, 0x80, 0, 2, 0xFF, 0xFE]).expect("written");
+        fs::write(root.join("sys/block/sdc/device/vpd_pg80"), [0, 0x80, 0, 2, b' ', b' ']).expect("written");
+        assert!(looked().iter().all(|disk| disk.serial.is_none()));
     }
 }
