@@ -259,15 +259,16 @@ async fn make_pool(client: &Client, dir: &Path, paths: &[String]) -> CliResult {
             file.set_len(DISK_BYTES).map_err(wrong)?;
         }
         let place = DiskUpdate {
-            media: None,
             enclosure: Some(if i < paths.len() / 2 { "shelf-a" } else { "shelf-b" }.into()),
             slot: Some((i + 1).to_string()),
+            ..DiskUpdate::default()
         };
         client.patch::<Disk>(Query::new("/disks").with("disk", path).as_str(), &place).await?;
     }
     let request = PoolCreate {
         name: POOL.into(),
         disks: paths.to_vec(),
+        select: Vec::new(),
         spares: Vec::new(),
         slab_bytes: None,
         overwrite_foreign: false,

@@ -1,7 +1,7 @@
 //! `holdfast disk …`.
 
 use clap::{Subcommand, ValueEnum};
-use control_api::{Disk, DiskUpdate, MediaType, RescanReport};
+use control_api::{Disk, DiskSelect, DiskUpdate, List, MediaType, RescanReport, Selector};
 use control_client::Query;
 
 use crate::context::Context;
@@ -12,11 +12,19 @@ use crate::units::bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List disks, those in trouble first.
-    List,
+    /// List disks, those in trouble first; or those that selectors choose.
+    List {
+        /// Only what this chooses, as `media=ssd,count=4`: free disks by enclosure and slot. May be given several times.
+        ///
+        /// Clauses that all hold, separated by commas: `all`; media, model, serial, vendor, bus, enclosure, slot, disk
+        /// or state with = or != and patterns separated by |; size with =, !=, >, >=, < or <=; count=N or
+        /// per-enclosure=N. Each further selector chooses of what those before it left.
+        #[arg(long, value_name = "SELECTOR")]
+        select: Vec<Selector>,
+    },
     /// Look for new and returned disks now.
     Rescan,
-    /// Say what a disk doesn't: media type, enclosure, slot. Empty text removes what was set.
+    /// Say what a disk doesn't: media type, place, model, serial number. Empty text removes what was set.
     Set {
         /// Id or path of the disk.
         disk: String,
@@ -29,6 +37,12 @@ pub(crate) enum Command {
         /// Its slot there.
         #[arg(long)]
         slot: Option<String>,
+        /// Its model.
+        #[arg(long)]
+        model: Option<String>,
+        /// Its serial number.
+        #[arg(long)]
+        serial: Option<String>,
     },
     /// Switch a fault on, for tests.
     #[command(hide = true)]
@@ -48,7 +62,11 @@ pub(crate) enum Media {
 
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
-        Command::List => context.show_list("/disks", print).await,
+        Command::List { select } if select.is_empty() => context.show_list("/disks", print).await,
+        Command::List { select } => {
+            let chosen = selected(context, DiskSelect { select, ..DiskSelect::default() }).await?;
+            context.show(&chosen, |chosen| print(&chosen.items))
+        }
         Command::Rescan => {
             let report: RescanReport = context.client.post("/disks/rescan", &()).await?;
             context.show(&report, |report| {
@@ -62,24 +80,40 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 }
             })
         }
-        Command::Set { disk, media, enclosure, slot } => {
+        Command::Set { disk, media, enclosure, slot, model, serial } => {
             let media = media.map(|media| match media {
                 Media::Ssd => MediaType::Ssd,
                 Media::Hdd => MediaType::Hdd,
                 Media::Unspecified => MediaType::Unspecified,
             });
             let path = Query::new("/disks").with("disk", &disk);
-            let disk: Disk =
-                context.client.patch(path.as_str(), &DiskUpdate { media, enclosure, slot }).await?;
+            let update = DiskUpdate { media, enclosure, slot, model, serial };
+            let disk: Disk = context.client.patch(path.as_str(), &update).await?;
             context.show(&disk, |disk| print(std::slice::from_ref(disk)))
         }
         Command::Fault(args) => fault::run(args, context).await,
     }
 }
 
+/// Which disks would be chosen; nothing is done with them.
+pub(crate) async fn selected(context: &Context, request: DiskSelect) -> CliResult<List<Disk>> {
+    Ok(context.client.post("/disks/select", &request).await?)
+}
+
 pub(crate) fn print(disks: &[Disk]) {
-    let headings =
-        ["DISK", "STATE", "POOL", ">SIZE", "MEDIA", "ENCLOSURE", "SLOT", "MODEL", ">ERRORS", "NOTE"];
+    let headings = [
+        "DISK",
+        "STATE",
+        "POOL",
+        ">SIZE",
+        "MEDIA",
+        "ENCLOSURE",
+        "SLOT",
+        "MODEL",
+        "SERIAL",
+        ">ERRORS",
+        "NOTE",
+    ];
     let mut table = Table::new(&headings, "There are no disks.");
     for disk in disks {
         let mut notes: Vec<String> = disk.reason.iter().cloned().collect();
@@ -93,6 +127,7 @@ pub(crate) fn print(disks: &[Disk]) {
             or_dash(disk.enclosure.as_ref()),
             or_dash(disk.slot.as_ref()),
             or_dash(disk.model.as_ref()),
+            or_dash(disk.serial.as_ref()),
             disk.io.as_ref().map(|io| io.errors.to_string()).unwrap_or_default(),
             notes.join("; "),
         ]);

@@ -5,16 +5,16 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    AddDisk, CheckReport, CheckRequest, Confirm, Done, Pool, PoolCreate, PoolDetail, PoolImport, RemoveDisk,
-    ReplaceDisk, Scrub,
+    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, PoolImport,
+    RemoveDisk, ReplaceDisk, Scrub, Selector,
 };
 use control_client::{Query, segment};
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::table::{Table, or_dash, word};
-use crate::units::{bytes, parse_bytes};
-use crate::{job, offline, progress};
+use crate::units::{bytes, many, parse_bytes};
+use crate::{disk, job, offline, progress};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -30,15 +30,17 @@ pub(crate) enum Command {
         /// Its name.
         name: String,
         /// Ids or paths of disks.
-        #[arg(required = true)]
+        #[arg(required_unless_present = "select")]
         disks: Vec<String>,
+        #[command(flatten)]
+        selection: Selection,
         /// Disk that waits to replace another one; may be given several times.
         #[arg(long = "spare", value_name = "DISK")]
         spares: Vec<String>,
         /// Size of a slab, the unit of allocation: a power of two.
         #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
         slab: Option<u64>,
-        /// Destroy data of others that is on the disks.
+        /// Destroy data of others that is on the disks that are named.
         #[arg(long)]
         overwrite_foreign: bool,
     },
@@ -53,16 +55,19 @@ pub(crate) enum Command {
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Add a disk.
+    /// Add a disk, or those that selectors choose.
     AddDisk {
         /// The pool.
         pool: String,
         /// Id or path.
-        disk: String,
-        /// Keep it to replace another one.
+        #[arg(required_unless_present = "select")]
+        disk: Option<String>,
+        #[command(flatten)]
+        selection: Selection,
+        /// Keep what is added to replace others.
         #[arg(long)]
         spare: bool,
-        /// Destroy data of others that is on it.
+        /// Destroy data of others that is on the disk that is named.
         #[arg(long)]
         overwrite_foreign: bool,
     },
@@ -134,6 +139,21 @@ pub(crate) enum Command {
     },
 }
 
+/// Disks that nobody names.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Selection {
+    /// Free disks by what they are, as `media=hdd,per-enclosure=16`; may be given several times.
+    ///
+    /// Clauses that all hold, separated by commas: `all`; media, model, serial, vendor, bus, enclosure, slot or disk
+    /// with = or != and patterns separated by |; size with =, !=, >, >=, < or <=; count=N or per-enclosure=N. Disks are
+    /// taken by enclosure and slot; each further selector chooses of what those before it left.
+    #[arg(long, value_name = "SELECTOR", value_parser = Selector::for_pool)]
+    select: Vec<Selector>,
+    /// Only show which disks would be taken.
+    #[arg(long)]
+    dry_run: bool,
+}
+
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCode> {
     let client = &context.client;
     match command {
@@ -142,14 +162,19 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let pool: PoolDetail = client.get(&format!("/pools/{}", segment(&pool))).await?;
             context.show(&pool, print_detail)?;
         }
-        Command::Create { name, disks, spares, slab, overwrite_foreign } => {
+        Command::Create { name, disks, selection, spares, slab, overwrite_foreign } => {
+            let Selection { select, dry_run } = selection;
             let disks = here(disks);
             let spares = here(spares);
+            if dry_run {
+                return would_take(context, DiskSelect { select, disks, except: spares }).await;
+            }
             let pool: PoolDetail = context
                 .confirmed(async |confirm| {
                     let request = PoolCreate {
                         name: name.clone(),
                         disks: disks.clone(),
+                        select: select.clone(),
                         spares: spares.clone(),
                         slab_bytes: slab,
                         overwrite_foreign,
@@ -171,14 +196,19 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 .await?;
             context.show(&pool, print_detail)?;
         }
-        Command::AddDisk { pool, disk, spare, overwrite_foreign } => {
+        Command::AddDisk { pool, disk, selection, spare, overwrite_foreign } => {
+            let Selection { select, dry_run } = selection;
             let path = format!("/pools/{}/disks", segment(&pool));
-            let disk = here_one(disk);
+            let disk = disk.map(here_one);
+            if dry_run {
+                let disks = disk.into_iter().collect();
+                return would_take(context, DiskSelect { select, disks, except: Vec::new() }).await;
+            }
             let pool: PoolDetail = context
                 .confirmed(async |confirm| {
-                    client
-                        .post(&path, &AddDisk { disk: disk.clone(), spare, overwrite_foreign, confirm })
-                        .await
+                    let (disk, select) = (disk.clone(), select.clone());
+                    let request = AddDisk { disk, select, spare, overwrite_foreign, confirm };
+                    client.post(&path, &request).await
                 })
                 .await?;
             context.show(&pool, print_detail)?;
@@ -279,6 +309,22 @@ fn here_one(disk: String) -> String {
 
 fn here(disks: Vec<String>) -> Vec<String> {
     disks.into_iter().map(here_one).collect()
+}
+
+/// Shows which disks a command would take.
+async fn would_take(context: &Context, request: DiskSelect) -> CliResult<ExitCode> {
+    let chosen = disk::selected(context, request).await?;
+    context.show(&chosen, |chosen| {
+        disk::print(&chosen.items);
+        outln!();
+        let size: u64 = chosen.items.iter().map(|disk| disk.size_bytes).sum();
+        outln!(
+            "{} of {} would be taken. Nothing was done.",
+            many(chosen.items.len() as u64, "disk"),
+            bytes(size)
+        );
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print(pools: &[Pool]) {

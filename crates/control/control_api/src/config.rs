@@ -146,6 +146,20 @@ pub struct DiskConfig {
     /// Slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
+    /// Model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+}
+
+impl DiskConfig {
+    /// The disk with this id, nothing overridden.
+    #[must_use]
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), media: None, enclosure: None, slot: None, model: None, serial: None }
+    }
 }
 
 /// A pool that this node opens.

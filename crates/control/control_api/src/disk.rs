@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::Selector;
+
 /// What a disk is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -75,12 +77,15 @@ pub struct Disk {
     pub size_bytes: u64,
     /// What it is made of, after overrides.
     pub media: MediaType,
-    /// Model, as the disk says.
+    /// Model, after overrides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Serial number, as the disk says.
+    /// Serial number, after overrides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// Vendor, as the disk says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
     /// Bus ("nvme", "sas", "file").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<String>,
@@ -117,6 +122,27 @@ pub struct DiskUpdate {
     /// Slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
+    /// Model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+}
+
+/// Asks which disks selectors choose; nothing is done with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSelect {
+    /// What to choose: each selector of what those before it left.
+    #[serde(default)]
+    pub select: Vec<Selector>,
+    /// Ids or paths of disks that are chosen already: they come first in the answer.
+    #[serde(default)]
+    pub disks: Vec<String>,
+    /// Ids or paths of disks that are not to be chosen.
+    #[serde(default)]
+    pub except: Vec<String>,
 }
 
 /// What a rescan found.

@@ -20,6 +20,7 @@
 //! * Sizes are bytes, durations are in the unit that the field's name says, times are seconds since 1970 UTC.
 //! * A request that destroys something carries `confirm`, which must repeat the name of the thing; without
 //!   it, the answer is the problem `confirmation-required`, whose `destroys` says what would be lost.
+//! * Wherever disks can be named they can be selected by what they are, in one grammar ([`Selector`]).
 //!
 //! Deliberately absent: any I/O, any clock, defaults that depend on the machine.
 
@@ -37,6 +38,7 @@ pub mod openapi;
 mod pool;
 mod problem;
 pub mod routes;
+mod selector;
 mod smb;
 mod smb_check;
 mod snapshot;
@@ -63,7 +65,7 @@ pub use config_check::{
     check_name,
 };
 pub use config_diff::REDACTED;
-pub use disk::{Disk, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
+pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
 pub use iscsi::{
@@ -76,6 +78,7 @@ pub use pool::{
     PoolState, RedundancyState, RemoveDisk, ReplaceDisk, Scrub, SpaceState,
 };
 pub use problem::{Code, Problem};
+pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
 pub use smb::{
     Demand, Share, ShareCaching, ShareConfig, ShareCreate, SharePermission, ShareRight, ShareTraffic,
     ShareUpdate, Smb1Attempt, SmbConfig, SmbConstraint, SmbDialect, SmbInterface, SmbListener, SmbOpen,
@@ -84,7 +87,7 @@ pub use smb::{
 pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
 pub use status::{Counts, Issue, Severity, Status, Verdict};
-pub use units::human_bytes;
+pub use units::{human_bytes, parse_bytes};
 pub use volume::{Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate};
 
 /// Prefix of every route.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{DiskState, MediaType, Resiliency};
+use crate::{DiskState, MediaType, Resiliency, Selector};
 
 /// Whether data is as redundant as promised. The order is by how much it hurts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -171,7 +171,12 @@ pub struct PoolCreate {
     /// Its name.
     pub name: String,
     /// Ids or paths of disks.
+    #[serde(default)]
     pub disks: Vec<String>,
+    /// Further disks, by what they are: each selector chooses of the free disks that are not named here and that the
+    /// selectors before it left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub select: Vec<Selector>,
     /// Ids or paths of disks that wait to replace others.
     #[serde(default)]
     pub spares: Vec<String>,
@@ -203,19 +208,23 @@ pub struct PoolImport {
     pub confirm: Option<String>,
 }
 
-/// Adds a disk to a pool.
+/// Adds disks to a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddDisk {
-    /// Id or path.
-    pub disk: String,
-    /// Keep it to replace another one.
+    /// Id or path; absent with `select`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// Free disks, by what they are: each selector chooses of what those before it left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub select: Vec<Selector>,
+    /// Keep them to replace others.
     #[serde(default)]
     pub spare: bool,
-    /// Destroy data of others that is on it. Needs `confirm` too.
+    /// Destroy data of others that is on the disk that is named. Needs `confirm` too.
     #[serde(default)]
     pub overwrite_foreign: bool,
-    /// The disk, repeated.
+    /// The disk, repeated; with `select`, the pool's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }

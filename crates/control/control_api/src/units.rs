@@ -1,4 +1,4 @@
-//! Sizes in sentences.
+//! Sizes in sentences and as people write them.
 
 const STEP: f64 = 1024.0;
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -20,4 +20,58 @@ pub fn human_bytes(count: u64) -> String {
         _ => 0,
     };
     format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// Reads a size: `4096`, `64k`, `20G`, `20GiB`, `1.5T` (powers of 1024), `20GB` (powers of 1000).
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size: use bytes or a number with K, M, G, T or P, as 20G");
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let lower = unit.trim().to_ascii_lowercase();
+    let (letter, step) = match lower.as_str() {
+        "" | "b" => ("", 1024_u64),
+        unit if unit.len() == 2 && unit.ends_with('b') => (&unit[..1], 1000),
+        unit => (unit.strip_suffix("ib").unwrap_or(unit), 1024),
+    };
+    let power = ["", "k", "m", "g", "t", "p"].iter().position(|unit| *unit == letter).ok_or_else(wrong)?;
+    let factor = step.pow(power as u32);
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(|| format!("{text:?} is too large"));
+    }
+    let value: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = value * factor as f64;
+    // Whole 512-byte blocks, so that a fraction does not give a size that no disk can have.
+    if bytes.is_finite() && bytes < 9.0e18 {
+        Ok(bytes as u64 / 512 * 512)
+    } else {
+        Err(format!("{text:?} is too large"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, want) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64k", 64 << 10),
+            ("20G", 20 << 30),
+            ("20GiB", 20 << 30),
+            ("20 gib", 20 << 30),
+            ("1.5T", (1 << 40) + (1 << 39)),
+            ("20GB", 20_000_000_000),
+            ("512b", 512),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(want), "{text}");
+        }
+        for text in ["", "G", "-1", "1x", "1.2.3G", "99999999P", "1e9", "ib"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
 }

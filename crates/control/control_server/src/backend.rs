@@ -48,6 +48,8 @@ pub struct FoundDisk {
     pub model: Option<String>,
     /// Serial number.
     pub serial: Option<String>,
+    /// Vendor.
+    pub vendor: Option<String>,
     /// Bus.
     pub bus: Option<String>,
     /// Enclosure.

@@ -9,9 +9,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use control_api::Problem;
 use control_api::{
-    AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskUpdate, FaultRequest, FileClone,
-    FileCreate, FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate, PoolCreate,
-    PoolImport, PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate,
+    AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
+    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate,
+    PoolCreate, PoolImport, PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate,
     VolumeUpdate,
 };
 use futures_util::StreamExt as _;
@@ -80,6 +80,9 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
         "status" => handle(f, async |State(n): S| answer(n.status().await)),
         "inspect" => handle(f, async |State(n): S| answer(n.inspect().await)),
         "disk_list" => handle(f, async |State(n): S| answer(n.disk_list().await.map(List::from))),
+        "disk_select" => handle(f, async |State(n): S, Sent(b): Sent<DiskSelect>| {
+            answer(n.disk_select(b).await.map(List::from))
+        }),
         "disk_rescan" => handle(f, async |State(n): S| answer(n.disk_rescan().await)),
         "disk_set" => {
             handle(f, async |State(n): S, Params(q): Params<DiskQuery>, Sent(b): Sent<DiskUpdate>| {

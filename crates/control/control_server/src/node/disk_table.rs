@@ -27,6 +27,21 @@ pub(super) struct Known {
     pub(super) present: bool,
 }
 
+impl Known {
+    /// A disk that is there and has not been looked at.
+    pub(super) fn new(found: FoundDisk) -> Self {
+        Self {
+            found,
+            open: None,
+            content: None,
+            trouble: None,
+            busy: false,
+            faults: Vec::new(),
+            present: true,
+        }
+    }
+}
+
 /// The table, by stable id.
 #[derive(Default)]
 pub(super) struct DiskTable {
@@ -70,18 +85,7 @@ impl DiskTable {
                 }
                 None => {
                     new.push(id.clone());
-                    disks.insert(
-                        id,
-                        Known {
-                            found,
-                            open: None,
-                            content: None,
-                            trouble: None,
-                            busy: false,
-                            faults: Vec::new(),
-                            present: true,
-                        },
-                    );
+                    disks.insert(id, Known::new(found));
                 }
             }
         }
@@ -114,11 +118,15 @@ fn override_with(disk: &mut FoundDisk, wanted: &DiskConfig) {
     if let Some(media) = wanted.media {
         disk.media = media;
     }
-    if wanted.enclosure.is_some() {
-        disk.enclosure.clone_from(&wanted.enclosure);
-    }
-    if wanted.slot.is_some() {
-        disk.slot.clone_from(&wanted.slot);
+    for (text, wanted) in [
+        (&mut disk.enclosure, &wanted.enclosure),
+        (&mut disk.slot, &wanted.slot),
+        (&mut disk.model, &wanted.model),
+        (&mut disk.serial, &wanted.serial),
+    ] {
+        if wanted.is_some() {
+            text.clone_from(wanted);
+        }
     }
 }
 
@@ -151,8 +159,12 @@ mod tests {
     #[test]
     fn overrides_win() {
         let table = DiskTable::default();
-        let over = DiskConfig { id: "a".into(), media: None, enclosure: Some("e".into()), slot: None };
-        table.update(vec![found("a")], &[over]);
-        assert_eq!(table.find("a").and_then(|known| known.found.enclosure), Some("e".into()));
+        let over =
+            DiskConfig { enclosure: Some("e".into()), model: Some("m".into()), ..DiskConfig::new("a") };
+        let said = FoundDisk { model: Some("?".into()), serial: Some("s".into()), ..found("a") };
+        table.update(vec![said], &[over]);
+        let found = table.find("a").expect("known").found;
+        let texts = (found.enclosure.as_deref(), found.model.as_deref(), found.serial.as_deref());
+        assert_eq!(texts, (Some("e"), Some("m"), Some("s")));
     }
 }

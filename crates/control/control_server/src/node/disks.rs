@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use control_api::{
     Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, MediaType, Problem, RescanReport,
+    natural_order,
 };
 use uuid::Uuid;
 
@@ -130,6 +131,20 @@ impl Node {
     pub(super) async fn take_disk(&self, name: &str, spare: bool) -> Result<PoolDisk, Problem> {
         let known = self.known_or_file(name).await?;
         let id = known.found.id.clone();
+        self.refuse_used(&known)?;
+        if known.open.is_none() {
+            let open = self.backends.disks.open(&id, Path::new(&known.found.path)).await?;
+            self.disks.change(&id, |known| known.open = Some(open));
+        }
+        let known = self.disks.find(&id);
+        known
+            .and_then(|known| pool_disk(&known, spare))
+            .ok_or_else(|| Problem::new(Code::Unavailable, format!("disk {id} has just left.")))
+    }
+
+    /// Refuses a disk that the machine or a pool of this node uses.
+    pub(super) fn refuse_used(&self, known: &Known) -> Result<(), Problem> {
+        let id = &known.found.id;
         if let Some(user) = &known.found.in_use_by {
             return Err(Problem::new(Code::InUse, format!("disk {id} is in use: {user}."))
                 .todo("Unmount or release it first, or choose another disk."));
@@ -140,14 +155,7 @@ impl Node {
             return Err(Problem::new(Code::InUse, format!("disk {id} belongs to pool {pool_name}."))
                 .todo("Remove it from that pool first, or choose another disk."));
         }
-        if known.open.is_none() {
-            let open = self.backends.disks.open(&id, Path::new(&known.found.path)).await?;
-            self.disks.change(&id, |known| known.open = Some(open));
-        }
-        let known = self.disks.find(&id);
-        known
-            .and_then(|known| pool_disk(&known, spare))
-            .ok_or_else(|| Problem::new(Code::Unavailable, format!("disk {id} has just left.")))
+        Ok(())
     }
 
     /// Gives back what [`Node::take_disk`] took but was not used.
@@ -172,7 +180,7 @@ impl Node {
             .into_owned();
         self.config.change(|config| {
             if !config.disks.iter().any(|disk| disk.id == id) {
-                config.disks.push(DiskConfig { id: id.clone(), media: None, enclosure: None, slot: None });
+                config.disks.push(DiskConfig::new(&*id));
             }
             Ok(())
         })?;
@@ -197,6 +205,7 @@ impl Node {
                         media: member.media,
                         model: None,
                         serial: None,
+                        vendor: None,
                         bus: None,
                         enclosure: member.enclosure,
                         slot: member.slot,
@@ -208,11 +217,11 @@ impl Node {
                 }
             }
         }
-        disks.sort_by(|a, b| (a.state, &a.id).cmp(&(b.state, &b.id)));
+        disks.sort_by(|a, b| a.state.cmp(&b.state).then_with(|| natural_order(&a.id, &b.id)));
         Ok(disks)
     }
 
-    fn describe(&self, known: &Known) -> Disk {
+    pub(super) fn describe(&self, known: &Known) -> Disk {
         let found = &known.found;
         let mut disk = Disk {
             id: found.id.clone(),
@@ -223,6 +232,7 @@ impl Node {
             media: found.media,
             model: found.model.clone(),
             serial: found.serial.clone(),
+            vendor: found.vendor.clone(),
             bus: found.bus.clone(),
             enclosure: found.enclosure.clone(),
             slot: found.slot.clone(),
@@ -297,12 +307,7 @@ impl Node {
             let disk = match config.disks.iter_mut().position(|disk| disk.id == id) {
                 Some(at) => &mut config.disks[at],
                 None => {
-                    config.disks.push(DiskConfig {
-                        id: id.clone(),
-                        media: None,
-                        enclosure: None,
-                        slot: None,
-                    });
+                    config.disks.push(DiskConfig::new(&*id));
                     let last = config.disks.len() - 1;
                     &mut config.disks[last]
                 }
@@ -310,11 +315,15 @@ impl Node {
             if let Some(media) = update.media {
                 disk.media = Some(media).filter(|media| *media != MediaType::Unspecified);
             }
-            if let Some(enclosure) = update.enclosure {
-                disk.enclosure = Some(enclosure).filter(|text| !text.is_empty());
-            }
-            if let Some(slot) = update.slot {
-                disk.slot = Some(slot).filter(|text| !text.is_empty());
+            for (text, update) in [
+                (&mut disk.enclosure, update.enclosure),
+                (&mut disk.slot, update.slot),
+                (&mut disk.model, update.model),
+                (&mut disk.serial, update.serial),
+            ] {
+                if let Some(update) = update {
+                    *text = Some(update).filter(|text| !text.is_empty());
+                }
             }
             Ok(())
         })?;
@@ -355,7 +364,7 @@ fn pool_disk(known: &Known, spare: bool) -> Option<PoolDisk> {
 }
 
 /// A disk of the configuration that is a regular file.
-fn file_disk(config: &DiskConfig) -> Option<FoundDisk> {
+pub(super) fn file_disk(config: &DiskConfig) -> Option<FoundDisk> {
     let path = Path::new(&config.id);
     if !path.is_absolute() {
         return None;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control_api::{
-    AddDisk, Code, DiskState, Done, JobKind, Pool, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolState,
-    Problem, RedundancyState, RemoveDisk, ReplaceDisk, check_name,
+    Code, DiskState, Done, Pool, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolMember, PoolState,
+    Problem, RedundancyState, check_name, natural_order,
 };
 use uuid::Uuid;
 
@@ -106,7 +106,7 @@ impl Node {
     }
 
     /// What a pool is now, members with the ids of their disks.
-    fn pool_info(&self, handle: &Arc<dyn PoolHandle>) -> PoolInfo {
+    pub(super) fn pool_info(&self, handle: &Arc<dyn PoolHandle>) -> PoolInfo {
         let mut info = handle.info();
         let known = self.disks.all();
         for member in &mut info.members {
@@ -115,7 +115,8 @@ impl Node {
             });
             member.disk = disk.map(|known| known.found.id.clone());
         }
-        info.members.sort_by(|a, b| (a.state, &a.disk).cmp(&(b.state, &b.disk)));
+        let name = |member: &PoolMember| member.disk.clone().unwrap_or_default();
+        info.members.sort_by(|a, b| a.state.cmp(&b.state).then_with(|| natural_order(&name(a), &name(b))));
         info.spaces
             .sort_by(|a, b| (a.state.redundancy, &a.state.name).cmp(&(b.state.redundancy, &b.state.name)));
         info
@@ -155,6 +156,9 @@ impl Node {
         if self.config.with(|config| config.pools.iter().any(|pool| pool.name == request.name)) {
             return Err(taken("pool", &request.name));
         }
+        if request.disks.is_empty() && request.select.is_empty() {
+            return Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool."));
+        }
         let mut disks = Vec::new();
         let wanted = request
             .disks
@@ -171,8 +175,13 @@ impl Node {
                 }
             }
         }
+        let named = disks.len();
         let result = match result {
-            Ok(()) => self.make_pool(&request, &disks).await,
+            Ok(()) => self.take_selected(&request.select, false, &mut disks).await,
+            Err(problem) => Err(problem),
+        };
+        let result = match result {
+            Ok(()) => self.make_pool(&request, &disks, named).await,
             Err(problem) => Err(problem),
         };
         if let Err(problem) = result {
@@ -184,13 +193,17 @@ impl Node {
         self.pool_show(&request.name).await
     }
 
-    async fn make_pool(&self, request: &PoolCreate, disks: &[PoolDisk]) -> Result<(), Problem> {
+    /// Makes a pool of `disks`, the first `named` of which a person named; the others were selected.
+    async fn make_pool(&self, request: &PoolCreate, disks: &[PoolDisk], named: usize) -> Result<(), Problem> {
         let mut ids: Vec<&str> = disks.iter().map(|disk| disk.id.as_str()).collect();
-        ids.sort_unstable();
+        ids.sort_by(|a, b| natural_order(a, b));
         if ids.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Problem::new(Code::InvalidRequest, "A disk is named twice."));
         }
-        self.refuse_foreign(disks, request.overwrite_foreign).await?;
+        let (by_name, selected) = disks.split_at(named.min(disks.len()));
+        self.refuse_foreign(by_name, request.overwrite_foreign).await?;
+        // Leave to destroy is for disks that somebody has named.
+        self.refuse_foreign(selected, false).await?;
         confirm(&request.name, request.confirm.as_deref(), || {
             vec![format!(
                 "Pool {} takes these disks over entirely, whatever is on them: {}.",
@@ -217,7 +230,7 @@ impl Node {
     }
 
     /// Refuses disks with something on them, all at once, unless told to destroy it.
-    async fn refuse_foreign(&self, disks: &[PoolDisk], overwrite: bool) -> Result<(), Problem> {
+    pub(super) async fn refuse_foreign(&self, disks: &[PoolDisk], overwrite: bool) -> Result<(), Problem> {
         let mut foreign = Vec::new();
         for disk in disks {
             match disk.disk.probe().await? {
@@ -326,156 +339,6 @@ impl Node {
             self.release_disk(&disk).await;
         }
         Ok(Done::new(format!("Pool {} is destroyed.", info.name)))
-    }
-
-    /// The member of a pool that a person names by id, path or GUID.
-    fn member(&self, handle: &Arc<dyn PoolHandle>, name: &str) -> Result<control_api::PoolMember, Problem> {
-        let by_path = self.disks.find(name).map(|known| known.found.id);
-        let info = self.pool_info(handle);
-        info.members
-            .into_iter()
-            .find(|member| {
-                member.guid.to_string() == name || (member.disk.is_some() && member.disk == by_path)
-            })
-            .ok_or_else(|| missing("disk in this pool", name, "holdfast pool show"))
-    }
-
-    /// Adds a disk.
-    pub async fn pool_add_disk(&self, pool: &str, request: AddDisk) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
-        let (_, handle) = self.pool(pool)?;
-        self.add_disk(&handle, &request).await?;
-        self.pool_show(pool).await
-    }
-
-    async fn add_disk(&self, handle: &Arc<dyn PoolHandle>, request: &AddDisk) -> Result<Uuid, Problem> {
-        let disk = self.take_disk(&request.disk, request.spare).await?;
-        let id = disk.id.clone();
-        let added = async {
-            self.refuse_foreign(std::slice::from_ref(&disk), request.overwrite_foreign).await?;
-            if request.confirm.as_ref() != Some(&id) {
-                confirm(&request.disk, request.confirm.as_deref(), || {
-                    vec![format!("The pool takes disk {id} over entirely, whatever is on it.")]
-                })?;
-            }
-            handle.add(disk.clone(), request.overwrite_foreign).await
-        };
-        match added.await {
-            Ok(guid) => {
-                self.probe(&id).await;
-                Ok(guid)
-            }
-            Err(problem) => {
-                self.release_disk(&id).await;
-                Err(problem)
-            }
-        }
-    }
-
-    /// Puts nothing new on a disk.
-    pub async fn pool_retire_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
-        let (_, handle) = self.pool(pool)?;
-        handle.retire(self.member(&handle, disk)?.guid).await?;
-        self.pool_show(pool).await
-    }
-
-    /// Empties a disk and takes it out.
-    pub async fn pool_remove_disk(
-        self: &Arc<Self>,
-        pool: &str,
-        disk: &str,
-        request: RemoveDisk,
-    ) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
-        let (guid, handle) = self.pool(pool)?;
-        let member = self.member(&handle, disk)?;
-        let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
-        let gone = matches!(member.state, DiskState::Missing | DiskState::Failed);
-        confirm(disk, request.confirm.as_deref(), || {
-            let how = if gone && member.allocated_bytes > 0 {
-                "What it held is restored elsewhere from other copies first; nothing of it can be used any more when it comes back."
-            } else {
-                "What it holds is moved to the other disks first."
-            };
-            vec![format!("Disk {name} leaves pool {pool}. {how}")]
-        })?;
-        if gone {
-            handle.give_up(member.guid).await?;
-        } else {
-            handle.drain(member.guid).await?;
-        }
-        let (now_ms, wall) = self.times();
-        let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
-        self.jobs.progress(job, member.allocated_bytes, "is being emptied", now_ms);
-        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
-        Ok(Done {
-            message: format!("Disk {name} is being emptied and then leaves the pool."),
-            job: Some(job),
-        })
-    }
-
-    /// Follows a drain and takes the disk out at its end.
-    async fn finish_drain(self: Arc<Self>, job: u64, pool: Uuid, member: Uuid, name: String) {
-        let end = loop {
-            tokio::select! {
-                () = tokio::time::sleep(std::time::Duration::from_millis(300)) => {}
-                // The pool remembers the drain; `pool remove-disk` goes on with it after the next start.
-                () = self.stopped() => return,
-            }
-            let Some(handle) = self.pools.lock().get(&pool).and_then(|slot| slot.handle.clone()) else {
-                break Err("its pool was closed".to_owned());
-            };
-            let left =
-                handle.info().members.into_iter().find(|m| m.guid == member).map_or(0, |m| m.allocated_bytes);
-            self.jobs.progress(job, left, "is being emptied", self.times().0);
-            if left == 0 {
-                let _changing = self.changes.lock().await;
-                break handle.remove(member).await.map_err(|problem| problem.detail);
-            }
-        };
-        let done = end.is_ok();
-        self.jobs.end(job, end.map(|()| format!("Disk {name} is empty and has left the pool.")));
-        if done {
-            self.release_disk(&name).await;
-        }
-    }
-
-    /// Gives what a lost disk held to another one.
-    pub async fn pool_replace_disk(
-        self: &Arc<Self>,
-        pool: &str,
-        disk: &str,
-        request: ReplaceDisk,
-    ) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
-        let (guid, handle) = self.pool(pool)?;
-        let member = self.member(&handle, disk)?;
-        let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
-        confirm(disk, request.confirm.as_deref(), || {
-            vec![format!(
-                "Disk {name} is given up: what it holds is restored elsewhere from other copies, and it leaves pool {pool}."
-            )]
-        })?;
-        if let Some(with) = &request.with {
-            let add = AddDisk {
-                disk: with.clone(),
-                spare: false,
-                overwrite_foreign: request.overwrite_foreign,
-                confirm: Some(with.clone()),
-            };
-            self.add_disk(&handle, &add).await?;
-        }
-        if matches!(member.state, DiskState::Missing | DiskState::Failed) {
-            handle.give_up(member.guid).await?;
-        } else {
-            handle.drain(member.guid).await?;
-        }
-        let (now_ms, wall) = self.times();
-        let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
-        self.jobs.progress(job, member.allocated_bytes, "is being replaced", now_ms);
-        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
-        Ok(Done { message: format!("What disk {name} held is being restored elsewhere."), job: Some(job) })
     }
 }
 

@@ -108,6 +108,7 @@ fn described(disk: block_local::FoundDisk) -> FoundDisk {
         },
         model: disk.model,
         serial: disk.serial,
+        vendor: disk.vendor,
         bus: disk.bus,
         enclosure: disk.enclosure,
         slot: disk.slot,

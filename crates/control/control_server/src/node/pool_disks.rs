@@ -1,0 +1,209 @@
+//! The disks of a pool: adding, retiring, emptying, replacing.
+
+use std::sync::Arc;
+
+use control_api::{AddDisk, Code, DiskState, Done, JobKind, PoolDetail, Problem, RemoveDisk, ReplaceDisk};
+use uuid::Uuid;
+
+use super::{Node, confirm, missing};
+use crate::backend::{PoolDisk, PoolHandle};
+
+impl Node {
+    /// The member of a pool that a person names by id, path or GUID.
+    fn member(&self, handle: &Arc<dyn PoolHandle>, name: &str) -> Result<control_api::PoolMember, Problem> {
+        let by_path = self.disks.find(name).map(|known| known.found.id);
+        let info = self.pool_info(handle);
+        info.members
+            .into_iter()
+            .find(|member| {
+                member.guid.to_string() == name || (member.disk.is_some() && member.disk == by_path)
+            })
+            .ok_or_else(|| missing("disk in this pool", name, "holdfast pool show"))
+    }
+
+    /// Adds disks.
+    pub async fn pool_add_disk(&self, pool: &str, request: AddDisk) -> Result<PoolDetail, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, handle) = self.pool(pool)?;
+        self.add_disks(&handle, &request).await?;
+        self.pool_show(pool).await
+    }
+
+    async fn add_disks(&self, handle: &Arc<dyn PoolHandle>, request: &AddDisk) -> Result<(), Problem> {
+        if request.disk.is_none() && request.select.is_empty() {
+            return Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool."));
+        }
+        let mut disks = Vec::new();
+        if let Some(name) = &request.disk {
+            disks.push(self.take_disk(name, request.spare).await?);
+        }
+        let named = disks.len();
+        let taken = self.take_selected(&request.select, request.spare, &mut disks).await;
+        let mut added = 0;
+        let result = match taken {
+            Ok(()) => self.add_taken(handle, request, &disks, named, &mut added).await,
+            Err(problem) => Err(problem),
+        };
+        for disk in disks.iter().take(added) {
+            self.probe(&disk.id).await;
+        }
+        for disk in disks.iter().skip(added) {
+            self.release_disk(&disk.id).await;
+        }
+        result
+    }
+
+    /// Adds disks that are open, the first `named` of which a person named; says in `added` how far it came.
+    async fn add_taken(
+        &self,
+        handle: &Arc<dyn PoolHandle>,
+        request: &AddDisk,
+        disks: &[PoolDisk],
+        named: usize,
+        added: &mut usize,
+    ) -> Result<(), Problem> {
+        let (by_name, selected) = disks.split_at(named.min(disks.len()));
+        self.refuse_foreign(by_name, request.overwrite_foreign).await?;
+        // Leave to destroy is for disks that somebody has named.
+        self.refuse_foreign(selected, false).await?;
+        let ids: Vec<&str> = disks.iter().map(|disk| disk.id.as_str()).collect();
+        match (&request.disk, ids.as_slice()) {
+            (Some(_), [id]) if request.select.is_empty() && request.confirm.as_deref() == Some(id) => {}
+            (Some(name), [id]) if request.select.is_empty() => {
+                confirm(name, request.confirm.as_deref(), || {
+                    vec![format!("The pool takes disk {id} over entirely, whatever is on it.")]
+                })?;
+            }
+            _ => {
+                let name = handle.info().name;
+                confirm(&name, request.confirm.as_deref(), || {
+                    let ids = ids.join(", ");
+                    vec![format!("Pool {name} takes these disks over entirely, whatever is on them: {ids}.")]
+                })?;
+            }
+        }
+        for (at, disk) in disks.iter().enumerate() {
+            let overwrite = request.overwrite_foreign && at < named;
+            handle.add(disk.clone(), overwrite).await.map_err(|mut problem| {
+                if disks.len() > 1 {
+                    problem.detail = format!(
+                        "disk {}, after {at} of {} were added: {}",
+                        disk.id,
+                        disks.len(),
+                        problem.detail
+                    );
+                }
+                problem
+            })?;
+            *added = at + 1;
+        }
+        Ok(())
+    }
+
+    /// Puts nothing new on a disk.
+    pub async fn pool_retire_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, handle) = self.pool(pool)?;
+        handle.retire(self.member(&handle, disk)?.guid).await?;
+        self.pool_show(pool).await
+    }
+
+    /// Empties a disk and takes it out.
+    pub async fn pool_remove_disk(
+        self: &Arc<Self>,
+        pool: &str,
+        disk: &str,
+        request: RemoveDisk,
+    ) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (guid, handle) = self.pool(pool)?;
+        let member = self.member(&handle, disk)?;
+        let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
+        let gone = matches!(member.state, DiskState::Missing | DiskState::Failed);
+        confirm(disk, request.confirm.as_deref(), || {
+            let how = if gone && member.allocated_bytes > 0 {
+                "What it held is restored elsewhere from other copies first; nothing of it can be used any more when it comes back."
+            } else {
+                "What it holds is moved to the other disks first."
+            };
+            vec![format!("Disk {name} leaves pool {pool}. {how}")]
+        })?;
+        if gone {
+            handle.give_up(member.guid).await?;
+        } else {
+            handle.drain(member.guid).await?;
+        }
+        let (now_ms, wall) = self.times();
+        let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
+        self.jobs.progress(job, member.allocated_bytes, "is being emptied", now_ms);
+        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
+        Ok(Done {
+            message: format!("Disk {name} is being emptied and then leaves the pool."),
+            job: Some(job),
+        })
+    }
+
+    /// Follows a drain and takes the disk out at its end.
+    async fn finish_drain(self: Arc<Self>, job: u64, pool: Uuid, member: Uuid, name: String) {
+        let end = loop {
+            tokio::select! {
+                () = tokio::time::sleep(std::time::Duration::from_millis(300)) => {}
+                // The pool remembers the drain; `pool remove-disk` goes on with it after the next start.
+                () = self.stopped() => return,
+            }
+            let Some(handle) = self.pools.lock().get(&pool).and_then(|slot| slot.handle.clone()) else {
+                break Err("its pool was closed".to_owned());
+            };
+            let left =
+                handle.info().members.into_iter().find(|m| m.guid == member).map_or(0, |m| m.allocated_bytes);
+            self.jobs.progress(job, left, "is being emptied", self.times().0);
+            if left == 0 {
+                let _changing = self.changes.lock().await;
+                break handle.remove(member).await.map_err(|problem| problem.detail);
+            }
+        };
+        let done = end.is_ok();
+        self.jobs.end(job, end.map(|()| format!("Disk {name} is empty and has left the pool.")));
+        if done {
+            self.release_disk(&name).await;
+        }
+    }
+
+    /// Gives what a lost disk held to another one.
+    pub async fn pool_replace_disk(
+        self: &Arc<Self>,
+        pool: &str,
+        disk: &str,
+        request: ReplaceDisk,
+    ) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (guid, handle) = self.pool(pool)?;
+        let member = self.member(&handle, disk)?;
+        let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
+        confirm(disk, request.confirm.as_deref(), || {
+            vec![format!(
+                "Disk {name} is given up: what it holds is restored elsewhere from other copies, and it leaves pool {pool}."
+            )]
+        })?;
+        if let Some(with) = &request.with {
+            let add = AddDisk {
+                disk: Some(with.clone()),
+                select: Vec::new(),
+                spare: false,
+                overwrite_foreign: request.overwrite_foreign,
+                confirm: Some(with.clone()),
+            };
+            self.add_disks(&handle, &add).await?;
+        }
+        if matches!(member.state, DiskState::Missing | DiskState::Failed) {
+            handle.give_up(member.guid).await?;
+        } else {
+            handle.drain(member.guid).await?;
+        }
+        let (now_ms, wall) = self.times();
+        let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
+        self.jobs.progress(job, member.allocated_bytes, "is being replaced", now_ms);
+        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
+        Ok(Done { message: format!("What disk {name} held is being restored elsewhere."), job: Some(job) })
+    }
+}
