@@ -1,6 +1,7 @@
 //! The list of cases, and what each of them gets.
 
 mod bad_input;
+mod choosing_disks;
 mod config;
 mod disks;
 mod enclosure;
@@ -85,6 +86,12 @@ pub const CASES: &[Case] = &[
         about: "config show, wipe, apply restores targets, LUNs, groups",
         ci: true,
         run: config::run,
+    },
+    Case {
+        name: "choosing-disks",
+        about: "every command of the guide's page on choosing disks, refusals too, says what the page says",
+        ci: true,
+        run: choosing_disks::run,
     },
     Case {
         name: "volume-check",
