@@ -3,7 +3,8 @@
 #
 #   run.sh [PART ...]     parts: iscsi raw first-write memory recovery opening (all but smb), or
 #   run.sh smb [MEDIUM ...]   media: memory disk (both), or
-#   run.sh spd            the load generator against fio
+#   run.sh spd            the load generator against fio, or
+#   run.sh storage        pools without a network: parity, checksums, repair
 #   BENCH_SECONDS=8       length of one measurement
 #   BENCH_REPS=5          measurements of each point; the median counts
 #   BENCH_DIR=DIR         where the disk-backed files go (default: target/bench)
@@ -20,6 +21,9 @@ cargo build --release --locked --quiet --package holdfast --package bench
 mkdir -p target/bench docs/results
 gcc -O2 -o target/bench/iscsibench bench/iscsibench.c -liscsi
 export PYTHONDONTWRITEBYTECODE=1
+if [ "${1-}" = storage ]; then
+    exec python3 bench/storage.py
+fi
 if [ "${1-}" = smb ]; then
     shift
     exec python3 bench/smb.py "$@"

@@ -1,5 +1,5 @@
 //! Damage that no disk reports: bytes flip on one disk under a mirror and under parity, at rest and while clients read and
-//! write. Every client reads what it wrote, the pool names the disk, and a scrub ends clean.
+//! write. Every client reads what it wrote, the pool names the disk, a scrub ends clean, and the disk is retired.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,6 +17,8 @@ use crate::{Outcome, Result, ensure};
 
 /// Two scrubs of what the case writes.
 const SCRUB: Duration = Duration::from_secs(180);
+/// The emptying of a disk.
+const RETIRED: Duration = Duration::from_secs(120);
 const BLOCK: usize = 4096;
 /// Where slabs begin on the demo's disks, at the latest: before it are the pool's metadata and the checksums.
 const DATA_START: u64 = 128 << 20;
@@ -36,7 +38,9 @@ pub(super) fn run(context: &Context) -> Result {
     let Some(node) = server.node() else { return server.finish() };
     node.expect_log("are not what was written");
     node.expect_log("of the checksums on disk");
-    keep_suspects(node)?;
+    node.expect_log("is emptied and retired");
+    // First it stays where it is: a damaged disk is used without harm.
+    retire_after(node, 0)?;
     node.cli(&["volume", "create", "odd", "--size", "4G", "--resiliency", "parity1"])?;
     let user = node.told("smb_user");
     node.cli(&["share", "create", "odd", "--volume", "odd", "--full", &user])?;
@@ -86,13 +90,37 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(left == 0, || format!("a second scrub finds {left} damaged blocks"))?;
     same()?;
     node.cli(&["pool", "check", &node.told("pool"), "--deep"])?;
+    retire_after(node, 64)?;
+    retired(node, &disk)?;
+    same()?;
     server.finish()
 }
 
-/// Has disks with many errors stay where they are: what is shown here is that a damaged one is used without harm.
-fn keep_suspects(node: &Node) -> Result {
+/// Waits until a disk is empty because of what it has shown, and everything is as redundant as before.
+fn retired(node: &Node, path: &str) -> Result {
+    let pool = node.told("pool");
+    Deadline::after(RETIRED).poll("the retirement of the damaged disk", || {
+        let shown = node.json(&["pool", "show", &pool])?;
+        let all = |key: &str| shown[key].as_array().cloned().unwrap_or_default();
+        let emptied = all("members").iter().any(|member| {
+            let reason = member["reason"].as_str().unwrap_or_default();
+            member["state"] == "retiring"
+                && member["allocated_bytes"] == 0
+                && reason.contains("not what was written")
+        });
+        let whole = all("spaces").iter().all(|space| space["redundancy"] == "full");
+        Ok((emptied && whole).then_some(()))
+    })?;
+    println!("     {path} is empty and retired by itself");
+    Ok(())
+}
+
+/// After how many errors a disk is retired; 0 for never.
+fn retire_after(node: &Node, errors: u64) -> Result {
     let mut config = node.json(&["config", "show"])?;
-    config["policy"]["retire_after_errors"] = 0.into();
+    config["policy"]["retire_after_errors"] = errors.into();
+    // As fast as the disk can: nobody else needs it.
+    config["policy"]["scrub_bytes_per_second"] = 0.into();
     node.cli_with(&["config", "apply", "-"], &config.to_string()).map(drop)
 }
 

@@ -110,10 +110,18 @@ pub struct PolicyConfig {
     /// Milliseconds that clients' small requests may take on the average while copies are restored: repair slows down
     /// for them. 0 for twice what they take without.
     pub repair_latency_ms: u64,
-    /// Failed requests and damaged blocks after which a disk is emptied and retired; 0 for never.
+    /// Failed requests and restored blocks after which a disk is emptied and retired; 0 for never.
     pub retire_after_errors: u64,
     /// Seconds of answering far slower than its like after which a disk is emptied and retired; 0 for never.
     pub retire_after_slow_seconds: u64,
+    /// Days from the end of a scrub to the start of the next; 0 for only when asked.
+    pub scrub_every_days: u32,
+    /// Bytes per second that a scrub may read; 0 for no limit.
+    pub scrub_bytes_per_second: u64,
+    /// Percent of a pool in use from which on that is a warning; 0 for never.
+    pub space_warning_percent: u8,
+    /// Percent of a pool in use from which on that is an error; 0 for never.
+    pub space_critical_percent: u8,
 }
 
 impl Default for PolicyConfig {
@@ -127,6 +135,11 @@ impl Default for PolicyConfig {
             repair_latency_ms: 0,
             retire_after_errors: 64,
             retire_after_slow_seconds: 300,
+            scrub_every_days: 14,
+            // Leaves a spinning disk to its clients.
+            scrub_bytes_per_second: 64 << 20,
+            space_warning_percent: 70,
+            space_critical_percent: 90,
         }
     }
 }

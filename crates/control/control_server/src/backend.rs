@@ -242,8 +242,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     /// Makes a spare a member like the others, to take what `for_member` holds: one of its enclosure if there is one.
     /// Says whether there was any.
     fn use_spare(&self, for_member: Uuid) -> Work<'_, bool>;
-    /// Restores redundancy as fast as that allows.
-    fn repair(&self, limits: RepairLimits) -> Work<'_, ()>;
+    /// How much repair and scrubs may take from clients, from now on.
+    fn set_upkeep(&self, upkeep: Upkeep);
+    /// Restores redundancy now.
+    fn repair(&self) -> Work<'_, ()>;
     /// Begins a scrub, unless one is under way.
     fn scrub(&self) -> Work<'_, ()>;
     /// Verifies all structures.
@@ -266,13 +268,17 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()>;
 }
 
-/// How much repair may take from clients.
+/// How a pool keeps itself whole beside its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RepairLimits {
-    /// Bytes per second; 0 for no limit.
-    pub bytes_per_second: u64,
-    /// Milliseconds that clients may wait; 0 for twice what they wait without repair.
+pub struct Upkeep {
+    /// Bytes per second that repair may copy; 0 for no limit.
+    pub repair_bytes_per_second: u64,
+    /// Milliseconds that clients may wait during repair; 0 for twice what they wait without.
     pub client_latency_ms: u64,
+    /// Days from one scrub to the next; 0 for only when asked.
+    pub scrub_every_days: u32,
+    /// Bytes per second that a scrub may read; 0 for no limit.
+    pub scrub_bytes_per_second: u64,
 }
 
 /// Pools on disks.

@@ -4,10 +4,12 @@
 //! What the column holds need not be believed: the others, which their checksums prove, say what it must be. So a rotten
 //! block beside a damaged page is found, and not taken for the truth.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block_device::BlockError;
 use pool_format::BLOCK;
+use shard_runtime::finish_anyway;
 
 use crate::at::At;
 use crate::careful::{self, Content, from_copies};
@@ -16,10 +18,20 @@ use crate::write::ensure_dirty;
 
 /// Learns the checksums that were lost in regions of a row.
 pub(crate) async fn recall(at: At<'_>, regions: u64) -> Result<(), BlockError> {
-    for region in bits(regions) {
-        recall_region(at, region).await?;
+    if regions == 0 {
+        return Ok(());
     }
-    Ok(())
+    let (core, space, row, place) = (Arc::clone(at.core), at.space.this()?, Arc::clone(at.row), at.place);
+    // What corrects a block must not be left half-way by a client that goes: the lock would be free while the block is on
+    // its way to the disk, and a newer one could come before it.
+    finish_anyway(async move {
+        let at = At::new(&core, &space, &row, place);
+        for region in bits(regions) {
+            recall_region(at, region).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn recall_region(at: At<'_>, region: u32) -> Result<(), BlockError> {

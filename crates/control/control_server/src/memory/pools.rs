@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair, RepairLimits,
-    SpaceInfo, VolumeHandle, Work,
+    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair, SpaceInfo, Upkeep,
+    VolumeHandle, Work,
 };
 
 pub(crate) struct PoolState {
@@ -201,7 +201,17 @@ impl PoolHandle for Pool {
     }
 
     fn give_up(&self, guid: Uuid) -> Work<'_, ()> {
-        self.member(guid, |member| member.allocated_bytes = 0)
+        // One that is not here leaves as soon as nothing refers to it, and there is nothing to restore in memory.
+        let left = self.member(guid, |member| {
+            member.allocated_bytes = 0;
+            member.state == DiskState::Missing
+        });
+        Box::pin(async move {
+            if left.await? {
+                self.state.lock().members.retain(|member| member.guid != guid);
+            }
+            Ok(())
+        })
     }
 
     fn use_spare(&self, _for_member: Uuid) -> Work<'_, bool> {
@@ -213,7 +223,9 @@ impl PoolHandle for Pool {
         now(Ok(true))
     }
 
-    fn repair(&self, _limits: RepairLimits) -> Work<'_, ()> {
+    fn set_upkeep(&self, _upkeep: Upkeep) {}
+
+    fn repair(&self) -> Work<'_, ()> {
         now(Ok(()))
     }
 

@@ -6,6 +6,7 @@ mod cache;
 mod disk_table;
 mod disks;
 mod files;
+mod fullness;
 mod iscsi;
 mod luns;
 mod pool_disks;
@@ -52,6 +53,8 @@ struct PoolSlot {
     reason: Option<String>,
     /// Since when each member is missing.
     missing_since: BTreeMap<Uuid, Monotonic>,
+    /// How full it was at the last look.
+    fullness: fullness::Fullness,
 }
 
 /// A volume of an open pool.

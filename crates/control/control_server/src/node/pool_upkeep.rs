@@ -4,21 +4,23 @@ use control_api::{CheckReport, CheckRequest, Code, Done, JobKind, Problem};
 
 use super::Node;
 use super::status::report;
-use crate::backend::RepairLimits;
+use crate::backend::Upkeep;
 
 impl Node {
-    /// What the configuration says of repair.
-    pub(super) fn repair_limits(&self) -> RepairLimits {
-        self.config.with(|config| RepairLimits {
-            bytes_per_second: config.policy.repair_bytes_per_second,
+    /// What the configuration says of keeping pools whole.
+    pub(super) fn upkeep(&self) -> Upkeep {
+        self.config.with(|config| Upkeep {
+            repair_bytes_per_second: config.policy.repair_bytes_per_second,
             client_latency_ms: config.policy.repair_latency_ms,
+            scrub_every_days: config.policy.scrub_every_days,
+            scrub_bytes_per_second: config.policy.scrub_bytes_per_second,
         })
     }
 
     /// Restores redundancy now.
     pub async fn pool_repair(&self, pool: &str) -> Result<Done, Problem> {
         let (_, handle) = self.pool(pool)?;
-        handle.repair(self.repair_limits()).await?;
+        handle.repair().await?;
         let info = handle.info();
         let left: u64 = info.spaces.iter().map(|space| space.state.repair_bytes).sum();
         if left == 0 {

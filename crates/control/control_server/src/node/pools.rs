@@ -9,6 +9,7 @@ use control_api::{
 };
 use uuid::Uuid;
 
+use super::fullness::Fullness;
 use super::{Node, PoolSlot, confirm, missing, taken};
 use crate::backend::{DiskContent, NewPool, PoolDisk, PoolHandle, PoolInfo};
 
@@ -57,7 +58,8 @@ impl Node {
 
     /// Takes an open pool in: limits repair and lets it run.
     async fn took_over(&self, guid: Uuid, name: &str, handle: Arc<dyn PoolHandle>) {
-        if let Err(problem) = handle.repair(self.repair_limits()).await {
+        handle.set_upkeep(self.upkeep());
+        if let Err(problem) = handle.repair().await {
             tracing::error!(pool = name, %problem, "repair can't run");
         }
         let slot = PoolSlot {
@@ -65,6 +67,7 @@ impl Node {
             handle: Some(handle),
             reason: None,
             missing_since: BTreeMap::new(),
+            fullness: Fullness::default(),
         };
         self.pools.lock().insert(guid, slot);
     }

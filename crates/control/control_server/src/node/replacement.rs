@@ -120,7 +120,8 @@ fn worst(info: &PoolInfo, errors: u64, slow_seconds: u64) -> Option<&PoolMember>
     if !info.members.iter().all(settled) {
         return None;
     }
-    let shown = |member: &PoolMember| member.io_errors + member.checksum_errors;
+    // Each restored block counts once; one that cannot be restored would count at every read.
+    let shown = |member: &PoolMember| member.io_errors + member.healed_blocks;
     let over = |shown: u64, most: u64| most > 0 && shown >= most;
     info.members
         .iter()

@@ -18,6 +18,7 @@ impl Node {
         let shares = self.share_list().await?;
         let volumes = self.volume_list().await?;
         let mut issues = self.pool_issues();
+        issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
         let mut issue = |severity, subject: String, detail: String, todo: &str| {
             issues.push(Issue { severity, subject, detail, todo: todo.into() });
         };
@@ -38,15 +39,6 @@ impl Node {
                     "Bring its missing disks back.",
                 ),
                 PoolState::Opening | PoolState::Degraded | PoolState::Online => {}
-            }
-            // A tenth is where growth between two looks of an administrator can fill a thin pool.
-            if pool.capacity_bytes > 0 && pool.free_bytes < pool.capacity_bytes / 10 {
-                issue(
-                    Severity::Warning,
-                    format!("pool {}", pool.name),
-                    format!("only {} of {} bytes are free", pool.free_bytes, pool.capacity_bytes),
-                    "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full.",
-                );
             }
         }
         for volume in volumes.iter().filter(|volume| !volume.online) {

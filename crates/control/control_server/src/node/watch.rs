@@ -44,6 +44,9 @@ impl Node {
             if now.since(last_look) >= every {
                 last_look = now;
                 self.backends.smb.refresh();
+                self.watch_space();
+                let upkeep = self.upkeep();
+                self.open_handles().iter().for_each(|(_, handle)| handle.set_upkeep(upkeep));
                 // A change under way looks itself, or will be over soon.
                 if let Ok(_changing) = self.changes.try_lock() {
                     self.rescan().await;

@@ -8,14 +8,14 @@ use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
 use parking_lot::Mutex;
-use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, SpaceSpec, Surroundings};
+use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, ScrubParams, SpaceSpec, Surroundings};
 use pool_format::BLOCK;
 use read_cache::ReadCache;
 use uuid::Uuid;
 
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, RepairLimits, VolumeHandle, Work, log_name,
+    NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, Upkeep, VolumeHandle, Work, log_name,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -313,13 +313,27 @@ impl PoolHandle for SystemPool {
         })
     }
 
-    fn repair(&self, limits: RepairLimits) -> Work<'_, ()> {
-        let params = RepairParams {
-            bytes_per_second: limits.bytes_per_second,
-            client_latency: Duration::from_millis(limits.client_latency_ms),
-            paused: false,
+    fn set_upkeep(&self, upkeep: Upkeep) {
+        let repair = RepairParams {
+            bytes_per_second: upkeep.repair_bytes_per_second,
+            client_latency: Duration::from_millis(upkeep.client_latency_ms),
             ..self.pool.repair_params()
         };
+        if repair != self.pool.repair_params() {
+            self.pool.set_repair_params(repair);
+        }
+        let scrub = ScrubParams {
+            every: Duration::from_secs(u64::from(upkeep.scrub_every_days) * 24 * 3600),
+            bytes_per_second: upkeep.scrub_bytes_per_second,
+            ..self.pool.scrub_params()
+        };
+        if scrub != self.pool.scrub_params() {
+            self.pool.set_scrub_params(scrub);
+        }
+    }
+
+    fn repair(&self) -> Work<'_, ()> {
+        let params = RepairParams { paused: false, ..self.pool.repair_params() };
         self.pool.set_repair_params(params);
         Box::pin(std::future::ready(Ok(())))
     }

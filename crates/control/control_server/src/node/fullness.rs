@@ -1,0 +1,104 @@
+//! How full pools are: said in the status while it lasts, and in the log when it gets worse.
+//!
+//! A thin pool that is full fails writes, of volumes that seem to have room; so it is told long before.
+
+use control_api::{Issue, PolicyConfig, Pool, Severity, human_bytes};
+
+use super::Node;
+use super::pools::summary;
+
+/// How full a pool is, by what the policy says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fullness {
+    #[default]
+    Fine,
+    Warning,
+    Critical,
+}
+
+/// Percent that is in use, rounded down.
+fn percent(capacity: u64, free: u64) -> u64 {
+    (u128::from(capacity.saturating_sub(free)) * 100 / u128::from(capacity.max(1))) as u64
+}
+
+impl Fullness {
+    /// Of a pool with so many bytes, and so many free.
+    fn of(capacity: u64, free: u64, policy: &PolicyConfig) -> Self {
+        let over = |limit: u8| limit > 0 && capacity > 0 && percent(capacity, free) >= u64::from(limit);
+        if over(policy.space_critical_percent) {
+            Self::Critical
+        } else if over(policy.space_warning_percent) {
+            Self::Warning
+        } else {
+            Self::Fine
+        }
+    }
+
+    fn severity(self) -> Option<Severity> {
+        match self {
+            Self::Fine => None,
+            Self::Warning => Some(Severity::Warning),
+            Self::Critical => Some(Severity::Error),
+        }
+    }
+}
+
+fn of(pool: &Pool, policy: &PolicyConfig) -> Fullness {
+    Fullness::of(pool.capacity_bytes, pool.free_bytes, policy)
+}
+
+impl Node {
+    /// What there is to say of a pool's space.
+    pub(super) fn space_issue(&self, pool: &Pool) -> Option<Issue> {
+        let severity = self.config.with(|config| of(pool, &config.policy)).severity()?;
+        Some(Issue {
+            severity,
+            subject: format!("pool {}", pool.name),
+            detail: format!(
+                "{} % of its space is in use: {} of {} are free",
+                percent(pool.capacity_bytes, pool.free_bytes),
+                human_bytes(pool.free_bytes),
+                human_bytes(pool.capacity_bytes)
+            ),
+            todo: "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full."
+                .into(),
+        })
+    }
+
+    /// Logs which pools have become fuller than a limit since the last look.
+    pub(super) fn watch_space(&self) {
+        for (guid, handle) in self.open_handles() {
+            let pool = summary(&handle.info());
+            let now = self.config.with(|config| of(&pool, &config.policy));
+            let before = match self.pools.lock().get_mut(&guid) {
+                Some(slot) => std::mem::replace(&mut slot.fullness, now),
+                None => continue,
+            };
+            if now > before {
+                tracing::warn!(
+                    pool = pool.name,
+                    "the pool is {} % full, {} bytes are free",
+                    percent(pool.capacity_bytes, pool.free_bytes),
+                    pool.free_bytes
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_percents_of_what_is_there() {
+        let policy = PolicyConfig::default();
+        let of = |used: u64, policy: &PolicyConfig| Fullness::of(1000, 1000 - used, policy);
+        let levels = [0, 699, 700, 899, 900, 1000].map(|used| of(used, &policy));
+        use Fullness::{Critical, Fine, Warning};
+        assert_eq!(levels, [Fine, Fine, Warning, Warning, Critical, Critical]);
+        let never = PolicyConfig { space_warning_percent: 0, space_critical_percent: 0, ..policy };
+        assert_eq!(of(1000, &never), Fine);
+        assert_eq!(Fullness::of(0, 0, &PolicyConfig::default()), Fine);
+    }
+}
