@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use control_api::{Code, Problem};
 
@@ -42,7 +43,7 @@ impl DataDir {
             .mode(FILE_MODE)
             .open(&lock_path)
             .map_err(|error| failed("open its lock file", &error))?;
-        match lock.try_lock() {
+        match lock_soon(&lock) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
@@ -77,6 +78,21 @@ impl DataDir {
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+}
+
+/// Locks a file that whoever had it may have closed just now: a child that is being started holds everything that was open,
+/// until it has become another program.
+#[expect(clippy::disallowed_methods, reason = "the node has not begun: there is no shard to block")]
+fn lock_soon(file: &File) -> Result<(), TryLockError> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(25);
+    for _ in 1..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Makes a directory and those above it, for its owner only.

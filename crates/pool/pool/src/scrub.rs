@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use block_device::BlockError;
+use futures_util::future::join_all;
 use pool_format::{BLOCK, Change, DiskId, REGIONS, ScrubRecord, SpaceId};
 use pool_layout::parity;
 
@@ -21,6 +22,7 @@ use crate::core::Core;
 use crate::pool::Pool;
 use crate::row::{Place, Row};
 use crate::space::Space;
+use crate::sums;
 
 /// How and when a pool is scrubbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,7 @@ impl ScrubStatus {
 pub(crate) struct Examined {
     /// Bytes read from disks.
     pub(crate) bytes: u64,
-    /// Damaged blocks by disk.
+    /// Damaged blocks by disk, pages of checksums among them.
     pub(crate) damaged: BTreeMap<DiskId, u64>,
     /// Blocks of the group that cannot be restored.
     pub(crate) hopeless: u64,
@@ -230,8 +232,9 @@ pub(crate) async fn examine(at: At<'_>, region: u32, healing: bool) -> Examined 
         return examined;
     }
     let columns = (0..at.row.columns.len()).filter(|index| at.row.lead(*index as u8) == at.place.column);
+    let columns: Vec<At<'_>> = columns.map(|index| at.other(index)).collect();
     let mut row: Vec<Content> = Vec::new();
-    for column in columns.map(|index| at.other(index)) {
+    for column in columns.iter().copied() {
         let mut bad: Vec<Bad> = Vec::new();
         for copy in column.column().copies().iter().filter(|copy| copy.is_good(mask)) {
             let content = careful::from_one_copy(column, offset, size, copy, &mut bad).await;
@@ -248,6 +251,10 @@ pub(crate) async fn examine(at: At<'_>, region: u32, healing: bool) -> Examined 
                 heal(column, offset, &content, &bad).await;
             }
         }
+    }
+    let pages = columns.iter().map(|column| sums::damaged_pages(*column, (offset, size), healing));
+    for disk in join_all(pages).await.into_iter().flatten() {
+        *examined.damaged.entry(disk).or_default() += 1;
     }
     let forgotten = at.group().forgotten.load(Ordering::Acquire) & mask != 0;
     if at.row.shape.parity > 0

@@ -21,11 +21,12 @@ use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
 use byte_codec::crc32c;
 use parking_lot::{Mutex, RwLock};
-use pool_format::{BLOCK, SUMS_PER_PAGE, SumsPage};
+use pool_format::{BLOCK, DiskId, SUMS_PER_PAGE, SumsPage};
 
 use crate::at::At;
 use crate::core::Core;
 use crate::row::{CopyState, Row};
+use crate::write::ensure_dirty;
 
 /// Bytes of data that a page covers.
 pub(crate) const PAGE_SPAN: u64 = SUMS_PER_PAGE * BLOCK;
@@ -266,6 +267,43 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         at.core.sums.admit(at.row, at.place.column, index);
     }
     Some(page)
+}
+
+/// Reads the pages of a clean region from every copy, although they are in memory: what is on the disks counts at the next
+/// opening. Which disks have one that does not say of the region what memory says, once for each. They are written anew with
+/// the next cleaning when `healing`. Under the region's lock.
+pub(crate) async fn damaged_pages(at: At<'_>, (offset, len): (u64, u64), healing: bool) -> Vec<DiskId> {
+    let Some(sums) = &at.column().sums else { return Vec::new() };
+    let mask = at.regions(offset, len);
+    let lags = {
+        let order = at.group().order.lock();
+        at.group().unflushed(&order) & mask != 0
+    };
+    let mut damaged = Vec::new();
+    for (index, page) in if lags { Vec::new() } else { sums.loaded(offset, len) } {
+        if page.unknown.load(Ordering::Acquire) & mask != 0 || page.dirty.load(Ordering::Acquire) {
+            continue;
+        }
+        let blocks = (index as u64 * SUMS_PER_PAGE).max(offset / BLOCK)
+            ..((index as u64 + 1) * SUMS_PER_PAGE).min((offset + len) / BLOCK);
+        for copy in at.column().copies().iter().filter(|copy| copy.is_good(mask)) {
+            let found = read_page(at, copy, index).await;
+            if found.is_none() && !copy.disk.is_online() {
+                continue;
+            }
+            let says = |block: u64| found.as_ref()?.get((block % SUMS_PER_PAGE) as usize).copied();
+            if blocks.clone().all(|block| says(block).is_some_and(|sum| page.is(block, sum))) {
+                continue;
+            }
+            copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
+            damaged.push(copy.id());
+            if healing && ensure_dirty(at, mask).await.is_ok() {
+                page.dirty.store(true, Ordering::Release);
+                copy.disk.healed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+    damaged
 }
 
 /// The checksums in a page as a copy has it; `None` when it cannot be read or is not the column's.

@@ -160,7 +160,8 @@ async fn scrub(rig: &Rig, pool: &Pool) -> bool {
             rig.broken(format!("a scrub cannot be started: {error}"));
             return false;
         }
-        let mut patience = 600;
+        // Seconds: the disks here are slow, and every region is read from all of them.
+        let mut patience = 2000;
         while pool.scrub_status().is_running() {
             shard_runtime::sleep(Duration::from_secs(1)).await;
             if rig.is_over() {

@@ -275,3 +275,41 @@ fn rot_beside_damaged_checksums_is_not_taken_for_the_truth() {
         }
     }
 }
+
+#[test]
+fn damaged_checksums_that_are_in_memory_are_found_by_a_scrub() {
+    for (resiliency, columns) in [(Resiliency::Mirror(2), 1), (Resiliency::Parity(1), 4)] {
+        on_shard(async {
+            let bench = Bench::new(4);
+            let pool = bench.create().await;
+            let space = pool.create_space(spec(resiliency, columns)).await.expect("space");
+            fill(&space, 1).await;
+            sleep(std::time::Duration::from_secs(30)).await;
+            // All pages are in memory, and on the disks; one of each slab of a disk goes bad there.
+            let places = places_on(&pool, 1);
+            for (_, sums) in &places {
+                bench.disks[1].corrupt(*sums as usize + 100, b"rot");
+            }
+            let scrubbed = async || {
+                pool.start_scrub().await.expect("scrub");
+                sleep(std::time::Duration::from_secs(60)).await;
+                pool.scrub_status().record.damaged
+            };
+            let what = format!("{resiliency:?}");
+            assert!(!pool.check(true).await.is_empty(), "{what}: a check sees it, too");
+            assert!(scrubbed().await >= places.len() as u64, "{what}");
+            assert!(
+                pool.status().disks.iter().all(|disk| (disk.checksum_errors > 0) == (disk.record.id.0 == 1))
+            );
+            assert_eq!(scrubbed().await, 0, "{what}");
+            assert_eq!(pool.check(true).await, Vec::new(), "{what}");
+            // From the disks alone.
+            let guid = pool.guid();
+            pool.close().await.expect("close");
+            let pool = Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone());
+            let pool = pool.await.expect("open");
+            verify(&pool.space("s").expect("space"), 1, &what).await;
+            assert!(pool.status().disks.iter().all(|disk| disk.checksum_errors == 0), "{what}");
+        });
+    }
+}
