@@ -53,8 +53,7 @@ def measure():
             "checksums": {mode: in_turns([(kind, bench(kind, mode, 32)) for kind in ("mirror2-unchecked", "mirror2")])
                           for mode in ("randread", "randwrite")},
             "small": in_turns([(kind, bench(kind, "randwrite", 32)) for kind in ("mirror2", "parity1", "parity2")]),
-            "repair": in_turns([(how, lambda how=how: tool("repair_bench", how, MIB, DISK)) for how in ("idle", "loaded")]
-                               + [("raw", raw_write)]),
+            "repair": in_turns([(how, lambda how=how: tool("repair_bench", how, MIB, DISK)) for how in ("idle", "loaded")]),
         }
     finally:
         for name in os.listdir(DISK):
@@ -77,12 +76,13 @@ SHARE = {"local": 1, "simple": 1, "mirror2": 1 / 2, "parity1": 4 / 5, "parity2":
 def write(folder, got, machine):
     kernels, stripes, checks, repair = got["kernels"], got["stripes"], got["checksums"], got["repair"]
     mid = lambda figures, key: figures[key][0]
-    raw = mid(stripes["raw"], "mib_per_s")
+    # Whichever of the two gets more out of the disk: it is what a space could have.
+    raw = max(mid(stripes["raw"], "mib_per_s"), mid(stripes["local"], "mib_per_s"))
     out = ["# The storage engine", "",
            "`bench/run.sh storage` on %(cpu)s, %(cores)d cores, kernel %(kernel)s, %(date)s, commit %(commit)s: medians of %(reps)d runs "
            "(lowest–highest), taking turns. The load average of the machine was %(load)s." % machine, "",
-           "All disks are files of one disk, so a space's bandwidth is compared with that disk's times the share of what is written that is "
-           "data. %d MiB each; without a network." % MIB, "",
+           "All disks are files of one disk, so a space's bandwidth is compared with that disk's (fio's or our own, the better one) times the share of "
+           "what is written that is data. %d MiB each; without a network." % MIB, "",
            "| goal | figure | met |", "|---|--:|---|"]
     for key, name in (("crc32c_gb_s", "CRC-32C of 4 KiB blocks, one core: ≥ 5 GB/s"), ("p_gb_s", "single parity, one core: ≥ 5 GB/s"),
                       ("pq_gb_s", "dual parity, one core: ≥ 5 GB/s")):
@@ -94,7 +94,7 @@ def write(folder, got, machine):
         ratio = mid(checks[mode]["mirror2"], "iops") / mid(checks[mode]["mirror2-unchecked"], "iops")
         out.append(goal("checksums cost a mirror < 10 %% of its IOPS: 4 KiB %s" % mode, (1 - ratio) * 100, "%.1f %%", ratio > 0.9))
     # One disk is read and written at once where a repair has one of each.
-    speed = mid(repair["idle"], "mib_per_s") / (mid(repair["raw"], "mib_per_s") / 2)
+    speed = mid(repair["idle"], "mib_per_s") / (raw / 2)
     out.append(goal("repair without load: ≥ 60 % of the disks' speed (half of one disk that is read and written)", speed * 100, "%.0f %%", speed >= 0.6))
     growth = mid(repair["loaded"], "during_p99_us") / mid(repair["loaded"], "before_p99_us")
     out.append(goal("clients' p99 during repair: < 2 ×", growth, "%.2f ×", growth < 2))
