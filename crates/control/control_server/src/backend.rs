@@ -211,6 +211,8 @@ pub struct PoolInfo {
     pub epoch: u64,
     /// Its disks; `disk` is left for the node to fill in.
     pub members: Vec<PoolMember>,
+    /// Those of them that are not here and were given up: what they held is restored elsewhere, and they leave then.
+    pub given_up: Vec<Uuid>,
     /// Its spaces.
     pub spaces: Vec<SpaceInfo>,
     /// Whether copies are being restored now.

@@ -95,8 +95,8 @@ impl Core {
             match open_journal(self, &space, secret()).await {
                 Ok(()) => {
                     tracing::info!("space {} of pool {} is open again", space.name(), self.name);
+                    self.spaces.write().insert(space.id(), Arc::clone(&space));
                     self.closed.write().remove(&space.id());
-                    self.spaces.write().insert(space.id(), space);
                 }
                 Err(error) => {
                     if let Some(closed) = self.closed.write().get_mut(&space.id()) {
@@ -265,6 +265,14 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// The space of that name if it is closed: good for nothing but to be deleted.
+    #[must_use]
+    pub fn closed_space(&self, name: &str) -> Option<Arc<Space>> {
+        let closed = self.core.closed.read();
+        let found = closed.values().find(|closed| closed.space.name() == name);
+        found.map(|closed| Arc::clone(&closed.space))
     }
 
     /// Why the space of that name is closed, if it is.

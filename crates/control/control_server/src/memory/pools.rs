@@ -162,6 +162,7 @@ impl PoolHandle for Pool {
             slab_bytes: 64 << 20,
             epoch: state.epoch,
             members: state.members.clone(),
+            given_up: Vec::new(),
             spaces: spaces.collect(),
             repairing: false,
             copied_bytes: 0,

@@ -40,6 +40,8 @@ impl Node {
             .members
             .iter()
             .filter(|member| matches!(member.state, DiskState::Missing | DiskState::Failed))
+            // One spare for each: this one has had its own.
+            .filter(|member| !info.given_up.contains(&member.guid))
             .map(|member| member.guid)
             .collect();
         slot.missing_since.retain(|member, _| missing.contains(member));

@@ -418,3 +418,28 @@ fn a_parity_space_whose_journal_is_away_is_closed_and_the_rest_of_the_pool_serve
         pool.close().await.expect("close");
     });
 }
+
+#[test]
+fn a_closed_space_can_be_deleted_and_gives_back_what_it_had() {
+    let bench = Bench::new(7);
+    let (guid, journal, free) = on_shard(async {
+        let pool = bench.create().await;
+        let free = pool.status().free;
+        let mut parity = spec("parity", Resiliency::Parity(1));
+        parity.columns = 3;
+        let parity = pool.create_space(parity).await.expect("space");
+        parity.write(0, block(7), Durability::Durable).await.expect("write");
+        let row = parity.row(pool_format::JOURNAL_ROW).expect("journal");
+        let journal: Vec<usize> = row.column(0).copies().iter().map(|copy| copy.id().0 as usize).collect();
+        (pool.guid(), journal, free)
+    });
+    cut_power(&bench);
+    journal.iter().for_each(|disk| bench.disks[*disk].gone.store(true, Ordering::SeqCst));
+    on_shard(async {
+        let pool = open(&bench, guid).await.expect("open");
+        let closed = pool.closed_space("parity").expect("closed");
+        pool.delete_space(closed.id()).await.expect("deleted");
+        assert_eq!((pool.closed_space("parity").is_none(), pool.status().free), (true, free));
+        pool.create_space(spec("parity", Resiliency::Simple)).await.expect("its name is free");
+    });
+}

@@ -77,6 +77,7 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
     let slab = pool.slab_size();
     let members: Vec<PoolMember> = status.disks.iter().map(|disk| member(disk, slab, failed)).collect();
     let offline = status.disks.iter().filter(|disk| !disk.online).count();
+    let given_up = status.disks.iter().filter(|disk| is_given_up(disk));
     let (state, reason) = if status.stopped {
         let why = "its metadata did not reach a majority of its disks, so it stopped taking writes";
         (PoolState::ReadOnly, Some(why.to_owned()))
@@ -94,6 +95,7 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         slab_bytes: slab,
         epoch: status.epoch.0,
         members,
+        given_up: given_up.map(|disk| Uuid::from_bytes(disk.record.guid.0)).collect(),
         spaces: spaces(&status),
         repairing: !paused && status.repair_bytes() > 0,
         copied_bytes: status.copied_bytes,

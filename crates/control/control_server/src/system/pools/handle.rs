@@ -408,7 +408,9 @@ impl PoolHandle for SystemPool {
 
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
         Box::pin(async move {
-            let space = self.space(name)?;
+            // One that is closed too: what it waits for may be lost for good.
+            let closed = self.pool.closed_space(name);
+            let space = closed.map_or_else(|| self.space(name), Ok)?;
             // Looked for while the volume can still say which is its own.
             let (id, log) = (space.id(), self.find_log(&space));
             drop(space);
