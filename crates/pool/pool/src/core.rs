@@ -16,6 +16,7 @@ use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity};
 use shard_runtime::Clock;
 use tokio::sync::Notify;
 
+use crate::balance::Balancer;
 use crate::disk::PoolDisk;
 use crate::governor::Governor;
 use crate::meta::{CommitFailed, DiskMap, Meta};
@@ -42,8 +43,13 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) params: RwLock<RepairParams>,
     pub(crate) governor: Governor,
-    /// Wakes the background task.
+    pub(crate) balancer: Balancer,
+    /// Wakes the repair.
     pub(crate) attention: Notify,
+    /// What is most in danger may be something else than a moment ago: the repair looks at everything again before it goes on.
+    pub(crate) urgent: AtomicBool,
+    /// Wakes the upkeep.
+    pub(crate) upkeep_attention: Notify,
     pub(crate) scrub_params: RwLock<ScrubParams>,
     /// Wakes the scrub.
     pub(crate) scrub_attention: Notify,
@@ -87,12 +93,20 @@ pub struct RepairParams {
     pub paused: bool,
     /// What clients' small requests may take on the average while copies are made; zero for twice what they take without.
     pub client_latency: Duration,
+    /// Percent points between the fullest and the emptiest disk above which slabs are moved; 0 for only when asked.
+    pub balance_above_percent: u32,
 }
 
 impl Default for RepairParams {
     fn default() -> Self {
         // Four columns keep several disks busy; more only lengthens the queues that clients wait in.
-        Self { bytes_per_second: 0, parallel: 4, paused: false, client_latency: Duration::ZERO }
+        Self {
+            bytes_per_second: 0,
+            parallel: 4,
+            paused: false,
+            client_latency: Duration::ZERO,
+            balance_above_percent: 0,
+        }
     }
 }
 
@@ -118,6 +132,20 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Ends the background work: none of it begins anything from now on.
+    pub(crate) fn stop(&self) {
+        self.closing.store(true, Ordering::Release);
+        for task in [&self.attention, &self.upkeep_attention, &self.scrub_attention] {
+            task.notify_one();
+        }
+    }
+
+    /// What is to be repaired has changed.
+    pub(crate) fn call_repair(&self) {
+        self.urgent.store(true, Ordering::Release);
+        self.attention.notify_one();
     }
 
     /// Whether the pool is closing or has stopped: background work ends, and its failing is no news.
@@ -205,7 +233,7 @@ impl Core {
             copy.stale_durable.fetch_or(mask, Ordering::AcqRel);
         }
         disk.loss_marked.store(true, Ordering::Release);
-        self.attention.notify_one();
+        self.call_repair();
         Ok(())
     }
 

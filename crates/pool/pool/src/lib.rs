@@ -7,7 +7,7 @@
 //!     │        write: range lock → dirty mark → all good copies → stale marks → checksums → acknowledged
 //!     │        with parity: range lock of the row → new parity → journal → columns in place (`stripe`)
 //!     │        read: one copy → checksum?  no: all copies, parity, healing (`careful`)
-//!     └── background: settle after a crash, catch copies up, restore redundancy, clean dirty marks, scrub
+//!     └── background: settle after a crash, catch copies up, restore redundancy, rebalance, clean dirty marks, scrub
 //! ```
 //! Vocabulary: `pool_format` has the records; a *copy* is *good* when its disk is here and it has all
 //! acknowledged writes, *stale* in the regions where it lacks some. A region is *dirty* while its copies may
@@ -26,6 +26,7 @@
 //! Deliberately absent: files, the choice of when to replace a lost disk (the node's policy).
 
 mod at;
+mod balance;
 mod careful;
 mod check;
 mod core;
@@ -54,9 +55,11 @@ mod stripe;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod witness;
 mod write;
 
+pub use balance::{BalancePlan, BalanceStatus};
 pub use check::{Finding, Severity};
 pub use core::{Faults, RepairParams};
 pub use error::{PoolError, PoolErrorKind};

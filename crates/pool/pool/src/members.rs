@@ -42,7 +42,7 @@ impl Pool {
         // Metadata that it missed comes with a checkpoint; until then its copy of the log has a gap.
         self.core.meta.checkpoint().await?;
         self.core.open_closed(|| Guid(self.surroundings.entropy.next_id())).await;
-        self.core.attention.notify_one();
+        self.core.call_repair();
         Ok(disk.id)
     }
 
@@ -96,7 +96,8 @@ impl Pool {
         }
         core.slabs.lock().add_disk(id, count);
         self.spread_metadata().await?;
-        core.attention.notify_one();
+        core.balancer.tell_joined();
+        core.call_repair();
         Ok(id)
     }
 
@@ -116,7 +117,10 @@ impl Pool {
         record.usage = usage;
         self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
         self.spread_metadata().await?;
-        self.core.attention.notify_one();
+        if usage == DiskUse::Active {
+            self.core.balancer.tell_joined();
+        }
+        self.core.call_repair();
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use crate::row::{Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::witness::QuorumWitness;
-use crate::{repair, resync, scrub};
+use crate::{repair, resync, scrub, upkeep};
 
 /// What pools need from their surroundings.
 #[derive(Clone)]
@@ -43,9 +43,7 @@ impl Drop for Pool {
     /// A pool that is dropped without [`Pool::close`] stops as in a crash: its tasks must not go on writing to disks that
     /// somebody else may open next.
     fn drop(&mut self) {
-        self.core.closing.store(true, Ordering::Release);
-        self.core.attention.notify_one();
-        self.core.scrub_attention.notify_one();
+        self.core.stop();
     }
 }
 
@@ -128,7 +126,10 @@ impl Pool {
                 clock: Arc::clone(&surroundings.clock),
                 params: RwLock::new(RepairParams::default()),
                 governor: Default::default(),
+                balancer: Default::default(),
                 attention: Notify::new(),
+                urgent: AtomicBool::new(false),
+                upkeep_attention: Notify::new(),
                 scrub_params: RwLock::default(),
                 scrub_attention: Notify::new(),
                 closing: AtomicBool::new(false),
@@ -156,6 +157,7 @@ impl Pool {
                 return Err(error);
             }
             spawn_local(repair::run(Arc::clone(&core)));
+            spawn_local(upkeep::run(Arc::clone(&core)));
             spawn_local(scrub::run(Arc::clone(&core)));
         }
         Ok(Self { core, surroundings })
@@ -207,7 +209,12 @@ impl Pool {
     /// # Errors
     /// When the metadata cannot be written.
     pub async fn repair_now(&self) -> Result<(), PoolError> {
-        Ok(repair::pass(&self.core).await?)
+        loop {
+            repair::pass(&self.core).await?;
+            if self.core.is_over() || !self.core.urgent.load(Ordering::Acquire) {
+                return Ok(());
+            }
+        }
     }
 
     /// Flushes all disks, calls all regions clean and stops. Requests under way should have ended.
@@ -219,11 +226,9 @@ impl Pool {
         if core.read_only {
             return Ok(());
         }
-        let tidied = repair::tidy_journals(core, true).await;
+        let tidied = upkeep::tidy_journals(core, true).await;
         let cleaned = resync::clean(core, true).await;
-        core.closing.store(true, Ordering::Release);
-        core.attention.notify_one();
-        core.scrub_attention.notify_one();
+        core.stop();
         let saved = core.meta.checkpoint().await;
         core.meta.close();
         for disk in core.all_disks() {

@@ -13,56 +13,38 @@ use futures_util::stream::{self, StreamExt};
 use pool_format::{Change, CopyRecord, DiskId, DiskUse, MAX_COPIES};
 
 use crate::at::At;
+use crate::balance;
 use crate::core::Core;
 use crate::resync;
 use crate::row::{Column, Copies, CopyState, Place, Row};
 use crate::space::Space;
-use crate::{governor, health};
 
 /// How often the background task looks for work nobody told it of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Regions become clean after being quiet for one to two of these.
-const CLEAN_EVERY: Duration = Duration::from_secs(5);
 
-/// The pool's background task: runs until the pool closes or stops.
+/// The pool's repair: runs until the pool closes or stops. While there is nothing to repair, it rebalances.
 pub(crate) async fn run(core: Arc<Core>) {
-    let mut cleaned = core.clock.now();
     while !core.is_over() {
-        let passed = pass(&core).await;
+        let passed = match pass(&core).await {
+            Ok(true) => balance::step(&core).await,
+            other => other.map(|_| false),
+        };
         if core.is_over() {
             break;
         }
-        if let Err(error) = passed {
-            tracing::warn!("repair of pool {} was interrupted: {error}", core.name);
-        }
-        let now = core.clock.now();
-        if now.since(cleaned) >= CLEAN_EVERY {
-            health::end_window(&core, now.since(cleaned));
-            governor::end_window(&core);
-            cleaned = now;
-            if let Err(error) = tidy_journals(&core, false).await {
-                tracing::warn!("a journal of pool {} could not be tidied: {error}", core.name);
-            }
-            if let Err(error) = resync::clean(&core, false).await {
-                tracing::warn!("dirty regions of pool {} could not be cleaned: {error}", core.name);
-            }
+        match passed {
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(error) => tracing::warn!("repair of pool {} was interrupted: {error}", core.name),
         }
         shard_runtime::timeout(LOOK_EVERY, core.attention.notified()).await;
     }
 }
 
-/// Frees what the journals no longer need.
-pub(crate) async fn tidy_journals(core: &Arc<Core>, all: bool) -> Result<(), BlockError> {
-    for space in core.all_spaces() {
-        if let Ok(journal) = space.journal() {
-            journal.tidy(core, &space, all).await?;
-        }
-    }
-    Ok(())
-}
-
-/// One pass over all columns: the ones with the fewest good copies first.
-pub(crate) async fn pass(core: &Arc<Core>) -> Result<(), BlockError> {
+/// One pass over all columns: the ones with the fewest good copies first. `true` when there was nothing to do. It ends early
+/// when a disk goes or comes: then something else may be the first.
+pub(crate) async fn pass(core: &Arc<Core>) -> Result<bool, BlockError> {
+    core.urgent.store(false, Ordering::Release);
     for disk in core.all_disks() {
         if !disk.is_online() {
             core.mark_losses(&disk).await?;
@@ -75,14 +57,19 @@ pub(crate) async fn pass(core: &Arc<Core>) -> Result<(), BlockError> {
             work.push((can_lose(row, place.column), place, Arc::clone(space)));
         }
     });
+    if work.is_empty() {
+        return Ok(true);
+    }
     work.sort_by_key(|(spare, place, _)| (*spare, place.space, place.row, place.column));
     let parallel = core.params.read().parallel.max(1);
+    let goes_on = || !core.is_over() && !core.urgent.load(Ordering::Acquire);
     let results = stream::iter(work)
+        .take_while(|_| std::future::ready(goes_on()))
         .map(|(_, place, space)| async move { work_on(core, &space, place).await })
         .buffer_unordered(parallel)
         .collect::<Vec<_>>()
         .await;
-    results.into_iter().collect()
+    results.into_iter().collect::<Result<(), _>>().map(|()| false)
 }
 
 fn usage(core: &Core, disk: DiskId) -> Option<DiskUse> {
@@ -90,7 +77,7 @@ fn usage(core: &Core, disk: DiskId) -> Option<DiskUse> {
 }
 
 fn is_leaving(core: &Core, copy: &CopyState) -> bool {
-    !matches!(usage(core, copy.id()), Some(DiskUse::Active | DiskUse::Spare))
+    copy.is_moving() || !matches!(usage(core, copy.id()), Some(DiskUse::Active | DiskUse::Spare))
 }
 
 /// How many more disks the column's data survives the loss of.
@@ -114,11 +101,19 @@ fn needs_work(core: &Core, row: &Row, place: Place, copies: &Copies) -> bool {
         })
 }
 
-async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), BlockError> {
+pub(crate) async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), BlockError> {
     let Some(row) = space.row(place.row) else { return Ok(()) };
     let at = At::new(core, space, &row, place);
     let column = at.column();
     let wanted = row.shape.copies;
+    let copies = column.copies();
+    if copies.iter().any(|copy| !copy.disk.is_online()) {
+        // No time for balance.
+        copies.iter().for_each(|copy| copy.set_moving(false));
+    }
+    drop(copies);
+    // What a crash has left of a move is not worth catching up.
+    give_up_surplus(at).await?;
     let copies = column.copies();
     let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
     if !core.params.read().paused && staying < wanted && copies.len() < MAX_COPIES {
@@ -147,7 +142,13 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
     // Held on, it would keep `remove_copy` waiting for ever.
     drop(copies);
     resync::bring_up_to_date(at).await?;
-    let copies = column.copies();
+    give_up_surplus(at).await
+}
+
+/// Gives up a copy that is not needed any more, if there is one.
+async fn give_up_surplus(at: At<'_>) -> Result<(), BlockError> {
+    let (core, wanted) = (at.core, at.row.shape.copies);
+    let copies = at.column().copies();
     let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
     let good = copies.iter().filter(|copy| !is_leaving(core, copy) && copy.is_good(u64::MAX)).count();
     // Two leaving copies of a three-way mirror leave room for one new copy: when that is good, one of them makes
@@ -170,7 +171,7 @@ async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), Bl
     Ok(())
 }
 
-async fn add_copy(
+pub(crate) async fn add_copy(
     core: &Arc<Core>,
     place: Place,
     column: &Column,

@@ -21,7 +21,7 @@
 //! the log has the changes in the order of the decisions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, RowRecord, SpaceId, SpaceRecord};
@@ -52,6 +52,8 @@ pub(crate) struct CopyState {
     pub(crate) sums_start: Option<u64>,
     pub(crate) stale: AtomicU64,
     pub(crate) stale_durable: AtomicU64,
+    /// Whether it is to be given up when another has all it holds, for the sake of balance.
+    moving: AtomicBool,
 }
 
 impl CopyState {
@@ -67,7 +69,16 @@ impl CopyState {
             sums_start,
             stale: AtomicU64::new(record.stale),
             stale_durable: AtomicU64::new(record.stale),
+            moving: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn is_moving(&self) -> bool {
+        self.moving.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_moving(&self, moving: bool) {
+        self.moving.store(moving, Ordering::Release);
     }
 
     pub(crate) fn id(&self) -> DiskId {

@@ -150,6 +150,7 @@ impl Pool {
             }
             let copies = row.column(place.column).copies();
             status.taken_bytes += copies.len() as u64 * core.slab_size;
+            let moves = copies.iter().any(|copy| copy.is_moving());
             let mut good_per_region = [0usize; 64];
             for copy in copies.iter() {
                 let lacks = copy.stale.load(Ordering::Acquire);
@@ -157,7 +158,9 @@ impl Pool {
                 let leaving =
                     usages.get(&copy.id()).is_none_or(|disk| disk.usage == pool_format::DiskUse::Retired);
                 if copy.disk.is_online() {
-                    status.repair_bytes += u64::from(lacks.count_ones()) * region;
+                    // A copy that is made for balance is no repair.
+                    let owed = if moves { 0 } else { lacks };
+                    status.repair_bytes += u64::from(owed.count_ones()) * region;
                     for (bit, good) in good_per_region.iter_mut().enumerate() {
                         *good += usize::from(lacks & (1 << bit) == 0 && !leaving);
                     }

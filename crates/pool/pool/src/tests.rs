@@ -1,5 +1,6 @@
 //! The open pool over disks that can vanish, fail to flush and lose power.
 
+mod balance;
 mod bench_disk;
 mod conformance;
 mod crash;
@@ -84,7 +85,12 @@ impl Bench {
     }
 
     async fn create(&self) -> Pool {
-        let disks = (0..self.disks.len()).map(|index| self.new_disk(index)).collect();
+        self.create_on(self.disks.len()).await
+    }
+
+    /// A pool on the first `count` disks.
+    async fn create_on(&self, count: usize) -> Pool {
+        let disks = (0..count).map(|index| self.new_disk(index)).collect();
         let options = CreateOptions { name: "p".into(), slab_size: SLAB, overwrite_foreign: false };
         Pool::create(disks, options, self.surroundings.clone()).await.expect("create")
     }

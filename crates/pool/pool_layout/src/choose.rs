@@ -36,6 +36,17 @@ impl Candidate {
     fn fill(&self) -> u64 {
         u64::from(self.free) * 1000 / u64::from(self.total.max(1))
     }
+
+    /// Used share in millionths.
+    pub(crate) fn used_share(&self) -> u64 {
+        u64::from(self.total.saturating_sub(self.free)) * 1_000_000 / u64::from(self.total.max(1))
+    }
+}
+
+/// How many of `peers` are in the disk's node, and how many of those in its enclosure, too.
+pub(crate) fn nearness(disk: &Candidate, peers: &[&Candidate]) -> (usize, usize) {
+    let within = |distance: u8| peers.iter().filter(|peer| disk.distance(peer) < distance).count();
+    (within(2), within(1))
 }
 
 /// The disks of a new row, one list of copies per column; `None` when there are not enough disks with space, or
@@ -76,15 +87,15 @@ pub fn choose_copy(candidates: &[Candidate], peers: &[Candidate], used: &[DiskId
     best(candidates, &peers, |c| !used.contains(&c.disk)).map(|c| c.disk)
 }
 
-fn best<'a>(
+pub(crate) fn best<'a>(
     candidates: &'a [Candidate],
     peers: &[&Candidate],
     allowed: impl Fn(&Candidate) -> bool,
 ) -> Option<&'a Candidate> {
-    candidates.iter().filter(|c| c.free > 0 && allowed(c)).max_by_key(|c| {
-        let near = |within: u8| peers.iter().filter(|peer| c.distance(peer) < within).count();
-        (c.online, Reverse(near(2)), Reverse(near(1)), c.fill(), Reverse(c.disk))
-    })
+    candidates
+        .iter()
+        .filter(|c| c.free > 0 && allowed(c))
+        .max_by_key(|c| (c.online, Reverse(nearness(c, peers)), c.fill(), Reverse(c.disk)))
 }
 
 #[cfg(test)]

@@ -8,11 +8,14 @@
 //! ```
 //! * [`Striping`] maps a range of a space to [`Piece`]s of columns.
 //! * [`choose_disks`] picks the disks of a new row or copy, [`choose_parity`] those of a row with parity.
+//! * [`plan_moves`] says which slabs to move so that disks are equally full.
 //! * [`parity`] calculates parity, and what was lost from what is left.
 
+mod balance;
 mod choose;
 pub mod parity;
 mod striping;
 
+pub use balance::{Move, RowSlabs, plan_moves, unevenness};
 pub use choose::{Candidate, choose_copy, choose_disks, choose_parity};
 pub use striping::{Piece, Pieces, Striping};

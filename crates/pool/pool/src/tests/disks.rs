@@ -11,13 +11,13 @@ use super::bench_disk::TestDisk;
 use super::{Bench, DISK, SLAB, on_shard};
 use crate::{DiskDescription, DiskId, DiskUse, NewDisk, Pool, PoolErrorKind, Resiliency, Space, SpaceSpec};
 
-async fn mirror(pool: &Pool, rows: u64) -> Arc<Space> {
+pub(super) async fn mirror(pool: &Pool, rows: u64) -> Arc<Space> {
     let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), rows * SLAB);
     spec.interleave = 4096;
     pool.create_space(spec).await.expect("space")
 }
 
-async fn fill(space: &Space, rows: u64, salt: u8) {
+pub(super) async fn fill(space: &Space, rows: u64, salt: u8) {
     for row in 0..rows {
         for block in 0..SLAB / 4096 {
             let data = IoBuf::copy_from(&[(row * 31 + block) as u8 ^ salt; 4096]).freeze();
@@ -27,7 +27,7 @@ async fn fill(space: &Space, rows: u64, salt: u8) {
     space.flush().await.expect("flush");
 }
 
-async fn verify(space: &Space, rows: u64, salt: u8) {
+pub(super) async fn verify(space: &Space, rows: u64, salt: u8) {
     for row in 0..rows {
         let read = space.read(row * SLAB, IoBuf::new(SLAB as usize)).await.expect("read");
         for (block, bytes) in read.chunks(4096).enumerate() {
@@ -37,7 +37,7 @@ async fn verify(space: &Space, rows: u64, salt: u8) {
     }
 }
 
-async fn until(what: &str, done: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, done: impl Fn() -> bool) {
     for _ in 0..600 {
         if done() {
             return;

@@ -1,0 +1,251 @@
+//! Rebalancing: slabs move to emptier disks and to other fault domains, while there is nothing to repair.
+//!
+//! A move is a repair of something sound: the column gets a further copy where the slab should be, that catches up, and the
+//! one that moves is given up then. Until then it counts. Nothing of it is in the metadata but the copies themselves: after
+//! a crash what was not finished is given up, and planned anew.
+//!
+//! [`pool_layout::plan_moves`] makes the plan. It is looked at again move by move: what clients, repair or administrators
+//! have changed meanwhile makes a move void.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use block_device::BlockError;
+use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use pool_format::{CopyRecord, DiskId, DiskUse};
+use pool_layout::{Candidate, RowSlabs, plan_moves, unevenness};
+
+use crate::at::At;
+use crate::core::Core;
+use crate::error::PoolError;
+use crate::pool::Pool;
+use crate::repair;
+use crate::row::{Column, Place};
+
+/// Moves between two looks for something to repair.
+const BATCH: usize = 16;
+
+/// What is to be moved, and what asks for it.
+#[derive(Default)]
+pub(crate) struct Balancer {
+    state: Mutex<State>,
+    /// Somebody has asked for it.
+    asked: AtomicBool,
+    /// Disks have joined: fault domains may be used better.
+    joined: AtomicBool,
+    /// Slabs moved since the opening.
+    moved: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    moves: VecDeque<Planned>,
+    /// How many moves the plan had.
+    planned: u64,
+    /// Used slabs of each disk when there was nothing to be moved although the disks are uneven.
+    futile: Option<Vec<(DiskId, u32)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    place: Place,
+    from: DiskId,
+    to: DiskId,
+}
+
+/// What a rebalancing would move, or has still to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BalancePlan {
+    /// Slabs to be moved.
+    pub moves: u64,
+    /// Bytes to be moved.
+    pub bytes: u64,
+    /// For each active disk the slabs that it uses now, and will use then.
+    pub disks: Vec<(DiskId, u32, u32)>,
+}
+
+/// Where a rebalancing stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BalanceStatus {
+    /// Percent points between the fullest and the emptiest active disk that are here.
+    pub uneven_percent: u32,
+    /// Slabs that the plan has still to move; 0 when none is under way.
+    pub moves_left: u64,
+    /// Slabs that the plan had.
+    pub moves_planned: u64,
+    /// Bytes still to move.
+    pub bytes_left: u64,
+    /// Slabs moved since the opening.
+    pub moved: u64,
+}
+
+impl Balancer {
+    /// Disks have joined.
+    pub(crate) fn tell_joined(&self) {
+        self.joined.store(true, Ordering::Release);
+    }
+}
+
+impl Pool {
+    /// What a rebalancing would move now. Changes nothing.
+    #[must_use]
+    pub fn balance_plan(&self) -> BalancePlan {
+        let (candidates, moves) = plan(&self.core, true);
+        let count = |id, pick: fn(&Planned) -> DiskId| moves.iter().filter(|m| pick(m) == id).count() as u32;
+        let disks = candidates.iter().map(|disk| {
+            let (id, used) = (disk.disk, disk.total - disk.free);
+            (id, used, used + count(id, |m| m.to) - count(id, |m| m.from))
+        });
+        BalancePlan {
+            moves: moves.len() as u64,
+            bytes: moves.len() as u64 * self.core.slab_size,
+            disks: disks.collect(),
+        }
+    }
+
+    /// Begins a rebalancing, however even the disks are. It goes on in the background whenever nothing is to be repaired.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn start_balance(&self) -> Result<(), PoolError> {
+        self.core.check_writable()?;
+        self.core.balancer.asked.store(true, Ordering::Release);
+        self.core.attention.notify_one();
+        Ok(())
+    }
+
+    /// Where the rebalancing stands.
+    #[must_use]
+    pub fn balance_status(&self) -> BalanceStatus {
+        let core = &self.core;
+        let uneven_percent = unevenness(&core.candidates(false));
+        let mut under_way = 0;
+        core.for_each_column(|_, place, row| {
+            under_way += row.column(place.column).copies().iter().filter(|copy| copy.is_moving()).count();
+        });
+        let state = core.balancer.state.lock();
+        let moves_left = (state.moves.len() + under_way) as u64;
+        BalanceStatus {
+            uneven_percent,
+            moves_left,
+            moves_planned: state.planned.max(moves_left),
+            bytes_left: moves_left * core.slab_size,
+            moved: core.balancer.moved.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Moves some slabs, if there are any to be moved. `true` when there may be more.
+pub(crate) async fn step(core: &Arc<Core>) -> Result<bool, BlockError> {
+    let params = *core.params.read();
+    if params.paused {
+        return Ok(false);
+    }
+    if core.balancer.state.lock().moves.is_empty() {
+        look(core, params.balance_above_percent);
+    }
+    let batch: Vec<Planned> = {
+        let mut state = core.balancer.state.lock();
+        let count = state.moves.len().min(BATCH);
+        state.moves.drain(..count).collect()
+    };
+    if batch.is_empty() {
+        return Ok(false);
+    }
+    let goes_on = || !core.is_over() && !core.params.read().paused && !core.urgent.load(Ordering::Acquire);
+    let moves = stream::iter(batch).take_while(|_| std::future::ready(goes_on()));
+    let moves = moves.map(|planned| carry_out(core, planned)).buffer_unordered(params.parallel.max(1));
+    let done: Vec<Result<(), BlockError>> = moves.collect().await;
+    done.into_iter().collect::<Result<(), _>>()?;
+    Ok(true)
+}
+
+/// Makes a plan if somebody has asked for it, disks have joined, or they are too uneven.
+fn look(core: &Arc<Core>, above_percent: u32) {
+    let balancer = &core.balancer;
+    let asked = balancer.asked.swap(false, Ordering::AcqRel);
+    let joined = balancer.joined.swap(false, Ordering::AcqRel) && above_percent > 0;
+    let candidates = core.candidates(false);
+    let uneven = above_percent > 0 && unevenness(&candidates) > above_percent;
+    if !asked && !joined && !uneven {
+        return;
+    }
+    let used: Vec<_> = candidates.iter().map(|disk| (disk.disk, disk.total - disk.free)).collect();
+    if !asked && !joined && balancer.state.lock().futile.as_ref() == Some(&used) {
+        return;
+    }
+    let (_, moves) = plan(core, asked || uneven);
+    let mut state = balancer.state.lock();
+    state.futile = moves.is_empty().then_some(used);
+    state.planned = moves.len() as u64;
+    if !moves.is_empty() {
+        tracing::info!(
+            "pool {} is being rebalanced: {} slabs of {} bytes to move",
+            core.name,
+            moves.len(),
+            core.slab_size
+        );
+    }
+    state.moves = moves.into();
+}
+
+fn plan(core: &Core, fills: bool) -> (Vec<Candidate>, Vec<Planned>) {
+    let mut by_row: BTreeMap<_, Vec<Place>> = BTreeMap::new();
+    let mut rows: Vec<RowSlabs> = Vec::new();
+    core.for_each_column(|_, place, row| {
+        let known = by_row.entry((place.space, place.row)).or_default();
+        if known.is_empty() {
+            let disks = |column: &Column| column.copies().iter().map(|copy| copy.id()).collect();
+            let columns = row.columns.iter().map(disks);
+            let (parity, sums) = (row.shape.parity > 0, row.shape.sums_pages > 0);
+            rows.push(RowSlabs { columns: columns.collect(), parity, sums });
+        }
+        known.push(place);
+    });
+    let candidates = core.candidates(false);
+    let with_sums: Vec<DiskId> = core.candidates(true).iter().map(|disk| disk.disk).collect();
+    let moves = plan_moves(&candidates, &rows, fills, |disk| with_sums.contains(&disk));
+    let places: Vec<Vec<Place>> = by_row.into_values().collect();
+    let place = |row: usize, column: usize| places.get(row)?.get(column).copied();
+    let moves = moves.into_iter().filter_map(|step| {
+        Some(Planned { place: place(step.row, step.column)?, from: step.from, to: step.to })
+    });
+    (candidates, moves.collect())
+}
+
+/// Moves a slab, if that is still what should be done.
+async fn carry_out(core: &Arc<Core>, planned: Planned) -> Result<(), BlockError> {
+    let Planned { place, from, to } = planned;
+    let space = core.spaces.read().get(&place.space).cloned();
+    let Some(space) = space else { return Ok(()) };
+    let Some(row) = space.row(place.row) else { return Ok(()) };
+    let at = At::new(core, &space, &row, place);
+    {
+        let _one = core.adding.lock().await;
+        let copies = at.column().copies();
+        let sound = copies.len() == row.shape.copies && copies.iter().all(|copy| copy.is_good(u64::MAX));
+        let Some(moving) = copies.iter().find(|copy| copy.id() == from).filter(|_| sound) else {
+            return Ok(());
+        };
+        let taken = row.columns.iter().any(|column| column.copies().iter().any(|copy| copy.id() == to));
+        let usage = core.meta.with_state(|state| state.disks.get(&to).map(|record| record.usage));
+        let here = core.disk(to).is_some_and(|disk| disk.is_online());
+        if taken || usage != Some(DiskUse::Active) || !here {
+            return Ok(());
+        }
+        let Some(slab) = core.slabs.lock().take(to) else { return Ok(()) };
+        moving.set_moving(true);
+        let record = CopyRecord { disk: to, slab, stale: u64::MAX };
+        if let Err(error) = repair::add_copy(core, place, at.column(), record).await {
+            moving.set_moving(false);
+            return Err(error);
+        }
+    }
+    repair::work_on(core, &space, place).await?;
+    if at.column().copies().iter().all(|copy| copy.id() != from) {
+        core.balancer.moved.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}

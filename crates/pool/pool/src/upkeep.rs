@@ -1,0 +1,47 @@
+//! What an open pool does for itself every few seconds, whether or not something is being repaired meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use block_device::BlockError;
+
+use crate::core::Core;
+use crate::{governor, health, resync};
+
+/// Regions become clean after being quiet for one to two of these.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Runs until the pool closes or stops.
+pub(crate) async fn run(core: Arc<Core>) {
+    let mut begun = core.clock.now();
+    while !core.is_over() {
+        shard_runtime::timeout(EVERY, core.upkeep_attention.notified()).await;
+        if core.is_over() {
+            break;
+        }
+        let now = core.clock.now();
+        health::end_window(&core, now.since(begun));
+        governor::end_window(&core);
+        begun = now;
+        if let Err(error) = tidy_journals(&core, false).await
+            && !core.is_over()
+        {
+            tracing::warn!("a journal of pool {} could not be tidied: {error}", core.name);
+        }
+        if let Err(error) = resync::clean(&core, false).await
+            && !core.is_over()
+        {
+            tracing::warn!("dirty regions of pool {} could not be cleaned: {error}", core.name);
+        }
+    }
+}
+
+/// Frees what the journals no longer need.
+pub(crate) async fn tidy_journals(core: &Arc<Core>, all: bool) -> Result<(), BlockError> {
+    for space in core.all_spaces() {
+        if let Ok(journal) = space.journal() {
+            journal.tidy(core, &space, all).await?;
+        }
+    }
+    Ok(())
+}
