@@ -25,6 +25,8 @@ pub enum PoolErrorKind {
     Stopped,
     /// A structure on disk is damaged in all its copies.
     Damaged,
+    /// A newer release wrote it, and this one cannot read it.
+    TooNew,
     /// The data needs this disk.
     InUse,
     /// A disk failed.

@@ -33,7 +33,7 @@ impl Pool {
         let mut superblock = probe.superblock.clone();
         superblock.epoch = self.core.meta.epoch();
         if disk.newest_slot.load(Ordering::Acquire) == SLOT_UNKNOWN
-            && let Some((slot, _)) = open::newest_checkpoint(&probe).await
+            && let Some((slot, _)) = open::newest_checkpoint(&probe).await?
         {
             disk.newest_slot.store(slot, Ordering::Release);
         }

@@ -15,7 +15,7 @@ use aligned_buffer::IoBuf;
 use block_device::{BlockError, Device, Durability};
 use pool_format::{
     BLOCK, Checkpoint, DecodeError, DiskId, DiskRecord, DiskUse, Epoch, Guid, LogBatch, MAX_BATCH_BYTES,
-    PoolState, SUPERBLOCK_BYTES, Seq, Superblock, foreign, layout_for,
+    Origin, PoolState, SUPERBLOCK_BYTES, Seq, Superblock, foreign, layout_for,
 };
 use shard_runtime::Entropy;
 
@@ -115,7 +115,7 @@ pub async fn probe(device: &Device) -> Result<Option<Probe>, PoolError> {
     let (first, second) = (decode(&head), decode(&tail));
     for end in [&first, &second] {
         if let Err(error @ DecodeError::Unsupported(_)) = end {
-            return Err(PoolError::new(PoolErrorKind::Damaged, format!("the disk's superblock {error}")));
+            return Err(PoolError::new(PoolErrorKind::TooNew, format!("the disk's superblock {error}")));
         }
     }
     let newest = match (&first, &second) {
@@ -134,6 +134,42 @@ pub async fn probe(device: &Device) -> Result<Option<Probe>, PoolError> {
             _ => Ok(None),
         },
     }
+}
+
+/// Those of `devices` that are disks of the pool. One that cannot be read is as good as absent.
+///
+/// # Errors
+/// When a disk of this pool needs a newer release: without it, what it knows would be given up.
+pub(crate) async fn probe_all(guid: Guid, devices: &[Device]) -> Result<Vec<Probe>, PoolError> {
+    let mut probes = Vec::new();
+    for device in devices {
+        match probe(device).await {
+            Ok(Some(probe)) => probes.push(probe),
+            Err(error) if error.kind() == PoolErrorKind::TooNew && announces(device, guid).await => {
+                return Err(too_new(guid, &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(probes)
+}
+
+/// Whether an end of the disk says, in whatever version, that it belongs to the pool.
+async fn announces(device: &Device, guid: Guid) -> bool {
+    let last = device.size().saturating_sub(BLOCK) / BLOCK * BLOCK;
+    for offset in [0, last] {
+        let block = read_block(device, offset).await;
+        if block.is_ok_and(|block| Superblock::announced(&block).is_ok_and(|found| found.pool == guid)) {
+            return true;
+        }
+    }
+    false
+}
+
+fn too_new(guid: Guid, why: &dyn std::fmt::Display) -> PoolError {
+    let detail =
+        format!("pool {guid}: {why}; nothing of it is changed: open it with the release that wrote it");
+    PoolError::new(PoolErrorKind::TooNew, detail)
 }
 
 async fn read_block(device: &Device, offset: u64) -> Result<Vec<u8>, BlockError> {
@@ -292,54 +328,73 @@ pub(crate) fn choose_metadata_disks(state: &PoolState) -> Vec<DiskId> {
 }
 
 /// The newer sound checkpoint of a disk, and the slot it is in.
-pub(crate) async fn newest_checkpoint(probe: &Probe) -> Option<(u8, Checkpoint)> {
+///
+/// # Errors
+/// When one of them is whole and needs a newer release: the other one is not the newest then.
+pub(crate) async fn newest_checkpoint(probe: &Probe) -> Result<Option<(u8, Checkpoint)>, PoolError> {
     let sb = &probe.superblock;
     let mut newest: Option<(u8, Checkpoint)> = None;
     for slot in 0..2 {
         let start = sb.checkpoint_start + u64::from(slot) * sb.checkpoint_size;
-        let found = read_checkpoint(&probe.device, start, sb.checkpoint_size).await;
+        let found = read_checkpoint(probe, start).await?;
         let Some(found) = found.filter(|found| found.state.guid == sb.pool) else { continue };
         if newest.as_ref().is_none_or(|(_, best)| (found.epoch, found.seq) > (best.epoch, best.seq)) {
             newest = Some((slot, found));
         }
     }
-    newest
+    Ok(newest)
 }
 
 /// Reads the metadata of one disk: its newer sound checkpoint, with its slot, and the log after it.
-async fn read_metadata(probe: &Probe) -> Option<(u8, Checkpoint)> {
+///
+/// # Errors
+/// When a part that counts is whole and needs a newer release.
+async fn read_metadata(probe: &Probe) -> Result<Option<(u8, Checkpoint)>, PoolError> {
     let sb = &probe.superblock;
-    let (slot, mut known) = newest_checkpoint(probe).await?;
+    let Some((slot, mut known)) = newest_checkpoint(probe).await? else { return Ok(None) };
     let mut at = 0;
     while at + BLOCK <= sb.log_size {
         // A batch is rarely longer than this; if it is, the second read takes it whole.
         let window = (sb.log_size - at).min(MAX_BATCH_BYTES as u64);
-        let mut decoded = read_batch(&probe.device, sb.log_start + at, window).await;
+        let mut bytes = read_bytes(&probe.device, sb.log_start + at, window).await;
+        let mut decoded = LogBatch::decode(&bytes);
         if decoded == Err(DecodeError::Truncated) {
-            decoded = read_batch(&probe.device, sb.log_start + at, (sb.log_size - at).min(8 << 20)).await;
+            let window = (sb.log_size - at).min(8 << 20);
+            bytes = read_bytes(&probe.device, sb.log_start + at, window).await;
+            decoded = LogBatch::decode(&bytes);
         }
-        let Ok((batch, size)) = decoded else { break };
-        let continues = batch.epoch == known.epoch && batch.first.0 == known.seq.0 + 1;
-        if batch.pool != sb.pool || !continues {
+        let next = Origin { pool: sb.pool, epoch: known.epoch, seq: Seq(known.seq.0 + 1) };
+        // What does not go on from here was left by others, whatever is in it.
+        if LogBatch::origin(&bytes) != Ok(next) {
             break;
         }
+        let (batch, size) =
+            decoded.map_err(|why| too_new(sb.pool, &format!("change {} of its log {why}", next.seq)))?;
         batch.changes.iter().for_each(|change| known.state.apply(change));
         known.seq = Seq(known.seq.0 + batch.changes.len() as u64);
         at += size as u64;
     }
-    Some((slot, known))
+    Ok(Some((slot, known)))
 }
 
-async fn read_checkpoint(device: &Device, start: u64, room: u64) -> Option<Checkpoint> {
-    let head = device.read(start, IoBuf::new(BLOCK as usize)).await.ok()?;
-    let len = Checkpoint::announced(&head).ok().filter(|len| *len <= room)?;
-    let bytes = device.read(start, IoBuf::new(len.next_multiple_of(BLOCK) as usize)).await.ok()?;
-    Checkpoint::decode(&bytes).ok()
+async fn read_checkpoint(probe: &Probe, start: u64) -> Result<Option<Checkpoint>, PoolError> {
+    let (device, room) = (&probe.device, probe.superblock.checkpoint_size);
+    let head = read_bytes(device, start, BLOCK).await;
+    let Some(len) = Checkpoint::announced(&head).ok().filter(|len| *len <= room) else { return Ok(None) };
+    let bytes = read_bytes(device, start, len.next_multiple_of(BLOCK)).await;
+    match (Checkpoint::origin(&bytes), Checkpoint::decode(&bytes)) {
+        (Ok(_), Ok(checkpoint)) => Ok(Some(checkpoint)),
+        (Ok(origin), Err(why)) if origin.pool == probe.superblock.pool => {
+            Err(too_new(origin.pool, &format!("a checkpoint of epoch {} {why}", origin.epoch)))
+        }
+        _ => Ok(None),
+    }
 }
 
-async fn read_batch(device: &Device, start: u64, len: u64) -> Result<(LogBatch, usize), DecodeError> {
-    let bytes = device.read(start, IoBuf::new(len as usize)).await.map_err(|_| DecodeError::WrongChecksum)?;
-    LogBatch::decode(&bytes)
+/// Bytes of a disk; none when they cannot be read.
+async fn read_bytes(device: &Device, start: u64, len: u64) -> Vec<u8> {
+    let read = device.read(start, IoBuf::new(len as usize)).await;
+    read.map(|bytes| bytes.to_vec()).unwrap_or_default()
 }
 
 /// Finds the newest state of a pool among `probes`, and whether it may be trusted.
@@ -354,7 +409,7 @@ pub(crate) async fn find_state(
     let mut found: BTreeMap<Guid, Member> = BTreeMap::new();
     for probe in probes.into_iter().filter(|probe| probe.superblock.pool == guid) {
         let mut slot = None;
-        if let Some((newest, known)) = read_metadata(&probe).await {
+        if let Some((newest, known)) = read_metadata(&probe).await? {
             slot = Some(newest);
             if best.as_ref().is_none_or(|b| (known.epoch, known.seq) > (b.epoch, b.seq)) {
                 best = Some(known);

@@ -74,20 +74,14 @@ impl Pool {
     /// Opens the pool `guid` from those of `devices` that belong to it. Call on a shard.
     ///
     /// # Errors
-    /// When too few of its disks are here, or they cannot be trusted to know the newest state.
+    /// When too few of its disks are here, they cannot be trusted to know the newest state, or a newer release wrote them.
     pub async fn open(
         guid: Guid,
         devices: Vec<Device>,
         options: OpenOptions,
         surroundings: Surroundings,
     ) -> Result<Self, PoolError> {
-        let mut probes = Vec::new();
-        for device in &devices {
-            // A disk that cannot be read is as good as absent.
-            if let Ok(Some(probe)) = open::probe(device).await {
-                probes.push(probe);
-            }
-        }
+        let probes = open::probe_all(guid, &devices).await?;
         let found = open::find_state(guid, probes, &*surroundings.witness, options).await?;
         let epoch = if options.read_only { found.epoch } else { Epoch(found.epoch.0 + 1) };
         let disks = open_disks(&found, &surroundings.clock);

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use pool_format::{
-    BLOCK, Change, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId, SpaceRecord,
+    BLOCK, Change, DiskId, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
+    SpaceRecord,
 };
 use pool_layout::Striping;
 
@@ -138,11 +139,23 @@ impl Pool {
         }
         check_rows(&striping, spec.size)?;
         let needed = spec.resiliency.copies() * usize::from(spec.columns);
-        let active =
-            core.meta.with_state(|s| s.disks.values().filter(|d| d.usage == DiskUse::Active).count());
-        if active < needed {
+        let active: Vec<DiskId> = core.meta.with_state(|state| {
+            state.disks.values().filter(|disk| disk.usage == DiskUse::Active).map(|disk| disk.id).collect()
+        });
+        if active.len() < needed {
             let detail = format!(
-                "the pool has {active} active disks; {needed} are needed for this many copies and columns"
+                "the pool has {} active disks; {needed} are needed for this many copies and columns",
+                active.len()
+            );
+            return Err(PoolError::new(PoolErrorKind::NoSpace, detail));
+        }
+        let has_room = |id: DiskId| core.disk(id).is_some_and(|disk| disk.layout.read().sums_start > 0);
+        let without = active.iter().filter(|id| !has_room(**id)).count();
+        if spec.integrity && active.len() - without < needed {
+            let detail = format!(
+                "{without} of the pool's {} active disks were made by a release without checksums, and {needed} with room \
+                 for them are needed: drain these disks, remove them and add them again, one after the other",
+                active.len()
             );
             return Err(PoolError::new(PoolErrorKind::NoSpace, detail));
         }

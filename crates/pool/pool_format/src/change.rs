@@ -199,7 +199,7 @@ impl Change {
                 }
             }
             13 => Self::Scrub(ScrubRecord::decode(r)?),
-            _ => return Err(DecodeError::Invalid("change")),
+            newer => return Err(DecodeError::Unsupported(u32::from(newer))),
         })
     }
 }

@@ -21,6 +21,17 @@ const CRC_AT: usize = 40;
 /// Longest batch, in bytes with its head: what one group commit may gather.
 pub const MAX_BATCH_BYTES: usize = 64 << 10;
 
+/// Where a batch or a checkpoint comes from: known of a whole one, also when its body needs a newer release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The pool.
+    pub pool: Guid,
+    /// The epoch of the writer.
+    pub epoch: Epoch,
+    /// A batch's first change, a checkpoint's last.
+    pub seq: Seq,
+}
+
 /// Changes that become durable together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogBatch {
@@ -42,6 +53,14 @@ impl LogBatch {
         self.changes.iter().for_each(|change| change.encode(&mut body));
         let head = Head::new(self.epoch, self.first, self.changes.len() as u64, self.pool);
         head.seal(BATCH_MAGIC, &body.finish())
+    }
+
+    /// Where the batch at the start of `bytes` comes from.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged.
+    pub fn origin(bytes: &[u8]) -> Result<Origin, DecodeError> {
+        open(BATCH_MAGIC, bytes).map(|(head, _)| head.origin())
     }
 
     /// The batch at the start of `bytes`, and how many bytes of whole blocks it takes.
@@ -90,6 +109,14 @@ impl Checkpoint {
         head.length.checked_add(HEAD as u64).ok_or(DecodeError::Invalid("length"))
     }
 
+    /// Where the checkpoint in `bytes` comes from.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged.
+    pub fn origin(bytes: &[u8]) -> Result<Origin, DecodeError> {
+        open(CHECKPOINT_MAGIC, bytes).map(|(head, _)| head.origin())
+    }
+
     /// The checkpoint in `bytes`.
     ///
     /// # Errors
@@ -117,6 +144,10 @@ impl Head {
     /// A head whose length and checksum [`Head::seal`] fills in.
     fn new(epoch: Epoch, seq: Seq, count: u64, pool: Guid) -> Self {
         Self { epoch, seq, count, length: 0, crc: 0, pool }
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { pool: self.pool, epoch: self.epoch, seq: self.seq }
     }
 
     fn decode(magic: [u8; 8], bytes: &[u8]) -> Result<Self, DecodeError> {

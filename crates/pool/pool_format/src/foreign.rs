@@ -1,7 +1,7 @@
 //! What else is on a disk: found by the marks that other software leaves, so that nothing is overwritten by
 //! mistake.
 
-use crate::Superblock;
+use crate::{Announced, DecodeError, Superblock};
 
 /// How many bytes of the start and of the end of a disk [`detect`] wants to see.
 pub const SAMPLE_BYTES: usize = 1 << 20;
@@ -41,14 +41,11 @@ const MARKS: &[(&str, usize, &[u8])] = &[
 ];
 
 /// What is on a disk, from its first and last [`SAMPLE_BYTES`] (less on a smaller disk); `None` when nothing
-/// is recognised. A Holdfast disk is named with its pool.
+/// is recognised. A Holdfast disk is named with its pool, also when a newer release made it or when it is damaged.
 #[must_use]
 pub fn detect(head: &[u8], tail: &[u8]) -> Option<String> {
-    let own = [head.get(..4096), tail.len().checked_sub(4096).and_then(|at| tail.get(at..))];
-    for block in own.into_iter().flatten() {
-        if let Ok(superblock) = Superblock::decode(block) {
-            return Some(format!("a disk of Holdfast pool {} ({})", superblock.pool_name, superblock.pool));
-        }
+    if let Some(own) = detect_own(head, tail) {
+        return Some(own);
     }
     for (what, at, mark) in MARKS {
         if head.get(*at..).is_some_and(|rest| rest.starts_with(mark)) {
@@ -68,6 +65,34 @@ pub fn detect(head: &[u8], tail: &[u8]) -> Option<String> {
     let signed = head.get(510..512) == Some(b"\x55\xaa");
     let partitions = head.get(446..510).is_some_and(|table| table.iter().any(|byte| *byte != 0));
     (signed && partitions).then(|| "an MBR partition table".to_owned())
+}
+
+/// Whose disk it is, if it is one of Holdfast's.
+fn detect_own(head: &[u8], tail: &[u8]) -> Option<String> {
+    let ends = [head.get(..4096), tail.len().checked_sub(4096).and_then(|at| tail.get(at..))];
+    let mut damaged = None;
+    for block in ends.into_iter().flatten() {
+        match Superblock::decode(block) {
+            Ok(superblock) => {
+                return Some(format!(
+                    "a disk of Holdfast pool {} ({})",
+                    superblock.pool_name, superblock.pool
+                ));
+            }
+            Err(DecodeError::Unsupported(_)) => {
+                let Ok(Announced { version, features, pool }) = Superblock::announced(block) else {
+                    continue;
+                };
+                return Some(format!(
+                    "a disk of Holdfast pool {pool} that needs a newer release (version {version}, features \
+                     {features:#x})"
+                ));
+            }
+            Err(DecodeError::WrongMagic | DecodeError::Truncated) => {}
+            Err(error) => damaged = Some(format!("a disk of a Holdfast pool whose superblock {error}")),
+        }
+    }
+    damaged
 }
 
 /// An uberblock's magic in either byte order, anywhere in the uberblock array of the first label.

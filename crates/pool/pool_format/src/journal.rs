@@ -198,7 +198,7 @@ impl JournalRecord {
                 2 => JournalKind::Fresh,
                 3 => JournalKind::Derived,
                 4 => JournalKind::Void,
-                _ => return Err(DecodeError::Invalid("kind of journal entry")),
+                newer => return Err(DecodeError::Unsupported(u32::from(newer))),
             };
             let sums = r.raw(usize::try_from(sums).map_err(|_| DecodeError::Truncated)?.saturating_mul(4))?;
             let sums = sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));

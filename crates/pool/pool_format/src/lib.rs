@@ -23,7 +23,7 @@ mod tests;
 
 pub use byte_codec::{DecodeError, Reader, Writer};
 pub use change::Change;
-pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES};
+pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES, Origin};
 pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
 pub use journal::{JOURNAL_ANCHORS, JournalAnchor, JournalEntry, JournalKind, JournalRecord};
 pub use records::{
@@ -32,7 +32,7 @@ pub use records::{
 };
 pub use state::PoolState;
 pub use sums::{SUMS_PER_PAGE, SumsPage, sums_pages};
-pub use superblock::{SUPERBLOCK_BYTES, Superblock, layout_for};
+pub use superblock::{Announced, SUPERBLOCK_BYTES, Superblock, layout_for};
 
 /// Unit of everything on disk, in bytes.
 pub const BLOCK: u64 = 4096;

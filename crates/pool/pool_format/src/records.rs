@@ -223,7 +223,7 @@ impl DiskRecord {
                 1 => DiskUse::Spare,
                 2 => DiskUse::Draining,
                 3 => DiskUse::Retired,
-                _ => return Err(DecodeError::Invalid("disk use")),
+                newer => return Err(DecodeError::Unsupported(u32::from(newer))),
             },
             metadata: r.u8()? != 0,
             slab_count: r.u32()?,
@@ -267,7 +267,7 @@ impl SpaceRecord {
                 (KIND_COPIES, 1) => Resiliency::Simple,
                 (KIND_COPIES, copies @ (2 | 3)) => Resiliency::Mirror(copies),
                 (KIND_PARITY, count @ (1 | 2)) => Resiliency::Parity(count),
-                _ => return Err(DecodeError::Invalid("resiliency")),
+                (newer, _) => return Err(DecodeError::Unsupported(u32::from(newer))),
             },
             integrity: match r.u32()? {
                 0 => false,
@@ -277,7 +277,7 @@ impl SpaceRecord {
             provisioning: match r.u8()? {
                 0 => Provisioning::Thin,
                 1 => Provisioning::Fixed,
-                _ => return Err(DecodeError::Invalid("provisioning")),
+                newer => return Err(DecodeError::Unsupported(u32::from(newer))),
             },
             columns: r.u8()?,
             interleave: r.u32()?,

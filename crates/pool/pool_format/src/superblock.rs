@@ -88,6 +88,17 @@ pub fn layout_for(size: u64, slab_size: u64) -> Option<Superblock> {
     })
 }
 
+/// What a superblock of any version says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// Its version.
+    pub version: u32,
+    /// Its features, in bits.
+    pub features: u32,
+    /// The pool that the disk belongs to.
+    pub pool: Guid,
+}
+
 impl Superblock {
     /// Where the pages of checksums of slab `index` start; `None` on a disk without a checksum area.
     #[must_use]
@@ -132,11 +143,12 @@ impl Superblock {
         block
     }
 
-    /// The superblock in a block.
+    /// What a block says in every version, also in one that this release cannot read: the magic, these fields and the checksum
+    /// stay where they are for ever.
     ///
     /// # Errors
-    /// [`DecodeError::WrongMagic`] when the block is something else; others when it is damaged or too new.
-    pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
+    /// [`DecodeError::WrongMagic`] when the block is something else; others when it is damaged.
+    pub fn announced(block: &[u8]) -> Result<Announced, DecodeError> {
         let block = block.get(..SUPERBLOCK_BYTES).ok_or(DecodeError::Truncated)?;
         let mut r = Reader::new(block);
         if r.raw(MAGIC.len())? != MAGIC {
@@ -145,7 +157,16 @@ impl Superblock {
         if crc32c(&block[..CRC_AT]).to_le_bytes() != block[CRC_AT..] {
             return Err(DecodeError::WrongChecksum);
         }
-        let (version, features) = (r.u32()?, r.u32()?);
+        Ok(Announced { version: r.u32()?, features: r.u32()?, pool: Guid(r.guid()?) })
+    }
+
+    /// The superblock in a block.
+    ///
+    /// # Errors
+    /// [`DecodeError::WrongMagic`] when the block is something else; others when it is damaged or too new.
+    pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
+        let Announced { version, features, .. } = Self::announced(block)?;
+        let mut r = Reader::new(&block[MAGIC.len() + 8..SUPERBLOCK_BYTES]);
         if !(VERSION_WITHOUT_SUMS..=VERSION).contains(&version) {
             return Err(DecodeError::Unsupported(version));
         }

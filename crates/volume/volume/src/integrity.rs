@@ -42,6 +42,8 @@ pub(crate) struct Frame {
     one_length: bool,
     /// A copy of the superblock does not have the features that the other has.
     outdated: bool,
+    /// A newer release wrote a copy of the superblock: what it says.
+    newer: Option<String>,
     /// The device could not read something.
     unreadable: Option<BlockError>,
     pub(crate) findings: Vec<Finding>,
@@ -55,6 +57,7 @@ pub(crate) async fn frame(device: &Device, open: Option<&Superblock>) -> Frame {
         superblocks: Vec::new(),
         one_length: false,
         outdated: false,
+        newer: None,
         unreadable: None,
         findings: Vec::new(),
     };
@@ -77,6 +80,7 @@ impl Frame {
                 Ok(Err(error)) => {
                     if matches!(error, DecodeError::Unsupported(_)) {
                         newer.push(offset);
+                        self.newer.get_or_insert_with(|| error.to_string());
                     }
                     Err(error.to_string())
                 }
@@ -162,6 +166,10 @@ impl Frame {
             Some(error) => Err(error.into()),
             None => Err(StoreError::new(StoreErrorKind::Corrupt, detail)),
         };
+        // Also when the other copy is of this release: an upgrade has begun, and what it made would be overlooked.
+        if let Some(why) = self.newer {
+            return Err(StoreError::new(StoreErrorKind::Corrupt, format!("the volume's superblock {why}")));
+        }
         match (self.superblock, self.length) {
             (Some(superblock), Some(_)) => Ok(superblock),
             (Some(_), None) => {

@@ -25,6 +25,7 @@ pub(in crate::system) fn problem(error: &PoolError) -> Problem {
         PoolErrorKind::NoQuorum => Code::NotEnoughDisks,
         PoolErrorKind::Stopped => Code::WrongState,
         PoolErrorKind::Damaged => Code::Damaged,
+        PoolErrorKind::TooNew => Code::Unsupported,
         PoolErrorKind::InUse => Code::InUse,
         _ => Code::Io,
     };
