@@ -187,6 +187,14 @@ fn refusals_and_exit_codes() {
         ("diskspd -d1 -c1M big", 1, "which was not made by this tool"),
         ("diskspd -d1 -a999 big", 1, "affinity assignment to group 0 cpu 999 not possible"),
         ("diskspd -d1 -b4K -n -a0 big", 3, "-n and -a"),
+        ("diskspd -d1 --agents a,,b big", 3, "--agents is a list of addresses"),
+        ("diskspd -d1 --agents localhost:1 big", 1, "HOLDFAST_SPD_SECRET"),
+        ("diskspd -d1 --agents localhost:1 --secret-file small big", 1, "cannot be reached"),
+        ("diskspd -d1 --agents localhost:1 --drive=Z=/x big", 3, "are options of each `holdfast spd agent`"),
+        ("diskspd -d1 --secret-file small big", 3, "give --agents too"),
+        ("holdfast spd agent --listen nowhere --secret-file small", 1, "cannot listen on nowhere"),
+        ("holdfast spd agent --secret-file big", 1, "must have 16 to 4096"),
+        ("holdfast spd agent --lissten x", 2, "unexpected argument '--lissten'"),
         ("sqlio -s1 -b2 missing", 1, "does not exist"),
     ] {
         std::fs::write(tools.path("small"), [1; 100]).unwrap();

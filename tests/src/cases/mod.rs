@@ -1,5 +1,6 @@
 //! The list of cases, and what each of them gets.
 
+mod agents;
 mod bad_input;
 mod choosing_disks;
 mod config;
@@ -74,6 +75,12 @@ pub const CASES: &[Case] = &[
         about: "garbage, half-open and flooding connections harm nobody",
         ci: true,
         run: bad_input::run,
+    },
+    Case {
+        name: "agents",
+        about: "three load agents in three network namespaces begin within 10 ms; one is cut off, one killed, the others are measured",
+        ci: true,
+        run: agents::run,
     },
     Case {
         name: "frames",

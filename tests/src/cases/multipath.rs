@@ -12,9 +12,15 @@ use crate::{Outcome, Result, ensure};
 pub(super) struct Net(pub(super) String);
 
 impl Net {
+    /// One node in two networks.
     pub(super) fn up() -> Result<Self> {
+        Self::of("1", "2")
+    }
+
+    /// So many nodes, each in so many networks.
+    pub(super) fn of(nodes: &str, networks: &str) -> Result<Self> {
         let name = format!("hf{}", std::process::id());
-        admin(&["up", &name, "1", "2"])?;
+        admin(&["up", &name, nodes, networks])?;
         Ok(Self(name))
     }
 }

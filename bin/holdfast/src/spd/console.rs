@@ -44,6 +44,17 @@ impl Console {
         }
     }
 
+    /// Shows a line that stays, whatever standard error is.
+    pub(crate) fn warn(&self, text: &str) {
+        self.line("");
+        eprintln!("WARNING: {text}");
+    }
+
+    /// Whether a signal asked for the end.
+    pub(crate) fn stopped(&self) -> &AtomicBool {
+        &self.stop
+    }
+
     /// Clears the line of progress.
     pub(crate) fn finish(&self) {
         self.line("");

@@ -2,6 +2,7 @@
 //!
 //! Standard output carries the report and nothing else; progress, questions and warnings go to standard error.
 
+mod agent;
 mod console;
 mod sqlio;
 mod sweep;
@@ -24,6 +25,8 @@ use targets::Place;
 
 /// What DiskSpd returns for a command line that makes no sense.
 const DISKSPD_USAGE: u8 = 3;
+/// The version as reports name it.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (Holdfast)");
 /// What holdfast returns for it.
 const USAGE: u8 = 2;
 
@@ -36,8 +39,12 @@ pub(crate) struct Args {
 
 /// `holdfast spd`.
 pub(crate) fn run(args: Args, json: bool, yes: bool) -> ExitCode {
-    if let Some(("sweep", words)) = args.words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return ExitCode::from(sweep::run("holdfast spd sweep", words, json, yes));
+    match args.words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("sweep", words)) => {
+            return ExitCode::from(sweep::run("holdfast spd sweep", words, json, yes));
+        }
+        Some(("agent", words)) => return ExitCode::from(agent::run(words, yes)),
+        _ => {}
     }
     ExitCode::from(diskspd("holdfast spd", &args.words, USAGE, json, yes))
 }
@@ -117,7 +124,7 @@ fn diskspd(program: &str, words: &[String], usage_code: u8, json: bool, yes: boo
         }
         return 0;
     }
-    let places = match places(&invocation.profile, &invocation.run.drives) {
+    let places = match places(&invocation.profile, &invocation.run) {
         Ok(places) => places,
         Err(why) => return complain(&why, usage_code),
     };
@@ -156,13 +163,16 @@ fn said_yes() -> bool {
     std::env::var("HOLDFAST_SPD_YES").is_ok_and(|value| matches!(value.as_str(), "1" | "yes" | "true"))
 }
 
-/// Where the targets of each time span are.
-fn places(profile: &Profile, drives: &Drives) -> Result<Vec<Vec<Place>>, ProfileError> {
+/// Where the targets of each time span are; what a path names is the agents' matter when there are any.
+fn places(profile: &Profile, run: &Run) -> Result<Vec<Vec<Place>>, ProfileError> {
+    if !run.agents.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut all = Drives::default();
     if let Ok(text) = std::env::var("HOLDFAST_SPD_DRIVES") {
         all.add_all(&text)?;
     }
-    all.merge(drives);
+    all.merge(&run.drives);
     let place = |span: &TimeSpan| {
         span.targets.iter().map(|target| targets::place(&target.path, &all)).collect::<Result<Vec<_>, _>>()
     };
@@ -194,8 +204,12 @@ impl<'a> Session<'a> {
 
     /// Runs all spans; returns what was measured, and why it ended if not all of it was.
     pub(crate) fn run(&self, profile: &Profile, places: &[Vec<Place>]) -> (Outcome, Option<EngineError>) {
-        let version = concat!(env!("CARGO_PKG_VERSION"), " (Holdfast)");
-        let system = spd_engine::system(self.clock.as_ref(), version, "");
+        if !self.run.agents.is_empty() {
+            let both = agent::coordinate(self.console, self.run, &self.clock, profile);
+            self.console.finish();
+            return both;
+        }
+        let system = spd_engine::system(self.clock.as_ref(), VERSION, "");
         let mut outcome = Outcome { system, spans: Vec::new() };
         let mut failed = None;
         for (span, places) in profile.spans.iter().zip(places) {

@@ -18,7 +18,11 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
         Ok(parsed) => parsed,
         Err(why) => return complain(&why, USAGE),
     };
-    let places = match places(&parsed.profile, &parsed.drives) {
+    let mut settings = Run::default();
+    settings.yes = parsed.yes || yes || said_yes();
+    settings.quiet = parsed.quiet;
+    settings.drives = parsed.drives.clone();
+    let places = match places(&parsed.profile, &settings) {
         Ok(places) => places,
         Err(why) => return complain(&why, USAGE),
     };
@@ -26,9 +30,6 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
         return complain(&why, USAGE);
     }
     let json = json || parsed.json;
-    let mut settings = Run::default();
-    settings.yes = parsed.yes || yes || said_yes();
-    settings.quiet = parsed.quiet;
     let console = Console::new(settings.quiet, 0);
     let session = Session::new(&console, &settings);
     let mut profile = parsed.profile.clone();

@@ -54,7 +54,7 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
         if let Err(why) = spd_profile::check_linux(&invocation.profile, is_remote) {
             return complain(&why, USAGE);
         }
-        match places(&invocation.profile, &invocation.run.drives) {
+        match places(&invocation.profile, &invocation.run) {
             Ok(places) => all.push(places),
             Err(why) => return complain(&why, USAGE),
         }

@@ -44,6 +44,10 @@ pub struct Progress {
 
 /// How the caller follows and ends a run.
 pub trait Control: Sync {
+    /// Called when all is set up; returns, by `clock`, when the load begins, or `None` when it is not to begin. May wait.
+    fn release(&self, clock: &dyn Clock) -> Option<u64> {
+        Some(clock.now().0)
+    }
     /// Whether the run is to end now; asked many times a second.
     fn stop(&self) -> bool;
     /// Called about every second.
@@ -115,13 +119,12 @@ pub fn run_span(
             }
         }
         // A thread that could not be started has dropped its way to the gate, which counts as failed there.
-        let began = gate.gathered(handles.len() + usize::from(failed.is_some()));
-        let begin = clock.now().0;
-        gate.open(began.then_some(begin));
-        let watched = if began {
-            watch(window(span, begin), &shared, clock.as_ref(), control)
-        } else {
-            Watched::default()
+        let ready = gate.gathered(handles.len() + usize::from(failed.is_some()));
+        let begin = if ready { control.release(clock.as_ref()) } else { None };
+        gate.open(begin);
+        let watched = match begin {
+            Some(begin) => watch(window(span, begin), &shared, clock.as_ref(), control),
+            None => Watched { interrupted: ready, ..Watched::default() },
         };
         let mut left = Vec::new();
         for handle in handles {
@@ -393,6 +396,7 @@ fn outcome(
         ended_early,
         open_loop: open,
         verify: verified,
+        agents: Vec::new(),
     }
 }
 

@@ -40,6 +40,12 @@ impl Drives {
         self.0.extend(other.0.iter().cloned());
     }
 
+    /// Whether none is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn place(&self, drive: &str) -> Result<&str, ProfileError> {
         let drive = drive.to_ascii_uppercase();
         match self.0.iter().find(|(other, _)| *other == drive) {

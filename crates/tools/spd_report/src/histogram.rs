@@ -17,6 +17,24 @@ pub struct Histogram {
     max: u64,
 }
 
+/// What a [`Histogram`] consists of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistogramParts {
+    /// Buckets that are not empty: number and count.
+    pub counts: Vec<(u32, u64)>,
+    /// Sum of the latencies in nanoseconds.
+    pub sum: u128,
+    /// Sum of their squares.
+    pub sum_squares: u128,
+    /// The least; 0 when there is none.
+    pub min: u64,
+    /// The greatest; 0 when there is none.
+    pub max: u64,
+}
+
+/// The most buckets that [`HistogramParts`] can name.
+pub const HISTOGRAM_BUCKETS: usize = BUCKETS;
+
 impl Default for Histogram {
     fn default() -> Self {
         Self::new()
@@ -53,11 +71,12 @@ impl Histogram {
     /// Adds all that `other` has counted.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
+            *mine = mine.saturating_add(*theirs);
         }
-        self.count += other.count;
-        self.sum += other.sum;
-        self.sum_squares += other.sum_squares;
+        // Another machine's numbers are merged too: they may be wrong, and must not stop the report.
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_squares = self.sum_squares.saturating_add(other.sum_squares);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -124,6 +143,37 @@ impl Histogram {
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(index, count)| (self.middle(index), *count))
+    }
+
+    /// All that is counted, exactly, to be sent elsewhere: the buckets that are not empty as (number, count), in order.
+    #[must_use]
+    pub fn parts(&self) -> HistogramParts {
+        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        HistogramParts {
+            counts: filled.map(|(index, count)| (index as u32, *count)).collect(),
+            sum: self.sum,
+            sum_squares: self.sum_squares,
+            min: self.min(),
+            max: self.max,
+        }
+    }
+
+    /// The histogram that these are the parts of; `None` when no histogram has such parts.
+    #[must_use]
+    pub fn from_parts(parts: &HistogramParts) -> Option<Self> {
+        let mut histogram = Self::new();
+        for (index, count) in &parts.counts {
+            *histogram.counts.get_mut(*index as usize)? = *count;
+            histogram.count = histogram.count.checked_add(*count)?;
+        }
+        if parts.min > parts.max {
+            return None;
+        }
+        histogram.sum = parts.sum;
+        histogram.sum_squares = parts.sum_squares;
+        histogram.min = if histogram.count == 0 { u64::MAX } else { parts.min };
+        histogram.max = parts.max;
+        Some(histogram)
     }
 
     /// The middle of a bucket, within what was really counted.

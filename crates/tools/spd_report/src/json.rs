@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use spd_profile::{Profile, TimeSpan};
 
 use crate::histogram::Histogram;
-use crate::outcome::{CpuTime, Operations, Outcome, SpanOutcome};
+use crate::outcome::{AgentOutcome, CpuTime, Operations, Outcome, SpanOutcome};
 
 /// The result of a run: `{"command_line", "system", "spans": [...]}`.
 #[must_use]
@@ -68,6 +68,9 @@ pub fn span_value(span: &TimeSpan, measured: &SpanOutcome) -> Value {
                 json!({ "milliseconds": span.interval_ms, "read": series(&read), "write": series(&write) }),
             );
         }
+        if !measured.agents.is_empty() {
+            object.insert("agents".into(), measured.agents.iter().map(agent).collect());
+        }
         if let Some(open) = &measured.open_loop {
             object.insert(
                 "open_loop".into(),
@@ -89,6 +92,22 @@ pub fn span_value(span: &TimeSpan, measured: &SpanOutcome) -> Value {
         }
     }
     value
+}
+
+fn agent(agent: &AgentOutcome) -> Value {
+    let mut total = agent.read.clone();
+    total.merge(&agent.write);
+    json!({
+        "name": agent.name,
+        "computer": agent.computer,
+        "start_ms": agent.start_ms.map(|(after, _)| after),
+        "start_error_ms": agent.start_ms.map(|(_, error)| error),
+        "seconds": agent.seconds,
+        "ended_early": agent.ended_early,
+        "total": operations(&total, agent.seconds),
+        "read": operations(&agent.read, agent.seconds),
+        "write": operations(&agent.write, agent.seconds),
+    })
 }
 
 fn cpu(cpu: &CpuTime) -> Value {

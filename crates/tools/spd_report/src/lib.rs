@@ -30,8 +30,8 @@ pub mod xml;
 #[cfg(test)]
 mod tests;
 
-pub use histogram::Histogram;
+pub use histogram::{HISTOGRAM_BUCKETS, Histogram, HistogramParts};
 pub use outcome::{
-    CpuPlace, CpuTime, EffectiveRange, Interval, OpenLoop, Operations, Outcome, SpanOutcome, System,
-    TargetOutcome, ThreadOutcome, VerifyOutcome, WaitStatistics, iops_deviation,
+    AgentOutcome, CpuPlace, CpuTime, EffectiveRange, Interval, OpenLoop, Operations, Outcome, SpanOutcome,
+    System, TargetOutcome, ThreadOutcome, VerifyOutcome, WaitStatistics, iops_deviation,
 };

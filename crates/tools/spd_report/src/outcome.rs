@@ -35,7 +35,7 @@ impl Interval {
             self.min_ns = if self.count == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
         }
         self.max_ns = self.max_ns.max(other.max_ns);
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.sum_us += other.sum_us;
         self.sum_squares_us += other.sum_squares_us;
     }
@@ -90,9 +90,9 @@ pub struct Operations {
 impl Operations {
     /// Adds what another has counted.
     pub fn merge(&mut self, other: &Self) {
-        self.bytes += other.bytes;
-        self.count += other.count;
-        self.errors += other.errors;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.count = self.count.saturating_add(other.count);
+        self.errors = self.errors.saturating_add(other.errors);
         let earlier = match (&self.first_error, &other.first_error) {
             (Some((mine, _)), Some((theirs, _))) => theirs < mine,
             (None, Some(_)) => true,
@@ -222,6 +222,25 @@ impl VerifyOutcome {
     }
 }
 
+/// What one of several machines measured in a time span.
+#[derive(Clone, Debug, Default)]
+pub struct AgentOutcome {
+    /// Its address, as it was given.
+    pub name: String,
+    /// The machine's name.
+    pub computer: String,
+    /// Milliseconds by which it began after the first one, and by how much that may be wrong; none when it never began.
+    pub start_ms: Option<(f64, f64)>,
+    /// Seconds that it really measured.
+    pub seconds: f64,
+    /// All its reads.
+    pub read: Operations,
+    /// All its writes.
+    pub write: Operations,
+    /// Why it ended before its time, or why nothing of it is in the report.
+    pub ended_early: Option<String>,
+}
+
 /// One time span.
 #[derive(Clone, Debug, Default)]
 pub struct SpanOutcome {
@@ -237,6 +256,8 @@ pub struct SpanOutcome {
     pub open_loop: Option<OpenLoop>,
     /// What verification found, if it was asked for.
     pub verify: Option<VerifyOutcome>,
+    /// The machines that took part, when there were several; their threads are in `threads`, in the same order.
+    pub agents: Vec<AgentOutcome>,
 }
 
 impl SpanOutcome {

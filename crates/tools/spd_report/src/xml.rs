@@ -136,6 +136,24 @@ fn ours(lines: &mut Lines, measured: &SpanOutcome, read: &Operations, write: &Op
             }
         });
     }
+    for agent in &measured.agents {
+        lines.inside("Agent", |lines| {
+            lines.value("Name", escape(&agent.name));
+            lines.value("ComputerName", escape(&agent.computer));
+            if let Some((after, error)) = agent.start_ms {
+                lines
+                    .line(&format!("<StartMilliseconds Error=\"{error:.3}\">{after:.3}</StartMilliseconds>"));
+            }
+            lines.value("TestTimeSeconds", format_args!("{:.2}", agent.seconds));
+            lines.value("ReadBytes", agent.read.bytes);
+            lines.value("ReadCount", agent.read.count);
+            lines.value("WriteBytes", agent.write.bytes);
+            lines.value("WriteCount", agent.write.count);
+            if let Some(why) = &agent.ended_early {
+                lines.value("EndedEarly", escape(why));
+            }
+        });
+    }
     if let Some(open) = &measured.open_loop {
         lines.line(&format!(
             "<OpenLoop Rate=\"{}\" Intended=\"{}\" Late=\"{}\" NeverBegun=\"{}\"/>",

@@ -25,6 +25,10 @@ pub struct Run {
     pub user: Option<String>,
     /// The file that the password is in (`--password-file`).
     pub password_file: Option<String>,
+    /// The machines that generate the load, by address (`--agents`); this one when empty.
+    pub agents: Vec<String>,
+    /// The file that the agents' secret is in (`--secret-file`).
+    pub secret_file: Option<String>,
     /// Operations in a second (`--rate`).
     rate: Option<f64>,
     /// How they are spread (`--arrival`).
@@ -58,7 +62,7 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
                     _ => run.verify = true,
                 }
             }
-            "layout" | "drive" | "user" | "password-file" | "rate" | "arrival" => {
+            "layout" | "drive" | "user" | "password-file" | "agents" | "secret-file" | "rate" | "arrival" => {
                 let value = match inline {
                     Some(value) => value,
                     None => match words.next() {
@@ -74,6 +78,13 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
     if run.arrival.is_some() && run.rate.is_none() {
         return refuse("--arrival says how operations of an open loop are spread: give --rate too");
     }
+    if run.agents.is_empty() {
+        if run.secret_file.is_some() {
+            return refuse("--secret-file has the secret of agents: give --agents too");
+        }
+    } else if run.password_file.is_some() || !run.drives.is_empty() {
+        return refuse("with --agents, --password-file and --drive are options of each `holdfast spd agent`");
+    }
     Ok((run, rest))
 }
 
@@ -87,6 +98,15 @@ impl Run {
             },
             "drive" => self.drives.add(value)?,
             "user" => self.user = Some(value.to_owned()),
+            "agents" => {
+                self.agents = value.split(',').map(|name| name.trim().to_owned()).collect();
+                if self.agents.iter().any(String::is_empty) {
+                    return refuse(format!(
+                        "--agents is a list of addresses, host or host:port, not '{value}'"
+                    ));
+                }
+            }
+            "secret-file" => self.secret_file = Some(value.to_owned()),
             "password-file" => self.password_file = Some(value.to_owned()),
             "rate" => match value.parse::<f64>() {
                 Ok(rate) if rate.is_finite() && rate > 0.0 => self.rate = Some(rate),

@@ -64,8 +64,11 @@ Beyond DiskSpd:
   --user, --password-file
                         who logs in to an SMB server; also HOLDFAST_SPD_USER, HOLDFAST_SPD_PASSWORD
   --quiet               no progress
+  --agents=<a,b,...>    let these machines generate the load, together: host or host:port of each `holdfast spd agent`;
+                        {agent} in a target's path becomes each one's number, from 1
+  --secret-file=<file>  the secret that the agents have; also HOLDFAST_SPD_SECRET
 
-`holdfast spd sweep -?` explains campaigns over depths, threads, blocks and mixes.
+`holdfast spd agent -?` explains agents, `holdfast spd sweep -?` campaigns over depths, threads, blocks and mixes.
 
 Not on Linux: -e (event tracing), -ft, -l, -N, -Sm (memory mapped), -x (completion routines), -y (events); refused with
 the reason.

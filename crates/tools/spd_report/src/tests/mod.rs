@@ -46,6 +46,9 @@ proptest! {
         prop_assert!((histogram.mean() - mean).abs() <= mean * 1e-9);
         let [mut a, b] = halves;
         a.merge(&b);
+        // What was sent elsewhere and put together again is the same, too.
+        let sent = Histogram::from_parts(&a.parts());
+        prop_assert_eq!(sent.map(|sent| sent.parts()), Some(histogram.parts()));
         prop_assert_eq!(a.percentile(portion), found);
         prop_assert_eq!(a.buckets().map(|(_, count)| count).sum::<u64>(), values.len() as u64);
     }

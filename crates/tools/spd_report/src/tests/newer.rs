@@ -4,8 +4,8 @@ use spd_profile::{Profile, Target, TimeSpan};
 
 use crate::text::{Layout, report};
 use crate::{
-    CpuPlace, CpuTime, EffectiveRange, Interval, OpenLoop, Operations, Outcome, SpanOutcome, System,
-    TargetOutcome, ThreadOutcome, WaitStatistics, xml,
+    AgentOutcome, CpuPlace, CpuTime, EffectiveRange, Interval, OpenLoop, Operations, Outcome, SpanOutcome,
+    System, TargetOutcome, ThreadOutcome, WaitStatistics, xml,
 };
 
 fn example() -> (Profile, Outcome) {
@@ -106,6 +106,42 @@ fn scripts_find_total_and_avg() {
         assert_eq!(&total[2..5], ["7.00", "1792.00", "0.714"], "{layout:?}");
         assert_eq!(avg[1], "5.88%");
     }
+}
+
+/// Several machines have rows of their own, after all of DiskSpd's tables, and in JSON and XML.
+#[test]
+fn agents_have_rows() {
+    let (profile, mut outcome) = example();
+    let (read, write) = outcome.spans[0].sum();
+    let agent = AgentOutcome {
+        name: "10.0.0.11".into(),
+        computer: "vm1".into(),
+        start_ms: Some((0.25, 0.125)),
+        seconds: 2.0,
+        read,
+        write,
+        ended_early: None,
+    };
+    let gone = AgentOutcome {
+        name: "b".into(),
+        ended_early: Some("vanished & gone".into()),
+        ..AgentOutcome::default()
+    };
+    outcome.spans[0].agents = vec![agent, gone];
+    let text = report(&profile, &outcome, Layout::V22);
+    let (tables, rest) = text.split_once("\nAgents\n").unwrap();
+    assert!(EXPECTED.starts_with(tables), "DiskSpd's tables are as they were");
+    let lines: Vec<Vec<&str>> = rest.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    assert_eq!(lines[2][..4], ["10.0.0.11", "0.250 +-0.125", "14680064", "3584"]);
+    assert_eq!((lines[2][4], lines[2][8]), ("7.00", "vm1"));
+    assert_eq!(lines[3][..4], ["b", "never", "0", "0"]);
+    assert_eq!(lines[4], ["agent b: vanished & gone"]);
+    let value = crate::json::report(&profile, &outcome);
+    let rows = &value["spans"][0]["agents"];
+    assert_eq!((&rows[0]["total"]["count"], &rows[1]["start_ms"]), (&3584.into(), &serde_json::Value::Null));
+    let xml = xml::report(&profile, &outcome);
+    assert!(xml.contains("<StartMilliseconds Error=\"0.125\">0.250</StartMilliseconds>"));
+    assert!(xml.contains("<EndedEarly>vanished &amp; gone</EndedEarly>"));
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What DiskSpd does not know, after all of its tables: an early end, errors, the open loop, verification.
+//! What DiskSpd does not know, after all of its tables: an early end, errors, the open loop, verification, agents.
 
 use std::fmt::Write as _;
 
 use spd_profile::TimeSpan;
 
-use crate::outcome::SpanOutcome;
+use crate::outcome::{AgentOutcome, SpanOutcome};
 
 pub(crate) fn write(out: &mut String, span: &TimeSpan, measured: &SpanOutcome) {
     if let Some(why) = &measured.ended_early {
@@ -25,6 +25,7 @@ pub(crate) fn write(out: &mut String, span: &TimeSpan, measured: &SpanOutcome) {
             out.push('\n');
         }
     }
+    agents(out, &measured.agents);
     if let Some(open) = &measured.open_loop {
         let done = (read.count + written.count) as f64 / measured.seconds.max(1e-9);
         let _ = write!(
@@ -42,6 +43,46 @@ pub(crate) fn write(out: &mut String, span: &TimeSpan, measured: &SpanOutcome) {
         );
         for finding in &verify.findings {
             let _ = writeln!(out, "  {finding}");
+        }
+    }
+}
+
+/// A row for each machine of several, and below the table why some of them ended early.
+fn agents(out: &mut String, agents: &[AgentOutcome]) {
+    if agents.is_empty() {
+        return;
+    }
+    let widths = agents.iter().map(|agent| agent.name.chars().count());
+    let width = widths.max().unwrap_or(0).max("agent".len());
+    let head = format!(
+        "{:<width$} |   began (ms)    |       bytes     |     I/Os     |    MiB/s   |  I/O per s |  AvgLat  | 99th (ms) |  computer",
+        "agent"
+    );
+    let _ = write!(out, "\nAgents\n{head}\n{}\n", "-".repeat(head.chars().count()));
+    for agent in agents {
+        let began = match agent.start_ms {
+            Some((after, error)) => format!("{after:.3} +-{error:.3}"),
+            None => "never".to_owned(),
+        };
+        let mut total = agent.read.clone();
+        total.merge(&agent.write);
+        let rate = |number: f64| if agent.seconds > 0.0 { number / agent.seconds } else { 0.0 };
+        let _ = writeln!(
+            out,
+            "{:<width$} | {began:>15} | {:15} | {:12} | {:10.2} | {:10.2} | {:8.3} | {:9.3} | {}",
+            agent.name,
+            total.bytes,
+            total.count,
+            rate(total.bytes as f64 / 1_048_576.0),
+            rate(total.count as f64),
+            total.latency.mean() / 1e6,
+            total.latency.percentile(0.99) as f64 / 1e6,
+            agent.computer
+        );
+    }
+    for agent in agents {
+        if let Some(why) = &agent.ended_early {
+            let _ = writeln!(out, "agent {}: {why}", agent.name);
         }
     }
 }
