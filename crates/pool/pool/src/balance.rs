@@ -10,12 +10,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use block_device::BlockError;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use pool_format::{CopyRecord, DiskId, DiskUse};
 use pool_layout::{Candidate, RowSlabs, plan_moves, unevenness};
+use shard_runtime::Monotonic;
 
 use crate::at::At;
 use crate::core::Core;
@@ -26,6 +28,8 @@ use crate::row::{Column, Place};
 
 /// Moves between two looks for something to repair.
 const BATCH: usize = 16;
+/// When a plan that moved nothing is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// What is to be moved, and what asks for it.
 #[derive(Default)]
@@ -44,8 +48,12 @@ struct State {
     moves: VecDeque<Planned>,
     /// How many moves the plan had.
     planned: u64,
-    /// Used slabs of each disk when there was nothing to be moved although the disks are uneven.
-    futile: Option<Vec<(DiskId, u32)>>,
+    /// Somebody has asked for it: when it is done, what is left of it is planned anew.
+    by_hand: bool,
+    /// Whether it has moved anything.
+    progress: bool,
+    /// When it was made, and the used slabs of each disk then: if it moves nothing, neither would the same plan a moment later.
+    made: Option<(Monotonic, Vec<(DiskId, u32)>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +145,7 @@ impl Pool {
     }
 }
 
-/// Moves some slabs, if there are any to be moved. `true` when there may be more.
+/// Moves some slabs, if there are any to be moved. `true` when it has, and there may be more.
 pub(crate) async fn step(core: &Arc<Core>) -> Result<bool, BlockError> {
     let params = *core.params.read();
     if params.paused {
@@ -157,28 +165,34 @@ pub(crate) async fn step(core: &Arc<Core>) -> Result<bool, BlockError> {
     let goes_on = || !core.is_over() && !core.params.read().paused && !core.urgent.load(Ordering::Acquire);
     let moves = stream::iter(batch).take_while(|_| std::future::ready(goes_on()));
     let moves = moves.map(|planned| carry_out(core, planned)).buffer_unordered(params.parallel.max(1));
-    let done: Vec<Result<(), BlockError>> = moves.collect().await;
-    done.into_iter().collect::<Result<(), _>>()?;
-    Ok(true)
+    let done: Vec<Result<bool, BlockError>> = moves.collect().await;
+    let moved = done.into_iter().try_fold(0, |sum, moved| moved.map(|moved| sum + u64::from(moved)))?;
+    core.balancer.moved.fetch_add(moved, Ordering::Relaxed);
+    core.balancer.state.lock().progress |= moved > 0;
+    Ok(moved > 0)
 }
 
 /// Makes a plan if somebody has asked for it, disks have joined, or they are too uneven.
 fn look(core: &Arc<Core>, above_percent: u32) {
     let balancer = &core.balancer;
-    let asked = balancer.asked.swap(false, Ordering::AcqRel);
+    let mut asked = balancer.asked.swap(false, Ordering::AcqRel);
     let joined = balancer.joined.swap(false, Ordering::AcqRel) && above_percent > 0;
     let candidates = core.candidates(false);
     let uneven = above_percent > 0 && unevenness(&candidates) > above_percent;
-    if !asked && !joined && !uneven {
-        return;
-    }
     let used: Vec<_> = candidates.iter().map(|disk| (disk.disk, disk.total - disk.free)).collect();
-    if !asked && !joined && balancer.state.lock().futile.as_ref() == Some(&used) {
-        return;
+    let now = core.clock.now();
+    {
+        let state = balancer.state.lock();
+        asked |= state.by_hand && state.progress;
+        let same = |(at, was): &(_, _)| now.since(*at) < AGAIN && *was == used;
+        let futile = !state.progress && state.made.as_ref().is_some_and(same);
+        if !asked && !joined && (!uneven || futile) {
+            return;
+        }
     }
     let (_, moves) = plan(core, asked || uneven);
     let mut state = balancer.state.lock();
-    state.futile = moves.is_empty().then_some(used);
+    (state.by_hand, state.progress, state.made) = (asked, false, Some((now, used)));
     state.planned = moves.len() as u64;
     if !moves.is_empty() {
         tracing::info!(
@@ -215,27 +229,27 @@ fn plan(core: &Core, fills: bool) -> (Vec<Candidate>, Vec<Planned>) {
     (candidates, moves.collect())
 }
 
-/// Moves a slab, if that is still what should be done.
-async fn carry_out(core: &Arc<Core>, planned: Planned) -> Result<(), BlockError> {
+/// Moves a slab, if that is still what should be done. Whether it has moved.
+async fn carry_out(core: &Arc<Core>, planned: Planned) -> Result<bool, BlockError> {
     let Planned { place, from, to } = planned;
     let space = core.spaces.read().get(&place.space).cloned();
-    let Some(space) = space else { return Ok(()) };
-    let Some(row) = space.row(place.row) else { return Ok(()) };
+    let Some(space) = space else { return Ok(false) };
+    let Some(row) = space.row(place.row) else { return Ok(false) };
     let at = At::new(core, &space, &row, place);
     {
         let _one = core.adding.lock().await;
         let copies = at.column().copies();
         let sound = copies.len() == row.shape.copies && copies.iter().all(|copy| copy.is_good(u64::MAX));
         let Some(moving) = copies.iter().find(|copy| copy.id() == from).filter(|_| sound) else {
-            return Ok(());
+            return Ok(false);
         };
         let taken = row.columns.iter().any(|column| column.copies().iter().any(|copy| copy.id() == to));
         let usage = core.meta.with_state(|state| state.disks.get(&to).map(|record| record.usage));
         let here = core.disk(to).is_some_and(|disk| disk.is_online());
         if taken || usage != Some(DiskUse::Active) || !here {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(slab) = core.slabs.lock().take(to) else { return Ok(()) };
+        let Some(slab) = core.slabs.lock().take(to) else { return Ok(false) };
         moving.set_moving(true);
         let record = CopyRecord { disk: to, slab, stale: u64::MAX };
         if let Err(error) = repair::add_copy(core, place, at.column(), record).await {
@@ -244,8 +258,5 @@ async fn carry_out(core: &Arc<Core>, planned: Planned) -> Result<(), BlockError>
         }
     }
     repair::work_on(core, &space, place).await?;
-    if at.column().copies().iter().all(|copy| copy.id() != from) {
-        core.balancer.moved.fetch_add(1, Ordering::Relaxed);
-    }
-    Ok(())
+    Ok(at.column().copies().iter().all(|copy| copy.id() != from))
 }

@@ -266,7 +266,7 @@ impl Core {
     pub(crate) async fn allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
         let mut attempts = self.disks.read().len();
         loop {
-            match self.try_allocate_row(space, row).await {
+            match self.try_allocate_row(space, row, attempts == 0).await {
                 // Not for want of space, nor because the pool has stopped: a disk failed.
                 Err(error)
                     if attempts > 0
@@ -279,7 +279,12 @@ impl Core {
         }
     }
 
-    async fn try_allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
+    async fn try_allocate_row(
+        &self,
+        space: &SpaceRecord,
+        row: u32,
+        last: bool,
+    ) -> Result<RowRecord, BlockError> {
         let shape = Shape::of(space, row, self.slab_size);
         let columns = if row == JOURNAL_ROW { 1 } else { usize::from(space.columns) };
         let candidates = self.candidates(shape.sums_pages > 0);
@@ -305,7 +310,7 @@ impl Core {
         let complete = record.columns.iter().all(|column| column.copies.len() == shape.copies);
         let done = match complete {
             true => match self.clear_and_commit(space, (row, shape), &record).await {
-                Ok(()) => self.keep_or_free(space, (row, shape), &record).await,
+                Ok(()) => self.keep_or_free(space, (row, shape), &record, last).await,
                 Err(error) => Err(error),
             },
             false => Err(no_space()),
@@ -347,22 +352,26 @@ impl Core {
         Ok(self.meta.commit(vec![change]).await?)
     }
 
-    /// Frees a row that was committed, but of which every copy that was good has been lost meanwhile, while a copy that was
-    /// away and lacks everything came back: it could never be written, and nobody has seen it yet.
+    /// Frees a row that was committed, and that nobody has seen yet, if a copy was away and lacks everything, and came back
+    /// meanwhile: the row would be less redundant than its disks allow. `last` keeps such a one, but none of which every copy
+    /// that was good has been lost: it could never be written.
     async fn keep_or_free(
         &self,
         space: &SpaceRecord,
         (row, shape): (u32, Shape),
         record: &RowRecord,
+        last: bool,
     ) -> Result<(), BlockError> {
-        let good =
-            |copy: &CopyRecord| copy.stale == 0 && self.disk(copy.disk).is_some_and(|disk| disk.is_online());
+        let here = |copy: &CopyRecord| self.disk(copy.disk).is_some_and(|disk| disk.is_online());
+        let good = |copy: &CopyRecord| copy.stale == 0 && here(copy);
         let lost = record.columns.iter().filter(|column| !column.copies.iter().any(good)).count();
-        if lost <= shape.parity {
+        let mut copies = record.columns.iter().flat_map(|column| &column.copies);
+        let came_back = copies.any(|copy| copy.stale != 0 && here(copy));
+        if lost <= shape.parity && (last || !came_back) {
             return Ok(());
         }
         self.meta.commit(vec![Change::FreeRow { space: space.id, row }]).await?;
-        Err(BlockError::new(BlockErrorKind::Gone, "allocate a row of slabs: its disks were lost")
+        Err(BlockError::new(BlockErrorKind::Gone, "allocate a row of slabs: disks went or came meanwhile")
             .on(&space.name))
     }
 

@@ -14,7 +14,9 @@ use crate::rot;
 /// Works until it is stopped.
 pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
     let rate = run.plan.repair_rate;
-    pool.set_repair_params(RepairParams { bytes_per_second: rate, ..RepairParams::default() });
+    let balance_above_percent = if dice.one_in(2) { 0 } else { dice.between(1, 60) as u32 };
+    let at_first = RepairParams { bytes_per_second: rate, balance_above_percent, ..RepairParams::default() };
+    pool.set_repair_params(at_first);
     let busy = dice.one_in(2);
     loop {
         let pause = if busy { dice.below(1_500) } else { dice.below(12_000) };
@@ -41,16 +43,15 @@ pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
                 let parallel = dice.between(1, 4) as usize;
                 let bytes_per_second = if dice.one_in(2) { 0 } else { 1 << dice.between(16, 22) };
                 let paused = dice.one_in(6);
-                pool.set_repair_params(RepairParams {
-                    bytes_per_second,
-                    parallel,
-                    paused,
-                    ..RepairParams::default()
-                });
+                pool.set_repair_params(RepairParams { bytes_per_second, parallel, paused, ..at_first });
             }
             18..=20 => rot::spoil(&run.rig, pool, dice),
             21 => rot::begin_scrub(&run.rig, pool).await,
             22 => faults::drain(&run.rig, pool, dice).await,
+            23 => {
+                run.rig.trace(|| "rebalance".into());
+                judge(&run.rig, "asking for balance", pool.start_balance());
+            }
             _ => {}
         }
     }
