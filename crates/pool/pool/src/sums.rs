@@ -59,6 +59,8 @@ pub(crate) struct Page {
     pub(crate) unknown: AtomicU64,
     /// Used since the cache last looked.
     used: AtomicBool,
+    /// One writing to disks at a time: what a later one has read from memory must not be overtaken by what an earlier one had.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Sums {
@@ -225,6 +227,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             dirty: AtomicBool::new(false),
             unknown: AtomicU64::new(regions),
             used: AtomicBool::new(true),
+            writing: tokio::sync::Mutex::default(),
         })
     });
     for copy in at.column().copies().iter().filter(|copy| copy.disk.is_online()) {
@@ -326,6 +329,7 @@ pub(crate) async fn put_page(
     copies: &[Arc<CopyState>],
     durability: Durability,
 ) -> Result<(), BlockError> {
+    let _one = page.writing.lock().await;
     let block = SumsPage {
         epoch: at.core.meta.epoch(),
         space: at.space.guid(),
