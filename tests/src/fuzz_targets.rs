@@ -39,6 +39,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_users", smb_users::fuzz::database),
     ("spd_profile", spd_profile::fuzz::profile),
     ("spd_words", spd_profile::fuzz::words),
+    ("spd_trace", spd_profile::fuzz::trace),
     ("spd_message", spd_fleet::fuzz::message),
 ];
 

@@ -126,6 +126,9 @@ impl Runner for Machine {
     }
 
     fn run(&self, job: &Job, span: &TimeSpan, control: &dyn Control) -> Result<SpanOutcome, EngineError> {
+        let mut span = span.clone();
+        spd_engine::prepare_replay(&mut span)?;
+        let span = &span;
         let mut run = self.run.clone();
         run.user = run.user.or_else(|| job.user.clone());
         let profile = Profile { spans: vec![span.clone()], ..Profile::default() };

@@ -128,6 +128,13 @@ fn diskspd(program: &str, words: &[String], usage_code: u8, json: bool, yes: boo
         Ok(places) => places,
         Err(why) => return complain(&why, usage_code),
     };
+    // On agents' machines, traces are theirs to read.
+    if invocation.run.agents.is_empty()
+        && let Err(why) = invocation.profile.spans.iter_mut().try_for_each(read_trace)
+    {
+        eprintln!("ERROR: {why}");
+        return 1;
+    }
     let console = Console::new(invocation.run.quiet, invocation.profile.progress);
     let session = Session::new(&console, &invocation.run);
     let (outcome, failed) = session.run(&invocation.profile, &places);
@@ -145,6 +152,19 @@ fn diskspd(program: &str, words: &[String], usage_code: u8, json: bool, yes: boo
         return 1;
     }
     exit_code(&outcome.spans)
+}
+
+/// Gives a span the sizes and the duration of its trace, if it has one.
+fn read_trace(span: &mut TimeSpan) -> Result<(), EngineError> {
+    if let Some(trace) = spd_engine::prepare_replay(span)?
+        && trace.skipped > 0
+    {
+        eprintln!(
+            "WARNING: {} operations of the trace are left out: flushes, discards, or on something else than --replay-name",
+            trace.skipped
+        );
+    }
+    Ok(())
 }
 
 fn usage(program: &str) {

@@ -51,6 +51,12 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
                 span.targets.iter_mut().for_each(|target| target.create = None);
             }
         }
+        if invocation.profile.spans.iter().any(|span| span.replay.is_some()) {
+            eprintln!(
+                "ERROR: a trace has sizes and a mix of its own: replay it with `holdfast spd`, not with a sweep"
+            );
+            return USAGE;
+        }
         if let Err(why) = spd_profile::check_linux(&invocation.profile, is_remote) {
             return complain(&why, USAGE);
         }

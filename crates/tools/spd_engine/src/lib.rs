@@ -22,6 +22,7 @@
 //! * A failed operation is counted as a failure and as nothing else.
 
 mod backend;
+mod copy;
 mod cpu;
 mod error;
 mod gate;
@@ -30,6 +31,7 @@ mod offsets;
 mod pacing;
 mod prepare;
 mod random;
+mod replay;
 mod run;
 mod shared;
 mod system;
@@ -43,5 +45,6 @@ pub use backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan
 pub use error::EngineError;
 pub use local::LocalBackend;
 pub use prepare::{Confirm, Preparation, prepare};
+pub use replay::{TraceSummary, prepare_replay};
 pub use run::{Control, Progress, run_span};
 pub use system::system;

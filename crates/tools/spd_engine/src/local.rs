@@ -113,12 +113,12 @@ fn check_alignment(target: &Target, path: &str, file: &File) -> Result<(), Engin
         Err(_) => u64::from(device_info::direct_io_alignment(file).unwrap_or(512)),
     }
     .max(1);
-    for (option, bytes) in [
-        ("block size -b", u64::from(target.block)),
+    let blocks = target.blocks().map(|block| ("block size -b or --mix", u64::from(block)));
+    for (option, bytes) in blocks.chain([
         ("alignment -r or stride -s", target.step()),
         ("offset -B", target.base),
         ("thread stride -T", target.thread_stride),
-    ] {
+    ]) {
         if !bytes.is_multiple_of(unit) {
             return Err(EngineError::new(format!(
                 "{option} of {bytes} bytes is no multiple of {unit} bytes, in which unbuffered I/O on '{}'{} works: change it, or leave out -Su, -Sh, -S or -h",

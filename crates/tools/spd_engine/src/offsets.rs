@@ -3,16 +3,33 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spd_profile::{Distribution, DistributionUnit, Target};
+use spd_profile::{Distribution, DistributionUnit, MixPart, Target};
 use spd_report::EffectiveRange;
 
 use crate::random::Random;
 
+/// The next operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Byte offset in the target.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) len: u32,
+    /// Whether it is written.
+    pub(crate) is_write: bool,
+}
+
 /// Offsets of one thread on one target. All are relative to the target's base.
 pub(crate) struct Offsets {
     base: u64,
+    /// Bytes of one operation; with a mix, of the largest.
     block: u64,
+    /// Sizes with their percents; empty: all are `block`.
+    mix: Vec<MixPart>,
+    /// Distance of possible offsets.
     step: u64,
+    /// A sequential stream of a mix goes on where its last operation ended.
+    gapless: bool,
     /// Bytes from the base on that may be touched; at least one block.
     size: u64,
     random_percent: u32,
@@ -50,7 +67,9 @@ impl Offsets {
         Self {
             base: target.base,
             block,
+            mix: target.mix.clone(),
             step: target.step(),
+            gapless: !target.mix.is_empty() && target.alignment.is_none(),
             size,
             random_percent: target.random_percent,
             write_percent: target.write_percent,
@@ -69,26 +88,28 @@ impl Offsets {
         &self.ranges
     }
 
-    /// The next offset in the target, and whether it is written; `slot` counts within the target's slots.
+    /// The next operation on the target; `slot` counts within the target's slots.
     #[inline]
-    pub(crate) fn next(&mut self, slot: usize, random: &mut Random) -> (u64, bool) {
+    pub(crate) fn next(&mut self, slot: usize, random: &mut Random) -> Choice {
+        let (len, write_percent) = self.size_of_next(random);
+        let step = if self.gapless { len } else { self.step };
         let is_random =
             self.random_percent == 100 || self.random_percent > 0 && random.percent(self.random_percent);
         let relative = if is_random {
-            let offset = self.pick(random);
+            let offset = self.pick(len, random);
             // A sequential run of a mix goes on from where the last random one was.
-            self.next = offset + self.step;
+            self.next = offset + step;
             offset
         } else if let Some(shared) = &self.shared {
             let positions = (self.size - self.block).checked_div(self.step).unwrap_or(0) + 1;
             let at = shared.fetch_add(1, Ordering::Relaxed);
             (at % positions) * self.step
         } else {
-            let (size, block, first, step) = (self.size, self.block, self.first, self.step);
+            let (size, block, first) = (self.size, len, self.first);
             let next = self.parallel.get_mut(slot).unwrap_or(&mut self.next);
             if next.checked_add(block).is_none_or(|end| end > size) {
                 // Over the end: from the beginning, with the thread's displacement within a step.
-                *next = first.checked_rem(step).unwrap_or(0);
+                *next = first.checked_rem(self.step).unwrap_or(0);
                 if *next + block > size {
                     *next = 0;
                 }
@@ -97,7 +118,7 @@ impl Offsets {
             *next = offset.saturating_add(step);
             offset
         };
-        let is_write = match self.write_percent {
+        let is_write = match write_percent {
             0 => false,
             100 => true,
             // Sequential runs of a mix are of one kind.
@@ -105,10 +126,25 @@ impl Offsets {
             percent => random.percent(percent),
         };
         self.last_was_write = is_write;
-        (self.base + relative, is_write)
+        Choice { offset: self.base + relative, len: len as u32, is_write }
     }
 
-    fn pick(&self, random: &mut Random) -> u64 {
+    /// Bytes of the next operation, and the percent of writes among such.
+    #[inline]
+    fn size_of_next(&self, random: &mut Random) -> (u64, u32) {
+        if self.mix.is_empty() {
+            return (self.block, self.write_percent);
+        }
+        let mut at = random.below(100);
+        let chosen = self.mix.iter().find(|part| {
+            let inside = at < u64::from(part.percent);
+            at = at.saturating_sub(u64::from(part.percent));
+            inside
+        });
+        chosen.map_or((self.block, self.write_percent), |part| (u64::from(part.block), part.write_percent))
+    }
+
+    fn pick(&self, len: u64, random: &mut Random) -> u64 {
         let (start, length) = match self.ranges.as_slice() {
             [] => (0, self.size),
             ranges => {
@@ -121,9 +157,9 @@ impl Offsets {
                 chosen.map_or((0, self.size), |range| (range.start, range.length))
             }
         };
-        let positions = length.saturating_sub(self.block) / self.step.max(1) + 1;
+        let positions = length.saturating_sub(len) / self.step.max(1) + 1;
         let offset = start + random.below(positions) * self.step;
-        offset.min(self.size - self.block)
+        offset.min(self.size - len)
     }
 }
 
@@ -186,7 +222,7 @@ mod tests {
 
     fn take(offsets: &mut Offsets, count: usize) -> Vec<u64> {
         let mut random = Random::new(1, 0);
-        (0..count).map(|index| offsets.next(index % 2, &mut random).0).collect()
+        (0..count).map(|index| offsets.next(index % 2, &mut random).offset).collect()
     }
 
     #[test]
@@ -210,7 +246,7 @@ mod tests {
         let mut b = Offsets::new(&target, 16, 1, 1, &shared);
         let mut random = Random::new(0, 0);
         let order: Vec<u64> =
-            (0..3).flat_map(|_| [a.next(0, &mut random).0, b.next(0, &mut random).0]).collect();
+            (0..3).flat_map(|_| [a.next(0, &mut random).offset, b.next(0, &mut random).offset]).collect();
         assert_eq!(order, [0, 4, 8, 12, 0, 4]);
     }
 
@@ -219,8 +255,32 @@ mod tests {
         let target = Target { block: 1, random_percent: 100, write_percent: 30, ..Target::new("a") };
         let mut offsets = offsets(&target, 1 << 20);
         let mut random = Random::new(7, 0);
-        let writes = (0..100_000).filter(|_| offsets.next(0, &mut random).1).count();
+        let writes = (0..100_000).filter(|_| offsets.next(0, &mut random).is_write).count();
         assert!((29_000..31_000).contains(&writes), "{writes}");
+    }
+
+    #[test]
+    fn mixes_of_sizes_have_their_percents_and_no_gaps() {
+        let part = |block, percent, write_percent| MixPart { block, percent, write_percent };
+        let mut target = Target { random_percent: 100, ..Target::new("a") };
+        target.set_mix(vec![part(8, 70, 0), part(64, 30, 100)]);
+        assert_eq!((target.block, target.step(), target.write_percent), (64, 8, 30));
+        let mut random = Random::new(7, 0);
+        let mut some = offsets(&target, 1 << 20);
+        let chosen: Vec<Choice> = (0..100_000).map(|_| some.next(0, &mut random)).collect();
+        let large = chosen.iter().filter(|choice| choice.len == 64).count();
+        assert!((29_000..31_000).contains(&large), "{large}");
+        assert!(chosen.iter().all(|choice| choice.is_write == (choice.len == 64)));
+        assert!(
+            chosen
+                .iter()
+                .all(|choice| choice.offset % 8 == 0 && choice.offset + u64::from(choice.len) <= 1 << 20)
+        );
+        // Sequentially each begins where the one before has ended, until the end.
+        target.random_percent = 0;
+        let mut some = offsets(&target, 1 << 20);
+        let chosen: Vec<Choice> = (0..1000).map(|_| some.next(0, &mut random)).collect();
+        assert!(chosen.windows(2).all(|pair| pair[1].offset == pair[0].offset + u64::from(pair[0].len)));
     }
 
     #[test]

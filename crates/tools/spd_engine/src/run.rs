@@ -12,10 +12,12 @@ use spd_profile::{TimeSpan, WriteContent};
 use spd_report::{Interval, OpenLoop, Operations, SpanOutcome, System};
 
 use crate::backend::Backend;
+use crate::copy;
 use crate::cpu::CpuTicks;
 use crate::error::EngineError;
 use crate::gate::Gate;
 use crate::random::Random;
+use crate::replay;
 use crate::shared::{Assignment, Counters, Left, Shared, Window};
 use crate::verify;
 use crate::worker::Worker;
@@ -67,10 +69,19 @@ pub fn run_span(
     control: &dyn Control,
     verify: Option<u64>,
 ) -> Result<SpanOutcome, EngineError> {
+    if span.copy {
+        if verify.is_some() {
+            return Err(EngineError::new(
+                "--verify writes content of its own: it cannot be used with --copy",
+            ));
+        }
+        return copy::run(span, backend, system, clock, control);
+    }
     let sizes = backend.sizes();
     if verify.is_some() {
         check_verify(span, &sizes)?;
     }
+    check_replay(span, &sizes, verify.is_some())?;
     let threads = span.thread_count() as usize;
     let interlocked: Vec<Arc<AtomicU64>> = span.targets.iter().map(|_| Arc::default()).collect();
     let shared = Shared {
@@ -141,12 +152,42 @@ pub fn run_span(
     })
 }
 
+/// Refuses a trace that does not fit, or what cannot be done with one.
+fn check_replay(span: &TimeSpan, sizes: &[u64], verify: bool) -> Result<(), EngineError> {
+    let (given, mut span) = (&span.targets, span.clone());
+    let Some(summary) = replay::prepare_replay(&mut span)? else { return Ok(()) };
+    if verify {
+        return Err(EngineError::new(
+            "--verify decides itself what is written where: it cannot be used with --replay",
+        ));
+    }
+    for (target, size) in given.iter().zip(sizes) {
+        if target.block < summary.largest {
+            return Err(EngineError::new("the block is smaller than the trace's largest operation"));
+        }
+        let end = if target.max > 0 { target.max.min(*size) } else { *size };
+        if target.base.checked_add(summary.end).is_none_or(|last| last > end) {
+            return Err(EngineError::new(format!(
+                "the trace reaches to byte {} from offset {}, and target '{}' has {end}: make it larger (-c{})",
+                summary.end,
+                target.base,
+                target.path,
+                target.base.saturating_add(summary.end)
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses what cannot be verified.
 fn check_verify(span: &TimeSpan, sizes: &[u64]) -> Result<(), EngineError> {
     if span.is_weighted() {
         return Err(EngineError::new("--verify cannot be used with -O outstanding requests per thread"));
     }
     for (index, (target, size)) in span.targets.iter().zip(sizes).enumerate() {
+        if !target.mix.is_empty() {
+            return Err(EngineError::new("--verify checks blocks of one size: it cannot be used with --mix"));
+        }
         if span.targets.iter().take(index).any(|other| other.path == target.path) {
             return Err(EngineError::new(format!(
                 "--verify: target '{}' is given twice, and its blocks can belong to one only",

@@ -1,7 +1,7 @@
 //! Entries for fuzzing: profiles, command lines and parameter files come from whoever wrote them.
 
 use crate::command_line::Surroundings;
-use crate::{sqlio, sweep, validate, windows_path, xml};
+use crate::{sqlio, sweep, trace, validate, windows_path, xml};
 
 /// No files, and a clock that stands.
 struct Nothing;
@@ -24,6 +24,23 @@ pub fn profile(bytes: &[u8]) {
         // What DiskSpd's XML cannot say is not compared: event tracing.
         let again = xml::read(&xml::write(&profile, 0)).map(|again| again.spans.len());
         assert_eq!(again.ok(), Some(profile.spans.len()), "a valid profile is written as one");
+    }
+}
+
+/// Lines of a trace.
+pub fn trace(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parser = trace::Parser::new(None);
+    let mut last = 0;
+    for line in text.lines() {
+        match parser.line(line) {
+            Ok(None) => {}
+            Ok(Some(record)) => {
+                assert!(record.at >= last && record.len > 0, "times do not go back");
+                last = record.at;
+            }
+            Err(_) => break,
+        }
     }
 }
 

@@ -25,12 +25,14 @@ mod error;
 pub mod fuzz;
 pub mod limits;
 mod linux;
+mod mix;
 mod model;
 mod size;
 pub mod sqlio;
 pub mod sweep;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod validate;
 pub mod windows_path;
 pub mod xml;
@@ -39,7 +41,7 @@ pub use command_line::{Invocation, Run, Surroundings, USAGE, parse};
 pub use error::ProfileError;
 pub use linux::check_linux;
 pub use model::{
-    Affinity, Arrival, CacheMode, Distribution, DistributionUnit, Hints, IoPriority, Profile, Range,
+    Affinity, Arrival, CacheMode, Distribution, DistributionUnit, Hints, IoPriority, MixPart, Profile, Range,
     ResultFormat, Target, Throughput, TimeSpan, WriteContent,
 };
 pub use size::{display_size, parse_size};

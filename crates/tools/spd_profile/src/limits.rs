@@ -20,6 +20,8 @@ pub const XML_BYTES: usize = 4 << 20;
 pub const XML_DEPTH: usize = 32;
 /// Most elements of an XML profile.
 pub const XML_ELEMENTS: usize = 100_000;
+/// Most block sizes of a mix.
+pub const MIX: usize = 64;
 /// Most ranges of a distribution.
 pub const RANGES: usize = 1024;
 /// Most intervals of an IOPS series (`-D`): a day of seconds, over which deviations are still kept per thread.

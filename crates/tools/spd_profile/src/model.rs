@@ -1,5 +1,7 @@
 //! The profile itself; names and defaults are DiskSpd's.
 
+use crate::trace::Replay;
+
 /// How the result is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResultFormat {
@@ -98,13 +100,26 @@ pub struct Hints {
     pub temporary: bool,
 }
 
+/// One block size of a mix (`--mix`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MixPart {
+    /// Bytes of one I/O.
+    pub block: u32,
+    /// Percent of the I/O.
+    pub percent: u32,
+    /// Percent of writes among these.
+    pub write_percent: u32,
+}
+
 /// What is done to one file, device or remote file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its path as given, or `*1` for a template.
     pub path: String,
-    /// Bytes of one I/O (`-b`).
+    /// Bytes of one I/O (`-b`); with a mix, of the largest.
     pub block: u32,
+    /// Block sizes of a mix, ours and not DiskSpd's; empty: all are `block`.
+    pub mix: Vec<MixPart>,
     /// Distance between offsets in bytes (`-r`, `-s`); the block when absent.
     pub alignment: Option<u64>,
     /// Percent of random I/O: 0 sequential, 100 random, between mixed (`-rs`).
@@ -164,6 +179,7 @@ impl Target {
         Self {
             path: path.into(),
             block: 64 << 10,
+            mix: Vec::new(),
             alignment: None,
             random_percent: 0,
             interlocked: false,
@@ -195,7 +211,35 @@ impl Target {
     /// Distance between offsets in bytes.
     #[must_use]
     pub fn step(&self) -> u64 {
-        self.alignment.unwrap_or(u64::from(self.block))
+        self.alignment.unwrap_or(u64::from(self.smallest_block()))
+    }
+
+    /// All sizes of I/O.
+    pub fn blocks(&self) -> impl Iterator<Item = u32> + '_ {
+        let only = self.mix.is_empty().then_some(self.block);
+        self.mix.iter().map(|part| part.block).chain(only)
+    }
+
+    /// Bytes of the smallest I/O.
+    #[must_use]
+    pub fn smallest_block(&self) -> u32 {
+        self.blocks().min().unwrap_or(self.block)
+    }
+
+    /// Takes a mix of block sizes: the block becomes the largest, the percent of writes that of all together.
+    pub fn set_mix(&mut self, mix: Vec<MixPart>) {
+        self.block = mix.iter().map(|part| part.block).max().unwrap_or(self.block);
+        let (some, all) =
+            (mix.iter().any(|part| part.write_percent > 0), mix.iter().all(|part| part.write_percent >= 100));
+        let sum =
+            mix.iter().fold(0u64, |sum, part| sum + u64::from(part.percent) * u64::from(part.write_percent));
+        // Rounded, but 0 and 100 mean none and all.
+        self.write_percent = match (some, all) {
+            (false, _) => 0,
+            (_, true) => 100,
+            _ => (sum.div_ceil(100) as u32).clamp(1, 99),
+        };
+        self.mix = mix;
     }
 
     /// Whether the path stands for one that is given on the command line (`*1`).
@@ -255,6 +299,10 @@ pub struct TimeSpan {
     pub interval_ms: u32,
     /// Open loop: operations in a second over all threads and targets, and how they are spread. Ours, not DiskSpd's.
     pub rate: Option<(f64, Arrival)>,
+    /// The first target is copied over the second, once. Ours, not DiskSpd's.
+    pub copy: bool,
+    /// A trace that is replayed instead of a pattern. Ours, not DiskSpd's.
+    pub replay: Option<Replay>,
     /// The targets.
     pub targets: Vec<Target>,
 }
@@ -276,6 +324,8 @@ impl Default for TimeSpan {
             iops_intervals: false,
             interval_ms: 1000,
             rate: None,
+            copy: false,
+            replay: None,
             targets: Vec::new(),
         }
     }

@@ -1,5 +1,7 @@
 //! Command lines of every kind, refusals with their words, and XML there and back.
 
+mod workloads;
+
 use proptest::prelude::*;
 
 use crate::command_line::Surroundings;
@@ -475,7 +477,9 @@ fn sweeps() {
 #[test]
 fn the_corpus_replays_damaged() {
     type Target = fn(&[u8]);
-    for (name, target) in [("spd_profile", fuzz::profile as Target), ("spd_words", fuzz::words)] {
+    for (name, target) in
+        [("spd_profile", fuzz::profile as Target), ("spd_words", fuzz::words), ("spd_trace", fuzz::trace)]
+    {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(name);
         for file in std::fs::read_dir(folder).unwrap() {
             let bytes = std::fs::read(file.unwrap().path()).unwrap();

@@ -79,6 +79,66 @@ fn check_span(span: &TimeSpan) -> Result<(), ProfileError> {
     if span.rate.is_some() && span.is_weighted() {
         return refuse("--rate cannot be used with -O outstanding requests per thread");
     }
+    if span.copy {
+        let [from, to] = span.targets.as_slice() else {
+            return refuse("--copy has two targets: what is copied, and what it is copied over");
+        };
+        if from.path == to.path {
+            return refuse("--copy: both targets are the same file");
+        }
+        if span.threads > 0 || from.threads > 1 {
+            return refuse(
+                "--copy is one thread with several pieces at once: leave out -t and -F, and change -o",
+            );
+        }
+        if span.warm_up > 0 || span.cool_down > 0 {
+            return refuse("--copy measures all of the copy: leave out -W and -C");
+        }
+        for (is_used, option) in [
+            (from.write_percent > 0 || to.write_percent < 100, "-w"),
+            (from.random_percent > 0 || from.interlocked || from.parallel, "-r, -si and -p"),
+            (
+                from.base > 0
+                    || from.max > 0
+                    || from.thread_stride > 0
+                    || from.step() != u64::from(from.block),
+                "-B, -f, -s and -T",
+            ),
+            (
+                span.rate.is_some() || from.throughput.is_some() || from.burst.is_some(),
+                "--rate, -g, -i and -j",
+            ),
+            (span.replay.is_some() || !from.mix.is_empty(), "--replay and --mix"),
+        ] {
+            if is_used {
+                return refuse(format!(
+                    "--copy reads and writes from the beginning to the end: leave out {option}"
+                ));
+            }
+        }
+    }
+    if span.replay.is_some() {
+        let [target] = span.targets.as_slice() else {
+            return refuse(
+                "--replay replays a trace on one target: give one, and choose what of the trace with --replay-name",
+            );
+        };
+        if span.threads > 0 || target.threads > 1 {
+            return refuse(
+                "--replay keeps the order of a trace with one thread: leave out -t and -F, and raise -o",
+            );
+        }
+        for (is_used, option) in [
+            (span.rate.is_some(), "--rate"),
+            (!target.mix.is_empty(), "--mix"),
+            (target.throughput.is_some(), "-g"),
+            (target.burst.is_some() || target.think_ms.is_some(), "-i and -j"),
+        ] {
+            if is_used {
+                return refuse(format!("--replay takes times and sizes from the trace: leave out {option}"));
+            }
+        }
+    }
     let content = |target: &Target| (target.write_percent > 0).then(|| target.content.clone());
     if span.is_weighted()
         && span.targets.windows(2).any(|pair| pair.first().map(content) != pair.last().map(content))
@@ -134,6 +194,7 @@ fn check_target(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) ->
             crate::display_size(u64::from(limits::BLOCK_BYTES))
         ));
     }
+    crate::mix::check(target)?;
     if target.threads == 0 || target.requests == 0 {
         return refuse("-t and -o must be at least 1");
     }

@@ -12,6 +12,7 @@ use spd_report::{SpanOutcome, System};
 
 use crate::*;
 
+mod replay;
 mod verify;
 
 /// Ends a run never, or once so many operations were begun.

@@ -1,8 +1,13 @@
 //! Our own options: two dashes, `--name=value` or `--name value`.
 
 use crate::error::{ProfileError, refuse};
-use crate::model::{Arrival, Profile};
+use crate::mix;
+use crate::model::{Arrival, Profile, TimeSpan};
+use crate::trace::Replay;
 use crate::windows_path::Drives;
+
+/// Seconds that a copy may take when no duration is given.
+const LONGEST_COPY: u32 = 86_400;
 
 /// Options that are not DiskSpd's.
 #[derive(Clone, Debug, Default)]
@@ -29,10 +34,57 @@ pub struct Run {
     pub agents: Vec<String>,
     /// The file that the agents' secret is in (`--secret-file`).
     pub secret_file: Option<String>,
+    /// A file copy (`--copy`).
+    copy: bool,
+    /// The trace (`--replay`), whose operations (`--replay-name`), whether at its times (`--replay-timing`).
+    replay: Option<String>,
+    replay_name: Option<String>,
+    replay_fast: Option<bool>,
+    /// Block sizes with their percents (`--mix`).
+    mix: Vec<mix::Given>,
     /// Operations in a second (`--rate`).
     rate: Option<f64>,
     /// How they are spread (`--arrival`).
     arrival: Option<Arrival>,
+}
+
+/// Which of DiskSpd's options were given, for those of ours that change their defaults.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    pub(super) block: bool,
+    pub(super) requests: bool,
+    pub(super) alignment: bool,
+    pub(super) duration: bool,
+    pub(super) warm_up: bool,
+}
+
+/// Makes a span a copy: eight pieces of a MiB at once, as Windows' copy has them, unless other numbers were given.
+fn copy(span: &mut TimeSpan, given: Given) -> Result<(), ProfileError> {
+    span.copy = true;
+    if !given.warm_up {
+        span.warm_up = 0;
+    }
+    if !given.duration {
+        span.duration = LONGEST_COPY;
+    }
+    if span.targets.iter().any(|target| target.write_percent > 0) {
+        return refuse("--copy reads the first target and writes the second: leave out -w");
+    }
+    for target in &mut span.targets {
+        if !given.block {
+            target.block = 1 << 20;
+        }
+        if !given.alignment {
+            target.alignment = None;
+        }
+        if !given.requests {
+            target.requests = 8;
+        }
+    }
+    if let Some(to) = span.targets.get_mut(1) {
+        to.write_percent = 100;
+    }
+    Ok(())
 }
 
 /// Takes our options out of `words`; returns them and the others.
@@ -50,7 +102,7 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
             None => (option, None),
         };
         match name {
-            "yes" | "json" | "quiet" | "sparse" | "verify" => {
+            "yes" | "json" | "quiet" | "sparse" | "verify" | "copy" => {
                 if inline.is_some() {
                     return refuse(format!("--{name} takes no value"));
                 }
@@ -59,10 +111,12 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
                     "json" => run.json = true,
                     "quiet" => run.quiet = true,
                     "sparse" => run.sparse = true,
+                    "copy" => run.copy = true,
                     _ => run.verify = true,
                 }
             }
-            "layout" | "drive" | "user" | "password-file" | "agents" | "secret-file" | "rate" | "arrival" => {
+            "layout" | "drive" | "user" | "password-file" | "agents" | "secret-file" | "mix" | "rate"
+            | "replay" | "replay-name" | "replay-timing" | "arrival" => {
                 let value = match inline {
                     Some(value) => value,
                     None => match words.next() {
@@ -77,6 +131,9 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
     }
     if run.arrival.is_some() && run.rate.is_none() {
         return refuse("--arrival says how operations of an open loop are spread: give --rate too");
+    }
+    if run.replay.is_none() && (run.replay_name.is_some() || run.replay_fast.is_some()) {
+        return refuse("--replay-name and --replay-timing say how a trace is replayed: give --replay too");
     }
     if run.agents.is_empty() {
         if run.secret_file.is_some() {
@@ -106,6 +163,14 @@ impl Run {
                     ));
                 }
             }
+            "replay" => self.replay = Some(value.to_owned()),
+            "replay-name" => self.replay_name = Some(value.to_owned()),
+            "replay-timing" => match value {
+                "kept" => self.replay_fast = Some(false),
+                "fast" => self.replay_fast = Some(true),
+                _ => return refuse(format!("--replay-timing is kept or fast, not '{value}'")),
+            },
+            "mix" => self.mix = mix::parse(value)?,
             "secret-file" => self.secret_file = Some(value.to_owned()),
             "password-file" => self.password_file = Some(value.to_owned()),
             "rate" => match value.parse::<f64>() {
@@ -126,7 +191,43 @@ impl Run {
     }
 
     /// Writes what belongs into the profile into it.
-    pub(super) fn apply(&self, profile: &mut Profile) -> Result<(), ProfileError> {
+    pub(super) fn apply(&self, profile: &mut Profile, given: Given) -> Result<(), ProfileError> {
+        if let Some(path) = &self.replay {
+            let mut targets = profile.spans.iter().flat_map(|span| &span.targets);
+            if given.block || targets.any(|target| target.write_percent > 0 || target.random_percent > 0) {
+                return refuse(
+                    "--replay takes sizes, places and kinds of operations from the trace: leave out -b, -r and -w",
+                );
+            }
+            for span in &mut profile.spans {
+                span.replay = Some(Replay {
+                    path: path.clone(),
+                    name: self.replay_name.clone(),
+                    fast: self.replay_fast.unwrap_or(false),
+                    whole: !given.duration,
+                });
+                if !given.warm_up {
+                    span.warm_up = 0;
+                }
+            }
+        }
+        if self.copy {
+            for span in &mut profile.spans {
+                copy(span, given)?;
+            }
+        }
+        if !self.mix.is_empty() {
+            if given.block {
+                return refuse("--mix says what the block sizes are: leave out -b");
+            }
+            let targets = profile.spans.iter_mut().flat_map(|span| &mut span.targets);
+            for target in targets {
+                if !given.alignment {
+                    target.alignment = None;
+                }
+                mix::apply(&self.mix, target);
+            }
+        }
         if let Some(rate) = self.rate {
             for span in &mut profile.spans {
                 span.rate = Some((rate, self.arrival.unwrap_or_default()));

@@ -85,6 +85,7 @@ pub fn parse(
     let (options, paths) = split(&words)?;
     let mut overrides = Overrides::default();
     let mut block = 64 << 10;
+    let mut block_given = false;
     let mut xml_path = None;
     let mut foreign = None;
     for word in options {
@@ -97,6 +98,7 @@ pub fn parse(
                     Ok(size @ 1..=0xffff_fffe) => size as u32,
                     _ => return refuse("invalid block size passed to -b"),
                 };
+                block_given = true;
                 foreign = foreign.or(Some(word));
             }
             Some(_) if overrides.take(word, argument, surroundings)? => {}
@@ -119,11 +121,25 @@ pub fn parse(
         invocation.profile.spans.push(span);
     }
     overrides.apply(&mut invocation.profile);
-    invocation.run.apply(&mut invocation.profile)?;
+    let given = extensions::Given {
+        block: block_given,
+        requests: options.iter().any(|word| word.starts_with("-o")),
+        alignment: options.iter().any(|word| says_alignment(word)),
+        duration: overrides.duration.is_some(),
+        warm_up: overrides.warm_up.is_some(),
+    };
+    invocation.run.apply(&mut invocation.profile, given)?;
     invocation.profile.command_line = command_line;
     invocation.profile_only = overrides.profile_only;
     invocation.warnings = crate::validate(&invocation.profile, !overrides.profile_only)?.warnings;
     Ok(invocation)
+}
+
+/// Whether a word is `-r` or `-s` with a size: without one they take the block's.
+fn says_alignment(word: &str) -> bool {
+    let size =
+        word.strip_prefix("-r").or_else(|| word.strip_prefix("-si")).or_else(|| word.strip_prefix("-s"));
+    size.is_some_and(|size| size.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Options and targets, which follow them.

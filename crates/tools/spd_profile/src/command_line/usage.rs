@@ -55,6 +55,13 @@ Beyond DiskSpd:
   --rate=<n>            open loop: n operations per second over all threads, whatever the target does; latencies count
                         from the moment an operation should have begun
   --arrival=<how>       even or poisson [even]
+  --mix=<size:percent[:writes],...>
+                        a mix of block sizes, each with its percent of the I/O and, if given, its percent of writes
+  --copy                copy the first target over the second, once: 8 pieces of 1M at once if there is no -o and -b
+  --replay=<file>       the operations of a trace instead of a pattern: fio's iolog (version 2, 3) or blkparse's text; the
+                        run ends with the trace if there is no -d; -o is the most that may be outstanding
+  --replay-timing=<how> kept: at the trace's times, latencies count from them; fast: as -o allows [kept]
+  --replay-name=<name>  which file or device (8,16) of the trace, if it has several
   --verify              writes carry their place, generation and checksum; reads are checked
   --yes                 write over a file that is not ours, or a device, without a question
   --sparse              -c makes files without writing them: reads then measure no disk

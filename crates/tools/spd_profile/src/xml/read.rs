@@ -5,9 +5,10 @@ use crate::distribution;
 use crate::error::{ProfileError, refuse};
 use crate::limits;
 use crate::model::{
-    Affinity, Arrival, CacheMode, Distribution, DistributionUnit, IoPriority, Profile, Range, ResultFormat,
-    Target, Throughput, TimeSpan, WriteContent,
+    Affinity, Arrival, CacheMode, Distribution, DistributionUnit, IoPriority, MixPart, Profile, Range,
+    ResultFormat, Target, Throughput, TimeSpan, WriteContent,
 };
+use crate::trace::Replay;
 
 /// Reads a `<Profile>`. What it means together is checked by `validate`.
 ///
@@ -74,6 +75,8 @@ fn span(element: &Element) -> Result<TimeSpan, ProfileError> {
             "RandSeed" => span.seed = number(child)?,
             "RandomWriteData" => span.random_writes = boolean(child)?,
             "Rate" => span.rate = Some(rate(child)?),
+            "Copy" => span.copy = boolean(child)?,
+            "Replay" => span.replay = Some(replay(child)?),
             "Affinity" => affinity(child, &mut span.affinity)?,
             "Targets" => {
                 if child.children.len() > limits::TARGETS {
@@ -102,6 +105,21 @@ fn rate(element: &Element) -> Result<(f64, Arrival), ProfileError> {
     }
 }
 
+fn replay(element: &Element) -> Result<Replay, ProfileError> {
+    let flag = |name: &str, no: &str, yes: &str| match element.attribute(name) {
+        None => Ok(false),
+        Some(value) if value == no => Ok(false),
+        Some(value) if value == yes => Ok(true),
+        Some(_) => wrong(element, &format!("with {name} {no} or {yes}")),
+    };
+    Ok(Replay {
+        path: element.text.clone(),
+        name: element.attribute("Name").map(str::to_owned),
+        fast: flag("Timing", "kept", "fast")?,
+        whole: flag("Whole", "false", "true")?,
+    })
+}
+
 fn affinity(element: &Element, list: &mut Vec<Affinity>) -> Result<(), ProfileError> {
     for child in &element.children {
         if list.len() >= limits::THREADS as usize {
@@ -126,11 +144,12 @@ fn affinity(element: &Element, list: &mut Vec<Affinity>) -> Result<(), ProfileEr
 fn target(element: &Element) -> Result<Target, ProfileError> {
     once(element)?;
     let mut target = Target::new("");
-    let (mut stride, mut random) = (None, None);
+    let (mut stride, mut random, mut mix) = (None, None, Vec::new());
     for child in &element.children {
         match child.name.as_str() {
             "Path" => target.path.clone_from(&child.text),
             "BlockSize" => target.block = number(child)?,
+            "BlockMix" => mix = mix_of(child)?,
             "StrideSize" => stride = Some(long(child)?),
             "InterlockedSequential" => target.interlocked = boolean(child)?,
             "BaseFileOffset" => target.base = long(child)?,
@@ -199,7 +218,30 @@ fn target(element: &Element) -> Result<Target, ProfileError> {
         }
         target.alignment = stride;
     }
+    if !mix.is_empty() {
+        target.set_mix(mix);
+        // What a profile without an alignment says of it is the default of a mix.
+        if random.or(stride) == Some(u64::from(target.smallest_block())) {
+            target.alignment = None;
+        }
+    }
     Ok(target)
+}
+
+fn mix_of(element: &Element) -> Result<Vec<MixPart>, ProfileError> {
+    if element.children.len() > limits::MIX {
+        return refuse(format!("<BlockMix> has at most {} block sizes", limits::MIX));
+    }
+    let parts = element.children.iter().map(|each| {
+        named(each, "Block")?;
+        let percent =
+            |name: &str| each.attribute(name).and_then(|value| value.parse().ok()).filter(|p| *p <= 100u32);
+        match percent("Percent").zip(percent("WriteRatio")) {
+            Some((percent, write_percent)) => Ok(MixPart { block: number(each)?, percent, write_percent }),
+            None => wrong(each, "a size with attributes Percent and WriteRatio between 0 and 100"),
+        }
+    });
+    parts.collect()
 }
 
 fn content(element: &Element) -> Result<WriteContent, ProfileError> {

@@ -54,6 +54,19 @@ fn span(lines: &mut Lines, span: &TimeSpan) {
             };
             lines.line(&format!("<Rate arrival=\"{arrival}\">{rate}</Rate>"));
         }
+        if span.copy {
+            lines.value("Copy", true);
+        }
+        if let Some(replay) = &span.replay {
+            let timing = if replay.fast { "fast" } else { "kept" };
+            let name = replay.name.as_ref().map(|name| format!(" Name=\"{}\"", escape(name)));
+            lines.line(&format!(
+                "<Replay Timing=\"{timing}\" Whole=\"{}\"{}>{}</Replay>",
+                replay.whole,
+                name.unwrap_or_default(),
+                escape(&replay.path)
+            ));
+        }
         if !span.affinity.is_empty() {
             lines.inside("Affinity", |lines| {
                 for each in &span.affinity {
@@ -72,6 +85,16 @@ fn target(lines: &mut Lines, target: &Target) {
     lines.inside("Target", |lines| {
         lines.value("Path", escape(&target.path));
         lines.value("BlockSize", target.block);
+        if !target.mix.is_empty() {
+            lines.inside("BlockMix", |lines| {
+                for part in &target.mix {
+                    lines.line(&format!(
+                        "<Block Percent=\"{}\" WriteRatio=\"{}\">{}</Block>",
+                        part.percent, part.write_percent, part.block
+                    ));
+                }
+            });
+        }
         lines.value("BaseFileOffset", target.base);
         lines.value("SequentialScan", target.hints.sequential);
         lines.value("RandomAccess", target.hints.random);

@@ -25,6 +25,15 @@ pub(crate) fn write(out: &mut String, span: &TimeSpan, measured: &SpanOutcome) {
             out.push('\n');
         }
     }
+    if span.copy && measured.seconds > 0.0 {
+        let mib = written.bytes as f64 / 1_048_576.0;
+        let _ = write!(
+            out,
+            "\nCopy\n{mib:.2} MiB copied in {:.3}s: {:.2} MiB/s\n",
+            measured.seconds,
+            mib / measured.seconds
+        );
+    }
     agents(out, &measured.agents);
     if let Some(open) = &measured.open_loop {
         let done = (read.count + written.count) as f64 / measured.seconds.max(1e-9);

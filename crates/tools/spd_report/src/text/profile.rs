@@ -48,6 +48,13 @@ fn span(out: &mut String, span: &TimeSpan, layout: Layout) {
         };
         let _ = writeln!(out, "\topen loop: {rate} I/O per s, {arrival} arrivals");
     }
+    if span.copy {
+        out.push_str("\tcopying the first target over the second\n");
+    }
+    if let Some(replay) = &span.replay {
+        let timing = if replay.fast { "as fast as possible" } else { "at its times" };
+        let _ = writeln!(out, "\treplaying trace '{}' {timing}", replay.path);
+    }
     if span.threads != 0 {
         let _ = writeln!(out, "\tthread pool with {} threads", span.threads);
         let _ = writeln!(out, "\tnumber of outstanding I/O operations per thread: {}", span.requests);
@@ -99,6 +106,13 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target, layout: Layout) {
         }
     }
     let _ = writeln!(out, "\t\tblock size: {}", size(u64::from(target.block), layout));
+    if !target.mix.is_empty() {
+        let parts = target.mix.iter().map(|part| {
+            let bytes = size(u64::from(part.block), layout);
+            format!("{bytes} {}% ({}% writes)", part.percent, part.write_percent)
+        });
+        let _ = writeln!(out, "\t\tblock size mix: {}", parts.collect::<Vec<_>>().join(", "));
+    }
     match layout {
         Layout::V22 => pattern(out, span, target),
         Layout::V20 => old_pattern(out, target),

@@ -1,22 +1,25 @@
 //! One thread of a run: what it keeps, and its loop.
 
+mod leave;
+mod replaying;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use shard_runtime::Clock;
 use spd_profile::{Target, TimeSpan, WriteContent};
-use spd_report::{
-    Interval, OpenLoop, Operations, TargetOutcome, ThreadOutcome, VerifyOutcome, WaitStatistics,
-};
+use spd_report::{Interval, Operations, WaitStatistics};
 
 use crate::backend::{Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan};
 use crate::error::EngineError;
-use crate::offsets::Offsets;
+use crate::offsets::{Choice, Offsets};
 use crate::pacing::Pacing;
 use crate::random::Random;
 use crate::shared::{Assignment, Left, Shared, Window};
-use crate::verify::{self, Verifier};
+use crate::verify::Verifier;
+
+use replaying::Replaying;
 
 /// Failures one after the other, without a success, after which a thread gives up.
 const HOPELESS: u32 = 1000;
@@ -39,6 +42,7 @@ struct Stream<'a> {
     read: Operations,
     write: Operations,
     verifier: Option<Verifier>,
+    replay: Option<Replaying>,
 }
 
 /// What is known of a slot's operation.
@@ -47,6 +51,7 @@ struct Slot {
     stream: usize,
     start: u64,
     offset: u64,
+    len: u32,
     is_write: bool,
 }
 
@@ -128,6 +133,7 @@ impl<'a> Worker<'a> {
                 read: Operations { intervals: intervals.clone(), ..Operations::default() },
                 write: Operations { intervals, ..Operations::default() },
                 verifier,
+                replay: span.replay.as_ref().map(Replaying::open).transpose()?,
             });
         }
         let indices: Vec<usize> = assignment.targets.iter().map(|(index, ..)| *index).collect();
@@ -216,7 +222,8 @@ impl<'a> Worker<'a> {
                 };
                 let Some(offset) = verifier.sweep() else { break };
                 if let Some(kept) = self.slots.get_mut(slot) {
-                    *kept = Slot { stream: index, start: 0, offset, is_write: false };
+                    *kept =
+                        Slot { stream: index, start: 0, offset, len: stream.target.block, is_write: false };
                 }
                 self.queued.push(slot);
                 let op = Op { slot, target: index, data: Data::Read, offset, len: stream.target.block };
@@ -245,6 +252,11 @@ impl<'a> Worker<'a> {
         }
         let mut next: Option<u64> = None;
         for index in 0..self.streams.len() {
+            if self.span.replay.is_some() {
+                let due = self.replay(index, now);
+                next = next.into_iter().chain(due).min();
+                continue;
+            }
             while let Some(stream) = self.streams.get_mut(index) {
                 if let Some(due) = stream.pacing.due(now) {
                     next = Some(next.map_or(due, |other: u64| other.min(due)));
@@ -278,7 +290,7 @@ impl<'a> Worker<'a> {
     fn queue(&mut self, index: usize, slot: usize, now: u64) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let in_stream = slot.saturating_sub(stream.first_slot);
-        let (mut offset, mut is_write) = stream.offsets.next(in_stream, &mut self.random);
+        let Choice { mut offset, len, mut is_write } = stream.offsets.next(in_stream, &mut self.random);
         if let Some(verifier) = &mut stream.verifier {
             let Some(chosen) = verifier.choose(offset, is_write) else {
                 // All blocks of this thread have an operation already.
@@ -291,7 +303,14 @@ impl<'a> Worker<'a> {
         }
         let measured = (self.window.from, self.window.to);
         let intended = stream.pacing.begin(now, measured, &mut self.random);
-        let len = stream.target.block;
+        self.issue(index, slot, Choice { offset, len, is_write }, intended, now);
+        true
+    }
+
+    /// Gives an operation to the lane.
+    fn issue(&mut self, index: usize, slot: usize, choice: Choice, intended: Option<u64>, now: u64) {
+        let Choice { offset, len, is_write } = choice;
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let data = match is_write {
             false => Data::Read,
             true if stream.verifier.is_some() => {
@@ -315,7 +334,7 @@ impl<'a> Worker<'a> {
         // Without an intended time, the clock is read once for the batch, right before it enters the kernel.
         let start = intended.unwrap_or(0);
         if let Some(kept) = self.slots.get_mut(slot) {
-            *kept = Slot { stream: index, start, offset, is_write };
+            *kept = Slot { stream: index, start, offset, len, is_write };
         }
         if intended.is_none() {
             self.queued.push(slot);
@@ -327,7 +346,6 @@ impl<'a> Worker<'a> {
             Ok(()) => self.outstanding += 1,
             Err(error) => self.give_up(format!("thread {}: {error}", self.thread)),
         }
-        true
     }
 
     /// Waits for ends and counts them; `false` when the lane is broken.
@@ -392,11 +410,11 @@ impl<'a> Worker<'a> {
                     let nanos = now.saturating_sub(kept.start);
                     self.failures_in_a_row = 0;
                     operations += 1;
-                    bytes += u64::from(stream.target.block);
+                    bytes += u64::from(kept.len);
                     latencies += nanos;
                     if measured {
                         counted.count += 1;
-                        counted.bytes += u64::from(stream.target.block);
+                        counted.bytes += u64::from(kept.len);
                         counted.latency.record(nanos);
                         if !counted.intervals.is_empty() {
                             let interval = u64::from(self.span.interval_ms.max(1)) * 1_000_000;
@@ -434,36 +452,6 @@ impl<'a> Worker<'a> {
         self.broken.get_or_insert(why);
         self.shared.failed.store(true, Ordering::Relaxed);
         self.shared.stop.store(true, Ordering::Relaxed);
-    }
-
-    fn leave(self) -> Left {
-        let mut open: Option<OpenLoop> = None;
-        let mut verified: Option<VerifyOutcome> = None;
-        let now = self.clock.now().0;
-        let longest_stall_ms = self.longest_stall as f64 / 1e6;
-        let targets = self.streams.into_iter().map(|stream| {
-            if let (Pacing::Open(schedule), Some((rate, _))) = (&stream.pacing, self.span.rate) {
-                let never = schedule.never_begun(self.window.to.min(now));
-                let sum = open.get_or_insert(OpenLoop { rate, ..OpenLoop::default() });
-                sum.intended += schedule.intended + never;
-                sum.late += schedule.late;
-                sum.never_begun += never;
-            }
-            if let Some(verifier) = stream.verifier {
-                let sum =
-                    verified.get_or_insert(VerifyOutcome { longest_stall_ms, ..VerifyOutcome::default() });
-                verify::merge(sum, verifier.outcome());
-            }
-            TargetOutcome {
-                path: stream.target.path.clone(),
-                size: 0,
-                distribution: stream.offsets.ranges().to_vec(),
-                read: stream.read,
-                write: stream.write,
-            }
-        });
-        let outcome = ThreadOutcome { targets: targets.collect(), waits: self.waits };
-        Left { outcome, open, verify: verified, broken: self.broken }
     }
 }
 
