@@ -1,12 +1,14 @@
 //! `holdfast pool …`.
 
+mod upkeep;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
     AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, PoolImport,
-    RemoveDisk, ReplaceDisk, Scrub, Selector,
+    Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector,
 };
 use control_client::{Query, segment};
 
@@ -108,6 +110,17 @@ pub(crate) enum Command {
     Scrub {
         /// The pool.
         pool: String,
+    },
+    /// Make the disks equally full and use their enclosures, in the background; it goes on by itself after disks have joined.
+    Rebalance {
+        /// The pool.
+        pool: String,
+        /// Only say what would be moved.
+        #[arg(long)]
+        dry_run: bool,
+        /// Don't wait until everything is moved.
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Restore redundancy now.
     Repair {
@@ -238,6 +251,19 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         Command::Scrub { pool } => {
             let done: Done = client.post(&format!("/pools/{}/scrub", segment(&pool)), &()).await?;
             finish(context, &done, true).await?;
+        }
+        Command::Rebalance { pool, dry_run, no_wait } => {
+            let path = format!("/pools/{}/rebalance", segment(&pool));
+            let report: RebalanceReport = client.post(&path, &Rebalance { dry_run }).await?;
+            let job = report.job.filter(|_| !no_wait);
+            // One document: with a job that is waited for, how it ends.
+            if job.is_none() || !context.json {
+                context.show(&report, upkeep::print_rebalance)?;
+            }
+            if job.is_some() {
+                let done = Done { message: format!("Pool {pool} is being rebalanced."), job };
+                finish(context, &done, false).await?;
+            }
         }
         Command::Repair { pool, no_wait } => {
             let done: Done = client.post(&format!("/pools/{}/repair", segment(&pool)), &()).await?;
@@ -399,19 +425,8 @@ fn print_detail(detail: &PoolDetail) {
     table.print();
     outln!();
     outln!("Copied since the pool was opened, to restore copies: {}.", bytes(detail.pool.copied_bytes));
-    print_scrub(&detail.scrub);
-}
-
-fn print_scrub(scrub: &Scrub) {
-    let found = format!("{} damaged blocks found, {} of them lost", scrub.damaged_blocks, scrub.lost_blocks);
-    if scrub.running {
-        let share = (scrub.rows_done * 100).checked_div(scrub.rows).unwrap_or(100);
-        outln!("Scrub: under way, {share} %, {} read; {found}.", bytes(scrub.read_bytes));
-    } else if scrub.read_bytes > 0 {
-        outln!("Scrub: the last one read {}; {found}.", bytes(scrub.read_bytes));
-    } else {
-        outln!("Scrub: none yet; `holdfast pool scrub` begins one.");
-    }
+    upkeep::print_scrub(&detail.scrub);
+    upkeep::print_balance(&detail.balance);
 }
 
 /// For commands that need something from the caller.

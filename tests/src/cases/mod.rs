@@ -12,6 +12,7 @@ mod libiscsi;
 mod load;
 mod multipath;
 mod ordered;
+mod rebalance;
 mod reservations;
 mod restart;
 mod root_disk;
@@ -117,6 +118,12 @@ pub const CASES: &[Case] = &[
         about: "bytes flip on one disk of a mirror and of parity under fio over iSCSI and load over SMB: none is read; a scrub ends clean",
         ci: true,
         run: rot::run,
+    },
+    Case {
+        name: "rebalance",
+        about: "a lost disk takes one spare of two; disks join under fio over iSCSI and take their share",
+        ci: true,
+        run: rebalance::run,
     },
     Case {
         name: "enclosure",

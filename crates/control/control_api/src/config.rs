@@ -118,6 +118,9 @@ pub struct PolicyConfig {
     pub scrub_every_days: u32,
     /// Bytes per second that a scrub may read; 0 for no limit.
     pub scrub_bytes_per_second: u64,
+    /// Percent points between the fullest and the emptiest disk of a pool above which it is rebalanced, and after disks
+    /// have joined; 0 for only when asked.
+    pub rebalance_above_percent: u32,
     /// Percent of a pool in use from which on that is a warning; 0 for never.
     pub space_warning_percent: u8,
     /// Percent of a pool in use from which on that is an error; 0 for never.
@@ -138,6 +141,8 @@ impl Default for PolicyConfig {
             scrub_every_days: 14,
             // Leaves a spinning disk to its clients.
             scrub_bytes_per_second: 64 << 20,
+            // Less is not worth the traffic.
+            rebalance_above_percent: 10,
             space_warning_percent: 70,
             space_critical_percent: 90,
         }

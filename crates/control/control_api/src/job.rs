@@ -11,6 +11,8 @@ pub enum JobKind {
     Repair,
     /// Moves everything off a disk.
     Drain,
+    /// Makes the disks of a pool equally full.
+    Rebalance,
     /// Verifies a pool.
     PoolCheck,
     /// Verifies a volume.

@@ -74,8 +74,9 @@ pub use iscsi::{
 };
 pub use job::{Job, JobKind, JobState};
 pub use pool::{
-    AddDisk, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport, PoolMember,
-    PoolState, RedundancyState, RemoveDisk, ReplaceDisk, Scrub, SpaceState,
+    AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport,
+    PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,
+    ReplaceDisk, Scrub, SpaceState,
 };
 pub use problem::{Code, Problem};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};

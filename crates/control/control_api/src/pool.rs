@@ -149,6 +149,55 @@ pub struct Scrub {
     pub lost_blocks: u64,
 }
 
+/// How evenly the disks of a pool are used, and how far making that so is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Balance {
+    /// Percent points between the fullest and the emptiest disk that are here.
+    pub uneven_percent: u32,
+    /// Somebody has asked for it, and it waits for repairs to end.
+    pub waiting: bool,
+    /// Bytes to move; 0 when nothing is being moved.
+    pub bytes_left: u64,
+    /// Bytes moved since the pool was opened.
+    pub moved_bytes: u64,
+}
+
+/// Makes the disks of a pool equally full, and uses its fault domains.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rebalance {
+    /// Only says what would be moved.
+    pub dry_run: bool,
+}
+
+/// What a rebalancing moves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RebalanceReport {
+    /// Bytes to move.
+    pub bytes: u64,
+    /// Disks, those that change most first.
+    pub disks: Vec<RebalancedDisk>,
+    /// The job that follows it; absent after a dry run, and when there is nothing to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
+}
+
+/// A disk before and after a rebalancing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RebalancedDisk {
+    /// The disk's name in this node, or its GUID in the pool.
+    pub disk: String,
+    /// Its enclosure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enclosure: Option<String>,
+    /// Its size in bytes.
+    pub capacity_bytes: u64,
+    /// Bytes in use now.
+    pub used_bytes: u64,
+    /// Bytes in use then.
+    pub used_then_bytes: u64,
+}
+
 /// A pool with its parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolDetail {
@@ -162,6 +211,9 @@ pub struct PoolDetail {
     /// Its scrub.
     #[serde(default)]
     pub scrub: Scrub,
+    /// How evenly its disks are used.
+    #[serde(default)]
+    pub balance: Balance,
 }
 
 /// Makes a pool.

@@ -237,6 +237,14 @@ const CORE: &[Route] = &[
     ),
     send(
         Post,
+        "/pools/{pool}/rebalance",
+        "pool_rebalance",
+        "Makes its disks equally full.",
+        json::<Rebalance>(),
+        json::<RebalanceReport>(),
+    ),
+    send(
+        Post,
         "/pools/{pool}/check",
         "pool_check",
         "Verifies all structures.",

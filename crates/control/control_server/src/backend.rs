@@ -11,9 +11,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use control_api::{
-    CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, ReadCacheCounters, Resiliency, Scrub, Session, ShareCreate, ShareTraffic, ShareUpdate,
-    Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
+    Balance, CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo,
+    Problem, Provisioning, ReadCacheCounters, Resiliency, Scrub, Session, ShareCreate, ShareTraffic,
+    ShareUpdate, Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
 };
 use file_store::FileStore;
 use read_cache::ReadCache;
@@ -221,6 +221,8 @@ pub struct PoolInfo {
     pub copied_bytes: u64,
     /// Its scrub.
     pub scrub: Scrub,
+    /// How evenly its disks are used.
+    pub balance: Balance,
 }
 
 /// An open pool.
@@ -250,6 +252,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn repair(&self) -> Work<'_, ()>;
     /// Begins a scrub, unless one is under way.
     fn scrub(&self) -> Work<'_, ()>;
+    /// What would make its disks equally full. Begins with it unless `dry_run`.
+    fn rebalance(&self, dry_run: bool) -> Work<'_, BalancePlan>;
     /// Verifies all structures.
     fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>>;
     /// Makes a space, with an empty volume on it.
@@ -281,6 +285,17 @@ pub struct Upkeep {
     pub scrub_every_days: u32,
     /// Bytes per second that a scrub may read; 0 for no limit.
     pub scrub_bytes_per_second: u64,
+    /// Percent points between the fullest and the emptiest disk above which slabs are moved; 0 for only when asked.
+    pub rebalance_above_percent: u32,
+}
+
+/// What a rebalancing moves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BalancePlan {
+    /// Bytes to move.
+    pub bytes: u64,
+    /// Members, with the bytes in use now and then.
+    pub members: Vec<(Uuid, u64, u64)>,
 }
 
 /// Pools on disks.

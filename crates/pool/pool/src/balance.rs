@@ -79,6 +79,8 @@ pub struct BalancePlan {
 pub struct BalanceStatus {
     /// Percent points between the fullest and the emptiest active disk that are here.
     pub uneven_percent: u32,
+    /// Somebody has asked for it, and there is no plan yet: repair goes first.
+    pub waiting: bool,
     /// Slabs that the plan has still to move; 0 when none is under way.
     pub moves_left: u64,
     /// Slabs that the plan had.
@@ -137,6 +139,7 @@ impl Pool {
         let moves_left = (state.moves.len() + under_way) as u64;
         BalanceStatus {
             uneven_percent,
+            waiting: core.balancer.asked.load(Ordering::Acquire),
             moves_left,
             moves_planned: state.planned.max(moves_left),
             bytes_left: moves_left * core.slab_size,

@@ -11,8 +11,8 @@ use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
     FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate,
-    PoolCreate, PoolImport, PortalConfig, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate,
-    VolumeUpdate,
+    PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate,
+    VolumeCreate, VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -137,6 +137,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         }
         "pool_repair" => handle(f, async |State(n): S, Path(p): P| answer(n.pool_repair(&p).await)),
         "pool_scrub" => handle(f, async |State(n): S, Path(p): P| answer(n.pool_scrub(&p).await)),
+        "pool_rebalance" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<Rebalance>| {
+            answer(n.pool_rebalance(&p, b).await)
+        }),
         "pool_check" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<CheckRequest>| {
             answer(n.pool_check(&p, b).await)
         }),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState, Scrub,
-    Severity, SpaceState,
+    Balance, CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState,
+    Scrub, Severity, SpaceState,
 };
 use file_store::FileStore;
 use parking_lot::Mutex;
@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair, SpaceInfo, Upkeep,
-    VolumeHandle, Work,
+    BalancePlan, DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair,
+    SpaceInfo, Upkeep, VolumeHandle, Work,
 };
 
 pub(crate) struct PoolState {
@@ -167,6 +167,7 @@ impl PoolHandle for Pool {
             repairing: false,
             copied_bytes: 0,
             scrub: Scrub::default(),
+            balance: Balance::default(),
         }
     }
 
@@ -232,6 +233,10 @@ impl PoolHandle for Pool {
 
     fn scrub(&self) -> Work<'_, ()> {
         now(Ok(()))
+    }
+
+    fn rebalance(&self, _dry_run: bool) -> Work<'_, BalancePlan> {
+        now(Ok(BalancePlan::default()))
     }
 
     fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {

@@ -1,6 +1,10 @@
 //! Keeping pools whole: repair, scrub, check.
 
-use control_api::{CheckReport, CheckRequest, Code, Done, JobKind, Problem};
+use control_api::{
+    CheckReport, CheckRequest, Code, Done, JobKind, Problem, Rebalance, RebalanceReport, RebalancedDisk,
+};
+
+use uuid::Uuid;
 
 use super::Node;
 use super::status::report;
@@ -14,6 +18,7 @@ impl Node {
             client_latency_ms: config.policy.repair_latency_ms,
             scrub_every_days: config.policy.scrub_every_days,
             scrub_bytes_per_second: config.policy.scrub_bytes_per_second,
+            rebalance_above_percent: config.policy.rebalance_above_percent,
         })
     }
 
@@ -40,6 +45,32 @@ impl Node {
         Ok(Done::new(format!(
             "Pool {name} is being scrubbed; `holdfast pool show {name}` tells how far it is."
         )))
+    }
+
+    /// Makes the disks of a pool equally full.
+    pub async fn pool_rebalance(&self, pool: &str, request: Rebalance) -> Result<RebalanceReport, Problem> {
+        let (_, handle) = self.pool(pool)?;
+        let plan = handle.rebalance(request.dry_run).await?;
+        let info = self.pool_info(&handle);
+        let disk = |(guid, used, then): &(Uuid, u64, u64)| {
+            let member = info.members.iter().find(|member| member.guid == *guid)?;
+            Some(RebalancedDisk {
+                disk: member.disk.clone().unwrap_or_else(|| guid.to_string()),
+                enclosure: member.enclosure.clone(),
+                capacity_bytes: member.size_bytes,
+                used_bytes: *used,
+                used_then_bytes: *then,
+            })
+        };
+        let mut disks: Vec<RebalancedDisk> = plan.members.iter().filter_map(disk).collect();
+        disks.sort_by_key(|disk| std::cmp::Reverse(disk.used_bytes.abs_diff(disk.used_then_bytes)));
+        let job = (!request.dry_run && plan.bytes > 0).then(|| {
+            let (now_ms, wall) = self.times();
+            let job = self.jobs.start(JobKind::Rebalance, &format!("pool {}", info.name), now_ms, wall);
+            self.jobs.progress(job, plan.bytes, "slabs are being moved", now_ms);
+            job
+        });
+        Ok(RebalanceReport { bytes: plan.bytes, disks, job })
     }
 
     /// Verifies all structures of a pool.

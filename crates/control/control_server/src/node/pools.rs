@@ -149,6 +149,7 @@ impl Node {
             members: info.members,
             spaces: info.spaces.into_iter().map(|space| space.state).collect(),
             scrub: info.scrub,
+            balance: info.balance,
         })
     }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::disks::vanished;
-use crate::backend::{DiskContent, PoolHandle};
+use crate::backend::{DiskContent, PoolHandle, PoolInfo};
 
 /// How often repair is looked at, for progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -133,7 +133,22 @@ impl Node {
                 Some(id) => self.jobs.progress(id, left, "waits for a disk to copy to", now_ms),
                 None => {}
             }
+            self.follow_rebalance(&info, &subject);
         }
+    }
+
+    fn follow_rebalance(&self, info: &PoolInfo, subject: &str) {
+        let (now_ms, wall) = self.times();
+        let left = info.balance.bytes_left;
+        let id = match self.jobs.running(JobKind::Rebalance, subject) {
+            None if left > 0 => self.jobs.start(JobKind::Rebalance, subject, now_ms, wall),
+            Some(id) if left == 0 && !info.balance.waiting => {
+                return self.jobs.end(id, Ok("The disks are as even as can be.".into()));
+            }
+            Some(id) => id,
+            None => return,
+        };
+        self.jobs.progress(id, left, "slabs are being moved", now_ms);
     }
 
     /// Tries again what could not be opened or served: disks may be back, an address may be free.

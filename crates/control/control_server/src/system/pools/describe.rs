@@ -4,8 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use control_api::{
-    CheckFinding, Code, DiskState, MediaType, PoolMember, PoolState, Problem, Provisioning, RedundancyState,
-    Resiliency, Scrub, Severity, SpaceState, human_bytes,
+    Balance, CheckFinding, Code, DiskState, MediaType, PoolMember, PoolState, Problem, Provisioning,
+    RedundancyState, Resiliency, Scrub, Severity, SpaceState, human_bytes,
 };
 use pool::{
     DiskStatus, DiskUse, Finding, Pool, PoolError, PoolErrorKind, PoolStatus, ScrubStatus, SpaceStatus,
@@ -101,6 +101,7 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         repairing: !paused && status.repair_bytes() > 0,
         copied_bytes: status.copied_bytes,
         scrub: scrub(&pool.scrub_status()),
+        balance: balance(pool),
     }
 }
 
@@ -128,6 +129,16 @@ fn suspicion(disk: &DiskStatus) -> Option<String> {
         ));
     }
     (!evidence.is_empty()).then(|| format!("suspect: {}; replace it", evidence.join("; ")))
+}
+
+fn balance(pool: &Pool) -> Balance {
+    let status = pool.balance_status();
+    Balance {
+        uneven_percent: status.uneven_percent,
+        waiting: status.waiting,
+        bytes_left: status.bytes_left,
+        moved_bytes: status.moved * pool.slab_size(),
+    }
 }
 
 fn scrub(status: &ScrubStatus) -> Scrub {

@@ -15,7 +15,8 @@ use uuid::Uuid;
 
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, Upkeep, VolumeHandle, Work, log_name,
+    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, Upkeep, VolumeHandle, Work,
+    log_name,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -317,6 +318,7 @@ impl PoolHandle for SystemPool {
         let repair = RepairParams {
             bytes_per_second: upkeep.repair_bytes_per_second,
             client_latency: Duration::from_millis(upkeep.client_latency_ms),
+            balance_above_percent: upkeep.rebalance_above_percent,
             ..self.pool.repair_params()
         };
         if repair != self.pool.repair_params() {
@@ -340,6 +342,23 @@ impl PoolHandle for SystemPool {
 
     fn scrub(&self) -> Work<'_, ()> {
         Box::pin(self.at_home(move |pool| async move { pool.start_scrub().await }))
+    }
+
+    fn rebalance(&self, dry_run: bool) -> Work<'_, BalancePlan> {
+        Box::pin(async move {
+            let plan = self.pool.balance_plan();
+            if !dry_run {
+                self.at_home(move |pool| async move { pool.start_balance() }).await?;
+            }
+            let guids = self.pool.status().disks;
+            let guid = |id| guids.iter().find(|disk| disk.record.id == id).map(|disk| disk.record.guid.0);
+            let slab = self.pool.slab_size();
+            let member = |(id, used, then): &(pool::DiskId, u32, u32)| {
+                Some((Uuid::from_bytes(guid(*id)?), u64::from(*used) * slab, u64::from(*then) * slab))
+            };
+            let members = plan.disks.iter().filter_map(member).collect();
+            Ok(BalancePlan { bytes: plan.bytes, members })
+        })
     }
 
     fn check(&self, deep: bool) -> Work<'_, Vec<CheckFinding>> {
