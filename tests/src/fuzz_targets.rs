@@ -15,6 +15,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("iscsi_pdu", iscsi_protocol::fuzz::fuzz_pdu),
     ("iscsi_text", iscsi_protocol::fuzz::fuzz_text),
     ("iscsi_login", iscsi_protocol::fuzz::fuzz_login),
+    ("iscsi_login_client", iscsi_protocol::fuzz::fuzz_login_client),
+    ("iscsi_url", iscsi_protocol::fuzz::fuzz_url),
     ("scsi_parameters", scsi_defs::fuzz::fuzz_scsi_defs),
     ("scsi_state_rows", scsi_disk::fuzz::fuzz_state_rows),
     ("foreign_disk", pool_format::fuzz::foreign_disk),

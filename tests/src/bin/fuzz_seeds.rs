@@ -59,6 +59,7 @@ fn main() -> std::io::Result<()> {
     login.extend_from_slice(&next);
     login[48 + text.len() + 1] = 0x87;
     seed("iscsi_login", &login)?;
+    iscsi_client_seeds()?;
     let mut read16 = vec![0x88, 0x08];
     read16.resize(16, 1);
     seed("scsi_parameters", &read16)?;
@@ -129,6 +130,34 @@ fn named_seed(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join(name), bytes)
+}
+
+/// What a target answers to a login, with CHAP and without; an address with all that it can have.
+fn iscsi_client_seeds() -> std::io::Result<()> {
+    let answer = |flags: u8, text: &[u8]| {
+        let mut pdu = vec![0x23, flags, 0, 0, 0, 0, 0, text.len() as u8];
+        pdu.resize(48, 0);
+        pdu[19] = 1;
+        pdu.extend_from_slice(text);
+        pdu
+    };
+    let keys =
+        b"HeaderDigest=None\0DataDigest=None\0InitialR2T=No\0ImmediateData=Yes\0MaxBurstLength=262144\0\
+        FirstBurstLength=65536\0MaxOutstandingR2T=1\0MaxRecvDataSegmentLength=262144\0ErrorRecoveryLevel=0\0";
+    let open =
+        [vec![0], answer(0x81, b"AuthMethod=None\0TargetPortalGroupTag=1\0"), answer(0x87, keys)].concat();
+    named_seed("iscsi_login_client", "open", &open)?;
+    let challenge = b"CHAP_A=5\0CHAP_I=7\0CHAP_C=0x00112233445566778899aabbccddeeff\0";
+    let chap = [
+        vec![3],
+        answer(0, b"AuthMethod=CHAP\0"),
+        answer(0, challenge),
+        answer(0x81, b"CHAP_N=u\0CHAP_R=0x00112233445566778899aabbccddeeff\0"),
+    ];
+    named_seed("iscsi_login_client", "chap", &chap.concat())?;
+    let url = "iscsi://user%secret@[::1]:3260/iqn.2026-01.org.example:disk/0?header_digest=crc32c&data_digest=none&\
+        target_user=it&target_password=hush&initiator=iqn.2026-01.org.example:host";
+    seed("iscsi_url", url.as_bytes())
 }
 
 /// Labels and a batch of a write log.

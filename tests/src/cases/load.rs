@@ -15,7 +15,7 @@ use crate::process::{Deadline, Running, command, run};
 use crate::{Outcome, Result, ensure};
 
 /// One round, on a machine that does much else.
-const ROUND: Duration = Duration::from_secs(120);
+const ROUND: Duration = Duration::from_secs(300);
 /// A program that listens.
 const LISTENS: Duration = Duration::from_secs(30);
 
@@ -152,22 +152,27 @@ pub(super) fn smb(context: &Context, node: &Node, share: &str, mib: u64) -> Resu
     }))
 }
 
-/// The load generator as a client of the demo's SMB server.
+/// The load generator as a client of a node.
 #[derive(Debug)]
 pub(super) struct Spd {
     binary: PathBuf,
-    password: PathBuf,
-    user: String,
+    login: Vec<String>,
     address: String,
 }
 
 impl Spd {
-    /// With the demo's user.
+    /// With the demo's user of SMB.
     pub(super) fn new(context: &Context, node: &Node) -> Result<Self> {
         let password = context.folder.join("password");
         std::fs::write(&password, node.told("smb_password"))?;
-        let (user, address) = (node.told("smb_user"), node.told("smb_address"));
-        Ok(Self { binary: node.binary().into(), password, user, address })
+        let login = ["--user", &node.told("smb_user"), "--password-file", &password.to_string_lossy()];
+        let login = login.iter().map(ToString::to_string).collect();
+        Ok(Self { binary: node.binary().into(), login, address: node.told("smb_address") })
+    }
+
+    /// With what the target's address says, if anything.
+    pub(super) fn without_user(node: &Node) -> Self {
+        Self { binary: node.binary().into(), login: Vec::new(), address: String::new() }
     }
 
     /// How it names a file of a share.
@@ -177,18 +182,28 @@ impl Spd {
 
     /// Runs it with verification; each block that is read must be what was written, and no operation may fail.
     pub(super) fn run(&mut self, options: &[&str], targets: &[&str]) -> Result {
+        verified(&self.report(options, targets)?).map(drop)
+    }
+
+    /// Runs it with verification, and gives its report.
+    pub(super) fn report(&self, options: &[&str], targets: &[&str]) -> Result<Value> {
         let mut spd = command(&self.binary);
-        spd.args(["spd", "--user", &self.user, "--password-file"]).arg(&self.password);
+        spd.arg("spd").args(&self.login);
         spd.args(["--yes", "--quiet", "--json", "--verify", "-W0"]).args(options).args(targets);
         let said = run(ROUND, &spd)?.ok("holdfast spd")?;
-        let report: Value = serde_json::from_str(&said).map_err(|e| format!("holdfast spd: {e}: {said}"))?;
-        let found = report["spans"].as_array().cloned().unwrap_or_default();
-        for span in &found {
-            let verify = &span["verify"];
-            let clean = ["stale", "lost", "misplaced", "torn"].iter().all(|kind| verify[*kind] == 0);
-            let checked = verify["checked"].as_u64().unwrap_or_default();
-            ensure(clean && checked > 0, || format!("holdfast spd finds wrong blocks: {verify}"))?;
-        }
-        ensure(!found.is_empty(), || format!("holdfast spd reports nothing: {said}"))
+        serde_json::from_str(&said).map_err(|e| format!("holdfast spd: {e}: {said}").into())
     }
+}
+
+/// The spans of a report, if something was verified in each of them and all of it was right.
+pub(super) fn verified(report: &Value) -> Result<Vec<Value>> {
+    let found = report["spans"].as_array().cloned().unwrap_or_default();
+    for span in &found {
+        let verify = &span["verify"];
+        let clean = ["stale", "lost", "misplaced", "torn"].iter().all(|kind| verify[*kind] == 0);
+        let checked = verify["checked"].as_u64().unwrap_or_default();
+        ensure(clean && checked > 0, || format!("holdfast spd finds wrong blocks: {verify}"))?;
+    }
+    ensure(!found.is_empty(), || format!("holdfast spd reports nothing: {report}"))?;
+    Ok(found)
 }

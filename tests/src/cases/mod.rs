@@ -10,6 +10,7 @@ mod frames;
 mod golden;
 mod libiscsi;
 mod load;
+mod load_restart;
 mod multipath;
 mod ordered;
 mod rebalance;
@@ -70,6 +71,12 @@ pub const CASES: &[Case] = &[
         about: "data survives kill -9; a second node is refused; SIGTERM is clean",
         ci: true,
         run: restart::run,
+    },
+    Case {
+        name: "load-restart",
+        about: "kill -9 and restart under verified load over iSCSI and SMB: nothing fails, nothing is lost",
+        ci: true,
+        run: load_restart::run,
     },
     Case {
         name: "bad-input",

@@ -118,6 +118,7 @@ fn diskspd(program: &str, words: &[String], usage_code: u8, json: bool, yes: boo
     }
     let layout = if invocation.run.old_layout { Layout::V20 } else { Layout::V22 };
     if invocation.profile_only {
+        targets::hide_secrets(&mut invocation.profile);
         match invocation.profile.format {
             ResultFormat::Text => out!("{}", text::profile_only(&invocation.profile, layout)),
             ResultFormat::Xml => out!("{}", spd_profile::xml::write(&invocation.profile, 0)),
@@ -128,6 +129,7 @@ fn diskspd(program: &str, words: &[String], usage_code: u8, json: bool, yes: boo
         Ok(places) => places,
         Err(why) => return complain(&why, usage_code),
     };
+    targets::hide_secrets(&mut invocation.profile);
     // On agents' machines, traces are theirs to read.
     if invocation.run.agents.is_empty()
         && let Err(why) = invocation.profile.spans.iter_mut().try_for_each(read_trace)

@@ -5,7 +5,7 @@ use spd_profile::{Profile, Run, Surroundings as _, TimeSpan};
 use spd_report::{json, sqlio as report};
 
 use super::console::Console;
-use super::targets::Place;
+use super::targets::{Place, hide_secrets};
 use super::{Machine, Session, USAGE, complain, exit_code, places, said_yes};
 
 pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 {
@@ -14,7 +14,7 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
         return 0;
     }
     let read = |path: &str, limit: usize| Machine.read(path, limit);
-    let parsed = match sqlio::parse(words, &read) {
+    let mut parsed = match sqlio::parse(words, &read) {
         Ok(parsed) => parsed,
         Err(why) => return complain(&why, USAGE),
     };
@@ -32,9 +32,10 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
     let json = json || parsed.json;
     let console = Console::new(settings.quiet, 0);
     let session = Session::new(&console, &settings);
-    let mut profile = parsed.profile.clone();
-    profile.command_line =
+    parsed.profile.command_line =
         std::iter::once(program).chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    hide_secrets(&mut parsed.profile);
+    let mut profile = parsed.profile.clone();
     keep_existing(&mut profile, &places);
     let (outcome, failed) = session.run(&profile, &places);
     if let Some(why) = failed {

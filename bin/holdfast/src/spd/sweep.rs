@@ -6,7 +6,7 @@ use spd_report::System;
 use spd_report::sweep::{self as report, Measured, RunFigures};
 
 use super::console::Console;
-use super::targets::{Place, is_remote};
+use super::targets::{Place, hide, hide_secrets, is_remote};
 use super::{Machine, Session, USAGE, complain, places, said_yes};
 
 const HELP: &str = "\
@@ -64,6 +64,10 @@ pub(super) fn run(program: &str, words: &[String], json: bool, yes: bool) -> u8 
             Ok(places) => all.push(places),
             Err(why) => return complain(&why, USAGE),
         }
+        for target in invocation.profile.spans.iter().flat_map(|span| &span.targets) {
+            hide(&target.path, &mut plan.command_line);
+        }
+        hide_secrets(&mut invocation.profile);
     }
     finish(&plan, &measure(&plan, all), json)
 }

@@ -1,9 +1,10 @@
 //! What kind of target a path names, and how it is opened.
 
-use spd_engine::{Backend, Confirm, EngineError, LocalBackend, Preparation};
+use spd_engine::{Backend, Confirm, EngineError, LocalBackend, Login, Preparation};
+use spd_iscsi::{IscsiBackend, is_url, without_secrets};
 use spd_profile::windows_path::Drives;
-use spd_profile::{ProfileError, Run, TimeSpan};
-use spd_smb::{Login, SmbBackend};
+use spd_profile::{Profile, ProfileError, Run, TimeSpan};
+use spd_smb::SmbBackend;
 
 /// Where a target is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,9 +13,11 @@ pub(crate) enum Place {
     Local(String),
     /// A file of an SMB server.
     Smb(String),
+    /// A LUN of an iSCSI target.
+    Iscsi(String),
 }
 
-/// Whether a path names a file of a server.
+/// Whether a path names a file of an SMB server.
 pub(crate) fn is_remote(path: &str) -> bool {
     path.starts_with(r"\\") || path.starts_with("smb://")
 }
@@ -22,7 +25,28 @@ pub(crate) fn is_remote(path: &str) -> bool {
 /// Where the target with this path is.
 pub(crate) fn place(path: &str, drives: &Drives) -> Result<Place, ProfileError> {
     let path = drives.resolve(path)?;
-    Ok(if is_remote(&path) { Place::Smb(path) } else { Place::Local(path) })
+    Ok(match path {
+        path if is_remote(&path) => Place::Smb(path),
+        path if is_url(&path) => Place::Iscsi(path),
+        path => Place::Local(path),
+    })
+}
+
+/// Takes secrets out of addresses before anything is shown or written; the places keep them.
+pub(crate) fn hide_secrets(profile: &mut Profile) {
+    let Profile { spans, command_line, .. } = profile;
+    for target in spans.iter_mut().flat_map(|span| &mut span.targets) {
+        hide(&target.path, command_line);
+        target.path = without_secrets(&target.path);
+    }
+}
+
+/// Takes the secrets of an address out of a text that it stands in.
+pub(crate) fn hide(path: &str, text: &mut String) {
+    let shown = without_secrets(path);
+    if shown != path {
+        *text = text.replace(path, &shown);
+    }
 }
 
 /// Prepares and opens the targets of a time span.
@@ -33,24 +57,29 @@ pub(crate) fn open(
     run: &Run,
     confirm: &dyn Confirm,
 ) -> Result<Box<dyn Backend>, EngineError> {
-    let (mut local, mut remote) = (Vec::new(), Vec::new());
+    let (mut local, mut smb, mut iscsi) = (Vec::new(), Vec::new(), Vec::new());
     for place in places {
         match place {
             Place::Local(path) => local.push(path.clone()),
-            Place::Smb(path) => remote.push(path.clone()),
+            Place::Smb(path) => smb.push(path.clone()),
+            Place::Iscsi(path) => iscsi.push(path.clone()),
         }
     }
-    if remote.is_empty() {
-        spd_engine::prepare(&span.targets, &local, how, confirm)?;
-        return Ok(Box::new(LocalBackend::open(&span.targets, &local, how.verify)?));
+    match (local.is_empty(), smb.is_empty(), iscsi.is_empty()) {
+        (_, true, true) => {
+            spd_engine::prepare(&span.targets, &local, how, confirm)?;
+            Ok(Box::new(LocalBackend::open(&span.targets, &local, how.verify)?))
+        }
+        (true, false, true) => {
+            Ok(Box::new(SmbBackend::open(&span.targets, &smb, login(run)?.as_ref(), how, confirm)?))
+        }
+        (true, true, false) => {
+            Ok(Box::new(IscsiBackend::open(&span.targets, &iscsi, login(run)?.as_ref(), how, confirm)?))
+        }
+        _ => Err(EngineError(
+            "one time span measures files of this machine, files of SMB servers or LUNs of iSCSI targets, one kind of them: run them one after the other".into(),
+        )),
     }
-    if !local.is_empty() {
-        return Err(EngineError(
-            "one time span measures files of this machine or of servers, not both: run them one after the other".into(),
-        ));
-    }
-    let login = login(run)?;
-    Ok(Box::new(SmbBackend::open(&span.targets, &remote, login.as_ref(), how, confirm)?))
 }
 
 /// Who logs in to servers: the options, or the environment. Passwords are never options.

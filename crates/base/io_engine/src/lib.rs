@@ -11,7 +11,8 @@
 //!                          simulated for tests: any other `Engine`, over `IoTarget::Simulated` files
 //! ```
 //!
-//! Beside them stands [`FixedRing`], for load generators: registered files and buffers, no futures.
+//! Beside them stands [`FixedRing`], for load generators: registered files and buffers, no futures; and [`readiness`], for
+//! clients that own their thread and wait for one socket.
 //!
 //! One engine per thread, installed with [`install`]. Futures are polled on the thread that submitted them
 //! (they are `!Send`). Dropping a future does not stop the request: the engine owns the buffers until the
@@ -31,6 +32,7 @@ mod detect;
 pub mod device_info;
 mod fixed_ring;
 pub mod placement;
+pub mod readiness;
 mod request;
 mod ring;
 mod slots;

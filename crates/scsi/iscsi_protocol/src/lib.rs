@@ -7,6 +7,10 @@
 //!             ChapServer (chap)       who is it?
 //!             LoginMachine (login)    all of these in the order the RFC wants; answers a request with a response
 //!             discovery               what SendTargets says
+//!
+//!   and for an initiator:
+//!             Url (url)               where a LUN is and how to log in to it
+//!             ChapClient (chap_client), LoginClient (login_client)   gives requests, takes responses
 //! ```
 //!
 //! Words are the RFC's: a *connection* is one TCP connection, a *session* is one or several of them between one
@@ -22,14 +26,17 @@
 //! (obsolete in RFC 7143), Kerberos and SRP.
 
 pub mod chap;
+pub mod chap_client;
 pub mod digest;
 pub mod discovery;
 pub mod fuzz;
 pub mod keys;
 pub mod login;
+pub mod login_client;
 pub mod name;
 pub mod pdu;
 pub mod text;
+pub mod url;
 
 pub use keys::{ConnectionParams, SessionParams};
 pub use name::{IscsiName, NameError};

@@ -55,6 +55,25 @@ impl LoginStatus {
     pub const UNAVAILABLE: Self = Self(0x0301);
     /// A limit was reached.
     pub const OUT_OF_RESOURCES: Self = Self(0x0302);
+
+    /// In words, with the number.
+    #[must_use]
+    pub fn text(self) -> String {
+        let what = match self {
+            Self::AUTHENTICATION_FAILURE => "authentication failed: user or secret is wrong, or missing",
+            Self::FORBIDDEN => "this initiator may not use it",
+            Self::NOT_FOUND => "it has no target of this name, or none for this initiator",
+            Self::REMOVED => "the target was removed",
+            Self::VERSION => "no common version",
+            Self::TOO_MANY_CONNECTIONS | Self::CANNOT_INCLUDE | Self::NO_SESSION => "no room in the session",
+            Self::MISSING_PARAMETER => "a name is missing",
+            Self::UNAVAILABLE => "not available at the moment",
+            Self::OUT_OF_RESOURCES => "out of resources",
+            Self(status) if status >> 8 == 3 => "a failure of its own",
+            _ => "it does not like what we said",
+        };
+        format!("{what} (status {:04x}h)", self.0)
+    }
 }
 
 /// Who wants what.

@@ -11,6 +11,13 @@ pub fn fuzz_scsi_defs(data: &[u8]) {
         let _ = crate::reservation::OutParameters::parse(data, moving);
     }
     let _ = crate::reservation::parse_transport_id(data);
+    let _ = crate::Reported::parse(data).map(|sense| sense.to_string());
+    let capacities = [crate::answer::Capacity::parse10(data), crate::answer::Capacity::parse16(data)];
+    for capacity in capacities.into_iter().flatten() {
+        assert!(capacity.blocks.checked_mul(u64::from(capacity.block)).is_some());
+    }
+    let _ = crate::answer::most_blocks(data);
+    assert!(crate::answer::unit_names(data).len() <= data.len());
 }
 
 #[cfg(test)]

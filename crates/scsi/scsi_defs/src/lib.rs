@@ -11,19 +11,23 @@
 //!                REPORT SUPPORTED OPERATION CODES prints the same table, so the two cannot disagree.
 //! ```
 //!
+//! For those who ask: `request` builds CDBs, `answer` reads what a disk says of itself, `sense::Reported` why it failed.
+//!
 //! Invariants: no input makes a function panic; a set bit that a command does not define is refused with a
 //! pointer to it, never ignored; counts found in parameter lists are bounded before anything is allocated.
 //!
 //! What it does not do: decide. Reservations, attentions and data live in `scsi_disk`.
 
+pub mod answer;
 pub mod cdb;
 pub mod copy;
 pub mod fuzz;
+pub mod request;
 pub mod reservation;
 pub mod sense;
 
 pub use cdb::{Cdb, Effect, Entry, Op};
-pub use sense::{Sense, SenseKey, asc};
+pub use sense::{Reported, Sense, SenseKey, asc};
 
 /// The big-endian number of up to 8 bytes at `at`; bytes beyond the end count as zeros.
 #[must_use]

@@ -163,6 +163,56 @@ impl Sense {
     }
 }
 
+/// What an initiator reads in sense data of a device, which may say anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reported {
+    /// Class: the number of a [`SenseKey`], or another one.
+    pub key: u8,
+    /// Code and qualifier, see [`asc`].
+    pub code: u16,
+}
+
+impl Reported {
+    /// Reads sense data of either format; `None` when it is neither.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
+        let (key, code) = match bytes.first()? & 0x7f {
+            0x70 | 0x71 => (at(2), [at(12), at(13)]),
+            0x72 | 0x73 => (at(1), [at(2), at(3)]),
+            _ => return None,
+        };
+        Some(Self { key: key & 0x0f, code: u16::from_be_bytes(code) })
+    }
+
+    /// Whether its class is this one.
+    #[must_use]
+    pub fn is(self, key: SenseKey) -> bool {
+        self.key == key as u8
+    }
+}
+
+impl std::fmt::Display for Reported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key = match self.key {
+            0 => "NO SENSE",
+            1 => "RECOVERED ERROR",
+            2 => "NOT READY",
+            3 => "MEDIUM ERROR",
+            4 => "HARDWARE ERROR",
+            5 => "ILLEGAL REQUEST",
+            6 => "UNIT ATTENTION",
+            7 => "DATA PROTECT",
+            0xa => "COPY ABORTED",
+            0xb => "ABORTED COMMAND",
+            0xe => "MISCOMPARE",
+            _ => "another sense key",
+        };
+        let [code, qualifier] = self.code.to_be_bytes();
+        write!(f, "{key} ({:x}h/{code:02x}h/{qualifier:02x}h)", self.key)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,5 +227,21 @@ mod tests {
         assert_eq!((descriptor[0], descriptor[1], descriptor[7]), (0x72, 5, 20));
         assert_eq!(descriptor[12..20], 0x1_0000_0000_u64.to_be_bytes());
         assert_eq!(Sense::new(SenseKey::Miscompare, 0x1d00).with_information(9).encode(false)[0], 0xf0);
+    }
+
+    #[test]
+    fn read_again() {
+        for (key, code) in
+            [(SenseKey::UnitAttention, asc::POWER_ON), (SenseKey::MediumError, asc::WRITE_ERROR)]
+        {
+            for descriptor in [false, true] {
+                let read = Reported::parse(&Sense::new(key, code).encode(descriptor)).unwrap();
+                assert!(read.is(key) && read.code == code);
+            }
+        }
+        assert_eq!(Reported::parse(&[]), None);
+        assert_eq!(Reported::parse(&[0x7f; 20]), None);
+        let short = Reported::parse(&[0x70, 0, 0xf6]).unwrap();
+        assert_eq!(short.to_string(), "UNIT ATTENTION (6h/00h/00h)");
     }
 }

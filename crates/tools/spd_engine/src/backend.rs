@@ -154,7 +154,10 @@ pub trait Backend: Sync {
 }
 
 /// What every kind of target checks before it opens one: that the pattern fits into `size`.
-pub(crate) fn fits(target: &Target, size: u64) -> Result<(), EngineError> {
+///
+/// # Errors
+/// When it does not.
+pub fn fits(target: &Target, size: u64) -> Result<(), EngineError> {
     let end = if target.max > 0 { target.max.min(size) } else { size };
     let block = u64::from(target.block);
     if target.base.checked_add(block).is_none_or(|first| first > end) {
@@ -164,6 +167,26 @@ pub(crate) fn fits(target: &Target, size: u64) -> Result<(), EngineError> {
             end.saturating_sub(target.base),
             target.base
         )));
+    }
+    Ok(())
+}
+
+/// What a kind of target checks that works in whole units: that the pattern does, too.
+///
+/// # Errors
+/// Names the option that does not, with `why`: what works in these units, and what can be done.
+pub fn aligned(target: &Target, unit: u64, why: &str) -> Result<(), EngineError> {
+    let blocks = target.blocks().map(|block| ("block size -b or --mix", u64::from(block)));
+    for (option, bytes) in blocks.chain([
+        ("alignment -r or stride -s", target.step()),
+        ("offset -B", target.base),
+        ("thread stride -T", target.thread_stride),
+    ]) {
+        if !bytes.is_multiple_of(unit.max(1)) {
+            return Err(EngineError::new(format!(
+                "{option} of {bytes} bytes is no multiple of {unit} bytes, {why}"
+            )));
+        }
     }
     Ok(())
 }

@@ -31,6 +31,7 @@ mod offsets;
 mod pacing;
 mod prepare;
 mod random;
+mod remote;
 mod replay;
 mod run;
 mod shared;
@@ -41,10 +42,11 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan};
+pub use backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan, aligned, fits};
 pub use error::EngineError;
 pub use local::LocalBackend;
-pub use prepare::{Confirm, Preparation, prepare};
+pub use prepare::{Confirm, Preparation, may_lose, prepare};
+pub use remote::{Login, Outage};
 pub use replay::{TraceSummary, prepare_replay};
 pub use run::{Control, Progress, run_span};
 pub use system::system;

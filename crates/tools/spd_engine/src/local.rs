@@ -12,7 +12,7 @@ use io_engine::placement::{self, Access};
 use io_engine::{FixedData, FixedDone, FixedOp, FixedRing, SlotBuffers, device_info};
 use spd_profile::{CacheMode, IoPriority, Target};
 
-use crate::backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, fits};
+use crate::backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, aligned, fits};
 use crate::error::EngineError;
 
 /// Targets of a time span, opened.
@@ -111,23 +111,13 @@ fn check_alignment(target: &Target, path: &str, file: &File) -> Result<(), Engin
     let unit = match device_info::device_info(file) {
         Ok(info) => u64::from(info.logical_block),
         Err(_) => u64::from(device_info::direct_io_alignment(file).unwrap_or(512)),
-    }
-    .max(1);
-    let blocks = target.blocks().map(|block| ("block size -b or --mix", u64::from(block)));
-    for (option, bytes) in blocks.chain([
-        ("alignment -r or stride -s", target.step()),
-        ("offset -B", target.base),
-        ("thread stride -T", target.thread_stride),
-    ]) {
-        if !bytes.is_multiple_of(unit) {
-            return Err(EngineError::new(format!(
-                "{option} of {bytes} bytes is no multiple of {unit} bytes, in which unbuffered I/O on '{}'{} works: change it, or leave out -Su, -Sh, -S or -h",
-                target.path,
-                elsewhere(target, path)
-            )));
-        }
-    }
-    Ok(())
+    };
+    let why = format!(
+        "in which unbuffered I/O on '{}'{} works: change it, or leave out -Su, -Sh, -S or -h",
+        target.path,
+        elsewhere(target, path)
+    );
+    aligned(target, unit, &why)
 }
 
 impl Backend for LocalBackend {

@@ -95,13 +95,20 @@ fn check_loss(target: &Target, path: &str, confirm: &dyn Confirm) -> Result<(), 
     } else {
         return Err(EngineError::new(format!("'{path}' is neither a file nor a block device")));
     };
-    if confirm.may_destroy(&what) {
-        Ok(())
-    } else {
-        Err(EngineError::new(format!(
-            "this would destroy {what}: say --yes (or HOLDFAST_SPD_YES=1) if it may be lost"
-        )))
+    may_lose(confirm, &what)
+}
+
+/// Asks whether what `what` describes may be lost.
+///
+/// # Errors
+/// When it may not.
+pub fn may_lose(confirm: &dyn Confirm, what: &str) -> Result<(), EngineError> {
+    if confirm.may_destroy(what) {
+        return Ok(());
     }
+    Err(EngineError::new(format!(
+        "this would destroy {what}: say --yes (or HOLDFAST_SPD_YES=1) if it may be lost"
+    )))
 }
 
 /// Makes a file anew, as `-c` asks: what was there is deleted.

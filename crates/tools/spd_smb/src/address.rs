@@ -22,21 +22,6 @@ pub struct Address {
     pub user: Option<String>,
 }
 
-/// Who logs in.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Login {
-    /// The user.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
-
-impl std::fmt::Debug for Login {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Login({})", self.user)
-    }
-}
-
 impl Address {
     /// Reads `\\server[@port]\share\file` or `smb://[user@]server[:port]/share/file`.
     ///

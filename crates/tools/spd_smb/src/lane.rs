@@ -4,23 +4,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use shard_runtime::{Clock as _, SystemClock};
 use smb_client::ClientError;
 use smb_protocol::access::CreateDisposition;
 use smb_protocol::message::{Request, Response};
 use smb_protocol::read::ReadRequest;
 use smb_protocol::write::WriteRequest;
 use smb_protocol::{Command, NtStatus};
-use spd_engine::{Data, Done, EngineError, Lane, LaneFailure, LanePlan, Op};
+use spd_engine::{Data, Done, EngineError, Lane, LaneFailure, LanePlan, Op, Outage};
 
 use crate::open::{Opened, Opening};
 
 /// Echoes at the beginning: each brings credits.
 const ECHOES: usize = 16;
-/// How long a lost connection is tried to be made anew, in nanoseconds: longer than a server takes to fail over.
-const PATIENCE: u64 = 120_000_000_000;
-/// Longest distance of attempts.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Bytes that one credit pays for.
 const CREDIT_BYTES: u32 = 65_536;
 
@@ -34,9 +29,7 @@ pub(crate) struct SmbLane {
     /// Slots whose operations wait for credits, in order.
     waiting: VecDeque<usize>,
     credits: u64,
-    clock: SystemClock,
-    /// Since when there is no connection, in nanoseconds of the clock, and how it was lost.
-    lost: Option<(u64, String)>,
+    outage: Outage,
 }
 
 #[derive(Default)]
@@ -62,8 +55,7 @@ impl SmbLane {
             sent: BTreeMap::new(),
             waiting: VecDeque::new(),
             credits: 0,
-            clock: SystemClock::new(),
-            lost: None,
+            outage: Outage::default(),
         };
         lane.gather().map_err(|error| EngineError(error.to_string()))?;
         Ok(lane)
@@ -181,11 +173,7 @@ impl SmbLane {
     }
 
     /// Tries once to make the connection anew and to send again what was not answered.
-    ///
-    /// Between attempts the caller looks at its clock, so that a run can be ended while a server is away.
     fn reconnect(&mut self, timeout: Duration) -> io::Result<()> {
-        let now = self.clock.now().0;
-        let (since, why) = self.lost.clone().unwrap_or((now, String::new()));
         let tried = self.opening.open(CreateDisposition::OPEN).and_then(|opened| {
             self.opened = opened;
             let again: Vec<usize> = std::mem::take(&mut self.sent).into_values().collect();
@@ -195,18 +183,10 @@ impl SmbLane {
         });
         match tried {
             Ok(()) => {
-                self.lost = None;
+                self.outage.mended();
                 Ok(())
             }
-            Err(error) if now.saturating_sub(since) >= PATIENCE => Err(io::Error::other(format!(
-                "the connection to '{}' was lost ({why}) and could not be made anew for {} s: {error}",
-                self.opening.path,
-                PATIENCE / 1_000_000_000
-            ))),
-            Err(_) => {
-                std::thread::park_timeout(timeout.min(PAUSE));
-                Ok(())
-            }
+            Err(error) => self.outage.failed(&self.opening.path, &error, timeout),
         }
     }
 }
@@ -253,7 +233,7 @@ impl Lane for SmbLane {
 
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         let timeout = timeout.unwrap_or(Duration::from_secs(1));
-        if self.lost.is_some() {
+        if self.outage.is_cut() {
             return self.reconnect(timeout);
         }
         let result = self.send_waiting().and_then(|()| {
@@ -264,9 +244,14 @@ impl Lane for SmbLane {
             self.receive(timeout, done)
         });
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                if !done.is_empty() {
+                    self.outage.over();
+                }
+                Ok(())
+            }
             Err(error) if is_lost(&error) => {
-                self.lost = Some((self.clock.now().0, error.to_string()));
+                self.outage.cut(error.to_string());
                 self.reconnect(timeout)
             }
             Err(error) => Err(io::Error::other(error.to_string())),

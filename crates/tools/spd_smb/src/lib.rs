@@ -16,5 +16,5 @@ mod address;
 mod lane;
 mod open;
 
-pub use address::{Address, Login};
+pub use address::Address;
 pub use open::SmbBackend;

@@ -8,10 +8,10 @@ use smb_protocol::message::{Request, Response};
 use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::write::WriteRequest;
 use smb_protocol::{Command, Dialect, NtStatus};
-use spd_engine::{Backend, Confirm, EngineError, Lane, LanePlan, Preparation};
+use spd_engine::{Backend, Confirm, EngineError, Lane, LanePlan, Login, Preparation, fits, may_lose};
 use spd_profile::{CacheMode, Target};
 
-use crate::address::{Address, Login};
+use crate::address::Address;
 use crate::lane::SmbLane;
 
 /// Bytes that are written at once when a file is made.
@@ -67,13 +67,7 @@ impl SmbBackend {
                     opened.connection.max_transfer
                 )));
             }
-            let end = if target.max > 0 { target.max.min(opened.size) } else { opened.size };
-            if target.base.checked_add(u64::from(target.block)).is_none_or(|first| first > end) {
-                return Err(EngineError(format!(
-                    "target '{path}' is too small ({} bytes): make it larger (-c) or lower -b, -B, -f",
-                    opened.size
-                )));
-            }
+            fits(target, opened.size)?;
             sizes.push(opened.size);
             openings.push(opening);
         }
@@ -176,11 +170,7 @@ impl Opening {
         match self.open(CreateDisposition::OPEN) {
             Ok(opened) if opened.size > 0 => {
                 let what = format!("file {} ({} bytes) on the server", self.path, opened.size);
-                if !confirm.may_destroy(&what) {
-                    return Err(EngineError(format!(
-                        "this would destroy {what}: say --yes (or HOLDFAST_SPD_YES=1) if it may be lost"
-                    )));
-                }
+                may_lose(confirm, &what)?;
             }
             Ok(_) => {}
             Err(error)

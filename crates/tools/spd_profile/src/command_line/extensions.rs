@@ -26,7 +26,7 @@ pub struct Run {
     pub old_layout: bool,
     /// Where drives of Windows paths are (`--drive=X=/directory`).
     pub drives: Drives,
-    /// Who logs in to an SMB server (`--user`).
+    /// Who logs in to a server (`--user`).
     pub user: Option<String>,
     /// The file that the password is in (`--password-file`).
     pub password_file: Option<String>,

@@ -7,6 +7,8 @@ Valid targets:
      /dev/...                       a block device
      \\\\server\\share\\file, smb://server[:port]/share/file
                                     a file of an SMB server, without a mount
+     iscsi://server[:port]/target/LUN
+                                    a LUN, without a kernel initiator
      X:\\file, X:, #1                where --drive=X=/directory, --drive=1=/dev/... says
 
 Sizes, offsets and lengths are bytes, or have a suffix K, M, G, T (1024-fold) or b (blocks, see -b).
@@ -69,7 +71,7 @@ Beyond DiskSpd:
   --layout=<2.0|2.2>    layout of the text report [2.2]
   --drive=X=/directory  where drive X: of Windows paths is; also HOLDFAST_SPD_DRIVES, separated by ;
   --user, --password-file
-                        who logs in to an SMB server; also HOLDFAST_SPD_USER, HOLDFAST_SPD_PASSWORD
+                        who logs in to a server; also HOLDFAST_SPD_USER, HOLDFAST_SPD_PASSWORD
   --quiet               no progress
   --agents=<a,b,...>    let these machines generate the load, together: host or host:port of each `holdfast spd agent`;
                         {agent} in a target's path becomes each one's number, from 1
