@@ -63,12 +63,16 @@ pub struct Node {
     expected: Vec<String>,
 }
 
+/// The program under test.
+pub(crate) fn binary() -> Result<PathBuf> {
+    let binary = std::env::var_os("HOLDFAST_BIN").map(PathBuf::from);
+    binary.ok_or_else(|| Outcome::Skip("HOLDFAST_BIN does not say where the binary is".into()))
+}
+
 impl Node {
     /// Starts one whose data is below `folder`.
     pub fn start(folder: &Path, options: Options) -> Result<Self> {
-        let binary = std::env::var_os("HOLDFAST_BIN")
-            .map(PathBuf::from)
-            .ok_or_else(|| Outcome::Skip("HOLDFAST_BIN does not say where the binary is".into()))?;
+        let binary = binary()?;
         let dir = folder.join("node");
         std::fs::create_dir_all(&dir)?;
         let mut node =

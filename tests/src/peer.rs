@@ -52,6 +52,15 @@ impl Tgt {
         run(Duration::from_secs(10), &tgtadm)?.ok("tgtadm")
     }
 
+    /// Lets initiators choose digests, which it does not by itself.
+    pub fn allow_digests(&self) -> Result {
+        for name in ["HeaderDigest", "DataDigest"] {
+            let update = ["--op", "update", "--mode", "target", "--tid", "1", "--name", name];
+            self.admin(&[&update[..], &["--value", "CRC32C,None"]].concat())?;
+        }
+        Ok(())
+    }
+
     /// Ends it. It does not listen to SIGTERM.
     pub fn stop(mut self) -> Result {
         self.process.kill()?;

@@ -171,8 +171,8 @@ impl Spd {
     }
 
     /// With what the target's address says, if anything.
-    pub(super) fn without_user(node: &Node) -> Self {
-        Self { binary: node.binary().into(), login: Vec::new(), address: String::new() }
+    pub(super) fn without_user() -> Result<Self> {
+        Ok(Self { binary: crate::node::binary()?, login: Vec::new(), address: String::new() })
     }
 
     /// How it names a file of a share.

@@ -30,7 +30,7 @@ struct Args {
     /// What is there may be written over when the coordinator says --yes, too.
     #[arg(long)]
     yes: bool,
-    /// Who logs in to SMB servers; also HOLDFAST_SPD_USER.
+    /// Who logs in to servers; also HOLDFAST_SPD_USER.
     #[arg(long)]
     user: Option<String>,
     /// The file that the password is in; also HOLDFAST_SPD_PASSWORD.

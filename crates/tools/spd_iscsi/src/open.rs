@@ -154,6 +154,7 @@ impl Opening {
 
     fn check(&self, target: &Target, facts: &Facts, writes: bool) -> Result<(), EngineError> {
         let shown = &self.shown;
+        let target = &Target { path: shown.clone(), ..target.clone() };
         fits(target, facts.capacity.bytes())?;
         let block = u64::from(facts.capacity.block);
         aligned(target, block, &format!("the block of LUN '{shown}': change it"))?;

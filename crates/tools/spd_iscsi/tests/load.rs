@@ -61,8 +61,8 @@ fn stop(server: IscsiServer) {
 
 /// Two threads with four operations each, verified.
 fn span(path: &str) -> TimeSpan {
-    let target = Target { block: 4096, write_percent: 60, threads: 2, requests: 4, ..Target::default() };
-    let target = Target { path: path.into(), alignment: Some(4096), random_percent: 100, ..target };
+    let target = Target { block: 4096, write_percent: 60, threads: 2, requests: 4, ..Target::new(path) };
+    let target = Target { alignment: Some(4096), random_percent: 100, ..target };
     TimeSpan { duration: 600, warm_up: 0, targets: vec![target], ..TimeSpan::default() }
 }
 
