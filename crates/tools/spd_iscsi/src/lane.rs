@@ -223,6 +223,13 @@ impl Lane for IscsiLane {
         let Some(slot) = self.memory.slots.get_mut(op.slot).filter(|slot| slot.op.is_none()) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such slot, or it is busy"));
         };
+        // A replayed trace may be of a disk with smaller blocks.
+        let block = self.facts.capacity.block.max(1);
+        if !op.len.is_multiple_of(block) || !op.offset.is_multiple_of(u64::from(block)) {
+            let what =
+                format!("{} bytes at offset {} are not whole blocks of {block} bytes", op.len, op.offset);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         slot.op = Some(*op);
         self.waiting.push_back(op.slot);
         Ok(())

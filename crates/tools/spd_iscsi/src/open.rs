@@ -159,7 +159,7 @@ impl Opening {
         let block = u64::from(facts.capacity.block);
         aligned(target, block, &format!("the block of LUN '{shown}': change it"))?;
         if let Some(most) = facts.most_blocks
-            && u64::from(target.block) / block > u64::from(most)
+            && target.blocks().any(|bytes| u64::from(bytes) / block > u64::from(most))
         {
             return Err(EngineError(format!(
                 "LUN '{shown}' takes at most {} bytes at once: lower -b",
