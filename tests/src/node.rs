@@ -162,19 +162,16 @@ impl Node {
 
     /// Commands of smbclient on the demo's share, as its user.
     pub fn smbclient(&self, commands: &str) -> Result<Finished> {
+        self.smbclient_on(&self.told("smb_share"), commands)
+    }
+
+    /// Commands of smbclient on a share, as the demo's user.
+    pub fn smbclient_on(&self, share: &str, commands: &str) -> Result<Finished> {
         let address = self.told("smb_address");
         let (host, port) = address.rsplit_once(':').unwrap_or((&address, "445"));
         let user = format!("{}%{}", self.told("smb_user"), self.told("smb_password"));
         let mut client = command("smbclient");
-        client.args([
-            "-p",
-            port,
-            "-U",
-            &user,
-            &format!("//{host}/{}", self.told("smb_share")),
-            "-c",
-            commands,
-        ]);
+        client.args(["-p", port, "-U", &user, &format!("//{host}/{share}"), "-c", commands]);
         run(SMBCLIENT, &client)
     }
 

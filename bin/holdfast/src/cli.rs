@@ -197,6 +197,7 @@ mod tests {
             "pool check p --deep",
             "pool check --offline --disk a --disk b",
             "pool import p",
+            "pool export p",
             "pool delete p",
             "volume create v --resiliency mirror2 --size 1T --thin --columns 2 --interleave 256k",
             "volume create v --size 1T --fixed --pool p",

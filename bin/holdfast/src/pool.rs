@@ -57,6 +57,11 @@ pub(crate) enum Command {
         #[arg(long)]
         accept_loss: bool,
     },
+    /// Close a pool and let go of its disks, for another machine to import it.
+    Export {
+        /// Name or GUID.
+        pool: String,
+    },
     /// Add a disk, or those that selectors choose.
     AddDisk {
         /// The pool.
@@ -208,6 +213,13 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 })
                 .await?;
             context.show(&pool, print_detail)?;
+        }
+        Command::Export { pool } => {
+            let path = format!("/pools/{}/export", segment(&pool));
+            let done: Done = context
+                .confirmed(async |confirm| client.post(path.as_str(), &Confirm { confirm }).await)
+                .await?;
+            context.show(&done, |done| outln!("{}", done.message))?;
         }
         Command::AddDisk { pool, disk, selection, spare, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;

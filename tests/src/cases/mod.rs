@@ -13,6 +13,7 @@ mod load;
 mod load_restart;
 mod multipath;
 mod ordered;
+mod pool_move;
 mod rebalance;
 mod reservations;
 mod restart;
@@ -119,6 +120,12 @@ pub const CASES: &[Case] = &[
         about: "previous versions over SMB, differences applied, a cloned LUN, schedules, deletion across a kill",
         ci: true,
         run: snapshots::run,
+    },
+    Case {
+        name: "pool-move",
+        about: "a pool with parity, mirror and a log goes to another node, disks renamed and one missing; it does not go back by itself",
+        ci: true,
+        run: pool_move::run,
     },
     Case {
         name: "rot",

@@ -221,6 +221,14 @@ const CORE: &[Route] = &[
     ),
     send(
         Post,
+        "/pools/{pool}/export",
+        "pool_export",
+        "Closes a pool and forgets it, so that another machine can import it.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    send(
+        Post,
         "/pools/{pool}/repair",
         "pool_repair",
         "Restores redundancy now.",

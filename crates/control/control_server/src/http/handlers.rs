@@ -119,6 +119,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "pool_delete" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<Confirm>| {
             answer(n.pool_delete(&p, b.confirm).await)
         }),
+        "pool_export" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<Confirm>| {
+            answer(n.pool_export(&p, b.confirm).await)
+        }),
         "pool_add_disk" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<AddDisk>| {
             answer(n.pool_add_disk(&p, b).await)
         }),

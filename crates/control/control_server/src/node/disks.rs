@@ -142,6 +142,15 @@ impl Node {
             .ok_or_else(|| Problem::new(Code::Unavailable, format!("disk {id} has just left.")))
     }
 
+    /// Whether a disk that a person named, known or a file, belongs to a pool of this node.
+    pub(super) async fn is_member_here(&self, name: &str) -> Result<bool, Problem> {
+        let known = self.known_or_file(name).await?;
+        Ok(match &known.content {
+            Some(DiskContent::Member { pool, .. }) => self.owns_pool(*pool),
+            _ => false,
+        })
+    }
+
     /// Refuses a disk that the machine or a pool of this node uses.
     pub(super) fn refuse_used(&self, known: &Known) -> Result<(), Problem> {
         let id = &known.found.id;

@@ -10,6 +10,7 @@ mod fullness;
 mod iscsi;
 mod luns;
 mod pool_disks;
+mod pool_export;
 mod pool_upkeep;
 mod pools;
 mod reconcile;

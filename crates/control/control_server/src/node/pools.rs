@@ -257,9 +257,11 @@ impl Node {
     /// Takes over a pool that is on disks of this machine.
     pub async fn pool_import(&self, request: PoolImport) -> Result<PoolDetail, Problem> {
         let _changing = self.changes.lock().await;
-        let mut files = Vec::new();
         for disk in &request.disks {
-            files.push(self.take_disk(disk, false).await?.id);
+            // A member of a pool that is this node's already is one that comes back.
+            if !self.is_member_here(disk).await? {
+                self.take_disk(disk, false).await?;
+            }
         }
         self.look().await;
         let mut found: Vec<(String, Uuid)> = self
@@ -310,6 +312,7 @@ impl Node {
         }
         let accept: &[Uuid] = if request.accept_loss { &[guid] } else { &[] };
         self.open_pools(accept).await;
+        self.rescan().await;
         self.reconcile().await;
         self.pool_show(&guid.to_string()).await
     }

@@ -1,0 +1,106 @@
+//! Letting go of a pool, so that another machine can take it over.
+//!
+//! ```text
+//!   who serves lets go ──► volumes close ──► configuration forgets ──► the pool closes: all regions clean ──► disks are let go
+//! ```
+//! Nothing on the disks says whose the pool is: a node opens the pools of its configuration, and no others by itself. So
+//! after an export this node takes the pool back only when told to (`pool import`), and while another one has the disks open it cannot.
+
+use control_api::{Code, Done, Problem};
+
+use super::{Node, confirm};
+
+impl Node {
+    /// Stops serving a pool and closes it, as `pool import` finds it on another machine.
+    ///
+    /// # Errors
+    /// When a volume needs this pool and another one, a volume cannot be closed, or it was not confirmed.
+    pub async fn pool_export(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (guid, handle) = self.pool(name)?;
+        let info = handle.info();
+        let name = info.name.clone();
+        let (logs, spaces): (Vec<_>, Vec<_>) = info.spaces.iter().partition(|space| space.log_of.is_some());
+        let volumes: Vec<String> = spaces.iter().map(|space| space.state.name.clone()).collect();
+        let log_of: Vec<String> = logs.iter().filter_map(|space| space.log_of.clone()).collect();
+        let elsewhere = self.open_handles().into_iter().filter(|(other, _)| *other != guid);
+        let others: Vec<_> = elsewhere.flat_map(|(_, other)| other.info().spaces).collect();
+        // A volume and its log go together.
+        let torn = others
+            .iter()
+            .filter_map(|space| match &space.log_of {
+                Some(of) => Some(of).filter(|of| volumes.contains(of)),
+                None => Some(&space.state.name).filter(|volume| log_of.contains(volume)),
+            })
+            .next();
+        if let Some(volume) = torn {
+            return Err(Problem::new(
+                Code::InUse,
+                format!("volume {volume} has its log in one pool and its data in another, and pool {name} is one of them."),
+            )
+            .todo("A volume's log can be moved with it only when both are in one pool."));
+        }
+        let (luns, shares) = self.config.with(|config| {
+            let luns = config.luns.iter().filter(|lun| volumes.contains(&lun.volume));
+            let shares = config.shares.iter().filter(|share| volumes.contains(&share.volume));
+            (
+                luns.map(|lun| lun.name.clone()).collect::<Vec<_>>(),
+                shares.map(|share| share.name.clone()).collect::<Vec<_>>(),
+            )
+        });
+        confirm(&name, confirmed.as_deref(), || {
+            let mut told = vec![format!(
+                "Pool {name} with its volumes ({}) is not served by this node any more; what is on its disks stays.",
+                listed(&volumes)
+            )];
+            for (kind, names) in [("LUNs", &luns), ("shares", &shares)] {
+                if !names.is_empty() {
+                    told.push(format!("The {kind} {} disappear from clients and from this node's configuration (`config show` keeps them).", names.join(", ")));
+                }
+            }
+            told
+        })?;
+        self.config.change(|config| {
+            config.pools.retain(|pool| pool.guid != guid);
+            config.luns.retain(|lun| !volumes.contains(&lun.volume));
+            config.shares.retain(|share| !volumes.contains(&share.volume));
+            config.volumes.retain(|volume| !volumes.contains(&volume.name));
+            Ok(())
+        })?;
+        let disks: Vec<String> =
+            self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
+        let closing: Vec<_> = {
+            let mut open = self.volumes.lock();
+            volumes.iter().filter_map(|volume| open.remove(volume)?.handle).collect()
+        };
+        self.pools.lock().remove(&guid);
+        // Who serves lets go of files before their volumes close.
+        self.reconcile().await;
+        let mut unclean = Vec::new();
+        for volume in closing {
+            unclean.extend(volume.close().await.err());
+        }
+        unclean.extend(handle.close().await.err());
+        drop(handle);
+        for disk in disks {
+            self.release_disk(&disk).await;
+        }
+        match unclean.into_iter().next() {
+            None => Ok(Done::new(format!(
+                "Pool {name} ({guid}) is closed and not this node's any more; `holdfast pool import {name}` takes it over, here or where its disks are."
+            ))),
+            Some(problem) => Err(Problem::new(
+                problem.code,
+                format!(
+                    "pool {name} is not this node's any more, but was not closed cleanly: {}",
+                    problem.detail
+                ),
+            )
+            .todo("Whoever imports it recovers it as after a crash.")),
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
