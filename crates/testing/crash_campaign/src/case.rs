@@ -209,6 +209,8 @@ pub struct Stats {
     pub scrubs: u64,
     /// Cuts while a scrub was under way.
     pub cuts_at_scrub: u64,
+    /// Volumes from which everything was removed, until all space had come back.
+    pub emptied: u64,
     /// Sectors compared.
     pub sectors: u64,
     /// Moments at which the power could have gone: disk operations that began or ended.
@@ -229,6 +231,7 @@ impl AddAssign for Stats {
         self.drained += other.drained;
         self.spoiled += other.spoiled;
         self.scrubs += other.scrubs;
+        self.emptied += other.emptied;
         self.cuts_at_scrub += other.cuts_at_scrub;
         self.sectors += other.sectors;
         self.events += other.events;

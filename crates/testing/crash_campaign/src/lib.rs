@@ -23,6 +23,7 @@ mod end;
 mod faults;
 mod history;
 mod log_run;
+mod metadata_rot;
 mod pool_run;
 mod rig;
 mod rot;

@@ -124,7 +124,8 @@ pub(crate) fn json(totals: &Totals, proofs: &[Proof]) -> Value {
                 "boots": stats.boots, "cuts": stats.cuts, "cuts_at_opening": stats.cuts_at_opening,
                 "cuts_at_repair": stats.cuts_at_repair, "kills": stats.kills, "losses": stats.losses,
                 "returns": stats.returns, "replacements": stats.replacements, "drained": stats.drained,
-                "spoiled": stats.spoiled, "scrubs": stats.scrubs, "cuts_at_scrub": stats.cuts_at_scrub, "operations": stats.operations,
+                "spoiled": stats.spoiled, "scrubs": stats.scrubs, "cuts_at_scrub": stats.cuts_at_scrub,
+                "emptied": stats.emptied, "operations": stats.operations,
                 "sectors": stats.sectors, "events": stats.events, "broken": broken,
             })
         })

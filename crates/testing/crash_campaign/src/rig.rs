@@ -13,6 +13,7 @@ use pool::{
 use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
 
 use crate::case::{Case, Layout, Outcome, Sabotage, Stats};
+use crate::metadata_rot::SpoiledMetadata;
 use crate::rot::{self, Spoiled};
 
 /// Where a disk stands.
@@ -89,6 +90,8 @@ pub(crate) struct Rig {
     faults: RefCell<Vec<usize>>,
     /// Sectors that have gone bad and may not have been healed yet.
     pub(crate) spoiled: RefCell<Vec<Spoiled>>,
+    /// Structures of the pool that have gone bad before its opening.
+    pub(crate) spoiled_metadata: RefCell<Vec<SpoiledMetadata>>,
     /// Slots whose disks vote, if known.
     voters: RefCell<Option<BTreeSet<usize>>>,
 }
@@ -191,6 +194,7 @@ impl Rig {
             suspects: RefCell::default(),
             faults: RefCell::default(),
             spoiled: RefCell::default(),
+            spoiled_metadata: RefCell::default(),
             voters: RefCell::default(),
         };
         for _ in 0..wanted.count {

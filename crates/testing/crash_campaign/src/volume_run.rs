@@ -4,6 +4,7 @@
 //! comes, check again. The thread that the volume's metadata has takes turns with the event loop, so a seed does the
 //! same each time.
 
+mod accounts;
 mod data;
 mod liar;
 mod model;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::Device;
-use file_store::{Attributes, FileId, FileKind, FileStore, NewFile, StoreError, StoreErrorKind};
+use file_store::{Attributes, FileId, FileKind, FileStore, NewFile, StoreError, StoreErrorKind, StoreUsage};
 use pool::{Pool, RepairParams, SpaceSpec};
 use sim::{Dice, Survival, on_shard};
 use volume::{Environment, FormatOptions, Volume};
@@ -27,6 +28,7 @@ use volume_format::layout_for;
 use crate::case::{Case, Layout, Outcome};
 use crate::end::End;
 use crate::faults;
+use crate::metadata_rot;
 use crate::rig::{Mark, Rig, RigSpec, Standing, least_disks, resiliency};
 use crate::rot;
 use liar::Liar;
@@ -51,6 +53,8 @@ struct Run {
     dice: Dice,
     /// When the last flush that succeeded began.
     last_flush: RefCell<Mark>,
+    /// What the volume had in use when there were only directories.
+    start: Cell<StoreUsage>,
     /// Something failed for a good reason, and the volume has stopped because of it, or may have.
     stopped: Cell<bool>,
 }
@@ -88,7 +92,15 @@ impl Run {
             luck_millis: dice.between(20, 1_500),
         };
         let model = Model::new(dice.between(1, 3));
-        Self { rig, model, plan, dice, last_flush: RefCell::default(), stopped: Cell::new(false) }
+        Self {
+            rig,
+            model,
+            plan,
+            dice,
+            last_flush: RefCell::default(),
+            start: Cell::default(),
+            stopped: Cell::new(false),
+        }
     }
 
     fn environment(&self) -> Environment {
@@ -159,6 +171,9 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
             }
             workload(&run, opened, end).await;
             finish(&run, opened, end).await;
+            if boot + 1 == run.plan.boots && end != End::Close && !rig.is_over() && run.dice.one_in(2) {
+                accounts::all_goes(&run, opened).await;
+            }
         }
     } else {
         rig.stats.borrow_mut().cuts_at_opening += 1;
@@ -188,7 +203,12 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
     let (pool, device) = if run.plan.bare {
         (None, rig.disk(0).device())
     } else {
-        let opened = if first { rig.create_pool().await } else { rig.open_pool().await };
+        let opened = if first {
+            rig.create_pool().await
+        } else {
+            metadata_rot::spoil(rig, &run.dice).await;
+            rig.open_pool().await
+        };
         let pool = match opened {
             Ok(pool) => Rc::new(pool),
             Err(error) => {
@@ -207,6 +227,7 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
                 return None;
             }
         }
+        metadata_rot::is_healed(rig, &pool);
         rig.look(&pool);
         rig.trace(|| crate::rig::summary(&pool));
         let params = RepairParams { parallel: 1, ..RepairParams::default() };
@@ -265,6 +286,10 @@ async fn prepare(run: &Rc<Run>, opened: &Opened) -> bool {
     for (number, part) in run.model.parts.iter().enumerate() {
         let directory = make(opened.volume.root(), &format!("w{number}"), &part.directory).await;
         make(directory, model::INNER, &part.inner).await;
+    }
+    match opened.volume.usage().await {
+        Ok(usage) => run.start.set(usage),
+        Err(error) => run.rig.broken(format!("the volume does not tell what it uses: {error}")),
     }
     !run.rig.is_over()
 }

@@ -18,20 +18,25 @@ const NAMES: u64 = 6;
 pub(super) const TABLE: &str = "campaign";
 
 impl Worker<'_> {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let number = self.dice.below(NAMES);
         if number.is_multiple_of(3) { format!("{INNER}/f{number}") } else { format!("f{number}") }
     }
 
     /// Notes what the names are to be; until the answer both are possible.
-    fn ask(&self, change: impl FnOnce(&mut Names)) -> Mark {
+    pub(super) fn ask(&self, change: impl FnOnce(&mut Names)) -> Mark {
         let mut after = self.part.names.borrow().clone();
         change(&mut after);
         *self.part.pending.borrow_mut() = Some(after);
         self.run.mark()
     }
 
-    fn answered(&self, what: &str, result: Result<(), StoreError>, since: &Mark) -> Result<(), Stop> {
+    pub(super) fn answered(
+        &self,
+        what: &str,
+        result: Result<(), StoreError>,
+        since: &Mark,
+    ) -> Result<(), Stop> {
         match result {
             Ok(()) => {
                 self.run.rig.answered();

@@ -1,4 +1,5 @@
-//! Snapshots of a worker's directory: each holds what the worker's files held when it was asked for, and never changes.
+//! Snapshots of a worker's directory, or of one of its files: each holds what they held when it was asked for, and never
+//! changes; and files that are cloned from one.
 //!
 //! A worker that takes one does nothing else meanwhile; the others and the background go on. So what is in it is known
 //! as well as the files are: their histories at that moment, after a flush.
@@ -15,9 +16,9 @@ use sim::SECTOR;
 use volume::Volume;
 
 use super::Run;
-use super::model::{INNER, Part};
+use super::model::{FileModel, INNER, Part, Register};
 use super::worker::{Stop, Worker};
-use crate::history::{History, Value};
+use crate::history::{History, Moment, Value};
 
 /// Snapshots that a worker keeps at most: they hold space.
 const KEPT: usize = 2;
@@ -25,11 +26,31 @@ const KEPT: usize = 2;
 /// A snapshot that was asked for.
 pub(crate) struct FrozenModel {
     name: String,
-    /// By name: what the file held, and how many sectors it had.
-    files: BTreeMap<String, (History, u64)>,
+    /// By name; one without a name where it is a file's.
+    files: BTreeMap<String, Frozen>,
     /// Whether it must be there, and whether it may be.
     must: bool,
     may: bool,
+}
+
+/// A file in a snapshot: what it held, and what it had beside that.
+struct Frozen {
+    history: History,
+    sectors: u64,
+    attributes: Register<u32>,
+    security: Register<Vec<u8>>,
+}
+
+impl Frozen {
+    /// The file as it is, when all that has ended is durable; and since when.
+    fn of(file: &FileModel) -> (Self, Moment) {
+        let began = file.history.borrow_mut().moment();
+        let mut history = file.history.borrow().clone();
+        history.flushed(began);
+        let sectors = file.sizes.borrow().live;
+        let (attributes, security) = (file.attributes.borrow().clone(), file.security.borrow().clone());
+        (Self { history, sectors, attributes, security }, began)
+    }
 }
 
 impl Worker<'_> {
@@ -42,18 +63,25 @@ impl Worker<'_> {
         let since = self.run.mark();
         let name = format!("s{}-{}", self.number, self.run.model.next_generation());
         let (mut files, mut moments) = (BTreeMap::new(), Vec::new());
-        for (name, file) in self.part.names.borrow().iter() {
-            let began = file.history.borrow_mut().moment();
-            let mut history = file.history.borrow().clone();
-            history.flushed(began);
-            files.insert(name.clone(), (history, file.sizes.borrow().live));
-            moments.push((Rc::clone(file), began));
+        let names = self.part.names.borrow().clone();
+        let all: Vec<_> = names.into_iter().collect();
+        let alone = self.dice.pick(&all).cloned().filter(|_| self.dice.one_in(3));
+        let source =
+            alone.as_ref().map_or(self.part.directory.get(), |(_, file)| file.id.get().unwrap_or_default());
+        let taken = match alone {
+            Some((_, file)) => vec![(String::new(), file)],
+            None => all,
+        };
+        for (name, file) in taken {
+            let (frozen, began) = Frozen::of(&file);
+            files.insert(name, frozen);
+            moments.push((file, began));
         }
         self.run.rig.trace(|| format!("snapshot {name} of {} files", files.len()));
         self.part.frozen.borrow_mut().push(FrozenModel { name: name.clone(), files, must: false, may: true });
         let new = NewSnapshot {
             name: name.clone(),
-            source: FileId(self.part.directory.get()),
+            source: FileId(source),
             quiesce: self.dice.one_in(2),
             maker: String::new(),
             path: String::new(),
@@ -112,7 +140,79 @@ impl Worker<'_> {
     }
 }
 
-async fn find(volume: &Volume, name: &str) -> Result<Option<(SnapshotId, FileId)>, StoreError> {
+impl Worker<'_> {
+    /// Makes a file that is what a file of a snapshot was.
+    pub(super) async fn clone_from_snapshot(&self) -> Result<(), Stop> {
+        let to = self.name();
+        let chosen = {
+            let frozen = self.part.frozen.borrow();
+            let usable: Vec<&FrozenModel> = frozen.iter().filter(|frozen| frozen.must).collect();
+            let chosen = self.dice.pick(&usable).and_then(|frozen| {
+                let files: Vec<_> = frozen.files.iter().collect();
+                self.dice
+                    .pick(&files)
+                    .map(|(name, file)| (frozen.name.clone(), (*name).clone(), self.thawed(file)))
+            });
+            match chosen {
+                Some((snapshot, name, Some(file))) => (snapshot, name, file),
+                _ => return Ok(()),
+            }
+        };
+        let (snapshot, name, file) = chosen;
+        if self.part.names.borrow().contains_key(&to) {
+            return Ok(());
+        }
+        let since = self.run.mark();
+        let found = match find(self.volume, &snapshot).await {
+            Ok(Some((_, root))) => within(self.volume, root, &name).await,
+            Ok(None) => {
+                self.run.rig.broken(format!("snapshot {snapshot} is not there"));
+                return Err(Stop);
+            }
+            Err(error) => Err(error),
+        };
+        let source = match found {
+            Ok(source) => source,
+            Err(error) => return self.judge("looking into a snapshot", &error, &since).and(Err(Stop)),
+        };
+        self.run.rig.trace(|| format!("clone {to} (owner {}) of {name} in snapshot {snapshot}", file.owner));
+        let since = self.ask(|names| drop(names.insert(to.clone(), Rc::clone(&file))));
+        let (directory, name) = self.part.place(&to);
+        let made = self.volume.clone_tree(source, directory, name).await;
+        if let Ok(id) = &made {
+            file.id.set(Some(id.0));
+        }
+        self.answered("a clone from a snapshot", made.map(drop), &since)
+    }
+
+    /// The file that a clone of a frozen one is; `None` when it is not known for certain what that holds.
+    fn thawed(&self, frozen: &Frozen) -> Option<Rc<FileModel>> {
+        let file = self.run.model.new_file(0, Vec::new());
+        *file.attributes.borrow_mut() = frozen.attributes.clone();
+        *file.security.borrow_mut() = frozen.security.clone();
+        file.sizes.borrow_mut().settle(frozen.sectors);
+        {
+            let mut history = file.history.borrow_mut();
+            history.grow(frozen.sectors as usize);
+            for sector in 0..frozen.sectors as usize {
+                history.settle(sector, frozen.history.known(sector)?, true);
+            }
+        }
+        Some(file)
+    }
+}
+
+/// A file of a snapshot, by its name below it; the snapshot itself without one.
+async fn within(volume: &Volume, root: FileId, name: &str) -> Result<FileId, StoreError> {
+    let (directory, name) = match name.split_once('/') {
+        Some((_, name)) => (volume.lookup(root, INNER).await?.file, name),
+        None if name.is_empty() => return Ok(root),
+        None => (root, name),
+    };
+    Ok(volume.lookup(directory, name).await?.file)
+}
+
+pub(super) async fn find(volume: &Volume, name: &str) -> Result<Option<(SnapshotId, FileId)>, StoreError> {
     let all = volume.snapshots().await?;
     Ok(all.into_iter().find(|snapshot| snapshot.name == name).map(|snapshot| (snapshot.id, snapshot.root)))
 }
@@ -134,8 +234,8 @@ pub(super) async fn compare(run: &Rc<Run>, volume: &Volume, part: &Part) -> Resu
             return Err(Some(format!("snapshot {} was deleted, and is there", frozen.name)));
         }
         frozen.must = true;
-        for (name, (history, sectors)) in &frozen.files {
-            one_file(run, volume, root, name, history, *sectors)
+        for (name, file) in &frozen.files {
+            one_file(run, volume, root, name, file)
                 .await
                 .map_err(|what| what.map(|what| format!("snapshot {}: {name} {what}", frozen.name)))?;
         }
@@ -156,15 +256,19 @@ async fn one_file(
     volume: &Volume,
     root: FileId,
     name: &str,
-    history: &History,
-    sectors: u64,
+    frozen: &Frozen,
 ) -> Result<(), Option<String>> {
-    let failed = |error: StoreError| judged(run, &error);
-    let (directory, name) = match name.split_once('/') {
-        Some((_, name)) => (volume.lookup(root, INNER).await.map_err(failed)?.file, name),
-        None => (root, name),
-    };
-    let file = volume.lookup(directory, name).await.map_err(failed)?.file;
+    let (failed, sectors) = (|error: StoreError| judged(run, &error), frozen.sectors);
+    let file = within(volume, root, name).await.map_err(failed)?;
+    let info = volume.info(file).await.map_err(failed)?;
+    let security = volume.security(file).await.map_err(failed)?;
+    if !frozen.attributes.admits(&info.attributes.0) || !frozen.security.admits(&security) {
+        return Err(Some(format!(
+            "has attributes {:?} and {} bytes of security",
+            info.attributes,
+            security.len()
+        )));
+    }
     let open = volume.open(file, OpenOptions::shared(Access::READ)).await.map_err(failed)?;
     if open.size() != sectors * SECTOR as u64 {
         return Err(Some(format!("has {} bytes, not {sectors} sectors", open.size())));
@@ -175,7 +279,8 @@ async fn one_file(
     };
     run.rig.stats.borrow_mut().sectors += sectors;
     for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
-        history
+        frozen
+            .history
             .admits(sector, Value::of(bytes))
             .map_err(|what| Some(format!("holds in sector {sector} {what}")))?;
     }

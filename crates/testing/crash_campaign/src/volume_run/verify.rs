@@ -12,7 +12,7 @@ use sim::SECTOR;
 use volume::Volume;
 
 use super::model::{FileModel, INNER, Names, Part};
-use super::{Opened, Run, away};
+use super::{Opened, Run, accounts, away};
 use crate::Layout;
 use crate::history::Value;
 use crate::rig::least_disks;
@@ -74,6 +74,12 @@ pub(super) async fn check(run: &Rc<Run>, volume: &Volume) {
             let told = |detail: &str| detail.contains("cannot be read") || detail.contains("no good copy");
             if let Some(finding) = findings.iter().find(|finding| !(excused && told(&finding.detail))) {
                 run.rig.broken(format!("the check finds: {finding:?}"));
+            }
+            match accounts::add_up(run, volume).await {
+                Ok(None) => {}
+                Ok(Some(what)) => run.rig.broken(format!("space does not add up: {what}")),
+                Err(error) if run.excuses(&error, &since) => run.rig.trace(|| format!("accounts: {error}")),
+                Err(error) => run.rig.broken(format!("the accounts fail: {error}")),
             }
         }
         Err(error) if run.excuses(&error, &since) => run.rig.trace(|| format!("check: {error}")),

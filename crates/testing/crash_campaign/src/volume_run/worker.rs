@@ -76,11 +76,12 @@ impl<'a> Worker<'a> {
             18..=21 => self.set_attributes(&file).await,
             22..=24 => self.set_state().await,
             25 | 26 => self.snapshot().await,
+            28 => self.clone_from_snapshot().await,
             27 => {
                 self.opens.borrow_mut().clear();
                 Ok(())
             }
-            28..=30 => {
+            29 | 30 => {
                 shard_runtime::sleep(Duration::from_millis(self.dice.below(800))).await;
                 Ok(())
             }
