@@ -63,7 +63,8 @@ struct Run {
 pub(crate) fn run(case: &Case) -> Outcome {
     let run = Rc::new(Run::new(case));
     for boot in 0..run.plan.boots {
-        let end = End::choose(&run.dice, 80);
+        let last = boot + 1 == run.plan.boots;
+        let end = if last && run.dice.one_in(2) { End::Close } else { End::choose(&run.dice, 80) };
         if let Err(error) = on_shard(one_boot(Rc::clone(&run), boot, end)) {
             let broken = Some(format!("the harness has no event loop: {error}"));
             return Outcome { broken, ..Outcome::default() };
@@ -170,10 +171,11 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
                 rig.power.cut_after(events, survival);
             }
             workload(&run, opened, end).await;
-            finish(&run, opened, end).await;
-            if boot + 1 == run.plan.boots && end != End::Close && !rig.is_over() && run.dice.one_in(2) {
+            // Nothing is opened after the last boot, so nothing has to be left.
+            if boot + 1 == run.plan.boots && !rig.is_over() {
                 accounts::all_goes(&run, opened).await;
             }
+            finish(&run, opened, end).await;
         }
     } else {
         rig.stats.borrow_mut().cuts_at_opening += 1;
