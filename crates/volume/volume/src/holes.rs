@@ -127,13 +127,13 @@ impl Stream {
         if len == 0 {
             return Ok(());
         }
-        // Growing makes a part of it zero already.
-        if end > self.size() {
-            self.grow(core, end).await?;
-        }
         {
             let _blocks = self.lock_blocks(offset, end).await;
             self.zero_mapped(core, offset, end, durability).await?;
+        }
+        // Last: when there is no space to zero what is shared, the file must not have grown.
+        if end > self.size() {
+            self.grow(core, end).await?;
         }
         self.touch(core);
         if durability == Durability::Durable { self.cover(core, end).await } else { Ok(()) }

@@ -171,6 +171,30 @@ fn a_full_volume_refuses_new_space_and_serves_the_old() {
 }
 
 #[test]
+fn zeros_for_which_there_is_no_space_do_not_make_a_file_grow() {
+    on_shard(async {
+        let (_device, volume) = fresh().await;
+        let root = volume.root();
+        let golden = volume.create(root, "golden", file()).await.expect("file");
+        write(&open(&volume, golden).await, 0, &[7; 256 << 10], Durability::Durable).await;
+        let id = volume.create(root, "clone", file()).await.expect("file");
+        volume.clone_range((golden, 0), (id, 0), 256 << 10).await.expect("clone");
+        let filler = volume.create(root, "filler", file()).await.expect("file");
+        let filler = open(&volume, filler).await;
+        let mut full = 0;
+        while filler.allocate(full, 64 << 10, true).await.is_ok() {
+            full += 64 << 10;
+        }
+        let clone = open(&volume, id).await;
+        // A part of a block: what is shared there needs a cluster of its own.
+        let refused = clone.zero_range((128 << 10) + 100, 1 << 20, Durability::Durable).await;
+        assert_eq!(refused.map_err(|error| error.kind()), Err(StoreErrorKind::NoSpace));
+        assert_eq!(volume.info(id).await.expect("info").size, 256 << 10);
+        assert_eq!(read(&clone, 0, 128 << 10).await, [7; 128 << 10]);
+    });
+}
+
+#[test]
 fn clones_share_space_and_go_their_own_ways() {
     on_shard(async {
         let (device, volume) = fresh().await;

@@ -55,7 +55,7 @@ impl Node {
             )];
             for (kind, names) in [("LUNs", &luns), ("shares", &shares)] {
                 if !names.is_empty() {
-                    told.push(format!("The {kind} {} disappear from clients and from this node's configuration (`config show` keeps them).", names.join(", ")));
+                    told.push(format!("The {kind} {} disappear from clients and from this node's configuration; `config show` tells how they are made, to be saved first.", names.join(", ")));
                 }
             }
             told
