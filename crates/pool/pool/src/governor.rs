@@ -19,8 +19,13 @@ const LOOK: Duration = Duration::from_millis(250);
 const FLOOR: u64 = 16 << 20;
 /// Faster than any disk: no limit.
 const CEILING: u64 = 64 << 30;
+/// Bytes copied at once beside clients: a request that stands behind it on a disk waits no longer than for a large one of
+/// another client.
+const GENTLE: u64 = 128 << 10;
 /// What clients may wait when nothing is known of them.
 const UNKNOWN: Duration = Duration::from_millis(20);
+/// Requests between two looks that make clients.
+const SOME: u64 = 8;
 /// Less than this is nobody's concern.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -30,10 +35,36 @@ pub(crate) struct Governor {
     /// Small requests of clients.
     pub(crate) clients: Pace,
     state: Mutex<State>,
+    /// Held by who copies beside clients: one at a time.
+    alone: tokio::sync::Mutex<()>,
+}
+
+/// Leave to copy a region.
+pub(crate) struct Turn<'a> {
+    alone: Option<tokio::sync::MutexGuard<'a, ()>>,
+}
+
+impl Turn<'_> {
+    /// Bytes to be copied at once.
+    pub(crate) fn step(&self) -> u64 {
+        if self.alone.is_some() { GENTLE } else { u64::MAX }
+    }
+}
+
+/// Waits for one's turn to copy: as many at a time as repair has workers, but one at a time, and in small steps, while there
+/// are clients.
+pub(crate) async fn turn(core: &Core) -> Turn<'_> {
+    let beside_clients = {
+        let state = core.governor.state.lock();
+        state.beside_clients || core.governor.clients.sample().mean_since(state.seen, SOME).is_some()
+    };
+    Turn { alone: if beside_clients { Some(core.governor.alone.lock().await) } else { None } }
 }
 
 #[derive(Default)]
 struct State {
+    /// Whether there were clients between the last two looks.
+    beside_clients: bool,
     /// Bytes a second that clients allow; 0 before anything was copied.
     rate: u64,
     looked: Monotonic,
@@ -57,9 +88,11 @@ impl State {
         }
         if elapsed > 4 * LOOK {
             // Nothing was copied for a while: it says nothing of what is copied now.
+            self.beside_clients = false;
             (self.looked, self.seen, self.copied) = (now, clients, 0);
             return;
         }
+        self.beside_clients = clients.mean_since(self.seen, SOME).is_some();
         let waited = clients.mean_since(self.seen, 1);
         let reached = (u128::from(self.copied) * 1_000_000_000 / elapsed.as_nanos().max(1)) as u64;
         if self.rate == 0 {

@@ -209,26 +209,31 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
     let group = at.group();
+    let turn = governor::turn(at.core).await;
     let _range = group.locks.lock(offset, size).await;
-    let mut bad = Vec::new();
-    let content = read_column(at, offset, size, Some(copy), &mut bad).await;
-    if !bad.is_empty() {
-        heal(at, offset, &content, &bad).await;
-    }
-    if !content.is_complete() {
-        return Ok(false);
-    }
-    let data = content.data.freeze();
-    if copy.disk.write(copy.start + offset, data.clone(), Durability::Durable).await.is_err() {
-        return Ok(false);
+    // Nobody has its checksums: what is calculated is what they are of. All of it at once, as they become known at once.
+    let unknown = at.column().sums.is_some() && !group.is_unsettled(mask) && at.column().good() & mask == 0;
+    let step = if unknown { size } else { turn.step().min(size) };
+    for part in (offset..offset + size).step_by(step as usize) {
+        let mut bad = Vec::new();
+        let content = read_column(at, part, step, Some(copy), &mut bad).await;
+        if !bad.is_empty() {
+            heal(at, part, &content, &bad).await;
+        }
+        if !content.is_complete() {
+            return Ok(false);
+        }
+        let data = content.data.freeze();
+        if copy.disk.write(copy.start + part, data.clone(), Durability::Durable).await.is_err() {
+            return Ok(false);
+        }
+        if unknown {
+            // Not before it is dirty, so that they are told of.
+            ensure_dirty(at, mask).await?;
+            learn_sums(at, part, &data).await;
+        }
     }
     if let Some(sums) = &at.column().sums {
-        let unknown = !group.is_unsettled(mask) && at.column().good() & mask == 0;
-        if unknown {
-            // Nobody had them: the column has been calculated. Not before it is dirty, so that they are told of.
-            ensure_dirty(at, mask).await?;
-            learn_sums(at, offset, &data).await;
-        }
         for part in (offset..offset + size).step_by(careful::step(at.space) as usize) {
             page_at(at, part).await;
         }
