@@ -160,6 +160,7 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         whole &= content.is_complete();
         if content.is_complete() {
             heal(column, offset, &content, &bad).await;
+            whole &= make_equal(column, offset, &content).await?;
             learn_sums(column, offset, &content.data).await;
             row.push(content);
         }
@@ -168,6 +169,24 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         return Ok((make_parity(at, offset, &row).await?, whole));
     }
     Ok((0, whole))
+}
+
+/// Gives what was read of a column of a row with parity to all its copies: while its slab moves there are two of them, and a
+/// write may have come to one only.
+async fn make_equal(at: At<'_>, offset: u64, content: &Content) -> Result<bool, BlockError> {
+    let copies = at.column().copies();
+    if copies.len() < 2 {
+        return Ok(true);
+    }
+    let mask = at.regions(offset, content.data.len() as u64);
+    let data = IoBuf::copy_from(&content.data).freeze();
+    let mut equal = true;
+    for copy in copies.iter().filter(|copy| copy.stale.load(Ordering::Acquire) & mask == 0) {
+        if copy.disk.write(copy.start + offset, data.clone(), Durability::Durable).await.is_err() {
+            equal &= at.core.mark_stale(at.place, at.row, copy, mask).await?;
+        }
+    }
+    Ok(equal)
 }
 
 /// Makes parity that of the data, where disks have come back without writes that they had acknowledged. Bytes written.
