@@ -185,7 +185,9 @@ impl Core {
                 return Ok(false);
             }
             copy.stale.fetch_or(mask, Ordering::AcqRel);
-            self.meta.submit(vec![stale_change(place, copy.id(), mask)])
+            let mut changes = caught_up(place, row);
+            changes.push(stale_change(place, copy.id(), mask));
+            self.meta.submit(changes)
         };
         commit.done().await?;
         copy.stale_durable.fetch_or(mask, Ordering::AcqRel);
@@ -221,7 +223,9 @@ impl Core {
             if covered != 0 {
                 copy.stale.fetch_or(covered, Ordering::AcqRel);
                 // Submitted under the group's order, as the rule asks.
-                commits.push(self.meta.submit(vec![stale_change(place, disk.id, covered)]));
+                let mut changes = caught_up(place, row);
+                changes.push(stale_change(place, disk.id, covered));
+                commits.push(self.meta.submit(changes));
                 marked.push((Arc::clone(copy), covered));
             }
             drop(order);
@@ -401,6 +405,23 @@ impl Core {
     }
 }
 
-pub(crate) fn stale_change(place: Place, disk: DiskId, mask: u64) -> Change {
+/// What the copies that stand in for each other have caught up with and the metadata does not know of yet: to be told with
+/// whatever relies on it, or a crash would find every copy of a region stale. To be submitted under the group's order.
+pub(crate) fn caught_up(place: Place, row: &Row) -> Vec<Change> {
+    let (lead, Place { space, row: number, .. }) = (row.lead(place.column), place);
+    let mut changes = Vec::new();
+    for index in (0..row.columns.len() as u8).filter(|index| row.lead(*index) == lead) {
+        for copy in row.column(index).copies().iter() {
+            let mask = copy.stale_durable.load(Ordering::Acquire) & !copy.stale.load(Ordering::Acquire);
+            if mask != 0 {
+                copy.stale_durable.fetch_and(!mask, Ordering::AcqRel);
+                changes.push(Change::ClearStale { space, row: number, column: index, disk: copy.id(), mask });
+            }
+        }
+    }
+    changes
+}
+
+fn stale_change(place: Place, disk: DiskId, mask: u64) -> Change {
     Change::MarkStale { space: place.space, row: place.row, column: place.column, disk, mask }
 }

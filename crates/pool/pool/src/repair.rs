@@ -14,7 +14,7 @@ use pool_format::{Change, CopyRecord, DiskId, DiskUse, MAX_COPIES};
 
 use crate::at::At;
 use crate::balance;
-use crate::core::Core;
+use crate::core::{Core, caught_up};
 use crate::resync;
 use crate::row::{Column, Copies, CopyState, Place, Row};
 use crate::space::Space;
@@ -194,7 +194,14 @@ pub(crate) async fn add_copy(
 async fn remove_copy(at: At<'_>, copy: &Arc<CopyState>) -> Result<(), BlockError> {
     let (core, column) = (at.core, at.column());
     let Place { space, row, column: index } = at.place;
-    core.meta.commit(vec![Change::RemoveCopy { space, row, column: index, disk: copy.id() }]).await?;
+    let commit = {
+        let _order = at.group().order.lock();
+        // What the others have must be known before this one is not.
+        let mut changes = caught_up(at.place, at.row);
+        changes.push(Change::RemoveCopy { space, row, column: index, disk: copy.id() });
+        core.meta.submit(changes)
+    };
+    commit.done().await?;
     let old = {
         let mut copies = column.copies.write();
         let rest: Copies = copies.iter().filter(|present| !Arc::ptr_eq(present, copy)).cloned().collect();

@@ -12,7 +12,7 @@ use pool_format::{BLOCK, Change, REGIONS};
 
 use crate::at::At;
 use crate::careful::{self, Content, heal, read_column};
-use crate::core::Core;
+use crate::core::{Core, caught_up};
 use crate::governor;
 use crate::recall::recall;
 use crate::row::{CopyState, Place};
@@ -38,20 +38,26 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
     let region_size = at.space.striping.region_size();
     let copies = at.column().copies();
     for copy in copies.iter().filter(|copy| copy.disk.is_online()) {
-        let stale = copy.stale.load(Ordering::Acquire);
-        let mut caught_up = 0;
-        for region in bits(stale) {
+        let mut failed = None;
+        for region in bits(copy.stale.load(Ordering::Acquire)) {
             if at.core.params.read().paused || !copy.disk.is_online() {
                 break;
             }
-            if catch_up(at, copy, region).await? {
-                caught_up |= 1 << region;
-                copied += region_size;
-                governor::pay(at.core, region_size).await;
+            match catch_up(at, copy, region).await {
+                Ok(true) => {
+                    copied += region_size;
+                    governor::pay(at.core, region_size).await;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
             }
         }
-        if caught_up != 0 {
-            clear_stale(at, copy, caught_up).await?;
+        tell_caught_up(at).await?;
+        if let Some(error) = failed {
+            return Err(error);
         }
     }
     Ok(copied)
@@ -268,14 +274,15 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     Ok(true)
 }
 
-/// Tells the metadata that a copy has caught up, except where a write has failed on it since.
-async fn clear_stale(at: At<'_>, copy: &CopyState, mask: u64) -> Result<(), BlockError> {
+/// Tells the metadata what copies have caught up with.
+async fn tell_caught_up(at: At<'_>) -> Result<(), BlockError> {
     let commit = {
         let _order = at.group().order.lock();
-        let mask = mask & !copy.stale.load(Ordering::Acquire);
-        copy.stale_durable.fetch_and(!mask, Ordering::AcqRel);
-        let Place { space, row, column } = at.place;
-        at.core.meta.submit(vec![Change::ClearStale { space, row, column, disk: copy.id(), mask }])
+        let changes = caught_up(at.place, at.row);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        at.core.meta.submit(changes)
     };
     Ok(commit.done().await?)
 }
