@@ -283,6 +283,10 @@ impl Space {
         // Looked at first: every flush that began before the loss was told of must tell of it.
         let told = self.losses_told.load(Ordering::Acquire);
         flush_disks(&core).await?;
+        if core.spaces.read().get(&self.id()).is_none() {
+            // Nobody has looked for what it lost, and if its deletion fails it is still there.
+            return Err(BlockError::new(BlockErrorKind::Gone, "flush a space that is being deleted"));
+        }
         let losses = self.losses.load(Ordering::Acquire);
         if losses == told {
             return Ok(());

@@ -160,6 +160,7 @@ async fn flush(run: &Run, model: &SpaceModel, space: &Arc<Space>) {
     let began = model.history.borrow_mut().moment();
     let flushed = space.flush().await;
     *model.last_flush.borrow_mut() = run.rig.mark();
+    run.rig.trace(|| format!("flush of {} ends well: {}", model.name, flushed.is_ok()));
     match flushed {
         Ok(()) => {
             run.rig.answered();
