@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    cache, config, demo, disk, file, group, job, lun, open, pool, portal, serve, session, share, smb,
+    cache, config, demo, disk, file, group, job, lun, open, perf, pool, portal, serve, session, share, smb,
     snapshot, spd, status, target, user, user_group, volume,
 };
 
@@ -103,6 +103,8 @@ enum Verb {
     /// Generate load and measure it, with SQLIO's options and report.
     #[command(disable_help_flag = true)]
     Sqlio(spd::Args),
+    /// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares and sessions.
+    Perf(perf::Args),
     /// The live state of everything, for diagnosis.
     Inspect,
     /// Print a script that completes commands in a shell.
@@ -154,6 +156,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Open(command) => open::run(command, context).await?,
         Verb::Config(command) => config::run(command, context).await?,
         Verb::Job(command) => job::run(command, context).await?,
+        Verb::Perf(args) => perf::run(args, context).await?,
         Verb::Inspect => print_json(&context.client.get::<serde_json::Value>("/inspect").await?)?,
         // Handled before a node is looked for.
         Verb::Serve(_) | Verb::Demo(_) | Verb::Spd(_) | Verb::Sqlio(_) | Verb::Completions { .. } => {}
@@ -268,6 +271,9 @@ mod tests {
             "job list",
             "completions bash",
             "inspect",
+            "perf",
+            "perf --kind share --kind disk --object vm* --interval 0.5 --samples 3 --csv",
+            "perf --top 5 --json",
             "status --node /s",
             "spd -h -L -V -b8K -? x",
             "spd -c1G -d10 -r -w0 -t8 -o8 -b8K -h -L --rate=5 X:\\a",
@@ -308,6 +314,10 @@ mod tests {
             "smb set --min-dialect 1.0",
             "smb set --listen 0.0.0.0:445 --no-listen",
             "demo --smb here",
+            "perf --interval 0",
+            "perf --samples 0",
+            "perf --kind tape",
+            "perf --csv --json",
         ] {
             let words = std::iter::once("holdfast").chain(line.split_terminator(' '));
             assert!(Cli::try_parse_from(words).is_err(), "{line}");

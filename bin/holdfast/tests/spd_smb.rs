@@ -114,6 +114,85 @@ fn a_share_is_measured_without_a_mount() {
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("who logs in?"));
 }
 
+/// How often counters are looked at before a test gives up on seeing load in them: a minute, on the slowest machine.
+const LOOKS: u32 = 120;
+
+/// The value of a counter of the only thing of a kind that matches.
+fn counter(sample: &Value, kind: &str, name: &str) -> f64 {
+    let items = sample["items"].as_array().expect("items");
+    let of_kind = items.iter().filter(|item| item["kind"] == kind);
+    of_kind.map(|item| item["counters"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {item}"))).sum()
+}
+
+#[test]
+fn live_counters_show_the_load() {
+    let node = Node::new();
+    let perf = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.arg("perf").args(words).env("HOLDFAST_SOCKET", node.text("api_socket")).stdin(Stdio::null());
+        let output = command.output().expect("runs");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let path = node.unc("t.dat");
+    Node::json(&node.run(&["--json", "-c4M", "-d1", "-W0", "-b64K", "-w100", &path]));
+    let mut load = node
+        .spd(&["--yes", "-d600", "-W0", "-r", "-b4K", "-o8", "-w50", "-Sh", &path])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("runs");
+    let mut looks = 0;
+    let sample = loop {
+        let text = perf(&["--json", "--samples", "1", "--interval", "0.5"]);
+        let sample: Value = serde_json::from_str(&text).expect("one line of JSON");
+        if counter(&sample, "share", "Data Requests/sec") > 0.0
+            && counter(&sample, "disk", "Disk Writes/sec") > 0.0
+        {
+            break sample;
+        }
+        looks += 1;
+        assert!(looks < LOOKS, "no load in {sample}");
+    };
+    for (kind, name) in [
+        ("share", "Data Bytes/sec"),
+        ("share", "Avg. Data Queue Length"),
+        ("share", "Avg. Sec/Data Request"),
+        ("smb-session", "Requests/sec"),
+        ("smb-session", "Sent Bytes/sec"),
+        ("volume", "reads/sec"),
+        ("volume", "writes/sec"),
+        ("volume", "write latency"),
+        ("space", "Disk Writes/sec"),
+        ("space", "Avg. Disk sec/Write"),
+        ("disk", "Disk Bytes/sec"),
+    ] {
+        assert!(counter(&sample, kind, name) > 0.0, "{kind} {name} in {sample}");
+    }
+    assert!((counter(&sample, "share", "Avg. Data Bytes/Request") - 4096.0).abs() < 1e-6, "{sample}");
+    assert!(counter(&sample, "lun", "Disk Transfers/sec").abs() < 1e-9, "nobody uses it: {sample}");
+
+    let csv = perf(&["--csv", "--kind", "share,disk", "--samples", "2", "--interval", "0.2"]);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 3, "{csv}");
+    let fields: Vec<&str> = lines[0].trim_matches('"').split("\",\"").collect();
+    assert_eq!(fields[0], "(PDH-CSV 4.0) (UTC)(0)");
+    let at = fields.iter().position(|field| field.ends_with(r"\SMB Server Shares(vmstore)\Data Bytes/sec"));
+    let at = at.unwrap_or_else(|| panic!("{}", lines[0]));
+    assert!(fields.iter().all(|field| !field.contains("LogicalDisk")), "{}", lines[0]);
+    for line in &lines[1..] {
+        let values: Vec<&str> = line.trim_matches('"').split("\",\"").collect();
+        assert_eq!(values.len(), fields.len(), "{line}");
+        assert!(values[at].parse::<f64>().expect("a number") > 0.0, "{line}");
+    }
+
+    let table = perf(&["--object", "vmst*", "--interval", "0.2"]);
+    assert!(table.contains("REQUESTS/s") && table.contains("vmstore"), "{table}");
+    assert!(!table.contains('\u{1b}'), "no screen is cleared that is not a terminal: {table:?}");
+    load.kill().expect("killed");
+    load.wait().expect("ended");
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test blocks its own thread, not a shard")]
 fn verification_passes_while_the_node_is_killed() {

@@ -9,9 +9,11 @@ mod histogram;
 mod inspect;
 mod log;
 mod stats;
+mod tally;
 
 pub use fast::{FastHasher, FastMap, FastSet};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::Inspect;
 pub use log::init_logging;
 pub use stats::{Counter, IoKind, IoStats, IoStatsSnapshot};
+pub use tally::{InFlight, IoTally, IoTotals, KindTotals};

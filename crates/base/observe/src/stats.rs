@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::tally::{InFlight, IoTally, IoTotals};
 use crate::{Histogram, Inspect};
 
 /// A number that only grows.
@@ -43,7 +44,7 @@ const KINDS: usize = 4;
 #[derive(Default)]
 pub struct IoStats {
     kinds: [KindStats; KINDS],
-    in_flight: AtomicU64,
+    tally: IoTally,
 }
 
 #[derive(Default)]
@@ -55,18 +56,21 @@ struct KindStats {
 }
 
 impl IoStats {
-    /// An operation starts.
-    pub fn begin(&self) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    /// An operation starts; it is under way until what is given back is dropped.
+    #[must_use]
+    pub fn begin(&self) -> InFlight<'_> {
+        self.tally.begin()
     }
 
-    /// An operation that began has ended (or was dropped: then it counts nowhere else).
-    pub fn end(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    /// Sums of all so far.
+    #[must_use]
+    pub fn totals(&self) -> IoTotals {
+        self.tally.totals()
     }
 
     /// Counts an operation that has ended.
     pub fn record(&self, kind: IoKind, bytes: u64, latency: Duration, ok: bool) {
+        self.tally.record(kind, bytes, latency, ok);
         let stats = &self.kinds[kind as usize];
         if ok {
             stats.ops.add(1);
@@ -94,7 +98,7 @@ impl IoStats {
     /// Operations that have begun and not ended.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.in_flight.load(Ordering::Relaxed)
+        self.tally.totals().in_flight
     }
 }
 

@@ -10,4 +10,4 @@ mod watched;
 mod tests;
 
 pub use fault::{Fault, FaultKind, FaultOperation};
-pub use watched::{DiskCounters, WatchedDisk};
+pub use watched::WatchedDisk;

@@ -28,9 +28,11 @@ async fn vanishes_and_returns_with_its_data() {
     assert_eq!(disk.flush().await.expect_err("gone").kind(), BlockErrorKind::Gone);
     disk.set_faults(Vec::new());
     assert_eq!(disk.read(4096, IoBuf::new(4096)).await.expect("back")[0], 7);
-    let counters = disk.counters();
-    assert_eq!((counters.reads, counters.writes, counters.errors), (1, 1, 2));
-    assert_eq!((counters.read_bytes, counters.written_bytes), (4096, 4096));
+    let totals = disk.totals();
+    assert_eq!((totals.read.operations, totals.write.operations), (1, 1));
+    assert_eq!((totals.read.errors, totals.write.errors, totals.other.errors), (1, 0, 1));
+    assert_eq!((totals.read.bytes, totals.write.bytes), (4096, 4096));
+    assert_eq!(totals.in_flight, 0);
 }
 
 #[tokio::test]

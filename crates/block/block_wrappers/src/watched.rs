@@ -1,49 +1,22 @@
 //! A disk under watch: what goes through it is counted, and tests switch faults on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
+use observe::{IoKind, IoTally, IoTotals};
 use parking_lot::Mutex;
 use shard_runtime::Clock;
 
 use crate::fault::{Fault, FaultKind, FaultOperation, Met, Operation};
 
-#[derive(Default)]
-struct Counters {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    read_bytes: AtomicU64,
-    written_bytes: AtomicU64,
-    errors: AtomicU64,
-    operations: AtomicU64,
-    nanos: AtomicU64,
-}
-
-/// What went through a disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DiskCounters {
-    /// Reads that succeeded.
-    pub reads: u64,
-    /// Writes that succeeded, also of zeros, and unmaps.
-    pub writes: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Operations that failed.
-    pub errors: u64,
-    /// Mean time of an operation that succeeded, in microseconds.
-    pub mean_latency_us: f64,
-}
-
 /// A disk with counters and faults. Without faults an operation costs two looks at the clock more.
 pub struct WatchedDisk {
     inner: Device,
     clock: Arc<dyn Clock>,
-    counters: Counters,
+    tally: IoTally,
     /// Whether there are faults at all: the one thing that is looked at when there are none.
     faulty: AtomicBool,
     faults: Mutex<Vec<Fault>>,
@@ -56,7 +29,7 @@ impl WatchedDisk {
         Self {
             inner,
             clock,
-            counters: Counters::default(),
+            tally: IoTally::default(),
             faulty: AtomicBool::new(false),
             faults: Mutex::default(),
         }
@@ -69,23 +42,10 @@ impl WatchedDisk {
         self.faulty.store(!now.is_empty(), Ordering::Release);
     }
 
-    /// What went through it so far.
+    /// What went through it so far. Unmaps are counted with the writes.
     #[must_use]
-    pub fn counters(&self) -> DiskCounters {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
-        let operations = get(&counters.operations);
-        DiskCounters {
-            reads: get(&counters.reads),
-            writes: get(&counters.writes),
-            read_bytes: get(&counters.read_bytes),
-            written_bytes: get(&counters.written_bytes),
-            errors: get(&counters.errors),
-            mean_latency_us: match operations {
-                0 => 0.0,
-                operations => get(&counters.nanos) as f64 / 1000.0 / operations as f64,
-            },
-        }
+    pub fn totals(&self) -> IoTotals {
+        self.tally.totals()
     }
 
     /// The faults that meet an operation, counted down.
@@ -132,30 +92,15 @@ impl WatchedDisk {
         operation: Operation,
         run: impl Future<Output = Result<T, BlockError>>,
     ) -> Result<T, BlockError> {
+        let _under_way = self.tally.begin();
         let began = self.clock.now();
         let result = run.await;
-        let counters = &self.counters;
-        let add = |counter: &AtomicU64, amount| {
-            counter.fetch_add(amount, Ordering::Relaxed);
+        let kind = match operation.kind {
+            FaultOperation::Read => IoKind::Read,
+            FaultOperation::Write => IoKind::Write,
+            FaultOperation::Any | FaultOperation::Flush => IoKind::Flush,
         };
-        if result.is_err() {
-            add(&counters.errors, 1);
-            return result;
-        }
-        match operation.kind {
-            FaultOperation::Read => {
-                add(&counters.reads, 1);
-                add(&counters.read_bytes, operation.len);
-            }
-            FaultOperation::Write => {
-                add(&counters.writes, 1);
-                add(&counters.written_bytes, operation.len);
-            }
-            FaultOperation::Any | FaultOperation::Flush => {}
-        }
-        let nanos = self.clock.now().since(began).as_nanos();
-        add(&counters.nanos, u64::try_from(nanos).unwrap_or(u64::MAX));
-        add(&counters.operations, 1);
+        self.tally.record(kind, operation.len, self.clock.now().since(began), result.is_ok());
         result
     }
 }

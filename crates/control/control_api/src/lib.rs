@@ -29,6 +29,7 @@ mod cache;
 mod config;
 mod config_check;
 mod config_diff;
+mod counters;
 mod disk;
 mod fault;
 mod file;
@@ -65,6 +66,7 @@ pub use config_check::{
     check_name,
 };
 pub use config_diff::REDACTED;
+pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters};
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};

@@ -117,6 +117,12 @@ const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N]
 const CORE: &[Route] = &[
     get("/openapi.json", "openapi", "This document.", json::<serde_json::Value>()),
     get("/status", "status", "The node at a glance: is all data as redundant as promised?", json::<Status>()),
+    get(
+        "/counters",
+        "counters",
+        "Raw counters of everything that does I/O: differences of two answers are rates.",
+        json::<Counters>(),
+    ),
     get("/inspect", "inspect", "The live state of everything, for diagnosis.", json::<serde_json::Value>()),
     // --- disks ---
     get("/disks", "disk_list", "Disks of the machine and of pools.", json::<List<Disk>>()),

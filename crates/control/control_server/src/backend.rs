@@ -11,11 +11,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use control_api::{
-    Balance, CheckFinding, Config, FaultRule, IoCounters, MediaType, PoolMember, PoolState, PortalInfo,
-    Problem, Provisioning, ReadCacheCounters, Resiliency, Scrub, Session, ShareCreate, ShareTraffic,
-    ShareUpdate, Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
+    Balance, CheckFinding, Config, FaultRule, MediaType, PoolMember, PoolState, PortalInfo, Problem,
+    Provisioning, ReadCacheCounters, Resiliency, Scrub, Session, ShareCreate, ShareTraffic, ShareUpdate,
+    Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
 };
 use file_store::FileStore;
+use observe::IoTotals;
 use read_cache::ReadCache;
 use smb_protocol::security::Sid;
 use smb_users::Users;
@@ -83,7 +84,7 @@ pub trait OpenDisk: Send + Sync + 'static {
     /// Size in bytes.
     fn size(&self) -> u64;
     /// What went through it, if that is counted.
-    fn counters(&self) -> Option<IoCounters>;
+    fn counters(&self) -> Option<IoTotals>;
     /// Replaces the faults that are switched on.
     fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem>;
     /// What is on it.
@@ -229,6 +230,10 @@ pub struct PoolInfo {
 pub trait PoolHandle: Send + Sync + 'static {
     /// What it is now. Waits for nothing.
     fn info(&self) -> PoolInfo;
+    /// What went through each of its spaces since it was opened, by name. Waits for nothing.
+    fn space_counters(&self) -> Vec<(String, IoTotals)> {
+        Vec::new()
+    }
     /// A member is back.
     fn returned(&self, guid: Uuid, disk: PoolDisk) -> Work<'_, ()>;
     /// A member is gone.
@@ -337,6 +342,10 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn cache(&self) -> Option<ReadCacheCounters> {
         None
     }
+    /// What its files have read and written since it was opened, if that is counted.
+    fn counters(&self) -> Option<IoTotals> {
+        None
+    }
     /// The log before it; none when it has none.
     fn log(&self) -> Option<VolumeLog> {
         None
@@ -364,6 +373,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     fn portals(&self) -> Vec<PortalInfo>;
     /// Sessions now.
     fn sessions(&self) -> Vec<Session>;
+    /// What initiators have read and written since each LUN was served, by name.
+    fn lun_counters(&self) -> Vec<(String, IoTotals)> {
+        Vec::new()
+    }
     /// Ends a session; says whether it was there.
     fn end_session(&self, id: u64) -> Work<'_, bool>;
     /// Takes no more commands, lets those under way end, ends sessions.
@@ -379,6 +392,15 @@ pub struct OpenVolume {
     pub name: String,
     /// The volume.
     pub volume: Arc<dyn VolumeHandle>,
+}
+
+/// What has passed over a share since it was served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareTotals {
+    /// Reads and writes of files.
+    pub io: IoTotals,
+    /// All other requests.
+    pub metadata: u64,
 }
 
 /// The SMB server now.
@@ -424,6 +446,8 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn info(&self) -> SmbInfo;
     /// What has passed over a share; none when it is not served.
     fn traffic(&self, share: &str) -> Option<ShareTraffic>;
+    /// The same with errors and how long it took; none when it is not served.
+    fn share_totals(&self, share: &str) -> Option<ShareTotals>;
     /// Sessions now.
     fn sessions(&self) -> Vec<Session>;
     /// Ends a session; says whether it was there.

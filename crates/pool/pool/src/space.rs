@@ -438,6 +438,7 @@ impl Space {
         work: impl Future<Output = Result<T, BlockError>>,
     ) -> Result<T, BlockError> {
         let core = self.core()?;
+        let _under_way = self.stats.begin();
         let start = core.clock.now();
         let result = work.await;
         let took = core.clock.now().since(start);

@@ -31,6 +31,7 @@ mod data;
 pub mod fuzz;
 mod hole_map;
 mod inquiry;
+mod meter;
 mod mode;
 mod range_lock;
 mod reply;

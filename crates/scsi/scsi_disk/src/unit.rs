@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::backing::{Backing, ReservationStore};
 use crate::copy::EndedCopy;
+use crate::meter::Meter;
 use crate::mode::Mode;
 use crate::reply::{Failure, Outcome};
 use crate::reservations::{Port, Reservations};
@@ -85,6 +86,7 @@ pub struct LogicalUnit {
     pub(crate) changes: tokio::sync::Mutex<()>,
     pub(crate) tasks_changed: Notify,
     pub(crate) tokens: Tokens,
+    pub(crate) meter: Meter,
 }
 
 impl LogicalUnit {
@@ -141,6 +143,7 @@ impl LogicalUnit {
             changes: tokio::sync::Mutex::new(()),
             tasks_changed: Notify::new(),
             tokens: Tokens::default(),
+            meter: Meter::default(),
         }))
     }
 
@@ -357,7 +360,7 @@ impl LogicalUnit {
             }
             Op::RequestSense => self.request_sense(caller, cdb),
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
-            _ => self.data_command(task, cdb, command.data_out).await,
+            _ => self.counted(cdb.op, self.data_command(task, cdb, command.data_out)).await,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use observe::IoTotals;
 use shard_runtime::WallTime;
 use smb_auth::Identity;
 use smb_files::Granted;
@@ -197,14 +198,8 @@ impl OpenInfo {
 /// What has passed over a share since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareTraffic {
-    /// Reads that succeeded.
-    pub reads: u64,
-    /// Bytes that they gave.
-    pub read_bytes: u64,
-    /// Writes that succeeded.
-    pub writes: u64,
-    /// Bytes that they took.
-    pub written_bytes: u64,
+    /// Reads and writes of files, with how long the server took for them.
+    pub io: IoTotals,
     /// All other requests.
     pub metadata: u64,
     /// Opens that were refused.
@@ -214,13 +209,6 @@ pub struct ShareTraffic {
 impl ShareTraffic {
     pub(crate) fn of(counters: &ShareCounters) -> Self {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Self {
-            reads: get(&counters.reads),
-            read_bytes: get(&counters.read_bytes),
-            writes: get(&counters.writes),
-            written_bytes: get(&counters.written_bytes),
-            metadata: get(&counters.metadata),
-            refused: get(&counters.refused),
-        }
+        Self { io: counters.io.totals(), metadata: get(&counters.metadata), refused: get(&counters.refused) }
     }
 }

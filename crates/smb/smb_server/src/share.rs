@@ -4,21 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use observe::IoTally;
 use parking_lot::RwLock;
 
 use crate::config::{ConfigError, ShareConfig, check_share_name};
 
 /// What has passed over a share.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ShareCounters {
-    /// Reads that succeeded.
-    pub(crate) reads: AtomicU64,
-    /// Bytes that they gave.
-    pub(crate) read_bytes: AtomicU64,
-    /// Writes that succeeded.
-    pub(crate) writes: AtomicU64,
-    /// Bytes that they took.
-    pub(crate) written_bytes: AtomicU64,
+    /// Reads and writes of files.
+    pub(crate) io: IoTally,
     /// All other requests.
     pub(crate) metadata: AtomicU64,
     /// Opens that were refused.
@@ -26,16 +21,6 @@ pub(crate) struct ShareCounters {
 }
 
 impl ShareCounters {
-    pub(crate) fn read(&self, bytes: usize) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn wrote(&self, bytes: usize) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
     pub(crate) fn other(&self) {
         self.metadata.fetch_add(1, Ordering::Relaxed);
     }

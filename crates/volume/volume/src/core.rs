@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use block_device::{BlockError, Device, Durability, UnmapBehavior};
 use file_store::StoreError;
+use observe::{IoKind, IoTally};
 use parking_lot::Mutex;
-use shard_runtime::Clock;
+use shard_runtime::{Clock, Monotonic};
 use tokio::sync::Notify;
 use volume_format::Superblock;
 
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) ended: AtomicBool,
     /// Clusters there are, for accounting.
     pub(crate) clusters: AtomicU64,
+    /// Reads, writes and flushes of all files.
+    pub(crate) tally: IoTally,
 }
 
 /// An operation under way, until dropped: the volume is not closed before its end.
@@ -50,6 +53,20 @@ impl Drop for Operation<'_> {
 }
 
 impl Core {
+    /// Runs an operation that came at `since`, counted. What it waited for before it could begin is part of its latency.
+    pub(crate) async fn counted<T>(
+        &self,
+        kind: IoKind,
+        bytes: u64,
+        since: Monotonic,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let _under_way = self.tally.begin();
+        let result = work.await;
+        self.tally.record(kind, bytes, self.clock.now().since(since), result.is_ok());
+        result
+    }
+
     /// Begins an operation that changes something; refused once the volume is closing or has stopped. After
     /// [`Volume::close`](crate::Volume::close) nothing of this volume is written any more, since the device may
     /// have another owner then.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{Access, FileId, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
+use observe::IoKind;
 use shard_runtime::finish_anyway;
 
 use crate::registry::Pin;
@@ -81,16 +82,25 @@ impl OpenFile for Handle {
     fn read(&self, offset: u64, buf: IoBuf) -> StoreFuture<'_, IoBuf> {
         Box::pin(async move {
             self.may_read()?;
-            self.pin.stream().read(self.pin.core(), offset, buf).await
+            let core = self.pin.core();
+            let (since, len) = (core.clock.now(), buf.len() as u64);
+            core.counted(IoKind::Read, len, since, self.pin.stream().read(core, offset, buf)).await
         })
     }
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
-        self.change(move |pin| async move { pin.stream().write(pin.core(), offset, data, durability).await })
+        let (since, len) = (self.pin.core().clock.now(), data.len() as u64);
+        self.change(move |pin| async move {
+            let write = pin.stream().write(pin.core(), offset, data, durability);
+            pin.core().counted(IoKind::Write, len, since, write).await
+        })
     }
 
     fn flush(&self) -> StoreFuture<'_, ()> {
-        self.to_the_end(move |pin| async move { pin.stream().flush(pin.core()).await })
+        let since = self.pin.core().clock.now();
+        self.to_the_end(move |pin| async move {
+            pin.core().counted(IoKind::Flush, 0, since, pin.stream().flush(pin.core())).await
+        })
     }
 
     fn compare_and_write(

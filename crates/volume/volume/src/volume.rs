@@ -154,11 +154,18 @@ impl Volume {
             operations: Default::default(),
             ended: Default::default(),
             clusters: AtomicU64::new(clusters),
+            tally: Default::default(),
         });
         core.delete_orphans();
         spawn_local(Arc::clone(&core).run());
         spawn_local(load::watch_size(Arc::downgrade(&core)));
         Ok(Arc::new(Self { core }))
+    }
+
+    /// What its files have read, written and flushed since it was opened.
+    #[must_use]
+    pub fn totals(&self) -> observe::IoTotals {
+        self.core.tally.totals()
     }
 
     /// The volume's identity.

@@ -79,6 +79,7 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
         "openapi" => handle(f, async || Json(control_api::openapi::document())),
         "status" => handle(f, async |State(n): S| answer(n.status().await)),
         "inspect" => handle(f, async |State(n): S| answer(n.inspect().await)),
+        "counters" => handle(f, async |State(n): S| Json(n.counters())),
         "disk_list" => handle(f, async |State(n): S| answer(n.disk_list().await.map(List::from))),
         "disk_select" => handle(f, async |State(n): S, Sent(b): Sent<DiskSelect>| {
             answer(n.disk_select(b).await.map(List::from))

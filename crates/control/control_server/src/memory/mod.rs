@@ -13,7 +13,8 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
-use control_api::{Code, FaultKind, FaultRule, IoCounters, Problem};
+use control_api::{Code, FaultKind, FaultRule, Problem};
+use observe::IoTotals;
 use parking_lot::Mutex;
 use tcp_service::{ShardJob, Spawner};
 use tokio::sync::mpsc;
@@ -112,7 +113,7 @@ impl OpenDisk for MemoryDisk {
         *self.size.lock()
     }
 
-    fn counters(&self) -> Option<IoCounters> {
+    fn counters(&self) -> Option<IoTotals> {
         None
     }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use smb_protocol::security::Sid;
 
 use super::now;
-use crate::backend::{OpenVolume, SmbAdministration, SmbBackend, SmbInfo, Work};
+use crate::backend::{OpenVolume, ShareTotals, SmbAdministration, SmbBackend, SmbInfo, Work};
 
 /// What is to be served.
 #[derive(Default)]
@@ -61,6 +61,10 @@ impl SmbBackend for MemorySmb {
         let config = self.config.lock();
         let found = config.shares.iter().find(|there| there.name == share)?;
         self.volumes.lock().contains(&found.volume).then(ShareTraffic::default)
+    }
+
+    fn share_totals(&self, share: &str) -> Option<ShareTotals> {
+        self.traffic(share).map(|_| ShareTotals::default())
     }
 
     fn sessions(&self) -> Vec<Session> {

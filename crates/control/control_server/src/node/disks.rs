@@ -10,6 +10,7 @@ use control_api::{
 };
 use uuid::Uuid;
 
+use super::counters::io_counters;
 use super::disk_table::Known;
 use super::{Node, missing};
 use crate::backend::{DiskContent, FoundDisk, PoolDisk};
@@ -247,7 +248,7 @@ impl Node {
             slot: found.slot.clone(),
             pool: None,
             guid: None,
-            io: known.open.as_ref().and_then(|open| open.counters()),
+            io: known.open.as_ref().and_then(|open| open.counters()).map(io_counters),
             faults: known
                 .faults
                 .iter()

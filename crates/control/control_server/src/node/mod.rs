@@ -3,6 +3,7 @@
 mod accounts;
 mod apply;
 mod cache;
+mod counters;
 mod disk_table;
 mod disks;
 mod files;

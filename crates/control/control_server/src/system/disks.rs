@@ -10,10 +10,11 @@ use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, Device};
 use block_local::{LocalDisk, OpenMode};
 use block_wrappers::{Fault, WatchedDisk};
-use control_api::{Code, FaultKind, FaultOperation, FaultRule, IoCounters, MediaType, Problem};
+use control_api::{Code, FaultKind, FaultOperation, FaultRule, MediaType, Problem};
 use pool_format::{SUPERBLOCK_BYTES, Superblock, foreign};
 use uuid::Uuid;
 
+use observe::IoTotals;
 use shard_runtime::Clock;
 
 use super::shards::SystemShards;
@@ -121,16 +122,8 @@ impl OpenDisk for SystemDisk {
         self.device.size()
     }
 
-    fn counters(&self) -> Option<IoCounters> {
-        let counters = self.device.counters();
-        Some(IoCounters {
-            reads: counters.reads,
-            writes: counters.writes,
-            read_bytes: counters.read_bytes,
-            written_bytes: counters.written_bytes,
-            errors: counters.errors,
-            mean_latency_us: counters.mean_latency_us,
-        })
+    fn counters(&self) -> Option<IoTotals> {
+        Some(self.device.totals())
     }
 
     fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem> {

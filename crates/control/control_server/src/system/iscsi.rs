@@ -14,6 +14,7 @@ use control_api::{
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{ChapUser, Secret};
 use iscsi_target::{ConfigError, InitiatorAccess, IscsiServer, ServerConfig};
+use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use shard_runtime::SystemEntropy;
@@ -36,6 +37,8 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn device(&self, target: &str) -> Arc<dyn ScsiDevice>;
     /// Lets go of all files.
     fn close(&self) -> Work<'_, ()>;
+    /// What initiators have read and written since each unit was made, by its LUN's name.
+    fn counters(&self) -> Vec<(String, IoTotals)>;
     /// The live state, for diagnosis.
     fn inspect(&self) -> serde_json::Value;
 }
@@ -254,6 +257,10 @@ impl IscsiBackend for Iscsi {
                 }
             })
             .collect()
+    }
+
+    fn lun_counters(&self) -> Vec<(String, IoTotals)> {
+        self.units.counters()
     }
 
     fn end_session(&self, id: u64) -> Work<'_, bool> {

@@ -49,7 +49,7 @@ pub(crate) fn backends(
     let shards = SystemShards::start(count)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
-    let units = Arc::new(SystemUnits::new(shards.clone()));
+    let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone()));
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
     let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?));

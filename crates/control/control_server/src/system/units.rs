@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
 use file_store::{Access, Share};
+use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
     FileBacking, Group, LogicalUnit, MappedUnit, NoReservationStore, TargetDevice, UnitConfig, UnitState,
     VolumeReservations,
 };
+use shard_runtime::Clock;
 use tokio::sync::oneshot;
 
 use super::absent::AbsentBacking;
@@ -53,6 +55,7 @@ struct State {
 /// The units of this node.
 pub(super) struct SystemUnits {
     shards: Arc<SystemShards>,
+    clock: Arc<dyn Clock>,
     state: Mutex<State>,
     /// One change at a time.
     changes: tokio::sync::Mutex<()>,
@@ -60,8 +63,8 @@ pub(super) struct SystemUnits {
 
 impl SystemUnits {
     /// No units yet.
-    pub(super) fn new(shards: Arc<SystemShards>) -> Self {
-        Self { shards, state: Mutex::default(), changes: tokio::sync::Mutex::default() }
+    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
+        Self { shards, clock, state: Mutex::default(), changes: tokio::sync::Mutex::default() }
     }
 
     /// Opens a LUN's file as a unit.
@@ -84,6 +87,7 @@ impl SystemUnits {
             Ok(unit)
         });
         let unit = unit.await?;
+        unit.count_with(self.clock.clone());
         Ok(Entry { identity, volume: Some(volume), unit, watch: Some((stop, end)) })
     }
 
@@ -313,6 +317,11 @@ impl UnitBackend for SystemUnits {
             };
             self.release(entries).await
         })
+    }
+
+    fn counters(&self) -> Vec<(String, IoTotals)> {
+        let state = self.state.lock();
+        state.units.iter().map(|(name, entry)| (name.clone(), entry.unit.totals())).collect()
     }
 
     fn inspect(&self) -> serde_json::Value {

@@ -191,6 +191,10 @@ impl VolumeHandle for SystemVolume {
         }
     }
 
+    fn counters(&self) -> Option<observe::IoTotals> {
+        Some(self.volume.totals())
+    }
+
     fn cache(&self) -> Option<ReadCacheCounters> {
         Some(read_counters(&self.cached.stats().counters()))
     }

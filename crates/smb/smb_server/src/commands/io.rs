@@ -1,6 +1,7 @@
 //! READ, WRITE, FLUSH and LOCK (MS-SMB2 3.3.5.11 to 3.3.5.14).
 
 use aligned_buffer::{IoBuf, SharedBuf};
+use observe::IoKind;
 use smb_protocol::NtStatus;
 use smb_protocol::file::FlushRequest;
 use smb_protocol::lock::LockRequest;
@@ -10,9 +11,27 @@ use smb_protocol::write::{WriteFlags, WriteRequest};
 use super::Call;
 use crate::connection::answer::{Body, HEADROOM, Outcome};
 use crate::connection::receive::Packet;
-use crate::open::Thing;
+use crate::open::{Open, Thing};
 use crate::persistence;
 use crate::session::Session;
+
+/// Runs a read or write of a file of a share, counted there; `bytes` says how many its result moved.
+async fn counted<T, E>(
+    call: &Call<'_>,
+    open: &Open,
+    kind: IoKind,
+    bytes: impl FnOnce(&T) -> usize,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let Some(share) = open.tree.share() else { return work.await };
+    let clock = &call.conn.shared.parts.clock;
+    let _under_way = share.counters.io.begin();
+    let since = clock.now();
+    let result = work.await;
+    let moved = result.as_ref().map_or(0, bytes);
+    share.counters.io.record(kind, moved as u64, clock.now().since(since), result.is_ok());
+    result
+}
 
 /// READ.
 pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outcome, Outcome> {
@@ -38,12 +57,9 @@ pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outco
     let _counted = call.sequenced(&open)?;
     let mut tail = IoBuf::new(HEADROOM + length as usize);
     let mut buf = tail.split_to(HEADROOM);
-    let tail = file.read(offset, tail).await?;
+    let tail = counted(call, &open, IoKind::Read, |tail| tail.len(), file.read(offset, tail)).await?;
     if tail.len() < minimum_count as usize || (tail.is_empty() && length > 0) {
         return Err(NtStatus::END_OF_FILE.into());
-    }
-    if let Some(share) = open.tree.share() {
-        share.counters.read(tail.len());
     }
     if let Err(tail) = buf.join(tail) {
         // The store gave another buffer back.
@@ -79,14 +95,12 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
         IoBuf::copy_from(call.packet.bytes().get(from..to).unwrap_or_default()).freeze()
     };
     let flags = smb_files::WriteFlags { write_through: request.flags.contains(WriteFlags::WRITE_THROUGH) };
-    let count = file.write(request.offset, data, flags).await.inspect_err(|error| {
+    let write = file.write(request.offset, data, flags);
+    let count = counted(call, &open, IoKind::Write, |count| *count as usize, write).await.inspect_err(|error| {
         if error.status == NtStatus::DISK_FULL {
             tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
         }
     })?;
-    if let Some(share) = open.tree.share() {
-        share.counters.wrote(count as usize);
-    }
     Ok(Outcome::ok(Body::Written(count)))
 }
 

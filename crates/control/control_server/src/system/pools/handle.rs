@@ -7,6 +7,7 @@ use std::time::Duration;
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
+use observe::IoTotals;
 use parking_lot::Mutex;
 use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, ScrubParams, SpaceSpec, Surroundings};
 use pool_format::BLOCK;
@@ -241,6 +242,11 @@ impl PoolHandle for SystemPool {
         let comebacks = self.comebacks.lock();
         let failed = |guid: Uuid| comebacks.get(&guid).is_some_and(|count| *count > COMEBACKS);
         describe::info(&self.pool, self.pool.repair_params().paused, &failed)
+    }
+
+    fn space_counters(&self) -> Vec<(String, IoTotals)> {
+        let spaces = self.pool.spaces();
+        spaces.iter().map(|space| (space.name(), space.stats().totals())).collect()
     }
 
     fn returned(&self, guid: Uuid, disk: PoolDisk) -> Work<'_, ()> {

@@ -19,8 +19,15 @@ fn word(value: impl Debug) -> String {
 }
 
 pub(super) fn traffic(traffic: smb_server::ShareTraffic) -> ShareTraffic {
-    let smb_server::ShareTraffic { reads, read_bytes, writes, written_bytes, metadata, refused } = traffic;
-    ShareTraffic { reads, read_bytes, writes, written_bytes, metadata, refused }
+    let smb_server::ShareTraffic { io, metadata, refused } = traffic;
+    ShareTraffic {
+        reads: io.read.operations,
+        read_bytes: io.read.bytes,
+        writes: io.write.operations,
+        written_bytes: io.write.bytes,
+        metadata,
+        refused,
+    }
 }
 
 pub(super) fn session(info: SessionInfo) -> Session {

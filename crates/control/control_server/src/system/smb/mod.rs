@@ -30,7 +30,9 @@ use smb_users::Users;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use crate::backend::{OpenVolume, ShardBackend, SmbAdministration, SmbBackend, SmbInfo, VolumeHandle, Work};
+use crate::backend::{
+    OpenVolume, ShardBackend, ShareTotals, SmbAdministration, SmbBackend, SmbInfo, VolumeHandle, Work,
+};
 use crate::data_dir::replace_file;
 use directory::NodeUsers;
 use interfaces::MachineInterfaces;
@@ -249,6 +251,11 @@ impl SmbBackend for Smb {
 
     fn traffic(&self, share: &str) -> Option<ShareTraffic> {
         self.server.share_traffic(share).map(listing::traffic)
+    }
+
+    fn share_totals(&self, share: &str) -> Option<ShareTotals> {
+        let traffic = self.server.share_traffic(share)?;
+        Some(ShareTotals { io: traffic.io, metadata: traffic.metadata })
     }
 
     fn sessions(&self) -> Vec<Session> {

@@ -1,0 +1,179 @@
+//! Rates, latencies and queue lengths from two looks at counters that only grow.
+
+use std::collections::BTreeMap;
+
+use control_api::{CounterKind, Counters, ObjectCounters, OperationCounters};
+
+/// Operations of one kind over the time between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct OperationRates {
+    /// Operations that succeeded, per second.
+    pub(super) per_second: f64,
+    /// Bytes that they moved, per second.
+    pub(super) bytes_per_second: f64,
+    /// Operations that failed, per second.
+    pub(super) errors_per_second: f64,
+    /// How many were under way on average: what they took per second (Little's law).
+    pub(super) queue: f64,
+}
+
+impl OperationRates {
+    /// Mean seconds of an operation; 0 when none ended.
+    pub(super) fn latency(&self) -> f64 {
+        ratio(self.queue, self.per_second)
+    }
+
+    /// Mean bytes of an operation; 0 when none ended.
+    pub(super) fn size(&self) -> f64 {
+        ratio(self.bytes_per_second, self.per_second)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            per_second: self.per_second + other.per_second,
+            bytes_per_second: self.bytes_per_second + other.bytes_per_second,
+            errors_per_second: self.errors_per_second + other.errors_per_second,
+            queue: self.queue + other.queue,
+        }
+    }
+}
+
+fn ratio(value: f64, by: f64) -> f64 {
+    if by > 0.0 { value / by } else { 0.0 }
+}
+
+/// What a thing did between two looks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    pub(super) kind: CounterKind,
+    pub(super) name: String,
+    pub(super) read: OperationRates,
+    pub(super) write: OperationRates,
+    pub(super) other: OperationRates,
+    /// Operations under way at the second look.
+    pub(super) in_flight: f64,
+    /// Requests of a session per second.
+    pub(super) requests: f64,
+    /// Bytes sent to its client per second.
+    pub(super) sent: f64,
+    /// Bytes received from it per second.
+    pub(super) received: f64,
+}
+
+impl Rates {
+    /// Reads and writes together.
+    pub(super) fn data(&self) -> OperationRates {
+        self.read.plus(self.write)
+    }
+
+    /// Bytes per second in both directions.
+    pub(super) fn bytes(&self) -> f64 {
+        self.data().bytes_per_second + self.sent + self.received
+    }
+
+    /// Requests of all kinds per second.
+    pub(super) fn all_requests(&self) -> f64 {
+        self.data().per_second + self.other.per_second + self.requests
+    }
+}
+
+/// Growth per second; `None` when the counter went back.
+fn growth(before: u64, now: u64, seconds: f64) -> Option<f64> {
+    Some(now.checked_sub(before)? as f64 / seconds)
+}
+
+/// The same of operations. What was not counted before or is not now did not grow.
+fn operations(
+    before: Option<OperationCounters>,
+    now: Option<OperationCounters>,
+    seconds: f64,
+) -> Option<OperationRates> {
+    let (Some(before), Some(now)) = (before, now) else { return Some(OperationRates::default()) };
+    Some(OperationRates {
+        per_second: growth(before.operations, now.operations, seconds)?,
+        bytes_per_second: growth(before.bytes, now.bytes, seconds)?,
+        errors_per_second: growth(before.errors, now.errors, seconds)?,
+        queue: growth(before.latency_ns, now.latency_ns, seconds)? / 1e9,
+    })
+}
+
+/// `None` when the thing has begun to count anew: it was closed and opened again, or made anew under its name.
+fn of(before: &ObjectCounters, now: &ObjectCounters, seconds: f64) -> Option<Rates> {
+    let grown = |before: Option<u64>, now: Option<u64>| match (before, now) {
+        (Some(before), Some(now)) => growth(before, now, seconds),
+        _ => Some(0.0),
+    };
+    Some(Rates {
+        kind: now.kind,
+        name: now.name.clone(),
+        read: operations(before.read, now.read, seconds)?,
+        write: operations(before.write, now.write, seconds)?,
+        other: operations(before.other, now.other, seconds)?,
+        in_flight: now.in_flight.unwrap_or(0) as f64,
+        requests: grown(before.requests, now.requests)?,
+        sent: grown(before.sent_bytes, now.sent_bytes)?,
+        received: grown(before.received_bytes, now.received_bytes)?,
+    })
+}
+
+/// The seconds between two looks, and what all that was there both times did; `None` when the node has counted from zero between
+/// them.
+pub(super) fn between(before: &Counters, now: &Counters) -> Option<(f64, Vec<Rates>)> {
+    let nanos = now.monotonic_ns.checked_sub(before.monotonic_ns).filter(|nanos| *nanos > 0)?;
+    if before.process != now.process {
+        return None;
+    }
+    let seconds = nanos as f64 / 1e9;
+    let earlier: BTreeMap<_, _> =
+        before.items.iter().map(|object| ((object.kind, &object.name), object)).collect();
+    let rates = now.items.iter().filter_map(|object| {
+        let before = earlier.get(&(object.kind, &object.name))?;
+        of(before, object, seconds)
+    });
+    Some((seconds, rates.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(name: &str, operations: u64, latency_ns: u64) -> ObjectCounters {
+        let read = OperationCounters { operations, bytes: operations * 4096, errors: 0, latency_ns };
+        ObjectCounters {
+            read: Some(read),
+            in_flight: Some(3),
+            ..ObjectCounters::new(CounterKind::Disk, name)
+        }
+    }
+
+    fn node(process: u32, monotonic_ns: u64, items: Vec<ObjectCounters>) -> Counters {
+        Counters { node: "n".into(), process, monotonic_ns, items }
+    }
+
+    #[test]
+    fn growth_over_the_nodes_own_time_is_the_rate() {
+        let before = node(1, 1_000_000_000, vec![disk("a", 100, 0)]);
+        let now = node(1, 3_000_000_000, vec![disk("a", 1100, 4_000_000_000), disk("new", 5, 5)]);
+        let (seconds, rates) = between(&before, &now).expect("one run");
+        assert!((seconds - 2.0).abs() < 1e-9);
+        assert_eq!(rates.len(), 1, "what was not there before has no rate yet");
+        let read = rates[0].read;
+        assert!((read.per_second - 500.0).abs() < 1e-9 && (read.queue - 2.0).abs() < 1e-9, "{read:?}");
+        assert!((read.latency() - 0.004).abs() < 1e-9 && (read.size() - 4096.0).abs() < 1e-9, "{read:?}");
+        assert!((rates[0].in_flight - 3.0).abs() < 1e-9);
+        assert!(rates[0].write.latency().abs() < 1e-9, "no operation, no latency");
+    }
+
+    #[test]
+    fn a_reset_gives_no_rate_and_none_below_zero() {
+        let before = node(1, 5, vec![disk("a", 100, 50), disk("b", 10, 10)]);
+        // The node has started anew: by its time, and by its process when it has run for longer than before already.
+        assert!(between(&before, &node(1, 4, vec![disk("a", 1, 1)])).is_none());
+        assert!(between(&before, &node(2, 900, vec![disk("a", 101, 60)])).is_none());
+        assert!(between(&before, &before).is_none(), "no time has passed");
+        // One disk was opened anew.
+        let (_, rates) =
+            between(&before, &node(1, 10, vec![disk("a", 99, 60), disk("b", 11, 11)])).expect("one run");
+        assert_eq!(rates.iter().map(|rates| rates.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    }
+}

@@ -1,0 +1,93 @@
+//! A sample as a table, the busiest first.
+
+use control_api::CounterKind;
+
+use super::rates::{OperationRates, Rates};
+use super::{Sample, names};
+use crate::table::{Table, word};
+use crate::units::{bytes, time};
+
+/// Upper left corner, and nothing left of what stood there.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+fn is_session(kind: CounterKind) -> bool {
+    matches!(kind, CounterKind::SmbSession | CounterKind::IscsiSession)
+}
+
+/// A number per second.
+fn number(value: f64) -> String {
+    if value == 0.0 || value >= 10.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+fn volume(value: f64) -> String {
+    if value == 0.0 { "0".to_owned() } else { bytes(value as u64) }
+}
+
+/// Milliseconds, where anything ended.
+fn milliseconds(rates: &OperationRates) -> String {
+    if rates.per_second == 0.0 { String::new() } else { format!("{:.3}", rates.latency() * 1000.0) }
+}
+
+fn row(rates: &Rates) -> [String; 10] {
+    let session = is_session(rates.kind);
+    let unless_session = |text: String| if session { String::new() } else { text };
+    [
+        word(&rates.kind),
+        rates.name.clone(),
+        number(rates.all_requests()),
+        unless_session(number(rates.read.per_second)),
+        unless_session(number(rates.write.per_second)),
+        volume(rates.read.bytes_per_second + rates.sent),
+        volume(rates.write.bytes_per_second + rates.received),
+        milliseconds(&rates.read),
+        milliseconds(&rates.write),
+        unless_session(format!("{:.2}", rates.data().queue)),
+    ]
+}
+
+/// Prints a sample, on a cleared screen when `live`.
+pub(super) fn show(sample: &Sample, number: u64, top: usize, live: bool) {
+    if live {
+        out!("{CLEAR}");
+    }
+    outln!(
+        "{}  {} UTC, sample {number}: means over {:.2} s, per second; latencies in ms; QUEUE is how many reads and writes were under way.{}",
+        sample.node,
+        time(sample.wall_ns / 1_000_000_000),
+        sample.seconds,
+        if live { " Ctrl-C ends." } else { "" }
+    );
+    if let Some(problem) = &sample.problem {
+        outln!("No rates: {problem}.");
+        return;
+    }
+    let mut rates: Vec<&Rates> = sample.rates.iter().collect();
+    rates.sort_by(|a, b| {
+        let busier = b.bytes().total_cmp(&a.bytes()).then(b.all_requests().total_cmp(&a.all_requests()));
+        busier.then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name)))
+    });
+    outln!();
+    let mut table = Table::new(
+        &[
+            "KIND",
+            "NAME",
+            ">REQUESTS/s",
+            ">READS/s",
+            ">WRITES/s",
+            ">READ/s",
+            ">WRITTEN/s",
+            ">READ ms",
+            ">WRITE ms",
+            ">QUEUE",
+        ],
+        "Nothing that is counted is there, or matches.",
+    );
+    rates.iter().take(top).for_each(|rates| table.row(row(rates)));
+    table.print();
+    if rates.len() > top {
+        outln!("{} more, less busy: --top shows them.", rates.len() - top);
+    }
+    for failing in rates.iter().filter(|rates| names::errors(rates) > 0.0) {
+        outln!("{} {}: {:.1} errors/s", word(&failing.kind), failing.name, names::errors(failing));
+    }
+}

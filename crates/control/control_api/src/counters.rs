@@ -1,0 +1,92 @@
+//! Counters that only grow, from which whoever asks twice makes rates.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a counter is of, from the clients' side down.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum CounterKind {
+    /// A session of the SMB server.
+    SmbSession,
+    /// A session of an initiator.
+    IscsiSession,
+    /// A share.
+    Share,
+    /// A LUN.
+    Lun,
+    /// A volume: what is done with its files, by whomever.
+    Volume,
+    /// A space of a pool: what reaches it below the caches of its volume.
+    Space,
+    /// A disk.
+    #[default]
+    Disk,
+}
+
+/// Operations of one kind since the node began to count. All of it only grows until the thing or the node begins anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OperationCounters {
+    /// Those that succeeded.
+    pub operations: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Nanoseconds that those that succeeded took, all added up. Its growth per nanosecond is the mean queue length, its growth
+    /// per operation the mean latency.
+    pub latency_ns: u64,
+}
+
+/// Counters of one thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ObjectCounters {
+    /// What it is.
+    pub kind: CounterKind,
+    /// Its name; of spaces `POOL/SPACE`, of sessions the user or initiator, the client's address and the number.
+    pub name: String,
+    /// Reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<OperationCounters>,
+    /// Writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<OperationCounters>,
+    /// Flushes and unmaps; of shares all other requests, without bytes and times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<OperationCounters>,
+    /// Operations under way now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
+    /// Requests or commands of a session, of all kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// Bytes that the node sent to a session's client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_bytes: Option<u64>,
+    /// Bytes that the node received from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_bytes: Option<u64>,
+}
+
+impl ObjectCounters {
+    /// A thing of which nothing is counted.
+    #[must_use]
+    pub fn new(kind: CounterKind, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), ..Self::default() }
+    }
+}
+
+/// All counters of a node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counters {
+    /// The node's name.
+    pub node: String,
+    /// The node's process. Another one than before has counted from zero.
+    pub process: u32,
+    /// Nanoseconds since the node started, by a clock that nobody sets.
+    pub monotonic_ns: u64,
+    /// The things.
+    pub items: Vec<ObjectCounters>,
+}

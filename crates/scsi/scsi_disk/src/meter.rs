@@ -1,0 +1,62 @@
+//! Counts the commands on a unit's medium.
+
+use std::sync::{Arc, OnceLock};
+
+use observe::{IoKind, IoTally, IoTotals};
+use scsi_defs::Op;
+use shard_runtime::Clock;
+
+use crate::reply::Outcome;
+use crate::unit::LogicalUnit;
+
+/// Counters of a unit, and the clock that latencies are taken with.
+#[derive(Default)]
+pub(crate) struct Meter {
+    tally: IoTally,
+    clock: OnceLock<Arc<dyn Clock>>,
+}
+
+/// What a command on the medium counts as.
+fn kind(op: Op) -> IoKind {
+    match op {
+        Op::Read6 | Op::Read10 | Op::Read12 | Op::Read16 => IoKind::Read,
+        Op::Write6
+        | Op::Write10
+        | Op::Write12
+        | Op::Write16
+        | Op::WriteVerify10
+        | Op::WriteVerify12
+        | Op::WriteVerify16
+        | Op::WriteSame10
+        | Op::WriteSame16
+        | Op::OrWrite
+        | Op::CompareAndWrite => IoKind::Write,
+        Op::Unmap => IoKind::Unmap,
+        _ => IoKind::Flush,
+    }
+}
+
+impl LogicalUnit {
+    /// Counts commands from now on, with latencies by this clock. Only the first call does something.
+    pub fn count_with(&self, clock: Arc<dyn Clock>) {
+        // A second clock would tell the same time.
+        let _ = self.meter.clock.set(clock);
+    }
+
+    /// What initiators have read, written and flushed since counting began. Bytes are those that the commands asked for.
+    #[must_use]
+    pub fn totals(&self) -> IoTotals {
+        self.meter.tally.totals()
+    }
+
+    /// Runs a command on the medium, counted.
+    pub(crate) async fn counted(&self, op: Op, command: impl Future<Output = Outcome>) -> Outcome {
+        let Some(clock) = self.meter.clock.get() else { return command.await };
+        let _under_way = self.meter.tally.begin();
+        let since = clock.now();
+        let outcome = command.await;
+        let bytes = outcome.as_ref().map_or(0, |reply| reply.transfer);
+        self.meter.tally.record(kind(op), bytes, clock.now().since(since), outcome.is_ok());
+        outcome
+    }
+}
