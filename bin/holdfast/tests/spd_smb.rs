@@ -148,6 +148,8 @@ fn live_counters_show_the_load() {
         let sample: Value = serde_json::from_str(&text).expect("one line of JSON");
         if counter(&sample, "share", "Data Requests/sec") > 0.0
             && counter(&sample, "disk", "Disk Writes/sec") > 0.0
+            // It has a rate only once it was there at the begin of an interval.
+            && counter(&sample, "smb-session", "Requests/sec") > 0.0
         {
             break sample;
         }
