@@ -1,6 +1,7 @@
 //! Every route of the API, in one table. The server registers handlers for exactly these (a test compares),
 //! and the OpenAPI document is made from them.
 
+mod pool;
 mod smb;
 mod snapshot;
 
@@ -101,7 +102,9 @@ use Method::{Delete, Patch, Post, Put};
 pub const ROUTES: &[Route] =
     &joined::<{ WITH_SMB.len() + snapshot::SNAPSHOT.len() }>(WITH_SMB, snapshot::SNAPSHOT);
 
-const WITH_SMB: &[Route] = &joined::<{ CORE.len() + smb::SMB.len() }>(CORE, smb::SMB);
+const WITH_SMB: &[Route] = &joined::<{ WITH_POOLS.len() + smb::SMB.len() }>(WITH_POOLS, smb::SMB);
+
+const WITH_POOLS: &[Route] = &joined::<{ CORE.len() + pool::POOLS.len() }>(CORE, pool::POOLS);
 
 /// Two tables as one.
 const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N] {
@@ -163,107 +166,6 @@ const CORE: &[Route] = &[
             json::<Disk>(),
         ),
         &["disk"],
-    ),
-    // --- pools ---
-    get("/pools", "pool_list", "Pools.", json::<List<Pool>>()),
-    send(Post, "/pools", "pool_create", "Makes a pool of disks.", json::<PoolCreate>(), json::<PoolDetail>()),
-    send(
-        Post,
-        "/pools/import",
-        "pool_import",
-        "Takes over a pool that is on disks of this machine.",
-        json::<PoolImport>(),
-        json::<PoolDetail>(),
-    ),
-    get("/pools/{pool}", "pool_show", "A pool with its disks and spaces.", json::<PoolDetail>()),
-    send(
-        Delete,
-        "/pools/{pool}",
-        "pool_delete",
-        "Destroys a pool and everything in it.",
-        json::<Confirm>(),
-        json::<Done>(),
-    ),
-    send(
-        Post,
-        "/pools/{pool}/disks",
-        "pool_add_disk",
-        "Adds disks.",
-        json::<AddDisk>(),
-        json::<PoolDetail>(),
-    ),
-    with_query(
-        send(
-            Post,
-            "/pools/{pool}/remove",
-            "pool_remove_disk",
-            "Empties a disk and takes it out.",
-            json::<RemoveDisk>(),
-            json::<Done>(),
-        ),
-        &["disk"],
-    ),
-    with_query(
-        send(
-            Post,
-            "/pools/{pool}/retire",
-            "pool_retire_disk",
-            "Puts nothing new on a disk.",
-            Body::Empty,
-            json::<PoolDetail>(),
-        ),
-        &["disk"],
-    ),
-    with_query(
-        send(
-            Post,
-            "/pools/{pool}/replace",
-            "pool_replace_disk",
-            "Gives what a lost disk held to another one.",
-            json::<ReplaceDisk>(),
-            json::<Done>(),
-        ),
-        &["disk"],
-    ),
-    send(
-        Post,
-        "/pools/{pool}/export",
-        "pool_export",
-        "Closes a pool and forgets it, so that another machine can import it.",
-        json::<Confirm>(),
-        json::<Done>(),
-    ),
-    send(
-        Post,
-        "/pools/{pool}/repair",
-        "pool_repair",
-        "Restores redundancy now.",
-        Body::Empty,
-        json::<Done>(),
-    ),
-    send(
-        Post,
-        "/pools/{pool}/scrub",
-        "pool_scrub",
-        "Begins to read everything and to heal what is damaged.",
-        Body::Empty,
-        json::<Done>(),
-    ),
-    send(
-        Post,
-        "/pools/{pool}/rebalance",
-        "pool_rebalance",
-        "Makes its disks equally full.",
-        json::<Rebalance>(),
-        json::<RebalanceReport>(),
-    ),
-    send(
-        Post,
-        "/pools/{pool}/check",
-        "pool_check",
-        "Verifies all structures.",
-        json::<CheckRequest>(),
-        json::<CheckReport>(),
     ),
     // --- caches ---
     get("/cache", "cache_show", "The node's read cache.", json::<CacheStatus>()),
