@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, Durability};
 use shard_runtime::sleep;
 
 use super::bench_disk::TestDisk;
+use super::promises::{cut_power, open};
 use super::{Bench, DISK, SLAB, on_shard};
-use crate::{DiskDescription, DiskId, DiskUse, NewDisk, Pool, PoolErrorKind, Resiliency, Space, SpaceSpec};
+use crate::{
+    DiskDescription, DiskId, DiskUse, NewDisk, Pool, PoolErrorKind, RepairParams, Resiliency, Space,
+    SpaceSpec,
+};
 
 pub(super) async fn mirror(pool: &Pool, rows: u64) -> Arc<Space> {
     let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), rows * SLAB);
@@ -267,5 +272,38 @@ fn a_disk_that_answers_slower_than_its_like_is_named() {
         bench.disks[2].delay.store(2, Ordering::SeqCst);
         work(20).await;
         assert_eq!(lasting(), [0; 4]);
+    });
+}
+
+#[test]
+fn a_copy_that_has_caught_up_is_known_to_before_the_other_is_called_stale() {
+    let bench = Bench::new(2);
+    let (region, newest) = (SLAB / 64, IoBuf::copy_from(&[0x77; 4096]).freeze());
+    let guid = on_shard(async {
+        let pool = bench.create().await;
+        let space = mirror(&pool, 1).await;
+        fill(&space, 1, 0).await;
+        sleep(Duration::from_secs(30)).await; // all clean
+        bench.disks[1].gone.store(true, Ordering::SeqCst);
+        for at in 0..20 {
+            space.write(at * region, newest.clone(), Durability::Durable).await.expect("one copy is enough");
+        }
+        // A region a second: the first are there, and told of when the last are.
+        pool.set_repair_params(RepairParams { bytes_per_second: region, ..RepairParams::default() });
+        bench.disks[1].gone.store(false, Ordering::SeqCst);
+        pool.disk_returned(bench.device(1)).await.expect("it is ours");
+        until("half of it", || pool.status().disks[1].stale_bytes < 15 * region).await;
+        assert!(pool.status().disks[1].stale_bytes > 2 * region);
+        bench.disks[0].gone.store(true, Ordering::SeqCst);
+        space.write(4096, newest, Durability::Durable).await.expect("the other one has it");
+        pool.guid()
+    });
+    cut_power(&bench);
+    bench.disks[0].gone.store(false, Ordering::SeqCst);
+    on_shard(async {
+        let pool = open(&bench, guid).await.expect("open");
+        let space = pool.space("s").expect("space");
+        let read = space.read(0, IoBuf::new(8192)).await.expect("one of them has it");
+        assert!(read.iter().all(|b| *b == 0x77));
     });
 }

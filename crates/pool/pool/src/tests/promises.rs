@@ -24,7 +24,7 @@ fn spec(name: &str, resiliency: Resiliency) -> SpaceSpec {
     spec
 }
 
-async fn open(bench: &Bench, guid: Guid) -> Result<Pool, PoolError> {
+pub(super) async fn open(bench: &Bench, guid: Guid) -> Result<Pool, PoolError> {
     Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone()).await
 }
 
@@ -33,7 +33,7 @@ async fn first_byte(space: &Space, offset: u64) -> u8 {
 }
 
 /// Everything that was not flushed is lost, on all disks.
-fn cut_power(bench: &Bench) {
+pub(super) fn cut_power(bench: &Bench) {
     bench.disks.iter().for_each(|disk| disk.restore_power(|| false));
 }
 
