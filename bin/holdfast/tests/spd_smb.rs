@@ -101,7 +101,7 @@ fn a_share_is_measured_without_a_mount() {
         (vec!["-d1", &path.replace("vmstore", "nowhere")], "has no share"),
         (vec!["-d1", "-b16M", &path], "lower -b"),
         (vec!["-d1", "-F2", &path, &url], "-t (threads per target) instead of -F"),
-        (vec!["-d1", &path, "local"], "not both"),
+        (vec!["-d1", &path, "local"], "one kind of them"),
     ] {
         let output = node.run(&words);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
