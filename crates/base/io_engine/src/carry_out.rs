@@ -19,7 +19,7 @@ pub(crate) fn carry_out(request: IoRequest) -> IoCompletion {
 
 fn system_call(fd: RawFd, offset: u64, op: &mut IoOp) -> io::Result<usize> {
     let at = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-    let mut done = 0;
+    let (mut done, mut list) = (0, Vec::new());
     loop {
         let here = at.saturating_add(done as libc::off_t);
         let result = match op {
@@ -34,6 +34,12 @@ fn system_call(fd: RawFd, offset: u64, op: &mut IoOp) -> io::Result<usize> {
                 let flags = if *durable { libc::RWF_DSYNC } else { 0 };
                 // SAFETY: one iovec over readable memory of the given length, owned for the whole call.
                 unsafe { libc::pwritev2(fd, &raw const part, 1, here, flags) }
+            }
+            IoOp::WriteVectored { parts, durable } => {
+                crate::request::list_parts(parts, done, &mut list);
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                // SAFETY: iovecs over readable memory of the given lengths, owned for the whole call.
+                unsafe { libc::pwritev2(fd, list.as_ptr(), list.len() as libc::c_int, here, flags) }
             }
             // SAFETY: no memory is involved.
             IoOp::Sync => unsafe { libc::fdatasync(fd) as isize },
@@ -50,7 +56,9 @@ fn system_call(fd: RawFd, offset: u64, op: &mut IoOp) -> io::Result<usize> {
         done += result as usize;
         match (result, &op) {
             _ if done >= op.len() => return Ok(done),
-            (0, IoOp::Write { .. }) => return Err(io::ErrorKind::WriteZero.into()),
+            (0, IoOp::Write { .. } | IoOp::WriteVectored { .. }) => {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
             (0, _) => return Ok(done),
             _ => {}
         }

@@ -53,6 +53,13 @@ pub enum IoOp {
         /// Whether completion means stable storage.
         durable: bool,
     },
+    /// Write several buffers one behind the other, as one transfer.
+    WriteVectored {
+        /// What to write, in order.
+        parts: Vec<SharedBuf>,
+        /// Whether completion means stable storage.
+        durable: bool,
+    },
     /// Make all completed writes durable (fdatasync).
     Sync,
     /// Deallocate `len` bytes; they read as zeros afterwards (fallocate PUNCH_HOLE | KEEP_SIZE).
@@ -79,7 +86,23 @@ impl IoOp {
         match self {
             Self::Read(buf) => buf.len(),
             Self::Write { data, .. } => data.len(),
+            Self::WriteVectored { parts, .. } => parts.iter().map(|part| part.len()).sum(),
             Self::Sync | Self::PunchHole { .. } | Self::ZeroRange { .. } => 0,
+        }
+    }
+}
+
+/// Most parts of one system call (IOV_MAX); the rest goes as a resumed short transfer.
+const MAX_PARTS: usize = 1024;
+
+/// Lists what is left of `parts` behind their first `done` bytes.
+pub(crate) fn list_parts(parts: &[SharedBuf], mut done: usize, list: &mut Vec<libc::iovec>) {
+    list.clear();
+    for part in parts {
+        let rest = part.get(done..).unwrap_or_default();
+        done = done.saturating_sub(part.len());
+        if !rest.is_empty() && list.len() < MAX_PARTS {
+            list.push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
         }
     }
 }

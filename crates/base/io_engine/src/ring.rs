@@ -6,7 +6,8 @@
 //! # UNSAFETY
 //! The kernel reads and writes memory and descriptors that entries name. **Invariant:** from the moment an
 //! entry is pushed until its completion is reaped, its slot owns the buffer and the target, and nobody else
-//! has the buffer: an `IoBuf` is exclusive and moved in, a `SharedBuf` is never written. Dropping the engine
+//! has the buffer: an `IoBuf` is exclusive and moved in, a `SharedBuf` is never written. The slot also owns the list of
+//! parts that an entry names, and does not touch it until then. Dropping the engine
 //! waits for every request that is still in the kernel, then drops the slots.
 
 use std::cell::RefCell;
@@ -249,6 +250,12 @@ fn entry_for(running: &mut Running) -> Option<squeue::Entry> {
             let flags = if *durable { libc::RWF_DSYNC } else { 0 };
             opcode::Write::new(fd, rest.as_ptr(), len).offset(at).rw_flags(flags).build()
         }
+        IoOp::WriteVectored { parts, durable } => {
+            crate::request::list_parts(parts, done, &mut running.list);
+            let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+            let (list, count) = (running.list.as_ptr(), running.list.len() as u32);
+            opcode::Writev::new(fd, list, count).offset(at).rw_flags(flags).build()
+        }
         IoOp::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         IoOp::PunchHole { len } => {
             opcode::Fallocate::new(fd, *len).offset(at).mode(crate::request::PUNCH_HOLE).build()
@@ -282,7 +289,9 @@ fn progress(running: &mut Running, result: i32) -> Progress {
         return Progress::End(Ok(running.done));
     }
     match (step, &running.request.op) {
-        (0, IoOp::Write { .. }) => Progress::End(Err(io::ErrorKind::WriteZero.into())),
+        (0, IoOp::Write { .. } | IoOp::WriteVectored { .. }) => {
+            Progress::End(Err(io::ErrorKind::WriteZero.into()))
+        }
         (0, _) => Progress::End(Ok(running.done)), // end of file
         _ => Progress::Again,
     }

@@ -28,6 +28,8 @@ pub(crate) struct Running {
     pub(crate) request: IoRequest,
     /// Bytes transferred so far.
     pub(crate) done: usize,
+    /// What the kernel is told of the parts of a vectored write; on the heap, so that it stays where it is.
+    pub(crate) list: Vec<libc::iovec>,
 }
 
 #[derive(Default)]
@@ -38,7 +40,11 @@ pub(crate) struct Slots {
 
 impl Slots {
     pub(crate) fn insert(&mut self, request: IoRequest) -> (Index, SubmitToken) {
-        let state = State::Running { running: Running { request, done: 0 }, waker: None, abandoned: false };
+        let state = State::Running {
+            running: Running { request, done: 0, list: Vec::new() },
+            waker: None,
+            abandoned: false,
+        };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize].state = state;

@@ -66,6 +66,22 @@ fn what_was_written_is_read() {
 }
 
 #[test]
+fn several_buffers_are_one_write() {
+    for engine in engines() {
+        let f = fixture(engine, "vectored");
+        // More parts than one system call takes, and an empty one.
+        let part = |n: usize| IoBuf::copy_from(&vec![n as u8; n % 5]).freeze();
+        let parts: Vec<_> = (0..2500).map(part).collect();
+        let all: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
+        let written = f.run(10, IoOp::WriteVectored { parts, durable: true });
+        assert_eq!(written.result.expect("write"), all.len());
+        let (count, buf) = f.read(10, all.len() + 1);
+        assert_eq!(count, all.len());
+        assert!(buf[..count] == all[..]);
+    }
+}
+
+#[test]
 fn a_read_at_the_end_is_short_and_no_error() {
     for engine in engines() {
         let f = fixture(engine, "eof");

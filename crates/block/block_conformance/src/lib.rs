@@ -90,6 +90,7 @@ pub async fn run<S: Subject>(subject: &S, options: Options) -> Outcome {
     ranges::zero_length(&device).await?;
     transfer::round_trips(&subject.create().await).await?;
     transfer::large(&subject.create().await).await?;
+    transfer::several_buffers(&subject.create().await).await?;
     transfer::buffer_memory(&subject.create().await).await?;
     zeroes::write_zeroes(&subject.create().await).await?;
     zeroes::unmap(&subject.create().await).await?;

@@ -1,9 +1,9 @@
 //! What is written is read back: small, odd, large, whole.
 
 use aligned_buffer::IoBuf;
-use block_device::{Device, Durability};
+use block_device::{BlockErrorKind, Device, Durability};
 
-use crate::check::{DEVICE, Outcome, data, done, fail, get, holds, put};
+use crate::check::{DEVICE, Outcome, data, done, fail, get, holds, put, refused};
 use crate::pattern;
 
 /// Size of one large transfer: above every queue limit and stripe width of the devices below.
@@ -49,6 +49,43 @@ pub(crate) async fn large(device: &Device) -> Outcome {
     }
     // The same bytes by another way of cutting them.
     holds(group, device, block, len, |_| 4).await
+}
+
+/// Several buffers in one write: few of them, many, one, none, one at an odd address, one that is beyond the end.
+pub(crate) async fn several_buffers(device: &Device) -> Outcome {
+    let group = "several buffers";
+    let block = u64::from(device.geometry().block_size);
+    for (generation, counts) in (2..).zip([vec![1, 3, 2], vec![1; 130], vec![5]]) {
+        let len = counts.iter().sum::<u64>() * block;
+        put(group, device, 0, len + 2 * block, 1).await?;
+        let mut at = block;
+        let parts = counts.iter().map(|count| {
+            let part = data(at, (count * block) as usize, generation);
+            at += count * block;
+            part
+        });
+        let parts = parts.collect();
+        done(group, "write", device.write_vectored(block, parts, Durability::Durable).await)?;
+        let inside = |place| (block..block + len).contains(&place);
+        holds(group, device, 0, len + 2 * block, |place| if inside(place) { generation } else { 1 }).await?;
+    }
+    // One of them begins at an odd address: that must work or be refused, never corrupt.
+    let mut odd = IoBuf::zeroed(block as usize + 4);
+    let _ = odd.split_to(4);
+    pattern::fill(&mut odd, DEVICE, block, 7);
+    let parts = vec![data(0, block as usize, 7), odd.freeze()];
+    let generation = if device.write_vectored(0, parts, Durability::Volatile).await.is_ok() { 7 } else { 8 };
+    if generation == 8 {
+        put(group, device, 0, 2 * block, 8).await?;
+    }
+    holds(group, device, 0, 2 * block, |_| generation).await?;
+    done(group, "write of nothing", device.write_vectored(0, Vec::new(), Durability::Volatile).await)?;
+    let beyond = vec![data(0, block as usize, 9), data(0, block as usize, 9)];
+    let last = device.size() - block;
+    put(group, device, last, block, 50).await?;
+    let end = device.write_vectored(last, beyond, Durability::Volatile).await;
+    refused(group, "a write whose second part is beyond the end", end, &[BlockErrorKind::OutOfRange])?;
+    holds(group, device, last, block, |_| 50).await
 }
 
 /// Parts of buffers: whole blocks in memory must work; odd memory must work or be refused, never corrupt.

@@ -104,6 +104,17 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// Writes `data` at `offset`.
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()>;
 
+    /// Writes `parts` one behind the other from `offset`, as [`BlockDevice::write`] would write all of them in one buffer. The
+    /// length of each is a multiple of the block size. The default joins them first.
+    fn write_vectored(
+        &self,
+        offset: u64,
+        parts: Vec<SharedBuf>,
+        durability: Durability,
+    ) -> BlockFuture<'_, ()> {
+        Box::pin(async move { self.write(offset, join(&parts), durability).await })
+    }
+
     /// Makes every completed write durable.
     fn flush(&self) -> BlockFuture<'_, ()>;
 
@@ -118,6 +129,21 @@ pub trait BlockDevice: Send + Sync + 'static {
         let _ = known;
         Box::pin(std::future::pending())
     }
+}
+
+/// What several buffers hold, one behind the other, in one.
+#[must_use]
+pub fn join(parts: &[SharedBuf]) -> SharedBuf {
+    if let [only] = parts {
+        return only.clone();
+    }
+    let mut whole = IoBuf::new(parts.iter().map(|part| part.len()).sum());
+    let mut at = 0;
+    for part in parts {
+        whole[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    whole.freeze()
 }
 
 /// Checks a range against the contract: alignment to `block_size`, and inside `size`.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{
     BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, UnmapBehavior, check_range,
+    join,
 };
 use io_engine::{IoOp, IoRequest, IoTarget, submit};
 
@@ -107,7 +108,11 @@ impl LocalDisk {
             IoBuf::copy_from(&data).freeze()
         };
         let durable = durability == Durability::Durable;
-        let (result, _) = self.request(offset, IoOp::Write { data, durable }).await;
+        self.write_op(offset, len, IoOp::Write { data, durable }, durable).await
+    }
+
+    async fn write_op(&self, offset: u64, len: u64, op: IoOp, durable: bool) -> Result<(), BlockError> {
+        let (result, _) = self.request(offset, op).await;
         result.map(drop).map_err(|error| {
             let error = self.error(error, "write", offset, len);
             // A failed write leaves only its own blocks undecided, unless it promised durability: then what
@@ -208,6 +213,26 @@ impl BlockDevice for LocalDisk {
                 return Ok(());
             }
             self.write_at(offset, data, durability).await
+        })
+    }
+
+    fn write_vectored(
+        &self,
+        offset: u64,
+        parts: Vec<SharedBuf>,
+        durability: Durability,
+    ) -> BlockFuture<'_, ()> {
+        let block = self.geometry.block_size as usize;
+        // The kernel takes parts of any length, a disk past the page cache only whole blocks.
+        let direct = |part: &SharedBuf| part.is_aligned_to(block) && part.len().is_multiple_of(block);
+        if parts.len() < 2 || !parts.iter().all(direct) {
+            return self.write(offset, join(&parts), durability);
+        }
+        Box::pin(async move {
+            let len = parts.iter().map(|part| part.len() as u64).sum();
+            self.check_write(offset, len)?;
+            let durable = durability == Durability::Durable;
+            self.write_op(offset, len, IoOp::WriteVectored { parts, durable }, durable).await
         })
     }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
+use block_device::{
+    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry, join,
+};
 use observe::{IoKind, IoTally, IoTotals};
 use parking_lot::Mutex;
 use shard_runtime::Clock;
@@ -105,6 +107,35 @@ impl WatchedDisk {
     }
 }
 
+impl WatchedDisk {
+    /// A write as the fault would have it.
+    async fn faulty_write(
+        &self,
+        offset: u64,
+        data: SharedBuf,
+        durability: Durability,
+        fault: Option<FaultKind>,
+    ) -> Result<(), BlockError> {
+        let (len, block) = (data.len() as u64, u64::from(self.geometry().block_size));
+        match fault {
+            Some(FaultKind::Lost) => Ok(()),
+            Some(FaultKind::Torn) => {
+                let half = len / 2 / block * block;
+                let data = IoBuf::copy_from(&data[..half as usize]).freeze();
+                self.inner.write(offset, data, durability).await?;
+                Err(BlockError::new(BlockErrorKind::Io, "write, torn by a fault").at(offset, len))
+            }
+            Some(FaultKind::Misdirected) => {
+                // To the next place, or to the start where there is none.
+                let next = offset.saturating_add(len);
+                let elsewhere = if next.saturating_add(len) <= self.size() { next } else { 0 };
+                self.inner.write(elsewhere, data, durability).await
+            }
+            _ => self.inner.write(offset, data, durability).await,
+        }
+    }
+}
+
 /// Waits on any thread that does I/O. That of a volume's metadata has no timer, and nothing else to do meanwhile.
 async fn wait(delay: Duration) {
     if tokio::runtime::Handle::try_current().is_ok() {
@@ -149,23 +180,22 @@ impl BlockDevice for WatchedDisk {
         let len = data.len() as u64;
         let operation = write("write", offset, len);
         Box::pin(self.count(operation, async move {
-            let block = u64::from(self.geometry().block_size);
+            let fault = self.pass(operation).await?;
+            self.faulty_write(offset, data, durability, fault).await
+        }))
+    }
+
+    fn write_vectored(
+        &self,
+        offset: u64,
+        parts: Vec<SharedBuf>,
+        durability: Durability,
+    ) -> BlockFuture<'_, ()> {
+        let operation = write("write", offset, parts.iter().map(|part| part.len() as u64).sum());
+        Box::pin(self.count(operation, async move {
             match self.pass(operation).await? {
-                Some(FaultKind::Lost) => Ok(()),
-                Some(FaultKind::Torn) => {
-                    let half = len / 2 / block * block;
-                    self.inner
-                        .write(offset, IoBuf::copy_from(&data[..half as usize]).freeze(), durability)
-                        .await?;
-                    Err(BlockError::new(BlockErrorKind::Io, "write, torn by a fault").at(offset, len))
-                }
-                Some(FaultKind::Misdirected) => {
-                    // To the next place, or to the start where there is none.
-                    let next = offset.saturating_add(len);
-                    let elsewhere = if next.saturating_add(len) <= self.size() { next } else { 0 };
-                    self.inner.write(elsewhere, data, durability).await
-                }
-                _ => self.inner.write(offset, data, durability).await,
+                None => self.inner.write_vectored(offset, parts, durability).await,
+                fault => self.faulty_write(offset, join(&parts), durability, fault).await,
             }
         }))
     }

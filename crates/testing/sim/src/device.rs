@@ -132,7 +132,9 @@ impl SimDevice {
         powered?;
         inner.check(self.attachment)?;
         let change = change.ok_or_else(gone)?;
-        if inner.fail_writes > 0 {
+        if inner.fail_writes > 0 && inner.spare_writes > 0 {
+            inner.spare_writes -= 1;
+        } else if inner.fail_writes > 0 {
             inner.fail_writes -= 1;
             inner.medium.interrupt(vec![change], &disk.dice);
             return Err(BlockError::new(BlockErrorKind::Io, "simulated write failure").at(offset, len));

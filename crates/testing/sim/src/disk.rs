@@ -86,6 +86,8 @@ pub(crate) struct Inner {
     pub(crate) unreadable: BTreeSet<usize>,
     pub(crate) fail_flushes: u64,
     pub(crate) fail_writes: u64,
+    /// Writes that work before those that fail.
+    pub(crate) spare_writes: u64,
     pub(crate) lie: Option<Lie>,
 }
 
@@ -110,6 +112,7 @@ impl SimDisk {
             unreadable: BTreeSet::new(),
             fail_flushes: 0,
             fail_writes: 0,
+            spare_writes: 0,
             lie: None,
         };
         Arc::new_cyclic(|this| Self {
@@ -197,7 +200,13 @@ impl SimDisk {
 
     /// The next `count` writes fail; each may have been made in part.
     pub fn fail_writes(&self, count: u64) {
-        self.inner.lock().fail_writes = count;
+        self.fail_writes_after(0, count);
+    }
+
+    /// The same for the `count` writes that follow the next `spared` ones.
+    pub fn fail_writes_after(&self, spared: u64, count: u64) {
+        let mut inner = self.inner.lock();
+        (inner.spare_writes, inner.fail_writes) = (spared, count);
     }
 
     /// Gives the disk a defect, or takes it away.
