@@ -104,18 +104,22 @@ impl WriteLog {
         emptied
     }
 
-    /// Ends logging: brings everything to the back and writes there that the log is void. The front can be taken away
-    /// then; a log opened with a front logs again.
+    /// Ends logging: brings everything to the back, durably, and writes there that the log is void. The front can be taken
+    /// away then; a log opened with a front logs again. Where no log runs any more the back is flushed.
     ///
     /// # Errors
-    /// When the back fails; nothing is acknowledged any more then.
+    /// When the back fails, nothing is acknowledged any more; a log that is read-only stays what it is.
     pub async fn detach(&self) -> Result<(), BlockError> {
         let core = Arc::clone(&self.core);
+        if core.geometry.read_only {
+            return Err(BlockError::new(BlockErrorKind::ReadOnly, "detach a write log"));
+        }
         finish_anyway(async move {
             if core.leave_front_in_peace() {
                 core.fall_back().await;
             }
-            core.settled().await
+            // Does nothing when the fall-back has flushed all there is.
+            core.flush_all().await
         })
         .await
     }

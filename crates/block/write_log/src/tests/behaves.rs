@@ -234,6 +234,93 @@ fn a_failed_flush_of_the_back_stops_it_and_the_log_has_the_data() {
     .expect("event loop");
 }
 
+/// The back's cache may have all of it: only a flush says that the front is not needed any more.
+#[test]
+fn detaching_where_no_log_runs_flushes_the_back() {
+    on_shard(async {
+        let rig = Rig::new(9, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        log.detach().await.expect("detach");
+        log.write(4096, block(4), Durability::Volatile).await.expect("write");
+        log.detach().await.expect("detach again");
+        rig.power.cut(Survival::Nothing);
+        drop(log);
+        rig.power.restore();
+        let log = rig.open().await.expect("open");
+        assert_eq!(byte(&log, 4096).await, 4);
+        log.detach().await.expect("detach");
+        log.write(0, block(5), Durability::Volatile).await.expect("write");
+        rig.back.fail_flushes(1);
+        log.detach().await.expect_err("the back cannot flush");
+        assert_eq!(log.status().mode, LogMode::Poisoned);
+    })
+    .expect("event loop");
+}
+
+/// Small writes until the log is full and its back fails; their last byte.
+async fn fill(rig: &Rig, log: &WriteLog) -> u8 {
+    rig.back.fail_writes(u64::MAX);
+    for n in 0..1000_u64 {
+        if log.write(n % 500 * 4096, block((n / 500) as u8 + 1), Durability::Durable).await.is_err() {
+            return (n / 500) as u8 + 1;
+        }
+    }
+    panic!("the log is never full");
+}
+
+/// A long write needs an entry in the log, and the log is full.
+#[test]
+fn a_long_write_finds_room_once_the_back_works_again() {
+    on_shard(async {
+        let rig = Rig::new(10, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        fill(&rig, &log).await;
+        rig.back.forget_failures();
+        // Sooner than the log would try by itself.
+        let long = IoBuf::copy_from(&[9; 128 << 10]).freeze();
+        log.write(0, long, Durability::Durable).await.expect("the back works");
+        rig.power.cut(Survival::Nothing);
+        drop(log);
+        rig.power.restore();
+        let log = rig.open().await.expect("open");
+        for n in 0..32 {
+            assert_eq!(byte(&log, n * 4096).await, 9);
+        }
+    })
+    .expect("event loop");
+}
+
+/// The back takes the long write and nothing of what waits: it is refused, and nobody may find anything else than it or what
+/// was acknowledged before it; what is acknowledged later stays.
+#[test]
+fn a_long_write_without_room_in_the_log_is_refused_and_replay_finds_what_was_acknowledged() {
+    on_shard(async {
+        let rig = Rig::new(11, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        fill(&rig, &log).await;
+        let acknowledged = [byte(&log, 0).await, byte(&log, 31 * 4096).await];
+        rig.back.fail_writes_after(1, u64::MAX);
+        let long = IoBuf::copy_from(&[9; 128 << 10]).freeze();
+        let refused = log.write(0, long, Durability::Durable).await.expect_err("what waits cannot leave");
+        assert_eq!(refused.kind(), BlockErrorKind::Io);
+        rig.back.forget_failures();
+        log.write(4096, block(10), Durability::Durable).await.ok();
+        rig.power.cut(Survival::Nothing);
+        drop(log);
+        rig.power.restore();
+        let log = rig.open().await.expect("a log with such a write is replayed");
+        let found = [byte(&log, 0).await, byte(&log, 31 * 4096).await];
+        assert!(found.iter().zip(acknowledged).all(|(found, before)| *found == 9 || *found == before));
+        log.write(0, block(11), Durability::Durable).await.expect("write");
+        log.drain().await.expect("drain");
+        assert_eq!(byte(&log, 0).await, 11);
+    })
+    .expect("event loop");
+}
+
 #[test]
 fn a_label_of_a_later_release_is_not_taken_for_none() {
     on_shard(async {
