@@ -160,6 +160,19 @@ impl PoolDisk {
         self.wrote(result, durability)
     }
 
+    /// Writes several buffers one behind the other.
+    pub(crate) async fn write_vectored(
+        &self,
+        offset: u64,
+        parts: Vec<SharedBuf>,
+        durability: Durability,
+    ) -> Result<(), BlockError> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        let device = self.device("write")?;
+        let result = self.timed(len, device.write_vectored(offset, parts, durability)).await;
+        self.wrote(result, durability)
+    }
+
     /// Runs a request of so many bytes to its end, and takes the time of a small one.
     async fn timed<T>(&self, bytes: u64, request: impl Future<Output = T>) -> T {
         if bytes > SMALL {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, check_range};
+use block_device::{BlockError, BlockErrorKind, check_range};
 use futures_util::future::join_all;
 use pool_format::BLOCK;
 use pool_layout::Piece;
@@ -63,6 +63,8 @@ impl Space {
                         return Ok(read);
                     }
                 }
+                // Of a disk that leaves, its leaving is told, once; not each read that was on its way.
+                Err(error) if error.kind() == BlockErrorKind::Gone => {}
                 Err(error) => tracing::warn!("{at}: {error}; trying what else there is"),
             }
         }

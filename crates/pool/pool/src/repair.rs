@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use block_device::BlockError;
+use block_device::{BlockError, BlockErrorKind};
 use futures_util::stream::{self, StreamExt};
 use pool_format::{Change, CopyRecord, DiskId, DiskUse, MAX_COPIES};
 
@@ -35,6 +35,8 @@ pub(crate) async fn run(core: Arc<Core>) {
         match passed {
             Ok(true) => continue,
             Ok(false) => {}
+            // A disk left meanwhile, which has been told: the next look has another plan.
+            Err(error) if error.kind() == BlockErrorKind::Gone => {}
             Err(error) => tracing::warn!("repair of pool {} was interrupted: {error}", core.name),
         }
         shard_runtime::timeout(LOOK_EVERY, core.attention.notified()).await;

@@ -3,13 +3,17 @@
 //! For each stripe that records name, block by block, from the newest record back:
 //! * the new block is in the record: it is written in place (perhaps once more);
 //! * only its checksum is, of a stripe that was zeros before: what lies in place is that new block if the checksum fits; if not, the
-//!   next older record says what the block was, or it was zeros.
+//!   next older record says what the block was, or it was zeros. Where no more blocks of a lane are missing than there is
+//!   parity for, they are calculated from the rest first: a record stays for a while after its write was acknowledged, and
+//!   a block that has rotted, or whose disk is lost, must not be taken for one that was never written.
 //!
 //! After that every block of data is an old or a new one. Where a whole stripe was being written some may be old and
 //! some new, or torn between the two, so its parity is calculated anew. A column of data that is not here is
 //! in the record, or is taken for the zeros that it was.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
@@ -21,6 +25,7 @@ use pool_format::{
 use pool_layout::parity;
 
 use crate::at::At;
+use crate::careful::solve_block;
 use crate::core::Core;
 use crate::journal::{self, Journal, write_anchor};
 use crate::row::{Place, Row};
@@ -60,6 +65,7 @@ pub(crate) async fn replay(
             // brought to its place, nobody could tell what the rest must be.
             reader.spread(block, &record).await?;
         }
+        let mut given_up = GivenUp::default();
         for ((number, stripe), told) in stripes {
             let Some(row) = space.row(number) else { continue };
             let fits = |told: &Told| {
@@ -72,8 +78,9 @@ pub(crate) async fn replay(
             }
             let place = Place { space: space.id(), row: number, column: 0 };
             let at = At::new(core, space, &row, place);
-            bring_in_place(at, stripe, &told, &reader).await?;
+            bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
         }
+        given_up.tell(space);
         flush_disks(core).await?;
     }
     // Another secret: what the old records say is void from now on.
@@ -163,12 +170,25 @@ impl Reader<'_> {
     }
 
     async fn record(&self, anchor: &JournalAnchor, block: u64, seq: u64) -> Option<JournalRecord> {
-        let heads = self.read(block, 1, |bytes| JournalRecord::announced(bytes).ok()).await?;
+        // Not proven yet: a copy that is damaged there may announce anything.
+        let announced = RefCell::new(BTreeSet::new());
+        let ask = |bytes: &[u8]| -> Option<()> {
+            announced.borrow_mut().extend(JournalRecord::announced(bytes).ok());
+            None
+        };
+        self.read(block, 1, ask).await;
         let sound = |bytes: &[u8]| {
             let record = JournalRecord::decode(bytes).ok()?;
             (record.secret == anchor.secret && record.seq == seq).then_some(record)
         };
-        let record = self.read(block, heads, sound).await?;
+        let mut record = None;
+        for heads in announced.into_inner() {
+            if record.is_none() {
+                record = self.read(block, heads, sound).await;
+            }
+        }
+        let record = record?;
+        let heads = record.head_blocks();
         // A record whose payload is not all there was never acknowledged.
         let mut at = block + heads;
         for entry in record.entries.iter().filter(|entry| entry.kind == JournalKind::Payload) {
@@ -205,17 +225,48 @@ struct Fate {
     content: Option<Vec<u8>>,
     /// It will be what the newest record that names it says.
     newest: bool,
+    /// The checksum of that, where the record has no more of it and no copy fits.
+    wanted: Option<u32>,
+}
+
+/// The blocks at one place of all columns, as the good copies have them; none where no disk is here.
+type Lane = Vec<Vec<Vec<u8>>>;
+
+/// Blocks on missing disks that nothing tells of any more, beside others of their stripes that are damaged.
+#[derive(Default)]
+struct GivenUp {
+    blocks: u64,
+    disks: BTreeSet<String>,
+}
+
+impl GivenUp {
+    fn add(&mut self, at: At<'_>) {
+        self.blocks += 1;
+        self.disks.extend(at.column().copies().iter().map(|copy| format!("disk {}", copy.id())));
+    }
+
+    fn tell(&self, space: &Space) {
+        if self.blocks > 0 {
+            let (name, bytes) = (space.name(), self.blocks * BLOCK);
+            let disks: Vec<&str> = self.disks.iter().map(String::as_str).collect();
+            tracing::warn!(
+                "space {name}: {bytes} bytes of stripes that were first written just before the crash are on disks that are \
+                 missing ({}), and too much of the stripes is damaged to calculate them: they read as zeros, as before",
+                disks.join(", ")
+            );
+        }
+    }
 }
 
 impl Fate {
-    /// `about`: what records say of the lane, oldest first; `present`: what lies in place.
+    /// `about`: what records say of the lane, oldest first; `present`: what lies in place, by copy.
     async fn of(
         column: usize,
-        present: Option<&[u8]>,
+        present: &[Vec<u8>],
         about: &[(&Told, usize)],
         reader: &Reader<'_>,
     ) -> Result<Self, BlockError> {
-        let mut fate = Self { content: None, newest: true };
+        let mut fate = Self { content: None, newest: true, wanted: None };
         for (told, index) in about.iter().rev().filter(|(told, _)| usize::from(told.entry.column) == column) {
             let Some(sum) = told.entry.sums.get(*index) else { continue };
             if told.entry.kind == JournalKind::Zeroes {
@@ -229,9 +280,12 @@ impl Fate {
                 fate.content = Some(content.ok_or_else(gone)?);
                 break;
             }
-            if present.is_some_and(|present| crc32c(present) == *sum) {
+            if let Some(found) = present.iter().find(|present| crc32c(present) == *sum) {
+                // While a slab moves there are two copies: both get it.
+                fate.content = present.iter().any(|other| other != found).then(|| found.clone());
                 break;
             }
+            fate.wanted = fate.wanted.or(fate.newest.then_some(*sum));
             fate.newest = false;
         }
         Ok(fate)
@@ -244,6 +298,7 @@ async fn bring_in_place(
     stripe: u64,
     told: &[Told],
     reader: &Reader<'_>,
+    given_up: &mut GivenUp,
 ) -> Result<(), BlockError> {
     let interleave = at.space.striping.interleave();
     let (start, columns) = (stripe * interleave, at.row.columns.len());
@@ -260,48 +315,86 @@ async fn bring_in_place(
         if about.is_empty() {
             continue;
         }
-        let mut lane: Vec<Option<Vec<u8>>> = Vec::with_capacity(columns);
+        let mut lane: Lane = Vec::with_capacity(columns);
         for column in 0..columns {
             lane.push(in_place(at.other(column), block, mask).await);
         }
         let mut fates: Vec<Fate> = Vec::with_capacity(columns);
         for (column, present) in lane.iter().enumerate() {
-            fates.push(Fate::of(column, present.as_deref(), &about, reader).await?);
+            fates.push(Fate::of(column, present, &about, reader).await?);
         }
         let whole = about
             .iter()
             .any(|(told, _)| matches!(told.entry.kind, JournalKind::Fresh | JournalKind::Derived));
-        make_good(at, (block, mask, whole), lane, fates).await?;
+        if whole {
+            calculate(at, block, &lane, &mut fates);
+        }
+        make_good(at, (block, mask, whole), lane, fates, given_up).await?;
     }
     Ok(())
 }
 
-/// Writes what a lane (the blocks at one place of all columns) must hold, and makes its parity agree.
+/// Gives blocks that are not what the newest record says that content, where the rest of the lane has it and the checksum
+/// proves it.
+fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
+    let missing: Vec<usize> = (0..fates.len()).filter(|column| !fates[*column].newest).collect();
+    if missing.is_empty() || missing.len() > at.space.striping.parity() {
+        return;
+    }
+    let known = fates.iter().zip(lane).map(|(fate, present)| {
+        let content = fate.content.as_deref().or(present.first().map(Vec::as_slice));
+        content.filter(|_| fate.newest)
+    });
+    let known: Vec<Option<&[u8]>> = known.collect();
+    let solved = missing.iter().map(|column| {
+        let found = solve_block(at.space, block * BLOCK, *column, &known)?;
+        (Some(crc32c(&found)) == fates[*column].wanted).then_some(found)
+    });
+    let Some(solved) = solved.collect::<Option<Vec<Vec<u8>>>>() else { return };
+    for (column, content) in missing.into_iter().zip(solved) {
+        fates[column] = Fate { content: Some(content), newest: true, wanted: None };
+    }
+}
+
+/// Writes what a lane must hold, and makes its parity agree.
 async fn make_good(
     at: At<'_>,
     (block, mask, whole): (u64, u64, bool),
-    mut lane: Vec<Option<Vec<u8>>>,
+    lane: Lane,
     fates: Vec<Fate>,
+    given_up: &mut GivenUp,
 ) -> Result<(), BlockError> {
     let striping = &at.space.striping;
     let stripe = striping.stripe_at(block * BLOCK);
     let agrees = {
-        let mut here = fates.iter().zip(&lane).filter(|(_, present)| present.is_some());
+        let mut here = fates.iter().zip(&lane).filter(|(_, present)| !present.is_empty());
         !whole || here.all(|(fate, _)| fate.newest)
     };
-    for (column, fate) in fates.into_iter().enumerate() {
-        let Some(content) = fate.content else { continue };
-        if lane[column].is_some() {
-            put(at.other(column), block, mask, &content).await?;
+    // Zeros were never written, and the write never acknowledged as durable. What is neither may have been.
+    let damaged = fates.iter().zip(&lane).any(|(fate, present)| {
+        !fate.newest && present.iter().any(|block| block.iter().any(|byte| *byte != 0))
+    });
+    let mut contents: Vec<Option<Vec<u8>>> = Vec::with_capacity(lane.len());
+    for (column, (fate, present)) in fates.into_iter().zip(lane).enumerate() {
+        if let Some(content) = &fate.content
+            && !present.is_empty()
+        {
+            put(at.other(column), block, mask, content).await?;
         }
         // Known, even if its disk is not here: parity can be made to hold it.
-        lane[column] = Some(content);
+        contents.push(fate.content.or_else(|| present.into_iter().next()));
     }
     if agrees {
         return Ok(());
     }
+    for unit in 0..striping.data() {
+        let column = striping.column_of(stripe, unit);
+        if damaged && contents[column].is_none() {
+            given_up.add(at.other(column));
+        }
+    }
     let zeros = vec![0; BYTES];
-    let unit = |unit: usize| lane[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
+    let unit = |unit: usize| contents[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
     let data: Vec<&[u8]> = (0..striping.data()).map(unit).collect();
     let (mut p, mut q) = (vec![0; BYTES], vec![0; BYTES]);
     parity::generate(&data, &mut p, Some(&mut q));
@@ -312,21 +405,21 @@ async fn make_good(
     Ok(())
 }
 
-/// What lies in place, from the first good copy.
-async fn in_place(at: At<'_>, block: u64, mask: u64) -> Option<Vec<u8>> {
+/// What lies in place, from each good copy that can be read.
+async fn in_place(at: At<'_>, block: u64, mask: u64) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
     for copy in at.column().copies().iter().filter(|copy| copy.is_good(mask)) {
         let read = copy.disk.read(copy.start + block * BLOCK, IoBuf::new(BYTES)).await;
-        if let Ok(data) = read {
-            return Some(data.to_vec());
-        }
+        found.extend(read.ok().map(|data| data.to_vec()));
     }
-    None
+    found
 }
 
 async fn put(at: At<'_>, block: u64, mask: u64, content: &[u8]) -> Result<(), BlockError> {
     let edit = Edit::Data(IoBuf::copy_from(content).freeze());
     let copies = at.column().copies();
-    let written = write_copies(&copies, (block * BLOCK, BLOCK), mask, &edit, Durability::Volatile).await;
+    let written =
+        write_copies(&copies, (block * BLOCK, BLOCK), mask, from_ref(&edit), Durability::Volatile).await;
     // A disk that fails is offline now; its region is dirty, so that it counts as stale before anybody reads it.
     match written.into_iter().flatten().find_map(Result::err) {
         Some(error) if error.kind() == BlockErrorKind::NoSpace => Err(error),

@@ -3,6 +3,7 @@
 //! All of it works region by region under the region's range lock, so that clients wait for one region at the
 //! most, and goes on where it stopped: what is left to do is in the masks.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -203,7 +204,7 @@ async fn make_parity(at: At<'_>, offset: u64, row: &[Content]) -> Result<u64, Bl
         let mask = at.regions(start, BLOCK);
         let edit = Edit::Data(IoBuf::copy_from(&content).freeze());
         let copies = column.column().copies();
-        let put = write_copies(&copies, (start, BLOCK), mask, &edit, Durability::Durable).await;
+        let put = write_copies(&copies, (start, BLOCK), mask, from_ref(&edit), Durability::Durable).await;
         if let Some(error) = put.into_iter().flatten().find_map(Result::err) {
             return Err(error);
         }

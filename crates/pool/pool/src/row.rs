@@ -131,6 +131,8 @@ pub(crate) struct Group {
     /// Whether writes need dirty marks in the metadata: there is something that could differ after a crash.
     pub(crate) marks: bool,
     pub(crate) dirty_durable: AtomicU64,
+    /// Regions whose dirty mark is being committed. A hint: of two that mark one the first to end takes it away.
+    pub(crate) marking: AtomicU64,
     pub(crate) volatile: AtomicU64,
     pub(crate) touched: AtomicU64,
     pub(crate) unsettled: AtomicU64,
@@ -160,6 +162,7 @@ impl Group {
             locks: RangeLocks::default(),
             marks,
             dirty_durable: AtomicU64::new(dirty),
+            marking: AtomicU64::new(0),
             volatile: AtomicU64::new(volatile),
             touched: AtomicU64::new(0),
             unsettled: AtomicU64::new(if crashed && marks { dirty } else { 0 }),

@@ -257,18 +257,15 @@ impl Space {
         change: Edit,
         durability: Durability,
     ) -> Result<(), BlockError> {
-        let mut stripes: Vec<Vec<(Piece, Edit)>> = Vec::new();
-        let (mut at, stripe_size) = (0, self.striping.stripe_size());
-        for piece in self.striping.pieces(offset, len) {
-            if at == 0 || (offset + at).is_multiple_of(stripe_size) {
-                stripes.push(Vec::new());
-            }
-            if let Some(stripe) = stripes.last_mut() {
-                stripe.push((piece, change.part(at, piece.len)));
-            }
-            at += piece.len;
-        }
-        let writes = stripes.into_iter().map(|parts| async {
+        let mut at = 0;
+        let writes = self.striping.stripes(offset, len).map(|pieces| {
+            let part = |piece: Piece| {
+                at += piece.len;
+                (piece, change.part(at - piece.len, piece.len))
+            };
+            pieces.into_iter().map(part).collect::<Vec<_>>()
+        });
+        let writes = writes.map(|parts| async {
             let Some((first, edit)) = parts.first() else { return Ok(()) };
             let Some(row) = self.row_for(core, first.row, edit).await? else { return Ok(()) };
             let place = Place { space: self.id(), row: first.row, column: 0 };

@@ -31,7 +31,7 @@ use crate::journal::Ticket;
 use crate::recall::recall;
 use crate::row::Copies;
 use crate::sums::{is_zero, page_at, renew};
-use crate::write::{Edit, Written, ensure_dirty, write_copies};
+use crate::write::{Edit, Written, ensure_dirty_for_write, write_copies};
 
 /// What a write does to one column.
 #[derive(Clone)]
@@ -50,7 +50,8 @@ impl ColumnWrite {
     }
 }
 
-/// Changes a part of one stripe, or all of it. `at` is any column of the row; `parts` are pieces of the stripe's data.
+/// Changes a part of one stripe, all of it, or all of several that follow each other in one region: those take one place
+/// in the journal, and one request on each disk. `at` is any column of the row; `parts` are pieces of the stripes' data, in order.
 pub(crate) async fn change(
     at: At<'_>,
     parts: Vec<(Piece, Edit)>,
@@ -76,12 +77,18 @@ async fn attempt(
     if group.torn.load(Ordering::Acquire) & mask != 0 {
         return Err(BlockError::new(BlockErrorKind::Gone, "write to a stripe that waits for lost disks"));
     }
-    ensure_dirty(at, mask).await?;
+    ensure_dirty_for_write(at, start, mask).await?;
     group.touched.fetch_or(mask, Ordering::AcqRel);
     let bytes: u64 = parts.iter().map(|(piece, _)| piece.len).sum();
-    let whole = bytes == at.space.striping.stripe_size();
-    let writes =
-        if whole { whole_stripe(at, parts) } else { part_of_stripe(at, (start, end), parts).await? };
+    let striping = &at.space.striping;
+    let whole = bytes == (end - start) / striping.interleave() * striping.stripe_size();
+    let writes = if whole {
+        let stripes =
+            parts.chunk_by(|(a, _), (b, _)| striping.stripe_at(a.offset) == striping.stripe_at(b.offset));
+        stripes.flat_map(|parts| whole_stripe(at, parts)).collect()
+    } else {
+        part_of_stripe(at, (start, end), parts).await?
+    };
     let forgotten = group.forgotten.load(Ordering::Acquire) & mask;
     if !whole && forgotten != 0 {
         return Ok(Err(forgotten));
@@ -90,7 +97,6 @@ async fn attempt(
     for write in &writes {
         pages.push(page_at(at.other(write.column), write.offset).await);
     }
-    let data = at.space.striping.data();
     let fresh = whole
         && writes
             .iter()
@@ -99,13 +105,13 @@ async fn attempt(
     let kind = |index: usize| match &writes[index].edit {
         _ if fresh => JournalKind::Fresh,
         Edit::Zero { .. } => JournalKind::Zeroes,
-        Edit::Data(_) if whole && index >= data => JournalKind::Derived,
+        Edit::Data(_) if whole && index % at.row.columns.len() >= striping.data() => JournalKind::Derived,
         Edit::Data(_) => JournalKind::Payload,
     };
     let ticket = log(at, &writes, kind).await?;
     // In place as durably as asked for: the journal is read at an opening only, and a disk may go and come back before.
     let written = put(at, &writes, mask, durability).await;
-    if let Err(error) = acknowledge(at, &writes, mask, written).await {
+    if let Err(error) = acknowledge(at, mask, written).await {
         group.torn.fetch_or(mask, Ordering::AcqRel);
         group.unsettled.fetch_or(mask, Ordering::AcqRel);
         ticket.stuck(at.place.row, writes);
@@ -281,45 +287,52 @@ async fn log(
 }
 
 /// What became of a column: the copies it had when it was written, and the result of each.
-type Put = (Copies, Written);
+struct Put {
+    column: usize,
+    copies: Copies,
+    written: Written,
+}
 
 fn has_it(result: &Option<Result<(), BlockError>>) -> bool {
     matches!(result, Some(Ok(())))
 }
 
-/// Writes the columns in place, each on all its good copies.
+/// Writes the columns in place, each on all its good copies. What follows each other in a column is one request.
 async fn put(at: At<'_>, writes: &[ColumnWrite], mask: u64, durability: Durability) -> Vec<Put> {
-    let puts = writes.iter().map(|write| async move {
+    let mut writes: Vec<&ColumnWrite> = writes.iter().collect();
+    writes.sort_by_key(|write| (write.column, write.offset));
+    let follows = |a: &&ColumnWrite, b: &&ColumnWrite| {
+        a.column == b.column && a.offset + a.len == b.offset && a.edit.goes_with(&b.edit)
+    };
+    let puts = writes.chunk_by(follows).map(|run| async move {
+        let (column, offset) = (run[0].column, run[0].offset);
+        let len = run.iter().map(|write| write.len).sum();
+        let edits: Vec<Edit> = run.iter().map(|write| write.edit.clone()).collect();
         // The list may be another one when the write has ended: a copy can be given up meanwhile.
-        let copies = at.row.columns[write.column].copies();
-        let written = write_copies(&copies, (write.offset, write.len), mask, &write.edit, durability).await;
-        (copies, written)
+        let copies = at.row.columns[column].copies();
+        let written = write_copies(&copies, (offset, len), mask, &edits, durability).await;
+        Put { column, copies, written }
     });
     join_all(puts).await
 }
 
 /// How many of the columns no copy took.
 fn lacking(puts: &[Put]) -> usize {
-    puts.iter().filter(|(_, written)| !written.iter().any(has_it)).count()
+    puts.iter().filter(|put| !put.written.iter().any(has_it)).count()
 }
 
 /// Decides what a write came to: every column has it, or is known to lack it and can be calculated.
-async fn acknowledge(
-    at: At<'_>,
-    writes: &[ColumnWrite],
-    mask: u64,
-    puts: Vec<Put>,
-) -> Result<(), BlockError> {
-    if puts.iter().all(|(_, written)| !written.is_empty() && written.iter().all(has_it)) {
+async fn acknowledge(at: At<'_>, mask: u64, puts: Vec<Put>) -> Result<(), BlockError> {
+    if puts.iter().all(|put| !put.written.is_empty() && put.written.iter().all(has_it)) {
         return Ok(());
     }
     if at.core.faults.skip_stale_mark.load(Ordering::Relaxed) {
         return Ok(());
     }
     let mut kept = lacking(&puts) <= at.row.shape.parity;
-    for (write, (copies, written)) in writes.iter().zip(&puts) {
-        let place = at.other(write.column).place;
-        for (copy, result) in copies.iter().zip(written) {
+    for put in &puts {
+        let place = at.other(put.column).place;
+        for (copy, result) in put.copies.iter().zip(&put.written) {
             if kept && !has_it(result) {
                 // Not, when columns that were written, or must make up for this one, have been lost meanwhile.
                 kept = at.core.mark_stale(place, at.row, copy, mask).await?;
@@ -330,7 +343,7 @@ async fn acknowledge(
     if kept {
         return Ok(());
     }
-    let cause = puts.into_iter().flat_map(|(_, written)| written).flatten().find_map(Result::err);
+    let cause = puts.into_iter().flat_map(|put| put.written).flatten().find_map(Result::err);
     Err(cause.unwrap_or_else(|| {
         BlockError::new(BlockErrorKind::Gone, "write: too many disks of the stripe are lost")
     }))
@@ -339,15 +352,14 @@ async fn acknowledge(
 /// Makes a write again that failed when its disks went away. The caller holds the lock of the region. `true` when
 /// nothing of it is owed any more.
 pub(crate) async fn redo(at: At<'_>, writes: &[ColumnWrite]) -> Result<bool, BlockError> {
-    let Some(first) = writes.first() else { return Ok(true) };
-    let mask = at.regions(first.offset, first.len);
+    let mask = writes.iter().fold(0, |mask, write| mask | at.regions(write.offset, write.len));
     let written = put(at, writes, mask, Durability::Durable).await;
     if lacking(&written) > at.row.shape.parity {
         return Ok(false);
     }
     // Parity holds again what the columns lack that are still away.
     at.group().torn.fetch_and(!mask, Ordering::AcqRel);
-    let kept = acknowledge(at, writes, mask, written).await;
+    let kept = acknowledge(at, mask, written).await;
     if kept.is_err() {
         at.group().torn.fetch_or(mask, Ordering::AcqRel);
     }

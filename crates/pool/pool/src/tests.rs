@@ -6,8 +6,10 @@ mod conformance;
 mod crash;
 mod disks;
 mod integrity;
+mod moments;
 mod promises;
 mod quorum;
+mod replays;
 mod spaces;
 
 use std::future::Future;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use block_device::BlockError;
+use block_device::{BlockError, BlockErrorKind};
 
 use crate::core::Core;
 use crate::{governor, health, resync};
@@ -23,16 +23,19 @@ pub(crate) async fn run(core: Arc<Core>) {
         health::end_window(&core, now.since(begun));
         governor::end_window(&core);
         begun = now;
-        if let Err(error) = tidy_journals(&core, false).await
-            && !core.is_over()
-        {
-            tracing::warn!("a journal of pool {} could not be tidied: {error}", core.name);
-        }
-        if let Err(error) = resync::clean(&core, false).await
-            && !core.is_over()
-        {
-            tracing::warn!("dirty regions of pool {} could not be cleaned: {error}", core.name);
-        }
+        warn_of(&core, "a journal could not be tidied", tidy_journals(&core, false).await);
+        warn_of(&core, "dirty regions could not be cleaned", resync::clean(&core, false).await);
+    }
+}
+
+/// Tells of work that failed and will be tried again; not when the pool ends or because a disk left, which has been
+/// told.
+fn warn_of(core: &Core, what: &str, done: Result<(), BlockError>) {
+    if let Err(error) = done
+        && error.kind() != BlockErrorKind::Gone
+        && !core.is_over()
+    {
+        tracing::warn!("{what} in pool {}: {error}", core.name);
     }
 }
 

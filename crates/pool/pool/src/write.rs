@@ -1,5 +1,6 @@
 //! The parts of a write to a space (its life is told in [`crate::space`]): dirty marks, copies, acknowledgement.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,6 +29,23 @@ impl Edit {
         match self {
             Self::Data(data) => Self::Data(data.slice(at as usize..(at + len) as usize)),
             Self::Zero { unmap } => Self::Zero { unmap: *unmap },
+        }
+    }
+
+    /// The bytes that it writes, unless they are zeros.
+    pub(crate) fn data(&self) -> Option<&SharedBuf> {
+        match self {
+            Self::Data(data) => Some(data),
+            Self::Zero { .. } => None,
+        }
+    }
+
+    /// Whether it and `next` can be one request where they follow each other.
+    pub(crate) fn goes_with(&self, next: &Self) -> bool {
+        match (self, next) {
+            (Self::Data(_), Self::Data(_)) => true,
+            (Self::Zero { unmap }, Self::Zero { unmap: next }) => unmap == next,
+            _ => false,
         }
     }
 
@@ -68,12 +86,12 @@ pub(crate) async fn change_piece(
     let copies = at.column().copies();
     let page = page_at(at, piece.offset).await;
     if group.marks || copies.len() > 1 {
-        ensure_dirty(at, mask).await?;
+        ensure_dirty_for_write(at, piece.offset, mask).await?;
     } else if durability == Durability::Volatile {
         group.mark_volatile(mask);
     }
     group.touched.fetch_or(mask, Ordering::AcqRel);
-    let written = write_copies(&copies, (piece.offset, piece.len), mask, &change, durability).await;
+    let written = write_copies(&copies, (piece.offset, piece.len), mask, from_ref(&change), durability).await;
     acknowledge(at, &copies, mask, written).await?;
     if let Some(page) = page {
         renew(at, &page, piece.offset, piece.len).await;
@@ -82,15 +100,47 @@ pub(crate) async fn change_piece(
     Ok(())
 }
 
+/// Regions that one commit calls dirty before a sequential write comes to them: it would wait for one at each.
+const REGIONS_AHEAD: u64 = 7;
+
+/// Where a sequential write from `offset` of the column will come to next. It is taken for one when it begins a region, and the
+/// one before is dirty or about to be. A crash or a lost disk costs that many regions more at the most: they are settled, with new
+/// checksums, or copied, although nothing of them was written.
+fn regions_ahead(at: At<'_>, offset: u64) -> u64 {
+    let size = at.space.striping.region_size();
+    let (region, begins) = (offset / size, offset.is_multiple_of(size));
+    let before = region.checked_sub(1).map_or(0, |before| 1 << before);
+    let group = at.group();
+    let marked = group.dirty_durable.load(Ordering::SeqCst) | group.marking.load(Ordering::Relaxed);
+    if !begins || marked & before == 0 {
+        return 0;
+    }
+    ((1 << REGIONS_AHEAD) - 1u64).checked_shl(region as u32 + 1).unwrap_or(0)
+}
+
+/// Makes sure that the metadata calls the regions dirty before a client's write from `offset`.
+pub(crate) async fn ensure_dirty_for_write(at: At<'_>, offset: u64, mask: u64) -> Result<(), BlockError> {
+    if at.group().dirty_durable.load(Ordering::SeqCst) & mask == mask {
+        return Ok(());
+    }
+    ensure_dirty_and_ahead(at, mask, regions_ahead(at, offset)).await
+}
+
 /// Makes sure that the metadata calls the regions dirty before they are written.
 pub(crate) async fn ensure_dirty(at: At<'_>, mask: u64) -> Result<(), BlockError> {
+    ensure_dirty_and_ahead(at, mask, 0).await
+}
+
+/// Calls `mask` dirty, and if that takes a commit, `ahead` with it. The caller is counted as a write of the group, so that
+/// nothing of it is cleaned meanwhile.
+async fn ensure_dirty_and_ahead(at: At<'_>, mask: u64, ahead: u64) -> Result<(), BlockError> {
     let (core, group) = (at.core, at.group());
     if group.dirty_durable.load(Ordering::SeqCst) & mask == mask
         || core.faults.skip_dirty_mark.load(Ordering::Relaxed)
     {
         return Ok(());
     }
-    let commit = {
+    let (mask, commit) = {
         let mut order = group.order.lock();
         let back = order.cleaning & mask;
         order.cleaning &= !mask;
@@ -99,9 +149,14 @@ pub(crate) async fn ensure_dirty(at: At<'_>, mask: u64) -> Result<(), BlockError
             return Ok(());
         }
         let Place { space, row, column } = at.lead();
-        core.meta.submit(vec![Change::Dirty { space, row, column, mask }])
+        // What is being cleaned is no business of ours, as long as nobody writes to it.
+        let mask = mask | (ahead & !order.cleaning);
+        group.marking.fetch_or(mask, Ordering::Relaxed);
+        (mask, core.meta.submit(vec![Change::Dirty { space, row, column, mask }]))
     };
-    commit.done().await?;
+    let done = commit.done().await;
+    group.marking.fetch_and(!mask, Ordering::Relaxed);
+    done?;
     group.dirty_durable.fetch_or(mask, Ordering::SeqCst);
     Ok(())
 }
@@ -109,12 +164,12 @@ pub(crate) async fn ensure_dirty(at: At<'_>, mask: u64) -> Result<(), BlockError
 /// The result of each copy, `None` for those that were left out.
 pub(crate) type Written = Vec<Option<Result<(), BlockError>>>;
 
-/// Writes `(offset, length)` of every good copy.
+/// Writes `(offset, length)` of every good copy: one edit, or several of one kind that follow each other there.
 pub(crate) async fn write_copies(
     copies: &Copies,
     (offset, len): (u64, u64),
     mask: u64,
-    change: &Edit,
+    edits: &[Edit],
     durability: Durability,
 ) -> Written {
     let writes = copies.iter().map(|copy| async {
@@ -122,9 +177,13 @@ pub(crate) async fn write_copies(
             return None;
         }
         let at = copy.start + offset;
-        Some(match change {
-            Edit::Data(data) => copy.disk.write(at, data.clone(), durability).await,
-            Edit::Zero { unmap } => copy.disk.zero(at, len, *unmap, durability).await,
+        Some(match edits {
+            [Edit::Data(data)] => copy.disk.write(at, data.clone(), durability).await,
+            [Edit::Zero { unmap }, ..] => copy.disk.zero(at, len, *unmap, durability).await,
+            parts => {
+                let parts = parts.iter().filter_map(Edit::data).cloned();
+                copy.disk.write_vectored(at, parts.collect(), durability).await
+            }
         })
     });
     join_all(writes).await

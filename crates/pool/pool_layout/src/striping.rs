@@ -25,6 +25,9 @@ pub struct Striping {
 /// Bytes of a column whose checksums lie in one page.
 const PAGE_SPAN: u64 = BLOCK * SUMS_PER_PAGE;
 
+/// Several stripes are written at once as long as they are no more than this share of a slab, which a journal is.
+const RUN_SHARE: u64 = 32;
+
 /// A part of a request that lies in one region of one column, and in what one page of checksums covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -145,6 +148,37 @@ impl Striping {
     pub fn pieces(&self, offset: u64, len: u64) -> Pieces {
         Pieces { striping: *self, offset, end: offset.saturating_add(len) }
     }
+
+    /// The pieces of a range of a space with parity, by what is written at once: a part of a stripe, a whole one, or several whole
+    /// ones that follow each other in one region, and in what one page of checksums covers.
+    pub fn stripes(&self, offset: u64, len: u64) -> impl Iterator<Item = Vec<Piece>> + use<> {
+        let (this, end) = (*self, offset.saturating_add(len));
+        let mut from = offset;
+        std::iter::from_fn(move || {
+            if from >= end {
+                return None;
+            }
+            let to = end.min(this.end_of_run(from, end));
+            let pieces = this.pieces(from, to - from).collect();
+            from = to;
+            Some(pieces)
+        })
+    }
+
+    /// Where what is written at once from an offset of the space ends at the latest.
+    fn end_of_run(&self, from: u64, end: u64) -> u64 {
+        let stripe = self.stripe_size();
+        let next = (from / stripe + 1) * stripe;
+        if !from.is_multiple_of(stripe) || next > end {
+            return next;
+        }
+        // In the journal several must find room, beside what others have there.
+        let most = (self.slab_size / RUN_SHARE / stripe).max(1) * stripe;
+        let column = from % self.row_size() / self.data() as u64;
+        let left = |span: u64| (span - column % span) / self.interleave * stripe;
+        let whole = (end / stripe * stripe).saturating_sub(from);
+        from + whole.min(most).min(left(self.region_size())).min(left(PAGE_SPAN)).max(stripe)
+    }
 }
 
 /// Iterator over the pieces of a range.
@@ -214,6 +248,27 @@ mod tests {
                 }
             }
             prop_assert_eq!(total, len * unit);
+        }
+
+        #[test]
+        fn stripes_are_parts_or_whole_ones_of_one_region(
+            data in 2u8..6, parity in 1u8..3, shift in 0u32..3, offset in 0u64..4096, len in 1u64..2048,
+        ) {
+            let slab = 4 << 20;
+            let s = Striping::new(data + parity, parity, 4096 << shift, slab).expect("divides");
+            let (offset, len) = (offset * BLOCK, len * BLOCK);
+            let runs: Vec<Vec<Piece>> = s.stripes(offset, len).collect();
+            prop_assert_eq!(runs.concat(), s.pieces(offset, len).collect::<Vec<_>>());
+            for run in runs {
+                let bytes: u64 = run.iter().map(|piece| piece.len).sum();
+                let start = run.iter().map(|piece| piece.offset).min().unwrap_or(0);
+                let end = run.iter().map(|piece| piece.offset + piece.len).max().unwrap_or(0);
+                prop_assert!(run.iter().all(|piece| piece.row == run[0].row));
+                prop_assert_eq!(s.regions(start, end - start).count_ones(), 1);
+                prop_assert!(start / PAGE_SPAN == (end - 1) / PAGE_SPAN);
+                let stripes = s.stripe_at(end - 1) - s.stripe_at(start) + 1;
+                prop_assert!(stripes == 1 || (bytes == stripes * s.stripe_size() && bytes <= slab / RUN_SHARE));
+            }
         }
 
         #[test]

@@ -1,0 +1,117 @@
+//! Moments in which two things meet that rarely do: each once went wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockErrorKind, Durability};
+use futures_util::future::join;
+use pool_format::BLOCK;
+use shard_runtime::{sleep, yield_now};
+
+use super::{Bench, SLAB, on_shard};
+use crate::at::At;
+use crate::row::{Place, Row};
+use crate::sums::{page_at, put_page, read_page};
+use crate::{Pool, Resiliency, Space, SpaceSpec, repair, resync};
+
+fn block(byte: u8) -> SharedBuf {
+    IoBuf::copy_from(&[byte; BLOCK as usize]).freeze()
+}
+
+async fn space(pool: &Pool, resiliency: Resiliency, columns: u8) -> Arc<Space> {
+    let mut spec = SpaceSpec::thin("s", resiliency, 4 * SLAB);
+    (spec.interleave, spec.columns) = (8192, columns);
+    pool.create_space(spec).await.expect("space")
+}
+
+fn first_row(space: &Space) -> (Arc<Row>, Place) {
+    (space.row(0).expect("written"), Place { space: space.id(), row: 0, column: 0 })
+}
+
+/// The first writer's disk is slow: what it has read from memory is older than what the second writes.
+#[test]
+fn two_writers_of_a_page_of_checksums_leave_the_newer_one() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let space = space(&pool, Resiliency::Mirror(2), 1).await;
+        space.write(0, block(1), Durability::Durable).await.expect("write");
+        let (row, place) = first_row(&space);
+        let at = At::new(&pool.core, &space, &row, place);
+        let page = page_at(at, 0).await.expect("the space has checksums");
+        let copies = at.column().copies();
+        page.set(0, 1111);
+        bench.disks.iter().for_each(|disk| disk.delay.store(100, Ordering::SeqCst));
+        let first = put_page(at, (0, &page), &copies, Durability::Durable);
+        let second = async {
+            yield_now().await;
+            bench.disks.iter().for_each(|disk| disk.delay.store(0, Ordering::SeqCst));
+            page.set(0, 2222);
+            put_page(at, (0, &page), &copies, Durability::Durable).await
+        };
+        let (first, second) = join(first, second).await;
+        first.expect("first");
+        second.expect("second");
+        for copy in copies.iter() {
+            assert_eq!(read_page(at, copy, 0).await.expect("whole")[0], 2222, "disk {}", copy.id());
+        }
+    });
+}
+
+/// While a slab moves its column has two copies. A disk that was away may have kept a write that the other has not, or the
+/// other way round.
+#[test]
+fn copies_of_a_moving_column_with_parity_are_made_equal() {
+    on_shard(async {
+        let bench = Bench::new(5);
+        let pool = bench.create().await;
+        let space = space(&pool, Resiliency::Parity(1), 4).await;
+        let stripe = IoBuf::copy_from(&[7; 3 * 8192]).freeze();
+        space.write(0, stripe, Durability::Durable).await.expect("write");
+        sleep(Duration::from_secs(30)).await; // clean
+        let (row, place) = first_row(&space);
+        let at = At::new(&pool.core, &space, &row, place);
+        let old = Arc::clone(&at.column().copies()[0]);
+        let in_row: Vec<_> = row.columns.iter().map(|column| column.copies()[0].id()).collect();
+        let mut record = pool.core.take_copy_slab(true, &in_row, &[]).expect("there is a fifth disk");
+        // It has all the data, but for one block.
+        record.stale = 0;
+        repair::add_copy(&pool.core, place, at.column(), record).await.expect("add");
+        let new = Arc::clone(&at.column().copies()[1]);
+        let data = old.disk.read(old.start, IoBuf::new(SLAB as usize)).await.expect("read").freeze();
+        new.disk.write(new.start, data, Durability::Durable).await.expect("write");
+        new.disk.write(new.start + BLOCK, block(9), Durability::Durable).await.expect("write");
+        at.group().unsettled.fetch_or(1, Ordering::AcqRel);
+        resync::bring_up_to_date(at).await.expect("settled");
+        assert_eq!(at.group().unsettled.load(Ordering::Acquire), 0);
+        for copy in [&old, &new] {
+            let found = copy.disk.read(copy.start + BLOCK, IoBuf::new(BLOCK as usize)).await.expect("read");
+            assert!(found.iter().all(|byte| *byte == 7), "disk {} has {}", copy.id(), found[0]);
+        }
+    });
+}
+
+/// Nobody looks any more for what the space may have lost, and the deletion may fail yet.
+#[test]
+fn a_flush_of_a_space_that_is_being_deleted_fails() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let space = space(&pool, Resiliency::Mirror(2), 1).await;
+        space.write(0, block(1), Durability::Volatile).await.expect("write");
+        space.flush().await.expect("flush");
+        let allocating = pool.core.allocating.lock().await;
+        let deleting = pool.delete_space(space.id());
+        let flushing = async {
+            yield_now().await;
+            let flushed = Arc::clone(&space).flush().await;
+            drop(allocating);
+            flushed
+        };
+        let (deleted, flushed) = join(deleting, flushing).await;
+        deleted.expect("deleted");
+        assert_eq!(flushed.err().map(|error| error.kind()), Some(BlockErrorKind::Gone));
+    });
+}

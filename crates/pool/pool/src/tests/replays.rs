@@ -1,0 +1,161 @@
+//! What a crash leaves in the journal of a parity space, beside damage and lost disks: what was acknowledged is read.
+
+use std::sync::atomic::Ordering;
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_conformance::Rng;
+use block_device::{BlockDevice, Durability};
+use pool_format::{BLOCK, JOURNAL_ANCHORS, JOURNAL_ROW};
+use shard_runtime::sleep;
+
+use super::{Bench, SLAB, on_shard};
+use crate::{OpenOptions, Pool, Resiliency, SpaceSpec};
+
+const INTERLEAVE: u64 = 8192;
+const STRIPES: u64 = 4;
+
+fn noise(len: u64, seed: u64) -> SharedBuf {
+    let mut rng = Rng::new(seed);
+    let bytes: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+    IoBuf::copy_from(&bytes).freeze()
+}
+
+fn spec(parity: u8) -> SpaceSpec {
+    let mut spec = SpaceSpec::thin("s", Resiliency::Parity(parity), 4 * SLAB);
+    spec.interleave = INTERLEAVE as u32;
+    spec.columns = parity + 3;
+    spec
+}
+
+/// Where the columns of row 0 lie: disk and start, for each of their copies.
+fn places(pool: &Pool, row: u32) -> Vec<Vec<(usize, u64)>> {
+    let mut places = Vec::new();
+    pool.core.for_each_column(|_, place, found| {
+        if place.row == row {
+            let copies = found.column(place.column).copies();
+            places.push(copies.iter().map(|copy| (copy.id().0 as usize, copy.start)).collect());
+        }
+    });
+    places
+}
+
+/// The power goes, and nothing that was not durable survives.
+async fn crash(bench: &Bench, pool: Pool) {
+    bench.power.store(0, Ordering::SeqCst);
+    drop(pool);
+    sleep(std::time::Duration::from_secs(5)).await;
+    bench.power.store(u64::MAX, Ordering::SeqCst);
+    bench.disks.iter().for_each(|disk| disk.restore_power(|| false));
+}
+
+/// Whole stripes over zeros, acknowledged as durable; a crash; then `rotten` columns have a flipped byte in each block of a
+/// stripe, and the disks of `absent` ones are away.
+fn after(parity: u8, rotten: &[usize], absent: &[usize], partial: bool) {
+    on_shard(async {
+        let bench = Bench::new(usize::from(parity) + 4);
+        let pool = bench.create().await;
+        let guid = pool.guid();
+        let space = pool.create_space(spec(parity)).await.expect("space");
+        let stripe = 3 * INTERLEAVE;
+        let mut expected = noise(STRIPES * stripe, 7).to_vec();
+        for at in 0..STRIPES {
+            let part = &expected[(at * stripe) as usize..((at + 1) * stripe) as usize];
+            let data = IoBuf::copy_from(part).freeze();
+            space.write(at * stripe, data, Durability::Durable).await.expect("write");
+        }
+        if partial {
+            // A part of the stripe afterwards: its record has parity, too.
+            let data = noise(BLOCK, 8);
+            expected[stripe as usize..][..BLOCK as usize].copy_from_slice(&data);
+            space.write(stripe, data, Durability::Durable).await.expect("write");
+        }
+        let places = places(&pool, 0);
+        drop(space);
+        crash(&bench, pool).await;
+        for column in rotten {
+            for (disk, start) in &places[*column] {
+                for block in 0..INTERLEAVE / BLOCK {
+                    let at = start + INTERLEAVE + block * BLOCK + 100;
+                    bench.disks[*disk].corrupt(at as usize, b"rot");
+                }
+            }
+        }
+        let away = || absent.iter().flat_map(|column| &places[*column]).map(|(disk, _)| &bench.disks[*disk]);
+        away().for_each(|disk| disk.gone.store(true, Ordering::SeqCst));
+        let what = format!("parity {parity}, rotten {rotten:?}, absent {absent:?}, partial {partial}");
+        let opened = Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone());
+        let pool = opened.await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let space = pool.space("s").expect("space");
+        for settled in [false, true] {
+            let read = space.read(0, IoBuf::new(expected.len())).await;
+            let read = read.unwrap_or_else(|error| panic!("{what}: {error}"));
+            for (block, (read, expected)) in
+                read.chunks(BLOCK as usize).zip(expected.chunks(BLOCK as usize)).enumerate()
+            {
+                assert!(read == expected, "{what}, settled {settled}: block {block} is wrong");
+            }
+            sleep(std::time::Duration::from_secs(60)).await;
+        }
+    });
+}
+
+#[test]
+fn rot_of_a_stripe_that_is_in_the_journal_is_calculated() {
+    for partial in [false, true] {
+        for column in 0..4 {
+            after(1, &[column], &[], partial);
+        }
+        for column in 0..5 {
+            after(2, &[column, (column + 1) % 5], &[], partial);
+        }
+    }
+}
+
+#[test]
+fn rot_beside_a_lost_disk_is_no_more_than_dual_parity_survives() {
+    for partial in [false, true] {
+        for column in 0..5 {
+            after(2, &[column], &[(column + 2) % 5], partial);
+            after(1, &[], &[column % 4], partial);
+            after(2, &[], &[column, (column + 1) % 5], partial);
+        }
+    }
+}
+
+/// One copy of the journal announces another length of a record: the others have it.
+#[test]
+fn a_damaged_head_in_one_copy_of_the_journal_does_not_end_it() {
+    for copy in 0..2 {
+        on_shard(async {
+            let bench = Bench::new(5);
+            let pool = bench.create().await;
+            let guid = pool.guid();
+            let space = pool.create_space(spec(1)).await.expect("space");
+            let stripe = 3 * INTERLEAVE;
+            let old = noise(2 * stripe, 1);
+            space.write(0, old.clone(), Durability::Durable).await.expect("write");
+            sleep(std::time::Duration::from_secs(60)).await; // the journal is empty
+            let journal = places(&pool, JOURNAL_ROW);
+            let columns = places(&pool, 0);
+            // In the journal and nowhere else.
+            let new = noise(BLOCK, 2);
+            space.write(0, new.clone(), Durability::Durable).await.expect("write");
+            let before: Vec<u8> = old[..BLOCK as usize].to_vec();
+            drop(space);
+            crash(&bench, pool).await;
+            let (disk, start) = columns[0][0];
+            bench.disks[disk].corrupt(start as usize, &before);
+            let (disk, start) = journal[0][copy];
+            for block in JOURNAL_ANCHORS..SLAB / BLOCK {
+                // How many blocks its head has.
+                bench.disks[disk].corrupt((start + block * BLOCK) as usize + 32, &[0xff, 0xff, 0xff, 0x7f]);
+            }
+            let opened =
+                Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone());
+            let pool = opened.await.expect("open");
+            let space = pool.space("s").expect("space");
+            let read = space.read(0, IoBuf::new(BLOCK as usize)).await.expect("read");
+            assert!(read[..] == new[..], "copy {copy}");
+        });
+    }
+}
