@@ -27,9 +27,16 @@ use crate::room::Meter;
 
 /// Most bytes held; then they are written before the sync. A large transaction, not a commit on the way of a write.
 const HELD_MAX: usize = 8 << 20;
-/// What is read at once while the database is read as a whole, and how many such pieces are kept: 32 MiB.
+/// What is read at once while much of the database is read, and how many such pieces are kept: 32 MiB.
 const PIECE: u64 = 256 << 10;
 const PIECES_MAX: usize = 128;
+/// Reads of one group of changes after which the next ones are taken for a look at much of the database: the map of a file
+/// in millions of pieces.
+const MANY_READS: u32 = 256;
+/// Pieces after which is looked whether they are worth it, and how many reads each must serve for that. A map that was
+/// written in no order lies in none.
+const PIECES_TRIED: u32 = 32;
+const READS_A_PIECE: u32 = 4;
 /// Longest request made of neighbouring blocks.
 const REQUEST_MAX: usize = 1 << 20;
 
@@ -44,21 +51,39 @@ pub(crate) struct DeviceBackend {
     ahead: Arc<Mutex<Pieces>>,
 }
 
-/// Large pieces that were read, by number, while the database is read as a whole; empty and unused otherwise.
+/// Large pieces that were read, by number, while much of the database is read; empty and unused otherwise.
 #[derive(Default)]
 struct Pieces {
     on: bool,
+    /// Reads of single blocks before, pieces read since, and reads that were served from one.
+    alone: u32,
+    loads: u32,
+    hits: u32,
     by_number: BTreeMap<u64, IoBuf>,
     /// In the order in which they were read.
     order: VecDeque<u64>,
 }
 
-/// Keeps a database being read in large pieces until it is told to end.
+impl Pieces {
+    /// Whether the next read is one of many.
+    fn are_used(&mut self) -> bool {
+        if !self.on {
+            self.alone = self.alone.saturating_add(1);
+            self.on = self.alone == MANY_READS;
+        } else if self.loads == PIECES_TRIED && self.hits < PIECES_TRIED * READS_A_PIECE {
+            // They hold too little of what is asked for; until the next group.
+            *self = Self { alone: MANY_READS, ..Self::default() };
+        }
+        self.on
+    }
+}
+
+/// How a database is read: in large pieces from the beginning on, until it is told that a look at all of it has ended.
 pub(crate) struct Ahead(Arc<Mutex<Pieces>>);
 
 impl Ahead {
-    /// Every read is for itself again, and the pieces are forgotten.
-    pub(crate) fn end(self) {
+    /// Every read is for itself again until there are many, and the pieces are forgotten.
+    pub(crate) fn rest(&self) {
         *self.0.lock() = Pieces::default();
     }
 }
@@ -180,11 +205,15 @@ impl DeviceBackend {
         let len = (count * BLOCK) as usize;
         let piece = number * BLOCK / PIECE;
         let mut ahead = self.ahead.lock();
-        if ahead.on && ((number + count) * BLOCK).div_ceil(PIECE) == piece + 1 {
-            let Pieces { by_number, order, .. } = &mut *ahead;
+        if ((number + count) * BLOCK).div_ceil(PIECE) == piece + 1 && ahead.are_used() {
+            let Pieces { by_number, order, loads, hits, .. } = &mut *ahead;
             let all = match by_number.entry(piece) {
-                Entry::Occupied(there) => there.into_mut(),
+                Entry::Occupied(there) => {
+                    *hits = hits.saturating_add(1);
+                    there.into_mut()
+                }
                 Entry::Vacant(place) => {
+                    *loads = loads.saturating_add(1);
                     let end = ((piece + 1) * PIECE).min(self.meter.area);
                     let all = IoBuf::new((end - piece * PIECE) as usize);
                     order.push_back(piece);

@@ -1,4 +1,4 @@
-//! The task of an open volume: saves what streams left behind, deletes removed files, zeroes freed clusters.
+//! The task of an open volume: saves what streams left behind, deletes removed files, has freed clusters zeroed (`freed.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,16 +6,11 @@ use std::time::Duration;
 
 use file_store::StoreError;
 use redb::ReadableTable;
-use volume_format::CLUSTER;
 
-use crate::core::{Core, clear};
+use crate::core::Core;
 use crate::database::database_error;
-use crate::free::Run;
-use crate::load::ZEROED_AT_ONCE;
-use crate::tables::{FREED, ORPHANS};
+use crate::tables::ORPHANS;
 
-/// Freed runs that are zeroed in one round.
-const RUNS_PER_ROUND: usize = 1024;
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
 pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
 /// How long the task lets work come together, so that many small files cost a few commits and flushes.
@@ -140,70 +135,13 @@ impl Core {
         Ok(())
     }
 
-    /// Zeroes freed clusters, so that they can be used again. The order is the invariant: no request can reach
-    /// them (they left every map, and earlier reads have ended), then they are zero on the disk, then free.
-    pub(crate) async fn zero_freed(&self) -> Result<usize, StoreError> {
-        let filling = Arc::clone(&self.filling);
-        let runs = self.metadata.change(move |session| {
-            let filling = filling.lock();
-            let table = session.txn.open_table(FREED).map_err(database_error)?;
-            let mut runs = Vec::new();
-            for row in table.iter().map_err(database_error)? {
-                let (start, count) = row.map_err(database_error)?;
-                if runs.len() == RUNS_PER_ROUND {
-                    break;
-                }
-                if !filling.contains(&start.value()) {
-                    runs.push(Run { start: start.value(), count: count.value() });
-                }
-            }
-            Ok(runs)
-        });
-        let runs = runs.await?;
-        if runs.is_empty() {
-            return Ok(0);
-        }
-        // The first wait is for those that change maps: their change may be committed and not yet in the map in memory. The
-        // second is for the reads that saw the old map meanwhile.
-        self.gate.drain().await;
-        self.gate.drain().await;
-        for run in joined(&runs) {
-            for start in (run.start..run.end()).step_by(ZEROED_AT_ONCE as usize) {
-                // Whoever closes the volume waits for this round; what is left is in the list.
-                if self.closing.load(Ordering::SeqCst) {
-                    return Ok(0);
-                }
-                let count = ZEROED_AT_ONCE.min(run.end() - start);
-                clear(&self.device, self.at(start * CLUSTER), count * CLUSTER).await?;
-            }
-        }
-        self.device.flush().await?;
-        let count = runs.len();
-        self.metadata
-            .change(move |session| {
-                session.changed = true;
-                let removed = (|| {
-                    let mut table = session.txn.open_table(FREED).map_err(database_error)?;
-                    for run in &runs {
-                        table.remove(run.start).map_err(database_error)?;
-                    }
-                    Ok(())
-                })();
-                session.fatal(removed)?;
-                runs.iter().for_each(|run| session.space.free.add(*run));
-                Ok(())
-            })
-            .await?;
-        Ok(count)
-    }
-
     /// One round of everything; whether there is more to do.
     async fn round(self: &Arc<Self>) -> Result<bool, StoreError> {
         self.save_unsaved().await?;
         let shrunk = self.shrink_snapshots().await?;
         let purged = self.purge_orphans().await?;
         let zeroed = self.zero_freed().await?;
-        Ok(shrunk || purged || zeroed > 0)
+        Ok(shrunk || purged || zeroed)
     }
 
     /// The volume's background task.
@@ -222,16 +160,4 @@ impl Core {
         }
         self.ended.store(true, Ordering::SeqCst);
     }
-}
-
-/// Runs in order, neighbours as one.
-fn joined(runs: &[Run]) -> Vec<Run> {
-    let mut all: Vec<Run> = Vec::new();
-    for run in runs {
-        match all.last_mut() {
-            Some(last) if last.start + last.count == run.start => last.count += run.count,
-            _ => all.push(*run),
-        }
-    }
-    all
 }

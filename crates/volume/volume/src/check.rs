@@ -1,8 +1,8 @@
 //! Verifying all structures of a volume, and repairing what can be repaired without guessing.
 //!
 //! ```text
-//!   superblock copies ─► length records ─► pages of the database ─► names ─► maps ─► clusters ─► (deep) free space, data
-//!   └──────────────────── integrity.rs ───────────────────────┘    names.rs maps.rs clusters.rs      deep.rs
+//!   superblock copies ─► length records ─► pages of the database ─► names ─► maps ─► extents ─► clusters ─► (deep) free space, data
+//!   └──────────────────── integrity.rs ───────────────────────┘    names.rs maps.rs extents.rs clusters.rs    deep.rs
 //! ```
 //! Three ways to run it: [`Volume::check`] on an open volume, [`verify`] on one that nobody has open, and `verify`
 //! with a repair. Everything that looks at the database goes through one examination: where it repairs, it changes
@@ -26,6 +26,7 @@ mod clusters;
 mod counters;
 mod database;
 mod deep;
+mod extents;
 mod maps;
 mod names;
 mod rescue;

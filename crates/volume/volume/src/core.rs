@@ -29,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) registry: Mutex<Registry>,
     /// Freed runs, by their start, that are being filled to replace shared clusters: not to be zeroed now.
     pub(crate) filling: Arc<Mutex<BTreeSet<u64>>>,
+    /// Where the list of freed clusters is looked at next.
+    pub(crate) zero_from: AtomicU64,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

@@ -113,14 +113,13 @@ impl Metadata {
         let spawned = spawn_thread("volume-metadata", move || {
             let prepared = open_database(device, &superblock).and_then(|(database, ahead, meter)| {
                 let (space, value) = prepare(&database)?;
-                ahead.end();
-                Ok((database, Room::new(meter), space, value))
+                Ok((database, Room::new(meter), ahead, space, value))
             });
             match prepared {
-                Ok((database, room, space, value)) => {
+                Ok((database, room, ahead, space, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
-                        serve(&database, room, space, &kept, &mut queue, &flag, &counted);
+                        serve((&database, &ahead), room, space, &kept, &mut queue, &flag, &counted);
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -200,7 +199,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// Opens the database, or makes it. Until the second result is told to end, it is read in large pieces.
+/// Opens the database, or makes it. Until the second result is told to rest, it is read in large pieces.
 pub(crate) fn open_database(
     device: Device,
     superblock: &Superblock,
@@ -215,7 +214,7 @@ pub(crate) fn open_database(
 }
 
 fn serve(
-    database: &Database,
+    (database, ahead): (&Database, &Ahead),
     mut room: Room,
     mut space: Space,
     recent: &Recent,
@@ -226,6 +225,7 @@ fn serve(
     while let Some(first) = shard_runtime::block_on(queue.recv()) {
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
+        ahead.rest();
         match run_group(database, &mut room, &mut space, recent, group) {
             Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
             Err(error) => {

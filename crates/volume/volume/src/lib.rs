@@ -4,7 +4,7 @@
 //!  FileStore verbs ──► Metadata: one thread, one redb database on the device, group commit
 //!  OpenFile data   ──► Stream: extents in memory ──► device, in place, no metadata
 //!                        hole? map a window of up to 16 MiB   shared? replace by a copy
-//!  background      ──► freed clusters → zeroed → free; content of removed files, of deleted snapshots
+//!  background      ──► freed clusters → zeroed → free (freed.rs, part by part); content of removed files, of deleted snapshots
 //!  SnapshotStore   ──► all changes paused ─► records and names copied, maps linked (trees.rs, links.rs)
 //! ```
 //! Vocabulary: a *cluster* is 64 KiB; an *extent* maps clusters of a stream to clusters of the device; a *map* is a set of
@@ -37,6 +37,7 @@ mod differences;
 mod extents;
 mod fail_stop;
 mod free;
+mod freed;
 mod gate;
 mod holes;
 mod integrity;

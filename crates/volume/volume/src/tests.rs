@@ -4,6 +4,7 @@ mod check;
 mod conformance;
 mod crash;
 pub(crate) mod devices;
+mod freed;
 mod room;
 mod snapshots;
 

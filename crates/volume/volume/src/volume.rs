@@ -149,6 +149,7 @@ impl Volume {
             pause: Default::default(),
             registry: Default::default(),
             filling: Default::default(),
+            zero_from: AtomicU64::new(0),
             attention: Default::default(),
             closing: Default::default(),
             operations: Default::default(),

@@ -14,6 +14,7 @@ use volume_format::{CLUSTER, Inode, SnapshotRecord, StreamRecord, Superblock};
 
 mod cases;
 mod opening;
+mod overlaps;
 mod power;
 
 use cases::{CASES, Case, entry, extent, put_entry};
