@@ -1,11 +1,11 @@
 //! Samples as typeperf and Get-Counter write them: a column for each counter, a line for each sample.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{CounterKind, Counters};
 
 use super::names;
-use super::rates::Rates;
+use super::rates::{Rates, TOTAL};
 use crate::units;
 
 /// The columns: they stay, whatever comes and goes.
@@ -28,8 +28,12 @@ fn time(wall_ns: u64) -> String {
 }
 
 impl Columns {
-    pub(super) fn of(counters: &Counters) -> Self {
+    /// Those of what is there now and of its sums, where `wants` the name.
+    pub(super) fn of(counters: &Counters, wants: impl Fn(&str) -> bool) -> Self {
+        let kinds: BTreeSet<CounterKind> = counters.items.iter().map(|object| object.kind).collect();
         let objects = counters.items.iter().map(|object| (object.kind, object.name.clone()));
+        let totals = kinds.into_iter().map(|kind| (kind, TOTAL.to_owned()));
+        let objects = objects.chain(totals).filter(|(_, name)| wants(name));
         Self { node: counters.node.clone(), objects: objects.collect() }
     }
 
@@ -80,7 +84,7 @@ mod tests {
             ],
             ..Counters::default()
         };
-        let columns = Columns::of(&counters);
+        let columns = Columns::of(&counters, |name| name != TOTAL);
         let header = columns.header();
         assert!(
             header.starts_with(r#""(PDH-CSV 4.0) (UTC)(0)","\\fs1\Cluster CSV File System(vm)\reads/sec","#),
@@ -93,5 +97,8 @@ mod tests {
         assert!(row.starts_with(r#""02/29/2000 12:34:56.125","2.500000","0.000000","0.002000","#), "{row}");
         assert!(row.ends_with(r#","0.000000"," "," "," ""#), "{row}");
         assert_eq!(row.matches("\",\"").count(), header.matches("\",\"").count());
+        let sums = Columns::of(&counters, |name| name == TOTAL).header();
+        assert!(sums.contains(r"\\fs1\SMB Server Sessions(_Total)\Requests/sec"), "{sums}");
+        assert!(sums.contains(r"\\fs1\Cluster CSV File System(_Total)\reads/sec"), "{sums}");
     }
 }

@@ -16,14 +16,14 @@ use shard_runtime::{Clock, SystemClock};
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
-use rates::{Rates, between};
+use rates::{Rates, between, totals};
 
 /// Longest time between two looks: a day.
 const MAX_INTERVAL_SECONDS: f64 = 86_400.0;
 /// Shortest: what a person or a chart can follow, and nothing for the node.
 const MIN_INTERVAL_SECONDS: f64 = 0.1;
 
-/// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares and sessions.
+/// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares and sessions; processors.
 ///
 /// On a terminal a table that is drawn anew with each sample, the busiest first. Elsewhere one sample as a table, or what --csv,
 /// --json and --samples ask for.
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Only things of this kind; may be given several times.
     #[arg(long, value_enum, value_delimiter = ',')]
     kind: Vec<Kind>,
-    /// Only things whose names match; `*` stands for anything.
+    /// Only things whose names match; `*` stands for anything. `_Total` is the sum of all of a kind.
     #[arg(long, value_name = "PATTERN")]
     object: Option<String>,
     /// Seconds from one sample to the next.
@@ -58,6 +58,7 @@ enum Kind {
     Volume,
     Space,
     Disk,
+    Processor,
 }
 
 impl Kind {
@@ -69,6 +70,7 @@ impl Kind {
             CounterKind::Volume => self == Self::Volume,
             CounterKind::Space => self == Self::Space,
             CounterKind::Disk => self == Self::Disk,
+            CounterKind::Processor => self == Self::Processor,
         }
     }
 }
@@ -111,8 +113,11 @@ struct Sample {
 
 impl Args {
     fn wants(&self, object: &ObjectCounters) -> bool {
-        (self.kind.is_empty() || self.kind.iter().any(|kind| kind.is(object.kind)))
-            && self.object.as_ref().is_none_or(|pattern| matches(pattern, &object.name))
+        self.kind.is_empty() || self.kind.iter().any(|kind| kind.is(object.kind))
+    }
+
+    fn wants_name(&self, name: &str) -> bool {
+        self.object.as_ref().is_none_or(|pattern| matches(pattern, name))
     }
 
     async fn look(&self, context: &Context) -> Result<Counters, ClientError> {
@@ -128,7 +133,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
     let once = !live && !args.csv && !context.json;
     let samples = args.samples.or(once.then_some(1));
     let first = args.look(context).await?;
-    let columns = args.csv.then(|| csv::Columns::of(&first));
+    let columns = args.csv.then(|| csv::Columns::of(&first, |name| args.wants_name(name)));
     if let Some(columns) = &columns {
         if columns.is_empty() {
             return Err(CliError::here(
@@ -158,7 +163,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
         match (look, before.take()) {
             (Ok(now), Some(earlier)) => {
                 match between(&earlier, &now) {
-                    Some((seconds, rates)) => (sample.seconds, sample.rates) = (seconds, rates),
+                    Some((seconds, mut rates)) => {
+                        // Sums are of all things of a kind, whichever of them are shown.
+                        rates.extend(totals(&rates));
+                        rates.retain(|rates| args.wants_name(&rates.name));
+                        (sample.seconds, sample.rates) = (seconds, rates);
+                    }
                     None => sample.problem = Some("the node has started anew".to_owned()),
                 }
                 node.clone_from(&now.node);

@@ -18,6 +18,7 @@ pub(super) fn set(kind: CounterKind) -> &'static str {
         CounterKind::Volume => "Cluster CSV File System",
         CounterKind::Space => "LogicalDisk",
         CounterKind::Disk => "PhysicalDisk",
+        CounterKind::Processor => "Processor",
     }
 }
 
@@ -28,6 +29,7 @@ pub(super) fn counters(kind: CounterKind) -> &'static [Named] {
         CounterKind::Share => SHARE,
         CounterKind::Volume => VOLUME,
         CounterKind::Lun | CounterKind::Space | CounterKind::Disk => DISK,
+        CounterKind::Processor => PROCESSOR,
     }
 }
 
@@ -81,6 +83,16 @@ const SESSION: &[Named] = &[
     ("Requests/sec", |rates| rates.requests),
     ("Sent Bytes/sec", |rates| rates.sent),
     ("Received Bytes/sec", |rates| rates.received),
+];
+
+/// Percents of the interval. Time in the kernel includes that in interrupts and in what they leave for later, as on Windows.
+const PROCESSOR: &[Named] = &[
+    ("% Processor Time", |rates| rates.processor.busy()),
+    ("% User Time", |rates| rates.processor.user),
+    ("% Privileged Time", |rates| rates.processor.privileged),
+    ("% Interrupt Time", |rates| rates.processor.interrupt),
+    ("% DPC Time", |rates| rates.processor.deferred),
+    ("% Idle Time", |rates| rates.processor.idle),
 ];
 
 /// Operations of all kinds that failed, per second.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use control_api::{CounterKind, Counters, ObjectCounters, OperationCounters};
+use control_api::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
 
 /// Operations of one kind over the time between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,6 +42,46 @@ fn ratio(value: f64, by: f64) -> f64 {
     if by > 0.0 { value / by } else { 0.0 }
 }
 
+/// What a processor did, in percents of its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ProcessorRates {
+    pub(super) user: f64,
+    pub(super) privileged: f64,
+    pub(super) interrupt: f64,
+    pub(super) deferred: f64,
+    pub(super) idle: f64,
+}
+
+impl ProcessorRates {
+    /// All but idle.
+    pub(super) fn busy(&self) -> f64 {
+        self.user + self.privileged
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            privileged: self.privileged + other.privileged,
+            interrupt: self.interrupt + other.interrupt,
+            deferred: self.deferred + other.deferred,
+            idle: self.idle + other.idle,
+        }
+    }
+
+    fn over(self, count: f64) -> Self {
+        Self {
+            user: self.user / count,
+            privileged: self.privileged / count,
+            interrupt: self.interrupt / count,
+            deferred: self.deferred / count,
+            idle: self.idle / count,
+        }
+    }
+}
+
+/// The name of the sum of all things of a kind.
+pub(super) const TOTAL: &str = "_Total";
+
 /// What a thing did between two looks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
@@ -58,6 +98,8 @@ pub(super) struct Rates {
     pub(super) sent: f64,
     /// Bytes received from it per second.
     pub(super) received: f64,
+    /// What a processor did.
+    pub(super) processor: ProcessorRates,
 }
 
 impl Rates {
@@ -74,6 +116,44 @@ impl Rates {
     /// Requests of all kinds per second.
     pub(super) fn all_requests(&self) -> f64 {
         self.data().per_second + self.other.per_second + self.requests
+    }
+}
+
+/// The sum of each kind of thing that there is one of; of processors the mean, as Performance Monitor has it.
+pub(super) fn totals(rates: &[Rates]) -> Vec<Rates> {
+    let mut totals: BTreeMap<CounterKind, (f64, Rates)> = BTreeMap::new();
+    for each in rates {
+        let (count, sum) = totals.entry(each.kind).or_default();
+        *count += 1.0;
+        sum.read = sum.read.plus(each.read);
+        sum.write = sum.write.plus(each.write);
+        sum.other = sum.other.plus(each.other);
+        sum.in_flight += each.in_flight;
+        sum.requests += each.requests;
+        sum.sent += each.sent;
+        sum.received += each.received;
+        sum.processor = sum.processor.plus(each.processor);
+    }
+    let named = |(kind, (count, sum)): (CounterKind, (f64, Rates))| {
+        let processor = sum.processor.over(count);
+        Rates { kind, name: TOTAL.to_owned(), processor, ..sum }
+    };
+    totals.into_iter().map(named).collect()
+}
+
+/// What a processor did; nothing, not even idle, when none of its ticks has passed. The kernel may take some idle time back.
+fn processor(before: Option<ProcessorCounters>, now: Option<ProcessorCounters>) -> ProcessorRates {
+    let (Some(before), Some(now)) = (before, now) else { return ProcessorRates::default() };
+    let grown = |of: fn(&ProcessorCounters) -> u64| of(&now).saturating_sub(of(&before)) as f64;
+    let (user, privileged) = (grown(|cpu| cpu.user_ns), grown(|cpu| cpu.privileged_ns));
+    let idle = grown(|cpu| cpu.idle_ns);
+    let percent = |part: f64| 100.0 * ratio(part, user + privileged + idle);
+    ProcessorRates {
+        user: percent(user),
+        privileged: percent(privileged),
+        interrupt: percent(grown(|cpu| cpu.interrupt_ns)),
+        deferred: percent(grown(|cpu| cpu.deferred_ns)),
+        idle: percent(idle),
     }
 }
 
@@ -113,6 +193,7 @@ fn of(before: &ObjectCounters, now: &ObjectCounters, seconds: f64) -> Option<Rat
         requests: grown(before.requests, now.requests)?,
         sent: grown(before.sent_bytes, now.sent_bytes)?,
         received: grown(before.received_bytes, now.received_bytes)?,
+        processor: processor(before.processor, now.processor),
     })
 }
 
@@ -175,5 +256,38 @@ mod tests {
         let (_, rates) =
             between(&before, &node(1, 10, vec![disk("a", 99, 60), disk("b", 11, 11)])).expect("one run");
         assert_eq!(rates.iter().map(|rates| rates.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn totals_are_sums_and_of_processors_means() {
+        let cpu = |name: &str, user_ns, interrupt_ns, idle_ns| ObjectCounters {
+            processor: Some(ProcessorCounters {
+                user_ns,
+                privileged_ns: interrupt_ns,
+                interrupt_ns,
+                deferred_ns: 0,
+                idle_ns,
+            }),
+            ..ObjectCounters::new(CounterKind::Processor, name)
+        };
+        let before = node(1, 0, vec![disk("a", 0, 0), disk("b", 0, 0), cpu("0", 5, 5, 5), cpu("1", 0, 0, 0)]);
+        let now = node(
+            1,
+            1_000_000_000,
+            vec![disk("a", 100, 1_000_000_000), disk("b", 300, 0), cpu("0", 65, 25, 25), cpu("1", 0, 0, 7)],
+        );
+        let (_, rates) = between(&before, &now).expect("one run");
+        assert!((rates[2].processor.busy() - 80.0).abs() < 1e-9, "{rates:?}");
+        let totals = totals(&rates);
+        assert_eq!(
+            totals.iter().map(|each| each.kind).collect::<Vec<_>>(),
+            [CounterKind::Disk, CounterKind::Processor]
+        );
+        assert!(totals.iter().all(|each| each.name == TOTAL));
+        assert!((totals[0].read.per_second - 400.0).abs() < 1e-9, "{totals:?}");
+        assert!((totals[0].read.latency() - 0.0025).abs() < 1e-9, "over all operations: {totals:?}");
+        let cpu = totals[1].processor;
+        assert!((cpu.busy() - 40.0).abs() < 1e-9 && (cpu.interrupt - 10.0).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.idle - 60.0).abs() < 1e-9, "{cpu:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use control_api::CounterKind;
 
-use super::rates::{OperationRates, Rates};
+use super::rates::{OperationRates, Rates, TOTAL};
 use super::{Sample, names};
 use crate::table::{Table, word};
 use crate::units::{bytes, time};
@@ -61,7 +61,28 @@ pub(super) fn show(sample: &Sample, number: u64, top: usize, live: bool) {
         outln!("No rates: {problem}.");
         return;
     }
-    let mut rates: Vec<&Rates> = sample.rates.iter().collect();
+    let is_processor = |rates: &&Rates| rates.kind == CounterKind::Processor;
+    for rates in sample.rates.iter().filter(is_processor) {
+        // Each where they are asked for alone, else all as one.
+        if rates.name == TOTAL || sample.rates.iter().all(|each| is_processor(&each)) {
+            outln!(
+                "processor {}: {:.1} % busy: user {:.1}, privileged {:.1} (interrupts {:.1}, deferred {:.1})",
+                rates.name,
+                rates.processor.busy(),
+                rates.processor.user,
+                rates.processor.privileged,
+                rates.processor.interrupt,
+                rates.processor.deferred
+            );
+        }
+    }
+    // A table of all things needs no sums of them, unless they are what was asked for.
+    let only_sums = sample.rates.iter().all(|rates| rates.name == TOTAL);
+    let in_table = |rates: &&Rates| !is_processor(rates) && (only_sums || rates.name != TOTAL);
+    let mut rates: Vec<&Rates> = sample.rates.iter().filter(in_table).collect();
+    if rates.is_empty() && !sample.rates.is_empty() {
+        return;
+    }
     rates.sort_by(|a, b| {
         let busier = b.bytes().total_cmp(&a.bytes()).then(b.all_requests().total_cmp(&a.all_requests()));
         busier.then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name)))

@@ -24,6 +24,8 @@ pub enum CounterKind {
     /// A disk.
     #[default]
     Disk,
+    /// A processor of the node's machine, whoever uses it.
+    Processor,
 }
 
 /// Operations of one kind since the node began to count. All of it only grows until the thing or the node begins anew.
@@ -40,12 +42,27 @@ pub struct OperationCounters {
     pub latency_ns: u64,
 }
 
+/// Nanoseconds that a processor has spent since the machine started, as the kernel counts them: in steps of 10 ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessorCounters {
+    /// In programs.
+    pub user_ns: u64,
+    /// In the kernel, interrupts included.
+    pub privileged_ns: u64,
+    /// Of these, in interrupts of devices.
+    pub interrupt_ns: u64,
+    /// Of these, in what interrupts leave for later (softirqs; Windows' DPCs).
+    pub deferred_ns: u64,
+    /// With nothing to do, or not at all because another guest had the processor.
+    pub idle_ns: u64,
+}
+
 /// Counters of one thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectCounters {
     /// What it is.
     pub kind: CounterKind,
-    /// Its name; of spaces `POOL/SPACE`, of sessions the user or initiator, the client's address and the number.
+    /// Its name; of spaces `POOL/SPACE`, of processors their number, of sessions the user or initiator, the client's address and the number.
     pub name: String,
     /// Reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +85,9 @@ pub struct ObjectCounters {
     /// Bytes that the node received from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_bytes: Option<u64>,
+    /// What a processor did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<ProcessorCounters>,
 }
 
 impl ObjectCounters {

@@ -66,7 +66,7 @@ pub use config_check::{
     check_name,
 };
 pub use config_diff::REDACTED;
-pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters};
+pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};

@@ -230,6 +230,10 @@ pub struct PoolInfo {
 pub trait PoolHandle: Send + Sync + 'static {
     /// What it is now. Waits for nothing.
     fn info(&self) -> PoolInfo;
+    /// All it counts and knows of itself, for diagnosis. Waits for nothing.
+    fn inspect(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
     /// What went through each of its spaces since it was opened, by name. Waits for nothing.
     fn space_counters(&self) -> Vec<(String, IoTotals)> {
         Vec::new()

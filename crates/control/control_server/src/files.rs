@@ -10,6 +10,8 @@ use file_store::{
     Access, Attributes, DirectoryCursor, FileId, FileKind as StoreKind, FileStore, NewFile, OpenFile,
     OpenOptions, Share, StoreError, StoreErrorKind,
 };
+use smb_protocol::security::SecurityDescriptor;
+use smb_security::{NewObject, Token};
 
 /// Deepest path that is resolved: more names than any sane tree, few enough to be quick.
 const MAX_DEPTH: usize = 64;
@@ -119,7 +121,8 @@ pub(crate) async fn parent<'a>(
         here = match store.lookup(here, name).await {
             Ok(entry) => entry.file,
             Err(error) if make && error.kind() == StoreErrorKind::NotFound => {
-                store.create(here, name, new(StoreKind::Directory)).await.map_err(at(path))?
+                let made = new(store, here, StoreKind::Directory).await.map_err(at(path))?;
+                store.create(here, name, made).await.map_err(at(path))?
             }
             Err(error) => return Err(at(path)(error)),
         };
@@ -127,8 +130,24 @@ pub(crate) async fn parent<'a>(
     Ok((here, last))
 }
 
-fn new(kind: StoreKind) -> NewFile {
-    NewFile { kind, attributes: Attributes::default(), security: Vec::new() }
+/// A new file or directory, with what its directory's descriptor hands down: whoever may use what clients make there may use
+/// this, too. Where the directory has none, as a volume's root, it has none either.
+async fn new(store: &dyn FileStore, directory: FileId, kind: StoreKind) -> Result<NewFile, StoreError> {
+    let above = store.security(directory).await?;
+    let mut security = Vec::new();
+    if !above.is_empty() {
+        let parent = SecurityDescriptor::decode(&above).map_err(|error| {
+            StoreError::new(
+                StoreErrorKind::Corrupt,
+                "the security descriptor of the directory cannot be read",
+            )
+            .because(error)
+        })?;
+        let (container, token) = (kind == StoreKind::Directory, Token::system());
+        let new = NewObject { parent: Some(&parent), creator: None, container, token: &token };
+        security = smb_security::new_object(&new).encode();
+    }
+    Ok(NewFile { kind, attributes: Attributes::default(), security })
 }
 
 async fn entry(store: &dyn FileStore, path: &str, name: &str, file: FileId) -> Result<FileEntry, Problem> {
@@ -196,7 +215,8 @@ pub(crate) async fn create(store: &dyn FileStore, request: &FileCreate) -> Resul
         FileKind::File => StoreKind::File,
         FileKind::Directory => StoreKind::Directory,
     };
-    let file = store.create(directory, name, new(kind)).await.map_err(at(path))?;
+    let made = new(store, directory, kind).await.map_err(at(path))?;
+    let file = store.create(directory, name, made).await.map_err(at(path))?;
     if kind == StoreKind::File && request.size_bytes > 0 {
         let sized = async {
             let open = store.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
@@ -242,7 +262,8 @@ pub(crate) async fn clone(store: &dyn FileStore, request: &FileClone) -> Result<
     }
     let size = store.info(source).await.map_err(at(&request.from))?.size;
     let (directory, name) = parent(store, &request.to, false).await?;
-    let file = store.create(directory, name, new(StoreKind::File)).await.map_err(at(&request.to))?;
+    let made = new(store, directory, StoreKind::File).await.map_err(at(&request.to))?;
+    let file = store.create(directory, name, made).await.map_err(at(&request.to))?;
     if size > 0
         && let Err(error) = store.clone_range((source, 0), (file, 0), size).await
     {
@@ -341,7 +362,12 @@ pub(crate) async fn put<F: Future<Output = Option<Result<Vec<u8>, Problem>>>>(
         _ => {
             // What an earlier put that broke off may have left.
             let _ = store.remove(directory, &aside).await;
-            store.create(directory, &aside, new(StoreKind::File)).await.map_err(at(path))?
+            let mut made = new(store, directory, StoreKind::File).await.map_err(at(path))?;
+            if let Some(replaced) = &there {
+                // Who may use it stays as it is.
+                made.security = store.security(replaced.file).await.map_err(at(path))?;
+            }
+            store.create(directory, &aside, made).await.map_err(at(path))?
         }
     };
     let write = async {
@@ -380,5 +406,37 @@ mod tests {
         assert_eq!(in_snapshot("@a/b/c"), Some(("a", "/b/c")));
         assert!(split("a").is_err());
         assert!(split(&"/a".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn what_is_made_in_a_folder_of_a_share_is_for_its_users() {
+        use smb_security::{Level, Permission};
+        let user: smb_protocol::security::Sid = "S-1-5-21-1-2-3-1001".parse().expect("sid");
+        let token = Token::new(user, user, &[], false);
+        let may_write = |bytes: &[u8]| {
+            let descriptor = SecurityDescriptor::decode(bytes).expect("descriptor");
+            smb_security::maximal(&descriptor, &token).contains(Level::Change.rights())
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        runtime.block_on(async {
+            let store = file_store::MemoryStore::new(1 << 30);
+            let create = async |path: &str, kind| {
+                let request =
+                    FileCreate { path: path.into(), kind, size_bytes: 0, reserve: false, parents: true };
+                create(&store, &request).await.expect("create");
+                let (file, _) = resolve(&store, path).await.expect("it is there");
+                (file, store.security(file).await.expect("security"))
+            };
+            let (folder, none) = create("/share", FileKind::Directory).await;
+            assert!(none.is_empty(), "nothing is handed down by the root");
+            let permissions = [Permission { sid: user, level: Level::Change }];
+            store.set_security(folder, smb_security::folder(&permissions).encode()).await.expect("set");
+            let (_, below) = create("/share/a/b/disk.vhdx", FileKind::File).await;
+            assert!(may_write(&below));
+            let (directory, _) = resolve(&store, "/share/a").await.expect("made on the way");
+            assert!(may_write(&store.security(directory).await.expect("security")));
+            let (_, outside) = create("/other", FileKind::File).await;
+            assert!(outside.is_empty());
+        });
     }
 }

@@ -30,6 +30,7 @@ mod differences;
 mod files;
 mod http;
 mod jobs;
+pub mod local;
 #[cfg(any(test, feature = "memory"))]
 pub mod memory;
 mod node;

@@ -34,7 +34,7 @@ impl Stream for FileBytes {
 }
 
 impl Node {
-    pub(super) async fn with_store<T, F, R>(&self, volume: &str, work: F) -> Result<T, Problem>
+    pub(crate) async fn with_store<T, F, R>(&self, volume: &str, work: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(Arc<dyn FileStore>) -> R + Send + 'static,
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Refuses to change a file that a LUN is made of, or a directory above one.
-    fn refuse_lun_file(&self, volume: &str, path: &str) -> Result<(), Problem> {
+    pub(crate) fn refuse_lun_file(&self, volume: &str, path: &str) -> Result<(), Problem> {
         let names = |path: &str| -> Vec<String> {
             path.split('/').filter(|name| !name.is_empty()).map(str::to_lowercase).collect()
         };

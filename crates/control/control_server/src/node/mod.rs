@@ -14,6 +14,7 @@ mod pool_disks;
 mod pool_export;
 mod pool_upkeep;
 mod pools;
+mod processors;
 mod reconcile;
 mod replacement;
 mod schedules;
@@ -133,6 +134,25 @@ impl Node {
         // Portals last: an initiator that is refused tries again, one whose disk is offline fails its I/O.
         self.reconcile().await;
         self.ready.send_replace(true);
+    }
+
+    /// Opens disks, pools and volumes, and serves nothing: for a process that uses the volumes itself.
+    pub(crate) async fn open_storage(&self) {
+        let _changing = self.changes.lock().await;
+        self.open_disks().await;
+        self.open_pools(&[]).await;
+        self.apply_caches(&self.config.get());
+        self.ready.send_replace(true);
+    }
+
+    /// A way to the shards.
+    pub(crate) fn spawner(&self) -> &dyn crate::backend::ShardBackend {
+        &*self.backends.shards
+    }
+
+    /// Whether there is a volume of this name, open or not.
+    pub(crate) fn has_volume(&self, name: &str) -> bool {
+        self.volumes.lock().contains_key(name)
     }
 
     /// Ends when [`Node::open`] has.

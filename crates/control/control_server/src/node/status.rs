@@ -253,10 +253,13 @@ impl Node {
                 Err(_) => serde_json::to_value(pool).unwrap_or_default(),
             });
         }
+        let live: serde_json::Map<String, serde_json::Value> =
+            self.open_handles().into_iter().map(|(_, pool)| (pool.info().name, pool.inspect())).collect();
         Ok(serde_json::json!({
             "status": self.status().await?,
             "disks": self.disk_list().await?,
             "pools": details,
+            "pools_inside": live,
             "cache": self.backends.cache.inspect(),
             "volumes": self.volume_list().await?,
             "luns": self.lun_list().await?,

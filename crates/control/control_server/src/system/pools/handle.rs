@@ -244,6 +244,10 @@ impl PoolHandle for SystemPool {
         describe::info(&self.pool, self.pool.repair_params().paused, &failed)
     }
 
+    fn inspect(&self) -> serde_json::Value {
+        observe::Inspect::inspect(&*self.pool)
+    }
+
     fn space_counters(&self) -> Vec<(String, IoTotals)> {
         let spaces = self.pool.spaces();
         spaces.iter().map(|space| (space.name(), space.stats().totals())).collect()
