@@ -19,6 +19,9 @@ pub const MAX_CREDITS: u16 = 8192;
 pub const MAX_COMPOUND: usize = 64;
 /// Sessions of one connection; a terminal server has one per user.
 pub const MAX_SESSIONS_PER_CONNECTION: usize = 4096;
+/// How long a client that comes back with another session waits for writes of its earlier one to end: shorter than clients
+/// wait for the answer to a login (Windows: 60 s).
+pub const MAX_WRITE_WAIT: Duration = Duration::from_secs(30);
 /// Sessions of the server.
 pub const MAX_SESSIONS: usize = 65_536;
 /// Connections of one session (Windows clients use up to 32).

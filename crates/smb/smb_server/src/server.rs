@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) opens: Opens,
     pub(crate) start: FileTime,
     sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
+    /// Sessions that have ended with writes under way. Locked before `sessions`.
+    ending: Mutex<BTreeMap<u64, Arc<Session>>>,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     listeners: Listeners,
     next_peer: AtomicU64,
@@ -101,6 +103,12 @@ impl Shared {
         self.sessions.lock().get(&id).cloned()
     }
 
+    /// A session, also one that has ended with writes under way.
+    pub(crate) fn earlier(&self, id: u64) -> Option<Arc<Session>> {
+        let ending = self.ending.lock();
+        self.sessions.lock().get(&id).or_else(|| ending.get(&id)).cloned()
+    }
+
     /// Puts a session in; `false` when there are too many.
     pub(crate) fn add_session(&self, session: &Arc<Session>) -> bool {
         let mut sessions = self.sessions.lock();
@@ -114,8 +122,13 @@ impl Shared {
     /// Ends a session: its connections forget it, its opens close. With `keep` those that are durable stay, to be taken
     /// up again.
     pub(crate) fn end_session(&self, session: &Session, keep: bool, except: Option<&Peer>) {
-        self.sessions.lock().remove(&session.id);
+        {
+            // Never in neither, for who looks for it with `earlier`.
+            let mut ending = self.ending.lock();
+            ending.extend(self.sessions.lock().remove_entry(&session.id));
+        }
         let Some(opens) = session.end(except) else { return };
+        self.ending.lock().retain(|_, session| !session.has_ended() || session.is_writing());
         for open in opens {
             self.opens.leave(&open, keep);
         }
@@ -177,6 +190,7 @@ impl SmbServer {
                 shares: Shares::default(),
                 start,
                 sessions: Mutex::new(BTreeMap::new()),
+                ending: Mutex::new(BTreeMap::new()),
                 peers: Mutex::new(BTreeMap::new()),
                 listeners,
                 next_peer: AtomicU64::new(1),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use smb_auth::Identity;
@@ -10,6 +10,7 @@ use smb_crypto::{CryptoError, Sealer, SessionKeys};
 use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
 use smb_protocol::{Dialect, Guid, NtStatus};
 use smb_security::Token;
+use tokio::sync::Notify;
 
 use crate::limits::{MAX_BINDINGS, MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES};
 use crate::open::{Open, Thing};
@@ -68,6 +69,21 @@ pub(crate) struct Session {
     /// Signatures of requests to join, see [`Session::is_new_binding`].
     bindings: Mutex<BTreeSet<[u8; 16]>>,
     ended: AtomicBool,
+    /// Writes that are under way, and who waits for them to end.
+    writes: AtomicUsize,
+    no_writes: Notify,
+}
+
+/// A write that is under way.
+pub(crate) struct Writing(Arc<Session>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.writes.fetch_sub(1, Ordering::SeqCst);
+        if self.0.has_ended() {
+            self.0.no_writes.notify_waiters();
+        }
+    }
 }
 
 /// How a session is to be.
@@ -109,6 +125,8 @@ impl Session {
             binding_challenge,
             bindings: Mutex::new(BTreeSet::new()),
             ended: AtomicBool::new(false),
+            writes: AtomicUsize::new(0),
+            no_writes: Notify::new(),
         })
     }
 
@@ -162,7 +180,33 @@ impl Session {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Counts a write while it is under way.
+    pub(crate) fn begin_write(self: &Arc<Self>) -> Result<Writing, NtStatus> {
+        // Counted first: who ends the session sees it, or it is seen here that the session has ended.
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        let writing = Writing(Arc::clone(self));
+        if self.has_ended() { Err(NtStatus::USER_SESSION_DELETED) } else { Ok(writing) }
+    }
+
+    /// Whether writes are under way.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writes.load(Ordering::SeqCst) > 0
+    }
+
+    /// Ends when no write of the session, which has ended, is under way.
+    pub(crate) async fn written(&self) {
+        loop {
+            let mut none = std::pin::pin!(self.no_writes.notified());
+            // Before the look, so that an end after it is noticed.
+            none.as_mut().enable();
+            if !self.is_writing() {
+                return;
+            }
+            none.await;
+        }
     }
 
     /// Ends it: no more opens and trees; returns the opens and tells the connections, but for `except`. `None` when it
@@ -171,7 +215,7 @@ impl Session {
         let channels = {
             // Under the lock of the channels, so that none joins afterwards.
             let mut channels = self.channels.lock();
-            if self.ended.swap(true, Ordering::AcqRel) {
+            if self.ended.swap(true, Ordering::SeqCst) {
                 return None;
             }
             std::mem::take(&mut *channels)

@@ -89,6 +89,8 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
         }
     };
     let _counted = call.sequenced(&open)?;
+    // A client that comes back with another session is let in when this has ended: what it sends again comes after it.
+    let _writing = call.session()?.begin_write()?;
     let data: SharedBuf = if call.last {
         std::mem::replace(call.packet, Packet::empty()).into_data(from..to).freeze()
     } else {

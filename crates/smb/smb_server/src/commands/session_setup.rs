@@ -22,7 +22,7 @@ use crate::connection::answer::{Body, Hashed, Outcome};
 use crate::connection::chain::Reply;
 use crate::connection::channel::Channel;
 use crate::connection::state::{Conn, Login, Negotiated};
-use crate::limits::MAX_SESSIONS_PER_CONNECTION;
+use crate::limits::{MAX_SESSIONS_PER_CONNECTION, MAX_WRITE_WAIT};
 use crate::server::{Shared, filetime};
 use crate::session::{NewSession, Session, Terms, User};
 
@@ -30,7 +30,12 @@ use crate::session::{NewSession, Session, Terms, User};
 const MAX_LOGINS: usize = 64;
 
 /// Runs a SESSION_SETUP. `channel` is that of the header's session, if this connection has it.
-pub(crate) fn run(conn: &Rc<Conn>, header: &Header, message: &[u8], channel: Option<Rc<Channel>>) -> Reply {
+pub(crate) async fn run(
+    conn: &Rc<Conn>,
+    header: &Header,
+    message: &[u8],
+    channel: Option<Rc<Channel>>,
+) -> Reply {
     let Some(negotiated) = conn.negotiated() else {
         conn.fail("SESSION_SETUP before NEGOTIATE");
         return Reply::new(NtStatus::INVALID_PARAMETER, None);
@@ -40,10 +45,20 @@ pub(crate) fn run(conn: &Rc<Conn>, header: &Header, message: &[u8], channel: Opt
         return Reply::new(NtStatus::INVALID_PARAMETER, None);
     }
     let mut sign = channel.clone().filter(|_| Conn::is_signed(header));
-    match step(conn, header, message, &negotiated, channel, &mut sign) {
+    let mut replaced = None;
+    let reply = match step(conn, header, message, &negotiated, channel, (&mut sign, &mut replaced)) {
         Ok(reply) => reply,
-        Err(status) => Reply::new(status, sign),
+        Err(status) => return Reply::new(status, sign),
+    };
+    if let Some((new, old)) = replaced
+        && shard_runtime::timeout(MAX_WRITE_WAIT, old.written()).await.is_none()
+    {
+        // Let in now, the client would send its writes again, and these could still come after them.
+        tracing::warn!(remote = %conn.peer.remote, user = old.user().name(), "SMB login refused: writes of the client's earlier session do not end");
+        conn.shared.end_session(&new, true, None);
+        return Reply::new(NtStatus::IO_TIMEOUT, sign);
     }
+    reply
 }
 
 fn step(
@@ -52,7 +67,7 @@ fn step(
     message: &[u8],
     negotiated: &Negotiated,
     channel: Option<Rc<Channel>>,
-    sign: &mut Option<Rc<Channel>>,
+    (sign, replaced): (&mut Option<Rc<Channel>>, &mut Option<Replaced>),
 ) -> Result<Reply, NtStatus> {
     let request = SessionSetupRequest::decode(message)?;
     let binding = request.flags.contains(SessionSetupFlags::BINDING);
@@ -102,7 +117,11 @@ fn step(
         }
         Step::Done(token, who) => {
             let login = conn.logins.borrow_mut().remove(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+            let is_new = login.existing.is_none();
             let (channel, flags) = finish(conn, negotiated, &request, id, login, who)?;
+            if is_new {
+                *replaced = replace_previous(conn, &channel.session, request.previous_session_id);
+            }
             let response = SessionSetupResponse { flags, security_buffer: &token };
             let body = Body::of(|out| response.encode(out))?;
             conn.log_in();
@@ -312,7 +331,6 @@ fn finish(
     }
     let channel = join(conn, &session, session.terms.signing, &session.keys.signing)
         .inspect_err(|_| shared.lost(&session))?;
-    replace_previous(conn, &session, request.previous_session_id);
     tracing::debug!(remote = %conn.peer.remote, user = session.user().name(), dialect = ?session.terms.dialect, "SMB session begins");
     Ok((channel, flags(&session)))
 }
@@ -346,15 +364,22 @@ fn flags(session: &Session) -> SessionFlags {
     flags
 }
 
+/// A new session, and the one that it stands for.
+type Replaced = (Arc<Session>, Arc<Session>);
+
 /// The client has lost an earlier session: what it held is given up, but for what it can take up again (3.3.5.5.3).
-fn replace_previous(conn: &Conn, session: &Session, previous: u64) {
+/// Returns both; writes of the earlier one may still be under way, also if it had ended before. (Of a connection that is
+/// lost none are: the write's range is locked until the disks have answered, whoever waits for it.)
+fn replace_previous(conn: &Conn, session: &Arc<Session>, previous: u64) -> Option<Replaced> {
     if previous == 0 || previous == session.id {
-        return;
+        return None;
     }
-    let Some(old) = conn.shared.session(previous) else { return };
-    if old.user().token.user == session.user().token.user {
-        conn.shared.end_session(&old, true, None);
+    let old = conn.shared.earlier(previous)?;
+    if old.user().token.user != session.user().token.user {
+        return None;
     }
+    conn.shared.end_session(&old, true, None);
+    Some((Arc::clone(session), old))
 }
 
 /// LOGOFF.

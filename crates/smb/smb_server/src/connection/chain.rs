@@ -168,7 +168,7 @@ impl Chain {
             return commands::negotiate::run(conn, self.packet.message(&range));
         }
         if header.command == Command::SESSION_SETUP {
-            return commands::session_setup::run(conn, header, self.packet.message(&range), channel);
+            return commands::session_setup::run(conn, header, self.packet.message(&range), channel).await;
         }
         let signed = Conn::is_signed(header) && sealed.is_none();
         let sign = channel.clone().filter(|_| signed);

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use file_store::MemoryStore;
+use file_store::{FileStore, MemoryStore};
 use shard_runtime::{Clock, Shards, SystemClock, SystemEntropy};
 use smb_auth::{Account, AccountState, Accounts, NtHash};
 use smb_files::{FileSystem, VolumeOptions};
@@ -87,7 +87,7 @@ pub fn share(files: &FileSystem) -> ShareConfig {
 /// Serves the shares `share`, `ca` (continuously available), `sealed` (encrypted), `read`
 /// (read-only) and `hideunread` (listings leave out what the user may not read) of a store.
 pub fn serve(
-    store: Arc<MemoryStore>,
+    store: Arc<impl FileStore>,
     config: ServerConfig,
     address: SocketAddr,
 ) -> Result<Served, Box<dyn std::error::Error>> {
