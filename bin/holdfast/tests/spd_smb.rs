@@ -120,7 +120,7 @@ const LOOKS: u32 = 120;
 /// The value of a counter of the only thing of a kind that matches.
 fn counter(sample: &Value, kind: &str, name: &str) -> f64 {
     let items = sample["items"].as_array().expect("items");
-    let of_kind = items.iter().filter(|item| item["kind"] == kind);
+    let of_kind = items.iter().filter(|item| item["kind"] == kind && item["name"] != "_Total");
     of_kind.map(|item| item["counters"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {item}"))).sum()
 }
 
@@ -168,11 +168,24 @@ fn live_counters_show_the_load() {
         ("space", "Disk Writes/sec"),
         ("space", "Avg. Disk sec/Write"),
         ("disk", "Disk Bytes/sec"),
+        ("processor", "% Processor Time"),
+        ("processor", "% Privileged Time"),
+        ("processor", "% User Time"),
     ] {
         assert!(counter(&sample, kind, name) > 0.0, "{kind} {name} in {sample}");
     }
     assert!((counter(&sample, "share", "Avg. Data Bytes/Request") - 4096.0).abs() < 1e-6, "{sample}");
     assert!(counter(&sample, "lun", "Disk Transfers/sec").abs() < 1e-9, "nobody uses it: {sample}");
+
+    let total = |kind: &str, name: &str| {
+        let items = sample["items"].as_array().expect("items");
+        let total = items.iter().find(|item| item["kind"] == kind && item["name"] == "_Total");
+        total.and_then(|item| item["counters"][name].as_f64()).unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let (sum, all) = (total("disk", "Disk Bytes/sec"), counter(&sample, "disk", "Disk Bytes/sec"));
+    assert!((sum - all).abs() <= all * 1e-9, "{sum} of {all}");
+    let busy = total("processor", "% Processor Time");
+    assert!(busy > 0.0 && busy <= 100.0 + 1e-9, "{busy}");
 
     let csv = perf(&["--csv", "--kind", "share,disk", "--samples", "2", "--interval", "0.2"]);
     let lines: Vec<&str> = csv.lines().collect();
@@ -191,6 +204,32 @@ fn live_counters_show_the_load() {
     let table = perf(&["--object", "vmst*", "--interval", "0.2"]);
     assert!(table.contains("REQUESTS/s") && table.contains("vmstore"), "{table}");
     assert!(!table.contains('\u{1b}'), "no screen is cleared that is not a terminal: {table:?}");
+    assert!(table.contains("processor _Total") || !table.contains("processor"), "{table}");
+    load.kill().expect("killed");
+    load.wait().expect("ended");
+
+    // A LUN, by its own initiator.
+    let mut load = node
+        .spd(&["--yes", "-f16M", "-d600", "-W0", "-r", "-b4K", "-o8", "-w50", &node.text("iscsi_url")])
+        .env_remove("HOLDFAST_SPD_USER")
+        .env_remove("HOLDFAST_SPD_PASSWORD")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("runs");
+    for looks in 0.. {
+        let text = perf(&["--json", "--kind", "lun,session", "--samples", "1", "--interval", "0.5"]);
+        let sample: Value = serde_json::from_str(&text).expect("one line of JSON");
+        if counter(&sample, "lun", "Disk Writes/sec") > 0.0
+            && counter(&sample, "iscsi-session", "Requests/sec") > 0.0
+        {
+            let of = |name| counter(&sample, "lun", name);
+            assert!((of("Avg. Disk Bytes/Transfer") - 4096.0).abs() < 1e-6, "{sample}");
+            assert!(of("Avg. Disk sec/Read") > 0.0 && of("Avg. Disk Queue Length") > 0.0, "{sample}");
+            break;
+        }
+        assert!(looks < LOOKS, "no load in {sample}");
+    }
     load.kill().expect("killed");
     load.wait().expect("ended");
 }

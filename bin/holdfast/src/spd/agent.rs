@@ -36,6 +36,9 @@ struct Args {
     /// The file that the password is in; also HOLDFAST_SPD_PASSWORD.
     #[arg(long, value_name = "FILE")]
     password_file: Option<String>,
+    /// The data directory of this machine's node, for holdfast:// targets; also HOLDFAST_SPD_DATA.
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<String>,
     /// Where drives of Windows paths are; also HOLDFAST_SPD_DRIVES.
     #[arg(long, value_name = "X=/DIRECTORY")]
     drive: Vec<String>,
@@ -61,7 +64,7 @@ pub(super) fn run(words: &[String], yes: bool) -> u8 {
         Err(why) => return fail(&why),
     };
     let mut run = Run::default();
-    (run.user, run.password_file, run.drives) = (args.user, args.password_file, drives);
+    (run.user, run.password_file, run.drives, run.data) = (args.user, args.password_file, drives, args.data);
     let listener = match TcpListener::bind(&args.listen) {
         Ok(listener) => listener,
         Err(error) => return fail(&format!("cannot listen on {} (--listen): {error}", args.listen)),
@@ -142,7 +145,9 @@ impl Runner for Machine {
             EngineError(format!("{why}{more}"))
         })?;
         let verify = job.verify.then(|| SystemEntropy.next_u64());
-        spd_engine::run_span(span, backend.as_ref(), &self.system(), &self.clock, control, verify)
+        let measured =
+            spd_engine::run_span(span, backend.as_ref(), &self.system(), &self.clock, control, verify);
+        super::closed(backend.as_ref(), measured)
     }
 }
 

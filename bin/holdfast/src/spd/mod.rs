@@ -4,6 +4,7 @@
 
 mod agent;
 mod console;
+mod local_volume;
 mod sqlio;
 mod sweep;
 mod targets;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use shard_runtime::{Clock, Entropy as _, SystemClock, SystemEntropy};
-use spd_engine::{EngineError, Preparation};
+use spd_engine::{Backend, EngineError, Preparation};
 use spd_profile::windows_path::Drives;
 use spd_profile::{Profile, ProfileError, ResultFormat, Run, Surroundings, TimeSpan};
 use spd_report::text::{self, Layout};
@@ -212,6 +213,20 @@ fn exit_code(spans: &[SpanOutcome]) -> u8 {
     u8::from(wrong)
 }
 
+/// Lets go of a backend after a run. What was measured is told also when that fails.
+fn closed(
+    backend: &dyn Backend,
+    measured: Result<SpanOutcome, EngineError>,
+) -> Result<SpanOutcome, EngineError> {
+    let closed = backend.close();
+    let mut measured = measured?;
+    if let Err(why) = closed {
+        let before = measured.ended_early.take().map(|before| format!("{before}; ")).unwrap_or_default();
+        measured.ended_early = Some(format!("{before}closing afterwards: {why}"));
+    }
+    Ok(measured)
+}
+
 /// What the spans of a run have in common.
 pub(crate) struct Session<'a> {
     console: &'a Console,
@@ -258,6 +273,8 @@ impl<'a> Session<'a> {
         let confirm = console::Asking { console: self.console, yes: self.run.yes };
         let backend = targets::open(span, places, how, self.run, &confirm)?;
         let verify = self.run.verify.then(|| SystemEntropy.next_u64());
-        spd_engine::run_span(span, backend.as_ref(), &outcome.system, &self.clock, self.console, verify)
+        let measured =
+            spd_engine::run_span(span, backend.as_ref(), &outcome.system, &self.clock, self.console, verify);
+        closed(backend.as_ref(), measured)
     }
 }

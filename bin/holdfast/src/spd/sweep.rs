@@ -13,12 +13,14 @@ const HELP: &str = "\
 Runs one command line again and again, finds the knee, and says which run to quote.
 
 Usage: holdfast spd sweep [--depths 1,2,4] [--threads 1,2] [--blocks 4K,64K] [--writes 0,30] [--runs 3]
-                          [--preset NAME] [--csv FILE] [--html FILE] [options of spd] target ...
+                          [--preset NAME] [--csv FILE] [--html FILE] [--svg FILE] [options of spd]
+                          target ...
 
   --depths    requests outstanding per thread (-o) [1,2,4,8,16,32,64]
   --threads   threads per target (-t); --blocks block sizes (-b); --writes percents of writes (-w)
   --runs      how often each point is run [1]; from four on outliers are found and left out of the mean
-  --csv       one line per run; --html a page with charts that needs no network; --json on standard output
+  --csv       one line per run; --html a page with charts that needs no network; --svg IOPS and latency by depth as a
+              picture; --json on standard output
   --preset    options that come before the others:
 ";
 
@@ -142,6 +144,7 @@ fn finish(plan: &Sweep, (points, system, ended): &Results, json: bool) -> u8 {
     for (path, text) in [
         (&plan.csv, report::csv(points)),
         (&plan.html, spd_report::html::page(&plan.command_line, system, points)),
+        (&plan.svg, spd_report::html::picture(points)),
     ] {
         if let Some(path) = path
             && let Err(error) = std::fs::write(path, text)
@@ -150,9 +153,18 @@ fn finish(plan: &Sweep, (points, system, ended): &Results, json: bool) -> u8 {
             code = 1;
         }
     }
-    if let Some(why) = ended {
-        eprintln!("ERROR: the sweep ended early: {why}");
-        code = 1;
+    match ended.as_deref() {
+        // The user's own wish is no failure, as it is none of a single run.
+        Some("interrupted") => eprintln!(
+            "WARNING: the sweep was interrupted: {} of {} points were measured",
+            points.len(),
+            plan.points.len()
+        ),
+        Some(why) => {
+            eprintln!("ERROR: the sweep ended early: {why}");
+            code = 1;
+        }
+        None => {}
     }
     let errors = points.iter().flat_map(|point| &point.runs).any(|run| run.errors > 0);
     code.max(u8::from(errors))

@@ -1,10 +1,14 @@
 //! What kind of target a path names, and how it is opened.
 
+use std::path::Path;
+
 use spd_engine::{Backend, Confirm, EngineError, LocalBackend, Login, Preparation};
 use spd_iscsi::{IscsiBackend, is_url, without_secrets};
 use spd_profile::windows_path::Drives;
 use spd_profile::{Profile, ProfileError, Run, TimeSpan};
 use spd_smb::SmbBackend;
+
+use super::local_volume::{self, VolumeBackend};
 
 /// Where a target is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub(crate) enum Place {
     Smb(String),
     /// A LUN of an iSCSI target.
     Iscsi(String),
+    /// A file of a volume of this machine.
+    Volume(String),
 }
 
 /// Whether a path names a file of an SMB server.
@@ -24,12 +30,34 @@ pub(crate) fn is_remote(path: &str) -> bool {
 
 /// Where the target with this path is.
 pub(crate) fn place(path: &str, drives: &Drives) -> Result<Place, ProfileError> {
-    let path = drives.resolve(path)?;
-    Ok(match path {
+    let mut resolved = drives.resolve(path)?;
+    if resolved != path {
+        resolved = in_any_case(resolved);
+    }
+    Ok(match resolved {
         path if is_remote(&path) => Place::Smb(path),
         path if is_url(&path) => Place::Iscsi(path),
+        path if local_volume::is_url(&path) => Place::Volume(path),
         path => Place::Local(path),
     })
+}
+
+/// The file that a Windows path means, whose names make no difference between `TestFile.DAT` and `testfile.dat`: the one
+/// with exactly this name, else the first one with this name in other letters, else (it is to be made) this one.
+fn in_any_case(path: String) -> String {
+    let whole = Path::new(&path);
+    let (Some(folder), Some(name), false) = (whole.parent(), whole.file_name(), whole.exists()) else {
+        return path;
+    };
+    let mut alike: Vec<_> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().eq_ignore_ascii_case(name))
+        .filter_map(|entry| entry.path().into_os_string().into_string().ok())
+        .collect();
+    alike.sort_unstable();
+    alike.into_iter().next().unwrap_or(path)
 }
 
 /// Takes secrets out of addresses before anything is shown or written; the places keep them.
@@ -57,29 +85,26 @@ pub(crate) fn open(
     run: &Run,
     confirm: &dyn Confirm,
 ) -> Result<Box<dyn Backend>, EngineError> {
-    let (mut local, mut smb, mut iscsi) = (Vec::new(), Vec::new(), Vec::new());
-    for place in places {
-        match place {
-            Place::Local(path) => local.push(path.clone()),
-            Place::Smb(path) => smb.push(path.clone()),
-            Place::Iscsi(path) => iscsi.push(path.clone()),
-        }
+    let paths = |of: fn(&Place) -> Option<&String>| -> Option<Vec<String>> {
+        places.iter().map(|place| of(place).cloned()).collect()
+    };
+    if let Some(paths) = paths(|place| if let Place::Local(path) = place { Some(path) } else { None }) {
+        spd_engine::prepare(&span.targets, &paths, how, confirm)?;
+        return Ok(Box::new(LocalBackend::open(&span.targets, &paths, how.verify)?));
     }
-    match (local.is_empty(), smb.is_empty(), iscsi.is_empty()) {
-        (_, true, true) => {
-            spd_engine::prepare(&span.targets, &local, how, confirm)?;
-            Ok(Box::new(LocalBackend::open(&span.targets, &local, how.verify)?))
-        }
-        (true, false, true) => {
-            Ok(Box::new(SmbBackend::open(&span.targets, &smb, login(run)?.as_ref(), how, confirm)?))
-        }
-        (true, true, false) => {
-            Ok(Box::new(IscsiBackend::open(&span.targets, &iscsi, login(run)?.as_ref(), how, confirm)?))
-        }
-        _ => Err(EngineError(
-            "one time span measures files of this machine, files of SMB servers or LUNs of iSCSI targets, one kind of them: run them one after the other".into(),
-        )),
+    if let Some(paths) = paths(|place| if let Place::Smb(path) = place { Some(path) } else { None }) {
+        return Ok(Box::new(SmbBackend::open(&span.targets, &paths, login(run)?.as_ref(), how, confirm)?));
     }
+    if let Some(paths) = paths(|place| if let Place::Iscsi(path) = place { Some(path) } else { None }) {
+        return Ok(Box::new(IscsiBackend::open(&span.targets, &paths, login(run)?.as_ref(), how, confirm)?));
+    }
+    if let Some(paths) = paths(|place| if let Place::Volume(path) = place { Some(path) } else { None }) {
+        let data = run.data.clone().or_else(|| std::env::var("HOLDFAST_SPD_DATA").ok());
+        return Ok(Box::new(VolumeBackend::open(&span.targets, &paths, data.as_deref(), how, confirm)?));
+    }
+    Err(EngineError(
+        "one time span measures files of this machine, files of SMB servers, LUNs of iSCSI targets or files of volumes, one kind of them: run them one after the other".into(),
+    ))
 }
 
 /// Who logs in to servers: the options, or the environment. Passwords are never options.

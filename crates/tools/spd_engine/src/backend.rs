@@ -151,6 +151,19 @@ pub trait Backend: Sync {
     /// # Errors
     /// When it cannot be set up.
     fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError>;
+
+    /// Why a target is no longer there although its operations go on, if that is so; asked about every second.
+    fn gone(&self) -> Option<String> {
+        None
+    }
+
+    /// Called once when all lanes are gone: lets go of the targets, where that can fail.
+    ///
+    /// # Errors
+    /// When what was written may not be where it belongs.
+    fn close(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// What every kind of target checks before it opens one: that the pattern fits into `size`.

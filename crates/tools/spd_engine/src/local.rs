@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ pub struct LocalBackend {
 }
 
 struct Opened {
+    path: String,
     file: Arc<OwnedFd>,
     size: u64,
     priority: u16,
@@ -72,7 +73,7 @@ fn open(target: &Target, path: &str, verify: bool) -> Result<Opened, EngineError
         IoPriority::Low => 2 << 13 | 7,
         IoPriority::VeryLow => 3 << 13,
     };
-    Ok(Opened { file: Arc::new(file.into()), size, priority })
+    Ok(Opened { path: target.path.clone(), file: Arc::new(file.into()), size, priority })
 }
 
 fn cannot_open(target: &Target, path: &str, direct: bool, error: &io::Error) -> EngineError {
@@ -123,6 +124,15 @@ fn check_alignment(target: &Target, path: &str, file: &File) -> Result<(), Engin
 impl Backend for LocalBackend {
     fn sizes(&self) -> Vec<u64> {
         self.targets.iter().map(|target| target.size).collect()
+    }
+
+    /// A deleted file can be read and written for as long as it is open; whoever deleted it meant something else.
+    fn gone(&self) -> Option<String> {
+        let is_gone = |opened: &&Opened| {
+            let meta = opened.file.try_clone().and_then(|file| File::from(file).metadata());
+            meta.is_ok_and(|meta| meta.nlink() == 0)
+        };
+        self.targets.iter().find(is_gone).map(|opened| format!("target '{}' was deleted", opened.path))
     }
 
     fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError> {

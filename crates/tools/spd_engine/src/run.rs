@@ -134,7 +134,7 @@ pub fn run_span(
         let begin = if ready { control.release(clock.as_ref()) } else { None };
         gate.open(begin);
         let watched = match begin {
-            Some(begin) => watch(window(span, begin), &shared, clock.as_ref(), control),
+            Some(begin) => watch(window(span, begin), &shared, backend, clock.as_ref(), control),
             None => Watched { interrupted: ready, ..Watched::default() },
         };
         let mut left = Vec::new();
@@ -334,10 +334,18 @@ struct Watched {
     /// Nanoseconds that were measured.
     measured: u64,
     interrupted: bool,
+    /// Why a target is no longer there.
+    gone: Option<String>,
 }
 
 /// Takes the processors' times at the ends of the window, reports progress, and ends the run when it is told to.
-fn watch(window: Window, shared: &Shared, clock: &dyn Clock, control: &dyn Control) -> Watched {
+fn watch(
+    window: Window,
+    shared: &Shared,
+    backend: &dyn Backend,
+    clock: &dyn Clock,
+    control: &dyn Control,
+) -> Watched {
     let mut watched = Watched::default();
     let (mut began, mut ended) = (false, false);
     let mut last = (clock.now().0, [0u64; 3]);
@@ -356,7 +364,7 @@ fn watch(window: Window, shared: &Shared, clock: &dyn Clock, control: &dyn Contr
             return watched;
         }
         watched.interrupted |= control.stop();
-        if watched.interrupted || shared.stop.load(Ordering::Relaxed) {
+        if watched.interrupted || watched.gone.is_some() || shared.stop.load(Ordering::Relaxed) {
             shared.stop.store(true, Ordering::Relaxed);
             if began && !ended {
                 watched.to = CpuTicks::now();
@@ -386,6 +394,9 @@ fn watch(window: Window, shared: &Shared, clock: &dyn Clock, control: &dyn Contr
                     .collect(),
             });
             last = (now, sums);
+            let after = (now as f64 - window.from as f64) / 1e9;
+            let told = |why| format!("{why}, seen {after:.3}s after the measurement began");
+            watched.gone = backend.gone().map(told);
         }
         let next = [window.from, window.to, window.end].into_iter().filter(|time| *time > now).min();
         let rest = Duration::from_nanos(next.unwrap_or(now) - now);
@@ -404,6 +415,7 @@ fn outcome(
     let ids: Vec<u32> = system.cpus.iter().map(|cpu| cpu.id).collect();
     let complete = (watched.measured / 1_000_000 / u64::from(span.interval_ms.max(1))) as usize;
     let mut ended_early = left.iter().find_map(|each| each.broken.clone());
+    ended_early = ended_early.or_else(|| watched.gone.clone());
     if ended_early.is_none() && watched.interrupted {
         ended_early = Some("interrupted".into());
     }

@@ -1,6 +1,8 @@
 //! Verified load on our own target: through a restart of it, and not through what would be another disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
+#[path = "../../spd_engine/tests/support/mod.rs"]
+mod faults;
 #[path = "../../../scsi/iscsi_target/tests/support/mod.rs"]
 mod support;
 
@@ -170,4 +172,12 @@ fn who_may_and_what_fits() {
         assert!(said.contains(why) && !said.contains("secret-of"), "{why}: {said}");
         assert!(!said.contains("another-secret"), "{said}");
     }
+}
+
+#[test]
+fn every_lie_of_a_lun_is_found() {
+    let disk = MemoryDisk::new(SIZE);
+    let (_server, address) = serve(&disk, "127.0.0.1:0", AuthConfig::None);
+    let span = faults::span(&format!("iscsi://{address}/{TARGET}/0"));
+    faults::every_lie_is_found(&span, || open(&span, None, true).unwrap());
 }

@@ -48,6 +48,8 @@ pub struct Sweep {
     pub csv: Option<String>,
     /// As above.
     pub html: Option<String>,
+    /// As above.
+    pub svg: Option<String>,
     /// The command line.
     pub command_line: String,
 }
@@ -62,7 +64,7 @@ pub fn parse(
     surroundings: &dyn Surroundings,
 ) -> Result<Sweep, ProfileError> {
     let (mut depths, mut threads, mut blocks, mut writes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut runs, mut csv, mut html) = (1, None, None);
+    let (mut runs, mut csv, mut html, mut svg) = (1, None, None, None);
     let mut rest: Vec<String> = Vec::new();
     let mut iter = words.iter();
     while let Some(word) = iter.next() {
@@ -70,8 +72,18 @@ pub fn parse(
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), None),
         };
-        if !["--depths", "--threads", "--blocks", "--writes", "--runs", "--preset", "--csv", "--html"]
-            .contains(&name)
+        if ![
+            "--depths",
+            "--threads",
+            "--blocks",
+            "--writes",
+            "--runs",
+            "--preset",
+            "--csv",
+            "--html",
+            "--svg",
+        ]
+        .contains(&name)
         {
             rest.push(word.clone());
             continue;
@@ -98,6 +110,7 @@ pub fn parse(
                 rest.splice(0..0, options);
             }
             "--csv" => csv = Some(value.to_owned()),
+            "--svg" => svg = Some(value.to_owned()),
             _ => html = Some(value.to_owned()),
         }
     }
@@ -133,7 +146,7 @@ pub fn parse(
     }
     let command_line =
         std::iter::once(program).chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
-    Ok(Sweep { points, runs, csv, html, command_line })
+    Ok(Sweep { points, runs, csv, html, svg, command_line })
 }
 
 /// The point that the command line with these options behind the others makes.

@@ -5,7 +5,7 @@
 //!                            ├──► xml      DiskSpd's <Results>
 //!                            ├──► sqlio    SQLIO's report, to the line
 //!                            ├──► json     ours
-//!   many of them ───────────────┴──► sweep, html   a campaign: table, CSV, JSON, a page with charts
+//!   many of them ───────────────┴──► sweep, html   a campaign: table, CSV, JSON, a page or a picture with charts
 //! ```
 //!
 //! **Words.** An *interval* is a piece of the measured time for which operations are counted (`-D`). A *percentile* is the
@@ -18,6 +18,7 @@
 //! * A [`Histogram`] is off by at most one part in 512 of a value (percentiles are taken in the middle of a bucket, so by half of that), and not at all in count, sum, least and greatest.
 //! * Numbers that do not exist (no reads, no time) are `N/A` or left out, never NaN.
 
+mod chart;
 mod histogram;
 pub mod html;
 pub mod json;

@@ -24,6 +24,8 @@ pub struct RunFigures {
     pub errors: u64,
     /// Operations per second in each interval of the measured time.
     pub series: Vec<f64>,
+    /// Milliseconds of such an interval.
+    pub interval_ms: u32,
 }
 
 impl RunFigures {
@@ -43,6 +45,7 @@ impl RunFigures {
             cpu: cpu.user + cpu.kernel,
             errors: all.errors,
             series: all.intervals.iter().map(|each| each.count as f64 / interval).collect(),
+            interval_ms,
         }
     }
 }

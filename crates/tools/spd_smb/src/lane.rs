@@ -172,9 +172,11 @@ impl SmbLane {
         }
     }
 
-    /// Tries once to make the connection anew and to send again what was not answered.
+    /// Tries once to make the connection anew and to send again what was not answered. What the earlier session has under
+    /// way in the server must not come after it: the new one names it.
     fn reconnect(&mut self, timeout: Duration) -> io::Result<()> {
-        let tried = self.opening.open(CreateDisposition::OPEN).and_then(|opened| {
+        let earlier = self.opened.connection.session.as_ref().map_or(0, |session| session.id);
+        let tried = self.opening.open_after(CreateDisposition::OPEN, earlier).and_then(|opened| {
             self.opened = opened;
             let again: Vec<usize> = std::mem::take(&mut self.sent).into_values().collect();
             self.waiting.extend(again);

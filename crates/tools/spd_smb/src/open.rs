@@ -117,6 +117,16 @@ impl Opening {
 
     /// Connects, logs in and opens the file.
     pub(crate) fn open(&self, disposition: CreateDisposition) -> Result<Opened, ClientError> {
+        self.open_after(disposition, 0)
+    }
+
+    /// The same instead of an earlier session, which the server ends before it lets this one in, with all that was under
+    /// way in it (MS-SMB2 3.3.5.5.3). 0: there was none.
+    pub(crate) fn open_after(
+        &self,
+        disposition: CreateDisposition,
+        session: u64,
+    ) -> Result<Opened, ClientError> {
         let address =
             self.address.resolve().map_err(|error| ClientError::Io(std::io::Error::other(error.0)))?;
         let options = Options {
@@ -124,7 +134,7 @@ impl Opening {
             ..Options::default()
         };
         let mut connection = Connection::connect(address, options)?;
-        connection.login(&self.login.user, &self.login.password)?;
+        connection.login_again(&self.login.user, &self.login.password, session)?;
         let tree = connection.tree(&self.address.share)?;
         let name = utf16(&self.address.file);
         let makes = disposition != CreateDisposition::OPEN;

@@ -326,3 +326,33 @@ fn an_open_loop_sees_what_a_closed_one_hides() {
     assert!(closed.percentile(0.9) < 50_000_000, "{}", closed.percentile(0.9));
     assert!(open.percentile(0.85) > 50_000_000, "{}", open.percentile(0.85));
 }
+
+/// Deletes a file when the first second is over.
+struct Deletes(String);
+
+impl Control for Deletes {
+    fn stop(&self) -> bool {
+        false
+    }
+    fn progress(&self, _: &Progress) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_deleted_file_ends_the_run_with_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f").display().to_string();
+    let target = Target { block: 4096, create: Some(1 << 20), random_percent: 100, ..Target::new(&path) };
+    // Longer than anybody waits: a run that does not see it ends, too.
+    let span = TimeSpan { duration: 60, ..span(target) };
+    let paths = [path.clone()];
+    prepare(&span.targets, &paths, Preparation::default(), &Yes).unwrap();
+    let backend = LocalBackend::open(&span.targets, &paths, false).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let outcome =
+        run_span(&span, &backend, &System::default(), &clock, &Deletes(path.clone()), None).unwrap();
+    let why = outcome.ended_early.clone().unwrap();
+    assert!(why.starts_with(&format!("target '{path}' was deleted, seen ")), "{why}");
+    assert!(outcome.seconds > 0.0 && outcome.seconds < 60.0 && outcome.sum().0.count > 0);
+}

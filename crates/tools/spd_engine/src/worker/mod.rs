@@ -449,6 +449,11 @@ impl<'a> Worker<'a> {
     }
 
     fn give_up(&mut self, why: String) {
+        // What nobody waits for any longer has stalled until now.
+        if self.outstanding > 0 {
+            let stalled = self.clock.now().0.saturating_sub(self.last_good);
+            self.longest_stall = self.longest_stall.max(stalled);
+        }
         self.broken.get_or_insert(why);
         self.shared.failed.store(true, Ordering::Relaxed);
         self.shared.stop.store(true, Ordering::Relaxed);

@@ -30,6 +30,8 @@ pub struct Run {
     pub user: Option<String>,
     /// The file that the password is in (`--password-file`).
     pub password_file: Option<String>,
+    /// The data directory of the node that `holdfast://` targets are volumes of (`--data`).
+    pub data: Option<String>,
     /// The machines that generate the load, by address (`--agents`); this one when empty.
     pub agents: Vec<String>,
     /// The file that the agents' secret is in (`--secret-file`).
@@ -115,8 +117,8 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
                     _ => run.verify = true,
                 }
             }
-            "layout" | "drive" | "user" | "password-file" | "agents" | "secret-file" | "mix" | "rate"
-            | "replay" | "replay-name" | "replay-timing" | "arrival" => {
+            "layout" | "drive" | "data" | "user" | "password-file" | "agents" | "secret-file" | "mix"
+            | "rate" | "replay" | "replay-name" | "replay-timing" | "arrival" => {
                 let value = match inline {
                     Some(value) => value,
                     None => match words.next() {
@@ -139,8 +141,10 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
         if run.secret_file.is_some() {
             return refuse("--secret-file has the secret of agents: give --agents too");
         }
-    } else if run.password_file.is_some() || !run.drives.is_empty() {
-        return refuse("with --agents, --password-file and --drive are options of each `holdfast spd agent`");
+    } else if run.password_file.is_some() || !run.drives.is_empty() || run.data.is_some() {
+        return refuse(
+            "with --agents, --password-file, --drive and --data are options of each `holdfast spd agent`",
+        );
     }
     Ok((run, rest))
 }
@@ -154,6 +158,7 @@ impl Run {
                 _ => return refuse(format!("--layout is 2.0 or 2.2, not '{value}'")),
             },
             "drive" => self.drives.add(value)?,
+            "data" => self.data = Some(value.to_owned()),
             "user" => self.user = Some(value.to_owned()),
             "agents" => {
                 self.agents = value.split(',').map(|name| name.trim().to_owned()).collect();

@@ -70,6 +70,8 @@ Beyond DiskSpd:
   --json                the result as JSON
   --layout=<2.0|2.2>    layout of the text report [2.2]
   --drive=X=/directory  where drive X: of Windows paths is; also HOLDFAST_SPD_DRIVES, separated by ;
+  --data=<directory>    the data directory of the node, which must not run, for holdfast://volume/path/file: its volumes
+                        without a protocol; also HOLDFAST_SPD_DATA
   --user, --password-file
                         who logs in to a server; also HOLDFAST_SPD_USER, HOLDFAST_SPD_PASSWORD
   --quiet               no progress
