@@ -11,6 +11,7 @@
 //!   api.rs         the node's API over one connection, for cases that ask a thousand times
 //!   node.rs        a Holdfast node: start, CLI, kill -9, restart, its log
 //!   guest.rs       the test guest: a script inside it, and its output line by line
+//!   notes.rs       what a case tells beside its verdict
 //!   peer.rs        Debian's tgt in the node's place: is it the case or is it Holdfast?
 //!   process.rs     programs that are started here end here
 //! ```
@@ -27,6 +28,7 @@ pub mod cases;
 pub mod fuzz_targets;
 pub mod guest;
 pub mod node;
+pub mod notes;
 pub mod peer;
 pub mod process;
 

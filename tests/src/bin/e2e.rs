@@ -4,13 +4,16 @@
 //!   e2e [--set ci|full] [--list] [--peer | --url URL] [--repeat-for SECONDS] [NAME ...]
 //! ```
 //! Without names the cases of the set run: `ci` is what `make test` does, `full` is all of them, at full size. `--peer` puts Debian's tgt in Holdfast's place, `--url` a server that
-//! runs already. Folders of failed cases are kept.
+//! runs already. Folders of failed cases are kept. The cases of `ci` run two at a time, one of them with a virtual machine.
 
+use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tests::Outcome;
 use tests::cases::{CASES, Case, Context};
+use tests::notes;
 use tests::process::Deadline;
 
 fn main() -> ExitCode {
@@ -41,13 +44,18 @@ fn main() -> ExitCode {
         .filter(|c| if names.is_empty() { full || c.ci } else { names.iter().any(|n| n == c.name) })
         .collect();
     let end = repeat.map(Deadline::after);
+    let beside = names.is_empty() && !full && !peer && url.is_none();
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let root = std::env::temp_dir().join(format!("holdfast-e2e-{}", std::process::id()));
     for round in 0.. {
-        for case in &chosen {
+        let run = |case: &Case| {
             let folder = root.join(format!("{}-{round}", case.name));
-            let context = Context { folder, full, peer, url: url.clone() };
-            match one(case, &context) {
+            one(case, &Context { folder, full, peer, url: url.clone() }, beside)
+        };
+        for outcome in
+            if beside { two_at_a_time(&chosen, &run) } else { chosen.iter().map(|case| run(case)).collect() }
+        {
+            match outcome {
                 Ok(()) => passed += 1,
                 Err(Outcome::Skip(_)) => skipped += 1,
                 Err(Outcome::Fail(_)) => failed += 1,
@@ -64,22 +72,49 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn one(case: &Case, context: &Context) -> tests::Result {
+/// Runs the cases with a virtual machine one after another, the others beside them, and what is left of those two at a time.
+fn two_at_a_time(cases: &[&Case], run: &(dyn Fn(&Case) -> tests::Result + Sync)) -> Vec<tests::Result> {
+    let split =
+        |guest: bool| Mutex::new(cases.iter().filter(|case| case.guest == guest).collect::<VecDeque<_>>());
+    let (guests, others) = (split(true), split(false));
+    let next = |list: &Mutex<VecDeque<_>>| list.lock().ok()?.pop_front();
+    let lane = |first: bool| {
+        let mut outcomes = Vec::new();
+        while let Some(case) = first.then(|| next(&guests)).flatten().or_else(|| next(&others)) {
+            outcomes.push(run(case));
+        }
+        outcomes
+    };
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| lane(false));
+        let mut outcomes = lane(true);
+        let lost = || vec![Err(Outcome::Fail("the runner of the cases panicked".into()))];
+        outcomes.extend(beside.join().unwrap_or_else(|_| lost()));
+        outcomes
+    })
+}
+
+fn one(case: &Case, context: &Context, beside: bool) -> tests::Result {
     #[expect(clippy::disallowed_methods, reason = "says how long the case took; nothing depends on it")]
     let start = Instant::now();
     let kept = &context.folder;
+    if beside {
+        notes::keep();
+    }
     let result = std::fs::create_dir_all(kept).map_err(Outcome::from).and_then(|()| (case.run)(context));
     let seconds = start.elapsed().as_secs();
+    let mut told = notes::take();
     match &result {
         Ok(()) => {
-            println!("ok   {} ({seconds} s)", case.name);
+            told.push(format!("ok   {} ({seconds} s)", case.name));
             let _ = std::fs::remove_dir_all(kept);
         }
-        Err(Outcome::Skip(why)) => println!("skip {}: {why}", case.name),
+        Err(Outcome::Skip(why)) => told.push(format!("skip {}: {why}", case.name)),
         Err(Outcome::Fail(why)) => {
-            println!("FAIL {} ({seconds} s): {why}", case.name);
-            println!("     its files are in {}", kept.display());
+            told.push(format!("FAIL {} ({seconds} s): {why}", case.name));
+            told.push(format!("     its files are in {}", kept.display()));
         }
     }
+    println!("{}", told.join("\n"));
     result
 }

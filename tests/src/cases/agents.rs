@@ -1,5 +1,5 @@
-//! Three agents in three network namespaces generate load together; then one of them is killed under load, and then the
-//! cable of another is pulled.
+//! Three agents in three network namespaces generate load together; the coordinator is interrupted, the cable of one agent
+//! is pulled under load, and another one is killed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,31 +58,44 @@ impl Fleet {
     }
 
     fn coordinator(&self, secret: &str, options: &[&str]) -> std::process::Command {
+        self.coordinator_of(&["spd"], secret, options)
+    }
+
+    fn coordinator_of(&self, verb: &[&str], secret: &str, options: &[&str]) -> std::process::Command {
         let mut spd = self.inside(COORDINATOR);
-        spd.args(["spd", "--agents", "10.99.0.11,10.99.0.12,10.99.0.13", "--secret-file", secret]);
+        spd.args(verb).args(["--agents", "10.99.0.11,10.99.0.12,10.99.0.13", "--secret-file", secret]);
         spd.args(["--quiet", "--json", "-W0", "-c4M", "-b4K", "-r", "-t2", "-o4", "-L"]);
         spd.args(options).arg("vm{agent}.dat");
         spd
     }
 
-    /// Starts a coordinator, does `meanwhile` some seconds into the load, returns its report.
-    fn disturbed(&mut self, meanwhile: impl FnOnce(&mut Self) -> Result) -> Result<Value> {
+    /// Starts a coordinator, does `meanwhile` some seconds into the load, returns its exit code and what it said.
+    fn disturbed(
+        &mut self,
+        run: std::process::Command,
+        meanwhile: impl FnOnce(&mut Self, &mut Running) -> Result,
+    ) -> Result<(Option<i32>, String)> {
         // Its beginning shows in the agents' files, which are made before.
         (1..=3).for_each(|number| drop(std::fs::remove_file(self.folder.join(format!("vm{number}.dat")))));
-        let mut run = Running::start("coordinator", self.coordinator("secret", &["-d12"]), &self.log())?;
+        let mut run = Running::start("coordinator", run, &self.log())?;
         let made = |number: usize| is_whole(&self.folder.join(format!("vm{number}.dat")));
         Deadline::after(LISTENS).poll("the agents' files", || Ok((1..=3).all(made).then_some(())))?;
         pause(Duration::from_secs(3));
-        meanwhile(self)?;
+        meanwhile(self, &mut run)?;
         let mut text = String::new();
         while let Some(line) = run.line(Deadline::after(RUN))? {
             text.push_str(&line);
             text.push('\n');
         }
         let status = run.wait(Deadline::after(RUN))?;
-        ensure(status.code() == Some(1), || {
-            format!("a run that lost an agent ended with {status}:\n{text}")
-        })?;
+        Ok((status.code(), text))
+    }
+
+    /// The same for a run that loses an agent; returns its report.
+    fn robbed(&mut self, rob: impl FnOnce(&mut Self) -> Result) -> Result<Value> {
+        let run = self.coordinator("secret", &["-d12"]);
+        let (code, text) = self.disturbed(run, |fleet, _| rob(fleet))?;
+        ensure(code == Some(1), || format!("a run that lost an agent ended with {code:?}:\n{text}"))?;
         report(&text)
     }
 
@@ -125,8 +138,27 @@ fn lost_one(span: &Value, lost: usize, address: &str) -> Result {
     let named =
         why.starts_with(&format!("agent {address}: vanished ")) && why.contains("after the load began");
     ensure(others && named, || format!("rows {rows:?}, ended early: {why:?}"))?;
-    println!("     {why}");
+    crate::note!("     {why}");
     Ok(())
+}
+
+/// Ctrl-C of a coordinator ends all agents, whose hour of load it is that ends, and what was measured is reported. That the
+/// agents are free again shows in the next run.
+fn interrupted(fleet: &mut Fleet) -> Result {
+    let run = fleet.coordinator("secret", &["-d3600"]);
+    let (code, text) = fleet.disturbed(run, |_, run| run.signal("INT"))?;
+    let span = report(&text)?;
+    ensure(code == Some(0) && span["ended_early"] == "interrupted", || {
+        format!("an interrupted run: exit code {code:?}, {}", span["ended_early"])
+    })?;
+    ensure(rows(&span)?.iter().all(|count| *count > 0), || format!("an agent measured nothing: {span}"))?;
+    // A sweep: its first point takes an hour, and nothing but whole points is a measurement.
+    let run = fleet.coordinator_of(&["spd", "sweep", "--depths", "1,2"], "secret", &["-d3600"]);
+    let (code, text) = fleet.disturbed(run, |_, run| run.signal("INT"))?;
+    let said = std::fs::read_to_string(fleet.log())?;
+    ensure(code == Some(0) && said.contains("interrupted: 0 of 2 points"), || {
+        format!("an interrupted sweep: exit code {code:?}:\n{text}{said}")
+    })
 }
 
 pub(super) fn run(context: &Context) -> Result {
@@ -150,13 +182,15 @@ pub(super) fn run(context: &Context) -> Result {
         let (after, error) = (agent["start_ms"].as_f64(), agent["start_error_ms"].as_f64());
         let together = after.zip(error).is_some_and(|(after, error)| after + error <= TOGETHER);
         ensure(together, || format!("not within {TOGETHER} ms: {agent}"))?;
-        println!("     {} began after {:.3} ms", agent["name"], after.unwrap_or_default());
+        crate::note!("     {} began after {:.3} ms", agent["name"], after.unwrap_or_default());
     }
 
-    let span = fleet.disturbed(|fleet| admin(&["cut", &fleet.net.0, "2"]))?;
+    interrupted(&mut fleet)?;
+
+    let span = fleet.robbed(|fleet| admin(&["cut", &fleet.net.0, "2"]))?;
     lost_one(&span, 1, "10.99.0.12")?;
     admin(&["mend", &fleet.net.0, "2"])?;
 
-    let span = fleet.disturbed(|fleet| fleet.agents.get_mut(2).map_or(Ok(()), Running::kill))?;
+    let span = fleet.robbed(|fleet| fleet.agents.get_mut(2).map_or(Ok(()), Running::kill))?;
     lost_one(&span, 2, "10.99.0.13")
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Context;
+use super::page::{Block, blocks};
 use crate::guest::home;
 use crate::process::{Deadline, Running, command, need, run as run_program, tail};
 use crate::{Outcome, Result, ensure};
@@ -16,13 +17,6 @@ const BLOCK: Duration = Duration::from_secs(180);
 const READY: Duration = Duration::from_secs(60);
 /// From SIGTERM to the end.
 const STOP: Duration = Duration::from_secs(30);
-
-/// Commands, and what they print.
-struct Block {
-    line: usize,
-    commands: String,
-    said: Option<String>,
-}
 
 pub(super) fn run(context: &Context) -> Result {
     need("bash", "bash")?;
@@ -59,32 +53,6 @@ pub(super) fn run(context: &Context) -> Result {
     let complaints = log.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR "));
     let complaints: Vec<&str> = complaints.collect();
     ensure(complaints.is_empty(), || tail(&complaints.join("\n"), 12))
-}
-
-/// The page's blocks of commands, each with the block of text that follows it before the next.
-fn blocks(page: &str) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    let mut inside: Option<(&str, String)> = None;
-    for (number, line) in page.lines().enumerate() {
-        match (&mut inside, line.strip_prefix("```")) {
-            (None, Some(kind)) => inside = Some((kind, String::new())),
-            (None, None) => {}
-            (Some((_, text)), None) => {
-                text.push_str(line);
-                text.push('\n');
-            }
-            (Some(_), Some(_)) => match inside.take() {
-                Some(("sh", commands)) => blocks.push(Block { line: number, commands, said: None }),
-                Some(("text", text)) => {
-                    if let Some(last) = blocks.last_mut().filter(|block| block.said.is_none()) {
-                        last.said = Some(text);
-                    }
-                }
-                _ => {}
-            },
-        }
-    }
-    blocks
 }
 
 fn one(block: &Block, binary: &Path, data: &Path, shelves: &Path) -> Result {
@@ -144,18 +112,7 @@ fn agree(page: &str, said: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{agree, blocks};
-
-    #[test]
-    fn pages_are_taken_apart() {
-        let page = "a\n```sh\nb\nc\n```\nd\n```text\ne\n```\n```text\nnot its\n```\n```sh\nf\n```\n";
-        let blocks = blocks(page);
-        assert_eq!(
-            (blocks.len(), blocks[0].commands.as_str(), blocks[0].said.as_deref()),
-            (2, "b\nc\n", Some("e\n"))
-        );
-        assert_eq!((blocks[1].line, blocks[1].said.is_none()), (14, true));
-    }
+    use super::agree;
 
     #[test]
     fn dots_stand_for_any_lines() {

@@ -58,7 +58,7 @@ pub(super) fn run(context: &Context) -> Result {
     node.wait_redundant()?;
     let copied = copied(node)? - before;
     let allocated: u64 = enclosure(node, "shelf-a")?.iter().map(|member| member.allocated).sum();
-    println!(
+    crate::note!(
         "     copied {} MiB to the enclosure, which holds {} MiB; {last} rounds over iSCSI, {rounds} over SMB",
         copied / MIB,
         allocated / MIB

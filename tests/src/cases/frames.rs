@@ -54,6 +54,6 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(bad.is_empty(), || {
         format!("{} malformed frames from the target:\n{}", bad.len(), bad.join("\n"))
     })?;
-    println!("     {} iSCSI frames, none malformed", all.len());
+    crate::note!("     {} iSCSI frames, none malformed", all.len());
     server.finish()
 }

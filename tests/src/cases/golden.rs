@@ -66,7 +66,7 @@ pub(super) fn run(context: &Context) -> Result {
     });
     freed
         .map_err(|_| Outcome::Fail(format!("{start} bytes were in use at the start, and {last} are now")))?;
-    println!(
+    crate::note!(
         "     {CLONES} clones in {:.1} s, {WRITTEN} written at once in {:.1} s ({} MiB), deleted in {:.1} s, \
          free again after {:.1} s; {start} bytes in use before and after",
         cloned.as_secs_f64(),
@@ -181,7 +181,7 @@ fn by_hand(node: &Node, start: u64) -> Result {
     }
     let both = clock.elapsed();
     Deadline::after(FREED).poll("the space", || Ok((used(node)? == start).then_some(())))?;
-    println!(
+    crate::note!(
         "     with the CLI: {CLONES} clones in {:.1} s, deleted in {:.1} s",
         cloned.as_secs_f64(),
         (both - cloned).as_secs_f64()

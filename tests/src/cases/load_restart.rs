@@ -46,7 +46,10 @@ pub(super) fn run(context: &Context) -> Result {
         let spans = verified(&report).map_err(|why| Outcome::Fail(format!("{name}: {why}")))?;
         let span = &spans[0];
         let (checked, stall) = (&span["verify"]["checked"], span["verify"]["longest_stall_ms"].as_f64());
-        println!("     {name}: {checked} blocks verified, longest stall {:.0} ms", stall.unwrap_or_default());
+        crate::note!(
+            "     {name}: {checked} blocks verified, longest stall {:.0} ms",
+            stall.unwrap_or_default()
+        );
         ensure(stall.is_some_and(|stall| stall > 0.0), || format!("{name}: no stall is reported: {span}"))?;
         let said = report.to_string();
         ensure(!said.contains(&node.told("iscsi_password")), || {
@@ -70,7 +73,7 @@ fn elsewhere(server: &Server) -> Result {
     for (query, block) in [("", "-b8K"), ("?header_digest=crc32c&data_digest=crc32c", "-b8K"), ("", "-b1M")] {
         let options = ["-d3", block, "-r", "-w60", "-t2", "-o8", "-f64M"];
         let spans = verified(&Spd::without_user()?.report(&options, &[&format!("{url}{query}")])?)?;
-        println!("     {block} {query}: {} blocks verified", spans[0]["verify"]["checked"]);
+        crate::note!("     {block} {query}: {} blocks verified", spans[0]["verify"]["checked"]);
     }
     Ok(())
 }

@@ -10,9 +10,13 @@ mod frames;
 mod golden;
 mod libiscsi;
 mod load;
+mod load_lines;
 mod load_restart;
+mod load_xml;
+mod measuring;
 mod multipath;
 mod ordered;
+mod page;
 mod pool_move;
 mod rebalance;
 mod reservations;
@@ -48,6 +52,8 @@ pub struct Case {
     pub about: &'static str,
     /// Whether `make test` runs it. A case joins when it has passed against Holdfast; `false` is a debt.
     pub ci: bool,
+    /// Whether it starts a virtual machine: one after another, they take a processor each.
+    pub guest: bool,
     /// Does it.
     pub run: fn(&Context) -> Result,
 }
@@ -71,180 +77,231 @@ pub const CASES: &[Case] = &[
         name: "restart",
         about: "data survives kill -9; a second node is refused; SIGTERM is clean",
         ci: true,
+        guest: false,
         run: restart::run,
     },
     Case {
         name: "load-restart",
         about: "kill -9 and restart under verified load over iSCSI and SMB: nothing fails, nothing is lost",
         ci: true,
+        guest: false,
         run: load_restart::run,
+    },
+    Case {
+        name: "load-lines",
+        about: "published command lines of DiskSpd and SQLIO run under those names; scripts read their reports",
+        ci: true,
+        guest: false,
+        run: load_lines::run,
+    },
+    Case {
+        name: "load-xml",
+        about: "XML results have all elements for a parser that is not ours; a profile cut out of one runs the same test",
+        ci: true,
+        guest: false,
+        run: load_xml::run,
     },
     Case {
         name: "bad-input",
         about: "garbage, half-open and flooding connections harm nobody",
         ci: true,
+        guest: false,
         run: bad_input::run,
     },
     Case {
         name: "agents",
         about: "three load agents in three network namespaces begin within 10 ms; one is cut off, one killed, the others are measured",
         ci: true,
+        guest: false,
         run: agents::run,
     },
     Case {
         name: "frames",
         about: "tshark finds no malformed iSCSI frame in a session",
         ci: true,
+        guest: false,
         run: frames::run,
     },
     Case {
         name: "config",
         about: "config show, wipe, apply restores targets, LUNs, groups",
         ci: true,
+        guest: false,
         run: config::run,
     },
     Case {
         name: "choosing-disks",
         about: "every command of the guide's page on choosing disks, refusals too, says what the page says",
         ci: true,
+        guest: false,
         run: choosing_disks::run,
+    },
+    Case {
+        name: "measuring",
+        about: "every command of the guide's pages on measuring runs, with shorter times and smaller files",
+        ci: true,
+        guest: false,
+        run: measuring::run,
     },
     Case {
         name: "volume-check",
         about: "pool check and volume check name a damage made by hand in each structure",
         ci: true,
+        guest: false,
         run: volume_check::run,
     },
     Case {
         name: "snapshots",
         about: "previous versions over SMB, differences applied, a cloned LUN, schedules, deletion across a kill",
         ci: true,
+        guest: false,
         run: snapshots::run,
     },
     Case {
         name: "pool-move",
         about: "a pool with parity, mirror and a log goes to another node, disks renamed and one missing; it does not go back by itself",
         ci: true,
+        guest: false,
         run: pool_move::run,
     },
     Case {
         name: "rot",
         about: "bytes flip on one disk of a mirror and of parity under fio over iSCSI and load over SMB: none is read; a scrub ends clean",
         ci: true,
+        guest: false,
         run: rot::run,
     },
     Case {
         name: "rebalance",
         about: "a lost disk takes one spare of two; disks join under fio over iSCSI and take their share",
         ci: true,
+        guest: false,
         run: rebalance::run,
     },
     Case {
         name: "enclosure",
         about: "fio over iSCSI and load over SMB while an enclosure goes and returns; only dirty regions are copied",
         ci: true,
+        guest: false,
         run: enclosure::run,
     },
     Case {
         name: "golden",
         about: "an image cloned 1,000 times, 100 clones written at once, all deleted: space back to the byte",
         ci: true,
+        guest: false,
         run: golden::run,
     },
     Case {
         name: "snapshot-load",
         about: "snapshots under fio over SMB and iSCSI are crash-consistent: ordered writes, e2fsck; differences applied",
         ci: true,
+        guest: true,
         run: ordered::run,
     },
     Case {
         name: "reservations",
         about: "persistent reservations survive kill -9 with APTPL",
         ci: true,
+        guest: false,
         run: reservations::run,
     },
     Case {
         name: "guest-vanish",
         about: "kernel client, CHAP, ext4, fio verify while a disk goes and returns",
         ci: true,
+        guest: true,
         run: disks::vanish,
     },
     Case {
         name: "guest-replace",
         about: "kernel client, xfs, fio verify while a lost disk is replaced",
         ci: true,
+        guest: true,
         run: disks::replace,
     },
     Case {
         name: "guest-kill",
         about: "kernel client, ext4, fio verify while the node is killed -9 and started",
         ci: true,
+        guest: true,
         run: disks::kill,
     },
     Case {
         name: "smb-clients",
         about: "smbclient in every version, signed and encrypted; right errors; no malformed frame",
         ci: true,
+        guest: false,
         run: smb_clients::run,
     },
     Case {
         name: "smb-rpc",
         about: "shares, sessions, users over RPC: smbclient -L, rpcclient, smbtorture; shares made from afar",
         ci: true,
+        guest: false,
         run: smb_rpc::run,
     },
     Case {
         name: "smb-errors",
         about: "passwords, permissions, names, locks, a full volume, an ended session: the right status, one line in the log",
         ci: true,
+        guest: false,
         run: smb_errors::run,
     },
     Case {
         name: "smb-python",
         about: "the suites of smbprotocol, impacket, pike: versions, leases, durable and persistent; no malformed frame",
         ci: true,
+        guest: false,
         run: smb_python::run,
     },
     Case {
         name: "smb-guest",
         about: "kernel client over SMB 3.1.1, signed: many small files, rename, lock, append, fio verify",
         ci: true,
+        guest: true,
         run: smb_guest::files,
     },
     Case {
         name: "smb-kill",
         about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9",
         ci: true,
+        guest: true,
         run: smb_guest::kill,
     },
     Case {
         name: "smb-images",
         about: "qemu-img on a share through the kernel client: raw, qcow2, vhdx; the raw image as a LUN has the same bytes",
         ci: true,
+        guest: true,
         run: smb_images::run,
     },
     Case {
         name: "smb-multichannel",
         about: "kernel client with four channels over two networks, each of them cut under load; fio verify",
         ci: true,
+        guest: true,
         run: smb_multichannel::run,
     },
     Case {
         name: "multipath",
         about: "dm-multipath over two portals, one of them cut",
         ci: true,
+        guest: true,
         run: multipath::run,
     },
     Case {
         name: "root-disk",
         about: "a Debian guest runs from a root file system on a LUN, through QEMU's initiator",
         ci: true,
+        guest: true,
         run: root_disk::run,
     },
     Case {
         name: "libiscsi",
         about: "libiscsi's test suite: no failure, at least 200 passed",
         ci: true,
+        guest: false,
         run: libiscsi::run,
     },
 ];

@@ -88,7 +88,7 @@ pub(super) fn run(context: &Context) -> Result {
     let mixed = Halves { disk: first.disk.clone(), share: end.share.clone(), prefix: 0 };
     ensure(prefix(&mixed).is_err(), || "halves of two snapshots pass as one moment".into())?;
     let prefixes: Vec<u64> = found.iter().map(|halves| halves.prefix).collect();
-    println!(
+    crate::note!(
         "     snapshots have the first {prefixes:?} of {last} ordered writes, and file systems that are sound"
     );
     differences(context, node, &names[0], &names[names.len() - 1])?;
@@ -199,7 +199,7 @@ fn differences(context: &Context, node: &Node, first: &str, last: &str) -> Resul
         }
         ensure(differ, || format!("{what}: {first} and {last} are the same"))?;
         let length = std::fs::metadata(&stream)?.len();
-        println!(
+        crate::note!(
             "     {what}: {} KiB of differences make {first} identical to {last}, {} KiB",
             length >> 10,
             size >> 10

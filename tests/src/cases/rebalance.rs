@@ -64,7 +64,7 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(job["state"] == "done", || format!("the job did not end well: {job}"))?;
     let after = node.json(&["pool", "show", &pool])?["balance"].clone();
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or_default();
-    println!(
+    crate::note!(
         "     {} percent points apart before, {} after; {} MiB moved under load, {} MiB planned",
         number(&before, "uneven_percent"),
         number(&after, "uneven_percent"),

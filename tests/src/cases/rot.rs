@@ -82,7 +82,7 @@ pub(super) fn run(context: &Context) -> Result {
     same()?;
     scrub(node)?;
     let (damaged, healed) = only_damaged(node, &disk)?;
-    println!(
+    crate::note!(
         "     {flipped} blocks damaged under load ({last} rounds over iSCSI, {rounds} over SMB), {at_rest} after it: \
          {damaged} found damaged, {healed} restored; some the clients wrote over"
     );
@@ -111,7 +111,7 @@ fn retired(node: &Node, path: &str) -> Result {
         let whole = all("spaces").iter().all(|space| space["redundancy"] == "full");
         Ok((emptied && whole).then_some(()))
     })?;
-    println!("     {path} is empty and retired by itself");
+    crate::note!("     {path} is empty and retired by itself");
     Ok(())
 }
 

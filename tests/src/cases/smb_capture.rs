@@ -69,7 +69,7 @@ impl Capture {
         ensure(bad.is_empty(), || {
             format!("{} malformed frames from the server:\n{}", bad.len(), bad.join("\n"))
         })?;
-        println!("     {all} SMB frames, none malformed");
+        crate::note!("     {all} SMB frames, none malformed");
         Ok(())
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn run(context: &Context) -> Result {
     let sum = said.lines().find_map(|line| line.strip_prefix("SUM ")).unwrap_or_default().to_string();
     ensure(sum.len() == 64, || format!("the guest did not come to its end:\n{said}"))?;
     for line in said.lines().filter(|line| line.contains(" KiB of ")) {
-        println!("     {line}");
+        crate::note!("     {line}");
     }
     // The file that the guest wrote is a LUN as it is.
     node.cli(&[
@@ -63,7 +63,7 @@ pub(super) fn run(context: &Context) -> Result {
     check.arg(&copy);
     let found = run_program(TOOL, &check)?.ok("sha256sum")?;
     ensure(found.starts_with(&sum), || format!("the LUN's bytes are others: {found} instead of {sum}"))?;
-    println!("     as a LUN the same bytes");
+    crate::note!("     as a LUN the same bytes");
     node.finish()
 }
 

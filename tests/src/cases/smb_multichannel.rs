@@ -57,7 +57,7 @@ pub(super) fn run(context: &Context) -> Result {
         pause(CUT);
         admin(&["mend", &net.0, "1", cable])?;
         channels(&node, 2)?;
-        println!("     network {cable} was cut for {} s and is back", CUT.as_secs());
+        crate::note!("     network {cable} was cut for {} s and is back", CUT.as_secs());
     }
     guest.tell("hurt")?;
     let said = guest.finish()?;

@@ -76,7 +76,7 @@ fn suites(context: &Context, node: &Node, phase: &str) -> Result {
     let limit = if context.full { LIMIT_FULL } else { LIMIT };
     let said = run_program(limit, &python)?;
     let lines: Vec<&str> = said.output.lines().filter(|line| line.contains(" passed, ")).collect();
-    println!("     {}", lines.join("\n     "));
+    crate::note!("     {}", lines.join("\n     "));
     ensure(said.status.success(), || {
         format!("{phase}: a suite failed unexpectedly:\n{}\n{}", said.output, said.errors)
     })

@@ -167,6 +167,6 @@ fn torture(node: &Node) -> Result {
     let surprises: Vec<&String> = failed.iter().filter(|test| !is_known(test)).collect();
     ensure(surprises.is_empty(), || format!("rpc.srvsvc: {surprises:?} failed:\n{}", said.output))?;
     let passed = results("success").len();
-    println!("     rpc.srvsvc: {passed} passed, {} failed as known", failed.len());
+    crate::note!("     rpc.srvsvc: {passed} passed, {} failed as known", failed.len());
     ensure(passed >= 10, || format!("only {passed} tests of rpc.srvsvc passed:\n{}", said.output))
 }

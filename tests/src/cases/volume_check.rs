@@ -295,6 +295,6 @@ fn volume_database(hands: &Hands<'_>) -> Result {
     ensure(named >= 5 && names >= 1, || {
         format!("damage in {named} pages of the database was named, {names} of them with names of files")
     })?;
-    println!("     {named} pages of the database in use, {idle} not");
+    crate::note!("     {named} pages of the database in use, {idle} not");
     Ok(())
 }

@@ -130,7 +130,7 @@ pub(super) fn run(context: &Context) -> Result {
     if let Some(folder) = std::env::var_os("E2E_RESULTS") {
         report::write(std::path::Path::new(&folder), &verdicts, &expected_skips()?, context.full)?;
     }
-    println!("     {passed} tests of libiscsi passed");
+    crate::note!("     {passed} tests of libiscsi passed");
     server.finish()
 }
 
