@@ -1,7 +1,9 @@
 """Measures `holdfast spd` against fio's io_uring on the same target, taking turns, and writes docs/results/spd.md: see
-bench/run.sh. Both bind one thread, register files and buffers, and bypass the page cache where there is a disk."""
+bench/run.sh. Both bind one thread, register files and buffers, and bypass the page cache where there is a disk. Over the
+network it is measured against libiscsi's iscsi-perf and smbclient, on one node whose disks are in memory."""
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -9,6 +11,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from machine import DISK, MEMORY, REPS, SECONDS, describe
+from servers import SMB_PASSWORD, SMB_USER, Holdfast, HoldfastShares
 
 TOOL = os.path.abspath("target/release/holdfast")
 WARM_UP = 1
@@ -48,6 +51,73 @@ def figures(iops, p50, p99, cpu):
     return {"iops": iops, "p50": p50, "p99": p99, "cpu": cpu * 1e6 / max(iops * (SECONDS + WARM_UP), 1)}
 
 
+def iscsi_perf(url, depth):
+    """Sequential reads of 4 KiB by libiscsi's own tool, which goes on until it is told to end."""
+    done = subprocess.run(["timeout", "--signal=INT", "%g" % (SECONDS + WARM_UP), "iscsi-perf", "-m", str(depth), "-b", "8", url],
+                          capture_output=True, text=True)
+    averages = re.findall(r"iops average (\d+)", done.stdout)
+    if not averages:
+        sys.exit("iscsi-perf: %s%s" % (done.stdout[-500:], done.stderr[-500:]))
+    return float(averages[-1])
+
+
+def spd_remote(url, *words):
+    """The sums of a run on a target of the network."""
+    env = dict(os.environ, HOLDFAST_SPD_PASSWORD=SMB_PASSWORD)
+    done = subprocess.run([TOOL, "spd", "--json", "--quiet", "--yes", "-d%d" % SECONDS, "-W%d" % WARM_UP, "-t1", *words, url],
+                          capture_output=True, text=True, env=env)
+    if done.returncode:
+        sys.exit("%s: %s%s" % (url, done.stdout[-500:], done.stderr[-500:]))
+    return json.loads(done.stdout)["spans"][0]["total"]
+
+
+def smbclient(port, command):
+    """MiB/s that smbclient tells of a transfer."""
+    done = subprocess.run(["smbclient", "//127.0.0.1/bench", "-p", str(port), "-U", "%s%%%s" % (SMB_USER, SMB_PASSWORD), "-c", command],
+                          capture_output=True, text=True)
+    told = re.search(r"\(([\d.]+) (?:KiloBytes/sec|kb/s)\)", done.stdout + done.stderr)
+    if not told:
+        sys.exit("smbclient: %s%s" % (done.stdout[-500:], done.stderr[-500:]))
+    return float(told.group(1)) / 1024
+
+
+def network():
+    """What is measured over a protocol: name, unit, the peer's and ours, medians."""
+    rows = []
+
+    def compare(name, unit, theirs, ours):
+        runs = [(theirs(), ours()) for _ in range(REPS)]
+        row = [name, unit, *(statistics.median(run[side] for run in runs) for side in (0, 1))]
+        print(row, file=sys.stderr, flush=True)
+        rows.append(row)
+
+    node = Holdfast(os.path.join(MEMORY, "lun"), 13260, MIB)
+    try:
+        spd_remote(node.url, "-b1M", "-w100", "-o4")
+        for depth in (1, 16, 64):
+            compare("iscsi-perf: 4 KiB reads of a LUN, depth %d" % depth, "IOPS", lambda: iscsi_perf(node.url, depth),
+                    lambda: spd_remote(node.url, "-b4K", "-o%d" % depth)["iops"])
+    finally:
+        node.stop()
+    node = HoldfastShares(os.path.join(MEMORY, "share"), 14450, 2 * MIB)
+    local = os.path.join(MEMORY, "local")
+    try:
+        with open(local, "wb") as f:
+            f.write(os.urandom(1 << 20) * MIB)
+        share = "smb://%s@127.0.0.1:14450/bench/" % SMB_USER
+        smbclient(14450, "put %s there" % local)
+        ours = lambda write: lambda: spd_remote(share + "there", "-b1M", "-o8", "-w%d" % write)["bytes_per_second"] / (1 << 20)
+        compare("smbclient: get of a file in a share, spd reads 1 MiB at depth 8", "MiB/s",
+                lambda: smbclient(14450, "get there /dev/null"), ours(0))
+        compare("smbclient: put of a file in a share, spd writes 1 MiB at depth 8", "MiB/s",
+                lambda: smbclient(14450, "put %s there" % local), ours(100))
+    finally:
+        node.stop()
+        if os.path.exists(local):
+            os.remove(local)
+    return rows
+
+
 def median(runs, name):
     return statistics.median(run[name] for run in runs)
 
@@ -81,6 +151,7 @@ def main():
                         row[figure] = [median(theirs, figure), median(ours, figure)]
                     rows.append(row)
                     print(row, file=sys.stderr, flush=True)
+        remote = network()
         for rate in (1000, 5000):
             for arrival in ("even", "poisson"):
                 span = spd(media[0][1], 64, 1, False, "--rate=%d" % rate, "--arrival=" + arrival)["span"]
@@ -93,10 +164,10 @@ def main():
                 if os.path.exists(os.path.join(folder, name)):
                     os.remove(os.path.join(folder, name))
         os.rmdir(MEMORY)
-    write_page(rows, rates)
+    write_page(rows, rates, remote)
 
 
-def write_page(rows, rates):
+def write_page(rows, rates, remote):
     out = ["# holdfast spd against fio", "",
            "`bench/run.sh spd` wrote this on %(date)s at commit %(commit)s: %(cpu)s, %(cores)s cores, Linux %(kernel)s. Medians of "
            "%(reps)s runs of %(seconds)s s each, fio and spd taking turns; 4 KiB at random, one thread bound to one "
@@ -108,12 +179,15 @@ def write_page(rows, rates):
         out.append("| %s | %s | %d | %.0f | %.0f | %.3f | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f |" % (
             row["medium"], "write" if row["write"] else "read", row["depth"], *row["iops"], row["iops"][1] / row["iops"][0],
             *row["p50"], *row["p99"], *row["cpu"]))
+    out += ["", "Over the network (loopback), against what others use there; the node's disks are in memory:", "",
+            "| peer and load | unit | peer | spd | ratio |", "|---|---|--:|--:|--:|"]
+    out += ["| %s | %s | %.0f | %.0f | %.2f |" % (name, unit, peer, ours, ours / peer) for name, unit, peer, ours in remote]
     out += ["", "Open loop, reads of the file: ", "", "| asked for | arrivals | measured | off by |", "|---|---|---|---|"]
     out += ["| %d | %s | %.1f | %.2f %% |" % (rate, arrival, got, abs(got - rate) * 100 / rate) for rate, arrival, got in rates]
     with open("docs/results/spd.md", "w") as f:
         f.write("\n".join(out) + "\n")
     with open("docs/results/spd.json", "w") as f:
-        json.dump({"machine": describe(), "rows": rows, "rates": rates}, f, indent=1)
+        json.dump({"machine": describe(), "rows": rows, "rates": rates, "remote": remote}, f, indent=1)
 
 
 main()
