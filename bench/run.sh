@@ -13,7 +13,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "${1-}" = spd ]; then
-    cargo build --release --locked --quiet --package holdfast
+    cargo build --release --locked --quiet --package holdfast --package bench
     mkdir -p docs/results
     PYTHONDONTWRITEBYTECODE=1 exec python3 bench/spd.py
 fi

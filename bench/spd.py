@@ -33,9 +33,10 @@ def fio(path, depth, direct, write):
     text, cpu = timed(["fio", "--name=x", "--filename=" + path, "--rw=" + ("randwrite" if write else "randread"), "--bs=4k",
                        "--iodepth=%d" % depth, "--ioengine=io_uring", "--registerfiles", "--fixedbufs",
                        "--direct=%d" % direct, "--runtime=%d" % SECONDS, "--ramp_time=%d" % WARM_UP, "--time_based",
-                       "--thread", "--cpus_allowed=0", "--size=%dM" % MIB, "--norandommap", "--randrepeat=0", "--output-format=json"])
+                       "--thread", "--cpus_allowed=0", "--size=%dM" % MIB, "--norandommap", "--randrepeat=0", "--lat_percentiles=1", "--output-format=json"])
     job = json.loads(text[text.index("{"):])["jobs"][0]["write" if write else "read"]
-    percentiles = job["clat_ns"]["percentile"]
+    # From submission on, as ours.
+    percentiles = job["lat_ns"]["percentile"]
     return figures(job["iops"], percentiles["50.000000"] / 1e3, percentiles["99.000000"] / 1e3, cpu)
 
 
@@ -86,8 +87,9 @@ def network():
     rows = []
 
     def compare(name, unit, theirs, ours):
-        runs = [(theirs(), ours()) for _ in range(REPS)]
-        row = [name, unit, *(statistics.median(run[side] for run in runs) for side in (0, 1))]
+        runs = pairs(theirs, ours)
+        ratios = sorted(our / their for their, our in runs)
+        row = [name, unit, *(statistics.median(run[side] for run in runs) for side in (0, 1)), ratios]
         print(row, file=sys.stderr, flush=True)
         rows.append(row)
 
@@ -118,6 +120,22 @@ def network():
     return rows
 
 
+def pairs(theirs, ours):
+    """What each of the two gives, measured one after the other, REPS times. They take turns in being first: a disk that has
+    rested is faster, and one whose host lets it burst is so for whoever comes first."""
+    runs = []
+    for turn in range(REPS):
+        first, second = (theirs, ours) if turn % 2 == 0 else (ours, theirs)
+        one, other = first(), second()
+        runs.append((one, other) if turn % 2 == 0 else (other, one))
+    return runs
+
+
+def spread(ratios):
+    """The median of the pairs' ratios, the lowest and the highest."""
+    return "%.3f (%.2f–%.2f)" % (statistics.median(ratios), ratios[0], ratios[-1])
+
+
 def median(runs, name):
     return statistics.median(run[name] for run in runs)
 
@@ -127,7 +145,7 @@ def main():
     os.makedirs(MEMORY, exist_ok=True)
     media = [("file", os.path.join(DISK, "spd"), 1), ("memory", os.path.join(MEMORY, "spd"), 0)]
     loop = None
-    rows, rates = [], []
+    rows, rates, engine = [], [], []
     try:
         for _, path, _ in media:
             timed([TOOL, "spd", "--yes", "--quiet", "-c%dM" % MIB, "-d1", "-W0", path])
@@ -142,13 +160,12 @@ def main():
         for name, path, direct in media:
             for write in (False, True):
                 for depth in (1, 16, 64):
-                    theirs, ours = [], []
-                    for _ in range(REPS):
-                        theirs.append(fio(path, depth, direct, write))
-                        ours.append(spd(path, depth, direct, write))
+                    runs = pairs(lambda: fio(path, depth, direct, write), lambda: spd(path, depth, direct, write))
+                    theirs, ours = zip(*runs)
                     row = {"medium": name, "write": write, "depth": depth}
                     for figure in ("iops", "p50", "p99", "cpu"):
                         row[figure] = [median(theirs, figure), median(ours, figure)]
+                    row["ratios"] = sorted(our["iops"] / their["iops"] for their, our in runs)
                     rows.append(row)
                     print(row, file=sys.stderr, flush=True)
         remote = network()
@@ -156,6 +173,9 @@ def main():
             for arrival in ("even", "poisson"):
                 span = spd(media[0][1], 64, 1, False, "--rate=%d" % rate, "--arrival=" + arrival)["span"]
                 rates.append([rate, arrival, span["total"]["iops"]])
+        done = subprocess.run([os.path.abspath("target/release/engine_bench"), "%d" % max(SECONDS, 1)], capture_output=True, text=True,
+                              check=True)
+        engine = [[int(depth), float(ns)] for depth, ns in re.findall(r"depth(\d+)_ns=([\d.]+)", done.stdout)]
     finally:
         if loop:
             subprocess.run(["losetup", "-d", loop])
@@ -164,30 +184,83 @@ def main():
                 if os.path.exists(os.path.join(folder, name)):
                     os.remove(os.path.join(folder, name))
         os.rmdir(MEMORY)
-    write_page(rows, rates, remote)
+    write_page(rows, rates, remote, engine)
 
 
-def write_page(rows, rates, remote):
+def off(rate, got):
+    """Percent that a rate is missed by."""
+    return abs(got - rate) * 100 / rate
+
+
+def chance(rate):
+    """Percent that the number of arrivals of a Poisson process differs by from one run to the next: one standard deviation."""
+    return 100 / (rate * SECONDS) ** 0.5
+
+
+def goals(rows, rates, remote, engine):
+    """A line for each goal: how many of the points meet it, and the one that does least."""
+    lines = []
+
+    def goal(name, figures, met):
+        lines.append("| %s | %s | %s |" % (name, figures, "yes" if met else "**no**"))
+
+    def points(name, chosen, value, meets, form):
+        """`value` of a row, where larger is worse."""
+        good = [row for row in chosen if meets(value(row))]
+        worst = max(chosen, key=value)
+        goal(name, "%d of %d; the furthest: %s, %s at depth %d: %s" % (
+            len(good), len(chosen), worst["medium"], "write" if worst["write"] else "read", worst["depth"], form % value(worst)),
+            len(good) == len(chosen))
+
+    for medium in dict.fromkeys(row["medium"] for row in rows):
+        chosen = [row for row in rows if row["medium"] == medium]
+        points("IOPS within 3 %% of fio's, or more: %s" % medium, chosen, lambda row: (1 - statistics.median(row["ratios"])) * 100,
+               lambda less: less <= 3, "%.1f %% less")
+    points("processor time of an operation at most fio's", rows, lambda row: row["cpu"][1] / row["cpu"][0], lambda ratio: ratio <= 1,
+           "%.2f of fio's")
+    for name in ("p50", "p99"):
+        points("%s within 2 %% of fio's" % name, rows, lambda row: abs(row[name][1] / row[name][0] - 1) * 100, lambda gap: gap <= 2,
+               "%.0f %% apart")
+    best = max((row for row in rows if row["medium"] == "memory" and not row["write"]), key=lambda row: row["iops"][1])
+    goal("4 KiB reads of memory on one core: ≥ 600,000/s, or what fio reaches", "%.0f; fio %.0f" % (best["iops"][1], best["iops"][0]),
+         best["iops"][1] >= min(600000, best["iops"][0]))
+    most = max(ns for _, ns in engine)
+    goal("recording an operation: < 150 ns", "%.0f ns at the most for all that the engine does" % most, most < 150)
+    worst = max((off(rate, got) for rate, arrival, got in rates if arrival == "even"))
+    goal("an open loop holds its rate within 0.5 %", "%.2f %% at the most" % worst, worst <= 0.5)
+    for peer in ("iscsi-perf", "smbclient"):
+        ratios = [(statistics.median(row[4]), row[0]) for row in remote if row[0].startswith(peer)]
+        goal("not slower than %s" % peer, "%.2f × (%s)" % min(ratios), min(ratios)[0] >= 1)
+    return lines
+
+
+def write_page(rows, rates, remote, engine):
     out = ["# holdfast spd against fio", "",
            "`bench/run.sh spd` wrote this on %(date)s at commit %(commit)s: %(cpu)s, %(cores)s cores, Linux %(kernel)s. Medians of "
-           "%(reps)s runs of %(seconds)s s each, fio and spd taking turns; 4 KiB at random, one thread bound to one "
+           "%(reps)s runs of %(seconds)s s each, fio and spd taking turns, and in being first; a ratio is the median of those of each "
+           "pair of runs (lowest–highest); 4 KiB at random, one thread bound to one "
            "processor, io_uring with registered files and buffers. CPU is that of the program per operation, warm-up included. "
            "`device` is a loop device with direct I/O on a file of the same disk." % describe(), "",
            "| target | load | depth | fio IOPS | spd IOPS | ratio | fio p50 µs | spd p50 µs | fio p99 µs | spd p99 µs | fio CPU µs | spd CPU µs |",
            "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        out.append("| %s | %s | %d | %.0f | %.0f | %.3f | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f |" % (
-            row["medium"], "write" if row["write"] else "read", row["depth"], *row["iops"], row["iops"][1] / row["iops"][0],
+        out.append("| %s | %s | %d | %.0f | %.0f | %s | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f |" % (
+            row["medium"], "write" if row["write"] else "read", row["depth"], *row["iops"], spread(row["ratios"]),
             *row["p50"], *row["p99"], *row["cpu"]))
+    out += ["", "| goal | figures | met |", "|---|---|---|", *goals(rows, rates, remote, engine)]
     out += ["", "Over the network (loopback), against what others use there; the node's disks are in memory:", "",
             "| peer and load | unit | peer | spd | ratio |", "|---|---|--:|--:|--:|"]
-    out += ["| %s | %s | %.0f | %.0f | %.2f |" % (name, unit, peer, ours, ours / peer) for name, unit, peer, ours in remote]
-    out += ["", "Open loop, reads of the file: ", "", "| asked for | arrivals | measured | off by |", "|---|---|---|---|"]
-    out += ["| %d | %s | %.1f | %.2f %% |" % (rate, arrival, got, abs(got - rate) * 100 / rate) for rate, arrival, got in rates]
+    out += ["| %s | %s | %.0f | %.0f | %s |" % (*row[:4], spread(row[4])) for row in remote]
+    out += ["", "Open loop, reads of the file; a Poisson process has a number of arrivals that is itself random, its standard deviation is "
+            "told beside:", "", "| asked for | arrivals | measured | off by | of itself |", "|---|---|---|---|---|"]
+    out += ["| %d | %s | %.1f | %.2f %% | %s |" % (rate, arrival, got, off(rate, got), "± %.2f %%" % chance(rate) if arrival == "poisson" else "")
+            for rate, arrival, got in rates]
+    out += ["", "What the generator itself does for each operation (choose it, count it, two histograms; no target, no system call but the "
+            "clock's): " + ", ".join("%.0f ns at depth %d" % (ns, depth) for depth, ns in engine) + "."]
     with open("docs/results/spd.md", "w") as f:
         f.write("\n".join(out) + "\n")
     with open("docs/results/spd.json", "w") as f:
-        json.dump({"machine": describe(), "rows": rows, "rates": rates, "remote": remote}, f, indent=1)
+        json.dump({"machine": describe(), "rows": rows, "rates": rates, "remote": remote, "engine": engine}, f, indent=1)
 
 
 main()

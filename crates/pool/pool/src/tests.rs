@@ -1,5 +1,6 @@
 //! The open pool over disks that can vanish, fail to flush and lose power.
 
+mod ahead;
 mod balance;
 mod bench_disk;
 mod conformance;
