@@ -12,6 +12,7 @@ mod promises;
 mod quorum;
 mod replays;
 mod spaces;
+mod told;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use block_device::{BlockDevice, Durability};
 use pool_format::{BLOCK, JOURNAL_ANCHORS, JOURNAL_ROW};
 use shard_runtime::sleep;
 
+use super::told::warnings;
 use super::{Bench, SLAB, on_shard};
 use crate::{OpenOptions, Pool, Resiliency, SpaceSpec};
 
@@ -120,6 +121,44 @@ fn rot_beside_a_lost_disk_is_no_more_than_dual_parity_survives() {
             after(2, &[], &[column, (column + 1) % 5], partial);
         }
     }
+}
+
+/// More than single parity promises to survive: nobody can tell what the stripe was. The rest is there, and whoever reads the
+/// log learns of it.
+#[test]
+fn rot_beside_a_lost_disk_is_told_when_it_is_too_much() {
+    let (absent, told) = warnings(|| {
+        on_shard(async {
+            let bench = Bench::new(5);
+            let pool = bench.create().await;
+            let guid = pool.guid();
+            let space = pool.create_space(spec(1)).await.expect("space");
+            let stripe = 3 * INTERLEAVE;
+            let data = noise(STRIPES * stripe, 7);
+            space.write(0, data.clone(), Durability::Durable).await.expect("write");
+            let places = places(&pool, 0);
+            drop(space);
+            crash(&bench, pool).await;
+            // Stripe 0 has its data in columns 0 to 2.
+            let (disk, start) = places[0][0];
+            bench.disks[disk].corrupt(start as usize + 100, b"rot");
+            let (absent, _) = places[1][0];
+            bench.disks[absent].gone.store(true, Ordering::SeqCst);
+            let opened =
+                Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone());
+            let pool = opened.await.expect("open");
+            let space = pool.space("s").expect("space");
+            for at in 1..STRIPES {
+                let read = space.read(at * stripe, IoBuf::new(stripe as usize)).await.expect("read");
+                assert!(read[..] == data[(at * stripe) as usize..][..stripe as usize], "stripe {at}");
+            }
+            absent
+        })
+    });
+    let about = format!(
+        "{BLOCK} bytes of stripes that were first written just before the crash are on disks that are missing (disk {absent})"
+    );
+    assert!(told.iter().any(|line| line.contains(&about)), "{told:#?}");
 }
 
 /// One copy of the journal announces another length of a record: the others have it.
