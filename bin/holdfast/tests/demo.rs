@@ -3,116 +3,44 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use common::{ANY, Demo};
+
+mod common;
 
 /// How often `status` is asked before a test gives up: a minute, on the slowest machine.
 const TRIES: u32 = 600;
 
-struct Demo {
-    dir: tempfile::TempDir,
-    child: Child,
-    line: Value,
+fn verdict(demo: &Demo) -> String {
+    demo.json(&["status"])["verdict"].as_str().expect("a verdict").to_owned()
 }
 
-fn start(dir: &tempfile::TempDir) -> (Child, Value) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(["demo", "--iscsi", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--shards", "2", "--json", "--dir"])
-        .arg(dir.path().join("demo"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("starts");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
-    let line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not ready: {error}: {line}"));
-    (child, line)
+#[expect(clippy::disallowed_methods, reason = "the test blocks its own thread, not a shard")]
+fn wait_redundant(demo: &Demo) {
+    for _ in 0..TRIES {
+        if verdict(demo) == "fully-redundant" {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("not redundant again: {}", demo.json(&["status"]));
 }
 
-impl Demo {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let (child, line) = start(&dir);
-        Self { dir, child, line }
-    }
-
-    /// Ends the process and starts another one on the same data.
-    fn restart(&mut self, kill: bool) {
-        if kill {
-            self.child.kill().expect("killed");
-        } else {
-            let pid = self.child.id().to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
-        }
-        let ended = self.child.wait().expect("ended");
-        assert_eq!(ended.success(), !kill, "{ended}");
-        (self.child, self.line) = start(&self.dir);
-    }
-
-    fn text(&self, key: &str) -> &str {
-        self.line[key].as_str().unwrap_or_else(|| panic!("no {key} in {}", self.line))
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        command.args(args).env("HOLDFAST_SOCKET", self.text("api_socket")).stdin(Stdio::null());
-        command.output().expect("runs")
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let output = self.run(&[args, &["--json"]].concat());
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    fn verdict(&self) -> String {
-        self.json(&["status"])["verdict"].as_str().expect("a verdict").to_owned()
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the test blocks its own thread, not a shard")]
-    fn wait_redundant(&self) {
-        for _ in 0..TRIES {
-            if self.verdict() == "fully-redundant" {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("not redundant again: {}", self.json(&["status"]));
-    }
-
-    fn put(&self, name: &str, content: &[u8]) {
-        let local = self.dir.path().join(name);
-        std::fs::write(&local, content).expect("written");
-        let output = self.run(&["file", "put", &local.to_string_lossy(), &format!("vm:/{name}")]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    fn get(&self, name: &str) -> Vec<u8> {
-        let local = self.dir.path().join("got");
-        let _ = std::fs::remove_file(&local);
-        let output = self.run(&["file", "get", &format!("vm:/{name}"), &local.to_string_lossy()]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        std::fs::read(&local).expect("there")
-    }
-
-    fn check(&self) {
-        for args in [&["pool", "check", "demo", "--deep"][..], &["volume", "check", "vm"]] {
-            let report = self.json(args);
-            assert_eq!(report["clean"], true, "{args:?}: {report}");
-        }
-    }
+fn put(demo: &Demo, name: &str, content: &[u8]) {
+    let local = demo.dir.path().join(name);
+    std::fs::write(&local, content).expect("written");
+    let output = demo.run(&["file", "put", &local.to_string_lossy(), &format!("vm:/{name}")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-impl Drop for Demo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn get(demo: &Demo, name: &str) -> Vec<u8> {
+    let local = demo.dir.path().join("got");
+    let _ = std::fs::remove_file(&local);
+    let output = demo.run(&["file", "get", &format!("vm:/{name}"), &local.to_string_lossy()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::read(&local).expect("there")
 }
 
 fn content(seed: u8) -> Vec<u8> {
@@ -121,7 +49,7 @@ fn content(seed: u8) -> Vec<u8> {
 
 #[test]
 fn data_survives_kill_loss_and_restart() {
-    let mut demo = Demo::new();
+    let mut demo = Demo::new("2");
     let luns = demo.json(&["lun", "list"]);
     assert_eq!(luns["items"][0]["serving"], "online", "{luns}");
     TcpStream::connect(demo.text("iscsi_address")).expect("iSCSI listens");
@@ -132,26 +60,28 @@ fn data_survives_kill_loss_and_restart() {
         (&share["name"], &share["online"], &share["ca"]),
         (&"vmstore".into(), &true.into(), &true.into())
     );
-    let password = demo.text("smb_password").to_owned();
-    demo.put("a", &content(1));
-    demo.restart(true);
+    let password = demo.text("smb_password");
+    put(&demo, "a", &content(1));
+    demo.end("KILL");
+    demo.start(ANY);
     assert_eq!(demo.text("smb_password"), password, "clients keep theirs");
-    assert_eq!(demo.get("a"), content(1), "after kill -9");
-    demo.wait_redundant();
+    assert_eq!(get(&demo, "a"), content(1), "after kill -9");
+    wait_redundant(&demo);
 
-    let disk = demo.line["disks"][0].as_str().expect("a disk").to_owned();
+    let disk = demo.line()["disks"][0].as_str().expect("a disk").to_owned();
     let shown = demo.json(&["disk", "fault", &disk, "vanish"]);
     assert_eq!(shown["state"], "missing", "{shown}");
-    demo.put("b", &content(2));
-    assert_eq!(demo.get("a"), content(1), "without a disk");
-    assert_ne!(demo.verdict(), "fully-redundant");
+    put(&demo, "b", &content(2));
+    assert_eq!(get(&demo, "a"), content(1), "without a disk");
+    assert_ne!(verdict(&demo), "fully-redundant");
     let shown = demo.json(&["disk", "fault", &disk, "return"]);
     assert_eq!(shown["state"], "online", "{shown}");
-    demo.wait_redundant();
-    demo.check();
+    wait_redundant(&demo);
+    demo.check_all();
 
-    demo.restart(false);
-    assert_eq!((demo.get("a"), demo.get("b")), (content(1), content(2)), "after a clean restart");
-    assert_eq!(demo.verdict(), "fully-redundant", "a clean stop leaves nothing to do");
-    demo.check();
+    demo.end("TERM");
+    demo.start(ANY);
+    assert_eq!((get(&demo, "a"), get(&demo, "b")), (content(1), content(2)), "after a clean restart");
+    assert_eq!(verdict(&demo), "fully-redundant", "a clean stop leaves nothing to do");
+    demo.check_all();
 }

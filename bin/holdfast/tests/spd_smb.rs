@@ -2,115 +2,65 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use common::{Demo, json, program};
 use serde_json::Value;
 
-/// A node with a share.
-struct Node {
-    dir: tempfile::TempDir,
-    child: Child,
-    line: Value,
+mod common;
+
+/// The UNC path of a file of the node's share, with the port that the node took.
+fn unc(node: &Demo, file: &str) -> String {
+    format!(r"\\127.0.0.1@{}\{}\{file}", node.line()["smb_port"], node.text("smb_share"))
 }
 
-fn start(dir: &tempfile::TempDir, smb: &str) -> (Child, Value) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(["demo", "--iscsi", "127.0.0.1:0", "--smb", smb, "--shards", "1", "--json", "--dir"])
-        .arg(dir.path().join("demo"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("starts");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
-    let line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not ready: {error}: {line}"));
-    (child, line)
+/// A load on the node, by its user.
+fn spd(node: &Demo, words: &[&str]) -> Command {
+    let mut command = program(&["spd"]);
+    command.args(words);
+    command.env("HOLDFAST_SPD_USER", node.text("smb_user"));
+    command.env("HOLDFAST_SPD_PASSWORD", node.text("smb_password"));
+    command
 }
 
-impl Node {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let (child, line) = start(&dir, "127.0.0.1:0");
-        Self { dir, child, line }
-    }
-
-    fn text(&self, key: &str) -> String {
-        self.line[key].as_str().unwrap_or_else(|| panic!("no {key} in {}", self.line)).to_owned()
-    }
-
-    /// The UNC path of a file, with the port that the node took.
-    fn unc(&self, file: &str) -> String {
-        format!(r"\\127.0.0.1@{}\{}\{file}", self.line["smb_port"], self.text("smb_share"))
-    }
-
-    fn spd(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        command.arg("spd").args(words).stdin(Stdio::null());
-        command.env("HOLDFAST_SPD_USER", self.text("smb_user"));
-        command.env("HOLDFAST_SPD_PASSWORD", self.text("smb_password"));
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        self.spd(words).output().expect("runs")
-    }
-
-    fn json(output: &Output) -> Value {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    /// Ends the node without a warning and starts it again at the same port.
-    fn kill_and_restart(&mut self) {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("ended");
-        (self.child, self.line) = start(&self.dir, &self.text("smb_address"));
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn run(node: &Demo, words: &[&str]) -> Output {
+    spd(node, words).output().expect("runs")
 }
 
 #[test]
 fn a_share_is_measured_without_a_mount() {
-    let node = Node::new();
-    let path = node.unc("t.dat");
+    let node = Demo::new("1");
+    let path = unc(&node, "t.dat");
     let made =
-        Node::json(&node.run(&["--json", "-c4M", "-d1", "-W0", "-b64K", "-w100", "-t2", "-o4", "-h", &path]));
+        json(&run(&node, &["--json", "-c4M", "-d1", "-W0", "-b64K", "-w100", "-t2", "-o4", "-h", &path]));
     assert!(made["spans"][0]["write"]["count"].as_u64().expect("count") > 0);
     assert_eq!(made["spans"][0]["threads"][0]["targets"][0]["size_bytes"], 4 << 20);
     // By URL, which names the user; what is read is in the file.
     let url = format!("{}/t.dat", node.text("smb_url").trim_end_matches('/'));
-    let read = Node::json(&node.run(&["--json", "-d1", "-W0", "-r", "-b8K", "-o16", &url]));
+    let read = json(&run(&node, &["--json", "-d1", "-W0", "-r", "-b8K", "-o16", &url]));
     assert!(read["spans"][0]["read"]["count"].as_u64().expect("count") > 0);
     assert_eq!(read["spans"][0]["read"]["errors"], 0);
     // A larger queue than the server grants credits for at once.
-    let deep = Node::json(&node.run(&["--json", "-d1", "-W0", "-r", "-b256K", "-o512", &path]));
+    let deep = json(&run(&node, &["--json", "-d1", "-W0", "-r", "-b256K", "-o512", &path]));
     assert_eq!(deep["spans"][0]["read"]["errors"], 0);
     for (words, part) in [
         (vec!["-d1", "-w1", &path], "say --yes"),
         (vec!["-d1", "-c1M", &path], "say --yes"),
-        (vec!["-d1", &node.unc("missing")], "make it with -c"),
+        (vec!["-d1", &unc(&node, "missing")], "make it with -c"),
         (vec!["-d1", &path.replace("vmstore", "nowhere")], "has no share"),
         (vec!["-d1", "-b16M", &path], "lower -b"),
         (vec!["-d1", "-F2", &path, &url], "-t (threads per target) instead of -F"),
         (vec!["-d1", &path, "local"], "one kind of them"),
     ] {
-        let output = node.run(&words);
+        let output = run(&node, &words);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{words:?}: {message}");
         assert!(message.contains(part), "{words:?}: {message}");
     }
-    let wrong = node.spd(&["-d1", &path]).env("HOLDFAST_SPD_PASSWORD", "wrong").output().expect("runs");
+    let wrong = spd(&node, &["-d1", &path]).env("HOLDFAST_SPD_PASSWORD", "wrong").output().expect("runs");
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("password is wrong"));
-    let nobody = node.spd(&["-d1", &path]).env_remove("HOLDFAST_SPD_PASSWORD").output().expect("runs");
+    let nobody = spd(&node, &["-d1", &path]).env_remove("HOLDFAST_SPD_PASSWORD").output().expect("runs");
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("who logs in?"));
 }
 
@@ -126,18 +76,15 @@ fn counter(sample: &Value, kind: &str, name: &str) -> f64 {
 
 #[test]
 fn live_counters_show_the_load() {
-    let node = Node::new();
+    let node = Demo::new("1");
     let perf = |words: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        command.arg("perf").args(words).env("HOLDFAST_SOCKET", node.text("api_socket")).stdin(Stdio::null());
-        let output = command.output().expect("runs");
+        let output = node.run(&[&["perf"], words].concat());
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     };
-    let path = node.unc("t.dat");
-    Node::json(&node.run(&["--json", "-c4M", "-d1", "-W0", "-b64K", "-w100", &path]));
-    let mut load = node
-        .spd(&["--yes", "-d600", "-W0", "-r", "-b4K", "-o8", "-w50", "-Sh", &path])
+    let path = unc(&node, "t.dat");
+    json(&run(&node, &["--json", "-c4M", "-d1", "-W0", "-b64K", "-w100", &path]));
+    let mut load = spd(&node, &["--yes", "-d600", "-W0", "-r", "-b4K", "-o8", "-w50", "-Sh", &path])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -209,14 +156,14 @@ fn live_counters_show_the_load() {
     load.wait().expect("ended");
 
     // A LUN, by its own initiator.
-    let mut load = node
-        .spd(&["--yes", "-f16M", "-d600", "-W0", "-r", "-b4K", "-o8", "-w50", &node.text("iscsi_url")])
-        .env_remove("HOLDFAST_SPD_USER")
-        .env_remove("HOLDFAST_SPD_PASSWORD")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("runs");
+    let mut load =
+        spd(&node, &["--yes", "-f16M", "-d600", "-W0", "-r", "-b4K", "-o8", "-w50", &node.text("iscsi_url")])
+            .env_remove("HOLDFAST_SPD_USER")
+            .env_remove("HOLDFAST_SPD_PASSWORD")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("runs");
     for looks in 0.. {
         let text = perf(&["--json", "--kind", "lun,session", "--samples", "1", "--interval", "0.5"]);
         let sample: Value = serde_json::from_str(&text).expect("one line of JSON");
@@ -237,20 +184,23 @@ fn live_counters_show_the_load() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test blocks its own thread, not a shard")]
 fn verification_passes_while_the_node_is_killed() {
-    let mut node = Node::new();
-    let path = node.unc("t.dat");
+    let mut node = Demo::new("1");
+    let path = unc(&node, "t.dat");
     let words = ["--json", "--verify", "-c8M", "-d8", "-W0", "-r", "-b8K", "-w60", "-t2", "-o8", "-h", &path];
-    let load = node.spd(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let load = spd(&node, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     for _ in 0..2 {
         std::thread::sleep(Duration::from_secs(2));
-        node.kill_and_restart();
+        let address = node.text("smb_address");
+        node.end("KILL");
+        node.start(&address);
     }
     let output = load.wait_with_output().expect("ends");
-    let result = Node::json(&output);
+    let result = json(&output);
     let verify = &result["spans"][0]["verify"];
     assert!(verify["checked"].as_u64().expect("checked") > 1000, "{verify}");
     for wrong in ["stale", "lost", "misplaced", "torn"] {
         assert_eq!(verify[wrong], 0, "{verify}");
     }
     assert_eq!(result["spans"][0]["ended_early"], Value::Null);
+    node.check_all();
 }
