@@ -209,18 +209,18 @@ def goals(rows, rates, remote, engine):
         good = [row for row in chosen if meets(value(row))]
         worst = max(chosen, key=value)
         goal(name, "%d of %d; the furthest: %s, %s at depth %d: %s" % (
-            len(good), len(chosen), worst["medium"], "write" if worst["write"] else "read", worst["depth"], form % value(worst)),
+            len(good), len(chosen), worst["medium"], "write" if worst["write"] else "read", worst["depth"], form(worst)),
             len(good) == len(chosen))
 
     for medium in dict.fromkeys(row["medium"] for row in rows):
         chosen = [row for row in rows if row["medium"] == medium]
-        points("IOPS within 3 %% of fio's, or more: %s" % medium, chosen, lambda row: (1 - statistics.median(row["ratios"])) * 100,
-               lambda less: less <= 3, "%.1f %% less")
-    points("processor time of an operation at most fio's", rows, lambda row: row["cpu"][1] / row["cpu"][0], lambda ratio: ratio <= 1,
-           "%.2f of fio's")
+        points("IOPS within 3 %% of fio's, or more: %s" % medium, chosen, lambda row: -statistics.median(row["ratios"]),
+               lambda less: less <= -0.97, lambda row: "%.3f of fio's" % statistics.median(row["ratios"]))
+    cpu = lambda row: row["cpu"][1] / row["cpu"][0]
+    points("processor time of an operation at most fio's", rows, cpu, lambda ratio: ratio <= 1, lambda row: "%.2f of fio's" % cpu(row))
     for name in ("p50", "p99"):
-        points("%s within 2 %% of fio's" % name, rows, lambda row: abs(row[name][1] / row[name][0] - 1) * 100, lambda gap: gap <= 2,
-               "%.0f %% apart")
+        gap = lambda row: abs(row[name][1] / row[name][0] - 1) * 100
+        points("%s within 2 %% of fio's" % name, rows, gap, lambda gap: gap <= 2, lambda row: "%.0f %% apart" % gap(row))
     best = max((row for row in rows if row["medium"] == "memory" and not row["write"]), key=lambda row: row["iops"][1])
     goal("4 KiB reads of memory on one core: ≥ 600,000/s, or what fio reaches", "%.0f; fio %.0f" % (best["iops"][1], best["iops"][0]),
          best["iops"][1] >= min(600000, best["iops"][0]))
