@@ -9,13 +9,16 @@
 //! * [`Striping`] maps a range of a space to [`Piece`]s of columns.
 //! * [`choose_disks`] picks the disks of a new row or copy, [`choose_parity`] those of a row with parity.
 //! * [`plan_moves`] says which slabs to move so that disks are equally full.
+//! * [`plan_exchanges`] says which slab to move to make room for a copy that finds none.
 //! * [`parity`] calculates parity, and what was lost from what is left.
 
 mod balance;
 mod choose;
+mod exchange;
 pub mod parity;
 mod striping;
 
 pub use balance::{Move, RowSlabs, plan_moves, unevenness};
 pub use choose::{Candidate, choose_copy, choose_disks, choose_parity};
+pub use exchange::{Exchange, plan_exchanges};
 pub use striping::{Piece, Pieces, Striping};
