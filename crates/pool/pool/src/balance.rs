@@ -1,13 +1,9 @@
 //! Rebalancing: slabs move to emptier disks and to other fault domains, while there is nothing to repair.
 //!
-//! A move is a repair of something sound: the column gets a further copy where the slab should be, that catches up, and the
-//! one that moves is given up then. Until then it counts. Nothing of it is in the metadata but the copies themselves: after
-//! a crash what was not finished is given up, and planned anew.
-//!
-//! [`pool_layout::plan_moves`] makes the plan. It is looked at again move by move: what clients, repair or administrators
-//! have changed meanwhile makes a move void.
+//! [`pool_layout::plan_moves`] makes the plan, `moves.rs` carries it out. It is looked at again move by move: what clients,
+//! repair or administrators have changed meanwhile makes a move void.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,16 +11,15 @@ use std::time::Duration;
 use block_device::BlockError;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
-use pool_format::{CopyRecord, DiskId, DiskUse};
-use pool_layout::{Candidate, RowSlabs, plan_moves, unevenness};
+use pool_format::DiskId;
+use pool_layout::{Candidate, plan_moves, unevenness};
 use shard_runtime::Monotonic;
 
-use crate::at::At;
 use crate::core::Core;
 use crate::error::PoolError;
+use crate::moves::{self, Placement, Planned};
 use crate::pool::Pool;
-use crate::repair;
-use crate::row::{Column, Place};
+use crate::row::Purpose;
 
 /// Moves between two looks for something to repair.
 const BATCH: usize = 16;
@@ -54,13 +49,6 @@ struct State {
     progress: bool,
     /// When it was made, and the used slabs of each disk then: if it moves nothing, neither would the same plan a moment later.
     made: Option<(Monotonic, Vec<(DiskId, u32)>)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Planned {
-    place: Place,
-    from: DiskId,
-    to: DiskId,
 }
 
 /// What a rebalancing would move, or has still to.
@@ -133,7 +121,8 @@ impl Pool {
         let uneven_percent = unevenness(&core.candidates(false));
         let mut under_way = 0;
         core.for_each_column(|_, place, row| {
-            under_way += row.column(place.column).copies().iter().filter(|copy| copy.is_moving()).count();
+            let copies = row.column(place.column).copies();
+            under_way += copies.iter().filter(|copy| copy.moves_for() == Some(Purpose::Balance)).count();
         });
         let state = core.balancer.state.lock();
         let moves_left = (state.moves.len() + under_way) as u64;
@@ -167,7 +156,8 @@ pub(crate) async fn step(core: &Arc<Core>) -> Result<bool, BlockError> {
     }
     let goes_on = || !core.is_over() && !core.params.read().paused && !core.urgent.load(Ordering::Acquire);
     let moves = stream::iter(batch).take_while(|_| std::future::ready(goes_on()));
-    let moves = moves.map(|planned| carry_out(core, planned)).buffer_unordered(params.parallel.max(1));
+    let moves = moves.map(|planned| moves::carry_out(core, planned, Purpose::Balance));
+    let moves = moves.buffer_unordered(params.parallel.max(1));
     let done: Vec<Result<bool, BlockError>> = moves.collect().await;
     let moved = done.into_iter().try_fold(0, |sum, moved| moved.map(|moved| sum + u64::from(moved)))?;
     core.balancer.moved.fetch_add(moved, Ordering::Relaxed);
@@ -209,57 +199,10 @@ fn look(core: &Arc<Core>, above_percent: u32) {
 }
 
 fn plan(core: &Core, fills: bool) -> (Vec<Candidate>, Vec<Planned>) {
-    let mut by_row: BTreeMap<_, Vec<Place>> = BTreeMap::new();
-    let mut rows: Vec<RowSlabs> = Vec::new();
-    core.for_each_column(|_, place, row| {
-        let known = by_row.entry((place.space, place.row)).or_default();
-        if known.is_empty() {
-            let disks = |column: &Column| column.copies().iter().map(|copy| copy.id()).collect();
-            let columns = row.columns.iter().map(disks);
-            let (parity, sums) = (row.shape.parity > 0, row.shape.sums_pages > 0);
-            rows.push(RowSlabs { columns: columns.collect(), parity, sums });
-        }
-        known.push(place);
-    });
+    let placement = Placement::of(core);
     let candidates = core.candidates(false);
     let with_sums: Vec<DiskId> = core.candidates(true).iter().map(|disk| disk.disk).collect();
-    let moves = plan_moves(&candidates, &rows, fills, |disk| with_sums.contains(&disk));
-    let places: Vec<Vec<Place>> = by_row.into_values().collect();
-    let place = |row: usize, column: usize| places.get(row)?.get(column).copied();
-    let moves = moves.into_iter().filter_map(|step| {
-        Some(Planned { place: place(step.row, step.column)?, from: step.from, to: step.to })
-    });
-    (candidates, moves.collect())
-}
-
-/// Moves a slab, if that is still what should be done. Whether it has moved.
-async fn carry_out(core: &Arc<Core>, planned: Planned) -> Result<bool, BlockError> {
-    let Planned { place, from, to } = planned;
-    let space = core.spaces.read().get(&place.space).cloned();
-    let Some(space) = space else { return Ok(false) };
-    let Some(row) = space.row(place.row) else { return Ok(false) };
-    let at = At::new(core, &space, &row, place);
-    {
-        let _one = core.adding.lock().await;
-        let copies = at.column().copies();
-        let sound = copies.len() == row.shape.copies && copies.iter().all(|copy| copy.is_good(u64::MAX));
-        let Some(moving) = copies.iter().find(|copy| copy.id() == from).filter(|_| sound) else {
-            return Ok(false);
-        };
-        let taken = row.columns.iter().any(|column| column.copies().iter().any(|copy| copy.id() == to));
-        let usage = core.meta.with_state(|state| state.disks.get(&to).map(|record| record.usage));
-        let here = core.disk(to).is_some_and(|disk| disk.is_online());
-        if taken || usage != Some(DiskUse::Active) || !here {
-            return Ok(false);
-        }
-        let Some(slab) = core.slabs.lock().take(to) else { return Ok(false) };
-        moving.set_moving(true);
-        let record = CopyRecord { disk: to, slab, stale: u64::MAX };
-        if let Err(error) = repair::add_copy(core, place, at.column(), record).await {
-            moving.set_moving(false);
-            return Err(error);
-        }
-    }
-    repair::work_on(core, &space, place).await?;
-    Ok(at.column().copies().iter().all(|copy| copy.id() != from))
+    let moves = plan_moves(&candidates, &placement.rows, fills, |disk| with_sums.contains(&disk));
+    let moves = moves.into_iter().filter_map(|step| placement.planned(step)).collect();
+    (candidates, moves)
 }

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use crate::balance::Balancer;
 use crate::disk::PoolDisk;
+use crate::exchange::Exchanges;
 use crate::governor::Governor;
 use crate::meta::{CommitFailed, DiskMap, Meta};
 use crate::row::{CopyState, Place, Row, Shape};
@@ -44,6 +45,7 @@ pub(crate) struct Core {
     pub(crate) params: RwLock<RepairParams>,
     pub(crate) governor: Governor,
     pub(crate) balancer: Balancer,
+    pub(crate) exchanges: Exchanges,
     /// Wakes the repair.
     pub(crate) attention: Notify,
     /// What is most in danger may be something else than a moment ago: the repair looks at everything again before it goes on.

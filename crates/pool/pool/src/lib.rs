@@ -7,7 +7,7 @@
 //!     │        write: range lock → dirty mark → all good copies → stale marks → checksums → acknowledged
 //!     │        with parity: range lock of the row → new parity → journal → columns in place (`stripe`)
 //!     │        read: one copy → checksum?  no: all copies, parity, healing (`careful`)
-//!     └── background: settle after a crash, catch copies up, restore redundancy, rebalance, clean dirty marks, scrub
+//!     └── background: settle after a crash, catch copies up, restore redundancy, exchange, rebalance, clean dirty marks, scrub
 //! ```
 //! Vocabulary: `pool_format` has the records; a *copy* is *good* when its disk is here and it has all
 //! acknowledged writes, *stale* in the regions where it lacks some. A region is *dirty* while its copies may
@@ -32,11 +32,13 @@ mod check;
 mod core;
 mod disk;
 mod error;
+mod exchange;
 mod governor;
 mod health;
 mod journal;
 mod members;
 mod meta;
+mod moves;
 mod open;
 mod places;
 mod pool;

@@ -121,6 +121,7 @@ impl Pool {
                 params: RwLock::new(RepairParams::default()),
                 governor: Default::default(),
                 balancer: Default::default(),
+                exchanges: Default::default(),
                 attention: Notify::new(),
                 urgent: AtomicBool::new(false),
                 upkeep_attention: Notify::new(),

@@ -3,6 +3,9 @@
 //! A new copy begins as a further copy of its column, stale everywhere; resync fills it; then the copy it
 //! replaces is given up. Until then the old copy counts: a lost disk that returns in the meantime can still
 //! serve what only it has.
+//!
+//! A column whose copies find no disk with room waits for one. When all others have been worked on, `exchange.rs` looks for slabs
+//! of other rows that can make room by moving.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +18,7 @@ use pool_format::{Change, CopyRecord, DiskId, DiskUse, MAX_COPIES};
 use crate::at::At;
 use crate::balance;
 use crate::core::{Core, caught_up};
+use crate::exchange;
 use crate::resync;
 use crate::row::{Column, Copies, CopyState, Place, Row};
 use crate::space::Space;
@@ -43,8 +47,8 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// One pass over all columns: the ones with the fewest good copies first. `true` when there was nothing to do. It ends early
-/// when a disk goes or comes: then something else may be the first.
+/// One pass over all columns: the ones with the fewest good copies first, then exchanges for those that found no room. `true`
+/// when there was nothing to do. It ends early when a disk goes or comes: then something else may be the first.
 pub(crate) async fn pass(core: &Arc<Core>) -> Result<bool, BlockError> {
     core.urgent.store(false, Ordering::Release);
     for disk in core.all_disks() {
@@ -67,19 +71,28 @@ pub(crate) async fn pass(core: &Arc<Core>) -> Result<bool, BlockError> {
     let goes_on = || !core.is_over() && !core.urgent.load(Ordering::Acquire);
     let results = stream::iter(work)
         .take_while(|_| std::future::ready(goes_on()))
-        .map(|(_, place, space)| async move { work_on(core, &space, place).await })
+        .map(|(spare, place, space)| async move {
+            let waits = work_on(core, &space, place).await? == Outcome::WaitsForRoom;
+            Ok::<_, BlockError>(waits.then_some((spare, place)))
+        })
         .buffer_unordered(parallel)
         .collect::<Vec<_>>()
         .await;
-    results.into_iter().collect::<Result<(), _>>().map(|()| false)
+    let waiting: Vec<Option<_>> = results.into_iter().collect::<Result<_, _>>()?;
+    let mut waiting: Vec<_> = waiting.into_iter().flatten().collect();
+    waiting.sort_by_key(|(spare, place)| (*spare, place.space, place.row, place.column));
+    let waiting: Vec<Place> = waiting.into_iter().map(|(_, place)| place).collect();
+    exchange::make_room(core, &waiting).await?;
+    Ok(false)
 }
 
 fn usage(core: &Core, disk: DiskId) -> Option<DiskUse> {
     core.meta.with_state(|state| state.disks.get(&disk).map(|record| record.usage))
 }
 
-fn is_leaving(core: &Core, copy: &CopyState) -> bool {
-    copy.is_moving() || !matches!(usage(core, copy.id()), Some(DiskUse::Active | DiskUse::Spare))
+/// Whether a copy is to be given up when there is another in its place.
+pub(crate) fn is_leaving(core: &Core, copy: &CopyState) -> bool {
+    copy.moves_for().is_some() || !matches!(usage(core, copy.id()), Some(DiskUse::Active | DiskUse::Spare))
 }
 
 /// How many more disks the column's data survives the loss of.
@@ -103,19 +116,29 @@ fn needs_work(core: &Core, row: &Row, place: Place, copies: &Copies) -> bool {
         })
 }
 
-pub(crate) async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<(), BlockError> {
-    let Some(row) = space.row(place.row) else { return Ok(()) };
+/// What came of the work on a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All that could be done is.
+    Done,
+    /// It lacks a copy, or has one that leaves, and no disk that may take another has room.
+    WaitsForRoom,
+}
+
+pub(crate) async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<Outcome, BlockError> {
+    let Some(row) = space.row(place.row) else { return Ok(Outcome::Done) };
     let at = At::new(core, space, &row, place);
     let column = at.column();
     let wanted = row.shape.copies;
     let copies = column.copies();
     if copies.iter().any(|copy| !copy.disk.is_online()) {
         // No time for balance.
-        copies.iter().for_each(|copy| copy.set_moving(false));
+        copies.iter().for_each(|copy| copy.set_moving(None));
     }
     drop(copies);
     // What a crash has left of a move is not worth catching up.
     give_up_surplus(at).await?;
+    let mut outcome = Outcome::Done;
     let copies = column.copies();
     let staying = copies.iter().filter(|copy| !is_leaving(core, copy)).count();
     if !core.params.read().paused && staying < wanted && copies.len() < MAX_COPIES {
@@ -137,14 +160,16 @@ pub(crate) async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Re
         match core.take_copy_slab(row.shape.sums_pages > 0, &in_row, &peers) {
             Some(record) => add_copy(core, place, column, record).await?,
             None => {
-                tracing::debug!("no disk has room for a new copy of row {} of {}", place.row, space.name())
+                tracing::debug!("no disk has room for a new copy of row {} of {}", place.row, space.name());
+                outcome = Outcome::WaitsForRoom;
             }
         }
     }
     // Held on, it would keep `remove_copy` waiting for ever.
     drop(copies);
     resync::bring_up_to_date(at).await?;
-    give_up_surplus(at).await
+    give_up_surplus(at).await?;
+    Ok(outcome)
 }
 
 /// Gives up a copy that is not needed any more, if there is one.

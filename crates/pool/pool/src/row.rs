@@ -21,7 +21,7 @@
 //! the log has the changes in the order of the decisions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, RowRecord, SpaceId, SpaceRecord};
@@ -52,8 +52,18 @@ pub(crate) struct CopyState {
     pub(crate) sums_start: Option<u64>,
     pub(crate) stale: AtomicU64,
     pub(crate) stale_durable: AtomicU64,
-    /// Whether it is to be given up when another has all it holds, for the sake of balance.
-    moving: AtomicBool,
+    /// Why it is to be given up when another has all it holds, although its disk stays: a [`Purpose`], or 0.
+    moving: AtomicU8,
+}
+
+/// Why a sound copy moves to another disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Purpose {
+    /// Disks are to be equally full, and fault domains used.
+    Balance = 1,
+    /// A copy of another row needs its place.
+    Room = 2,
 }
 
 impl CopyState {
@@ -69,16 +79,21 @@ impl CopyState {
             sums_start,
             stale: AtomicU64::new(record.stale),
             stale_durable: AtomicU64::new(record.stale),
-            moving: AtomicBool::new(false),
+            moving: AtomicU8::new(0),
         }
     }
 
-    pub(crate) fn is_moving(&self) -> bool {
-        self.moving.load(Ordering::Acquire)
+    /// Why it moves, if it does.
+    pub(crate) fn moves_for(&self) -> Option<Purpose> {
+        match self.moving.load(Ordering::Acquire) {
+            1 => Some(Purpose::Balance),
+            2 => Some(Purpose::Room),
+            _ => None,
+        }
     }
 
-    pub(crate) fn set_moving(&self, moving: bool) {
-        self.moving.store(moving, Ordering::Release);
+    pub(crate) fn set_moving(&self, purpose: Option<Purpose>) {
+        self.moving.store(purpose.map_or(0, |purpose| purpose as u8), Ordering::Release);
     }
 
     pub(crate) fn id(&self) -> DiskId {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::health::Slowness;
 use crate::pool::Pool;
-use crate::row::Row;
+use crate::row::{Purpose, Row};
 
 /// A disk's state.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl Pool {
             }
             let copies = row.column(place.column).copies();
             status.taken_bytes += copies.len() as u64 * core.slab_size;
-            let moves = copies.iter().any(|copy| copy.is_moving());
+            let balances = copies.iter().any(|copy| copy.moves_for() == Some(Purpose::Balance));
             let mut good_per_region = [0usize; 64];
             for copy in copies.iter() {
                 let lacks = copy.stale.load(Ordering::Acquire);
@@ -159,7 +159,7 @@ impl Pool {
                     usages.get(&copy.id()).is_none_or(|disk| disk.usage == pool_format::DiskUse::Retired);
                 if copy.disk.is_online() {
                     // A copy that is made for balance is no repair.
-                    let owed = if moves { 0 } else { lacks };
+                    let owed = if balances { 0 } else { lacks };
                     status.repair_bytes += u64::from(owed.count_ones()) * region;
                     for (bit, good) in good_per_region.iter_mut().enumerate() {
                         *good += usize::from(lacks & (1 << bit) == 0 && !leaving);

@@ -6,6 +6,7 @@ mod bench_disk;
 mod conformance;
 mod crash;
 mod disks;
+mod exchange;
 mod integrity;
 mod moments;
 mod promises;
