@@ -53,6 +53,8 @@ fn what_once_broke_stays_mended() {
         (Subject::Pool, Layout::Simple, 630_247),
         // A flush of a space that was being deleted did not tell of a loss.
         (Subject::Pool, Layout::Mirror2, 630_349),
+        // The last slab of a disk that was emptied found no room, and no other moved to make some.
+        (Subject::Pool, Layout::Parity1, 910_025),
         // Zeros that had no space made a file grow.
         (Subject::Volume, Layout::Mirror2, 1_000_054),
     ];

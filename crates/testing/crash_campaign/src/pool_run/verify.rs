@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::BlockDevice;
-use pool::{Pool, RepairParams, Space};
+use pool::{DiskStatus, DiskUse, Pool, PoolStatus, RepairParams, Space, SpaceStatus};
 use sim::SECTOR;
 
 use super::Run;
@@ -142,6 +142,10 @@ fn settle(model: &SpaceModel, seen: &[Option<Value>], durable: bool) {
 }
 
 /// Waits until all copies are there and equal, where the disks for it are.
+///
+/// A pool whose disks are here must come to that unless it has allocated more than the disks that stay can hold. There is no other
+/// excuse: a rig's disks are of one size, and a disk joins before one leaves, so that for each copy either there is room or
+/// one slab that moves makes some (`pool_layout`, `exchange.rs` has the proof).
 async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
     let rig = &run.rig;
     for _ in 0..12 {
@@ -149,13 +153,39 @@ async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
         if rig.is_over() {
             return false;
         }
-        if pool.status().is_fully_redundant() {
+        let status = pool.status();
+        if status.is_fully_redundant() {
+            let (needed, used) = (slabs_needed(&status, rig.slab), slabs(&status, |disk| disk.used_slabs));
+            if used < needed {
+                rig.broken(format!("{used} slabs hold what needs {needed}: {status:?}"));
+            }
             return true;
         }
     }
     let missing = rig.with_standing(Standing::Away).len() + rig.with_standing(Standing::Replaced).len();
-    if missing == 0 {
-        rig.broken(format!("all disks are here, and the pool is not redundant again: {:?}", pool.status()));
+    let status = pool.status();
+    let stay =
+        |disk: &DiskStatus| if disk.record.usage == DiskUse::Active { disk.record.slab_count } else { 0 };
+    let (needed, there) = (slabs_needed(&status, rig.slab), slabs(&status, stay));
+    if missing == 0 && needed <= there {
+        rig.broken(format!("all disks are here, and the pool is not redundant again: {status:?}"));
     }
     false
+}
+
+fn slabs(status: &PoolStatus, of: impl Fn(&DiskStatus) -> u32) -> u64 {
+    status.disks.iter().map(|disk| u64::from(of(disk))).sum()
+}
+
+/// The slabs that everything allocated has when it is redundant and none moves.
+fn slabs_needed(status: &PoolStatus, slab: u64) -> u64 {
+    let of = |space: &SpaceStatus| {
+        let (resiliency, columns) = (space.record.resiliency, u64::from(space.record.columns));
+        let parity = u64::from(resiliency.parity());
+        let rows = space.allocated_bytes / ((columns - parity) * slab);
+        // A journal has as many copies as a row may lose disks, and one.
+        let journal = if parity > 0 { parity + 1 } else { 0 };
+        rows * columns * resiliency.copies() as u64 + journal
+    };
+    status.spaces.iter().map(of).sum()
 }
