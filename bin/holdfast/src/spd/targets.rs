@@ -1,11 +1,12 @@
 //! What kind of target a path names, and how it is opened.
 
 use std::path::Path;
+use std::slice;
 
-use spd_engine::{Backend, Confirm, EngineError, LocalBackend, Login, Preparation};
+use spd_engine::{Backend, Confirm, EngineError, Joined, LocalBackend, Login, Preparation};
 use spd_iscsi::{IscsiBackend, is_url, without_secrets};
 use spd_profile::windows_path::Drives;
-use spd_profile::{Profile, ProfileError, Run, TimeSpan};
+use spd_profile::{Profile, ProfileError, Run, Target, TimeSpan};
 use spd_smb::SmbBackend;
 
 use super::local_volume::{self, VolumeBackend};
@@ -85,26 +86,52 @@ pub(crate) fn open(
     run: &Run,
     confirm: &dyn Confirm,
 ) -> Result<Box<dyn Backend>, EngineError> {
+    let alike = |targets: &[Target], places: &[Place]| open_alike(targets, places, how, run, confirm);
+    if let Some(opened) = alike(&span.targets, places)? {
+        return Ok(opened);
+    }
+    // A copy may go from one kind to another, but not to or from volumes whose node does not run meanwhile.
+    if span.copy && !places.iter().any(|place| matches!(place, Place::Volume(_))) {
+        let each = span.targets.iter().zip(places);
+        let each = each.map(|(target, place)| alike(slice::from_ref(target), slice::from_ref(place)));
+        let mut opened = each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
+        if let (Some(from), Some(to)) = (opened.next(), opened.next()) {
+            return Ok(Box::new(Joined::new(from, to)));
+        }
+    }
+    Err(EngineError(if span.copy {
+        "--copy to or from a volume of a node that does not run takes two holdfast:// targets: start the node and copy over its share or LUN, or copy within its volumes".into()
+    } else {
+        "one time span measures files of this machine, files of SMB servers, LUNs of iSCSI targets or files of volumes, one kind of them: run them one after the other".into()
+    }))
+}
+
+/// Prepares and opens targets of one kind; `None` when they are not.
+fn open_alike(
+    targets: &[Target],
+    places: &[Place],
+    how: Preparation,
+    run: &Run,
+    confirm: &dyn Confirm,
+) -> Result<Option<Box<dyn Backend>>, EngineError> {
     let paths = |of: fn(&Place) -> Option<&String>| -> Option<Vec<String>> {
         places.iter().map(|place| of(place).cloned()).collect()
     };
     if let Some(paths) = paths(|place| if let Place::Local(path) = place { Some(path) } else { None }) {
-        spd_engine::prepare(&span.targets, &paths, how, confirm)?;
-        return Ok(Box::new(LocalBackend::open(&span.targets, &paths, how.verify)?));
+        spd_engine::prepare(targets, &paths, how, confirm)?;
+        return Ok(Some(Box::new(LocalBackend::open(targets, &paths, how.verify)?)));
     }
     if let Some(paths) = paths(|place| if let Place::Smb(path) = place { Some(path) } else { None }) {
-        return Ok(Box::new(SmbBackend::open(&span.targets, &paths, login(run)?.as_ref(), how, confirm)?));
+        return Ok(Some(Box::new(SmbBackend::open(targets, &paths, login(run)?.as_ref(), how, confirm)?)));
     }
     if let Some(paths) = paths(|place| if let Place::Iscsi(path) = place { Some(path) } else { None }) {
-        return Ok(Box::new(IscsiBackend::open(&span.targets, &paths, login(run)?.as_ref(), how, confirm)?));
+        return Ok(Some(Box::new(IscsiBackend::open(targets, &paths, login(run)?.as_ref(), how, confirm)?)));
     }
     if let Some(paths) = paths(|place| if let Place::Volume(path) = place { Some(path) } else { None }) {
         let data = run.data.clone().or_else(|| std::env::var("HOLDFAST_SPD_DATA").ok());
-        return Ok(Box::new(VolumeBackend::open(&span.targets, &paths, data.as_deref(), how, confirm)?));
+        return Ok(Some(Box::new(VolumeBackend::open(targets, &paths, data.as_deref(), how, confirm)?)));
     }
-    Err(EngineError(
-        "one time span measures files of this machine, files of SMB servers, LUNs of iSCSI targets or files of volumes, one kind of them: run them one after the other".into(),
-    ))
+    Ok(None)
 }
 
 /// Who logs in to servers: the options, or the environment. Passwords are never options.

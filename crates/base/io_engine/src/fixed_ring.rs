@@ -16,7 +16,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -263,6 +263,14 @@ impl FixedRing {
             }
         }
         Ok(())
+    }
+}
+
+/// Readable when something has ended that [`FixedRing::wait`] has not given out: for who waits for other things, too.
+impl AsFd for FixedRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the ring's, which lives for as long as the borrow of it.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }
 

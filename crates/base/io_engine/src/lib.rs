@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Beside them stands [`FixedRing`], for load generators: registered files and buffers, no futures; and [`readiness`], for
-//! clients that own their thread and wait for one socket.
+//! clients that own their thread and wait for sockets and rings.
 //!
 //! One engine per thread, installed with [`install`]. Futures are polled on the thread that submitted them
 //! (they are `!Send`). Dropping a future does not stop the request: the engine owns the buffers until the

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+use io_engine::readiness::Awaited;
 use iscsi_protocol::Bhs;
 use iscsi_protocol::pdu::{RESERVED_TAG, flag, opcode};
 use shard_runtime::{Clock as _, SystemClock};
@@ -68,6 +69,12 @@ impl Session {
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.state.outstanding
+    }
+
+    /// What the next [`Session::turn`] waits for, for who waits for other things, too.
+    #[must_use]
+    pub fn awaited(&self) -> Awaited<'_> {
+        self.wire.awaited()
     }
 
     /// Begins a command; it leaves with the next [`Session::turn`]. `false` when the target takes none at the moment: try

@@ -3,9 +3,10 @@
 use std::io::{self, ErrorKind, Read as _};
 use std::net::TcpStream;
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use io_engine::readiness;
+use io_engine::readiness::{self, Awaited};
 use iscsi_protocol::digest::digest_of;
 use iscsi_protocol::pdu::padded;
 use iscsi_protocol::{BHS_BYTES, Bhs, ConnectionParams, Frame};
@@ -97,6 +98,11 @@ impl Wire {
         self.out.clear();
         self.sent = 0;
         Ok(())
+    }
+
+    /// What [`Wire::wait`] waits for.
+    pub(crate) fn awaited(&self) -> Awaited<'_> {
+        Awaited { file: self.stream.as_fd(), write: self.waiting() > 0 }
     }
 
     /// Waits for bytes for `timeout` at the most, sending meanwhile; whether any came.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use shard_runtime::{Entropy as _, SystemEntropy};
@@ -225,6 +226,13 @@ impl Connection {
                 _ => Err(error.into()),
             },
         }
+    }
+
+    /// The socket, for who waits for other things, too. It says nothing of answers that have been taken from it already:
+    /// first [`Connection::poll`], then wait.
+    #[must_use]
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// The number of the next message.

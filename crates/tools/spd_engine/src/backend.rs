@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use io_engine::readiness::Awaited;
 use spd_profile::Target;
 
 use crate::error::EngineError;
@@ -139,6 +140,12 @@ pub trait Lane {
     /// # Errors
     /// When the lane itself is broken.
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()>;
+
+    /// What becomes ready when a [`Lane::wait`] without a timeout would find something, for who waits for another lane,
+    /// too. `None` while there is no such thing: then only [`Lane::wait`] waits.
+    fn awaited(&self) -> Option<Awaited<'_>> {
+        None
+    }
 }
 
 /// A kind of target, opened for one time span.
@@ -151,6 +158,11 @@ pub trait Backend: Sync {
     /// # Errors
     /// When it cannot be set up.
     fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError>;
+
+    /// Whether a lane carries several targets. Otherwise each takes a lane of its own.
+    fn joins_targets(&self) -> bool {
+        true
+    }
 
     /// Why a target is no longer there although its operations go on, if that is so; asked about every second.
     fn gone(&self) -> Option<String> {

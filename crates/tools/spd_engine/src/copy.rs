@@ -7,8 +7,9 @@ use shard_runtime::Clock;
 use spd_profile::TimeSpan;
 use spd_report::{Interval, Operations, SpanOutcome, System, TargetOutcome, ThreadOutcome, WaitStatistics};
 
-use crate::backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan};
+use crate::backend::{Backend, Done, LaneFailure};
 use crate::cpu::CpuTicks;
+use crate::ends::Ends;
 use crate::error::EngineError;
 use crate::run::{Control, Progress};
 
@@ -30,7 +31,7 @@ struct Piece {
 struct Copy<'a> {
     span: &'a TimeSpan,
     clock: &'a dyn Clock,
-    lane: Box<dyn Lane>,
+    ends: Ends,
     pieces: Vec<Piece>,
     free: Vec<usize>,
     done: Vec<Done>,
@@ -70,9 +71,7 @@ pub(crate) fn run(
         )));
     }
     let slots = from.requests as usize;
-    let plan = SlotPlan { read: from.block as usize, write: from.block as usize };
-    let lane =
-        backend.lane(&LanePlan { thread: 0, targets: &[0, 1], slots: &vec![plan; slots], source: &[] })?;
+    let ends = Ends::open(backend, slots, from.block as usize)?;
     let Some(begin) = control.release(clock.as_ref()) else {
         return Ok(SpanOutcome { ended_early: Some("interrupted".into()), ..SpanOutcome::default() });
     };
@@ -86,7 +85,7 @@ pub(crate) fn run(
     let mut copy = Copy {
         span,
         clock: clock.as_ref(),
-        lane,
+        ends,
         pieces: vec![Piece::default(); slots],
         free: (0..slots).rev().collect(),
         done: Vec::with_capacity(slots),
@@ -150,7 +149,7 @@ impl Copy<'_> {
             if self.outstanding == 0 || now > patience {
                 return ended;
             }
-            if let Err(error) = self.lane.wait(Some(LOOK), &mut self.done) {
+            if let Err(error) = self.ends.wait(LOOK, &mut self.done) {
                 return Some(error.to_string());
             }
             self.count(ended.is_none());
@@ -187,9 +186,7 @@ impl Copy<'_> {
         if let Some(kept) = self.pieces.get_mut(slot) {
             *kept = piece;
         }
-        let data = if piece.is_write { Data::Write } else { Data::Read };
-        let target = usize::from(piece.is_write);
-        match self.lane.queue(&Op { slot, target, data, offset: piece.offset, len: piece.len }) {
+        match self.ends.queue(slot, piece.is_write, piece.offset, piece.len) {
             Ok(()) => self.outstanding += 1,
             Err(error) => drop(self.broken.get_or_insert(error.to_string())),
         }
@@ -225,30 +222,11 @@ impl Copy<'_> {
             if piece.is_write {
                 self.free.push(slot);
             } else if on {
-                self.pass_on(slot, piece.len as usize);
+                self.ends.pass_on(slot, piece.len as usize);
                 self.queue(slot, Piece { start: now, is_write: true, ..piece });
             }
         }
         self.done = done;
-    }
-
-    /// Moves what was read to where it is written from.
-    fn pass_on(&mut self, slot: usize, len: usize) {
-        // Both buffers are the lane's, and it lends one at a time.
-        let mut piece = [0u8; 4096];
-        let mut at = 0;
-        while at < len {
-            let end = (at + piece.len()).min(len);
-            let Some(part) = piece.get_mut(..end - at) else { return };
-            match self.lane.read_buffer(slot).get(at..end) {
-                Some(from) => part.copy_from_slice(from),
-                None => return,
-            }
-            if let Some(to) = self.lane.write_buffer(slot).get_mut(at..end) {
-                to.copy_from_slice(part);
-            }
-            at = end;
-        }
     }
 }
 

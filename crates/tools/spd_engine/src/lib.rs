@@ -24,8 +24,10 @@
 mod backend;
 mod copy;
 mod cpu;
+mod ends;
 mod error;
 mod gate;
+mod joined;
 mod local;
 mod offsets;
 mod pacing;
@@ -44,6 +46,8 @@ mod tests;
 
 pub use backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan, aligned, fits};
 pub use error::EngineError;
+pub use io_engine::readiness::Awaited;
+pub use joined::Joined;
 pub use local::LocalBackend;
 pub use prepare::{Confirm, Preparation, may_lose, prepare};
 pub use remote::{Login, Outage};

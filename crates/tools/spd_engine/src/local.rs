@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use io_engine::placement::{self, Access};
+use io_engine::readiness::Awaited;
 use io_engine::{FixedData, FixedDone, FixedOp, FixedRing, SlotBuffers, device_info};
 use spd_profile::{CacheMode, IoPriority, Target};
 
@@ -209,5 +210,9 @@ impl Lane for LocalLane {
             done.push(Done { slot: each.slot, result });
         }
         Ok(())
+    }
+
+    fn awaited(&self) -> Option<Awaited<'_>> {
+        Some(Awaited { file: self.ring.as_fd(), write: false })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use iscsi_client::{Buffers, ClientError, Command, CommandEnd, Disk, Ended, Facts, Transfer, answer, status};
 use scsi_defs::{SenseKey, request};
-use spd_engine::{Data, Done, EngineError, Lane, LaneFailure, LanePlan, Op, Outage};
+use spd_engine::{Awaited, Data, Done, EngineError, Lane, LaneFailure, LanePlan, Op, Outage};
 
 use crate::open::Opening;
 
@@ -255,6 +255,12 @@ impl Lane for IscsiLane {
             }
             Err(error) => Err(io::Error::other(format!("'{}': {error}", self.opening.shown))),
         }
+    }
+
+    fn awaited(&self) -> Option<Awaited<'_>> {
+        // A session that was lost is made anew in a wait; a busy unit is left alone in one.
+        let disk = self.disk.as_ref().filter(|_| !self.outage.is_cut() && !self.careful);
+        disk.map(|disk| disk.session.awaited())
     }
 }
 

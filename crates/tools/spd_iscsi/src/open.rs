@@ -72,6 +72,10 @@ impl Backend for IscsiBackend {
         self.openings.iter().map(|(_, facts)| facts.capacity.bytes()).collect()
     }
 
+    fn joins_targets(&self) -> bool {
+        false
+    }
+
     fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError> {
         let [target] = plan.targets else {
             return Err(EngineError(

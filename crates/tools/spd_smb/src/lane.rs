@@ -10,7 +10,7 @@ use smb_protocol::message::{Request, Response};
 use smb_protocol::read::ReadRequest;
 use smb_protocol::write::WriteRequest;
 use smb_protocol::{Command, NtStatus};
-use spd_engine::{Data, Done, EngineError, Lane, LaneFailure, LanePlan, Op, Outage};
+use spd_engine::{Awaited, Data, Done, EngineError, Lane, LaneFailure, LanePlan, Op, Outage};
 
 use crate::open::{Opened, Opening};
 
@@ -258,5 +258,11 @@ impl Lane for SmbLane {
             }
             Err(error) => Err(io::Error::other(error.to_string())),
         }
+    }
+
+    fn awaited(&self) -> Option<Awaited<'_>> {
+        // A connection that was lost is made anew in a wait. Without anything sent, no answer comes.
+        let is_awaited = !self.outage.is_cut() && !self.sent.is_empty();
+        is_awaited.then(|| Awaited { file: self.opened.connection.socket(), write: false })
     }
 }

@@ -80,6 +80,10 @@ impl Backend for SmbBackend {
         self.sizes.clone()
     }
 
+    fn joins_targets(&self) -> bool {
+        false
+    }
+
     fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError> {
         let [target] = plan.targets else {
             return Err(EngineError(

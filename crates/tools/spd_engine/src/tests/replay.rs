@@ -81,36 +81,3 @@ fn traces_that_cannot_be_replayed_say_why() {
         assert!(why.0.contains(part), "{why}");
     }
 }
-
-#[test]
-fn a_copy_is_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-    // Not a whole number of pieces.
-    let content: Vec<u8> = (0..1_000_003u32).map(|at| (at % 251) as u8).collect();
-    std::fs::write(&from, &content).unwrap();
-    std::fs::write(&to, vec![0; content.len() + 10]).unwrap();
-    let target = |path: &std::path::Path, write_percent| Target {
-        block: 64 << 10,
-        requests: 3,
-        write_percent,
-        ..Target::new(path.display().to_string())
-    };
-    let mut span = span(target(&from, 0));
-    span.targets.push(target(&to, 100));
-    (span.copy, span.duration) = (true, 60);
-    let paths: Vec<String> = span.targets.iter().map(|target| target.path.clone()).collect();
-    let backend = LocalBackend::open(&span.targets, &paths, false).unwrap();
-    let outcome = run(&span, &backend, &Until(None));
-    assert_eq!(outcome.ended_early, None);
-    let (read, write) = outcome.sum();
-    assert_eq!((read.bytes, write.bytes, write.count), (1_000_003, 1_000_003, 16));
-    let copied = std::fs::read(&to).unwrap();
-    assert!(copied[..content.len()] == content && copied[content.len()..] == [0; 10]);
-    std::fs::write(&to, [1]).unwrap();
-    span.targets[1].block = 1;
-    let backend = LocalBackend::open(&span.targets, &paths, false).unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let why = run_span(&span, &backend, &System::default(), &clock, &Until(None), None).unwrap_err();
-    assert!(why.0.contains("only 1"), "{why}");
-}
