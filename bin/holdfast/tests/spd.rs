@@ -225,6 +225,11 @@ fn a_profile_of_a_result_runs_the_same_test_again() {
     let tools = Tools::new();
     let result = tools.text("diskspd -c8M -d1 -W0 -r -w30 -t2 -o4 -b8K -L -D100 -Rxml mine");
     assert_eq!(result.lines().next(), Some("<Results>"));
+    // As DiskSpd has it, "2024/6/3": what parses results reads year, month and day of it.
+    let (_, date) = result.split_once("<VersionDate>").unwrap();
+    let (date, _) = date.split_once("</VersionDate>").unwrap();
+    let parts: Vec<u32> = date.split('/').map(|part| part.parse().unwrap()).collect();
+    assert!(matches!(parts[..], [2026..=9999, 1..=12, 1..=31]) && !date.contains("/0"), "{date}");
     let (start, end) = (result.find("<Profile>").unwrap(), result.find("</Profile>").unwrap() + 10);
     std::fs::write(tools.path("profile.xml"), &result[start..end]).unwrap();
     let again = tools.text("diskspd -Xprofile.xml");

@@ -12,7 +12,7 @@ use spd_profile::{Profile, Run, TimeSpan};
 use spd_report::{Outcome, SpanOutcome, System};
 
 use super::console::Console;
-use super::{USAGE, VERSION, said_yes, targets};
+use super::{USAGE, VERSION, VERSION_DATE, said_yes, targets};
 
 /// The variable that has the secret when no file is named.
 const SECRET: &str = "HOLDFAST_SPD_SECRET";
@@ -125,7 +125,7 @@ impl Confirm for Agreed<'_> {
 
 impl Runner for Machine {
     fn system(&self) -> System {
-        spd_engine::system(self.clock.as_ref(), VERSION, "")
+        spd_engine::system(self.clock.as_ref(), VERSION, VERSION_DATE)
     }
 
     fn run(&self, job: &Job, span: &TimeSpan, control: &dyn Control) -> Result<SpanOutcome, EngineError> {

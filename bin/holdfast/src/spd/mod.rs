@@ -28,6 +28,8 @@ use targets::Place;
 const DISKSPD_USAGE: u8 = 3;
 /// The version as reports name it.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (Holdfast)");
+/// When that version was released, as DiskSpd writes it: without leading zeros. It belongs to the version, not to a build.
+const VERSION_DATE: &str = "2026/11/22";
 /// What holdfast returns for it.
 const USAGE: u8 = 2;
 
@@ -246,7 +248,7 @@ impl<'a> Session<'a> {
             self.console.finish();
             return both;
         }
-        let system = spd_engine::system(self.clock.as_ref(), VERSION, "");
+        let system = spd_engine::system(self.clock.as_ref(), VERSION, VERSION_DATE);
         let mut outcome = Outcome { system, spans: Vec::new() };
         let mut failed = None;
         for (span, places) in profile.spans.iter().zip(places) {
@@ -276,5 +278,19 @@ impl<'a> Session<'a> {
         let measured =
             spd_engine::run_span(span, backend.as_ref(), &outcome.system, &self.clock, self.console, verify);
         closed(backend.as_ref(), measured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_is_that_of_the_version() {
+        assert_eq!(
+            (env!("CARGO_PKG_VERSION"), VERSION_DATE),
+            ("0.1.0", "2026/11/22"),
+            "change both, and this"
+        );
     }
 }

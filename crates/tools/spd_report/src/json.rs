@@ -17,6 +17,7 @@ pub fn report(profile: &Profile, outcome: &Outcome) -> Value {
         "system": {
             "computer": system.computer,
             "version": system.version,
+            "version_date": system.version_date,
             "start_unix_seconds": system.start,
             "cpus": system.cpus.len(),
             "power_scheme": system.power_scheme,
