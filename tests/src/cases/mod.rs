@@ -10,6 +10,7 @@ mod frames;
 mod golden;
 mod libiscsi;
 mod load;
+mod load_device;
 mod load_lines;
 mod load_restart;
 mod load_xml;
@@ -100,6 +101,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: load_xml::run,
+    },
+    Case {
+        name: "load-device",
+        about: "a block device that loses its capacity ends a load, with what was measured; one that is detached while open does not",
+        ci: true,
+        guest: false,
+        run: load_device::run,
     },
     Case {
         name: "bad-input",

@@ -25,6 +25,7 @@ struct Opened {
     path: String,
     file: Arc<OwnedFd>,
     size: u64,
+    is_device: bool,
     priority: u16,
 }
 
@@ -56,6 +57,7 @@ fn open(target: &Target, path: &str, verify: bool) -> Result<Opened, EngineError
         .open(path)
         .map_err(|error| cannot_open(target, path, direct, &error))?;
     let size = size_of(&file, path)?;
+    let is_device = file.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
     fits(target, size)?;
     if direct {
         check_alignment(target, path, &file)?;
@@ -74,7 +76,7 @@ fn open(target: &Target, path: &str, verify: bool) -> Result<Opened, EngineError
         IoPriority::Low => 2 << 13 | 7,
         IoPriority::VeryLow => 3 << 13,
     };
-    Ok(Opened { path: target.path.clone(), file: Arc::new(file.into()), size, priority })
+    Ok(Opened { path: target.path.clone(), file: Arc::new(file.into()), size, is_device, priority })
 }
 
 fn cannot_open(target: &Target, path: &str, direct: bool, error: &io::Error) -> EngineError {
@@ -127,13 +129,8 @@ impl Backend for LocalBackend {
         self.targets.iter().map(|target| target.size).collect()
     }
 
-    /// A deleted file can be read and written for as long as it is open; whoever deleted it meant something else.
     fn gone(&self) -> Option<String> {
-        let is_gone = |opened: &&Opened| {
-            let meta = opened.file.try_clone().and_then(|file| File::from(file).metadata());
-            meta.is_ok_and(|meta| meta.nlink() == 0)
-        };
-        self.targets.iter().find(is_gone).map(|opened| format!("target '{}' was deleted", opened.path))
+        self.targets.iter().find_map(Opened::gone)
     }
 
     fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError> {
@@ -158,6 +155,32 @@ impl Backend for LocalBackend {
             lengths: vec![0; number],
             fixed: Vec::with_capacity(number),
         }))
+    }
+}
+
+impl Opened {
+    /// A deleted file can be read and written for as long as it is open; whoever deleted it meant something else. A device
+    /// that was taken away has no capacity. (A loop device that was detached stays whole for as long as it is open.)
+    fn gone(&self) -> Option<String> {
+        let path = &self.path;
+        if self.is_device {
+            let now = match device_info::device_info(&self.file) {
+                Ok(info) => info.size,
+                Err(error) => return Some(format!("device '{path}' no longer answers: {error}")),
+            };
+            return lost(self.size, now).map(|what| format!("device '{path}' {what}"));
+        }
+        let meta = self.file.try_clone().and_then(|file| File::from(file).metadata());
+        meta.is_ok_and(|meta| meta.nlink() == 0).then(|| format!("target '{path}' was deleted"))
+    }
+}
+
+/// What has become of a device that had `before` bytes and has `now`, if that is too few.
+fn lost(before: u64, now: u64) -> Option<String> {
+    match now {
+        0 if before > 0 => Some("has gone: it has no capacity any more".into()),
+        now if now < before => Some(format!("has shrunk from {before} bytes to {now}")),
+        _ => None,
     }
 }
 
@@ -214,5 +237,17 @@ impl Lane for LocalLane {
 
     fn awaited(&self) -> Option<Awaited<'_>> {
         Some(Awaited { file: self.ring.as_fd(), write: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_device_that_got_smaller_is_lost() {
+        assert_eq!(lost(4096, 0).unwrap(), "has gone: it has no capacity any more");
+        assert_eq!(lost(4096, 512).unwrap(), "has shrunk from 4096 bytes to 512");
+        assert_eq!([lost(4096, 4096), lost(4096, 8192), lost(0, 0)], [None, None, None]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use shard_runtime::{Clock, SystemClock};
+use shard_runtime::{Clock, Monotonic, SystemClock, WallTime};
 use spd_profile::{Arrival, CacheMode, Target, TimeSpan, WriteContent};
 use spd_report::{SpanOutcome, System};
 
@@ -293,6 +293,30 @@ fn errors_are_counted_and_the_run_goes_on() {
     assert!(read.errors > 0 && read.count > read.errors, "{} of {}", read.errors, read.count);
     assert!(outcome.ended_early.is_none());
     assert!(read.first_error.unwrap().1.contains("Input/output error"));
+}
+
+/// Time that runs a hundred times as fast.
+struct Hurried(SystemClock);
+
+impl Clock for Hurried {
+    fn now(&self) -> Monotonic {
+        Monotonic(self.0.now().0 * 100)
+    }
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+}
+
+#[test]
+fn failures_that_go_on_end_a_slow_run_too() {
+    let clock: Arc<dyn Clock> = Arc::new(Hurried(SystemClock::new()));
+    // One in a second: a thousand of them would take longer than the run.
+    let span = TimeSpan { duration: 600, rate: Some((1.0, Arrival::Even)), ..span(Target::new("m")) };
+    let (memory, control) = (memory(Some((1, libc::EIO)), 0), Until(None));
+    let outcome = run_span(&span, &memory, &System::default(), &clock, &control, None).unwrap();
+    let why = outcome.ended_early.clone().unwrap();
+    assert!(why.contains("a read of 'm' failed") && why.contains("Input/output error"), "{why}");
+    assert!(outcome.seconds < 600.0 && outcome.sum().0.errors >= 8, "{outcome:?}");
 }
 
 #[test]

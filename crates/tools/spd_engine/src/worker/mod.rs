@@ -23,6 +23,8 @@ use replaying::Replaying;
 
 /// Failures one after the other, without a success, after which a thread gives up.
 const HOPELESS: u32 = 1000;
+/// The same for slow loads: so many, when they have gone on for so long, in nanoseconds.
+const HOPELESS_SLOW: (u32, u64) = (8, 30_000_000_000);
 /// Longest wait for what is outstanding at the end, in nanoseconds.
 const DRAIN: u64 = 30_000_000_000;
 /// Longest wait without a look at the clock, in nanoseconds: how late a stop is seen.
@@ -73,6 +75,8 @@ pub(crate) struct Worker<'a> {
     source_places: usize,
     window: Window,
     failures_in_a_row: u32,
+    /// When the first of them ended.
+    failing_since: u64,
     waits: WaitStatistics,
     outstanding: usize,
     /// When an operation last ended well, or the first one after none was outstanding began.
@@ -171,6 +175,7 @@ impl<'a> Worker<'a> {
             source_places,
             window: Window { start: 0, from: 0, to: 0, end: 0 },
             failures_in_a_row: 0,
+            failing_since: 0,
             waits: WaitStatistics::default(),
             outstanding: 0,
             last_good: 0,
@@ -429,8 +434,15 @@ impl<'a> Worker<'a> {
                     counted.errors += 1;
                     let after = (now as f64 - self.window.from as f64) / 1e9;
                     counted.first_error.get_or_insert_with(|| (after, failure.text()));
+                    if self.failures_in_a_row == 0 {
+                        self.failing_since = now;
+                    }
                     self.failures_in_a_row += 1;
-                    if failure.is_final() || self.failures_in_a_row >= HOPELESS {
+                    let (few, long) = HOPELESS_SLOW;
+                    let is_long = now.saturating_sub(self.failing_since) >= long;
+                    let is_hopeless =
+                        self.failures_in_a_row >= HOPELESS || self.failures_in_a_row >= few && is_long;
+                    if failure.is_final() || is_hopeless {
                         let path = stream.target.path.clone();
                         self.give_up(reason(&path, kept.is_write, after, &failure));
                     }
