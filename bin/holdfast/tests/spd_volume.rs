@@ -2,7 +2,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use common::{ANY, Demo, json, program, signal};
@@ -78,6 +79,82 @@ fn a_volume_is_measured_without_its_node_and_is_in_order_afterwards() {
     node.check_all();
     let file = node.json(&["file", "stat", "vm:/load/t.dat"]);
     assert_eq!(file["size_bytes"], SIZE, "{file}");
+}
+
+/// What the tests' agents and coordinators share.
+const SECRET: &str = "the secret of these tests";
+
+/// An agent on a port of its own, until dropped.
+struct Agent {
+    child: Child,
+    name: String,
+}
+
+impl Agent {
+    /// With the data of this node, or of none.
+    fn new(node: Option<&Demo>) -> Self {
+        let mut command = program(&["spd", "agent", "--yes", "--listen", ANY]);
+        command.env("HOLDFAST_SPD_SECRET", SECRET).env_remove("HOLDFAST_SPD_DATA");
+        if let Some(node) = node {
+            command.arg("--data").arg(node.data());
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+        let name = line.trim().strip_prefix("agent listening on ").unwrap_or_else(|| panic!("{line}"));
+        Self { name: name.to_owned(), child }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn coordinate(agents: &[&Agent], words: &[&str]) -> Output {
+    let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+    let mut command = program(&["spd", "--json", "--quiet", "--yes", "--agents", &names.join(",")]);
+    command.args(words).env("HOLDFAST_SPD_SECRET", SECRET).env_remove("HOLDFAST_SPD_DATA");
+    command.output().expect("runs")
+}
+
+/// Two machines measure the volumes of their own nodes together; who has no volume, or not for itself, ends it for all.
+#[test]
+fn agents_measure_their_own_volumes_together_or_say_why_not() {
+    let mut nodes = [Demo::new("1"), Demo::new("1")];
+    let words = ["-c16M", "-d1", "-W0", "-w50", "-r", "-b4K", "-o4", TARGET];
+    let [first, second] = &nodes.each_ref().map(|node| Agent::new(Some(node)));
+    let without = Agent::new(None);
+    let again = Agent::new(Some(&nodes[0]));
+    let refused = |agents: &[&Agent], by: &Agent, why: &str| {
+        let output = coordinate(agents, &words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{}: {said}", output.status);
+        assert!(said.contains(&format!("agent {}: ", by.name)) && said.contains(why), "{said}");
+    };
+    nodes[0].end("TERM");
+    refused(&[first, second], second, "Stop the node first");
+    nodes[1].end("TERM");
+    refused(&[first, &without], &without, "which one? --data=DIRECTORY");
+
+    // Nothing of what was refused is left open.
+    let measured = span(&coordinate(&[first, second], &words));
+    assert!(count(&measured, "read") > 0 && count(&measured, "write") > 0, "{measured}");
+    let rows = measured["agents"].as_array().expect("a row for each");
+    assert_eq!(rows.len(), 2, "{measured}");
+    assert!(rows.iter().all(|row| row["write"]["count"].as_u64() > Some(0)), "{measured}");
+
+    // Two that have the same volume: whoever comes second is refused.
+    let both = coordinate(&[first, &again], &words);
+    let said = String::from_utf8_lossy(&both.stderr).into_owned();
+    assert!(both.status.code() == Some(1) && said.contains("in use by process"), "{said}");
+    for node in &mut nodes {
+        node.start(ANY);
+        node.check_all();
+        assert_eq!(node.json(&["file", "stat", "vm:/load/t.dat"])["size_bytes"], SIZE);
+    }
 }
 
 #[test]

@@ -137,10 +137,12 @@ fn connection(
 /// Takes the job and does it.
 fn work(line: &Line<'_>, inbox: &Inbox<Job>, runner: &dyn Runner) -> String {
     let job = loop {
+        // Asked before the inbox is: a job that came before the stop is taken, and its end told.
+        let is_over = line.stop();
         match inbox.try_recv() {
             Ok(job) => break job,
             Err(TryRecvError::Disconnected) => return "went away without a job".into(),
-            Err(TryRecvError::Empty) if line.stop() => return "went away without a job".into(),
+            Err(TryRecvError::Empty) if is_over => return "went away without a job".into(),
             Err(TryRecvError::Empty) => std::thread::park_timeout(Duration::from_millis(1)),
         }
     };

@@ -23,6 +23,8 @@ const PINGS: u32 = 24;
 const LEAD: u64 = 150_000_000;
 /// Messages that wait for the coordinator; then agents wait.
 const WAITING: usize = 256;
+/// How targets begin that are on each agent's own machine although they look like addresses: volumes of its node.
+const OWN_VOLUME: &str = "holdfast://";
 /// How often the coordinator looks around when nothing happens.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -148,6 +150,7 @@ pub fn run(
             targets: 0,
             started: None,
             stopped: false,
+            all_or_none: false,
             beat: 0,
             shown: 0,
         };
@@ -182,7 +185,8 @@ fn check(names: &[String], job: &Job) -> Result<(), FleetError> {
             )));
         }
         for target in &span.targets {
-            let is_remote = target.path.starts_with(r"\\") || target.path.contains("://");
+            let is_address = target.path.starts_with(r"\\") || target.path.contains("://");
+            let is_remote = is_address && !target.path.starts_with(OWN_VOLUME);
             let makes = target.create.is_some() || job.verify;
             if names.len() > 1 && is_remote && makes && !target.path.contains(PLACEHOLDER) {
                 return Err(FleetError::new(format!(
@@ -250,6 +254,8 @@ struct Fleet<'a> {
     /// When the load of the time span began, or will.
     started: Option<u64>,
     stopped: bool,
+    /// Whether an agent that cannot take part ends it for the others, too: what they prepare would be for nothing.
+    all_or_none: bool,
     /// When agents were last told that the coordinator is there, and progress was last shown.
     beat: u64,
     shown: u64,
@@ -269,11 +275,14 @@ impl Fleet<'_> {
             }
             // It is ready, or has been stopped before that.
             let at = self.span;
+            self.all_or_none = number == 0;
             self.until(|agent| agent.ready == Some(at) || agent.end.is_some());
+            self.all_or_none = false;
             // Nothing of an incomplete fleet was measured yet: better to say so than to measure something else.
             let missing = self.agents.iter().find_map(|agent| Some((&agent.name, agent.gone.as_ref()?)));
             if let (0, false, Some((name, why))) = (number, self.stopped, missing) {
                 failed = Some(FleetError::new(format!("agent {name}: {why}")));
+                self.dismiss();
                 break;
             }
             if !self.stopped {
@@ -291,9 +300,24 @@ impl Fleet<'_> {
         (outcome, failed)
     }
 
-    /// Goes on until each agent that is still there has reached `state`.
+    /// Ends what the agents prepare, and waits until they have let go of it: the next run finds them free.
+    fn dismiss(&mut self) {
+        for agent in &mut self.agents {
+            if agent.sender.is_none() {
+                // Its connection comes too late, and closes then.
+                agent.gone.get_or_insert_with(|| "another agent could not take part".into());
+            }
+            agent.tell(&ToAgent::Stop);
+        }
+        self.until(|agent| agent.end.is_some());
+    }
+
+    /// Goes on until each agent that is still there has reached `state`, or, before anything was measured, one is gone.
     fn until(&mut self, state: impl Fn(&Agent) -> bool) {
         while !self.agents.iter().all(|agent| agent.has(&state)) {
+            if self.all_or_none && self.agents.iter().any(|agent| agent.gone.is_some()) {
+                return;
+            }
             match self.inbox.recv_timeout(LOOK) {
                 Ok((index, news)) => self.hear(index, news),
                 Err(RecvTimeoutError::Timeout) => {}

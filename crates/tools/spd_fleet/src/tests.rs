@@ -106,12 +106,22 @@ fn secret() -> Secret {
 
 /// Serves on a free port while `work` runs with its address; returns what that returned and the agent's lines.
 fn with_agent<T>(secret: &Secret, runner: &Local, work: impl FnOnce(&str) -> T) -> (T, Vec<String>) {
+    with_runner(secret, runner, &runner.clock, work)
+}
+
+/// The same with jobs of any kind.
+fn with_runner<T>(
+    secret: &Secret,
+    runner: &dyn Runner,
+    clock: &Arc<dyn Clock>,
+    work: impl FnOnce(&str) -> T,
+) -> (T, Vec<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = listener.local_addr().unwrap().to_string();
     let (stop, lines) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let result = std::thread::scope(|scope| {
         let say = |line: &str| lines.lock().push(line.to_owned());
-        let (clock, stop) = (&runner.clock, &stop);
+        let stop = &stop;
         scope.spawn(move || serve(&listener, secret, (clock, &SystemEntropy), runner, stop, &say).unwrap());
         let _stops = Stops(stop);
         work(&name)
@@ -374,6 +384,9 @@ fn what_several_cannot_do_is_refused_before_anything_happens() {
         assert!(refused(&["a", "a"], &job).contains("twice"));
         job.profile.spans[0].targets[0].path = "smb://server/share/f".into();
         assert!(refused(&["a", "b"], &job).contains("{agent}"));
+        // A volume is each agent's own: what is refused is only that nobody listens there.
+        job.profile.spans[0].targets[0].path = "holdfast://volume/f".into();
+        assert!(refused(&["127.0.0.1:1", "127.0.0.1:2"], &job).contains("cannot be reached"));
         job.profile.spans[0].targets[0].threads = 4000;
         assert!(refused(&["a", "b"], &job).contains("4096 threads"));
     });
@@ -389,6 +402,65 @@ fn an_agent_that_cannot_do_the_job_says_why() {
             coordinate(&[name.into()], &job, &Quiet::default())
         });
         assert!(failed.unwrap().0.contains("does not exist"));
+    });
+}
+
+/// One prepares for as long as nobody ends it, the other cannot take part once the first one does that.
+#[derive(Default)]
+struct Pair {
+    prepares: AtomicBool,
+    has_let_go: AtomicBool,
+}
+
+struct Prepares<'a>(&'a Pair);
+
+struct Cannot<'a>(&'a Pair);
+
+impl Runner for Prepares<'_> {
+    fn system(&self) -> System {
+        System::default()
+    }
+
+    fn run(&self, _: &Job, _: &TimeSpan, control: &dyn Control) -> Result<SpanOutcome, EngineError> {
+        self.0.prepares.store(true, Ordering::SeqCst);
+        while !control.stop() {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        // Letting go takes its time, too.
+        std::thread::park_timeout(Duration::from_millis(200));
+        self.0.has_let_go.store(true, Ordering::SeqCst);
+        Err(EngineError("interrupted".into()))
+    }
+}
+
+impl Runner for Cannot<'_> {
+    fn system(&self) -> System {
+        System::default()
+    }
+
+    fn run(&self, _: &Job, _: &TimeSpan, control: &dyn Control) -> Result<SpanOutcome, EngineError> {
+        while !self.0.prepares.load(Ordering::SeqCst) && !control.stop() {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        Err(EngineError("it has no such volume".into()))
+    }
+}
+
+#[test]
+fn one_that_cannot_take_part_ends_what_the_others_prepare() {
+    bounded(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let (pair, secret, clock) = (Pair::default(), secret(), clock());
+        let ((bad, failed), _) = with_runner(&secret, &Cannot(&pair), &clock, |bad| {
+            let both = with_runner(&secret, &Prepares(&pair), &clock, |good| {
+                let failed =
+                    coordinate(&[good.to_owned(), bad.to_owned()], &job(dir.path(), 1), &Quiet::default()).1;
+                assert!(pair.has_let_go.load(Ordering::SeqCst), "the next run finds it free");
+                failed
+            });
+            (bad.to_owned(), both.0)
+        });
+        assert_eq!(failed.unwrap().0, format!("agent {bad}: it has no such volume"));
     });
 }
 
