@@ -109,6 +109,11 @@ fn live_counters_show_the_load() {
         ("share", "Avg. Sec/Data Request"),
         ("smb-session", "Requests/sec"),
         ("smb-session", "Sent Bytes/sec"),
+        ("smb-session", "Read Requests/sec"),
+        ("smb-session", "Write Requests/sec"),
+        ("smb-session", "Avg. sec/Read"),
+        ("smb-session", "Avg. sec/Write"),
+        ("smb-session", "Avg. Data Queue Length"),
         ("volume", "reads/sec"),
         ("volume", "writes/sec"),
         ("volume", "write latency"),
@@ -173,6 +178,10 @@ fn live_counters_show_the_load() {
             let of = |name| counter(&sample, "lun", name);
             assert!((of("Avg. Disk Bytes/Transfer") - 4096.0).abs() < 1e-6, "{sample}");
             assert!(of("Avg. Disk sec/Read") > 0.0 && of("Avg. Disk Queue Length") > 0.0, "{sample}");
+            let of = |name| counter(&sample, "iscsi-session", name);
+            assert!(of("Avg. sec/Read") > 0.0 && of("Avg. sec/Write") > 0.0, "{sample}");
+            // Few requests are something else than reads and writes.
+            assert!(of("Data Requests/sec") > 0.5 * of("Requests/sec"), "{sample}");
             break;
         }
         assert!(looks < LOOKS, "no load in {sample}");

@@ -81,8 +81,16 @@ const SHARE: &[Named] = &[
 
 const SESSION: &[Named] = &[
     ("Requests/sec", |rates| rates.requests),
+    ("Data Requests/sec", |rates| rates.data().per_second),
+    ("Read Requests/sec", |rates| rates.read.per_second),
+    ("Write Requests/sec", |rates| rates.write.per_second),
+    ("Avg. Sec/Data Request", |rates| rates.data().latency()),
+    ("Avg. sec/Read", |rates| rates.read.latency()),
+    ("Avg. sec/Write", |rates| rates.write.latency()),
+    ("Avg. Data Queue Length", |rates| rates.data().queue),
     ("Sent Bytes/sec", |rates| rates.sent),
     ("Received Bytes/sec", |rates| rates.received),
+    ("Errors/sec", errors),
 ];
 
 /// Percents of the interval. Time in the kernel includes that in interrupts and in what they leave for later, as on Windows.

@@ -108,14 +108,28 @@ impl Rates {
         self.read.plus(self.write)
     }
 
+    /// Whether it is a session: what its messages carried is counted beside what its reads and writes moved.
+    pub(super) fn is_session(&self) -> bool {
+        matches!(self.kind, CounterKind::SmbSession | CounterKind::IscsiSession)
+    }
+
+    /// Bytes per second from it and to it; of a session those on the network.
+    pub(super) fn out_and_in(&self) -> (f64, f64) {
+        match self.is_session() {
+            true => (self.sent, self.received),
+            false => (self.read.bytes_per_second, self.write.bytes_per_second),
+        }
+    }
+
     /// Bytes per second in both directions.
     pub(super) fn bytes(&self) -> f64 {
-        self.data().bytes_per_second + self.sent + self.received
+        let (out, into) = self.out_and_in();
+        out + into
     }
 
     /// Requests of all kinds per second.
     pub(super) fn all_requests(&self) -> f64 {
-        self.data().per_second + self.other.per_second + self.requests
+        if self.is_session() { self.requests } else { self.data().per_second + self.other.per_second }
     }
 }
 

@@ -10,10 +10,6 @@ use crate::units::{bytes, time};
 /// Upper left corner, and nothing left of what stood there.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-fn is_session(kind: CounterKind) -> bool {
-    matches!(kind, CounterKind::SmbSession | CounterKind::IscsiSession)
-}
-
 /// A number per second.
 fn number(value: f64) -> String {
     if value == 0.0 || value >= 10.0 { format!("{value:.0}") } else { format!("{value:.1}") }
@@ -29,19 +25,18 @@ fn milliseconds(rates: &OperationRates) -> String {
 }
 
 fn row(rates: &Rates) -> [String; 10] {
-    let session = is_session(rates.kind);
-    let unless_session = |text: String| if session { String::new() } else { text };
+    let (out, into) = rates.out_and_in();
     [
         word(&rates.kind),
         rates.name.clone(),
         number(rates.all_requests()),
-        unless_session(number(rates.read.per_second)),
-        unless_session(number(rates.write.per_second)),
-        volume(rates.read.bytes_per_second + rates.sent),
-        volume(rates.write.bytes_per_second + rates.received),
+        number(rates.read.per_second),
+        number(rates.write.per_second),
+        volume(out),
+        volume(into),
         milliseconds(&rates.read),
         milliseconds(&rates.write),
-        unless_session(format!("{:.2}", rates.data().queue)),
+        format!("{:.2}", rates.data().queue),
     ]
 }
 

@@ -64,7 +64,7 @@ pub struct ObjectCounters {
     pub kind: CounterKind,
     /// Its name; of spaces `POOL/SPACE`, of processors their number, of sessions the user or initiator, the client's address and the number.
     pub name: String,
-    /// Reads.
+    /// Reads; of sessions, those of files and LUNs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<OperationCounters>,
     /// Writes.

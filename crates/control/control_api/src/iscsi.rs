@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::SmbSession;
+use crate::{OperationCounters, SmbSession};
 
 /// A user name and a secret of CHAP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -349,6 +349,12 @@ pub struct Session {
     pub read_bytes: u64,
     /// Bytes written by the client.
     pub written_bytes: u64,
+    /// Reads of files or LUNs, with how long the node took for them.
+    #[serde(default)]
+    pub read: OperationCounters,
+    /// Writes to them.
+    #[serde(default)]
+    pub write: OperationCounters,
     /// Digests in use ("header", "data").
     pub digests: Vec<String>,
     /// What there is more of a session of SMB.

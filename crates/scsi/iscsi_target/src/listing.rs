@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use iscsi_protocol::{ConnectionParams, IscsiName, SessionParams};
+use observe::IoTotals;
 
 /// One session.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct SessionInfo {
     pub nexus: u64,
     /// What was negotiated.
     pub params: SessionParams,
+    /// Commands on the medium of its units, with how long the device took for them.
+    pub io: IoTotals,
     /// Its connections.
     pub connections: Vec<ConnectionInfo>,
 }

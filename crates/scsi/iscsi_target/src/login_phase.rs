@@ -10,6 +10,7 @@ use iscsi_protocol::login::{
 };
 use iscsi_protocol::pdu::padded;
 use iscsi_protocol::{BHS_BYTES, Bhs};
+use observe::IoTally;
 use scsi_core::Nexus;
 use tcp_service::Arrived;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -276,6 +277,7 @@ fn begin(
         initiator: subject.initiator.as_str().to_owned(),
         initiator_port: subject.isid,
         target_port: result.portal_group,
+        io: IoTally::default(),
     });
     let session = Session::new(SessionSeed {
         nexus,

@@ -210,6 +210,7 @@ impl SessionInfo {
             portal_group: session.nexus.target_port,
             nexus: session.nexus.id,
             params: session.params.clone(),
+            io: session.nexus.io.totals(),
             connections: session.peers().into_iter().map(connection).collect(),
         }
     }

@@ -4,11 +4,13 @@
 //! masking, unit attentions, reservations and data. Words are SAM-5's: an *I_T nexus* is one initiator port's
 //! relation with one target port; for iSCSI that is one session.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use aligned_buffer::SharedBuf;
+use observe::IoTally;
 
 /// The future of a command. It stays on the shard that started it.
 pub type ScsiFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -18,7 +20,6 @@ pub const MAX_SENSE_BYTES: usize = 252;
 
 /// One I_T nexus. Two nexuses of the same initiator port over different target ports differ in
 /// `target_port`; a session that reinstates another is a new nexus with the same names.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nexus {
     /// Unique for the life of the process.
     pub id: u64,
@@ -28,6 +29,14 @@ pub struct Nexus {
     pub initiator_port: [u8; 6],
     /// The target port group tag, which is also the relative target port identifier, from 1.
     pub target_port: u16,
+    /// What came over it: commands on the medium of all its units, counted by the device.
+    pub io: IoTally,
+}
+
+impl fmt::Debug for Nexus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Nexus({}: {}, port {})", self.id, self.initiator_port_name(), self.target_port)
+    }
 }
 
 impl Nexus {

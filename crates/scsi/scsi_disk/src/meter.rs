@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use observe::{IoKind, IoTally, IoTotals};
+use scsi_core::Nexus;
 use scsi_defs::Op;
 use shard_runtime::Clock;
 
@@ -49,14 +50,22 @@ impl LogicalUnit {
         self.meter.tally.totals()
     }
 
-    /// Runs a command on the medium, counted.
-    pub(crate) async fn counted(&self, op: Op, command: impl Future<Output = Outcome>) -> Outcome {
+    /// Runs a command on the medium, counted here and for the nexus that it came over.
+    pub(crate) async fn counted(
+        &self,
+        nexus: &Nexus,
+        op: Op,
+        command: impl Future<Output = Outcome>,
+    ) -> Outcome {
         let Some(clock) = self.meter.clock.get() else { return command.await };
         let _under_way = self.meter.tally.begin();
         let since = clock.now();
         let outcome = command.await;
         let bytes = outcome.as_ref().map_or(0, |reply| reply.transfer);
-        self.meter.tally.record(kind(op), bytes, clock.now().since(since), outcome.is_ok());
+        let took = clock.now().since(since);
+        for tally in [&self.meter.tally, &nexus.io] {
+            tally.record(kind(op), bytes, took, outcome.is_ok());
+        }
         outcome
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use aligned_buffer::IoBuf;
 use block_device::MemoryDisk;
 use file_store::StoreFuture;
+use observe::IoTally;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use scsi_core::*;
@@ -13,6 +14,7 @@ use scsi_core::*;
 use crate::reservations::{MAX_REGISTRATIONS, Port, Reservations};
 use crate::*;
 
+mod counting;
 mod going_on;
 mod tokens;
 
@@ -90,7 +92,13 @@ impl Rig {
         device.configure(vec![Group { luns: BTreeMap::from([(1, mapped)]), ..Group::default() }]);
         let nexuses = [1, 2].map(|id| {
             let initiator = format!("iqn.2026-11.example:i{id}");
-            Arc::new(Nexus { id, initiator, initiator_port: [id as u8; 6], target_port: 1 })
+            Arc::new(Nexus {
+                id,
+                initiator,
+                initiator_port: [id as u8; 6],
+                target_port: 1,
+                io: IoTally::default(),
+            })
         });
         nexuses.iter().for_each(|nexus| device.nexus_established(nexus));
         Self { device, unit, rows, nexuses }

@@ -360,7 +360,7 @@ impl LogicalUnit {
             }
             Op::RequestSense => self.request_sense(caller, cdb),
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
-            _ => self.counted(cdb.op, self.data_command(task, cdb, command.data_out)).await,
+            _ => self.counted(caller.nexus, cdb.op, self.data_command(task, cdb, command.data_out)).await,
         }
     }
 

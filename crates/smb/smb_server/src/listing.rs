@@ -80,6 +80,8 @@ pub struct SessionInfo {
     pub opens: usize,
     /// Whether nobody has said who it is.
     pub anonymous: bool,
+    /// Reads and writes of files, with how long the server took for them.
+    pub io: IoTotals,
     /// The shares that it is connected to.
     pub trees: Vec<TreeInfo>,
     /// Its connections.
@@ -116,6 +118,7 @@ impl SessionInfo {
             since: WallTime(session.since),
             opens: session.open_count(),
             anonymous: user.identity == Identity::Anonymous,
+            io: session.io.totals(),
             trees: trees.collect(),
             channels: channels.collect(),
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use observe::IoTally;
 use parking_lot::{Mutex, RwLock};
 use smb_auth::Identity;
 use smb_crypto::{CryptoError, Sealer, SessionKeys};
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     /// Signatures of requests to join, see [`Session::is_new_binding`].
     bindings: Mutex<BTreeSet<[u8; 16]>>,
     ended: AtomicBool,
+    /// Reads and writes of files, over all channels.
+    pub(crate) io: IoTally,
     /// Writes that are under way, and who waits for them to end.
     writes: AtomicUsize,
     no_writes: Notify,
@@ -125,6 +128,7 @@ impl Session {
             binding_challenge,
             bindings: Mutex::new(BTreeSet::new()),
             ended: AtomicBool::new(false),
+            io: IoTally::default(),
             writes: AtomicUsize::new(0),
             no_writes: Notify::new(),
         })

@@ -20,7 +20,8 @@ pub(super) fn io_counters(totals: IoTotals) -> IoCounters {
     }
 }
 
-fn operations(totals: KindTotals) -> OperationCounters {
+/// Totals of operations of one kind, as the API says them.
+pub(crate) fn operations(totals: KindTotals) -> OperationCounters {
     OperationCounters {
         operations: totals.operations,
         bytes: totals.bytes,
@@ -46,6 +47,8 @@ fn session(session: Session) -> ObjectCounters {
         Protocol::Iscsi => (CounterKind::IscsiSession, session.initiator),
     };
     ObjectCounters {
+        read: Some(session.read),
+        write: Some(session.write),
         requests: Some(session.commands),
         sent_bytes: Some(session.read_bytes),
         received_bytes: Some(session.written_bytes),

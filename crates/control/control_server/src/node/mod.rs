@@ -43,6 +43,7 @@ use crate::backend::{Backends, PoolHandle, VolumeHandle};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::jobs::Jobs;
+pub(crate) use counters::operations;
 use disk_table::DiskTable;
 
 pub(crate) use crate::files::PutMode;

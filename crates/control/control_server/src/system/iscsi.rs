@@ -20,6 +20,7 @@ use scsi_core::ScsiDevice;
 use shard_runtime::SystemEntropy;
 
 use crate::backend::{IscsiBackend, ServedLun, ShardBackend, Work};
+use crate::node::operations;
 
 /// How long initiators may take to log out when their target goes or the node stops. Linux and Windows answer
 /// a logout request at once; who doesn't is cut off.
@@ -252,6 +253,8 @@ impl IscsiBackend for Iscsi {
                     commands: connections.iter().map(|c| c.commands).sum(),
                     read_bytes: connections.iter().map(|c| c.bytes_out).sum(),
                     written_bytes: connections.iter().map(|c| c.bytes_in).sum(),
+                    read: operations(session.io.read),
+                    write: operations(session.io.write),
                     digests,
                     smb: None,
                 }

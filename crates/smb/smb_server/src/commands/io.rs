@@ -15,10 +15,10 @@ use crate::open::{Open, Thing};
 use crate::persistence;
 use crate::session::Session;
 
-/// Runs a read or write of a file of a share, counted there; `bytes` says how many its result moved.
+/// Runs a read or write of a file of a share, counted there and for the session; `bytes` says how many its result moved.
 async fn counted<T, E>(
     call: &Call<'_>,
-    open: &Open,
+    (session, open): (&Session, &Open),
     kind: IoKind,
     bytes: impl FnOnce(&T) -> usize,
     work: impl Future<Output = Result<T, E>>,
@@ -29,7 +29,10 @@ async fn counted<T, E>(
     let since = clock.now();
     let result = work.await;
     let moved = result.as_ref().map_or(0, bytes);
-    share.counters.io.record(kind, moved as u64, clock.now().since(since), result.is_ok());
+    let took = clock.now().since(since);
+    for tally in [&share.counters.io, &session.io] {
+        tally.record(kind, moved as u64, took, result.is_ok());
+    }
     result
 }
 
@@ -57,7 +60,8 @@ pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outco
     let _counted = call.sequenced(&open)?;
     let mut tail = IoBuf::new(HEADROOM + length as usize);
     let mut buf = tail.split_to(HEADROOM);
-    let tail = counted(call, &open, IoKind::Read, |tail| tail.len(), file.read(offset, tail)).await?;
+    let tail =
+        counted(call, (session, &open), IoKind::Read, |tail| tail.len(), file.read(offset, tail)).await?;
     if tail.len() < minimum_count as usize || (tail.is_empty() && length > 0) {
         return Err(NtStatus::END_OF_FILE.into());
     }
@@ -98,7 +102,7 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
     };
     let flags = smb_files::WriteFlags { write_through: request.flags.contains(WriteFlags::WRITE_THROUGH) };
     let write = file.write(request.offset, data, flags);
-    let count = counted(call, &open, IoKind::Write, |count| *count as usize, write).await.inspect_err(|error| {
+    let count = counted(call, (session, &open), IoKind::Write, |count| *count as usize, write).await.inspect_err(|error| {
         if error.status == NtStatus::DISK_FULL {
             tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
         }

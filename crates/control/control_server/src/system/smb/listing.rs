@@ -7,6 +7,7 @@ use smb_server::{OpenInfo, SessionInfo};
 
 use super::Smb;
 use crate::backend::SmbInfo;
+use crate::node::operations;
 
 /// Seconds since 1970 of a time in nanoseconds.
 fn seconds(nanos: u64) -> u64 {
@@ -40,6 +41,8 @@ pub(super) fn session(info: SessionInfo) -> Session {
         commands: info.channels.iter().map(|channel| channel.requests).sum(),
         read_bytes: info.channels.iter().map(|channel| channel.bytes_out).sum(),
         written_bytes: info.channels.iter().map(|channel| channel.bytes_in).sum(),
+        read: operations(info.io.read),
+        write: operations(info.io.write),
         smb: Some(SmbSession {
             user: info.user,
             workstation: info.workstation,
