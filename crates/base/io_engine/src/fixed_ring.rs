@@ -167,7 +167,7 @@ impl FixedRing {
         if *self.busy.get(slot)? { None } else { Some(&mut self.slots.get_mut(slot)?.write) }
     }
 
-    /// Queues an operation; it enters the kernel with the next [`FixedRing::wait`].
+    /// Queues an operation; it enters the kernel with the next [`FixedRing::submit`] or [`FixedRing::wait`].
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] when slot, file or length do not exist or the slot is busy.
@@ -190,6 +190,17 @@ impl FixedRing {
         }
         self.in_kernel += 1;
         Ok(())
+    }
+
+    /// Hands over what is queued, and waits for nothing.
+    ///
+    /// # Errors
+    /// When the ring itself fails. What a busy kernel has not taken is handed over with the next call.
+    pub fn submit(&mut self) -> io::Result<()> {
+        match self.ring.submit() {
+            Err(error) if !is_passing(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn entry(&mut self, op: &FixedOp) -> Option<squeue::Entry> {
@@ -246,11 +257,10 @@ impl FixedRing {
                 self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
             }
         };
-        if let Err(error) = entered {
-            match error.raw_os_error() {
-                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
-                _ => return Err(error),
-            }
+        if let Err(error) = entered
+            && !is_passing(&error)
+        {
+            return Err(error);
         }
         for completion in self.ring.completion() {
             let slot = completion.user_data() as usize;
@@ -264,6 +274,11 @@ impl FixedRing {
         }
         Ok(())
     }
+}
+
+/// Whether the kernel only did not do now what it was asked for: the time is over, a signal came, or it is short of something.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
 /// Readable when something has ended that [`FixedRing::wait`] has not given out: for who waits for other things, too.

@@ -141,6 +141,11 @@ pub trait Lane {
     /// When the lane itself is broken.
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()>;
 
+    /// Whether an operation begins when it is queued: its time counts from then. Otherwise it counts from the next [`Lane::wait`].
+    fn begins_at_once(&self) -> bool {
+        false
+    }
+
     /// What becomes ready when a [`Lane::wait`] without a timeout would find something, for who waits for another lane,
     /// too. `None` while there is no such thing: then only [`Lane::wait`] waits.
     fn awaited(&self) -> Option<Awaited<'_>> {

@@ -18,6 +18,7 @@
 //! * Between warm-up and end a worker allocates nothing and takes no lock; it writes its own counters and histograms,
 //!   which are merged when it has ended.
 //! * The clock is read at most twice for a batch of operations: before they enter the kernel, and after they came out.
+//!   Unbuffered operations enter it one by one, each with a look at the clock, and come out in batches.
 //! * What was measured is never lost: interruption, a target that disappears and errors end in an outcome that says so.
 //! * A failed operation is counted as a failure and as nothing else.
 

@@ -336,12 +336,13 @@ impl<'a> Worker<'a> {
                 Data::Write
             }
         };
-        // Without an intended time, the clock is read once for the batch, right before it enters the kernel.
-        let start = intended.unwrap_or(0);
+        // Without an intended time, the clock is read right before the kernel is entered: once for a batch.
+        let at_once = self.lane.begins_at_once();
+        let start = intended.unwrap_or_else(|| if at_once { self.clock.now().0 } else { 0 });
         if let Some(kept) = self.slots.get_mut(slot) {
             *kept = Slot { stream: index, start, offset, len, is_write };
         }
-        if intended.is_none() {
+        if intended.is_none() && !at_once {
             self.queued.push(slot);
         }
         if self.outstanding == 0 {
