@@ -12,16 +12,24 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 needed="gcc=gcc python3=python3 iscsi-test-cu=libiscsi-bin qemu-system-x86_64=qemu-system-x86
         qemu-img=qemu-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbtorture=samba-testsuite
         smbd=samba tgtd=tgt ip=iproute2 mke2fs=e2fsprogs"
-missing=()
-for pair in $needed; do
-    PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
-done
-# QEMU's iSCSI client and the headers that iscsibench.c is built with are not programs.
-[ -e /usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so ] || missing+=(qemu-block-extra)
-[ -e /usr/include/iscsi/iscsi.h ] || missing+=(libiscsi-dev)
-python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+# Sets `missing` to the packages that are.
+look() {
+    missing=()
+    local pair
+    for pair in $needed; do
+        PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+    done
+    # QEMU's iSCSI client and the headers that iscsibench.c is built with are not programs.
+    [ -e /usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so ] || missing+=(qemu-block-extra)
+    [ -e /usr/include/iscsi/iscsi.h ] || missing+=(libiscsi-dev)
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+}
 
-if [ ${#missing[@]} -gt 0 ]; then
+# Twice: where a machine has qemu-utils of a later release, qemu-block-extra of this one takes its place, and the first of
+# this one is then missing.
+for _ in first second; do
+    look
+    [ ${#missing[@]} -gt 0 ] || break
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "prepare: installing ${missing[*]}"
         opts=(-qq -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
@@ -32,8 +40,9 @@ if [ ${#missing[@]} -gt 0 ]; then
         apt-get "${opts[@]}" install --no-install-recommends "${missing[@]}" </dev/null >/dev/null
     else
         echo "prepare: not installed: ${missing[*]} (as root: apt-get install ${missing[*]}); some tests will be skipped"
+        break
     fi
-fi
+done
 
 # The guest needs packages from the mirror once; later runs find it in the cache and need no network.
 if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && command -v qemu-system-x86_64 >/dev/null; then
