@@ -235,6 +235,15 @@ impl Node {
         })
     }
 
+    /// Changes settings of the node's policy.
+    pub fn set_policy(&self, settings: &[(&str, u64)]) -> Result {
+        let mut config = self.json(&["config", "show"])?;
+        for (name, value) in settings {
+            config["policy"][*name] = (*value).into();
+        }
+        self.cli_with(&["config", "apply", "-"], &config.to_string()).map(drop)
+    }
+
     /// Announces that log lines with this text may come.
     pub fn expect_log(&mut self, text: &str) {
         self.expected.push(text.into());

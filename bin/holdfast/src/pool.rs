@@ -437,6 +437,9 @@ fn print_detail(detail: &PoolDetail) {
     table.print();
     outln!();
     outln!("Copied since the pool was opened, to restore copies: {}.", bytes(detail.pool.copied_bytes));
+    if detail.pool.reserved_bytes > 0 {
+        outln!("Kept from new data, for what a lost disk holds: {}.", bytes(detail.pool.reserved_bytes));
+    }
     upkeep::print_scrub(&detail.scrub);
     upkeep::print_balance(&detail.balance);
 }

@@ -21,6 +21,7 @@ mod page;
 mod pool_move;
 mod rebalance;
 mod reservations;
+mod reserve;
 mod restart;
 mod root_disk;
 mod rot;
@@ -185,6 +186,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: rebalance::run,
+    },
+    Case {
+        name: "reserve",
+        about: "what a lost disk held is made again in the room that is kept for it on the others",
+        ci: true,
+        guest: false,
+        run: reserve::run,
     },
     Case {
         name: "enclosure",

@@ -30,10 +30,11 @@ pub(super) fn run(context: &Context) -> Result {
     let quiet = format!("1G {}M", if context.full { 2048 } else { 384 });
     qemu_io(&url, &[&format!("write -P 0x5a {quiet}"), "flush"])?;
     // Slow enough that the node looks at its disks several times while copies are restored.
-    policy(
-        node,
-        &[("spare_after_seconds", 1), ("rescan_seconds", 1), ("repair_bytes_per_second", 64 << 20)],
-    )?;
+    node.set_policy(&[
+        ("spare_after_seconds", 1),
+        ("rescan_seconds", 1),
+        ("repair_bytes_per_second", 64 << 20),
+    ])?;
     for name in ["spare-1", "spare-2"] {
         add(context, node, name, true)?;
     }
@@ -49,7 +50,7 @@ pub(super) fn run(context: &Context) -> Result {
     let spares = members(&shown).filter(|member| member["state"] == "spare").count();
     ensure(spares == 1, || format!("{spares} of two spares are left after the loss of one disk: {shown}"))?;
 
-    policy(node, &[("repair_bytes_per_second", 0), ("rebalance_above_percent", 0)])?;
+    node.set_policy(&[("repair_bytes_per_second", 0), ("rebalance_above_percent", 0)])?;
     let disk = Fio::new(context, &url, 16)?;
     let mut load = disk.load();
     load.round()?;
@@ -98,12 +99,4 @@ fn add(context: &Context, node: &Node, name: &str, spare: bool) -> Result {
     let mut command = vec!["pool", "add-disk", &pool, &path];
     command.extend(spare.then_some("--spare"));
     node.cli(&command).map(drop)
-}
-
-fn policy(node: &Node, settings: &[(&str, u64)]) -> Result {
-    let mut config = node.json(&["config", "show"])?;
-    for (name, value) in settings {
-        config["policy"][*name] = (*value).into();
-    }
-    node.cli_with(&["config", "apply", "-"], &config.to_string()).map(drop)
 }

@@ -121,6 +121,9 @@ pub struct PolicyConfig {
     /// Percent points between the fullest and the emptiest disk of a pool above which it is rebalanced, and after disks
     /// have joined; 0 for only when asked.
     pub rebalance_above_percent: u32,
+    /// The room of so many disks of each pool, its largest, is kept from new data, so that what a lost disk held can be made
+    /// again without a spare; 0 for none.
+    pub reserve_disks: u32,
     /// Percent of a pool in use from which on that is a warning; 0 for never.
     pub space_warning_percent: u8,
     /// Percent of a pool in use from which on that is an error; 0 for never.
@@ -143,6 +146,7 @@ impl Default for PolicyConfig {
             scrub_bytes_per_second: 64 << 20,
             // Less is not worth the traffic.
             rebalance_above_percent: 10,
+            reserve_disks: 0,
             space_warning_percent: 70,
             space_critical_percent: 90,
         }

@@ -54,8 +54,11 @@ pub struct Pool {
     pub capacity_bytes: u64,
     /// Bytes that slabs take.
     pub allocated_bytes: u64,
-    /// Bytes free for new slabs.
+    /// Bytes free for new slabs, without those that are kept for repair.
     pub free_bytes: u64,
+    /// Bytes that are free, and kept from new data so that what a lost disk held finds room (`reserve_disks`).
+    #[serde(default)]
+    pub reserved_bytes: u64,
     /// Members.
     pub disks: u64,
     /// Members that are missing or failed.

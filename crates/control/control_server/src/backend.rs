@@ -216,6 +216,8 @@ pub struct PoolInfo {
     pub given_up: Vec<Uuid>,
     /// Its spaces.
     pub spaces: Vec<SpaceInfo>,
+    /// Bytes that are kept from new data, for repair.
+    pub reserved_bytes: u64,
     /// Whether copies are being restored now.
     pub repairing: bool,
     /// Bytes copied since it was opened, to restore copies and to bring returned disks up to date.
@@ -296,6 +298,8 @@ pub struct Upkeep {
     pub scrub_bytes_per_second: u64,
     /// Percent points between the fullest and the emptiest disk above which slabs are moved; 0 for only when asked.
     pub rebalance_above_percent: u32,
+    /// How many disks' room is kept from new data.
+    pub reserve_disks: u32,
 }
 
 /// What a rebalancing moves.

@@ -12,7 +12,7 @@ use pool_format::{
     Change, ColumnRecord, CopyRecord, DiskId, DiskUse, Guid, JOURNAL_ROW, PoolState, RowRecord, SpaceId,
     SpaceRecord,
 };
-use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity};
+use pool_layout::{Candidate, Stock, choose_copy, choose_disks, choose_parity, reserve};
 use shard_runtime::Clock;
 use tokio::sync::Notify;
 
@@ -97,6 +97,8 @@ pub struct RepairParams {
     pub client_latency: Duration,
     /// Percent points between the fullest and the emptiest disk above which slabs are moved; 0 for only when asked.
     pub balance_above_percent: u32,
+    /// The room of so many disks, the largest, is kept from new rows: what lost disks held is made again there. 0 for none.
+    pub reserve_disks: u32,
 }
 
 impl Default for RepairParams {
@@ -108,6 +110,7 @@ impl Default for RepairParams {
             paused: false,
             client_latency: Duration::ZERO,
             balance_above_percent: 0,
+            reserve_disks: 0,
         }
     }
 }
@@ -254,6 +257,33 @@ impl Core {
         })
     }
 
+    /// Slabs that are kept from new rows, and those that are free on disks in use.
+    pub(crate) fn reserved_and_free(&self) -> (u64, u64) {
+        let wanted = self.params.read().reserve_disks as usize;
+        let slabs = self.slabs.lock();
+        let (mut disks, mut all_free) = (Vec::new(), 0);
+        self.meta.with_state(|state| {
+            for record in state.disks.values().filter(|disk| disk.usage != DiskUse::Spare) {
+                let (free, total) = slabs.count(record.id);
+                let here = self.disk(record.id).is_some_and(|disk| disk.is_online());
+                let stays = here && record.usage == DiskUse::Active;
+                all_free += if stays { u64::from(free) } else { 0 };
+                disks.push(Stock { used: total - free, total, stays });
+            }
+        });
+        (reserve(&disks, wanted), all_free)
+    }
+
+    /// Whether a new row of so many slabs leaves what is kept for repair. Rows that are allocated at once may together take a few
+    /// slabs of it.
+    fn leaves_reserve(&self, needed: u64) -> bool {
+        if self.params.read().reserve_disks == 0 {
+            return true;
+        }
+        let (reserved, free) = self.reserved_and_free();
+        free >= reserved + needed
+    }
+
     fn candidate(&self, state: &PoolState, slabs: &Slabs, id: DiskId) -> Candidate {
         let (free, total) = slabs.count(id);
         let record = state.disks.get(&id);
@@ -300,6 +330,10 @@ impl Core {
         };
         let no_space = || BlockError::new(BlockErrorKind::NoSpace, "allocate a row of slabs").on(&space.name);
         let chosen = chosen.ok_or_else(no_space)?;
+        let needed = chosen.iter().map(|disks| disks.len() as u64).sum();
+        if !self.leaves_reserve(needed) {
+            return Err(no_space().because("what is free is kept for repair (reserve_disks)"));
+        }
         let mut record = RowRecord::default();
         {
             let mut slabs = self.slabs.lock();

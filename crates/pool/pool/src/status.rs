@@ -76,6 +76,8 @@ pub struct PoolStatus {
     pub capacity: u64,
     /// Bytes of free slabs on active disks.
     pub free: u64,
+    /// Bytes of those that are kept from new data, for repair: see [`crate::RepairParams::reserve_disks`].
+    pub reserved: u64,
     /// Bytes copied by resync and repair since the opening.
     pub copied_bytes: u64,
     /// Bytes in regions whose copies may still differ after a crash.
@@ -212,6 +214,7 @@ impl Pool {
             spaces: spaces.into_values().collect(),
             capacity,
             free,
+            reserved: core.reserved_and_free().0 * core.slab_size,
             copied_bytes: core.copied_bytes.load(Ordering::Relaxed),
             unsettled_bytes,
         }
@@ -237,6 +240,7 @@ impl Inspect for Pool {
             "name": self.name(), "guid": self.guid().to_string(), "epoch": status.epoch.0,
             "stopped": status.stopped, "slab_size_bytes": self.slab_size(),
             "capacity_bytes": status.capacity, "free_bytes": status.free,
+            "reserved_bytes": status.reserved,
             "metadata_commits": self.core.meta.commits(), "copied_bytes": status.copied_bytes,
             "disks": status.disks.iter().map(|disk| json!({
                 "id": disk.record.id.0, "online": disk.online, "why_offline": disk.why_offline,

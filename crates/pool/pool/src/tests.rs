@@ -12,6 +12,7 @@ mod moments;
 mod promises;
 mod quorum;
 mod replays;
+mod reserve;
 mod spaces;
 mod told;
 

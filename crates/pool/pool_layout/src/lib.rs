@@ -10,15 +10,18 @@
 //! * [`choose_disks`] picks the disks of a new row or copy, [`choose_parity`] those of a row with parity.
 //! * [`plan_moves`] says which slabs to move so that disks are equally full.
 //! * [`plan_exchanges`] says which slab to move to make room for a copy that finds none.
+//! * [`reserve`] says how much room new data must leave for repair.
 //! * [`parity`] calculates parity, and what was lost from what is left.
 
 mod balance;
 mod choose;
 mod exchange;
 pub mod parity;
+mod reserve;
 mod striping;
 
 pub use balance::{Move, RowSlabs, plan_moves, unevenness};
 pub use choose::{Candidate, choose_copy, choose_disks, choose_parity};
 pub use exchange::{Exchange, plan_exchanges};
+pub use reserve::{Stock, reserve};
 pub use striping::{Piece, Pieces, Striping};

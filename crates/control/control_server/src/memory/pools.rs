@@ -164,6 +164,7 @@ impl PoolHandle for Pool {
             members: state.members.clone(),
             given_up: Vec::new(),
             spaces: spaces.collect(),
+            reserved_bytes: 0,
             repairing: false,
             copied_bytes: 0,
             scrub: Scrub::default(),

@@ -43,8 +43,13 @@ impl Fullness {
     }
 }
 
+/// Bytes of a pool that data may take.
+fn for_data(pool: &Pool) -> u64 {
+    pool.capacity_bytes.saturating_sub(pool.reserved_bytes)
+}
+
 fn of(pool: &Pool, policy: &PolicyConfig) -> Fullness {
-    Fullness::of(pool.capacity_bytes, pool.free_bytes, policy)
+    Fullness::of(for_data(pool), pool.free_bytes, policy)
 }
 
 impl Node {
@@ -56,9 +61,9 @@ impl Node {
             subject: format!("pool {}", pool.name),
             detail: format!(
                 "{} % of its space is in use: {} of {} are free",
-                percent(pool.capacity_bytes, pool.free_bytes),
+                percent(for_data(pool), pool.free_bytes),
                 human_bytes(pool.free_bytes),
-                human_bytes(pool.capacity_bytes)
+                human_bytes(for_data(pool))
             ),
             todo: "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full."
                 .into(),
@@ -78,7 +83,7 @@ impl Node {
                 tracing::warn!(
                     pool = pool.name,
                     "the pool is {} % full, {} bytes are free",
-                    percent(pool.capacity_bytes, pool.free_bytes),
+                    percent(for_data(&pool), pool.free_bytes),
                     pool.free_bytes
                 );
             }

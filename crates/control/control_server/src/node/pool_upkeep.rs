@@ -19,6 +19,7 @@ impl Node {
             scrub_every_days: config.policy.scrub_every_days,
             scrub_bytes_per_second: config.policy.scrub_bytes_per_second,
             rebalance_above_percent: config.policy.rebalance_above_percent,
+            reserve_disks: config.policy.reserve_disks,
         })
     }
 

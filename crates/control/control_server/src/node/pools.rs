@@ -359,6 +359,7 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         capacity_bytes: 0,
         allocated_bytes: 0,
         free_bytes: 0,
+        reserved_bytes: 0,
         disks: 0,
         disks_missing: 0,
         volumes: 0,
@@ -374,7 +375,9 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
     let there = |state: DiskState| matches!(state, DiskState::Online | DiskState::Retiring);
     let capacity = info.members.iter().filter(|m| there(m.state)).map(|m| m.size_bytes).sum();
     let allocated = info.members.iter().map(|m| m.allocated_bytes).sum();
-    let free = info.members.iter().filter(|m| m.state == DiskState::Online);
+    let online = info.members.iter().filter(|m| m.state == DiskState::Online);
+    let free: u64 = online.map(|m| m.size_bytes.saturating_sub(m.allocated_bytes)).sum();
+    let reserved = info.reserved_bytes.min(free);
     let redundancy = info.spaces.iter().map(|space| space.state.redundancy).min();
     Pool {
         name: info.name.clone(),
@@ -384,7 +387,8 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
         redundancy: redundancy.unwrap_or(RedundancyState::Full),
         capacity_bytes: capacity,
         allocated_bytes: allocated,
-        free_bytes: free.map(|m| m.size_bytes.saturating_sub(m.allocated_bytes)).sum(),
+        free_bytes: free - reserved,
+        reserved_bytes: reserved,
         disks: info.members.len() as u64,
         disks_missing: info
             .members

@@ -1,4 +1,5 @@
-//! Disks that are replaced without being told to: lost ones by spares, and suspects before they are lost.
+//! Disks that are replaced without being told to: lost ones by spares or in the room that is kept for it, and suspects before
+//! they are lost.
 
 use control_api::{DiskState, PoolMember};
 use uuid::Uuid;
@@ -6,32 +7,52 @@ use uuid::Uuid;
 use super::Node;
 use crate::backend::{PoolHandle, PoolInfo, SpaceInfo};
 
+/// Where what a lost disk held is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Substitute {
+    Spare,
+    /// The room on the other disks that new data has left for it.
+    Reserve,
+}
+
 impl Node {
-    /// Puts spares in the place of members that have been missing for too long.
-    pub(super) async fn use_spares(&self) {
-        let wait = self.config.with(|config| config.policy.spare_after_seconds);
+    /// Gives up members that have been missing for too long, where there is a spare or a reserve for what they held.
+    pub(super) async fn replace_lost(&self) {
+        let (wait, reserve) =
+            self.config.with(|config| (config.policy.spare_after_seconds, config.policy.reserve_disks));
         for (guid, handle) in self.open_handles() {
-            let info = handle.info();
-            for member in self.overdue(guid, &info, wait) {
+            for member in self.overdue(guid, &handle.info(), wait) {
+                // As it is now: the one before has been given up meanwhile.
+                let info = handle.info();
                 let replaced = match handle.use_spare(member).await {
-                    Ok(true) => handle.give_up(member).await.map(|()| true),
+                    Ok(true) => Ok(Some(Substitute::Spare)),
+                    Ok(false) => {
+                        Ok(Some(Substitute::Reserve).filter(|_| is_reserved_for(&info, member, reserve)))
+                    }
+                    Err(problem) => Err(problem),
+                };
+                let replaced = match replaced {
+                    Ok(Some(by)) => handle.give_up(member).await.map(|()| Some(by)),
                     other => other,
                 };
                 match replaced {
-                    Ok(true) => {
+                    Ok(Some(Substitute::Spare)) => {
                         tracing::info!(pool = info.name, disk = %member, "a spare takes the place of a lost disk")
                     }
+                    Ok(Some(Substitute::Reserve)) => {
+                        tracing::info!(pool = info.name, disk = %member, "what a lost disk held is made again on the others")
+                    }
                     // Nothing to do it with: status says so.
-                    Ok(false) => {}
+                    Ok(None) => {}
                     Err(problem) => {
-                        tracing::error!(pool = info.name, %problem, "a spare could not take a lost disk's place")
+                        tracing::error!(pool = info.name, disk = %member, %problem, "a lost disk cannot be replaced")
                     }
                 }
             }
         }
     }
 
-    /// Members that have been missing for `wait` seconds, while there are spares. Keeps the times.
+    /// Members that have been missing for `wait` seconds. Keeps the times.
     fn overdue(&self, guid: Uuid, info: &PoolInfo, wait: u64) -> Vec<Uuid> {
         let now = self.clock.now();
         let mut pools = self.pools.lock();
@@ -40,7 +61,7 @@ impl Node {
             .members
             .iter()
             .filter(|member| matches!(member.state, DiskState::Missing | DiskState::Failed))
-            // One spare for each: this one has had its own.
+            // One substitute for each: this one has had its own.
             .filter(|member| !info.given_up.contains(&member.guid))
             .map(|member| member.guid)
             .collect();
@@ -48,8 +69,7 @@ impl Node {
         for member in &missing {
             slot.missing_since.entry(*member).or_insert(now);
         }
-        let spares = info.members.iter().any(|member| member.state == DiskState::Spare);
-        if wait == 0 || !spares {
+        if wait == 0 {
             return Vec::new();
         }
         let due = slot.missing_since.iter().filter(|(_, since)| now.since(**since).as_secs() >= wait);
@@ -95,25 +115,38 @@ impl Node {
         info: &PoolInfo,
         suspect: &PoolMember,
     ) -> Result<bool, control_api::Problem> {
-        let others: Vec<&PoolMember> = info
-            .members
-            .iter()
-            .filter(|member| member.guid != suspect.guid && member.state == DiskState::Online)
-            .collect();
-        let disks_of =
-            |space: &SpaceInfo| usize::from(space.state.resiliency.copies()) * usize::from(space.columns);
-        let needed = info.spaces.iter().map(disks_of).max().unwrap_or(0);
+        let (others, room) = others(info, suspect.guid);
+        let needed = disks_needed(info);
         // Copies of one thing go to different disks: one of the others may have more room than it may take.
-        let free = |member: &&PoolMember| member.size_bytes.saturating_sub(member.allocated_bytes) / 10 * 9;
-        let room: u64 = others.iter().map(free).sum();
-        if others.len() >= needed && room / 2 >= suspect.allocated_bytes {
+        if others >= needed && room / 20 * 9 >= suspect.allocated_bytes {
             return Ok(true);
         }
-        if others.len() + 1 < needed {
+        if others + 1 < needed {
             return Ok(false);
         }
         handle.use_spare(suspect.guid).await
     }
+}
+
+/// The members beside one that are in use, and the bytes that are free on them.
+fn others(info: &PoolInfo, but: Uuid) -> (usize, u64) {
+    let others = info.members.iter().filter(|member| member.guid != but && member.state == DiskState::Online);
+    let free = |member: &PoolMember| member.size_bytes.saturating_sub(member.allocated_bytes);
+    others.fold((0, 0), |(count, room), member| (count + 1, room + free(member)))
+}
+
+/// The disks that a row of the widest space is on.
+fn disks_needed(info: &PoolInfo) -> usize {
+    let disks_of =
+        |space: &SpaceInfo| usize::from(space.state.resiliency.copies()) * usize::from(space.columns);
+    info.spaces.iter().map(disks_of).max().unwrap_or(0)
+}
+
+/// Whether there is room on the other disks for what a lost one held, kept for as many as have been given up and this one.
+fn is_reserved_for(info: &PoolInfo, lost: Uuid, reserve: u32) -> bool {
+    let Some(held) = info.members.iter().find(|member| member.guid == lost) else { return false };
+    let (others, room) = others(info, lost);
+    info.given_up.len() < reserve as usize && others >= disks_needed(info) && room >= held.allocated_bytes
 }
 
 /// The member that should go first, if any should and can now.

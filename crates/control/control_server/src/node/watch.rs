@@ -50,7 +50,7 @@ impl Node {
                 // A change under way looks itself, or will be over soon.
                 if let Ok(_changing) = self.changes.try_lock() {
                     self.rescan().await;
-                    self.use_spares().await;
+                    self.replace_lost().await;
                     self.retire_suspects().await;
                     self.retry_closed().await;
                 }

@@ -98,6 +98,7 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         members,
         given_up: given_up.map(|disk| Uuid::from_bytes(disk.record.guid.0)).collect(),
         spaces: spaces(&status),
+        reserved_bytes: status.reserved,
         repairing: !paused && status.repair_bytes() > 0,
         copied_bytes: status.copied_bytes,
         scrub: scrub(&pool.scrub_status()),

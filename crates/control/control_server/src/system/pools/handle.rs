@@ -329,6 +329,7 @@ impl PoolHandle for SystemPool {
             bytes_per_second: upkeep.repair_bytes_per_second,
             client_latency: Duration::from_millis(upkeep.client_latency_ms),
             balance_above_percent: upkeep.rebalance_above_percent,
+            reserve_disks: upkeep.reserve_disks,
             ..self.pool.repair_params()
         };
         if repair != self.pool.repair_params() {

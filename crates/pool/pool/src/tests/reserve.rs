@@ -1,0 +1,72 @@
+//! Room that is kept for what lost disks held.
+
+use std::sync::atomic::Ordering;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockDevice, BlockErrorKind, Durability};
+
+use super::disks::{until, verify};
+use super::{Bench, SLAB, on_shard};
+use crate::{DiskId, DiskUse, Pool, RepairParams, Resiliency, Space, SpaceSpec};
+
+/// Writes rows until the pool has no room; returns how many.
+async fn fill_up(space: &Space) -> u64 {
+    for row in 0.. {
+        for block in 0..SLAB / 4096 {
+            let data = IoBuf::copy_from(&[(row * 31 + block) as u8 ^ 3; 4096]).freeze();
+            match space.write(row * SLAB + block * 4096, data, Durability::Volatile).await {
+                Ok(()) => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), BlockErrorKind::NoSpace, "{error}");
+                    return row;
+                }
+            }
+        }
+    }
+    unreachable!("a pool has an end")
+}
+
+fn set_reserve(pool: &Pool, reserve_disks: u32) {
+    pool.set_repair_params(RepairParams { reserve_disks, ..pool.repair_params() });
+}
+
+#[test]
+fn a_full_pool_has_room_for_what_a_lost_disk_held() {
+    on_shard(async {
+        let bench = Bench::new(4);
+        let pool = bench.create().await;
+        set_reserve(&pool, 1);
+        let status = pool.status();
+        let largest = u64::from(status.disks[0].record.slab_count) * SLAB;
+        assert_eq!((status.reserved, status.free), (largest, status.capacity));
+        let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), 1 << 30);
+        (spec.interleave, spec.columns) = (4096, 1);
+        let space = pool.create_space(spec).await.expect("space");
+        let rows = fill_up(&space).await;
+        space.flush().await.expect("flush");
+        let free = pool.status().free;
+        assert!((largest..largest + 2 * SLAB).contains(&free), "{free} bytes are free, {largest} are kept");
+
+        bench.disks[1].gone.store(true, Ordering::SeqCst);
+        pool.disk_lost(DiskId(1), "vanished").await.expect("lost");
+        pool.set_disk_use(DiskId(1), DiskUse::Retired).await.expect("given up");
+        until("all is redundant again", || pool.status().is_fully_redundant()).await;
+        verify(&space, rows, 3).await;
+        // It has been used up: what is left is for data.
+        until("nothing is owed", || pool.status().reserved == 0).await;
+        set_reserve(&pool, 0);
+    });
+}
+
+#[test]
+fn without_a_reserve_data_takes_all_the_room() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let mut spec = SpaceSpec::thin("s", Resiliency::Simple, 1 << 30);
+        spec.columns = 1;
+        let space = pool.create_space(spec).await.expect("space");
+        fill_up(&space).await;
+        assert_eq!((pool.status().free, pool.status().reserved), (0, 0));
+    });
+}
