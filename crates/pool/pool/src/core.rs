@@ -12,7 +12,7 @@ use pool_format::{
     Change, ColumnRecord, CopyRecord, DiskId, DiskUse, Guid, JOURNAL_ROW, PoolState, RowRecord, SpaceId,
     SpaceRecord,
 };
-use pool_layout::{Candidate, Stock, choose_copy, choose_disks, choose_parity, reserve};
+use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity, reserve};
 use shard_runtime::Clock;
 use tokio::sync::Notify;
 
@@ -257,31 +257,33 @@ impl Core {
         })
     }
 
-    /// Slabs that are kept from new rows, and those that are free on disks in use.
-    pub(crate) fn reserved_and_free(&self) -> (u64, u64) {
-        let wanted = self.params.read().reserve_disks as usize;
-        let slabs = self.slabs.lock();
-        let (mut disks, mut all_free) = (Vec::new(), 0);
-        self.meta.with_state(|state| {
-            for record in state.disks.values().filter(|disk| disk.usage != DiskUse::Spare) {
-                let (free, total) = slabs.count(record.id);
-                let here = self.disk(record.id).is_some_and(|disk| disk.is_online());
-                let stays = here && record.usage == DiskUse::Active;
-                all_free += if stays { u64::from(free) } else { 0 };
-                disks.push(Stock { used: total - free, total, stays });
-            }
+    /// Slabs that everything allocated has when it is whole, that it may have, and of all disks in use, here or not.
+    pub(crate) fn data_limit_and_all(&self) -> (u64, u64, u64) {
+        let of = |space: &Space| {
+            let (record, (rows, _)) = (space.record(), space.allocation());
+            let parity = u64::from(record.resiliency.parity());
+            let journal = if parity > 0 { parity + 1 } else { 0 };
+            rows * u64::from(record.columns) * record.resiliency.copies() as u64 + journal
+        };
+        let open: u64 = self.all_spaces().iter().map(|space| of(space)).sum();
+        let closed: u64 = self.closed.read().values().map(|closed| of(&closed.space)).sum();
+        let data = open + closed;
+        let totals: Vec<u32> = self.meta.with_state(|state| {
+            let in_use = state.disks.values().filter(|disk| disk.usage == DiskUse::Active);
+            in_use.map(|disk| disk.slab_count).collect()
         });
-        (reserve(&disks, wanted), all_free)
+        let all = totals.iter().map(|total| u64::from(*total)).sum();
+        let wanted = self.params.read().reserve_disks as usize;
+        (data, reserve::limit(&totals, data, wanted), all)
     }
 
-    /// Whether a new row of so many slabs leaves what is kept for repair. Rows that are allocated at once may together take a few
-    /// slabs of it.
+    /// Whether a new row of so many slabs leaves what is kept for repair. Under [`Core::allocating`].
     fn leaves_reserve(&self, needed: u64) -> bool {
         if self.params.read().reserve_disks == 0 {
             return true;
         }
-        let (reserved, free) = self.reserved_and_free();
-        free >= reserved + needed
+        let (data, limit, _) = self.data_limit_and_all();
+        data + needed <= limit
     }
 
     fn candidate(&self, state: &PoolState, slabs: &Slabs, id: DiskId) -> Candidate {

@@ -206,6 +206,7 @@ impl Pool {
                 record,
             });
         }
+        let (_, limit, all) = core.data_limit_and_all();
         PoolStatus {
             epoch: core.meta.epoch(),
             stopped: core.meta.is_poisoned(),
@@ -214,7 +215,7 @@ impl Pool {
             spaces: spaces.into_values().collect(),
             capacity,
             free,
-            reserved: core.reserved_and_free().0 * core.slab_size,
+            reserved: (all - limit) * core.slab_size,
             copied_bytes: core.copied_bytes.load(Ordering::Relaxed),
             unsettled_bytes,
         }

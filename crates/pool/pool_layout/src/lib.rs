@@ -17,11 +17,10 @@ mod balance;
 mod choose;
 mod exchange;
 pub mod parity;
-mod reserve;
+pub mod reserve;
 mod striping;
 
 pub use balance::{Move, RowSlabs, plan_moves, unevenness};
 pub use choose::{Candidate, choose_copy, choose_disks, choose_parity};
 pub use exchange::{Exchange, plan_exchanges};
-pub use reserve::{Stock, reserve};
 pub use striping::{Piece, Pieces, Striping};
