@@ -29,6 +29,7 @@ mod at;
 mod balance;
 mod careful;
 mod check;
+mod clean;
 mod core;
 mod disk;
 mod error;

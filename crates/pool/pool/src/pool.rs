@@ -20,7 +20,7 @@ use crate::row::{Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::witness::QuorumWitness;
-use crate::{repair, resync, scrub, upkeep};
+use crate::{clean, repair, scrub, upkeep};
 
 /// What pools need from their surroundings.
 #[derive(Clone)]
@@ -222,7 +222,7 @@ impl Pool {
             return Ok(());
         }
         let tidied = upkeep::tidy_journals(core, true).await;
-        let cleaned = resync::clean(core, true).await;
+        let cleaned = clean::clean(core, true).await;
         core.stop();
         let saved = core.meta.checkpoint().await;
         core.meta.close();

@@ -9,18 +9,18 @@ use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, Durability};
-use pool_format::{BLOCK, Change, REGIONS};
+use pool_format::{BLOCK, REGIONS};
 
 use crate::at::At;
 use crate::careful::{self, Content, heal, read_column};
-use crate::core::{Core, caught_up};
+use crate::core::caught_up;
 use crate::governor;
 use crate::recall::recall;
-use crate::row::{CopyState, Place};
+use crate::row::CopyState;
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
-use crate::sums::{PAGE_SPAN, page_at, put_page, sums_of};
-use crate::write::{Edit, ensure_dirty, flush_disks, write_copies};
+use crate::sums::{page_at, put_page, sums_of};
+use crate::write::{Edit, ensure_dirty, write_copies};
 
 /// Bits of a mask, lowest first.
 pub(crate) fn bits(mask: u64) -> impl Iterator<Item = u32> {
@@ -286,113 +286,4 @@ async fn tell_caught_up(at: At<'_>) -> Result<(), BlockError> {
         at.core.meta.submit(changes)
     };
     Ok(commit.done().await?)
-}
-
-/// Calls regions clean that have not been written for a while, whose copies are durably equal and whose checksums are
-/// on disk.
-///
-/// The steps and why a write in between is safe: the regions leave `dirty_durable` (a later write finds them
-/// missing), writes that had looked before are counted in `writing` (then the regions go back), their checksums are
-/// written, the disks are flushed, and what no write has taken back is submitted as clean, before any later `Dirty` of it.
-pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), BlockError> {
-    let _one = core.cleaning.lock().await;
-    let mut places = Vec::new();
-    core.for_each_column(|space, place, row| {
-        if row.lead(place.column) != place.column {
-            return;
-        }
-        let group = row.group(place.column);
-        let touched = group.touched.swap(0, Ordering::AcqRel);
-        let recent = if everything { 0 } else { touched };
-        let quiet = !recent & !group.unsettled.load(Ordering::Acquire);
-        let mut order = group.order.lock();
-        let dirty = group.dirty_durable.load(Ordering::SeqCst) & quiet;
-        let volatile = group.volatile.load(Ordering::SeqCst) & !recent;
-        if dirty | volatile == 0 {
-            return;
-        }
-        group.dirty_durable.fetch_and(!dirty, Ordering::SeqCst);
-        group.volatile.fetch_and(!volatile, Ordering::SeqCst);
-        if group.writing.load(Ordering::SeqCst) > 0 {
-            group.dirty_durable.fetch_or(dirty, Ordering::SeqCst);
-            group.volatile.fetch_or(volatile, Ordering::SeqCst);
-            return;
-        }
-        order.cleaning |= dirty;
-        order.cleaning_volatile |= volatile;
-        places.push((Arc::clone(space), Arc::clone(row), place, dirty));
-    });
-    if places.is_empty() {
-        return Ok(());
-    }
-    let mut without_sums = Vec::new();
-    for (space, row, place, dirty) in &places {
-        let at = At::new(core, space, row, *place);
-        without_sums.push(if put_sums(at, *dirty).await { 0 } else { *dirty });
-    }
-    let flushed = flush_disks(core).await;
-    let mut commits = Vec::new();
-    for ((_, row, place, _), without) in places.iter().zip(without_sums) {
-        let group = row.group(place.column);
-        let mut order = group.order.lock();
-        let taken = std::mem::take(&mut order.cleaning);
-        let volatile = std::mem::take(&mut order.cleaning_volatile);
-        let columns = row.columns.iter().enumerate();
-        let mine = columns.filter(|(index, _)| row.lead(*index as u8) == place.column);
-        let copies: Vec<_> = mine.flat_map(|(_, column)| column.copies().to_vec()).collect();
-        if flushed.is_err() || copies.iter().any(|copy| !copy.disk.is_online()) {
-            group.volatile.fetch_or(volatile, Ordering::SeqCst);
-        }
-        let equal = copies.iter().fold(taken & !without, |mask, copy| {
-            let known = copy.stale_durable.load(Ordering::Acquire);
-            if copy.disk.is_online() { mask } else { mask & known }
-        });
-        // A disk that went away and came back meanwhile may have lost what the checksums say.
-        let equal = equal & !group.unsettled.load(Ordering::Acquire);
-        let equal = if flushed.is_ok() { equal } else { 0 };
-        group.dirty_durable.fetch_or(taken & !equal, Ordering::SeqCst);
-        if equal != 0 {
-            let Place { space, row, column } = *place;
-            commits.push(core.meta.submit(vec![Change::Clean { space, row, column, mask: equal }]));
-        }
-    }
-    for commit in commits {
-        commit.done().await?;
-    }
-    flushed
-}
-
-/// Writes the pages of checksums of a group's regions that the copies do not have yet. `false` when one could not be.
-async fn put_sums(at: At<'_>, regions: u64) -> bool {
-    let size = at.space.striping.region_size();
-    let columns = (0..at.row.columns.len()).filter(|index| at.row.lead(*index as u8) == at.place.column);
-    let mut whole = true;
-    for column in columns.map(|index| at.other(index)) {
-        let Some(sums) = &column.column().sums else { continue };
-        for region in bits(regions) {
-            let offset = u64::from(region) * size;
-            for (index, page) in sums.loaded(offset, size) {
-                // Asks again for what a disk knew that was away.
-                page_at(column, index as u64 * PAGE_SPAN).await;
-                if !page.dirty.swap(false, Ordering::AcqRel) {
-                    continue;
-                }
-                let copies = column.column().copies();
-                // A copy that is away and not stale brings these regions back as they are: they stay dirty until then, and
-                // it must be given the page. Looked at first: it may be back when the others have it.
-                let span = at.core.slab_size.min(PAGE_SPAN);
-                let cleaned = regions & at.regions(index as u64 * PAGE_SPAN, span);
-                let owed = copies
-                    .iter()
-                    .any(|copy| !copy.disk.is_online() && cleaned & !copy.stale.load(Ordering::Acquire) != 0);
-                let put = put_page(column, (index, &page), &copies, Durability::Volatile).await;
-                if put.is_err() || owed {
-                    page.dirty.store(true, Ordering::Release);
-                    // Tried again at the next cleaning, without the disk that failed.
-                    whole = false;
-                }
-            }
-        }
-    }
-    whole
 }

@@ -57,6 +57,8 @@ pub(crate) struct Page {
     pub(crate) dirty: AtomicBool,
     /// Regions whose checksums are not known.
     pub(crate) unknown: AtomicU64,
+    /// Disks that are known to have a damaged one: they are written first.
+    damaged: Mutex<Vec<DiskId>>,
     /// Used since the cache last looked.
     used: AtomicBool,
     /// One writing to disks at a time: what a later one has read from memory must not be overtaken by what an earlier one had.
@@ -101,6 +103,21 @@ impl Page {
     /// Whether `count` blocks from `offset` are known to be zeros.
     fn says_zero(&self, offset: u64, count: u64) -> bool {
         (offset / BLOCK..offset / BLOCK + count).all(|block| self.is(block, zero_sum()))
+    }
+
+    /// Whether a copy is known to have it damaged.
+    pub(crate) fn is_damaged_on(&self, copies: &[Arc<CopyState>]) -> bool {
+        let damaged = self.damaged.lock();
+        copies.iter().any(|copy| damaged.contains(&copy.id()))
+    }
+
+    /// A copy has it damaged: it is written anew with the next region of it that becomes clean.
+    fn damaged_on(&self, copy: &CopyState) {
+        let mut damaged = self.damaged.lock();
+        if !damaged.contains(&copy.id()) {
+            damaged.push(copy.id());
+        }
+        self.dirty.store(true, Ordering::Release);
     }
 
     /// From now on the block has this checksum. The caller has marked its region dirty.
@@ -226,13 +243,17 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             sums: (0..count).map(|_| AtomicU32::new(0)).collect(),
             dirty: AtomicBool::new(false),
             unknown: AtomicU64::new(regions),
+            damaged: Mutex::default(),
             used: AtomicBool::new(true),
             writing: tokio::sync::Mutex::default(),
         })
     });
+    // Where a crash may have come while it was written, any copy's may be torn: whoever writes them must know.
+    let doubted = at.group().dirty_durable.load(Ordering::SeqCst) & regions != 0;
     for copy in at.column().copies().iter().filter(|copy| copy.disk.is_online()) {
-        let good = need & !copy.stale.load(Ordering::Acquire);
-        if good == 0 {
+        let stale = copy.stale.load(Ordering::Acquire);
+        let good = need & !stale;
+        if good == 0 && !(doubted && regions & !stale != 0) {
             continue;
         }
         match read_page(at, copy, index).await {
@@ -249,8 +270,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             _ => {
                 copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("{at}: page {index} of the checksums on disk {} is damaged", copy.id());
-                // Written anew with the next region of it that becomes clean.
-                page.dirty.store(true, Ordering::Release);
+                page.damaged_on(copy);
             }
         }
     }
@@ -301,7 +321,7 @@ pub(crate) async fn damaged_pages(at: At<'_>, (offset, len): (u64, u64), healing
             copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
             damaged.push(copy.id());
             if healing && ensure_dirty(at, mask).await.is_ok() {
-                page.dirty.store(true, Ordering::Release);
+                page.damaged_on(copy);
                 copy.disk.healed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -345,7 +365,9 @@ pub(crate) async fn put_page(
             if page.unknown.load(Ordering::Acquire) & !copy.stale.load(Ordering::Acquire) != 0 {
                 return Err(BlockError::new(BlockErrorKind::Gone, "write checksums that are not all known"));
             }
-            copy.disk.write(start, block, durability).await
+            copy.disk.write(start, block, durability).await?;
+            page.damaged.lock().retain(|disk| *disk != copy.id());
+            Ok(())
         })
     });
     futures_util::future::join_all(writes).await.into_iter().collect()

@@ -15,6 +15,7 @@ mod replays;
 mod reserve;
 mod spaces;
 mod told;
+mod torn;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use block_device::{BlockError, BlockErrorKind};
 
 use crate::core::Core;
-use crate::{governor, health, resync};
+use crate::{clean, governor, health};
 
 /// Regions become clean after being quiet for one to two of these.
 const EVERY: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         governor::end_window(&core);
         begun = now;
         warn_of(&core, "a journal could not be tidied", tidy_journals(&core, false).await);
-        warn_of(&core, "dirty regions could not be cleaned", resync::clean(&core, false).await);
+        warn_of(&core, "dirty regions could not be cleaned", clean::clean(&core, false).await);
     }
 }
 

@@ -55,6 +55,8 @@ fn what_once_broke_stays_mended() {
         (Subject::Pool, Layout::Mirror2, 630_349),
         // The last slab of a disk that was emptied found no room, and no other moved to make some.
         (Subject::Pool, Layout::Parity1, 910_025),
+        // Checksums of all columns of a row were on their way to the disks at once, and a power cut tore two.
+        (Subject::Pool, Layout::Parity1, 990_361),
         // Zeros that had no space made a file grow.
         (Subject::Volume, Layout::Mirror2, 1_000_054),
     ];

@@ -71,6 +71,14 @@ impl TestDisk {
         }
     }
 
+    /// Tears what was not flushed: the first 512 bytes of each block are new.
+    pub(super) fn restore_power_torn(&self) {
+        let mut inner = self.inner.lock();
+        for (at, block) in std::mem::take(&mut inner.volatile) {
+            inner.durable[at..at + 512].copy_from_slice(&block[..512]);
+        }
+    }
+
     async fn wait(&self) {
         match self.delay.load(Ordering::SeqCst) {
             0 => shard_runtime::yield_now().await,

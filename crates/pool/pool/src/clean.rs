@@ -1,0 +1,227 @@
+//! Calls regions clean that have not been written for a while: what a crash need not look at.
+//!
+//! ```text
+//!  regions leave `dirty_durable` ─► pages of checksums, in rounds ─► flush ─► submitted as clean
+//!
+//!  a mirror         round 1        round 2            single parity    round 1        round 2        round 3
+//!     copy 0        page ─► flush                        column 0      page ─► flush
+//!     copy 1                       page ─► flush         column 1                     page ─► flush
+//!                                                        parity                                      page ─► flush
+//! ```
+//! Why rounds: a page is written in place and covers clean regions too. A power cut may tear every page that is on its way,
+//! and of a torn page what its clean regions should be is known only from another copy's page, or from what the other
+//! columns hold by theirs. So at no time is more than one page on its way of those that stand in for each other, and one
+//! that is known to be damaged goes first. (A slab of one copy has nothing beside it: see docs/formats/pool.md.)
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use block_device::{BlockError, Durability};
+use futures_util::StreamExt;
+use pool_format::Change;
+
+use crate::at::At;
+use crate::core::Core;
+use crate::resync::bits;
+use crate::row::{CopyState, Place, Row};
+use crate::space::Space;
+use crate::sums::{PAGE_SPAN, Page, page_at, put_page};
+use crate::write::flush_disks;
+
+/// Pages that are written at once.
+const AT_ONCE: usize = 16;
+
+/// A group with regions that have been quiet.
+struct Quiet {
+    space: Arc<Space>,
+    row: Arc<Row>,
+    place: Place,
+    /// Those to be called clean.
+    regions: u64,
+}
+
+impl Quiet {
+    fn at<'a>(&'a self, core: &'a Arc<Core>) -> At<'a> {
+        At::new(core, &self.space, &self.row, self.place)
+    }
+}
+
+/// Calls regions clean that have not been written for a while, whose copies are durably equal and whose checksums are
+/// on disk.
+///
+/// Why a write in between is safe: the regions leave `dirty_durable` (a later write finds them
+/// missing), writes that had looked before are counted in `writing` (then the regions go back), their checksums are
+/// written, the disks are flushed, and what no write has taken back is submitted as clean, before any later `Dirty` of it.
+pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), BlockError> {
+    let _one = core.cleaning.lock().await;
+    let mut groups = Vec::new();
+    core.for_each_column(|space, place, row| {
+        if row.lead(place.column) != place.column {
+            return;
+        }
+        let group = row.group(place.column);
+        let touched = group.touched.swap(0, Ordering::AcqRel);
+        let recent = if everything { 0 } else { touched };
+        let quiet = !recent & !group.unsettled.load(Ordering::Acquire);
+        let mut order = group.order.lock();
+        let dirty = group.dirty_durable.load(Ordering::SeqCst) & quiet;
+        let volatile = group.volatile.load(Ordering::SeqCst) & !recent;
+        if dirty | volatile == 0 {
+            return;
+        }
+        group.dirty_durable.fetch_and(!dirty, Ordering::SeqCst);
+        group.volatile.fetch_and(!volatile, Ordering::SeqCst);
+        if group.writing.load(Ordering::SeqCst) > 0 {
+            group.dirty_durable.fetch_or(dirty, Ordering::SeqCst);
+            group.volatile.fetch_or(volatile, Ordering::SeqCst);
+            return;
+        }
+        order.cleaning |= dirty;
+        order.cleaning_volatile |= volatile;
+        groups.push(Quiet { space: Arc::clone(space), row: Arc::clone(row), place, regions: dirty });
+    });
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let lacking = put_sums(core, &groups).await;
+    let flushed = flush_disks(core).await;
+    let mut commits = Vec::new();
+    for (Quiet { row, place, regions, .. }, lacking) in groups.iter().zip(lacking) {
+        let without = if lacking { *regions } else { 0 };
+        let group = row.group(place.column);
+        let mut order = group.order.lock();
+        let taken = std::mem::take(&mut order.cleaning);
+        let volatile = std::mem::take(&mut order.cleaning_volatile);
+        let columns = row.columns.iter().enumerate();
+        let mine = columns.filter(|(index, _)| row.lead(*index as u8) == place.column);
+        let copies: Vec<_> = mine.flat_map(|(_, column)| column.copies().to_vec()).collect();
+        if flushed.is_err() || copies.iter().any(|copy| !copy.disk.is_online()) {
+            group.volatile.fetch_or(volatile, Ordering::SeqCst);
+        }
+        let equal = copies.iter().fold(taken & !without, |mask, copy| {
+            let known = copy.stale_durable.load(Ordering::Acquire);
+            if copy.disk.is_online() { mask } else { mask & known }
+        });
+        // A disk that went away and came back meanwhile may have lost what the checksums say.
+        let equal = equal & !group.unsettled.load(Ordering::Acquire);
+        let equal = if flushed.is_ok() { equal } else { 0 };
+        group.dirty_durable.fetch_or(taken & !equal, Ordering::SeqCst);
+        if equal != 0 {
+            let Place { space, row, column } = *place;
+            commits.push(core.meta.submit(vec![Change::Clean { space, row, column, mask: equal }]));
+        }
+    }
+    for commit in commits {
+        commit.done().await?;
+    }
+    flushed
+}
+
+/// A page on its way to copies.
+struct PageWrite {
+    /// Which of the groups it is of.
+    group: usize,
+    column: usize,
+    index: usize,
+    page: Arc<Page>,
+    copies: Vec<Arc<CopyState>>,
+}
+
+/// Writes the pages of checksums of quiet regions that the copies do not have yet, in rounds with a flush between two.
+/// Which groups lack one after that: they are tried again at the next cleaning, without the disk that failed.
+async fn put_sums(core: &Arc<Core>, groups: &[Quiet]) -> Vec<bool> {
+    let mut lacking = vec![false; groups.len()];
+    let mut rounds: Vec<Vec<PageWrite>> = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        lacking[number] = !plan(group.at(core), group.regions, number, &mut rounds).await;
+    }
+    for (number, round) in rounds.iter().enumerate() {
+        let between = if number > 0 { flush_disks(core).await } else { Ok(()) };
+        let flushed = between.is_ok();
+        let each = futures_util::stream::iter(round).map(|write| async move {
+            let group = &groups[write.group];
+            (write, flushed && put(group.at(core), group.regions, write).await)
+        });
+        let done: Vec<_> = each.buffer_unordered(AT_ONCE).collect().await;
+        for (write, _) in done.iter().filter(|(_, done)| !done) {
+            write.page.dirty.store(true, Ordering::Release);
+            lacking[write.group] = true;
+        }
+    }
+    lacking
+}
+
+/// Adds what the copies lack of a group's pages to the rounds. `false` when some of it cannot be written yet.
+async fn plan(at: At<'_>, regions: u64, group: usize, rounds: &mut Vec<Vec<PageWrite>>) -> bool {
+    let size = at.space.striping.region_size();
+    let pages = |region: u32| {
+        let start = u64::from(region) * size;
+        (start / PAGE_SPAN) as usize..(start + size).div_ceil(PAGE_SPAN) as usize
+    };
+    let mut indexes: Vec<_> = bits(regions).flat_map(pages).collect();
+    indexes.dedup();
+    let mut whole = true;
+    for index in indexes {
+        match plan_page(at, index, group).await {
+            Some(mut turns) => {
+                turns.sort_by_key(|write| !write.page.is_damaged_on(&write.copies));
+                for (round, write) in turns.into_iter().enumerate() {
+                    if rounds.len() == round {
+                        rounds.push(Vec::new());
+                    }
+                    rounds[round].push(write);
+                }
+            }
+            None => whole = false,
+        }
+    }
+    whole
+}
+
+/// The pages with this number of columns that stand in for each other, one write for each round. `None` while checksums
+/// are not known in one of them that another may be needed for.
+async fn plan_page(at: At<'_>, index: usize, group: usize) -> Option<Vec<PageWrite>> {
+    let span = at.core.slab_size.min(PAGE_SPAN);
+    let columns = (0..at.row.columns.len()).filter(|column| at.row.lead(*column as u8) == at.place.column);
+    let mut pages = Vec::new();
+    for column in columns {
+        let at = at.other(column);
+        let Some(sums) = &at.column().sums else { continue };
+        for (_, page) in sums.loaded(index as u64 * PAGE_SPAN, span) {
+            // Asks again for what a disk knew that was away.
+            page_at(at, index as u64 * PAGE_SPAN).await;
+            if page.unknown.load(Ordering::Acquire) & at.column().good() != 0 {
+                return None;
+            }
+            pages.push((column, page));
+        }
+    }
+    pages.retain(|(_, page)| page.dirty.swap(false, Ordering::AcqRel));
+    let write =
+        |column, page: &Arc<Page>, copies| PageWrite { group, column, index, page: Arc::clone(page), copies };
+    let copies = |column: usize| at.row.columns[column].copies().to_vec();
+    Some(match at.row.shape.parity {
+        0 => {
+            let each = |(column, page): &(usize, Arc<Page>)| {
+                let one = |copy| write(*column, page, vec![copy]);
+                copies(*column).into_iter().map(one).collect::<Vec<_>>()
+            };
+            pages.iter().flat_map(each).collect()
+        }
+        // While a column's slab moves it has two copies, which no other column needs both.
+        _ => pages.iter().map(|(column, page)| write(*column, page, copies(*column))).collect(),
+    })
+}
+
+/// Writes a page to its copies; whether all have it that need it.
+async fn put(at: At<'_>, regions: u64, write: &PageWrite) -> bool {
+    // A copy that is away and not stale brings these regions back as they are: they stay dirty until then, and it must be
+    // given the page. Looked at first: it may be back when the others have it.
+    let span = at.core.slab_size.min(PAGE_SPAN);
+    let cleaned = regions & at.regions(write.index as u64 * PAGE_SPAN, span);
+    let away =
+        |copy: &Arc<CopyState>| !copy.disk.is_online() && cleaned & !copy.stale.load(Ordering::Acquire) != 0;
+    let owed = write.copies.iter().any(away);
+    let page = (write.index, &*write.page);
+    put_page(at.other(write.column), page, &write.copies, Durability::Volatile).await.is_ok() && !owed
+}
