@@ -17,6 +17,7 @@ mod pools;
 mod processors;
 mod reconcile;
 mod replacement;
+mod retirements;
 mod schedules;
 mod selection;
 mod shares;
@@ -86,6 +87,7 @@ pub struct Node {
     unserved: Mutex<BTreeMap<String, String>>,
     /// Why returned disks of pools can't be used, by disk: said once.
     unusable: Mutex<BTreeMap<String, String>>,
+    retirements: retirements::Retirements,
     jobs: Jobs,
     /// Held by whoever changes the configuration or the shape of pools.
     changes: tokio::sync::Mutex<()>,
@@ -107,6 +109,7 @@ impl Node {
     #[must_use]
     pub fn with(data: DataDir, config: ConfigStore, clock: Arc<dyn Clock>, backends: Backends) -> Self {
         Self {
+            retirements: retirements::Retirements::open(data.join("retirements.json")),
             data,
             config,
             started: clock.now(),

@@ -117,6 +117,7 @@ impl Node {
                 matches!(&known.content, Some(DiskContent::Member { disk, .. }) if *disk == member.guid)
             });
             member.disk = disk.map(|known| known.found.id.clone());
+            self.retirements.explain(member);
         }
         let name = |member: &PoolMember| member.disk.clone().unwrap_or_default();
         info.members.sort_by(|a, b| a.state.cmp(&b.state).then_with(|| natural_order(&name(a), &name(b))));

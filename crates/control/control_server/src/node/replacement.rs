@@ -1,6 +1,8 @@
 //! Disks that are replaced without being told to: lost ones by spares or in the room that is kept for it, and suspects before
 //! they are lost.
 
+use std::collections::BTreeSet;
+
 use control_api::{DiskState, PoolMember};
 use uuid::Uuid;
 
@@ -90,12 +92,13 @@ impl Node {
             match self.make_room(&*handle, &info, suspect).await {
                 Ok(true) => match handle.drain(suspect.guid).await {
                     Ok(()) => {
+                        self.retirements.note(suspect.guid, &evidence);
                         tracing::warn!(
                             pool = info.name,
                             disk,
                             allocated,
                             "a disk is emptied and retired: {evidence}"
-                        )
+                        );
                     }
                     Err(problem) => {
                         tracing::error!(pool = info.name, disk, %problem, "a suspect disk cannot be retired")
@@ -106,6 +109,20 @@ impl Node {
                 Err(problem) => tracing::error!(pool = info.name, disk, %problem, "a spare cannot be used"),
             }
         }
+        self.forget_retirements();
+    }
+
+    /// Forgets why disks were retired that have left their pools. Of a pool that is not open nobody can say.
+    fn forget_retirements(&self) {
+        let pools: Vec<Uuid> = self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
+        let handles: Option<Vec<_>> = {
+            let slots = self.pools.lock();
+            pools.iter().map(|pool| slots.get(pool)?.handle.clone()).collect()
+        };
+        let Some(handles) = handles else { return };
+        let members: BTreeSet<Uuid> =
+            handles.iter().flat_map(|handle| handle.info().members).map(|member| member.guid).collect();
+        self.retirements.forget_unless(|disk| members.contains(&disk));
     }
 
     /// Whether the other members can take what a suspect holds, with a spare's help if need be.
