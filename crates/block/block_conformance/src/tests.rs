@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockFuture, Device, Durability, Geometry, MemoryDisk, UnmapBehavior};
+use test_layers::{DeviceLayer, Layered};
 
 use crate::{Options, Subject, SubjectFuture, pattern, run};
 
@@ -32,17 +33,17 @@ impl Subject for Made {
         if self.0 == Flaw::ClaimsUnmapKeeps {
             geometry.unmap = UnmapBehavior::Ignored;
         }
-        let device: Device = Arc::new(Broken { flaw: self.0, geometry, inner });
+        let device: Device = Arc::new(Layered(Broken { flaw: self.0, geometry, inner }));
         Box::pin(async { device })
     }
 }
 
-impl BlockDevice for Broken {
+impl DeviceLayer for Broken {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.inner
+    }
     fn geometry(&self) -> &Geometry {
         &self.geometry
-    }
-    fn size(&self) -> u64 {
-        self.inner.size()
     }
     fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
         Box::pin(async move {
@@ -56,20 +57,14 @@ impl BlockDevice for Broken {
     }
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         let block = u64::from(self.geometry.block_size);
-        let one = data.len() as u64 == block && offset.is_multiple_of(block) && offset < self.size();
+        let one = data.len() as u64 == block && offset.is_multiple_of(block) && offset < self.inner.size();
         match self.flaw {
             Flaw::IgnoresDurableWriteOfOneBlock if one && durability == Durability::Durable => {
                 Box::pin(async { Ok(()) })
             }
-            Flaw::AcceptsBeyondEnd if offset == self.size() => Box::pin(async { Ok(()) }),
+            Flaw::AcceptsBeyondEnd if offset == self.inner.size() => Box::pin(async { Ok(()) }),
             _ => self.inner.write(offset, data, durability),
         }
-    }
-    fn flush(&self) -> BlockFuture<'_, ()> {
-        self.inner.flush()
-    }
-    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
-        self.inner.unmap(offset, len)
     }
     fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
         let block = u64::from(self.geometry.block_size);

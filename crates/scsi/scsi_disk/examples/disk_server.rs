@@ -16,13 +16,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockDevice, BlockFuture, Durability, Geometry, MemoryDisk};
+use aligned_buffer::SharedBuf;
+use block_device::{BlockDevice, BlockFuture, Durability, MemoryDisk};
 use file_store::StoreFuture;
 use iscsi_protocol::IscsiName;
 use iscsi_target::{IscsiServer, PortalConfig, ServerConfig, TargetConfig};
 use parking_lot::Mutex;
 use scsi_disk::{DeviceBacking, Group, LogicalUnit, MappedUnit, ReservationStore, TargetDevice, UnitConfig};
+use test_layers::{DeviceLayer, Layered};
 
 /// Rows that live as long as the process.
 #[derive(Default)]
@@ -49,15 +50,9 @@ struct Slow {
     pause: Duration,
 }
 
-impl BlockDevice for Slow {
-    fn geometry(&self) -> &Geometry {
-        self.disk.geometry()
-    }
-    fn size(&self) -> u64 {
-        self.disk.size()
-    }
-    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
-        self.disk.read(offset, buf)
+impl DeviceLayer for Slow {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.disk
     }
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
@@ -66,15 +61,6 @@ impl BlockDevice for Slow {
             }
             self.disk.write(offset, data, durability).await
         })
-    }
-    fn flush(&self) -> BlockFuture<'_, ()> {
-        self.disk.flush()
-    }
-    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
-        self.disk.unmap(offset, len)
-    }
-    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
-        self.disk.write_zeroes(offset, len, durability)
     }
 }
 
@@ -92,7 +78,8 @@ fn main() {
         write_cache: false,
         target_ports: vec![1],
     };
-    let disk = Slow { disk: MemoryDisk::new(mib << 20, block_size), pause: Duration::from_millis(pause) };
+    let disk =
+        Layered(Slow { disk: MemoryDisk::new(mib << 20, block_size), pause: Duration::from_millis(pause) });
     let backing = Arc::new(DeviceBacking::new(Arc::new(disk)));
     let store = Arc::new(Rows::default());
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");

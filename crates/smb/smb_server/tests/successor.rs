@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use common::{Served, serve};
 use file_store::MemoryStore;
-use held::{Gate, Held};
+use held::{Gate, held};
 use smb_client::{Connection, Options};
 use smb_protocol::access::{AccessMask, CreateDisposition, ShareAccess};
 use smb_protocol::create::CreateRequest;
@@ -36,8 +36,8 @@ const LEN: usize = 4096;
 
 fn served() -> (Served, Arc<Gate>) {
     let gate = Gate::new();
-    let store = Held { store: Arc::new(MemoryStore::new(1 << 30)), gate: Arc::clone(&gate) };
-    (serve(Arc::new(store), ServerConfig::default(), ANY).unwrap(), gate)
+    let store = held(Arc::new(MemoryStore::new(1 << 30)), Arc::clone(&gate));
+    (serve(store, ServerConfig::default(), ANY).unwrap(), gate)
 }
 
 fn connect(served: &Served) -> Connection {
@@ -78,16 +78,32 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
+/// A client whose write is held up.
+struct Writing {
+    first: Connection,
+    /// Its session.
+    id: u64,
+    /// The write's message.
+    number: u64,
+}
+
+impl Writing {
+    fn begin(served: &Served, gate: &Gate) -> Self {
+        let mut first = connect(served);
+        first.login("admin", "secret").unwrap();
+        let id = first.session.as_ref().unwrap().id;
+        let file = open(&mut first);
+        gate.close();
+        let number = send_write(&mut first, file, 1);
+        until("a write is under way", || gate.waiting() == 1);
+        Self { first, id, number }
+    }
+}
+
 #[test]
 fn a_successor_is_let_in_when_the_writes_of_its_session_have_ended() {
     let (served, gate) = served();
-    let mut first = connect(&served);
-    first.login("admin", "secret").unwrap();
-    let id = first.session.as_ref().unwrap().id;
-    let file = open(&mut first);
-    gate.close();
-    send_write(&mut first, file, 1);
-    until("a write is under way", || gate.waiting() == 1);
+    let Writing { mut first, id, .. } = Writing::begin(&served, &gate);
 
     // A client that no longer hears its first connection; the server has not noticed.
     let (released, mut second) = (AtomicBool::new(false), connect(&served));
@@ -121,13 +137,7 @@ fn a_successor_is_let_in_when_the_writes_of_its_session_have_ended() {
 #[test]
 fn another_user_ends_nobodys_session() {
     let (served, gate) = served();
-    let mut first = connect(&served);
-    first.login("admin", "secret").unwrap();
-    let id = first.session.as_ref().unwrap().id;
-    let file = open(&mut first);
-    gate.close();
-    let number = send_write(&mut first, file, 1);
-    until("a write is under way", || gate.waiting() == 1);
+    let Writing { mut first, id, number, .. } = Writing::begin(&served, &gate);
     // Neither ended nor waited for.
     connect(&served).login_again("user", "secret", id).unwrap();
     gate.release();

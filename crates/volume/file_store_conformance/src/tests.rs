@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use aligned_buffer::{IoBuf, SharedBuf};
+use aligned_buffer::SharedBuf;
 use block_device::Durability;
 use file_store::{
-    Difference, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange,
-    MemoryStore, NewFile, NewSnapshot, OpenFile, OpenOptions, Range, Share, Snapshot, SnapshotId,
-    SnapshotStore, SpaceUse, StateChange, StateRow, StoreError, StoreErrorKind, StoreFuture, StoreUsage,
-    StreamInfo,
+    Difference, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileStore, InfoChange, MemoryStore,
+    NewSnapshot, OpenFile, OpenOptions, Share, Snapshot, SnapshotId, SnapshotStore, SpaceUse, StateChange,
+    StoreError, StoreErrorKind, StoreFuture,
 };
+use test_layers::{FileLayer, Layered, StoreLayer};
 
 use crate::{CHECKS, Options, Outcome, Store, Subject, SubjectFuture, run_one};
 
@@ -45,7 +45,8 @@ struct Made(Flaw);
 
 impl Subject for Made {
     fn create(&self) -> SubjectFuture<'_, Store> {
-        let store: Store = Arc::new(Flawed { flaw: self.0, inner: Arc::new(MemoryStore::new(40 << 20)) });
+        let store: Store =
+            Arc::new(Layered(Flawed { flaw: self.0, inner: Arc::new(MemoryStore::new(40 << 20)) }));
         Box::pin(async { store })
     }
 
@@ -54,9 +55,9 @@ impl Subject for Made {
     }
 }
 
-impl FileStore for Flawed {
-    fn root(&self) -> FileId {
-        self.inner.root()
+impl StoreLayer for Flawed {
+    fn below(&self) -> &dyn FileStore {
+        &*self.inner
     }
     fn lookup<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, DirectoryEntry> {
         Box::pin(async move {
@@ -66,12 +67,6 @@ impl FileStore for Flawed {
             }
             Ok(found)
         })
-    }
-    fn create<'a>(&'a self, directory: FileId, name: &'a str, new: NewFile) -> StoreFuture<'a, FileId> {
-        self.inner.create(directory, name, new)
-    }
-    fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()> {
-        self.inner.remove(directory, name)
     }
     fn rename<'a>(
         &'a self,
@@ -102,25 +97,10 @@ impl FileStore for Flawed {
             Ok(page)
         })
     }
-    fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo> {
-        self.inner.info(file)
-    }
     fn set_info(&self, file: FileId, change: InfoChange) -> StoreFuture<'_, ()> {
         let kept = self.flaw == Flaw::KeepsTimes;
         let change = if kept { InfoChange { accessed: None, ..change } } else { change };
         self.inner.set_info(file, change)
-    }
-    fn security(&self, file: FileId) -> StoreFuture<'_, Vec<u8>> {
-        self.inner.security(file)
-    }
-    fn set_security(&self, file: FileId, descriptor: Vec<u8>) -> StoreFuture<'_, ()> {
-        self.inner.set_security(file, descriptor)
-    }
-    fn streams(&self, file: FileId) -> StoreFuture<'_, Vec<StreamInfo>> {
-        self.inner.streams(file)
-    }
-    fn remove_stream<'a>(&'a self, file: FileId, stream: &'a str) -> StoreFuture<'a, ()> {
-        self.inner.remove_stream(file, stream)
     }
     fn open(&self, file: FileId, mut options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
         if self.flaw == Flaw::SharesEverything {
@@ -128,7 +108,7 @@ impl FileStore for Flawed {
         }
         Box::pin(async move {
             let inner = self.inner.open(file, options).await?;
-            let file: Arc<dyn OpenFile> = Arc::new(FlawedFile { flaw: self.flaw, inner });
+            let file: Arc<dyn OpenFile> = Arc::new(Layered(FlawedFile { flaw: self.flaw, inner }));
             Ok(file)
         })
     }
@@ -138,15 +118,6 @@ impl FileStore for Flawed {
     }
     fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
         Some(self)
-    }
-    fn usage(&self) -> StoreFuture<'_, StoreUsage> {
-        self.inner.usage()
-    }
-    fn state_get<'a>(&'a self, table: &'a str, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.inner.state_get(table, key)
-    }
-    fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
-        self.inner.state_scan(table, prefix)
     }
     fn state_write(&self, mut changes: Vec<StateChange>) -> StoreFuture<'_, ()> {
         if self.flaw == Flaw::WritesFirstRowOnly {
@@ -194,24 +165,15 @@ impl SnapshotStore for Flawed {
     }
 }
 
-impl OpenFile for FlawedFile {
-    fn file(&self) -> FileId {
-        self.inner.file()
-    }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read(&self, offset: u64, buf: IoBuf) -> StoreFuture<'_, IoBuf> {
-        self.inner.read(offset, buf)
+impl FileLayer for FlawedFile {
+    fn below(&self) -> &dyn OpenFile {
+        &*self.inner
     }
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
         let end = offset.wrapping_add(data.len() as u64);
         let short = self.flaw == Flaw::ForgetsLastByte && !data.is_empty() && end % 4096 == 1;
         let data = if short { data.slice(0..data.len() - 1) } else { data };
         self.inner.write(offset, data, durability)
-    }
-    fn flush(&self) -> StoreFuture<'_, ()> {
-        self.inner.flush()
     }
     fn compare_and_write(
         &self,
@@ -227,27 +189,15 @@ impl OpenFile for FlawedFile {
             result
         })
     }
-    fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
-        self.inner.allocate(offset, len, grow)
-    }
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
         if self.flaw == Flaw::PunchesNothing && len >= 4096 {
             return Box::pin(async { Ok(()) });
         }
         self.inner.punch_hole(offset, len)
     }
-    fn zero_range(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()> {
-        self.inner.zero_range(offset, len, durability)
-    }
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
         let short = u64::from(self.flaw == Flaw::GrowsShort && size % 4096 == 1);
         self.inner.set_size(size - short)
-    }
-    fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {
-        self.inner.allocated_ranges(offset, len, limit)
-    }
-    fn wait_resize(&self, known: u64) -> StoreFuture<'_, u64> {
-        self.inner.wait_resize(known)
     }
 }
 

@@ -117,6 +117,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use block_device::MemoryDisk;
+    use test_layers::{DeviceLayer, Layered};
 
     use super::*;
 
@@ -127,18 +128,9 @@ mod tests {
         fails: u64,
     }
 
-    impl BlockDevice for Once {
-        fn geometry(&self) -> &Geometry {
-            self.disk.geometry()
-        }
-        fn size(&self) -> u64 {
-            self.disk.size()
-        }
-        fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
-            self.disk.read(offset, buf)
-        }
-        fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
-            self.disk.write(offset, data, durability)
+    impl DeviceLayer for Once {
+        fn below(&self) -> &dyn BlockDevice {
+            &self.disk
         }
         fn flush(&self) -> BlockFuture<'_, ()> {
             let number = self.flushes.fetch_add(1, Ordering::SeqCst);
@@ -152,12 +144,6 @@ mod tests {
                 Ok(())
             })
         }
-        fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
-            self.disk.unmap(offset, len)
-        }
-        fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
-            self.disk.write_zeroes(offset, len, durability)
-        }
     }
 
     fn on_shard<F: Future>(future: F) -> F::Output {
@@ -169,7 +155,11 @@ mod tests {
     }
 
     fn device(fails: u64) -> FailStop {
-        FailStop::new(Arc::new(Once { disk: MemoryDisk::new(4096, 4096), flushes: AtomicU64::new(0), fails }))
+        FailStop::new(Arc::new(Layered(Once {
+            disk: MemoryDisk::new(4096, 4096),
+            flushes: AtomicU64::new(0),
+            fails,
+        })))
     }
 
     #[test]

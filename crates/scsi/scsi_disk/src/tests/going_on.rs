@@ -1,7 +1,8 @@
 //! Commands that go on: dropped by the transport, or of their own like SANITIZE.
 
 use aligned_buffer::SharedBuf;
-use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, MemoryDisk};
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, MemoryDisk};
+use test_layers::{DeviceLayer, Layered};
 use tokio::sync::Notify;
 
 use super::*;
@@ -18,15 +19,15 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    fn new() -> Arc<Self> {
+    fn new() -> Arc<Layered<Self>> {
         let disk = MemoryDisk::new((BLOCKS * 512) as usize, 512);
-        Arc::new(Self {
+        Arc::new(Layered(Self {
             disk,
             late: Mutex::default(),
             unmapped: Mutex::default(),
             state: Mutex::default(),
             changed: Notify::new(),
-        })
+        }))
     }
 
     fn set(&self, closed: bool, broken: bool) {
@@ -49,12 +50,9 @@ impl Gate {
     }
 }
 
-impl BlockDevice for Gate {
-    fn geometry(&self) -> &Geometry {
-        self.disk.geometry()
-    }
-    fn size(&self) -> u64 {
-        self.disk.size()
+impl DeviceLayer for Gate {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.disk
     }
     fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
         Box::pin(async move {
@@ -71,18 +69,12 @@ impl BlockDevice for Gate {
             self.disk.write(offset, data, durability).await
         })
     }
-    fn flush(&self) -> BlockFuture<'_, ()> {
-        self.disk.flush()
-    }
     fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             self.unmapped.lock().push((offset, len));
             self.pass().await?;
             self.disk.unmap(offset, len).await
         })
-    }
-    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
-        self.disk.write_zeroes(offset, len, durability)
     }
 }
 
@@ -97,7 +89,7 @@ pub(super) async fn pending<T>(future: &mut (impl Future<Output = T> + Unpin)) -
     true
 }
 
-pub(super) async fn gated() -> (Arc<Gate>, Rig) {
+pub(super) async fn gated() -> (Arc<Layered<Gate>>, Rig) {
     let (gate, rows) = (Gate::new(), Arc::new(Rows::default()));
     let unit = open_on(rows.clone(), gate.clone()).await;
     (gate, Rig::with(unit, rows).await)

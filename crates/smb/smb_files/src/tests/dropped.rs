@@ -7,92 +7,28 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use file_store::{
-    DirectoryCursor, DirectoryEntry, DirectoryPage, FileInfo, InfoChange, NewFile, OpenFile, OpenOptions,
-    StateChange, StateRow, StoreFuture, StoreUsage, StreamInfo,
-};
+use file_store::StoreFuture;
+use test_layers::{Layered, StoreLayer};
 
 use super::*;
 
 /// A store that lets others run before each answer, so that a request can be dropped there.
 struct Late(Arc<MemoryStore>);
 
-fn late<'a, T: 'a>(answer: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
-    Box::pin(async move {
-        shard_runtime::yield_now().await;
-        answer.await
-    })
-}
-
-impl FileStore for Late {
-    fn root(&self) -> FileId {
-        self.0.root()
+impl StoreLayer for Late {
+    fn below(&self) -> &dyn FileStore {
+        &*self.0
     }
-    fn lookup<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, DirectoryEntry> {
-        late(self.0.lookup(directory, name))
-    }
-    fn create<'a>(&'a self, directory: FileId, name: &'a str, new: NewFile) -> StoreFuture<'a, FileId> {
-        late(self.0.create(directory, name, new))
-    }
-    fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()> {
-        late(self.0.remove(directory, name))
-    }
-    fn rename<'a>(
-        &'a self,
-        from: (FileId, &'a str),
-        to: (FileId, &'a str),
-        replace: bool,
-    ) -> StoreFuture<'a, ()> {
-        late(self.0.rename(from, to, replace))
-    }
-    fn read_directory(
-        &self,
-        directory: FileId,
-        cursor: DirectoryCursor,
-        limit: usize,
-    ) -> StoreFuture<'_, DirectoryPage> {
-        late(self.0.read_directory(directory, cursor, limit))
-    }
-    fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo> {
-        late(self.0.info(file))
-    }
-    fn set_info(&self, file: FileId, change: InfoChange) -> StoreFuture<'_, ()> {
-        late(self.0.set_info(file, change))
-    }
-    fn security(&self, file: FileId) -> StoreFuture<'_, Vec<u8>> {
-        late(self.0.security(file))
-    }
-    fn set_security(&self, file: FileId, descriptor: Vec<u8>) -> StoreFuture<'_, ()> {
-        late(self.0.set_security(file, descriptor))
-    }
-    fn streams(&self, file: FileId) -> StoreFuture<'_, Vec<StreamInfo>> {
-        late(self.0.streams(file))
-    }
-    fn remove_stream<'a>(&'a self, file: FileId, stream: &'a str) -> StoreFuture<'a, ()> {
-        late(self.0.remove_stream(file, stream))
-    }
-    fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
-        late(self.0.open(file, options))
-    }
-    fn clone_range(&self, source: (FileId, u64), target: (FileId, u64), len: u64) -> StoreFuture<'_, ()> {
-        late(self.0.clone_range(source, target, len))
-    }
-    fn usage(&self) -> StoreFuture<'_, StoreUsage> {
-        late(self.0.usage())
-    }
-    fn state_get<'a>(&'a self, table: &'a str, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
-        late(self.0.state_get(table, key))
-    }
-    fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
-        late(self.0.state_scan(table, prefix))
-    }
-    fn state_write(&self, changes: Vec<StateChange>) -> StoreFuture<'_, ()> {
-        late(self.0.state_write(changes))
+    fn answered<'a, T: 'a>(&'a self, answer: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            shard_runtime::yield_now().await;
+            answer.await
+        })
     }
 }
 
 fn late_store(store: Arc<MemoryStore>) -> Arc<dyn FileStore> {
-    Arc::new(Late(store))
+    Arc::new(Layered(Late(store)))
 }
 
 /// Polls a request so many times; whether it has ended.

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use aligned_buffer::SharedBuf;
-use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Geometry};
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture};
 use parking_lot::Mutex;
+use test_layers::{DeviceLayer, Layered};
 use volume_format::{CLUSTER, layout_for};
 
 use super::*;
@@ -26,24 +27,15 @@ impl Patchy {
     }
 }
 
-impl BlockDevice for Patchy {
-    fn geometry(&self) -> &Geometry {
-        self.inner.geometry()
-    }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
-        self.inner.read(offset, buf)
+impl DeviceLayer for Patchy {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.inner
     }
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             self.check(offset, data.len() as u64)?;
             self.inner.write(offset, data, durability).await
         })
-    }
-    fn flush(&self) -> BlockFuture<'_, ()> {
-        self.inner.flush()
     }
     fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         Box::pin(async move {
@@ -74,7 +66,8 @@ fn one_lost_disk_does_not_keep_what_others_have_from_coming_back() {
     // More parts than a round lets fail, few, and none that lies whole in the first file.
     for (lost_from, lost) in [(2 << 20, 5 << 20), (2 << 20, 3 * CLUSTER), (7 << 20, 6 << 20), (0, 9 << 20)] {
         on_shard(async {
-            let disk = Arc::new(Patchy { inner: MemoryDisk::new(SIZE, 4096), lost: Mutex::new(0..0) });
+            let disk =
+                Arc::new(Layered(Patchy { inner: MemoryDisk::new(SIZE, 4096), lost: Mutex::new(0..0) }));
             let device: Device = Arc::clone(&disk) as Device;
             Volume::format(Arc::clone(&device), FormatOptions { name: "v".into() }, environment())
                 .await

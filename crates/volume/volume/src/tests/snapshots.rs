@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aligned_buffer::SharedBuf;
-use block_device::{BlockDevice, BlockFuture, Geometry};
+use block_device::{BlockDevice, BlockFuture};
 use file_store::{NewSnapshot, Snapshot, SnapshotStore};
+use test_layers::{DeviceLayer, Layered};
 use volume_format::{BLOCK, CLUSTER, Superblock};
 
 use super::*;
@@ -49,15 +50,9 @@ struct Held {
     written: AtomicBool,
 }
 
-impl BlockDevice for Held {
-    fn geometry(&self) -> &Geometry {
-        self.disk.geometry()
-    }
-    fn size(&self) -> u64 {
-        self.disk.size()
-    }
-    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
-        self.disk.read(offset, buf)
+impl DeviceLayer for Held {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.disk
     }
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         // The metadata go on.
@@ -70,22 +65,14 @@ impl BlockDevice for Held {
             self.disk.write(offset, data, durability).await
         })
     }
-    fn flush(&self) -> BlockFuture<'_, ()> {
-        self.disk.flush()
-    }
-    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
-        self.disk.unmap(offset, len)
-    }
-    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
-        self.disk.write_zeroes(offset, len, durability)
-    }
 }
 
 #[test]
 fn a_write_under_way_is_in_a_snapshot_whole_or_not_at_all() {
     on_shard(async {
         let disk = MemoryDisk::new(SIZE, 4096);
-        let held = Arc::new(Held { disk, hold: AtomicBool::default(), written: AtomicBool::default() });
+        let held =
+            Arc::new(Layered(Held { disk, hold: AtomicBool::default(), written: AtomicBool::default() }));
         let device: Device = held.clone();
         let options = FormatOptions { name: "v".into() };
         Volume::format(Arc::clone(&device), options, environment()).await.expect("format");
