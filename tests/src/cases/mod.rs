@@ -8,6 +8,7 @@ mod disks;
 mod enclosure;
 mod frames;
 mod golden;
+mod guide;
 mod libiscsi;
 mod load;
 mod load_device;
@@ -147,10 +148,24 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "measuring",
-        about: "every command of the guide's pages on measuring runs, with shorter times and smaller files",
+        about: "every command of the guide's pages that measure step by step runs, with shorter times and smaller files",
         ci: true,
         guest: false,
         run: measuring::run,
+    },
+    Case {
+        name: "measuring-reference",
+        about: "every command of the guide's reference on measuring runs: LUN, share, volume, trace, sweep, copy, agents, counters",
+        ci: true,
+        guest: false,
+        run: measuring::reference,
+    },
+    Case {
+        name: "guide-commands",
+        about: "every verb and option of the node's commands that the guide names is there",
+        ci: true,
+        guest: false,
+        run: guide::run,
     },
     Case {
         name: "volume-check",

@@ -39,14 +39,7 @@ pub(super) fn run(context: &Context) -> Result {
         add(context, node, name, true)?;
     }
     node.cli(&["disk", "fault", &node.disk(1)?, "vanish"])?;
-    Deadline::after(PATIENCE).poll("the rebuild", || {
-        let shown = node.json(&["pool", "show", &pool])?;
-        let empty =
-            members(&shown).any(|member| member["state"] == "failed" && member["allocated_bytes"] == 0);
-        let whole = shown["redundancy"] == "full";
-        Ok((empty && whole).then_some(()))
-    })?;
-    let shown = node.json(&["pool", "show", &pool])?;
+    let shown = rebuilt(node, &pool)?;
     let spares = members(&shown).filter(|member| member["state"] == "spare").count();
     ensure(spares == 1, || format!("{spares} of two spares are left after the loss of one disk: {shown}"))?;
 
@@ -86,7 +79,18 @@ pub(super) fn run(context: &Context) -> Result {
     server.finish()
 }
 
-fn members(pool: &Value) -> impl Iterator<Item = &Value> {
+/// Waits until nothing is left on a disk that was lost, and shows the pool then.
+pub(super) fn rebuilt(node: &Node, pool: &str) -> Result<Value> {
+    Deadline::after(PATIENCE).poll("the rebuild", || {
+        let shown = node.json(&["pool", "show", pool])?;
+        let empty =
+            members(&shown).any(|member| member["state"] == "failed" && member["allocated_bytes"] == 0);
+        let whole = shown["redundancy"] == "full";
+        Ok((empty && whole).then_some(shown))
+    })
+}
+
+pub(super) fn members(pool: &Value) -> impl Iterator<Item = &Value> {
     pool["members"].as_array().into_iter().flatten()
 }
 

@@ -1,5 +1,6 @@
 //! A disk is lost, there is no spare: what it held is made again in the room that is kept for it.
 
+use super::rebalance::{members, rebuilt};
 use super::restart::qemu_io;
 use super::{Context, Server};
 use crate::node::Options;
@@ -26,8 +27,8 @@ pub(super) fn run(context: &Context) -> Result {
     // The policy reaches the pool with the next look at the disks.
     let shown = Deadline::after(PATIENCE).poll("the room of the largest disk to be kept", || {
         let shown = node.json(&["pool", "show", &pool])?;
-        let members = shown["members"].as_array().into_iter().flatten();
-        let largest = members.filter_map(|member| member["size_bytes"].as_u64()).max().unwrap_or_default();
+        let largest =
+            members(&shown).filter_map(|member| member["size_bytes"].as_u64()).max().unwrap_or_default();
         let kept = shown["reserved_bytes"].as_u64().unwrap_or_default();
         // Less what the pool's metadata takes of a disk.
         Ok((kept > largest / 100 * 98 && kept <= largest).then_some(shown))
@@ -37,13 +38,7 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(sum == number("capacity_bytes"), || format!("it does not add up: {shown}"))?;
 
     node.cli(&["disk", "fault", &node.disk(1)?, "vanish"])?;
-    Deadline::after(PATIENCE).poll("the rebuild without a spare", || {
-        let shown = node.json(&["pool", "show", &pool])?;
-        let members = shown["members"].as_array().into_iter().flatten();
-        let mut lost = members.filter(|member| member["state"] == "failed");
-        let empty = lost.any(|member| member["allocated_bytes"] == 0);
-        Ok((empty && shown["redundancy"] == "full").then_some(()))
-    })?;
+    rebuilt(node, &pool)?;
     qemu_io(&url, &[&format!("read -P 0x5a {quiet}")])?;
     node.cli(&["pool", "check", &pool, "--deep"])?;
     server.finish()
