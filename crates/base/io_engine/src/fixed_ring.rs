@@ -364,6 +364,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_queued_begins_with_submit_and_not_before() {
+        let (mut there, here) = std::io::pipe().unwrap();
+        let slot = SlotBuffers { read: IoBuf::zeroed(4096), write: IoBuf::zeroed(4096) };
+        let Ok(mut ring) = FixedRing::new(vec![Arc::new(here.into())], vec![slot], None) else { return };
+        ring.write_buffer(0).unwrap().fill(3);
+        ring.queue(&op(0, FixedData::Write, 0, 4096)).unwrap();
+        assert_eq!(waiting_in(&there), 0, "it has begun already");
+        ring.submit().unwrap();
+        assert_eq!(waiting_in(&there), 4096, "it has not begun");
+        let mut data = [0; 4096];
+        std::io::Read::read_exact(&mut there, &mut data).unwrap();
+        assert_eq!((data, ring.outstanding()), ([3; 4096], 1));
+        // That it ended is heard from `wait`.
+        assert_eq!(all(&mut ring), [FixedDone { slot: 0, result: Ok(4096) }]);
+    }
+
+    /// How many bytes can be read from a pipe.
+    fn waiting_in(pipe: &std::io::PipeReader) -> i32 {
+        let mut bytes = 0;
+        // SAFETY: FIONREAD writes an int to where its argument points.
+        assert_eq!(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut bytes) }, 0);
+        bytes
+    }
+
+    #[test]
     fn a_busy_slot_lends_nothing_and_takes_nothing() {
         let Some(mut ring) = ring(&[1; 4096], 1, 4096, None) else { return };
         ring.queue(&op(0, FixedData::Read, 0, 4096)).unwrap();

@@ -12,6 +12,7 @@ use spd_report::{SpanOutcome, System};
 
 use crate::*;
 
+mod at_once;
 mod copy;
 mod replay;
 mod verify;
