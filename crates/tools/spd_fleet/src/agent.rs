@@ -154,6 +154,11 @@ fn work(line: &Line<'_>, inbox: &Inbox<Job>, runner: &dyn Runner) -> String {
         return "its job made no sense".into();
     }
     line.tell(&ToCoordinator::Accepted(Box::new(runner.system())));
+    // Another agent may not take part: what this one made and destroyed would be for nothing.
+    if !line.may_prepare() {
+        line.tell(&ToCoordinator::Failed("it was ended before it prepared anything".into()));
+        return "ended before anything was prepared".into();
+    }
     for (number, span) in job.profile.spans.iter().enumerate() {
         line.state.lock().span = number as u16;
         match runner.run(&job, span, line) {
@@ -175,6 +180,8 @@ fn work(line: &Line<'_>, inbox: &Inbox<Job>, runner: &dyn Runner) -> String {
 struct State {
     /// The time span that is prepared or run.
     span: u16,
+    /// All agents take part.
+    prepare: bool,
     /// When the load begins, by this machine's clock.
     start: Option<u64>,
     /// The connection's threads end.
@@ -223,6 +230,10 @@ impl Line<'_> {
                     // A second job is none of this version's: it stays unheard.
                     let _ = jobs.try_send(*job);
                 }
+                Ok(ToAgent::Prepare) => {
+                    self.state.lock().prepare = true;
+                    self.changed.notify_all();
+                }
                 Ok(ToAgent::Ping(id)) => self.tell(&ToCoordinator::Pong(id, now)),
                 Ok(ToAgent::Start(at)) => {
                     self.state.lock().start = Some(at);
@@ -234,6 +245,16 @@ impl Line<'_> {
             }
         }
         self.halt();
+    }
+
+    /// Waits until all agents have taken the job; `false` when it ends before.
+    fn may_prepare(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.prepare && !self.stop() {
+            // The agent's own end is only looked at.
+            self.changed.wait_for(&mut state, LOOK);
+        }
+        !self.stop()
     }
 
     /// Says again and again that this side is there.

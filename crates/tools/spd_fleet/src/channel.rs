@@ -20,7 +20,7 @@ use crate::{PORT, SILENCE};
 
 const MAGIC: &[u8; 8] = b"HFSPDAGT";
 /// Version of handshake and messages; both sides must have the same.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Longest message: one target of one thread with two full histograms and all intervals is below 12 MiB.
 const LONGEST: usize = 16 << 20;
 /// How long one write may take: a peer that reads nothing for so long has vanished.

@@ -273,9 +273,16 @@ impl Fleet<'_> {
                 agent.threads.clear();
                 (agent.end, agent.began, agent.progress, agent.trip) = (None, None, None, None);
             }
+            // Nobody makes or destroys anything before all have taken the job.
+            self.all_or_none = number == 0;
+            if self.all_or_none {
+                self.until(|agent| agent.system.is_some() || agent.end.is_some());
+                if self.agents.iter().all(|agent| agent.gone.is_none()) {
+                    self.agents.iter_mut().for_each(|agent| agent.tell(&ToAgent::Prepare));
+                }
+            }
             // It is ready, or has been stopped before that.
             let at = self.span;
-            self.all_or_none = number == 0;
             self.until(|agent| agent.ready == Some(at) || agent.end.is_some());
             self.all_or_none = false;
             // Nothing of an incomplete fleet was measured yet: better to say so than to measure something else.

@@ -37,6 +37,7 @@ pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     };
     vec![
         ("job", ToAgent::Job(Box::new(job)).encode()),
+        ("prepare", ToAgent::Prepare.encode()),
         ("start", ToAgent::Start(7).encode()),
         ("accepted", ToCoordinator::Accepted(Box::default()).encode()),
         ("progress", ToCoordinator::Progress(spd_engine::Progress::default()).encode()),

@@ -7,6 +7,8 @@
 //!       │ ── proof, challenge ──────────────────────► │
 //!       │ ◄──────────────── proof ─────────────────── │   from here on each message carries a MAC (`channel`)
 //!       │ ── Job: the profile as XML ───────────────► │
+//!       │ ◄──────────────── Accepted ──────────────── │   or why not
+//!       │ ── Prepare, when all have accepted ───────► │   until here nothing was made, and nothing destroyed
 //!       │ ◄──────────────── Ready ─────────────────── │   files made, threads set up
 //!       │ ── Ping, again and again ─────────────────► │   the shortest round trip tells how the two clocks differ
 //!       │ ── Start, by the agent's own clock ───────► │   the barrier: all begin at one moment

@@ -26,6 +26,8 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub(crate) enum ToAgent {
     Job(Box<Job>),
+    /// All agents have taken the job: files may be made.
+    Prepare,
     Ping(u32),
     /// The load begins at this time of the agent's clock.
     Start(u64),
@@ -78,6 +80,7 @@ impl ToAgent {
             }
             Self::Stop => out.u8(4),
             Self::Alive => out.u8(5),
+            Self::Prepare => out.u8(6),
         }
         out.finish()
     }
@@ -104,6 +107,7 @@ impl ToAgent {
             3 => Self::Start(from.u64()?),
             4 => Self::Stop,
             5 => Self::Alive,
+            6 => Self::Prepare,
             _ => return Err(DecodeError::Invalid("kind of message")),
         };
         end(&from, message)

@@ -14,9 +14,11 @@ use spd_engine::{Confirm, Control, EngineError, LocalBackend, Preparation, Progr
 use spd_profile::{Profile, Target, TimeSpan};
 use spd_report::{CpuPlace, Outcome, SpanOutcome, System};
 
-use crate::channel::{accept, connect};
+use crate::channel::{VERSION, accept, connect};
 use crate::message::{ToAgent, ToCoordinator};
 use crate::*;
+
+mod preparing;
 
 /// Longer than any of these tests takes on a busy machine. One that waits for what never comes fails then.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -237,7 +239,8 @@ fn who_is_no_agent_is_told_from_one() {
             // It sends the proof back that it was given.
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().unwrap();
-                let mut hello = b"HFSPDAGT\x01\x00".to_vec();
+                let mut hello = b"HFSPDAGT".to_vec();
+                hello.extend_from_slice(&VERSION.to_le_bytes());
                 hello.extend_from_slice(&[7; 32]);
                 stream.write_all(&hello).unwrap();
                 let mut answer = [0; 74];
@@ -294,7 +297,8 @@ fn vanishes(listener: &TcpListener) {
     let mut tell = |message: ToCoordinator| sender.send(&message.encode()).unwrap();
     loop {
         match ToAgent::decode(&receiver.receive().unwrap()).unwrap() {
-            ToAgent::Job(_) => tell(ToCoordinator::Ready(0)),
+            ToAgent::Job(_) => tell(ToCoordinator::Accepted(Box::default())),
+            ToAgent::Prepare => tell(ToCoordinator::Ready(0)),
             ToAgent::Ping(id) => tell(ToCoordinator::Pong(id, clock.now().0)),
             ToAgent::Start(at) => {
                 while clock.now().0 < at {
@@ -346,6 +350,7 @@ fn an_agent_whose_coordinator_vanished_ends_its_load() {
             sender.send(&ToAgent::Job(Box::new(job)).encode()).unwrap();
             loop {
                 match ToCoordinator::decode(&receiver.receive().unwrap()).unwrap() {
+                    ToCoordinator::Accepted(_) => sender.send(&ToAgent::Prepare.encode()).unwrap(),
                     ToCoordinator::Ready(0) => sender.send(&ToAgent::Start(0).encode()).unwrap(),
                     ToCoordinator::Progress(_) => break,
                     _ => {}
@@ -402,65 +407,6 @@ fn an_agent_that_cannot_do_the_job_says_why() {
             coordinate(&[name.into()], &job, &Quiet::default())
         });
         assert!(failed.unwrap().0.contains("does not exist"));
-    });
-}
-
-/// One prepares for as long as nobody ends it, the other cannot take part once the first one does that.
-#[derive(Default)]
-struct Pair {
-    prepares: AtomicBool,
-    has_let_go: AtomicBool,
-}
-
-struct Prepares<'a>(&'a Pair);
-
-struct Cannot<'a>(&'a Pair);
-
-impl Runner for Prepares<'_> {
-    fn system(&self) -> System {
-        System::default()
-    }
-
-    fn run(&self, _: &Job, _: &TimeSpan, control: &dyn Control) -> Result<SpanOutcome, EngineError> {
-        self.0.prepares.store(true, Ordering::SeqCst);
-        while !control.stop() {
-            std::thread::park_timeout(Duration::from_millis(5));
-        }
-        // Letting go takes its time, too.
-        std::thread::park_timeout(Duration::from_millis(200));
-        self.0.has_let_go.store(true, Ordering::SeqCst);
-        Err(EngineError("interrupted".into()))
-    }
-}
-
-impl Runner for Cannot<'_> {
-    fn system(&self) -> System {
-        System::default()
-    }
-
-    fn run(&self, _: &Job, _: &TimeSpan, control: &dyn Control) -> Result<SpanOutcome, EngineError> {
-        while !self.0.prepares.load(Ordering::SeqCst) && !control.stop() {
-            std::thread::park_timeout(Duration::from_millis(5));
-        }
-        Err(EngineError("it has no such volume".into()))
-    }
-}
-
-#[test]
-fn one_that_cannot_take_part_ends_what_the_others_prepare() {
-    bounded(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let (pair, secret, clock) = (Pair::default(), secret(), clock());
-        let ((bad, failed), _) = with_runner(&secret, &Cannot(&pair), &clock, |bad| {
-            let both = with_runner(&secret, &Prepares(&pair), &clock, |good| {
-                let failed =
-                    coordinate(&[good.to_owned(), bad.to_owned()], &job(dir.path(), 1), &Quiet::default()).1;
-                assert!(pair.has_let_go.load(Ordering::SeqCst), "the next run finds it free");
-                failed
-            });
-            (bad.to_owned(), both.0)
-        });
-        assert_eq!(failed.unwrap().0, format!("agent {bad}: it has no such volume"));
     });
 }
 
