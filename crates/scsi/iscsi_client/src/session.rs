@@ -23,6 +23,10 @@ const CALL: u64 = 60_000_000_000;
 const LEAVE: u64 = 1_000_000_000;
 /// Reads of one turn: then the caller has its turn, however much still comes.
 const READS: usize = 64;
+/// Of what is under way, one turn ends so much at the most (one of so many), however much has come together. What the caller
+/// begins in its place is under way while the next part is taken: otherwise the two sides take turns, each asleep while the
+/// other works through all commands. With smaller parts system calls cost more than that.
+const PART: usize = 4;
 
 /// A session with one connection.
 pub struct Session {
@@ -71,7 +75,8 @@ impl Session {
         self.state.outstanding
     }
 
-    /// What the next [`Session::turn`] waits for, for who waits for other things, too.
+    /// What the next [`Session::turn`] waits for, for who waits for other things, too. It says nothing of ends that have come
+    /// already: first a turn that waits for nothing, until it gives no more, then wait.
     #[must_use]
     pub fn awaited(&self) -> Awaited<'_> {
         self.wire.awaited()
@@ -99,7 +104,7 @@ impl Session {
     }
 
     /// Sends what is to be sent, and takes what comes within `timeout`. Adds what has ended to `ended`; returns earlier
-    /// than `timeout` as soon as something has.
+    /// than `timeout` as soon as something has, and gives what has come with it in parts: the next turns then do not wait.
     ///
     /// # Errors
     /// When the session is broken. Commands that are under way may then have been carried out, or not.
@@ -110,13 +115,17 @@ impl Session {
         ended: &mut Vec<Ended>,
     ) -> Result<(), ClientError> {
         let before = ended.len();
+        let enough = before + (self.state.outstanding / PART).max(1);
         for _ in 0..READS {
-            self.state.pump(&mut self.wire, buffers)?;
-            self.wire.flush()?;
-            let came = self.wire.wait(timeout.min(TURN))?;
-            while let Some(pdu) = self.wire.next()? {
-                self.state.take(&mut self.wire, pdu, buffers, ended)?;
+            self.send(buffers)?;
+            // What has come with the ends that an earlier turn gave.
+            self.take(enough, buffers, ended)?;
+            if ended.len() > before {
+                break;
             }
+            self.send(buffers)?;
+            let came = self.wire.wait(timeout.min(TURN))?;
+            self.take(enough, buffers, ended)?;
             if !came {
                 return self.look();
             }
@@ -126,8 +135,28 @@ impl Session {
             }
         }
         // What the target asked for meanwhile leaves now, not with the next command.
+        self.send(buffers)
+    }
+
+    /// Sends what is to be sent, as far as the system takes it.
+    fn send(&mut self, buffers: &impl Buffers) -> Result<(), ClientError> {
         self.state.pump(&mut self.wire, buffers)?;
         Ok(self.wire.flush()?)
+    }
+
+    /// Takes PDUs that are here, until `enough` commands have ended.
+    fn take(
+        &mut self,
+        enough: usize,
+        buffers: &mut impl Buffers,
+        ended: &mut Vec<Ended>,
+    ) -> Result<(), ClientError> {
+        while ended.len() < enough
+            && let Some(pdu) = self.wire.next()?
+        {
+            self.state.take(&mut self.wire, pdu, buffers, ended)?;
+        }
+        Ok(())
     }
 
     /// Nothing came: asks a target that owes an answer, and gives one up that does not answer this, either.

@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use iscsi_client::{Buffers, ClientError, Command, Ended, Options, Session, Transfer};
@@ -71,28 +72,39 @@ impl Buffers for Memory {
     }
 }
 
-/// How one command ends against a target that does `answer` when it has come.
-fn meet(
-    write: bool,
-    answer: impl FnOnce(&mut Peer, Bhs) + Send + 'static,
-) -> Result<Vec<Ended>, ClientError> {
+/// A session of so many commands with a target that does `work` after the login.
+fn against(
+    depth: usize,
+    work: impl FnOnce(&mut Peer) + Send + 'static,
+) -> Result<(Session, JoinHandle<()>), ClientError> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let target = std::thread::spawn(move || {
         let mut peer = Peer(listener.accept().unwrap().0);
         peer.log_in();
-        let (bhs, _) = peer.receive().expect("a command");
-        answer(&mut peer, bhs);
+        work(&mut peer);
         // Until the initiator goes.
         while peer.receive().is_some() {}
     });
-    let mut session = Session::open(&Options {
+    let session = Session::open(&Options {
         url: Url::parse(&format!("iscsi://{address}/iqn.2026-01.org.example:t/0")).unwrap(),
         initiator: IscsiName::parse("iqn.2026-01.org.example:i").unwrap(),
         isid: [0x80, 0, 0, 1, 0, 1],
         user: None,
         target_user: None,
-        depth: 4,
+        depth,
+    })?;
+    Ok((session, target))
+}
+
+/// How one command ends against a target that does `answer` when it has come.
+fn meet(
+    write: bool,
+    answer: impl FnOnce(&mut Peer, Bhs) + Send + 'static,
+) -> Result<Vec<Ended>, ClientError> {
+    let (mut session, target) = against(4, |peer| {
+        let (bhs, _) = peer.receive().expect("a command");
+        answer(peer, bhs);
     })?;
     let mut memory = Memory([7; 4096]);
     let cdb = if write { request::write(0, 8, false) } else { request::read(0, 8) };
@@ -109,6 +121,59 @@ fn meet(
     drop(session);
     target.join().unwrap();
     result.map(|()| ended)
+}
+
+/// Two thirds of the commands write; what the target asks for and answers comes in few pieces.
+#[test]
+fn what_comes_together_is_given_in_parts() {
+    const COMMANDS: usize = 24;
+    let (mut session, target) = against(COMMANDS, |peer| {
+        let commands: Vec<Bhs> = (0..COMMANDS).map(|_| peer.receive().expect("a command").0).collect();
+        let (mut pieces, mut stat, mut data) = (Vec::new(), 1, 0);
+        let mut put = |mut bhs: Bhs, data: &[u8]| {
+            bhs.set_data_len(data.len());
+            pieces.extend_from_slice(&bhs.0);
+            pieces.extend_from_slice(data);
+        };
+        for (at, command) in commands.iter().enumerate() {
+            if at % 3 == 0 {
+                put(to(*command, opcode::DATA_IN, LAST, &[(24, stat)]), &[1; 4096]);
+                stat += 1;
+            } else {
+                put(to(*command, opcode::R2T, flag::FINAL, &[(20, 7), (44, 4096)]), &[]);
+                data += 1;
+            }
+        }
+        peer.0.write_all(&pieces).unwrap();
+        pieces = Vec::new();
+        let answers = (0..data).map(|_| peer.receive().expect("data").0);
+        for answer in answers.collect::<Vec<_>>() {
+            pieces.extend_from_slice(&to(answer, opcode::SCSI_RESPONSE, flag::FINAL, &[(24, stat)]).0);
+            stat += 1;
+        }
+        peer.0.write_all(&pieces).unwrap();
+    })
+    .unwrap();
+    let mut memory = Memory([7; 4096]);
+    for tag in 0..COMMANDS {
+        let (read, write) = (request::read(0, 8), request::write(0, 8, false));
+        let (cdb, transfer) =
+            if tag % 3 == 0 { (read, Transfer::In(4096)) } else { (write, Transfer::Out(4096)) };
+        assert!(session.start(tag, &Command { lun: [0; 8], cdb: &cdb, transfer }, &memory).unwrap());
+    }
+    let (mut ended, mut turns) = (Vec::new(), 0);
+    while ended.len() < COMMANDS {
+        let before = ended.len();
+        session.turn(Duration::from_secs(20), &mut memory, &mut ended).unwrap();
+        assert!(ended.len() - before <= COMMANDS / 4, "{} ends at once", ended.len() - before);
+        turns += 1;
+    }
+    let mut tags: Vec<usize> = ended.iter().map(|ended| ended.tag).collect();
+    tags.sort_unstable();
+    assert!(tags.into_iter().eq(0..COMMANDS) && turns < 100, "{turns} turns");
+    assert!(ended.iter().all(|ended| ended.end.status == 0 && ended.end.moved == 4096), "{ended:?}");
+    drop(session);
+    target.join().unwrap();
 }
 
 /// Fields of a header by their offset.
