@@ -36,6 +36,12 @@ struct Args {
     /// The file that the password is in; also HOLDFAST_SPD_PASSWORD.
     #[arg(long, value_name = "FILE")]
     password_file: Option<String>,
+    /// Who logs in to the server of a copy's destination, where that is somebody else; also HOLDFAST_SPD_TO_USER.
+    #[arg(long, value_name = "USER")]
+    to_user: Option<String>,
+    /// The file that this one's password is in; also HOLDFAST_SPD_TO_PASSWORD.
+    #[arg(long, value_name = "FILE")]
+    to_password_file: Option<String>,
     /// The data directory of this machine's node, for holdfast:// targets; also HOLDFAST_SPD_DATA.
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
@@ -65,6 +71,7 @@ pub(super) fn run(words: &[String], yes: bool) -> u8 {
     };
     let mut run = Run::default();
     (run.user, run.password_file, run.drives, run.data) = (args.user, args.password_file, drives, args.data);
+    (run.to_user, run.to_password_file) = (args.to_user, args.to_password_file);
     let listener = match TcpListener::bind(&args.listen) {
         Ok(listener) => listener,
         Err(error) => return fail(&format!("cannot listen on {} (--listen): {error}", args.listen)),

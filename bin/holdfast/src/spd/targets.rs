@@ -86,14 +86,20 @@ pub(crate) fn open(
     run: &Run,
     confirm: &dyn Confirm,
 ) -> Result<Box<dyn Backend>, EngineError> {
-    let alike = |targets: &[Target], places: &[Place]| open_alike(targets, places, how, run, confirm);
-    if let Some(opened) = alike(&span.targets, places)? {
+    // A copy's second target may have a user of its own; whoever is asked for is looked up only where a server is.
+    let login_at = |index: usize| login(run, span.copy && index == 1);
+    let alike = |targets: &[Target], places: &[Place], first: usize| {
+        let logins = || (first..first + targets.len()).map(login_at).collect();
+        open_alike(targets, places, how, &logins, run.data.as_deref(), confirm)
+    };
+    if let Some(opened) = alike(&span.targets, places, 0)? {
         return Ok(opened);
     }
     // A copy may go from one kind to another, but not to or from volumes whose node does not run meanwhile.
     if span.copy && !places.iter().any(|place| matches!(place, Place::Volume(_))) {
-        let each = span.targets.iter().zip(places);
-        let each = each.map(|(target, place)| alike(slice::from_ref(target), slice::from_ref(place)));
+        let each = span.targets.iter().zip(places).enumerate();
+        let each =
+            each.map(|(at, (target, place))| alike(slice::from_ref(target), slice::from_ref(place), at));
         let mut opened = each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
         if let (Some(from), Some(to)) = (opened.next(), opened.next()) {
             return Ok(Box::new(Joined::new(from, to)));
@@ -111,7 +117,8 @@ fn open_alike(
     targets: &[Target],
     places: &[Place],
     how: Preparation,
-    run: &Run,
+    logins: &dyn Fn() -> Result<Vec<Option<Login>>, EngineError>,
+    data: Option<&str>,
     confirm: &dyn Confirm,
 ) -> Result<Option<Box<dyn Backend>>, EngineError> {
     let paths = |of: fn(&Place) -> Option<&String>| -> Option<Vec<String>> {
@@ -122,29 +129,38 @@ fn open_alike(
         return Ok(Some(Box::new(LocalBackend::open(targets, &paths, how.verify)?)));
     }
     if let Some(paths) = paths(|place| if let Place::Smb(path) = place { Some(path) } else { None }) {
-        return Ok(Some(Box::new(SmbBackend::open(targets, &paths, login(run)?.as_ref(), how, confirm)?)));
+        return Ok(Some(Box::new(SmbBackend::open(targets, &paths, &logins()?, how, confirm)?)));
     }
     if let Some(paths) = paths(|place| if let Place::Iscsi(path) = place { Some(path) } else { None }) {
-        return Ok(Some(Box::new(IscsiBackend::open(targets, &paths, login(run)?.as_ref(), how, confirm)?)));
+        return Ok(Some(Box::new(IscsiBackend::open(targets, &paths, &logins()?, how, confirm)?)));
     }
     if let Some(paths) = paths(|place| if let Place::Volume(path) = place { Some(path) } else { None }) {
-        let data = run.data.clone().or_else(|| std::env::var("HOLDFAST_SPD_DATA").ok());
+        let data = data.map(str::to_owned).or_else(|| std::env::var("HOLDFAST_SPD_DATA").ok());
         return Ok(Some(Box::new(VolumeBackend::open(targets, &paths, data.as_deref(), how, confirm)?)));
     }
     Ok(None)
 }
 
-/// Who logs in to servers: the options, or the environment. Passwords are never options.
-fn login(run: &Run) -> Result<Option<Login>, EngineError> {
-    let user = run.user.clone().or_else(|| std::env::var("HOLDFAST_SPD_USER").ok());
-    let password = match &run.password_file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| EngineError(format!("cannot read '{path}' (--password-file): {error}")))?;
-            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+/// Who logs in to servers: the options, or the environment. Passwords are never options. What the destination of a copy has
+/// none of its own of is as at its source.
+fn login(run: &Run, is_destination: bool) -> Result<Option<Login>, EngineError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let (mut user, mut file) = (run.user.clone(), run.password_file.as_ref().map(|path| ("", path)));
+    user = user.or_else(|| variable("HOLDFAST_SPD_USER"));
+    let mut password = variable("HOLDFAST_SPD_PASSWORD");
+    if is_destination {
+        user = run.to_user.clone().or_else(|| variable("HOLDFAST_SPD_TO_USER")).or(user);
+        if let Some(path) = &run.to_password_file {
+            file = Some(("to-", path));
+        } else if let Some(own) = variable("HOLDFAST_SPD_TO_PASSWORD") {
+            (file, password) = (None, Some(own));
         }
-        None => std::env::var("HOLDFAST_SPD_PASSWORD").ok(),
-    };
+    }
+    if let Some((end, path)) = file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| EngineError(format!("cannot read '{path}' (--{end}password-file): {error}")))?;
+        password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
+    }
     // A URL may name the user.
     Ok(password.map(|password| Login { user: user.unwrap_or_default(), password }))
 }

@@ -33,23 +33,23 @@ pub struct IscsiBackend {
 
 impl IscsiBackend {
     /// Checks that all LUNs can be opened and suit the load, and asks before anything is lost: what is on a LUN is
-    /// somebody's.
+    /// somebody's. `logins` has who logs in for each target.
     ///
     /// # Errors
     /// When a LUN cannot be reached or does not suit, or its loss was not agreed to.
     pub fn open(
         targets: &[Target],
         paths: &[String],
-        login: Option<&Login>,
+        logins: &[Option<Login>],
         how: Preparation,
         confirm: &dyn Confirm,
     ) -> Result<Self, EngineError> {
         // Ports of this run: a number that no other run has, and one for each thread (RFC 7143 11.12.5, random form).
         let run = SystemEntropy.next_u64().to_be_bytes();
         let mut openings = Vec::new();
-        for (target, path) in targets.iter().zip(paths) {
+        for ((target, path), login) in targets.iter().zip(paths).zip(logins) {
             let writes = target.write_percent > 0 || how.verify;
-            let opening = Opening::new(target, path, login, [run[0], run[1], run[2]])?;
+            let opening = Opening::new(target, path, login.as_ref(), [run[0], run[1], run[2]])?;
             if target.create.is_some() {
                 return Err(EngineError(format!(
                     "-c makes files, and '{}' is a LUN, which has its size: leave out -c",

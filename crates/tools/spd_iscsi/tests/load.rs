@@ -73,7 +73,8 @@ const HOW: Preparation = Preparation { sparse: false, verify: true };
 
 fn open(span: &TimeSpan, login: Option<&Login>, yes: bool) -> Result<IscsiBackend, String> {
     let paths = [span.targets[0].path.clone()];
-    IscsiBackend::open(&span.targets, &paths, login, HOW, &Answers(yes)).map_err(|error| error.to_string())
+    let opened = IscsiBackend::open(&span.targets, &paths, &[login.cloned()], HOW, &Answers(yes));
+    opened.map_err(|error| error.to_string())
 }
 
 /// Runs verified load while `meanwhile` does something, until that has ended.

@@ -45,18 +45,20 @@ impl SmbBackend {
     /// Makes files (-c), asks before anything is lost, and checks that all targets can be opened. A file on a server has no
     /// mark that says who made it: every one that exists is somebody's.
     ///
+    /// `logins` has who logs in for each target.
+    ///
     /// # Errors
     /// When a file cannot be reached, made or opened, or its loss was not agreed to.
     pub fn open(
         targets: &[Target],
         paths: &[String],
-        login: Option<&Login>,
+        logins: &[Option<Login>],
         how: Preparation,
         confirm: &dyn Confirm,
     ) -> Result<Self, EngineError> {
         let (mut openings, mut sizes) = (Vec::new(), Vec::new());
-        for (target, path) in targets.iter().zip(paths) {
-            let opening = Opening::new(target, path, login, how.verify)?;
+        for ((target, path), login) in targets.iter().zip(paths).zip(logins) {
+            let opening = Opening::new(target, path, login.as_ref(), how.verify)?;
             if target.create.is_some() || opening.writes {
                 opening.prepare(target, how, confirm)?;
             }

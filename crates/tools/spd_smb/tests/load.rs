@@ -46,7 +46,7 @@ fn span(address: SocketAddr) -> TimeSpan {
 fn open(span: &TimeSpan) -> SmbBackend {
     let login = Login { user: "admin".into(), password: "secret".into() };
     let paths = [span.targets[0].path.clone()];
-    SmbBackend::open(&span.targets, &paths, Some(&login), VERIFIED, &Yes).unwrap()
+    SmbBackend::open(&span.targets, &paths, &[Some(login)], VERIFIED, &Yes).unwrap()
 }
 
 #[test]

@@ -30,6 +30,10 @@ pub struct Run {
     pub user: Option<String>,
     /// The file that the password is in (`--password-file`).
     pub password_file: Option<String>,
+    /// Who logs in to the server of a copy's destination, where that is somebody else (`--to-user`).
+    pub to_user: Option<String>,
+    /// The file that this one's password is in (`--to-password-file`).
+    pub to_password_file: Option<String>,
     /// The data directory of the node that `holdfast://` targets are volumes of (`--data`).
     pub data: Option<String>,
     /// The machines that generate the load, by address (`--agents`); this one when empty.
@@ -117,8 +121,9 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
                     _ => run.verify = true,
                 }
             }
-            "layout" | "drive" | "data" | "user" | "password-file" | "agents" | "secret-file" | "mix"
-            | "rate" | "replay" | "replay-name" | "replay-timing" | "arrival" => {
+            "layout" | "drive" | "data" | "user" | "password-file" | "to-user" | "to-password-file"
+            | "agents" | "secret-file" | "mix" | "rate" | "replay" | "replay-name" | "replay-timing"
+            | "arrival" => {
                 let value = match inline {
                     Some(value) => value,
                     None => match words.next() {
@@ -137,13 +142,21 @@ pub(super) fn take(words: &[String]) -> Result<(Run, Vec<String>), ProfileError>
     if run.replay.is_none() && (run.replay_name.is_some() || run.replay_fast.is_some()) {
         return refuse("--replay-name and --replay-timing say how a trace is replayed: give --replay too");
     }
+    if !run.copy && (run.to_user.is_some() || run.to_password_file.is_some()) {
+        return refuse("--to-user and --to-password-file are for the destination of a copy: give --copy too");
+    }
     if run.agents.is_empty() {
         if run.secret_file.is_some() {
             return refuse("--secret-file has the secret of agents: give --agents too");
         }
-    } else if run.password_file.is_some() || !run.drives.is_empty() || run.data.is_some() {
+    } else if run.password_file.is_some()
+        || run.to_user.is_some()
+        || run.to_password_file.is_some()
+        || !run.drives.is_empty()
+        || run.data.is_some()
+    {
         return refuse(
-            "with --agents, --password-file, --drive and --data are options of each `holdfast spd agent`",
+            "with --agents, --password-file, --to-user, --to-password-file, --drive and --data are options of each `holdfast spd agent`",
         );
     }
     Ok((run, rest))
@@ -160,6 +173,8 @@ impl Run {
             "drive" => self.drives.add(value)?,
             "data" => self.data = Some(value.to_owned()),
             "user" => self.user = Some(value.to_owned()),
+            "to-user" => self.to_user = Some(value.to_owned()),
+            "to-password-file" => self.to_password_file = Some(value.to_owned()),
             "agents" => {
                 self.agents = value.split(',').map(|name| name.trim().to_owned()).collect();
                 if self.agents.iter().any(String::is_empty) {

@@ -74,6 +74,9 @@ Beyond DiskSpd:
                         without a protocol; also HOLDFAST_SPD_DATA
   --user, --password-file
                         who logs in to a server; also HOLDFAST_SPD_USER, HOLDFAST_SPD_PASSWORD
+  --to-user, --to-password-file
+                        who logs in to the server of the second target of --copy, where that is somebody else or has
+                        another password; also HOLDFAST_SPD_TO_USER, HOLDFAST_SPD_TO_PASSWORD
   --quiet               no progress
   --agents=<a,b,...>    let these machines generate the load, together: host or host:port of each `holdfast spd agent`;
                         {agent} in a target's path becomes each one's number, from 1

@@ -34,6 +34,9 @@ fn copies() {
     assert_eq!((span.warm_up, span.copy), (0, true));
     let span = span_of("--copy -b64K -o2 -d5 a b");
     assert_eq!((span.targets[1].block, span.targets[1].requests, span.duration), (65_536, 2, 5));
+    let run = parse_line("--copy --user=me --to-user bob --to-password-file=f a b").unwrap().run;
+    let to = (run.to_user.as_deref(), run.to_password_file.as_deref());
+    assert_eq!((run.user.as_deref(), to), (Some("me"), (Some("bob"), Some("f"))));
     let profile = parse_line("--copy a b").unwrap().profile;
     let again = xml::read(&xml::write(&profile, 0)).unwrap();
     assert!(again.spans[0].copy && validate(&again, true).is_ok());
@@ -46,6 +49,9 @@ fn copies() {
         ("--copy -W1 a b", "leave out -W"),
         ("--copy -f1M a b", "leave out -B, -f"),
         ("--copy --rate 5 a b", "leave out --rate"),
+        ("--to-user bob a", "give --copy too"),
+        ("--to-password-file f a", "give --copy too"),
+        ("--copy --agents x --to-user bob a b", "options of each `holdfast spd agent`"),
     ] {
         let why = parse_line(line).unwrap_err();
         assert!(why.0.contains(part), "{line}: {why}");
