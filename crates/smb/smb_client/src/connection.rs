@@ -1,42 +1,47 @@
 //! One connection.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
+use io_engine::readiness;
 use shard_runtime::{Entropy as _, SystemEntropy};
 use smb_crypto::{PreauthHash, Signer};
 use smb_protocol::compound::{self, FrameWriter};
-use smb_protocol::framing::{PREFIX_BYTES, Packet, Prefix};
-use smb_protocol::header::{HeaderFlags, Routing, UNSOLICITED};
+use smb_protocol::framing::{PREFIX_BYTES, Prefix};
+use smb_protocol::header::Routing;
 use smb_protocol::message::{Request, Response};
 use smb_protocol::negotiate::contexts::{
     Cipher, HashAlgorithm, NegotiateContext, SigningAlgorithm, U16List, list,
 };
 use smb_protocol::negotiate::{Capabilities, NegotiateContexts, NegotiateRequest, SecurityMode};
 use smb_protocol::transform::TRANSFORM_BYTES;
-use smb_protocol::tree::{TreeConnectFlags, TreeConnectRequest, TreeContexts};
+use smb_protocol::tree::{ShareFlags, TreeConnectFlags, TreeConnectRequest, TreeContexts};
 use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::{Command, Dialect, Header, NtStatus};
 
 use crate::error::ClientError;
+use crate::inbox::Inbox;
 use crate::types::{Options, Protection, Received, Session};
 
-/// The longest packet that is taken from a server.
-const MAX_PACKET: usize = 9 << 20;
 /// Credits that are asked for with each message.
 const WANTED_CREDITS: u16 = 128;
 
 /// A connection, with at most one session.
 pub struct Connection {
-    stream: TcpStream,
+    pub(crate) stream: TcpStream,
+    pub(crate) inbox: Inbox,
+    /// Memory of a long packet that was taken, for the next one.
+    pub(crate) spare: Vec<u8>,
     options: Options,
     /// The version that was agreed on.
     pub dialect: Dialect,
     /// What the server can do.
     pub capabilities: Capabilities,
+    /// Whether the server takes only messages of users that are signed.
+    pub must_sign: bool,
     /// Bytes of the largest READ and WRITE.
     pub max_transfer: u32,
     pub(crate) cipher: Option<Cipher>,
@@ -49,7 +54,7 @@ pub struct Connection {
     pub session: Option<Session>,
     /// The channel sequence of requests.
     pub channel_sequence: u16,
-    waiting: VecDeque<Received>,
+    pub(crate) waiting: VecDeque<Received>,
 }
 
 impl Connection {
@@ -63,8 +68,11 @@ impl Connection {
         stream.set_read_timeout(Some(options.timeout))?;
         let mut connection = Self {
             stream,
+            inbox: Inbox::new(),
+            spare: Vec::new(),
             dialect: Dialect::WILDCARD,
             capabilities: Capabilities::NONE,
+            must_sign: true,
             max_transfer: 65_536,
             cipher: None,
             signing: SigningAlgorithm::HMAC_SHA256,
@@ -112,6 +120,7 @@ impl Connection {
         };
         self.dialect = answer.dialect;
         self.capabilities = answer.capabilities;
+        self.must_sign = answer.security_mode.contains(SecurityMode::SIGNING_REQUIRED);
         self.max_transfer = answer.max_read.min(answer.max_write);
         self.signing = Signer::default_algorithm(answer.dialect);
         for context in answer.contexts.iter() {
@@ -140,6 +149,14 @@ impl Connection {
     /// # Errors
     /// The server's status.
     pub fn tree(&mut self, share: &str) -> Result<u32, ClientError> {
+        self.tree_with_flags(share).map(|(tree, _)| tree)
+    }
+
+    /// The same, with how the share wants to be used.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn tree_with_flags(&mut self, share: &str) -> Result<(u32, ShareFlags), ClientError> {
         let path = utf16(&format!(r"\\server\{share}"));
         let request = Request::TreeConnect(TreeConnectRequest {
             flags: TreeConnectFlags::NONE,
@@ -147,8 +164,11 @@ impl Connection {
             contexts: TreeContexts::default(),
         });
         let received = self.call(&request, 0)?;
-        received.good()?;
-        received.header.tree_id().ok_or(ClientError::Protocol("a tree connect without a number"))
+        let Response::TreeConnect(answer) = received.good()? else {
+            return Err(ClientError::Protocol("TREE_CONNECT was answered with something else"));
+        };
+        let tree = received.header.tree_id();
+        Ok((tree.ok_or(ClientError::Protocol("a tree connect without a number"))?, answer.share_flags))
     }
 
     /// Sends one request and waits for its answer, over an interim one.
@@ -186,18 +206,6 @@ impl Connection {
         }
     }
 
-    /// What the server says next, whatever it is.
-    ///
-    /// # Errors
-    /// As [`Connection::call`].
-    pub fn receive(&mut self) -> Result<Received, ClientError> {
-        while self.waiting.is_empty() {
-            let fresh = self.receive_fresh()?;
-            self.waiting.extend(fresh);
-        }
-        self.waiting.pop_front().ok_or(ClientError::Protocol("lost"))
-    }
-
     /// Whether [`Connection::receive`] has something to take, waiting at most `timeout` for its beginning. The end of the
     /// connection is something too.
     ///
@@ -207,25 +215,10 @@ impl Connection {
         if !self.waiting.is_empty() {
             return Ok(true);
         }
-        let mut first = [0];
-        let seen = if timeout.is_zero() {
-            self.stream.set_nonblocking(true)?;
-            let seen = self.stream.peek(&mut first);
-            self.stream.set_nonblocking(false)?;
-            seen
-        } else {
-            self.stream.set_read_timeout(Some(timeout))?;
-            let seen = self.stream.peek(&mut first);
-            self.stream.set_read_timeout(Some(self.options.timeout))?;
-            seen
-        };
-        match seen {
-            Ok(_) => Ok(true),
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(false),
-                _ => Err(error.into()),
-            },
+        if !self.inbox.here().is_empty() {
+            return Ok(true);
         }
+        Ok(readiness::wait(&self.stream, false, timeout)?)
     }
 
     /// The socket, for who waits for other things, too. It says nothing of answers that have been taken from it already:
@@ -289,8 +282,12 @@ impl Connection {
     /// When the connection fails.
     pub fn send_as(&mut self, messages: &[(Header, &Request<'_>)]) -> Result<Vec<u8>, ClientError> {
         let plain = self.packet(messages)?;
-        let bytes = self.protect(plain.clone())?;
-        self.send_raw(&bytes)?;
+        if self.protection == Protection::Seal {
+            let bytes = self.protect(plain.clone())?;
+            self.send_raw(&bytes)?;
+        } else {
+            self.send_raw(&plain)?;
+        }
         Ok(plain)
     }
 
@@ -340,71 +337,5 @@ impl Connection {
     /// When the connection fails.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         Ok(self.stream.write_all(bytes)?)
-    }
-
-    fn read_packet(&mut self) -> Result<Vec<u8>, ClientError> {
-        loop {
-            let mut prefix = [0; PREFIX_BYTES];
-            self.stream.read_exact(&mut prefix)?;
-            let decoded = Prefix::decode(prefix, MAX_PACKET);
-            match decoded.map_err(|_| ClientError::Protocol("the server's packet is no packet"))? {
-                Prefix::KeepAlive => {}
-                Prefix::Packet(len) => {
-                    let mut packet = vec![0; len];
-                    self.stream.read_exact(&mut packet)?;
-                    return Ok(packet);
-                }
-            }
-        }
-    }
-
-    /// One packet's messages, checked.
-    fn receive_fresh(&mut self) -> Result<Vec<Received>, ClientError> {
-        let mut packet = self.read_packet()?;
-        let mut sealed = false;
-        if Packet::of(&packet) == Some(Packet::Encrypted) {
-            let session =
-                self.session.as_ref().ok_or(ClientError::Protocol("encrypted without a session"))?;
-            let (_, opener) = session.seal.as_ref().ok_or(ClientError::Protocol("cannot decrypt"))?;
-            opener.open(&mut packet)?;
-            packet.drain(..TRANSFORM_BYTES);
-            sealed = true;
-        }
-        let mut received = Vec::new();
-        let mut whole = None;
-        for message in compound::messages(&packet) {
-            let message = message?;
-            if message.bytes.len() == packet.len() {
-                whole = Some(message.header);
-                break;
-            }
-            received.push(Received { header: message.header, bytes: message.bytes.to_vec(), sealed });
-        }
-        // Mostly a packet is one message, which may be long: it is not copied.
-        if let Some(header) = whole {
-            received.push(Received { header, bytes: packet, sealed });
-        }
-        let signed = self.protection == Protection::Sign && self.dialect != Dialect::WILDCARD;
-        if let (true, false, Some(session)) = (signed, sealed, &self.session) {
-            for each in &mut received {
-                let Header { status, message_id, flags, .. } = each.header;
-                // An interim answer and what comes unasked are not signed; some refusals cannot be, and carry what was
-                // sent where the signature would be.
-                let exempt = status == NtStatus::PENDING || message_id == UNSOLICITED;
-                let refused = matches!(status, NtStatus::USER_SESSION_DELETED | NtStatus::ACCESS_DENIED);
-                if !refused && (flags.contains(HeaderFlags::SIGNED) || !exempt) {
-                    session.signer.verify(&mut each.bytes)?;
-                }
-            }
-        }
-        Ok(received)
-    }
-
-    /// The next message without a look at its signature: answers to SESSION_SETUP are checked when the key is known.
-    pub(crate) fn receive_unchecked(&mut self) -> Result<Received, ClientError> {
-        let packet = self.read_packet()?;
-        let message =
-            compound::messages(&packet).next().ok_or(ClientError::Protocol("an empty packet"))??;
-        Ok(Received { header: message.header, bytes: message.bytes.to_vec(), sealed: false })
     }
 }

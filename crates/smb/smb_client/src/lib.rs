@@ -7,9 +7,12 @@
 
 mod connection;
 mod error;
+mod inbox;
 mod login;
+mod receive;
 mod types;
 
 pub use connection::Connection;
 pub use error::ClientError;
+pub use receive::Buffers;
 pub use types::{Options, Protection, Received, Session};

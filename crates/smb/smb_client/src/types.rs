@@ -78,6 +78,8 @@ pub struct Received {
     pub bytes: Vec<u8>,
     /// Whether it was encrypted.
     pub sealed: bool,
+    /// Bytes of data of a READ that went to their place, and are not in `bytes`.
+    pub placed: Option<usize>,
 }
 
 impl Received {

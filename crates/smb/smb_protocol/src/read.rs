@@ -117,6 +117,14 @@ impl ReadResponse {
         Self { data_offset: READ_DATA_AT as u8, data_length, ..Self::default() }
     }
 
+    /// What precedes the data, from the beginning of a message whose data may not have come.
+    ///
+    /// # Errors
+    /// When it is not what the specification says.
+    pub fn in_front(message: &[u8]) -> Result<Self, DecodeError> {
+        Self::take(&mut body(message)?)
+    }
+
     /// From a whole message, with its data.
     ///
     /// # Errors

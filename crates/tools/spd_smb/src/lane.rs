@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use smb_client::ClientError;
+use smb_client::{Buffers, ClientError};
 use smb_protocol::access::CreateDisposition;
 use smb_protocol::message::{Request, Response};
 use smb_protocol::read::ReadRequest;
@@ -37,6 +37,20 @@ struct Slot {
     read: Vec<u8>,
     write: Vec<u8>,
     op: Option<Op>,
+}
+
+/// Where answers to reads go.
+struct Places<'a> {
+    slots: &'a mut [Slot],
+    sent: &'a BTreeMap<u64, usize>,
+}
+
+impl Buffers for Places<'_> {
+    fn input(&mut self, message: u64, len: usize) -> Option<&mut [u8]> {
+        let slot = self.slots.get_mut(*self.sent.get(&message)?)?;
+        slot.op.filter(|op| op.data == Data::Read && op.len as usize == len)?;
+        slot.read.get_mut(..len)
+    }
 }
 
 impl SmbLane {
@@ -118,11 +132,12 @@ impl SmbLane {
         Ok(header.message_id)
     }
 
-    /// Waits for an answer and takes it, and others that came with it.
+    /// Waits for an answer and takes it, and others that came with it. Not those that come meanwhile: with long ones the
+    /// server would be left without requests while all its answers are taken.
     fn receive(&mut self, timeout: Duration, done: &mut Vec<Done>) -> Result<(), ClientError> {
-        let mut timeout = timeout;
         while self.opened.connection.poll(timeout)? {
-            let answer = self.opened.connection.receive()?;
+            let mut places = Places { slots: &mut self.slots, sent: &self.sent };
+            let answer = self.opened.connection.receive_into(&mut places)?;
             self.credits += u64::from(answer.header.credits);
             if ends_open(answer.header.status) && self.sent.contains_key(&answer.header.message_id) {
                 // Not this operation's failure: it is sent again over another connection.
@@ -140,9 +155,10 @@ impl SmbLane {
                 }
                 done.push(Done { slot, result });
             }
+            self.opened.connection.recycle(answer);
             self.send_waiting()?;
-            if !done.is_empty() {
-                timeout = Duration::ZERO;
+            if !done.is_empty() && !self.opened.connection.has_more() {
+                break;
             }
         }
         Ok(())
@@ -155,6 +171,9 @@ impl SmbLane {
         if !status.is_success() {
             let gone = matches!(status, NtStatus::DISK_FULL | NtStatus::ACCESS_DENIED);
             return Err(LaneFailure::Other(format!("the server answered {status}"), gone));
+        }
+        if answer.placed == Some(op.len as usize) {
+            return Ok(());
         }
         let malformed =
             |what: String| LaneFailure::Other(format!("the server's answer is malformed: {what}"), true);

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! **Invariants.**
-//! * Messages are signed or encrypted as the server asks; an answer that does not prove itself ends the run, it is not data.
+//! * Messages are signed or encrypted as the server asks; where they are, an answer that does not prove itself ends the run, it
+//!   is not data. Where they need not be, data go from the socket straight to the slot that awaits them.
 //! * What is sent again after a reconnect is the same operation with the same bytes, and it was not answered: a write that
 //!   was answered is never sent again. A caller that has one operation on a block at a time may hold the content against it.
 //! * No more credits are used than were granted; what waits for credits counts as outstanding.

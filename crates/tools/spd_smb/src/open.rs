@@ -1,10 +1,11 @@
 //! Opening: a connection with a session, a share and a file; making files.
 
-use smb_client::{ClientError, Connection, Options};
+use smb_client::{ClientError, Connection, Options, Protection};
 use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
 use smb_protocol::create::CreateRequest;
 use smb_protocol::file::{CloseRequest, FileId};
 use smb_protocol::message::{Request, Response};
+use smb_protocol::tree::ShareFlags;
 use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::write::WriteRequest;
 use smb_protocol::{Command, Dialect, NtStatus};
@@ -141,14 +142,26 @@ impl Opening {
         };
         let mut connection = Connection::connect(address, options)?;
         connection.login_again(&self.login.user, &self.login.password, session)?;
-        let tree = connection.tree(&self.address.share)?;
+        let (tree, share) = connection.tree_with_flags(&self.address.share)?;
+        // As other clients, nothing is signed that the server does not want to be. From 3.1.1 on the login has proven what
+        // the server said of it, and the share was asked for with a signature (MS-SMB2 3.2.4.1.1); before, nothing has.
+        if share.contains(ShareFlags::ENCRYPT_DATA) {
+            connection.protection = Protection::Seal;
+        } else if connection.protection == Protection::Sign
+            && !connection.must_sign
+            && connection.dialect == Dialect::SMB_3_1_1
+        {
+            connection.protection = Protection::None;
+        }
         let name = utf16(&self.address.file);
         let makes = disposition != CreateDisposition::OPEN;
-        let desired_access = if self.writes || makes {
-            AccessMask::FILE_READ | AccessMask::FILE_WRITE
-        } else {
-            AccessMask::FILE_READ
-        };
+        let mut desired_access = AccessMask::FILE_READ;
+        if self.writes || makes {
+            desired_access |= AccessMask::FILE_WRITE;
+        }
+        if self.options.contains(CreateOptions::DELETE_ON_CLOSE) {
+            desired_access |= AccessMask::DELETE;
+        }
         let request = Request::Create(CreateRequest {
             oplock: OplockLevel::NONE,
             desired_access,
@@ -202,11 +215,31 @@ impl Opening {
     /// Makes the file anew with `size` bytes of content that neither compresses nor repeats; with one byte at its end when
     /// it may be sparse.
     fn make(&self, size: u64, sparse: bool, confirm: &dyn Confirm) -> Result<(), EngineError> {
+        let mut opened = self.open(CreateDisposition::OVERWRITE_IF).map_err(|error| self.explain(&error))?;
+        let made = self.fill(&mut opened, size, sparse, confirm);
+        let closed = close(&mut opened);
+        made.map_err(|why| {
+            // Half a file would be taken for a whole one by the next run.
+            match self.delete() {
+                Ok(()) => EngineError(format!("{why}; it is deleted")),
+                Err(error) => EngineError(format!("{why}; delete it, that failed, too: {error}")),
+            }
+        })?;
+        closed.map_err(|error| EngineError(format!("cannot make '{}' (-c): {error}", self.path)))
+    }
+
+    /// Gives a new file its content.
+    fn fill(
+        &self,
+        opened: &mut Opened,
+        size: u64,
+        sparse: bool,
+        confirm: &dyn Confirm,
+    ) -> Result<(), EngineError> {
         use shard_runtime::{Entropy as _, SeededEntropy};
         let failed = |error: ClientError| {
             EngineError(format!("cannot make '{}' with {size} bytes (-c): {error}", self.path))
         };
-        let mut opened = self.open(CreateDisposition::OVERWRITE_IF).map_err(|error| self.explain(&error))?;
         let chunk = CHUNK.min(opened.connection.max_transfer as usize).max(4096);
         let mut data = vec![0; chunk];
         SeededEntropy::new(0x5bd).fill(&mut data);
@@ -234,8 +267,17 @@ impl Opening {
                 .map_err(failed)?;
             at += len as u64;
         }
-        let close = CloseRequest { file_id: opened.file, ..CloseRequest::default() };
-        let answer = opened.connection.call(&Request::Close(close), opened.tree).map_err(failed)?;
-        answer.good().map(drop).map_err(failed)
+        Ok(())
     }
+
+    /// Deletes the file, over a connection of its own: that of the one who made it may be what failed.
+    fn delete(&self) -> Result<(), ClientError> {
+        let deletes = Self { options: self.options | CreateOptions::DELETE_ON_CLOSE, ..self.clone() };
+        close(&mut deletes.open(CreateDisposition::OPEN)?)
+    }
+}
+
+fn close(opened: &mut Opened) -> Result<(), ClientError> {
+    let close = CloseRequest { file_id: opened.file, ..CloseRequest::default() };
+    opened.connection.call(&Request::Close(close), opened.tree)?.good().map(drop)
 }

@@ -25,7 +25,7 @@ use faults::{VERIFIED, Yes};
 use file_store::MemoryStore;
 use held::{Gate, Held};
 use shard_runtime::{Clock, SystemClock};
-use smb_server::ServerConfig;
+use smb_server::{ServerConfig, Signing};
 use spd_engine::{Control, Login, Progress, run_span};
 use spd_profile::TimeSpan;
 use spd_report::System;
@@ -51,10 +51,13 @@ fn open(span: &TimeSpan) -> SmbBackend {
 
 #[test]
 fn every_lie_of_a_server_is_found() {
-    let store = Arc::new(MemoryStore::new(1 << 30));
-    let served = serve(store, ServerConfig::default(), ANY).unwrap();
-    let span = span(served.address);
-    faults::every_lie_is_found(&span, || open(&span));
+    // Signed, and in the clear, where data of answers are not looked at on their way.
+    for signing in [Signing::Required, Signing::Offered] {
+        let store = Arc::new(MemoryStore::new(1 << 30));
+        let served = serve(store, ServerConfig { signing, ..ServerConfig::default() }, ANY).unwrap();
+        let span = span(served.address);
+        faults::every_lie_is_found(&span, || open(&span));
+    }
 }
 
 /// Ends a run when it is told to.
