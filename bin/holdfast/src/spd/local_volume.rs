@@ -170,7 +170,12 @@ fn open(
     if let Some(size) = target.create {
         node.runtime.block_on(node.volumes.make(volume, path)).map_err(wrong)?;
         let file = node.runtime.block_on(node.volumes.file(volume, path, true)).map_err(wrong)?;
-        fill(node, &file, shown, size, how.sparse, confirm)?;
+        if let Err(why) = fill(node, &file, shown, size, how.sparse, confirm) {
+            drop(file);
+            // Half a file would be taken for a whole one by the next run. The first reason is the one to tell.
+            let _ = node.runtime.block_on(node.volumes.make(volume, path));
+            return Err(EngineError(format!("{why}; it is empty now")));
+        }
     }
     let file =
         node.runtime.block_on(node.volumes.file(volume, path, writes)).map_err(|why| match why.code {
