@@ -96,8 +96,8 @@ fn each_end_of_a_copy_has_its_own_user() {
     std::fs::write(&bobs_word, "battery staple\n").expect("written");
     // A share that only bob uses.
     let mut command = program(&["user", "create", "bob", "--password-stdin"]);
-    let command = command.env("HOLDFAST_SOCKET", node.text("api_socket")).stdin(Stdio::piped());
-    let mut made = command.spawn().expect("starts");
+    let command = command.env("HOLDFAST_SOCKET", node.text("api_socket"));
+    let mut made = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("starts");
     made.stdin.take().expect("piped").write_all(b"battery staple\n").expect("taken");
     assert!(made.wait().expect("ends").success());
     node.json(&["share", "create", "bobs", "--volume", "vm", "--full", "bob"]);
