@@ -23,7 +23,7 @@ use std::time::Duration;
 use common::serve;
 use faults::{VERIFIED, Yes};
 use file_store::MemoryStore;
-use held::{Gate, Held};
+use held::{Gate, held};
 use shard_runtime::{Clock, SystemClock};
 use smb_server::{ServerConfig, Signing};
 use spd_engine::{Control, Login, Progress, run_span};
@@ -130,8 +130,8 @@ fn came(mut holds: impl FnMut() -> bool) -> bool {
 #[test]
 fn what_a_forgotten_connection_had_under_way_does_not_come_after_newer_writes() {
     let gate = Gate::new();
-    let store = Held { store: Arc::new(MemoryStore::new(1 << 30)), gate: Arc::clone(&gate) };
-    let served = serve(Arc::new(store), ServerConfig::default(), ANY).unwrap();
+    let store = held(Arc::new(MemoryStore::new(1 << 30)), Arc::clone(&gate));
+    let served = serve(store, ServerConfig::default(), ANY).unwrap();
     let network = Network::to(served.address);
     // Longer than anything here waits: a test that fails ends, too.
     let span = TimeSpan { duration: 60, ..span(network.address) };
