@@ -273,6 +273,30 @@ mod tests {
     }
 
     #[test]
+    fn of_a_session_the_network_counts_once() {
+        let operations =
+            |operations, bytes| OperationCounters { operations, bytes, errors: 0, latency_ns: 0 };
+        let at = |kind, factor: u64| ObjectCounters {
+            read: Some(operations(6 * factor, 6000 * factor)),
+            write: Some(operations(2 * factor, 2000 * factor)),
+            requests: Some(10 * factor),
+            sent_bytes: Some(7000 * factor),
+            received_bytes: Some(3000 * factor),
+            ..ObjectCounters::new(kind, "x")
+        };
+        for kind in [CounterKind::SmbSession, CounterKind::IscsiSession] {
+            let (before, now) = (node(1, 0, vec![at(kind, 1)]), node(1, 1_000_000_000, vec![at(kind, 2)]));
+            let (_, rates) = between(&before, &now).expect("one run");
+            let [session] = rates.as_slice() else { panic!("{rates:?}") };
+            let close = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs() < 1e-9 && (b - d).abs() < 1e-9;
+            // Its reads and writes are among its requests, and what they moved among the messages' bytes.
+            assert!(close((session.all_requests(), session.bytes()), (10.0, 10_000.0)), "{session:?}");
+            assert!(close(session.out_and_in(), (7000.0, 3000.0)), "{session:?}");
+            assert!(close((session.read.per_second, session.write.per_second), (6.0, 2.0)), "{session:?}");
+        }
+    }
+
+    #[test]
     fn totals_are_sums_and_of_processors_means() {
         let cpu = |name: &str, user_ns, interrupt_ns, idle_ns| ObjectCounters {
             processor: Some(ProcessorCounters {

@@ -437,6 +437,19 @@ mod tests {
             assert!(may_write(&store.security(directory).await.expect("security")));
             let (_, outside) = create("/other", FileKind::File).await;
             assert!(outside.is_empty());
+
+            let put = async |path: &str, mode| {
+                put(&store, path, 0, mode, || std::future::ready(None)).await.expect("put");
+                let (file, _) = resolve(&store, path).await.expect("it is there");
+                (file, store.security(file).await.expect("security"))
+            };
+            let (file, put_there) = put("/share/a/put", PutMode::New).await;
+            assert!(may_write(&put_there));
+            // What somebody has set stays with the name.
+            let own = smb_security::folder(&[]).encode();
+            store.set_security(file, own.clone()).await.expect("set");
+            let (replaced, kept) = put("/share/a/put", PutMode::Replace).await;
+            assert!(replaced != file && kept == own && !may_write(&kept));
         });
     }
 }

@@ -443,3 +443,35 @@ fn a_packet_holds_no_more_answers_than_one_can() {
     assert_eq!(status(&mut connection, &headers[1]), NtStatus::INSUFFICIENT_RESOURCES);
     assert_eq!(echo(&mut connection), NtStatus::SUCCESS, "the connection goes on");
 }
+
+#[test]
+fn reads_and_writes_count_for_the_session_that_they_came_over() {
+    let served = served();
+    let mut both = [logged_in(&served), logged_in(&served)].map(|mut connection| {
+        let tree = connection.tree("share").unwrap();
+        let file_id = opened(&mut connection, tree);
+        (connection, tree, file_id)
+    });
+    let [(writer, tree, file_id), (reader, readers_tree, readers_file)] = &mut both;
+    let write = Request::Write(WriteRequest { file_id: *file_id, ..WriteRequest::default() }, &[1; 700]);
+    assert_eq!(writer.call(&write, *tree).unwrap().header.status, NtStatus::SUCCESS);
+    for length in [300, 200] {
+        let read = ReadRequest { file_id: *readers_file, length, ..ReadRequest::default() };
+        let answer = reader.call(&Request::Read(read), *readers_tree).unwrap();
+        assert_eq!(answer.header.status, NtStatus::SUCCESS);
+    }
+    let sessions = served.server.sessions();
+    let of = |connection: &Connection| {
+        let id = connection.session.as_ref().unwrap().id;
+        let io = sessions.iter().find(|session| session.id == id).unwrap().io;
+        assert_eq!(
+            (io.read.nanos > 0, io.write.nanos > 0),
+            (io.read.operations > 0, io.write.operations > 0)
+        );
+        [io.read, io.write].map(|kind| (kind.operations, kind.bytes))
+    };
+    assert_eq!(of(&both[0].0), [(0, 0), (1, 700)]);
+    assert_eq!(of(&both[1].0), [(2, 500), (0, 0)]);
+    let share = served.server.share_traffic("share").unwrap().io;
+    assert_eq!((share.read.operations, share.write.bytes), (2, 700));
+}
