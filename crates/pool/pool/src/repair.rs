@@ -25,6 +25,8 @@ use crate::space::Space;
 
 /// How often the background task looks for work nobody told it of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What it rests after a pass that has found work, at the least.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The pool's repair: runs until the pool closes or stops. While there is nothing to repair, it rebalances.
 pub(crate) async fn run(core: Arc<Core>) {
@@ -43,6 +45,8 @@ pub(crate) async fn run(core: Arc<Core>) {
             Err(error) if error.kind() == BlockErrorKind::Gone => {}
             Err(error) => tracing::warn!("repair of pool {} was interrupted: {error}", core.name),
         }
+        // A disk that damages what it is given asks for attention in each pass: that must not become all that is done.
+        shard_runtime::sleep(PAUSE).await;
         shard_runtime::timeout(LOOK_EVERY, core.attention.notified()).await;
     }
 }

@@ -65,6 +65,13 @@ fn what_once_broke_stays_mended() {
     }
 }
 
+/// Repair that asked for attention in each pass went on without an end, and time with it: this seed never came to one.
+#[test]
+fn a_disk_that_misplaces_what_it_is_given_leaves_time_for_others() {
+    let case = Case::new(Subject::Pool, Layout::Mirror2, 39);
+    assert!(run(&Case { sabotage: Sabotage::DiskMisplaces, ..case }).broken.is_some(), "it is noticed");
+}
+
 #[test]
 fn a_volume_on_one_copy_keeps_its_promises() {
     holds(Subject::Volume, Layout::Simple, 20);
