@@ -1,6 +1,6 @@
 //! A disk is lost, there is no spare: what it held is made again in the room that is kept for it.
 
-use super::rebalance::{members, rebuilt};
+use super::rebalance::{lose_a_disk, members};
 use super::restart::qemu_io;
 use super::{Context, Server};
 use crate::node::Options;
@@ -37,8 +37,7 @@ pub(super) fn run(context: &Context) -> Result {
     let sum = number("allocated_bytes") + number("free_bytes") + number("reserved_bytes");
     ensure(sum == number("capacity_bytes"), || format!("it does not add up: {shown}"))?;
 
-    node.cli(&["disk", "fault", &node.disk(1)?, "vanish"])?;
-    rebuilt(node, &pool)?;
+    lose_a_disk(node, &pool)?;
     qemu_io(&url, &[&format!("read -P 0x5a {quiet}")])?;
     node.cli(&["pool", "check", &pool, "--deep"])?;
     server.finish()
