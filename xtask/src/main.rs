@@ -3,7 +3,9 @@
 //! ```text
 //!   cargo xtask tidy [--bless]     layers, file sizes, headers, leftovers, unsafe, format pages, reasons
 //!   cargo xtask lint               rustfmt, clippy, tidy, and cargo deny where it is installed
-//!   cargo xtask test               lint, every test of the workspace, end-to-end cases; one closing line
+//!   cargo xtask test               lint, every test of the workspace, end-to-end cases; what took long; one closing line
+//!   cargo xtask unit               every test of the workspace
+//!   cargo xtask e2e [ARGUMENTS]    end-to-end cases
 //! ```
 //!
 //! `make` is the usual way in; each verb here is what one of its targets calls. Nothing in this crate is part of the
@@ -12,6 +14,8 @@
 mod layers;
 mod manifests;
 mod sources;
+mod stage;
+mod test_binaries;
 mod test_run;
 mod tidy;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Rules for source files: a header that says what the file is for, a size one can read, no leftovers, `unsafe` only
-//! where it is allowed, a reason for every exception from a lint, a page for every on-disk format.
+//! where it is allowed, a reason for every exception from a lint, no tests in documentation, a page for every on-disk format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -88,6 +88,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<Problem>, Stri
             problems.extend(header(&name, &text));
             problems.extend(unsafe_code(&name, &text));
             problems.extend(exceptions(&name, &text));
+            problems.extend(tests_in_documentation(&name, &text));
         } else if name.ends_with(".sh") {
             let second = text.lines().nth(1).unwrap_or_default();
             let sourced = text.starts_with("# shellcheck shell=");
@@ -200,6 +201,26 @@ fn exceptions(name: &str, text: &str) -> Vec<Problem> {
     problems
 }
 
+/// A block of code in documentation would be a test that nobody runs: `make test` leaves out rustdoc, which would go through
+/// every crate once more.
+fn tests_in_documentation(name: &str, text: &str) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut inside = false;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let Some(rest) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else { continue };
+        let Some(language) = rest.trim_start().strip_prefix("```") else { continue };
+        if !inside && language.trim() != "text" {
+            problems.push(Problem::new(
+                format!("{name}:{}", number + 1),
+                "an example in documentation is not run: mark it as ```text, or write a test",
+            ));
+        }
+        inside = !inside;
+    }
+    problems
+}
+
 /// Every crate `*_format` with code in it has a page in docs/formats that names it.
 fn format_pages(root: &Path, files: &[PathBuf]) -> Result<Vec<Problem>, String> {
     let mut pages = String::new();
@@ -248,9 +269,13 @@ mod tests {
         tree.file("crates/a/b/src/lifted.rs", "//! Header.\n#[allow(clippy::panic)]\nfn f() {}\n");
         tree.file("crates/base/io_engine/src/ok.rs", "//! Header.\nfn f() { unsafe { g() } }\n");
         tree.file("bare.sh", "#!/bin/sh\nls\n");
+        tree.file(
+            "crates/a/b/src/doc.rs",
+            "//! Header.\n//! ```text\n//! a\n//! ```\n/// ```\n/// f();\n/// ```\n",
+        );
         let found = complaints(&tree);
-        assert_eq!(found.len(), 5, "{found:#?}");
-        for part in ["no_header.rs", "left.rs:2", "raw.rs:2", "lifted.rs:2", "bare.sh"] {
+        assert_eq!(found.len(), 6, "{found:#?}");
+        for part in ["no_header.rs", "left.rs:2", "raw.rs:2", "lifted.rs:2", "bare.sh", "doc.rs:5"] {
             assert!(found.iter().any(|l| l.contains(part)), "{part}: {found:#?}");
         }
     }

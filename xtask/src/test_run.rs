@@ -1,98 +1,142 @@
 //! The one test run: lint, every test of the workspace, end-to-end cases, and a closing line with the sum.
 //!
-//! Each lint is counted as one test. A stage that ends badly without naming a failed test (a crash, a build that fails)
-//! counts as one failure, so that the closing line can never be green by silence. With `CI` set a skipped test is a
-//! failure of the run: on the machine that decides, nothing is left out.
+//! Each lint is counted as one test. What a fresh clone spends most of its time on is compiling, and the cases mostly wait
+//! (for a guest, for a time limit, for a disk): so the node is built first, with what the tests need of it, and while the
+//! cases run on it the tests are compiled and the lints run, at the lowest priority. The tests follow when all of that is
+//! done, for they take all processors. All of it is built with the profile `ci`, and nothing of it twice.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+
+use crate::stage::{Counts, Printed, Report, Timed, Told};
+use crate::test_binaries::{self, Binary};
+
+/// Tests, lints and the node of the tests are built with it (Cargo.toml).
+const PROFILE: [&str; 2] = ["--profile", "ci"];
+/// Cargo unites the features that packages ask of each other, those for tests only when a test is among what it builds.
+/// With this one the node that the cases run on has the features that it has in the tests, and is not built again for them.
+const SAME_FEATURES: [&str; 2] = ["--test", "inspect"];
 
 /// How much of it to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Lint, workspace tests, end-to-end cases.
     Everything,
-    /// Only `cargo test` of the workspace.
+    /// Only the tests of the workspace.
     Workspace,
 }
 
-/// Results of one stage or of all.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Counts {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-}
-
-impl Counts {
-    fn add(&mut self, other: Counts) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
-}
-
-/// What a stage prints, and how its lines are counted.
-type Count = fn(&str) -> Option<Counts>;
-
 /// `make lint`.
 pub(crate) fn lint(root: &Path) -> ExitCode {
-    let mut total = Counts::default();
-    lint_stages(root, &mut total);
-    close(total)
+    let report = Report::default();
+    quick_lints(root, &report);
+    slow_lints(root, &report, Printed::AsTheyCome);
+    report.close()
 }
 
-/// `make test`.
+/// `make test` and `make unit`.
 pub(crate) fn test(root: &Path, scope: Scope) -> ExitCode {
-    let mut total = Counts::default();
-    if scope == Scope::Everything {
-        lint_stages(root, &mut total);
-    }
-    let test = cargo(&["test", "--workspace", "--no-fail-fast", "--locked"]);
-    total.add(stage(root, "tests of the workspace", test, cargo_test_line));
-    if scope == Scope::Everything {
-        total.add(e2e_stages(root, &["--set", "ci"]));
-    }
-    close(total)
+    let report = Report::default();
+    let binaries = if scope == Scope::Everything {
+        quick_lints(root, &report);
+        let node = build_node(root, &report, false);
+        std::thread::scope(|threads| {
+            let behind = threads.spawn(|| {
+                let binaries = build_tests(root, &report, Printed::AtTheEnd);
+                slow_lints(root, &report, Printed::AtTheEnd);
+                binaries
+            });
+            if let Some(node) = node {
+                end_to_end(root, &report, &node, &["--set", "ci"]);
+            }
+            behind.join().unwrap_or_default()
+        })
+    } else {
+        build_tests(root, &report, Printed::AsTheyCome)
+    };
+    test_binaries::run(&report, binaries);
+    report.close()
 }
 
 /// `make e2e`: `arguments` go to the runner (tests/src/bin/e2e.rs).
 pub(crate) fn e2e(root: &Path, arguments: &[&str]) -> ExitCode {
-    close(e2e_stages(root, arguments))
+    let report = Report::default();
+    let release = std::env::var("PROFILE").is_ok_and(|p| p == "release");
+    if let Some(node) = build_node(root, &report, release) {
+        end_to_end(root, &report, &node, arguments);
+    }
+    report.close()
 }
 
-fn lint_stages(root: &Path, total: &mut Counts) {
-    total.add(single(root, "rustfmt", cargo(&["fmt", "--all", "--check"])));
-    let clippy =
-        cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]);
-    total.add(single(root, "clippy", clippy));
-    total.add(single(root, "tidy", cargo(&["run", "--quiet", "--package", "xtask", "--", "tidy"])));
+/// The lints that need nothing built.
+fn quick_lints(root: &Path, report: &Report) {
+    report.single(root, "rustfmt", cargo(&["fmt", "--all", "--check"]), Printed::AsTheyCome);
+    let mut tidy = std::env::current_exe().map_or_else(|_| cargo(&["xtask"]), Command::new);
+    tidy.arg("tidy");
+    report.single(root, "tidy", tidy, Printed::AsTheyCome);
+}
+
+fn slow_lints(root: &Path, report: &Report, printed: Printed) {
+    let everything = ["clippy", "--workspace", "--all-targets", "--locked", "--quiet"];
+    let clippy = cargo(&[&everything[..], &PROFILE, &["--", "-D", "warnings"]].concat());
+    report.single(root, "clippy", clippy, printed);
+    // The tests ask for features that a release does not have: what users build must do without them.
+    let users = cargo(&[&["check", "--locked", "--quiet", "--package", "holdfast"][..], &PROFILE].concat());
+    report.single(root, "the node as users build it", users, printed);
     // Fetches the advisory database, so it is for the machines that have the tool; `make deny` insists on it.
     let has_deny =
         Command::new("cargo-deny").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if has_deny.is_ok_and(|s| s.success()) {
-        total.add(single(root, "cargo deny", cargo(&["deny", "check"])));
+        report.single(root, "cargo deny", cargo(&["deny", "check"]), printed);
     }
 }
 
-fn e2e_stages(root: &Path, arguments: &[&str]) -> Counts {
-    let mut total = Counts::default();
-    let release = std::env::var("PROFILE").is_ok_and(|p| p == "release");
-    let profile: &[&str] = if release { &["--release"] } else { &[] };
-    let build = cargo(&[&["build", "--locked", "--package", "holdfast"], profile].concat());
-    let built = single(root, "build the node", build);
-    total.add(built);
-    if built.failed == 0 {
-        let folder = target_dir(root, std::env::var_os("CARGO_TARGET_DIR"));
-        let binary = folder.join(if release { "release/holdfast" } else { "debug/holdfast" });
-        let mut run = cargo(&["run", "--quiet", "--locked", "--package", "tests", "--bin", "e2e", "--"]);
-        run.args(arguments).env("HOLDFAST_BIN", binary);
-        total.add(stage(root, "end to end", run, e2e_line));
-    }
-    total
+/// The programs that the cases need.
+struct Node {
+    holdfast: PathBuf,
+    runner: PathBuf,
+}
+
+/// Builds the node and the runner of the cases, the node optimised and just as users have it if `release`.
+fn build_node(root: &Path, report: &Report, release: bool) -> Option<Node> {
+    let folder = target_dir(root, std::env::var_os("CARGO_TARGET_DIR"));
+    let node = Node {
+        holdfast: folder.join(if release { "release/holdfast" } else { "ci/holdfast" }),
+        runner: folder.join("ci/e2e"),
+    };
+    let build = |name: &str, what: &[&str]| {
+        let command = cargo(&[&["build", "--locked"], what].concat());
+        report.single(root, name, command, Printed::AsTheyCome)
+    };
+    let built = if release {
+        build("build the node", &["--release", "--package", "holdfast"])
+            && build("build the cases", &[&["--package", "tests", "--bin", "e2e"][..], &PROFILE].concat())
+    } else {
+        let both = ["--workspace", "--bin", "holdfast", "--bin", "e2e"];
+        build("build the node and the cases", &[&both[..], &SAME_FEATURES, &PROFILE].concat())
+    };
+    built.then_some(node)
+}
+
+fn end_to_end(root: &Path, report: &Report, node: &Node, arguments: &[&str]) {
+    let mut run = Command::new(&node.runner);
+    run.args(arguments).env("HOLDFAST_BIN", &node.holdfast);
+    report.stage(root, "end to end", run, Printed::AsTheyCome, &mut e2e_line);
+}
+
+/// Compiles every test of the workspace and tells which binaries there are; none if that fails. There are no tests in
+/// documentation (tidy sees to it), and benchmarks and examples are compiled by clippy.
+fn build_tests(root: &Path, report: &Report, printed: Printed) -> Vec<Binary> {
+    let what = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--locked"];
+    let told = ["--message-format", "json-render-diagnostics"];
+    let mut binaries = Vec::new();
+    let build = cargo(&[&what[..], &PROFILE, &told].concat());
+    let counts = report.stage(root, "compile the tests", build, printed, &mut |line| {
+        binaries.extend(Binary::told(line));
+        Told { silent: line.starts_with('{'), ..Told::default() }
+    });
+    if counts.failed == 0 { binaries } else { Vec::new() }
 }
 
 /// Where cargo puts what it builds: what `CARGO_TARGET_DIR` says, seen from where cargo is started here.
@@ -107,74 +151,20 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// A stage that is one test: it passes when the program ends well.
-fn single(root: &Path, name: &str, command: Command) -> Counts {
-    let counts = stage(root, name, command, |_| None);
-    if counts.failed == 0 { Counts { passed: 1, ..Counts::default() } } else { counts }
-}
-
-/// Runs one program, passes its output on, and adds up what `count` finds in it.
-fn stage(root: &Path, name: &str, mut command: Command, count: Count) -> Counts {
-    println!("==> {name}");
-    #[expect(clippy::disallowed_methods, reason = "says how long each stage took; nothing depends on it")]
-    let start = Instant::now();
-    let mut counts = Counts::default();
-    let child = command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let ended_well = match child {
-        Ok(mut child) => {
-            if let Some(output) = child.stdout.take() {
-                // Lossy, because a test may print anything.
-                for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                    let line = String::from_utf8_lossy(&line);
-                    println!("{line}");
-                    if let Some(found) = count(&line) {
-                        counts.add(found);
-                    }
-                }
-            }
-            child.wait().is_ok_and(|status| status.success())
-        }
-        Err(error) => {
-            eprintln!("{name}: cannot start: {error}");
-            false
-        }
+/// `e2e: 3 passed, 0 failed, 1 skipped`, and `ok   restart (4 s)` or `FAIL restart (4 s): why`.
+fn e2e_line(line: &str) -> Told {
+    let counts = || {
+        let rest = line.strip_prefix("e2e: ")?;
+        let mut numbers = rest.split(',').map(|p| p.split_whitespace().next().and_then(|n| n.parse().ok()));
+        Some(Counts { passed: numbers.next()??, failed: numbers.next()??, skipped: numbers.next()?? })
     };
-    if !ended_well && counts.failed == 0 {
-        counts.failed = 1;
-    }
-    let verdict = if counts.failed == 0 { "ok" } else { "FAILED" };
-    println!("==> {name}: {verdict} after {} s", start.elapsed().as_secs());
-    counts
-}
-
-/// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; ...`
-fn cargo_test_line(line: &str) -> Option<Counts> {
-    let rest = line.strip_prefix("test result: ")?;
-    let number = |word: &str| -> u64 {
-        let part = rest.split([';', '.']).find(|p| p.trim().ends_with(word));
-        part.and_then(|p| p.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0)
+    let timed = || {
+        let rest = line.strip_prefix("ok   ").or_else(|| line.strip_prefix("FAIL "))?;
+        let (name, rest) = rest.split_once(" (")?;
+        let seconds = rest.split_once(" s)")?.0.parse().ok()?;
+        Some(Timed { name: format!("case {name}"), seconds })
     };
-    Some(Counts { passed: number(" passed"), failed: number(" failed"), skipped: number(" ignored") })
-}
-
-/// `e2e: 3 passed, 0 failed, 1 skipped`
-fn e2e_line(line: &str) -> Option<Counts> {
-    let rest = line.strip_prefix("e2e: ")?;
-    let mut numbers = rest.split(',').map(|p| p.split_whitespace().next().and_then(|n| n.parse().ok()));
-    Some(Counts { passed: numbers.next()??, failed: numbers.next()??, skipped: numbers.next()?? })
-}
-
-fn close(total: Counts) -> ExitCode {
-    let ci = std::env::var_os("CI").is_some_and(|v| !v.is_empty());
-    if ci && total.skipped > 0 {
-        println!("{} skipped, and in CI nothing may be: see above for what was missing", total.skipped);
-    }
-    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    if total.failed == 0 && total.passed > 0 && !(ci && total.skipped > 0) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    Told { counts: counts(), timed: timed(), silent: false }
 }
 
 #[cfg(test)]
@@ -182,16 +172,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn result_lines_are_read() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.02s";
-        assert_eq!(cargo_test_line(line), Some(Counts { passed: 12, failed: 3, skipped: 1 }));
-        assert_eq!(cargo_test_line("test result: nonsense"), Some(Counts::default()));
-        assert_eq!(cargo_test_line("test a ... ok"), None);
+    fn lines_of_the_cases_are_read() {
+        let counts = |line: &str| e2e_line(line).counts;
         assert_eq!(
-            e2e_line("e2e: 3 passed, 0 failed, 1 skipped"),
+            counts("e2e: 3 passed, 0 failed, 1 skipped"),
             Some(Counts { passed: 3, failed: 0, skipped: 1 })
         );
-        assert_eq!(e2e_line("e2e: all good"), None);
+        assert_eq!(counts("e2e: all good"), None);
+        let timed = |line: &str| e2e_line(line).timed;
+        let expected = |seconds| Some(Timed { name: "case guest-kill".into(), seconds });
+        assert_eq!(timed("ok   guest-kill (42 s)"), expected(42.0));
+        assert_eq!(timed("FAIL guest-kill (7 s): it (the node) ended"), expected(7.0));
+        assert_eq!(timed("skip guest-kill: no guest"), None);
     }
 
     #[test]
@@ -201,13 +193,5 @@ mod tests {
         assert_eq!(target_dir(root, Some("".into())), Path::new("/tree/target"));
         assert_eq!(target_dir(root, Some("built".into())), Path::new("/tree/built"));
         assert_eq!(target_dir(root, Some("/elsewhere".into())), Path::new("/elsewhere"));
-    }
-
-    #[test]
-    fn a_stage_that_dies_silently_is_a_failure() {
-        let counts = stage(Path::new("/"), "dies", Command::new("false"), cargo_test_line);
-        assert_eq!(counts, Counts { passed: 0, failed: 1, skipped: 0 });
-        let missing = stage(Path::new("/"), "missing", Command::new("/does/not/exist"), cargo_test_line);
-        assert_eq!(missing.failed, 1);
     }
 }

@@ -29,7 +29,7 @@ const PASSWORD_FILE: &str = "demo-password";
 pub(crate) struct DemoShare {
     /// Where.
     pub(crate) address: SocketAddr,
-    /// Of [`USER`].
+    /// The password of [`USER`].
     pub(crate) password: String,
 }
 
@@ -158,7 +158,7 @@ async fn make_user(client: &Client, dir: &Path) -> CliResult<String> {
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(wrong)?;
     writeln!(file, "{password}").and_then(|()| file.sync_all()).map_err(wrong)?;
     if there {
-        let change = PasswordChange { password: Password(password.clone()) };
+        let change = PasswordChange { password: Password(password.clone()), end_sessions: false };
         client.post::<User>(&format!("/users/{USER}/password"), &change).await?;
     } else {
         let request = UserCreate {

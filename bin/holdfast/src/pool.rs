@@ -104,8 +104,15 @@ pub(crate) enum Command {
         #[arg(long)]
         no_wait: bool,
     },
-    /// Put nothing new on a disk.
+    /// Put nothing new on a disk, and move away what is on it.
     Retire {
+        /// The pool.
+        pool: String,
+        /// Id, path or GUID of the disk.
+        disk: String,
+    },
+    /// Take back that a disk is to leave: after remove-disk, retire, or a retirement by itself.
+    KeepDisk {
         /// The pool.
         pool: String,
         /// Id, path or GUID of the disk.
@@ -258,6 +265,10 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         }
         Command::Retire { pool, disk } => {
             let pool: PoolDetail = client.post(on_disk(&pool, "retire", &disk).as_str(), &()).await?;
+            context.show(&pool, print_detail)?;
+        }
+        Command::KeepDisk { pool, disk } => {
+            let pool: PoolDetail = client.post(on_disk(&pool, "keep", &disk).as_str(), &()).await?;
             context.show(&pool, print_detail)?;
         }
         Command::Scrub { pool } => {
@@ -444,7 +455,7 @@ fn print_detail(detail: &PoolDetail) {
     upkeep::print_balance(&detail.balance);
 }
 
-/// For commands that need something from the caller.
+/// What a command needs from its caller.
 pub(crate) fn usage<T>(what: &str) -> CliResult<T> {
     Err(CliError::Usage(what.into()))
 }

@@ -38,7 +38,7 @@ pub(crate) enum Command {
         /// Portal group it is served on; may be given several times.
         #[arg(long = "portal-group", value_name = "TAG")]
         portal_groups: Vec<u16>,
-        /// Nobody has to prove anything any more.
+        /// Initiators may log in without CHAP from now on.
         #[arg(long, conflicts_with = "chap_user")]
         no_chap: bool,
         #[command(flatten)]

@@ -48,7 +48,8 @@ mod tests {
             (20 << 30, "20.0 GiB"),
             (150 << 30, "150 GiB"),
             (1 << 40, "1.00 TiB"),
-            (u64::MAX, "16384 PiB"),
+            (1 << 60, "1.00 EiB"),
+            (u64::MAX, "16.0 EiB"),
         ] {
             assert_eq!(bytes(count), want);
         }

@@ -53,10 +53,13 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "disable")]
         enable: bool,
     },
-    /// Set a user's password; asks for it.
+    /// Set a user's password; asks for it. Sessions go on, unless they are to end.
     Passwd {
         /// The user.
         name: String,
+        /// End the sessions that were opened with the old password, at once.
+        #[arg(long)]
+        end_sessions: bool,
         #[command(flatten)]
         password: Source,
     },
@@ -124,8 +127,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             }
             show(client.patch(&path(&name), &update).await?)
         }
-        Command::Passwd { name, password } => {
-            let change = PasswordChange { password: password.read()? };
+        Command::Passwd { name, end_sessions, password } => {
+            let change = PasswordChange { password: password.read()?, end_sessions };
             show(client.post(&format!("{}/password", path(&name)), &change).await?)
         }
         Command::Unlock { name } => show(client.post(&format!("{}/unlock", path(&name)), &json!({})).await?),

@@ -128,6 +128,11 @@ pub(crate) enum Command {
         #[arg(long = "disk", value_name = "PATH", requires = "offline")]
         disks: Vec<PathBuf>,
     },
+    /// Open a volume again that has stopped or could not be opened; the node does so by itself when all its data is there.
+    Reopen {
+        /// The volume.
+        volume: String,
+    },
     /// Open a volume whose log is lost, without what was only there.
     GiveUpLog {
         /// The volume.
@@ -203,6 +208,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                     .await?
             };
             return show_report(context, &report);
+        }
+        Command::Reopen { volume } => {
+            let path = format!("/volumes/{}/reopen", segment(&volume));
+            let done: Done =
+                context.confirmed(async |confirm| client.post(&path, &Confirm { confirm }).await).await?;
+            context.show(&done, |done| outln!("{}", done.message))?;
         }
         Command::GiveUpLog { volume } => {
             let path = format!("/volumes/{}/give-up-log", segment(&volume));

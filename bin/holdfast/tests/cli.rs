@@ -235,6 +235,25 @@ fn a_disk_leaves_and_another_one_comes() {
 }
 
 #[test]
+fn a_change_of_mind_keeps_a_disk() {
+    let bench = Bench::new();
+    bench.furnish();
+    let disk = bench.disk(1);
+    let state = || {
+        let members = bench.json("pool show p")["members"].clone();
+        let members = members.as_array().cloned().unwrap_or_default();
+        members.iter().find(|member| member["disk"] == disk.as_str()).map(|member| member["state"].clone())
+    };
+    let (code, message) = bench.refused(&format!("pool keep-disk p {disk}"));
+    assert!(code == 1 && message.contains("nothing to take back"), "{message}");
+    bench.ok(&format!("pool retire p {disk}"));
+    assert_eq!(state(), Some("retiring".into()));
+    assert!(bench.ok("status").contains("pool keep-disk p"));
+    bench.ok(&format!("pool keep-disk p {disk}"));
+    assert_eq!(state(), Some("online".into()));
+}
+
+#[test]
 fn a_portal_that_cannot_be_had_is_not_kept() {
     let bench = Bench::new();
     let (_, message) = bench.refused("portal create 127.0.0.1:1");

@@ -4,7 +4,7 @@
 //!   e2e [--set ci|full] [--list] [--peer | --url URL] [--repeat-for SECONDS] [NAME ...]
 //! ```
 //! Without names the cases of the set run: `ci` is what `make test` does, `full` is all of them, at full size. `--peer` puts Debian's tgt in Holdfast's place, `--url` a server that
-//! runs already. Folders of failed cases are kept. The cases of `ci` run two at a time, one of them with a virtual machine.
+//! runs already. Folders of failed cases are kept. The cases of `ci` run three at a time, one of them with a virtual machine.
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -15,6 +15,9 @@ use tests::Outcome;
 use tests::cases::{CASES, Case, Context};
 use tests::notes;
 use tests::process::Deadline;
+
+/// How many cases of `ci` run at a time: most of them wait for programs, faults and time limits, not for a processor.
+const LANES: usize = 3;
 
 fn main() -> ExitCode {
     let mut names: Vec<String> = Vec::new();
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
             one(case, &Context { folder, full, peer, url: url.clone() }, beside)
         };
         for outcome in
-            if beside { two_at_a_time(&chosen, &run) } else { chosen.iter().map(|case| run(case)).collect() }
+            if beside { in_lanes(&chosen, &run) } else { chosen.iter().map(|case| run(case)).collect() }
         {
             match outcome {
                 Ok(()) => passed += 1,
@@ -72,8 +75,9 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the cases with a virtual machine one after another, the others beside them, and what is left of those two at a time.
-fn two_at_a_time(cases: &[&Case], run: &(dyn Fn(&Case) -> tests::Result + Sync)) -> Vec<tests::Result> {
+/// Runs the cases with a virtual machine one after another, the others beside them, and when there is no virtual machine left,
+/// in place of them.
+fn in_lanes(cases: &[&Case], run: &(dyn Fn(&Case) -> tests::Result + Sync)) -> Vec<tests::Result> {
     let split =
         |guest: bool| Mutex::new(cases.iter().filter(|case| case.guest == guest).collect::<VecDeque<_>>());
     let (guests, others) = (split(true), split(false));
@@ -86,10 +90,12 @@ fn two_at_a_time(cases: &[&Case], run: &(dyn Fn(&Case) -> tests::Result + Sync))
         outcomes
     };
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| lane(false));
+        let beside: Vec<_> = (1..LANES).map(|_| scope.spawn(|| lane(false))).collect();
         let mut outcomes = lane(true);
-        let lost = || vec![Err(Outcome::Fail("the runner of the cases panicked".into()))];
-        outcomes.extend(beside.join().unwrap_or_else(|_| lost()));
+        for lane in beside {
+            let lost = || vec![Err(Outcome::Fail("the runner of the cases panicked".into()))];
+            outcomes.extend(lane.join().unwrap_or_else(|_| lost()));
+        }
         outcomes
     })
 }

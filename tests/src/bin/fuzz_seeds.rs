@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use pool_format::{
-    Change, Checkpoint, DiskId, DiskRecord, DiskUse, Epoch, Guid, LogBatch, PoolState, Provisioning,
-    Resiliency, Seq, SpaceId, SpaceRecord, layout_for,
+    Change, Checkpoint, ColumnRecord, CopyRecord, DiskId, DiskRecord, DiskUse, Epoch, Guid, LogBatch, Mark,
+    Owner, PoolState, Provisioning, Resiliency, RowRecord, Seq, SpaceId, SpaceRecord, layout_for,
 };
 use smb_protocol::fuzz::samples;
 
@@ -36,8 +36,19 @@ fn main() -> std::io::Result<()> {
         size: 1 << 30,
         integrity: true,
     };
-    let changes = vec![Change::PutDisk(disk), Change::PutSpace(space)];
-    let mut state = PoolState::default();
+    let copy = CopyRecord { disk: DiskId(1), slab: 3, stale: 1 };
+    let column = ColumnRecord { copies: vec![copy], ..ColumnRecord::default() };
+    let (space_id, row, record) = (space.id, 0, RowRecord { columns: vec![column] });
+    let mark = Mark { epoch: Epoch(3), seq: Seq(4) };
+    let changes = vec![
+        Change::PutDisk(disk),
+        Change::PutSpace(space),
+        Change::PutRow { space: space_id, row, record },
+        Change::Generations { space: space_id, row, column: 0, pages: vec![(0, 7), (2, 255)] },
+        Change::Mark { disk: DiskId(1), mark },
+        Change::Owner(Owner { node: Guid([3; 16]), name: "node".into(), released: false }),
+    ];
+    let mut state = PoolState { slab_size: 64 << 20, ..PoolState::default() };
     changes.iter().for_each(|change| state.apply(change));
     let batch = LogBatch { pool: Guid([5; 16]), epoch: Epoch(3), first: Seq(5), changes };
     seed("pool_state", &state.encode())?;

@@ -11,7 +11,7 @@ use crate::node::{Node, Options};
 const LIMIT: Duration = Duration::from_secs(1200);
 const LIMIT_FULL: Duration = Duration::from_secs(2400);
 /// What is written and verified, in MiB, at least.
-const SIZE: &str = "256";
+const SIZE: &str = "64";
 const SIZE_FULL: &str = "512";
 
 /// A disk vanishes under load, comes back, and only then the load goes on to its end.

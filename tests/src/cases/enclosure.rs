@@ -34,6 +34,9 @@ pub(super) fn run(context: &Context) -> Result {
     node.stop()?;
     node.start_again()?;
     let url = node.ready().url.clone();
+    // What is read while disks go and return may come from memory; what is compared at the end comes from them.
+    let volume = node.told("volume");
+    node.cli(&["volume", "set", &volume, "--read-cache", "on", "--read-ahead", "adaptive"])?;
     let used = if context.full { 128 } else { 16 };
     let disk = Fio::new(context, &url, used)?;
     let (mut iscsi, mut smb) = (disk.load(), load::smb(context, node, &node.told("smb_share"), used)?);
@@ -56,6 +59,7 @@ pub(super) fn run(context: &Context) -> Result {
     under_load("with the enclosure back")?;
     let (last, rounds) = (iscsi.finish()?, smb.finish()?);
     node.wait_redundant()?;
+    node.cli(&["volume", "set", &volume, "--read-cache", "off"])?;
     let copied = copied(node)? - before;
     let allocated: u64 = enclosure(node, "shelf-a")?.iter().map(|member| member.allocated).sum();
     crate::note!(

@@ -18,6 +18,7 @@ mod load_xml;
 mod measuring;
 mod multipath;
 mod ordered;
+mod outage;
 mod page;
 mod pool_move;
 mod rebalance;
@@ -215,6 +216,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: enclosure::run,
+    },
+    Case {
+        name: "outage",
+        about: "all copies of the data, then most of the disks, are away for seconds under fio over iSCSI: service goes on by itself",
+        ci: true,
+        guest: false,
+        run: outage::run,
     },
     Case {
         name: "golden",

@@ -1,5 +1,6 @@
 //! dm-multipath in the guest over two portals in two networks; one cable is pulled under load and put back.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::Context;
@@ -17,9 +18,10 @@ impl Net {
         Self::of("1", "2")
     }
 
-    /// So many nodes, each in so many networks.
+    /// So many nodes, each in so many networks. Cases that run at the same time have one each.
     pub(super) fn of(nodes: &str, networks: &str) -> Result<Self> {
-        let name = format!("hf{}", std::process::id());
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("hf{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         admin(&["up", &name, nodes, networks])?;
         Ok(Self(name))
     }

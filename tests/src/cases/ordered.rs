@@ -20,8 +20,9 @@ const BLOCK: usize = 4096;
 const SLOTS: u64 = 512;
 /// Snapshots that are taken at once.
 const TOGETHER: usize = 4;
-/// The disk with the file system.
-const DISK_MIB: u64 = 64;
+/// The disk with the file system. It is read as a whole several times for each snapshot.
+const DISK_MIB: u64 = 32;
+const DISK_MIB_FULL: u64 = 64;
 /// Lines of e2fsck that speak of no fault: that it has replayed the journal, that a tree of extents could be smaller, and
 /// the totals at the end.
 const SOUND: [&str; 4] = ["e2fsck ", "recovering journal", "could be narrower", " files ("];
@@ -37,13 +38,14 @@ pub(super) fn run(context: &Context) -> Result {
     let mut env = server.guest_env();
     let Some(node) = server.node() else { return server.finish() };
     let volume = node.told("volume");
-    let size = format!("{DISK_MIB}M");
+    let disk_mib = if context.full { DISK_MIB_FULL } else { DISK_MIB };
+    let size = format!("{disk_mib}M");
     let lun = ["lun", "create", "fs", "--volume", &volume, "--size", &size];
     node.cli(&[&lun[..], &["--group", "everyone", "--number", "5"]].concat())?;
     compile(&context.folder.join("share"))?;
     let port = node.told("smb_address").rsplit(':').next().unwrap_or_default().to_string();
     env.extend([
-        ("DISK_BYTES", (DISK_MIB << 20).to_string()),
+        ("DISK_BYTES", (disk_mib << 20).to_string()),
         ("SRV", "10.0.2.2".to_string()),
         ("PORT", port),
         ("SHARE", node.told("smb_share")),

@@ -19,6 +19,11 @@ pub(super) fn run(context: &Context) -> Result {
     let Some(node) = server.node() else { return server.finish() };
     ensure(node.verdict()? == "fully-redundant", || "a new node is not fully redundant".into())?;
 
+    // What a cache knew before the kill is not to be seen after it.
+    let volume = node.told("volume");
+    node.cli(&["volume", "set", &volume, "--read-cache", "on", "--read-ahead", "adaptive"])?;
+    qemu_io(&url, &["read -P 0xa5 0 64M"])?;
+
     // Load that is cut off by kill -9.
     let mut load = command("qemu-io");
     load.args(["-f", "raw", "-c", "write -P 0x11 2G 512M", &url]);

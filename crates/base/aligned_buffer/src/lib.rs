@@ -45,7 +45,7 @@ pub struct IoBuf {
 impl IoBuf {
     /// A buffer of `len` bytes whose content is whatever an earlier user left there, never uninitialised.
     ///
-    /// For reads that overwrite all of it; use [`IoBuf::zeroed`] when some bytes may stay.
+    /// A buffer for reads that overwrite all of it; use [`IoBuf::zeroed`] when some bytes may stay.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { block: Block::take(len), start: 0, len }

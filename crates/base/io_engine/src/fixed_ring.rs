@@ -66,9 +66,9 @@ pub struct FixedDone {
 /// Buffers of one slot.
 #[derive(Debug)]
 pub struct SlotBuffers {
-    /// For reads; may be empty when none are made.
+    /// The buffers for reads; empty when no reads are made.
     pub read: IoBuf,
-    /// For writes; may be empty.
+    /// The buffers for writes; may be empty.
     pub write: IoBuf,
 }
 

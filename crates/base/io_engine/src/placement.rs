@@ -43,7 +43,7 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
 pub enum Access {
     /// At random.
     Random,
-    /// From the beginning to the end.
+    /// Decodes it from the beginning to the end.
     Sequential,
 }
 

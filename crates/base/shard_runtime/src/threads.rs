@@ -28,7 +28,7 @@ thread_local! {
 /// How often a future that only lets others run is polled in one turn: a change of turns costs two of threads.
 const POLLS_A_TURN: u32 = 6;
 
-/// Whose turn it is.
+/// The event loop or the thread that runs now.
 #[derive(Default)]
 struct Turns {
     state: Mutex<State>,

@@ -25,7 +25,7 @@ pub struct Limits {
     pub connections: usize,
     /// Connections of all listeners that have not logged in.
     pub logins: usize,
-    /// Of those, from one address.
+    /// How many of those may come from one address.
     pub logins_per_address: usize,
 }
 

@@ -16,7 +16,7 @@ const COMPACT_AT: usize = 64 << 10;
 
 #[derive(Debug)]
 enum Piece {
-    /// So many of the next bytes of `small`.
+    /// This many of the next bytes of `small`.
     Small(usize),
     /// The rest of this buffer.
     Large(SharedBuf),

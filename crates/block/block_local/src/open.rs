@@ -17,7 +17,7 @@ const DEFAULT_BLOCK: u32 = 4096;
 /// How to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// For use: reads and writes, alone.
+    /// The disk is to be used: read and written, by this process alone.
     ReadWrite,
     /// To look at: other users are not disturbed.
     ReadOnly,

@@ -30,12 +30,12 @@ const VERDICT_PAGES: u64 = 256;
 /// How a device is read ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAhead {
-    /// Not at all.
+    /// Nothing is read ahead.
     #[default]
     None,
-    /// So many bytes in front of each sequential stream, at most [`MAX_WINDOW`].
+    /// This many bytes are read in front of each sequential stream, at most [`MAX_WINDOW`].
     Fixed(u64),
-    /// As much as pays.
+    /// The window of each stream grows while what was read ahead is used.
     Adaptive,
 }
 

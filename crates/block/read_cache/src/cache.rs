@@ -30,7 +30,7 @@ pub struct ReadCache {
     shards: Box<[Mutex<Shard>]>,
     limit: AtomicU64,
     in_force: AtomicU64,
-    /// By number; a number whose device has left is given to the next one.
+    /// The devices, by number; the number of a device that has left is given to the next one.
     devices: Mutex<Vec<Option<Member>>>,
     /// One change of size at a time.
     resizing: Mutex<()>,

@@ -22,7 +22,7 @@ struct Done {
 /// The ranges being read ahead on one device, in bytes.
 #[derive(Default)]
 pub(crate) struct Fills {
-    /// So that readers need no lock when there are none.
+    /// How many fills there are, so that readers need no lock when there are none.
     count: AtomicUsize,
     ranges: Mutex<Vec<(Range<u64>, Arc<Done>)>>,
 }

@@ -58,7 +58,7 @@ struct Writers {
 pub(crate) struct Moment {
     stripe: u64,
     wide: u64,
-    /// Nobody wrote at that moment.
+    /// There was no writer at that moment.
     quiet: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Left<'a> {
     Data(&'a [u8]),
     /// Zeros.
     Zeros,
-    /// Nobody knows.
+    /// The writers of that moment are not known any more.
     Unknown,
 }
 

@@ -41,9 +41,9 @@ pub struct CacheCounters {
     pub resident_bytes: u64,
     /// Bytes that were read ahead.
     pub ahead_bytes: u64,
-    /// Of these, bytes that somebody read.
+    /// Bytes of these that a client has read since.
     pub ahead_used_bytes: u64,
-    /// Of these, bytes that left the cache without having been read.
+    /// Bytes of these that left the cache without having been read.
     pub ahead_wasted_bytes: u64,
 }
 

@@ -59,6 +59,9 @@ pub(crate) struct Inner {
     pub(crate) back_label: Label,
     /// Why the back took nothing the last time.
     pub(crate) back_error: Option<String>,
+    /// Rounds of destaging that have begun, and the number of the last one that the back took less than all of.
+    pub(crate) rounds_begun: u64,
+    pub(crate) round_failed: u64,
     /// Why there is no log any more, or nothing at all.
     pub(crate) reason: Option<String>,
 }
@@ -133,8 +136,13 @@ impl Core {
     }
 
     /// Waits for room in the ring and queues a change; it takes effect for readers then and there.
+    ///
+    /// # Errors
+    /// When there is no room after a round of destaging that began later than this: nobody knows when there will be any.
+    /// That the back failed before says nothing about now.
     pub(crate) async fn admit(&self, entry: Entry, data: Option<SharedBuf>) -> Result<Admission, BlockError> {
         let cost = Pending::cost(&entry);
+        let mut rounds_before = None;
         loop {
             // Made before the look: what changes in between is not missed.
             let room = self.room.notified();
@@ -149,8 +157,9 @@ impl Core {
                     inner.reserved += cost;
                     return Ok(Admission::Queued(inner.enqueue(entry, data)));
                 }
-                if let Some(why) = &inner.back_error {
-                    // Nobody knows when there will be room.
+                let before = *rounds_before.get_or_insert(inner.rounds_begun);
+                if inner.round_failed > before {
+                    let why = inner.back_error.as_deref().unwrap_or("it did not take all that waits");
                     return Err(error(BlockErrorKind::Io, "write: the log is full and its back fails", why));
                 }
             }

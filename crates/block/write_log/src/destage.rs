@@ -20,7 +20,8 @@ use crate::tests::Sabotage;
 const DEPTH: usize = 8;
 /// Length of a window at the least, in bytes; whole stripes of the back.
 const WINDOW: u64 = 1 << 20;
-/// How long the first wait is after the back has failed, and the longest.
+/// How long the first wait is after the back has failed, and the longest when nobody needs room. A writer who does has a
+/// round begun as soon as the first wait has passed.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -73,9 +74,6 @@ impl Core {
         match failed {
             Some(error) => {
                 inner.back_error = Some(error.to_string());
-                drop(inner);
-                // Writers that wait for room are told.
-                self.room.notify_waiters();
                 Err(error)
             }
             None => {
@@ -163,13 +161,26 @@ impl Core {
 
     /// One sweep over all that waits.
     pub(crate) async fn round(self: &Arc<Self>) -> Result<(), BlockError> {
-        let destaged = {
+        let (number, destaged) = {
             let _round = self.rounds.lock().await;
-            self.destage().await
+            let number = {
+                let mut inner = self.inner.lock();
+                inner.rounds_begun += 1;
+                inner.rounds_begun
+            };
+            (number, self.destage().await)
         };
         // What did get there makes room even when something did not.
-        self.advance().await?;
-        destaged
+        let ended = self.advance().await.and(destaged);
+        if ended.is_err() {
+            {
+                let mut inner = self.inner.lock();
+                inner.round_failed = inner.round_failed.max(number);
+            }
+            // Writers that wait for room are told.
+            self.room.notify_waiters();
+        }
+        ended
     }
 
     /// Ends logging; false when somebody else already has.
@@ -258,8 +269,10 @@ pub(crate) async fn keep_destaging(core: Weak<Core>, quiet: Duration) {
                 Ok(()) => wait = FIRST_WAIT,
                 Err(error) => {
                     tracing::warn!("write log: its back cannot be written, the log keeps the data: {error}");
+                    let work = Arc::clone(&log.work);
                     drop(log);
-                    shard_runtime::sleep(wait).await;
+                    shard_runtime::sleep(FIRST_WAIT).await;
+                    let _ = shard_runtime::timeout(wait - FIRST_WAIT, work.notified()).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
                     continue;
                 }

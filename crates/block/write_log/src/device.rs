@@ -41,7 +41,7 @@ impl WriteLog {
 
     /// Opens a log and replays what it holds, which writes nothing. Must be called on a shard, where destaging runs.
     ///
-    /// Without a front a back whose log is void is used directly. With `accept_loss` any back is, and what only its front
+    /// When there is no front, a back whose log is void is used directly. With `accept_loss` any back is, and what only its front
     /// had is given up.
     ///
     /// # Errors

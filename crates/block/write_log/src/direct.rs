@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aligned_buffer::SharedBuf;
-use block_device::{BlockError, BlockErrorKind, Durability};
+use block_device::{BlockError, Durability};
 use write_log_format::{Entry, EntryKind};
 
 use crate::core::{Admission, Core, poisoned, range};
@@ -85,26 +85,12 @@ impl Core {
         if self.is_broken(Sabotage::ForgetNothing) {
             return Ok(0);
         }
+        // When there is no room for it, the change fails, as any may: until the tail has passed the older entries a crash
+        // brings back what was there before, which was acknowledged and the change was not.
         let entry = Entry { kind: EntryKind::Forget, offset, len };
-        match self.admit_forget(entry).await? {
+        match self.admit(entry, None).await? {
             Admission::Queued(ticket) => Ok(ticket),
             Admission::Through => Ok(0),
-        }
-    }
-
-    /// Queues the entry that voids older ones of a range that was just changed on the back.
-    ///
-    /// When there is no room for it, the change fails, as any may: until the tail has passed the older entries a crash brings
-    /// back what was there before, which was acknowledged and the change was not.
-    async fn admit_forget(self: &Arc<Self>, entry: Entry) -> Result<Admission, BlockError> {
-        match self.admit(entry, None).await {
-            // It is full since the back took nothing at the last attempt. It has just taken this change: another attempt is
-            // worth more than what is left of the pause after the last one.
-            Err(error) if error.kind() != BlockErrorKind::Poisoned => {
-                self.round().await?;
-                self.admit(entry, None).await
-            }
-            admitted => admitted,
         }
     }
 

@@ -199,6 +199,8 @@ pub(crate) async fn open(
         front_label: back_label,
         back_label,
         back_error: None,
+        rounds_begun: 0,
+        round_failed: 0,
         reason: None,
     };
     let counters = Counters::default();

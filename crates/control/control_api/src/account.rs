@@ -84,6 +84,9 @@ pub struct UserUpdate {
 pub struct PasswordChange {
     /// The new one.
     pub password: Password,
+    /// Whether the sessions end that were opened with the old one, at once; by default they go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_sessions: bool,
 }
 
 /// A group of users as it is now.

@@ -15,12 +15,12 @@ pub const MAX_READ_AHEAD_BYTES: u64 = 8 << 20;
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum ReadAhead {
-    /// Not at all.
+    /// Nothing is read ahead.
     None,
-    /// As far as pays.
+    /// The window of each stream grows while what was read ahead is used.
     #[default]
     Adaptive,
-    /// So many bytes, at most [`MAX_READ_AHEAD_BYTES`].
+    /// This many bytes are read ahead, at most [`MAX_READ_AHEAD_BYTES`].
     Fixed(u64),
 }
 
@@ -136,9 +136,9 @@ pub struct ReadCacheCounters {
     pub resident_bytes: u64,
     /// Bytes that were read ahead.
     pub ahead_bytes: u64,
-    /// Of these, bytes that somebody read.
+    /// Bytes of these that a client has read since.
     pub ahead_used_bytes: u64,
-    /// Of these, bytes that were given up unread.
+    /// Bytes of these that were given up unread.
     pub ahead_wasted_bytes: u64,
 }
 
@@ -211,7 +211,7 @@ pub struct VolumeLog {
 pub struct CacheStatus {
     /// Bytes that reads of all volumes may take.
     pub limit_bytes: u64,
-    /// Of these, bytes that they may take now: less while the machine is short of memory.
+    /// Bytes of these that they may take now: less while the machine is short of memory.
     pub limit_in_force_bytes: u64,
     /// Bytes of memory held.
     pub held_bytes: u64,

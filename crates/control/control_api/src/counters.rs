@@ -45,15 +45,15 @@ pub struct OperationCounters {
 /// Nanoseconds that a processor has spent since the machine started, as the kernel counts them: in steps of 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessorCounters {
-    /// In programs.
+    /// Time spent in programs.
     pub user_ns: u64,
-    /// In the kernel, interrupts included.
+    /// Time spent in the kernel, interrupts included.
     pub privileged_ns: u64,
-    /// Of these, in interrupts of devices.
+    /// The part of the kernel's time that was spent in interrupts of devices.
     pub interrupt_ns: u64,
-    /// Of these, in what interrupts leave for later (softirqs; Windows' DPCs).
+    /// The part of the kernel's time that was spent in what interrupts leave for later (softirqs; Windows' DPCs).
     pub deferred_ns: u64,
-    /// With nothing to do, or not at all because another guest had the processor.
+    /// Time in which the processor had nothing to do, or in which another guest had it.
     pub idle_ns: u64,
 }
 

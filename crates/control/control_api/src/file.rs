@@ -66,7 +66,7 @@ pub struct FileRename {
     /// Replace the file that is there.
     #[serde(default)]
     pub replace: bool,
-    /// With `replace`: `to`, repeated.
+    /// `to`, repeated; needed with `replace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }

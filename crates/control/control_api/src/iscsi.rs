@@ -100,7 +100,7 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LunState {
-    /// Not served: commands that reach the medium end with NOT READY.
+    /// The LUN is not served: commands that reach the medium end with NOT READY.
     Offline,
     /// Served for reading.
     ReadOnly,
@@ -248,7 +248,7 @@ pub struct LunUpdate {
     /// Writes may be acknowledged before they are durable, until the initiator flushes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
-    /// With a smaller size: the LUN's name, repeated.
+    /// The LUN's name, repeated; needed when the new size is smaller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }

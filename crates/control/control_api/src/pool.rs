@@ -105,6 +105,9 @@ pub struct PoolMember {
     /// For how many seconds it has answered far slower than the others of its kind; 0 when it does not.
     #[serde(default)]
     pub slow_seconds: u64,
+    /// For how many seconds its file system has been full, so that it lacks what was written since; 0 when it is not.
+    #[serde(default)]
+    pub full_seconds: u64,
     /// What it is made of.
     pub media: MediaType,
     /// Enclosure.
@@ -258,7 +261,7 @@ pub struct PoolImport {
     /// Open it although newer changes may be on disks that are not there.
     #[serde(default)]
     pub accept_loss: bool,
-    /// With `accept_loss`: the pool's name, repeated.
+    /// The pool's name, repeated; needed with `accept_loss`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }
@@ -318,7 +321,7 @@ pub struct CheckRequest {
     /// Repair what can be repaired.
     #[serde(default)]
     pub repair: bool,
-    /// With `repair`: the name, repeated.
+    /// The name, repeated; needed with `repair`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }

@@ -207,6 +207,14 @@ const CORE: &[Route] = &[
     ),
     send(
         Post,
+        "/volumes/{volume}/reopen",
+        "volume_reopen",
+        "Closes a volume if it is open, and opens it.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    send(
+        Post,
         "/volumes/{volume}/give-up-log",
         "volume_give_up_log",
         "Opens a volume whose log is lost, without what was only there.",

@@ -166,7 +166,7 @@ pub struct SmbInterface {
 /// A client that spoke SMB 1, and was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Smb1Attempt {
-    /// From where.
+    /// The client's address.
     pub address: String,
     /// When.
     pub time: u64,

@@ -12,7 +12,7 @@ pub struct Snapshot {
     pub name: String,
     /// The volume.
     pub volume: String,
-    /// Where what it is of was when it was taken; `/` is the whole volume.
+    /// The path of its source when it was taken; `/` is the whole volume.
     pub path: String,
     /// Where its files are: what file verbs take as a path. Below it everything is read-only.
     pub view: String,
@@ -70,7 +70,7 @@ fn root() -> String {
 pub struct SnapshotSchedule {
     /// Its name, unique in the volume; its snapshots are called after it and the time.
     pub name: String,
-    /// Of what.
+    /// The source: what a snapshot is taken of.
     #[serde(default = "root")]
     pub path: String,
     /// The first of each of the last so many hours stays.
@@ -85,7 +85,7 @@ pub struct SnapshotSchedule {
     /// The first of each of the last so many months stays.
     #[serde(default)]
     pub monthly: u32,
-    /// As [`SnapshotCreate::quiesce`].
+    /// The same as [`SnapshotCreate::quiesce`].
     #[serde(default)]
     pub quiesce: bool,
 }

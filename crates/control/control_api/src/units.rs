@@ -1,7 +1,7 @@
 //! Sizes in sentences and as people write them.
 
 const STEP: f64 = 1024.0;
-const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// Bytes with three significant digits: `20.0 GiB`.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn human_bytes(count: u64) -> String {
 /// # Errors
 /// Says what is wrong with the text.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a size: use bytes or a number with K, M, G, T or P, as 20G");
+    let wrong = || format!("{text:?} is not a size: use bytes or a number with K, M, G, T, P or E, as 20G");
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let lower = unit.trim().to_ascii_lowercase();
@@ -36,7 +36,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         unit if unit.len() == 2 && unit.ends_with('b') => (&unit[..1], 1000),
         unit => (unit.strip_suffix("ib").unwrap_or(unit), 1024),
     };
-    let power = ["", "k", "m", "g", "t", "p"].iter().position(|unit| *unit == letter).ok_or_else(wrong)?;
+    let power =
+        ["", "k", "m", "g", "t", "p", "e"].iter().position(|unit| *unit == letter).ok_or_else(wrong)?;
     let factor = step.pow(power as u32);
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(|| format!("{text:?} is too large"));
@@ -67,10 +68,13 @@ mod tests {
             ("1.5T", (1 << 40) + (1 << 39)),
             ("20GB", 20_000_000_000),
             ("512b", 512),
+            ("1E", 1 << 60),
+            ("1.5EiB", 3 << 59),
+            ("2EB", 2_000_000_000_000_000_000),
         ] {
             assert_eq!(parse_bytes(text), Ok(want), "{text}");
         }
-        for text in ["", "G", "-1", "1x", "1.2.3G", "99999999P", "1e9", "ib"] {
+        for text in ["", "G", "-1", "1x", "1.2.3G", "99999999P", "16E", "1e9", "ib"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
     }

@@ -8,7 +8,7 @@ use control_api::Problem;
 /// Why a request did not end well.
 #[derive(Debug)]
 pub enum ClientError {
-    /// Nobody answers on the socket.
+    /// The node does not answer on its socket.
     Unreachable {
         /// Which socket.
         socket: PathBuf,

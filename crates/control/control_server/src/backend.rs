@@ -8,20 +8,24 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use control_api::{
-    Balance, CheckFinding, Config, FaultRule, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, ReadCacheCounters, Resiliency, Scrub, Session, ShareCreate, ShareTraffic, ShareUpdate,
-    Smb1Attempt, SmbInterface, SmbListener, SmbOpen, SpaceState, VolumeConfig, VolumeLog,
+    Balance, CheckFinding, Code, Config, FaultRule, MediaType, PoolMember, PoolState, PortalInfo, Problem,
+    Provisioning, ReadCacheCounters, Resiliency, Scrub, Session, SpaceState, VolumeConfig, VolumeLog,
 };
 use file_store::FileStore;
 use observe::IoTotals;
 use read_cache::ReadCache;
-use smb_protocol::security::Sid;
 use smb_users::Users;
 use tcp_service::Spawner;
 use uuid::Uuid;
+
+mod smb;
+
+pub(crate) use crate::open_told::OpenTold;
+pub(crate) use smb::{ShareTotals, SmbAdministration};
+pub use smb::{SmbBackend, SmbInfo};
 
 /// The future of work that is done elsewhere.
 pub type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + Send + 'a>>;
@@ -32,6 +36,27 @@ pub trait ShardBackend: Spawner {
     fn engine(&self) -> String;
     /// Ends when all of them have ended.
     fn stop(&self) -> Work<'_, ()>;
+}
+
+/// Runs work on a shard and brings its result back.
+pub(crate) async fn on_shard<T, F, R>(shards: &dyn ShardBackend, shard: usize, work: F) -> Result<T, Problem>
+where
+    T: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+    R: Future<Output = Result<T, Problem>> + 'static,
+{
+    let (send, receive) = tokio::sync::oneshot::channel();
+    let task = move || -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async move {
+            // Whoever asked may be gone; the work is done all the same.
+            let _ = send.send(work().await);
+        })
+    };
+    shards.spawn(shard, Box::new(task));
+    receive.await.unwrap_or_else(|_| {
+        Err(Problem::new(Code::Unavailable, "the node is stopping, or the work has failed")
+            .todo("The log says which."))
+    })
 }
 
 /// A disk that discovery found.
@@ -185,6 +210,8 @@ pub struct SpaceInfo {
     pub size_bytes: u64,
     /// Bytes that it takes in the pool, all copies counted.
     pub allocated_bytes: u64,
+    /// Whether it needs more of the pool for new data, and there is none.
+    pub out_of_room: bool,
     /// When space is taken.
     pub provisioning: Provisioning,
     /// Columns.
@@ -232,6 +259,8 @@ pub struct PoolInfo {
 pub trait PoolHandle: Send + Sync + 'static {
     /// What it is now. Waits for nothing.
     fn info(&self) -> PoolInfo;
+    /// Whether it does nothing more until it is abandoned and opened again. Asked often: costs nothing.
+    fn has_stopped(&self) -> bool;
     /// All it counts and knows of itself, for diagnosis. Waits for nothing.
     fn inspect(&self) -> serde_json::Value {
         serde_json::Value::Null
@@ -246,13 +275,14 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn lost(&self, guid: Uuid) -> Work<'_, ()>;
     /// Adds a disk and returns its identity in the pool.
     fn add(&self, disk: PoolDisk, overwrite_foreign: bool) -> Work<'_, Uuid>;
-    /// Puts nothing new on a member.
-    fn retire(&self, guid: Uuid) -> Work<'_, ()>;
-    /// Moves everything off a member that is there; ends when that has begun.
+    /// Moves everything off a member that is there, or restores elsewhere what one held that is not; ends when that has
+    /// begun. Refuses what could never end.
     fn drain(&self, guid: Uuid) -> Work<'_, ()>;
+    /// Takes back that a member is to leave.
+    fn keep(&self, guid: Uuid) -> Work<'_, ()>;
     /// Takes an empty or lost member out.
     fn remove(&self, guid: Uuid) -> Work<'_, ()>;
-    /// Gives up what a member held and restores it elsewhere; ends when that has begun.
+    /// Gives up what a member held that is lost, and restores it elsewhere as far as there is room; ends when that has begun.
     fn give_up(&self, guid: Uuid) -> Work<'_, ()>;
     /// Makes a spare a member like the others, to take what `for_member` holds: one of its enclosure if there is one.
     /// Says whether there was any.
@@ -279,8 +309,13 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()>;
     /// Destroys a space. Its volume is closed.
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
+    /// Says on the disks that any node may have the pool. It is closed next.
+    fn release(&self) -> Work<'_, ()>;
     /// Makes everything durable and says so on the disks.
     fn close(&self) -> Work<'_, ()>;
+    /// Lets go of the disks of a pool that has stopped, as in a crash, so that it can be opened again. Its volumes are closed.
+    /// Fails while requests to its disks are under way.
+    fn abandon(&self) -> Work<'_, ()>;
     /// Destroys the pool, whose members that are there are `disks`: they are empty afterwards.
     fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()>;
 }
@@ -316,7 +351,7 @@ pub trait PoolBackend: Send + Sync + 'static {
     /// Makes a pool.
     fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>>;
     /// Opens the pool `guid` from those of `disks` that belong to it.
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, accept_loss: bool) -> Work<'_, Arc<dyn PoolHandle>>;
+    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>>;
 }
 
 /// What a look at a closed volume does with what it finds.
@@ -358,7 +393,15 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn log(&self) -> Option<VolumeLog> {
         None
     }
-    /// Makes everything durable.
+    /// Bytes that it can hold with what its pool has now; its size unless the pool is nearly full.
+    fn can_hold(&self) -> u64 {
+        u64::MAX
+    }
+    /// Why it does nothing more until it is closed and opened again; none while it works.
+    fn why_stopped(&self) -> Option<String> {
+        None
+    }
+    /// Makes everything durable; one that has stopped is left as a crash leaves it.
     fn close(&self) -> Work<'_, ()>;
 }
 
@@ -374,7 +417,7 @@ pub struct ServedLun {
 /// iSCSI: targets, logical units, portals, sessions.
 pub trait IscsiBackend: Send + Sync + 'static {
     /// Makes what is served equal to the configuration: LUNs that are not in `luns` (their volume isn't there)
-    /// are shown as not ready. What goes on unchanged is not disturbed. Returns what could not be done, as
+    /// are shown as not ready; those that have been served keep what they know, and go on when their volume is back. What goes on unchanged is not disturbed. Returns what could not be done, as
     /// ("lun web1", "why").
     fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>>;
     /// Portals and where they listen.
@@ -400,78 +443,6 @@ pub struct OpenVolume {
     pub name: String,
     /// The volume.
     pub volume: Arc<dyn VolumeHandle>,
-}
-
-/// What has passed over a share since it was served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShareTotals {
-    /// Reads and writes of files.
-    pub io: IoTotals,
-    /// All other requests.
-    pub metadata: u64,
-}
-
-/// The SMB server now.
-#[derive(Clone, Debug, Default)]
-pub struct SmbInfo {
-    /// The NetBIOS name in use.
-    pub netbios_name: String,
-    /// Its identity for clients.
-    pub guid: String,
-    /// Where it listens.
-    pub listeners: Vec<SmbListener>,
-    /// Addresses that clients are told of.
-    pub offered: Vec<SmbInterface>,
-    /// How often clients spoke SMB 1.
-    pub smb1_count: u64,
-    /// The last of them, newest first.
-    pub smb1_attempts: Vec<Smb1Attempt>,
-}
-
-/// Who changes shares when a client with the right to asks for it over the network: the node, as if it was asked on its own
-/// machine.
-pub trait SmbAdministration: Send + Sync + 'static {
-    /// Makes a share of a folder that is there.
-    fn share_create(&self, request: ShareCreate) -> Work<'_, ()>;
-    /// Changes a share.
-    fn share_update(&self, name: String, update: ShareUpdate) -> Work<'_, ()>;
-    /// Takes a share away; whoever asks has been asked whether it is sure.
-    fn share_delete(&self, name: String) -> Work<'_, ()>;
-}
-
-/// SMB: listeners, shares, sessions, opens.
-pub trait SmbBackend: Send + Sync + 'static {
-    /// Makes what is served equal to the configuration: shares whose volume is not in `volumes` are not served. Nothing
-    /// of a volume that is not there is held any more when this ends. `node` is the node's name. What goes on unchanged is
-    /// not disturbed. Returns what could not be done, as ("share vmstore", "why").
-    fn apply<'a>(
-        &'a self,
-        config: &'a Config,
-        node: &'a str,
-        volumes: Vec<OpenVolume>,
-    ) -> Work<'a, Vec<(String, String)>>;
-    /// The server now.
-    fn info(&self) -> SmbInfo;
-    /// What has passed over a share; none when it is not served.
-    fn traffic(&self, share: &str) -> Option<ShareTraffic>;
-    /// The same with errors and how long it took; none when it is not served.
-    fn share_totals(&self, share: &str) -> Option<ShareTotals>;
-    /// Sessions now.
-    fn sessions(&self) -> Vec<Session>;
-    /// Ends a session; says whether it was there.
-    fn end_session(&self, id: u64) -> bool;
-    /// Ends all sessions of a user; says how many there were.
-    fn end_sessions_of(&self, user: Sid) -> usize;
-    /// What clients have open.
-    fn opens(&self) -> Vec<SmbOpen>;
-    /// Closes an open; says whether it was there.
-    fn close_open(&self, id: u64) -> bool;
-    /// Has changes that clients ask for made by `node`.
-    fn administered_by(&self, node: Weak<dyn SmbAdministration>);
-    /// Looks at the machine's interfaces again, and at which sessions are idle.
-    fn refresh(&self);
-    /// Closes all connections; what outlives the server stays in its volumes.
-    fn stop(&self) -> Work<'_, ()>;
 }
 
 /// All parts.

@@ -13,6 +13,8 @@ use file_store::{
 use smb_protocol::security::SecurityDescriptor;
 use smb_security::{NewObject, Token};
 
+pub(crate) mod unfinished;
+
 /// Deepest path that is resolved: more names than any sane tree, few enough to be quick.
 const MAX_DEPTH: usize = 64;
 
@@ -362,6 +364,7 @@ pub(crate) async fn put<F: Future<Output = Option<Result<Vec<u8>, Problem>>>>(
         _ => {
             // What an earlier put that broke off may have left.
             let _ = store.remove(directory, &aside).await;
+            unfinished::begin(store, directory, &aside).await.map_err(at(path))?;
             let mut made = new(store, directory, StoreKind::File).await.map_err(at(path))?;
             if let Some(replaced) = &there {
                 // Who may use it stays as it is.
@@ -388,6 +391,9 @@ pub(crate) async fn put<F: Future<Output = Option<Result<Vec<u8>, Problem>>>>(
     }
     if done.is_err() && !in_place {
         let _ = store.remove(directory, &aside).await;
+    }
+    if !in_place {
+        unfinished::end(store, directory, &aside).await;
     }
     done?;
     entry(store, path, name, file).await

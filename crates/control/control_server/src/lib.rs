@@ -6,7 +6,7 @@
 //!                                ├─ pools, volumes opened in parallel, one volume per space
 //!                                ├─ luns           files of volumes → logical units → targets, portals
 //!                                ├─ shares         folders of volumes → SMB; accounts: who may use them
-//!                                └─ watch          returned disks, spares, repair, jobs
+//!                                └─ watch          returned disks, spares, repair, what has stopped, jobs
 //!   control runtime (2 threads)  │  run_on   ┌─ shard 0 ─┐ ┌─ shard 1 ─┐
 //!                                └──────────►│ pools, volumes, iSCSI: one thread each │
 //! ```
@@ -35,6 +35,7 @@ pub mod local;
 pub mod memory;
 mod node;
 pub mod offline;
+mod open_told;
 mod running;
 mod socket;
 mod system;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use control_server::memory::Machine;
+use control_server::memory::{Machine, MemorySmb};
 use control_server::{FoundDisk, NodeOptions, Running};
 use shard_runtime::SystemClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -136,4 +136,88 @@ async fn disks_that_are_in_use_for_a_moment_are_waited_for() {
     }
     assert_eq!(members(&third).await, ["online"; 3]);
     third.stop().await.expect("stops");
+}
+
+/// Asks for the status until it is as wanted.
+async fn status_until(node: &Running, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    for _ in 0..1200 {
+        let (_, _, status) = send(node, "GET", "/v1/status", "").await;
+        if wanted(&status) {
+            return status;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("the status does not become as wanted");
+}
+
+/// Two of four disks away: the volume stops, the pool goes on. Three: the pool stops too. Both come back by themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let machine = Arc::new(Machine::default());
+    let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+    let all = ["a", "b", "c", "d"];
+    *machine.found.lock() = all.map(disk).to_vec();
+    let node = node_on(&dir, &machine).await;
+    let create = "{\"name\":\"p\",\"disks\":[\"a\",\"b\",\"c\",\"d\"],\"confirm\":\"p\"}";
+    send(&node, "POST", "/v1/pools", create).await;
+    let create = "{\"name\":\"v\",\"size_bytes\":1073741824,\"resiliency\":\"mirror2\"}";
+    let (status, _, problem) = send(&node, "POST", "/v1/volumes", create).await;
+    assert!(status < 300, "{problem}");
+    let fault = async |id: &str, rules: &str| {
+        let path = format!("/v1/disks/faults?disk={id}");
+        let (status, _, problem) = send(&node, "PUT", &path, &format!("{{\"rules\":[{rules}]}}")).await;
+        assert!(status < 300, "{id}: {problem}");
+    };
+    let open = "/v1/volumes/v";
+    for away in [&all[..2], &all[..3]] {
+        for id in away {
+            fault(id, "{\"kind\":\"vanish\"}").await;
+        }
+        let status = status_until(&node, |status| status["verdict"] == "unavailable").await;
+        assert!(status["summary"].as_str().is_some_and(|line| line.starts_with("UNAVAILABLE")), "{status}");
+        let pool_stops = away.len() == 3;
+        let closed =
+            status_until(&node, |status| status["counts"]["volumes"] == u64::from(!pool_stops)).await;
+        assert_eq!(closed["verdict"], "unavailable", "{closed}");
+        for id in away {
+            fault(id, "").await;
+        }
+        let status = status_until(&node, |status| status["verdict"] == "fully-redundant").await;
+        assert!(status["summary"].as_str().is_some_and(|line| line.starts_with("OK")), "{status}");
+        let (_, _, volume) = send(&node, "GET", open, "").await;
+        assert_eq!(volume["online"], true, "{volume}");
+    }
+    // By hand: what serves asks first.
+    let (status, _, problem) = send(&node, "POST", "/v1/volumes/v/reopen", "{}").await;
+    assert_eq!((status, problem["confirm"].as_str()), (409, Some("v")));
+    let (status, _, done) = send(&node, "POST", "/v1/volumes/v/reopen", "{\"confirm\":\"v\"}").await;
+    assert_eq!(status, 200, "{done}");
+    assert_eq!(send(&node, "POST", "/v1/volumes/w/reopen", "{}").await.0, 404);
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_password_ends_sessions_when_asked_to() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let smb = Arc::new(MemorySmb::default());
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
+    let node = Running::start_with(options, Arc::new(SystemClock::new()), |data, _| {
+        let mut backends = Arc::new(Machine::default()).backends(data);
+        backends.smb = smb.clone();
+        Ok(backends)
+    });
+    let node = node.await.expect("starts");
+    node.wait_ready().await;
+    let (status, _, made) =
+        send(&node, "POST", "/v1/users", "{\"name\":\"alice\",\"password\":\"correct horse\"}").await;
+    assert_eq!(status, 200, "{made}");
+    for (more, ended) in [("", 0), (",\"end_sessions\":false", 0), (",\"end_sessions\":true", 1)] {
+        let body = format!("{{\"password\":\"battery staple\"{more}}}");
+        let (status, _, user) = send(&node, "POST", "/v1/users/ALICE/password", &body).await;
+        assert_eq!((status, smb.take_ended().len()), (200, ended), "{more}: {user}");
+    }
+    let (status, ..) = send(&node, "PATCH", "/v1/users/alice", "{\"disabled\":true}").await;
+    let ended: Vec<_> = smb.take_ended().iter().map(ToString::to_string).collect();
+    assert_eq!((status, ended), (200, vec![made["sid"].as_str().expect("a SID").to_owned()]));
 }

@@ -1,11 +1,12 @@
-//! What a node tells of itself for diagnosis, with real parts: pools on files.
+//! What a node tells of itself for diagnosis, and of a full pool, with real parts: pools on files.
 #![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
 use control_server::{NodeOptions, Running};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-async fn send(node: &Running, method: &str, path: &str, body: &str) -> serde_json::Value {
+/// The answer to a request, and whether it was done.
+async fn ask(node: &Running, method: &str, path: &str, body: &str) -> (bool, serde_json::Value) {
     let len = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}"
@@ -15,8 +16,13 @@ async fn send(node: &Running, method: &str, path: &str, body: &str) -> serde_jso
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answered");
     let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
-    assert!(head.starts_with("HTTP/1.1 2"), "{path}: {answer}");
-    serde_json::from_str(body).expect("JSON")
+    (head.starts_with("HTTP/1.1 2"), serde_json::from_str(body).expect("JSON"))
+}
+
+async fn send(node: &Running, method: &str, path: &str, body: &str) -> serde_json::Value {
+    let (done, answer) = ask(node, method, path, body).await;
+    assert!(done, "{path}: {answer}");
+    answer
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,5 +43,53 @@ async fn pools_tell_what_they_count() {
     let inside = &told["pools_inside"]["p"];
     assert!(inside["metadata_commits"].is_u64(), "{inside}");
     assert_eq!(inside["disks"].as_array().map(Vec::len), Some(2), "{inside}");
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_finds_no_room_is_refused_with_numbers_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let disk = |number: u32| {
+        let path = dir.path().join(format!("disk{number}.img"));
+        std::fs::File::create(&path).expect("made").set_len(1 << 30).expect("sparse");
+        path.display().to_string()
+    };
+    let disks: Vec<String> = (0..2).map(disk).collect();
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: Some(1) };
+    let node = Running::start(options).await.expect("starts");
+    node.wait_ready().await;
+    let request = serde_json::json!({ "name": "p", "disks": disks, "confirm": "p" });
+    send(&node, "POST", "/v1/pools", &request.to_string()).await;
+    let create = async |name: &str, provisioning: &str| {
+        let request =
+            serde_json::json!({ "name": name, "size_bytes": 64 << 20, "provisioning": provisioning });
+        ask(&node, "POST", "/v1/volumes", &request.to_string()).await
+    };
+    let mut made = 0;
+    let refused = loop {
+        let (done, answer) = create(&format!("v{made}"), "fixed").await;
+        if !done {
+            break answer;
+        }
+        made += 1;
+    };
+    assert!(made > 3, "{refused}");
+    let (_, thin) = create("thin", "thin").await;
+    for answer in [refused, thin] {
+        let (code, detail) = (&answer["code"], answer["detail"].as_str().unwrap_or_default());
+        assert_eq!(code, "no-space", "{answer}");
+        // A slab on each of two disks.
+        assert!(
+            detail.starts_with("Pool p has no room for ") && detail.contains("134217728 bytes"),
+            "{answer}"
+        );
+        assert!(answer["todo"].as_str().is_some_and(|todo| todo.contains("add-disk")), "{answer}");
+    }
+    let there = send(&node, "GET", "/v1/volumes", "").await;
+    assert_eq!(there["items"].as_array().map(Vec::len), Some(made), "{there}");
+    // What was refused has left its name, and no space is taken by what is not there.
+    send(&node, "DELETE", "/v1/volumes/v0", r#"{ "confirm": "v0" }"#).await;
+    let (done, answer) = create("thin", "thin").await;
+    assert!(done, "{answer}");
     node.stop().await.expect("stops");
 }

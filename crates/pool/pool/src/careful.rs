@@ -16,9 +16,11 @@ use pool_layout::{Piece, parity};
 use shard_runtime::finish_anyway;
 
 use crate::at::At;
-use crate::row::{CopyState, Place};
+use crate::generations::Age;
+use crate::pages::{pages_on_disk, read_page_and_age};
+use crate::row::{Column, CopyState, Place, Row};
 use crate::space::Space;
-use crate::sums::{PAGE_SPAN, page_at, read_page};
+use crate::sums::{PAGE_SPAN, page_at};
 
 /// Bytes of a block in memory.
 const BYTES: usize = BLOCK as usize;
@@ -57,6 +59,8 @@ pub(crate) struct Bad {
     pub(crate) copy: Arc<CopyState>,
     place: Place,
     blocks: Vec<bool>,
+    /// Those of them that are what the copy's own checksums say, which are as new as the others': see [`disputed`].
+    pub(crate) disputed: Vec<u64>,
 }
 
 impl Bad {
@@ -84,10 +88,17 @@ pub(crate) async fn read(space: Arc<Space>, piece: Piece) -> Result<IoBuf, Block
         }
         let wrong =
             if bad.is_empty() { "read: no good copy is left" } else { "read: no intact copy is left" };
-        Err(BlockError::new(BlockErrorKind::Media, wrong).at(piece.offset, piece.len))
+        Err(BlockError::new(loss_of(&row), wrong).at(piece.offset, piece.len))
     };
     // What heals must not be left half-way: the range would be free while an older block is on its way to a disk.
     finish_anyway(work).await
+}
+
+/// What it means that a part of a row cannot be read: what is not here may come back with its disk, and only what all disks are
+/// here for is lost.
+pub(crate) fn loss_of(row: &Row) -> BlockErrorKind {
+    let is_away = |column: &Column| column.copies().iter().any(|copy| !copy.disk.is_online());
+    if row.columns.iter().any(is_away) { BlockErrorKind::Gone } else { BlockErrorKind::Media }
 }
 
 /// Reads a part of a column under its lock: from its copies, and what these do not have from the rest of the row.
@@ -119,7 +130,7 @@ pub(crate) async fn from_one_copy(
         Err(error) => {
             if error.kind() != BlockErrorKind::Gone {
                 let blocks = vec![true; (len / BLOCK) as usize];
-                bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks });
+                bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks, disputed: Vec::new() });
             }
             return Content::nothing(len);
         }
@@ -137,9 +148,46 @@ pub(crate) async fn from_one_copy(
             );
         }
         at.core.attention.notify_one();
-        bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks: wrong });
+        let disputed = disputed(at, copy, offset, &data, &wrong).await;
+        bad.push(Bad { copy: Arc::clone(copy), place: at.place, blocks: wrong, disputed });
     }
     Content { data, have }
+}
+
+/// Blocks of a copy that are wrong by the page in memory, but right by the copy's own page, which is no older: two copies that
+/// differ while each fits its own checksums. Nobody knows which is right, so nothing is written over either of them.
+async fn disputed(at: At<'_>, copy: &CopyState, offset: u64, data: &[u8], wrong: &[bool]) -> Vec<u64> {
+    let mut disputed = Vec::new();
+    if at.column().copies().len() < 2 || at.row.shape.parity > 0 {
+        return disputed;
+    }
+    let mut own: Option<(usize, Vec<u32>)> = None;
+    for ((block, number), _) in
+        data.chunks_exact(BYTES).zip(offset / BLOCK..).zip(wrong).filter(|(_, wrong)| **wrong)
+    {
+        if lags(at, at.regions(number * BLOCK, BLOCK)) {
+            continue;
+        }
+        let index = (number / SUMS_PER_PAGE) as usize;
+        if own.as_ref().is_none_or(|(page, _)| *page != index) {
+            let Some(known) = page_at(at, number * BLOCK).await else { continue };
+            let _still = known.writing.lock().await;
+            let page = read_page_and_age(at, copy, index).await.ok();
+            let current = page.filter(|(_, age)| *age == Age::Current);
+            own = Some((index, current.map(|(page, _)| page.sums).unwrap_or_default()));
+        }
+        let sum = own.as_ref().and_then(|(_, sums)| sums.get((number % SUMS_PER_PAGE) as usize));
+        if sum.is_some_and(|sum| *sum == crc32c(block)) {
+            disputed.push(number);
+        }
+    }
+    disputed
+}
+
+/// Whether pages on disk may be older than acknowledged data in these regions.
+fn lags(at: At<'_>, mask: u64) -> bool {
+    let order = at.group().order.lock();
+    at.group().unflushed(&order) & mask != 0
 }
 
 /// What the copies of a column hold.
@@ -206,34 +254,29 @@ async fn arbitrate(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec
     for index in (0..content.have.len()).filter(|index| !content.have[*index]).collect::<Vec<_>>() {
         let number = offset / BLOCK + index as u64;
         let mask = at.regions(number * BLOCK, BLOCK);
-        let lags = {
-            let order = at.group().order.lock();
-            at.group().unflushed(&order) & mask != 0
-        };
-        if lags {
-            // Pages on disk are older than acknowledged data there.
+        if lags(at, mask) {
             continue;
         }
         let good: Vec<_> = copies.iter().filter(|copy| copy.is_good(mask)).collect();
-        let page = (number / SUMS_PER_PAGE) as usize;
-        let mut sums = Vec::new();
-        for copy in &good {
-            let found = read_page(at, copy, page).await;
-            sums.extend(found.and_then(|found| found.get((number % SUMS_PER_PAGE) as usize).copied()));
-        }
+        let Some(page) = page_at(at, number * BLOCK).await else { continue };
+        let pages = pages_on_disk(at, &good, ((number / SUMS_PER_PAGE) as usize, &page)).await;
+        let said = pages.iter().filter_map(|page| page.get((number % SUMS_PER_PAGE) as usize));
+        let sums: Vec<u32> = said.copied().collect();
+        let mut right: Vec<(&Arc<CopyState>, IoBuf)> = Vec::new();
         for copy in good {
             let data = copy.disk.read(copy.start + number * BLOCK, IoBuf::new(BYTES)).await;
-            let Ok(data) = data else { continue };
-            let sum = crc32c(&data);
-            if sums.contains(&sum)
-                && let Some(page) = page_at(at, number * BLOCK).await
-            {
-                page.set(number, sum);
-                content.put(index, &data);
-                for entry in bad.iter_mut().filter(|entry| Arc::ptr_eq(&entry.copy, copy)) {
-                    entry.blocks[index] = false;
-                }
-                break;
+            right.extend(data.ok().filter(|data| sums.contains(&crc32c(data))).map(|data| (copy, data)));
+        }
+        let Some((_, data)) = right.first() else { continue };
+        // Copies that differ and are what some page says each: nobody knows.
+        if right.iter().any(|(_, other)| other[..] != data[..]) {
+            continue;
+        }
+        page.set(number, crc32c(data));
+        content.put(index, data);
+        for (copy, _) in &right {
+            for entry in bad.iter_mut().filter(|entry| Arc::ptr_eq(&entry.copy, copy)) {
+                entry.blocks[index] = false;
             }
         }
     }
@@ -324,6 +367,9 @@ pub(crate) async fn heal(at: At<'_>, offset: u64, content: &Content, bad: &[Bad]
             &other
         };
         for (index, _) in entry.blocks.iter().enumerate().filter(|(_, bad)| **bad) {
+            if entry.disputed.contains(&(offset / BLOCK + index as u64)) {
+                continue;
+            }
             let Some(block) = content.block(index) else { continue };
             rewrite(&entry.copy, offset + index as u64 * BLOCK, block).await;
         }

@@ -11,7 +11,8 @@
 //! Why rounds: a page is written in place and covers clean regions too. A power cut may tear every page that is on its way,
 //! and of a torn page what its clean regions should be is known only from another copy's page, or from what the other
 //! columns hold by theirs. So at no time is more than one page on its way of those that stand in for each other, and one
-//! that is known to be damaged goes first. (A slab of one copy has nothing beside it: see docs/formats/pool.md.)
+//! that is known to be damaged goes first. A copy that catches up is given its page apart from this, durably, and never beside a
+//! round of its group ([`crate::row::Group::pages`]). (A slab of one copy has nothing beside it: see docs/formats/pool.md.)
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,10 +23,12 @@ use pool_format::Change;
 
 use crate::at::At;
 use crate::core::Core;
+use crate::generations::{self, Given};
+use crate::pages::put_page;
 use crate::resync::bits;
-use crate::row::{CopyState, Place, Row};
+use crate::row::{Column, Copies, CopyState, Place, Row};
 use crate::space::Space;
-use crate::sums::{PAGE_SPAN, Page, page_at, put_page};
+use crate::sums::{PAGE_SPAN, Page, page_at};
 use crate::write::flush_disks;
 
 /// Pages that are written at once.
@@ -38,11 +41,25 @@ struct Quiet {
     place: Place,
     /// Those to be called clean.
     regions: u64,
+    /// The copies of its columns when the cleaning began.
+    copies: Vec<Copies>,
 }
 
 impl Quiet {
     fn at<'a>(&'a self, core: &'a Arc<Core>) -> At<'a> {
         At::new(core, &self.space, &self.row, self.place)
+    }
+
+    fn columns<'a>(row: &'a Row, place: &'a Place) -> impl Iterator<Item = (usize, &'a Column)> {
+        row.columns.iter().enumerate().filter(|(index, _)| row.lead(*index as u8) == place.column)
+    }
+
+    /// Whether a copy has joined that may not have been given what the others were.
+    fn has_grown(&self) -> bool {
+        let before = |copy: &Arc<CopyState>| {
+            self.copies.iter().flat_map(|copies| copies.iter()).any(|old| Arc::ptr_eq(old, copy))
+        };
+        Self::columns(&self.row, &self.place).any(|(_, column)| !column.copies().iter().all(before))
     }
 }
 
@@ -78,23 +95,31 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         }
         order.cleaning |= dirty;
         order.cleaning_volatile |= volatile;
-        groups.push(Quiet { space: Arc::clone(space), row: Arc::clone(row), place, regions: dirty });
+        let copies = Quiet::columns(row, &place).map(|(_, column)| column.copies()).collect();
+        groups.push(Quiet { space: Arc::clone(space), row: Arc::clone(row), place, regions: dirty, copies });
     });
     if groups.is_empty() {
         return Ok(());
     }
-    let lacking = put_sums(core, &groups).await;
+    let mut alone = Vec::with_capacity(groups.len());
+    for Quiet { row, place, .. } in &groups {
+        alone.push(row.group(place.column).pages.write().await);
+    }
+    let put = put_sums(core, &groups).await;
     let flushed = flush_disks(core).await;
+    drop(alone);
     let mut commits = Vec::new();
-    for (Quiet { row, place, regions, .. }, lacking) in groups.iter().zip(lacking) {
-        let without = if lacking { *regions } else { 0 };
+    let mut told = Vec::new();
+    for (quiet, Put { lacking, given }) in groups.iter().zip(put) {
+        let Quiet { row, place, regions, .. } = quiet;
         let group = row.group(place.column);
         let mut order = group.order.lock();
+        let lacking = lacking || quiet.has_grown();
+        let without = if lacking { *regions } else { 0 };
         let taken = std::mem::take(&mut order.cleaning);
         let volatile = std::mem::take(&mut order.cleaning_volatile);
-        let columns = row.columns.iter().enumerate();
-        let mine = columns.filter(|(index, _)| row.lead(*index as u8) == place.column);
-        let copies: Vec<_> = mine.flat_map(|(_, column)| column.copies().to_vec()).collect();
+        let copies: Vec<_> =
+            Quiet::columns(row, place).flat_map(|(_, column)| column.copies().to_vec()).collect();
         if flushed.is_err() || copies.iter().any(|copy| !copy.disk.is_online()) {
             group.volatile.fetch_or(volatile, Ordering::SeqCst);
         }
@@ -106,14 +131,26 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         let equal = equal & !group.unsettled.load(Ordering::Acquire);
         let equal = if flushed.is_ok() { equal } else { 0 };
         group.dirty_durable.fetch_or(taken & !equal, Ordering::SeqCst);
+        let mut changes = Vec::new();
+        if lacking || flushed.is_err() {
+            // Given anew, and told then.
+            given.iter().for_each(|given| given.page.dirty.store(true, Ordering::Release));
+        } else {
+            changes = generations::told(quiet.at(core), &given);
+            told.extend(given);
+        }
         if equal != 0 {
             let Place { space, row, column } = *place;
-            commits.push(core.meta.submit(vec![Change::Clean { space, row, column, mask: equal }]));
+            changes.push(Change::Clean { space, row, column, mask: equal });
+        }
+        if !changes.is_empty() {
+            commits.push(core.meta.submit(changes));
         }
     }
     for commit in commits {
         commit.done().await?;
     }
+    told.iter().for_each(|given| given.page.tell(given.generation));
     flushed
 }
 
@@ -125,30 +162,53 @@ struct PageWrite {
     index: usize,
     page: Arc<Page>,
     copies: Vec<Arc<CopyState>>,
+    /// The list that they are of: whoever gives a copy's slab up waits for those who hold it.
+    _list: Copies,
+}
+
+/// What came of the pages of a group.
+#[derive(Default)]
+struct Put {
+    /// A copy lacks one: it is tried again at the next cleaning, without the disk that failed.
+    lacking: bool,
+    given: Vec<Given>,
 }
 
 /// Writes the pages of checksums of quiet regions that the copies do not have yet, in rounds with a flush between two.
-/// Which groups lack one after that: they are tried again at the next cleaning, without the disk that failed.
-async fn put_sums(core: &Arc<Core>, groups: &[Quiet]) -> Vec<bool> {
-    let mut lacking = vec![false; groups.len()];
+async fn put_sums(core: &Arc<Core>, groups: &[Quiet]) -> Vec<Put> {
+    let mut put_of: Vec<Put> = groups.iter().map(|_| Put::default()).collect();
     let mut rounds: Vec<Vec<PageWrite>> = Vec::new();
     for (number, group) in groups.iter().enumerate() {
-        lacking[number] = !plan(group.at(core), group.regions, number, &mut rounds).await;
+        put_of[number].lacking = !plan(group.at(core), group.regions, number, &mut rounds).await;
     }
     for (number, round) in rounds.iter().enumerate() {
         let between = if number > 0 { flush_disks(core).await } else { Ok(()) };
         let flushed = between.is_ok();
         let each = futures_util::stream::iter(round).map(|write| async move {
             let group = &groups[write.group];
-            (write, flushed && put(group.at(core), group.regions, write).await)
+            let put = async { put(group.at(core), group.regions, write).await };
+            (write, if flushed { put.await } else { None })
         });
         let done: Vec<_> = each.buffer_unordered(AT_ONCE).collect().await;
-        for (write, _) in done.iter().filter(|(_, done)| !done) {
-            write.page.dirty.store(true, Ordering::Release);
-            lacking[write.group] = true;
+        for (write, generation) in done {
+            let Put { lacking, given } = &mut put_of[write.group];
+            let Some(generation) = generation else {
+                write.page.dirty.store(true, Ordering::Release);
+                *lacking = true;
+                continue;
+            };
+            let (column, index) = (write.column as u8, write.index);
+            match given.iter().find(|given| (given.column, given.index) == (column, index)) {
+                // The copies of a mirror come one after the other, and its data may have changed in between.
+                Some(first) if first.generation != generation => {
+                    write.page.dirty.store(true, Ordering::Release)
+                }
+                Some(_) => {}
+                None => given.push(Given { column, index, page: Arc::clone(&write.page), generation }),
+            }
         }
     }
-    lacking
+    put_of
 }
 
 /// Adds what the copies lack of a group's pages to the rounds. `false` when some of it cannot be written yet.
@@ -197,24 +257,28 @@ async fn plan_page(at: At<'_>, index: usize, group: usize) -> Option<Vec<PageWri
         }
     }
     pages.retain(|(_, page)| page.dirty.swap(false, Ordering::AcqRel));
-    let write =
-        |column, page: &Arc<Page>, copies| PageWrite { group, column, index, page: Arc::clone(page), copies };
-    let copies = |column: usize| at.row.columns[column].copies().to_vec();
-    Some(match at.row.shape.parity {
-        0 => {
-            let each = |(column, page): &(usize, Arc<Page>)| {
-                let one = |copy| write(*column, page, vec![copy]);
-                copies(*column).into_iter().map(one).collect::<Vec<_>>()
-            };
-            pages.iter().flat_map(each).collect()
+    let write = |column, page: &Arc<Page>, copies: &[Arc<CopyState>], list: &Copies| PageWrite {
+        group,
+        column,
+        index,
+        page: Arc::clone(page),
+        copies: copies.to_vec(),
+        _list: Arc::clone(list),
+    };
+    let mut writes = Vec::new();
+    for (column, page) in &pages {
+        let list = at.row.columns[*column].copies();
+        match at.row.shape.parity {
+            0 => writes.extend(list.chunks(1).map(|one| write(*column, page, one, &list))),
+            // While a column's slab moves it has two copies, which no other column needs both.
+            _ => writes.push(write(*column, page, &list, &list)),
         }
-        // While a column's slab moves it has two copies, which no other column needs both.
-        _ => pages.iter().map(|(column, page)| write(*column, page, copies(*column))).collect(),
-    })
+    }
+    Some(writes)
 }
 
-/// Writes a page to its copies; whether all have it that need it.
-async fn put(at: At<'_>, regions: u64, write: &PageWrite) -> bool {
+/// Writes a page to its copies; its generation if all have it that need it.
+async fn put(at: At<'_>, regions: u64, write: &PageWrite) -> Option<u8> {
     // A copy that is away and not stale brings these regions back as they are: they stay dirty until then, and it must be
     // given the page. Looked at first: it may be back when the others have it.
     let span = at.core.slab_size.min(PAGE_SPAN);
@@ -222,6 +286,11 @@ async fn put(at: At<'_>, regions: u64, write: &PageWrite) -> bool {
     let away =
         |copy: &Arc<CopyState>| !copy.disk.is_online() && cleaned & !copy.stale.load(Ordering::Acquire) != 0;
     let owed = write.copies.iter().any(away);
+    // One that is full and lacks these regions gets the page with them.
+    let takes =
+        |copy: &&Arc<CopyState>| copy.disk.has_room() || cleaned & !copy.stale.load(Ordering::Acquire) != 0;
+    let copies: Vec<_> = write.copies.iter().filter(takes).cloned().collect();
     let page = (write.index, &*write.page);
-    put_page(at.other(write.column), page, &write.copies, Durability::Volatile).await.is_ok() && !owed
+    let put = put_page(at.other(write.column), page, &copies, Durability::Volatile).await;
+    put.ok().filter(|_| !owed)
 }

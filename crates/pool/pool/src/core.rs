@@ -5,14 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind};
 use parking_lot::{Mutex, RwLock};
-use pool_format::{
-    Change, ColumnRecord, CopyRecord, DiskId, DiskUse, Guid, JOURNAL_ROW, PoolState, RowRecord, SpaceId,
-    SpaceRecord,
-};
-use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity, reserve};
+use pool_format::{Change, DiskId, Guid, SpaceId};
 use shard_runtime::Clock;
 use tokio::sync::Notify;
 
@@ -21,12 +16,12 @@ use crate::disk::PoolDisk;
 use crate::exchange::Exchanges;
 use crate::governor::Governor;
 use crate::meta::{CommitFailed, DiskMap, Meta};
-use crate::row::{CopyState, Place, Row, Shape};
+use crate::row::{CopyState, Place, Row};
 use crate::scrub::ScrubParams;
 use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::spaces::Closed;
-use crate::sums::{SumsCache, fresh_pages};
+use crate::sums::SumsCache;
 
 /// The shared part of an open pool.
 pub(crate) struct Core {
@@ -56,17 +51,22 @@ pub(crate) struct Core {
     /// Wakes the scrub.
     pub(crate) scrub_attention: Notify,
     pub(crate) closing: AtomicBool,
+    /// Ends the rests of background work when the pool closes.
+    pub(crate) ending: Notify,
     pub(crate) copied_bytes: AtomicU64,
     pub(crate) faults: Faults,
     /// Changes by the administrator, one at a time: what is checked stays true until it is committed.
     pub(crate) administering: tokio::sync::Mutex<()>,
+    /// Renewals of the disks' marks, one at a time: a later one must not be overtaken.
+    pub(crate) marking: tokio::sync::Mutex<()>,
     /// Cleaning of dirty regions, one at a time: what one has taken, only that one calls clean.
     pub(crate) cleaning: tokio::sync::Mutex<()>,
-    /// Further copies of columns, one at a time. Taken by nobody who holds one of the others: a deletion waits, under
-    /// `allocating`, for whoever works on its rows.
+    /// Further copies of columns, one at a time. Taken by nobody who holds one of the others.
     pub(crate) adding: tokio::sync::Mutex<()>,
     /// Allocation of rows, one at a time. Taken after `administering`.
     pub(crate) allocating: tokio::sync::Mutex<()>,
+    /// Changes of disks' records, their votes among them, one at a time. Taken last, by whoever holds any of the others.
+    pub(crate) voting: tokio::sync::Mutex<()>,
 }
 
 /// Deliberate defects, for the proof that the crash tests find them. Never set outside tests.
@@ -82,6 +82,29 @@ pub struct Faults {
     pub skip_journal: AtomicBool,
     /// What is read is not compared with its checksums.
     pub skip_verify: AtomicBool,
+    /// A member that has gone back in time is believed.
+    pub trust_stale_member: AtomicBool,
+    /// The generation of a page of checksums is not compared with what the metadata knows of it.
+    pub skip_generations: AtomicBool,
+    /// A write that a disk without space refused is taken for one that it has made.
+    pub ignore_no_space: AtomicBool,
+    /// A write that no copy has is acknowledged.
+    pub acknowledge_without_copy: AtomicBool,
+    /// Where a disk has no slab left, one beyond its end is used.
+    pub overfill_disks: AtomicBool,
+}
+
+impl Faults {
+    /// Whether these results of a write pass for good ones by [`Faults::ignore_no_space`].
+    pub(crate) fn pass_for_written<'a>(
+        &self,
+        mut results: impl Iterator<Item = &'a Result<(), BlockError>>,
+    ) -> bool {
+        let refused = |result: &Result<(), BlockError>| {
+            result.as_ref().err().is_some_and(|error| error.kind() == BlockErrorKind::NoSpace)
+        };
+        self.ignore_no_space.load(Ordering::Relaxed) && results.any(refused)
+    }
 }
 
 /// How repair may use the disks.
@@ -144,6 +167,26 @@ impl Core {
         self.closing.store(true, Ordering::Release);
         for task in [&self.attention, &self.upkeep_attention, &self.scrub_attention] {
             task.notify_one();
+        }
+        self.ending.notify_waiters();
+    }
+
+    /// Lets background work rest; not longer than the pool is open.
+    pub(crate) async fn rest(&self, time: Duration) {
+        let ending = self.ending.notified();
+        if !self.is_over() {
+            shard_runtime::timeout(time, ending).await;
+        }
+    }
+
+    /// Waits for requests that nobody waits for any more. None begins after [`Core::stop`].
+    pub(crate) async fn requests_end(&self) {
+        for space in self.all_spaces() {
+            for (_, row) in space.rows() {
+                for column in (0..row.columns.len() as u8).filter(|column| row.lead(*column) == *column) {
+                    drop(row.group(column).locks.lock(0, self.slab_size).await);
+                }
+            }
         }
     }
 
@@ -244,202 +287,6 @@ impl Core {
         disk.loss_marked.store(true, Ordering::Release);
         self.call_repair();
         Ok(())
-    }
-
-    /// Disks that could take a slab, with their free space. One for a space with checksums must have room for those.
-    pub(crate) fn candidates(&self, integrity: bool) -> Vec<Candidate> {
-        let slabs = self.slabs.lock();
-        let has_room = |id| self.disk(id).is_some_and(|disk| disk.layout.read().sums_start > 0);
-        self.meta.with_state(|state| {
-            let usable = state.disks.values().filter(|disk| disk.usage == DiskUse::Active);
-            let usable = usable.filter(|disk| !integrity || has_room(disk.id));
-            usable.map(|disk| self.candidate(state, &slabs, disk.id)).collect()
-        })
-    }
-
-    /// Slabs that everything allocated has when it is whole, that it may have, and of all disks in use, here or not.
-    pub(crate) fn data_limit_and_all(&self) -> (u64, u64, u64) {
-        let of = |space: &Space| {
-            let (record, (rows, _)) = (space.record(), space.allocation());
-            let parity = u64::from(record.resiliency.parity());
-            let journal = if parity > 0 { parity + 1 } else { 0 };
-            rows * u64::from(record.columns) * record.resiliency.copies() as u64 + journal
-        };
-        let open: u64 = self.all_spaces().iter().map(|space| of(space)).sum();
-        let closed: u64 = self.closed.read().values().map(|closed| of(&closed.space)).sum();
-        let data = open + closed;
-        let totals: Vec<u32> = self.meta.with_state(|state| {
-            let in_use = state.disks.values().filter(|disk| disk.usage == DiskUse::Active);
-            in_use.map(|disk| disk.slab_count).collect()
-        });
-        let all = totals.iter().map(|total| u64::from(*total)).sum();
-        let wanted = self.params.read().reserve_disks as usize;
-        (data, reserve::limit(&totals, data, wanted), all)
-    }
-
-    /// Whether a new row of so many slabs leaves what is kept for repair. Under [`Core::allocating`].
-    fn leaves_reserve(&self, needed: u64) -> bool {
-        if self.params.read().reserve_disks == 0 {
-            return true;
-        }
-        let (data, limit, _) = self.data_limit_and_all();
-        data + needed <= limit
-    }
-
-    fn candidate(&self, state: &PoolState, slabs: &Slabs, id: DiskId) -> Candidate {
-        let (free, total) = slabs.count(id);
-        let record = state.disks.get(&id);
-        Candidate {
-            disk: id,
-            online: self.disk(id).is_some_and(|disk| disk.is_online()),
-            free,
-            total,
-            node: record.map(|disk| disk.node.clone()).unwrap_or_default(),
-            enclosure: record.map(|disk| disk.enclosure.clone()).unwrap_or_default(),
-        }
-    }
-
-    /// Takes slabs for a new row, clears them and commits it. A disk that fails meanwhile is offline then, and
-    /// the next attempt does without it.
-    pub(crate) async fn allocate_row(&self, space: &SpaceRecord, row: u32) -> Result<RowRecord, BlockError> {
-        let mut attempts = self.disks.read().len();
-        loop {
-            match self.try_allocate_row(space, row, attempts == 0).await {
-                // Not for want of space, nor because the pool has stopped: a disk failed.
-                Err(error)
-                    if attempts > 0
-                        && !matches!(error.kind(), BlockErrorKind::NoSpace | BlockErrorKind::Poisoned) =>
-                {
-                    attempts -= 1;
-                }
-                other => return other,
-            }
-        }
-    }
-
-    async fn try_allocate_row(
-        &self,
-        space: &SpaceRecord,
-        row: u32,
-        last: bool,
-    ) -> Result<RowRecord, BlockError> {
-        let shape = Shape::of(space, row, self.slab_size);
-        let columns = if row == JOURNAL_ROW { 1 } else { usize::from(space.columns) };
-        let candidates = self.candidates(shape.sums_pages > 0);
-        let chosen = match shape.parity {
-            0 => choose_disks(&candidates, columns, shape.copies),
-            parity => choose_parity(&candidates, columns, parity),
-        };
-        let no_space = || BlockError::new(BlockErrorKind::NoSpace, "allocate a row of slabs").on(&space.name);
-        let chosen = chosen.ok_or_else(no_space)?;
-        let needed = chosen.iter().map(|disks| disks.len() as u64).sum();
-        if !self.leaves_reserve(needed) {
-            return Err(no_space().because("what is free is kept for repair (reserve_disks)"));
-        }
-        let mut record = RowRecord::default();
-        {
-            let mut slabs = self.slabs.lock();
-            for disks in &chosen {
-                let taken = disks.iter().filter_map(|disk| {
-                    // A copy on a missing disk lacks everything until the disk is back.
-                    let here = self.disk(*disk).is_some_and(|disk| disk.is_online());
-                    let stale = if here { 0 } else { u64::MAX };
-                    slabs.take(*disk).map(|slab| CopyRecord { disk: *disk, slab, stale })
-                });
-                record.columns.push(ColumnRecord { copies: taken.collect(), dirty: 0 });
-            }
-        }
-        let complete = record.columns.iter().all(|column| column.copies.len() == shape.copies);
-        let done = match complete {
-            true => match self.clear_and_commit(space, (row, shape), &record).await {
-                Ok(()) => self.keep_or_free(space, (row, shape), &record, last).await,
-                Err(error) => Err(error),
-            },
-            false => Err(no_space()),
-        };
-        if let Err(error) = done {
-            self.give_back(&record);
-            return Err(error);
-        }
-        Ok(record)
-    }
-
-    async fn clear_and_commit(
-        &self,
-        space: &SpaceRecord,
-        (row, shape): (u32, Shape),
-        record: &RowRecord,
-    ) -> Result<(), BlockError> {
-        let copies = record.columns.iter().enumerate();
-        let copies = copies.flat_map(|(index, column)| column.copies.iter().map(move |copy| (index, copy)));
-        let clear = copies.filter(|(_, copy)| copy.stale == 0).map(|(column, copy)| async move {
-            let disk =
-                self.disk(copy.disk).ok_or_else(|| BlockError::new(BlockErrorKind::Gone, "clear a slab"))?;
-            let (start, sums) = {
-                let layout = disk.layout.read();
-                (layout.slab_offset(copy.slab), layout.sums_offset(copy.slab))
-            };
-            if let Some(at) = sums.filter(|_| shape.sums_pages > 0) {
-                let pages = fresh_pages(self, (space.guid, row, column as u8), shape.sums_pages);
-                let pages = IoBuf::copy_from(&pages).freeze();
-                disk.write(at, pages, block_device::Durability::Durable).await?;
-            }
-            // A slab may hold what another space once wrote: it must read as zeros before it is anyone's.
-            disk.zero(start, self.slab_size, true, block_device::Durability::Durable).await
-        });
-        for cleared in futures_util::future::join_all(clear).await {
-            cleared?;
-        }
-        let change = Change::PutRow { space: space.id, row, record: record.clone() };
-        Ok(self.meta.commit(vec![change]).await?)
-    }
-
-    /// Frees a row that was committed, and that nobody has seen yet, if a copy was away and lacks everything, and came back
-    /// meanwhile: the row would be less redundant than its disks allow. `last` keeps such a one, but none of which every copy
-    /// that was good has been lost: it could never be written.
-    async fn keep_or_free(
-        &self,
-        space: &SpaceRecord,
-        (row, shape): (u32, Shape),
-        record: &RowRecord,
-        last: bool,
-    ) -> Result<(), BlockError> {
-        let here = |copy: &CopyRecord| self.disk(copy.disk).is_some_and(|disk| disk.is_online());
-        let good = |copy: &CopyRecord| copy.stale == 0 && here(copy);
-        let lost = record.columns.iter().filter(|column| !column.copies.iter().any(good)).count();
-        let mut copies = record.columns.iter().flat_map(|column| &column.copies);
-        let came_back = copies.any(|copy| copy.stale != 0 && here(copy));
-        if lost <= shape.parity && (last || !came_back) {
-            return Ok(());
-        }
-        self.meta.commit(vec![Change::FreeRow { space: space.id, row }]).await?;
-        Err(BlockError::new(BlockErrorKind::Gone, "allocate a row of slabs: disks went or came meanwhile")
-            .on(&space.name))
-    }
-
-    pub(crate) fn give_back(&self, record: &RowRecord) {
-        let mut slabs = self.slabs.lock();
-        for copy in record.columns.iter().flat_map(|column| &column.copies) {
-            slabs.give_back(copy.disk, copy.slab);
-        }
-    }
-
-    /// A slab for a further copy of a column, on a disk that its row does not use.
-    pub(crate) fn take_copy_slab(
-        &self,
-        integrity: bool,
-        row: &[DiskId],
-        peers: &[DiskId],
-    ) -> Option<CopyRecord> {
-        let mut candidates = self.candidates(integrity);
-        candidates.retain(|candidate| candidate.online);
-        let peers: Vec<Candidate> = {
-            let slabs = self.slabs.lock();
-            self.meta.with_state(|state| peers.iter().map(|id| self.candidate(state, &slabs, *id)).collect())
-        };
-        let disk = choose_copy(&candidates, &peers, row)?;
-        let slab = self.slabs.lock().take(disk)?;
-        Some(CopyRecord { disk, slab, stale: u64::MAX })
     }
 }
 

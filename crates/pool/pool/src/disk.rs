@@ -1,15 +1,18 @@
 //! A disk of an open pool: present or not, and what it owes its copies.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockError, BlockErrorKind, Device, Durability, UnmapBehavior};
 use parking_lot::{Mutex, RwLock};
-use pool_format::{DiskId, Guid, Superblock};
+use pool_format::{BLOCK, DiskId, Guid, Superblock};
 use shard_runtime::Clock;
 
+use crate::fullness::Fullness;
 use crate::health::{Pace, SMALL, Window};
+use crate::marks::WentBack;
 
 /// Read errors of a present disk after which it is taken offline: a medium that fails here and there keeps
 /// serving (other copies heal it), one that fails everywhere does not.
@@ -24,7 +27,10 @@ pub(crate) struct PoolDisk {
     pub(crate) guid: Guid,
     /// Where its areas lie.
     pub(crate) layout: RwLock<Superblock>,
-    device: RwLock<Option<Device>>,
+    /// In an `Arc` of its own, which each request holds while it is under way.
+    device: RwLock<Option<Arc<Device>>>,
+    /// Those that were let go of, for as long as requests to them are under way.
+    former: Mutex<Vec<Weak<Device>>>,
     online: AtomicBool,
     /// Volatile writes that completed, counted; and how many of them a flush that succeeded covers.
     written: AtomicU64,
@@ -41,6 +47,10 @@ pub(crate) struct PoolDisk {
     pub(crate) log_whole: AtomicBool,
     /// How often it went offline.
     outages: AtomicU64,
+    /// Data has been written to it since its mark was renewed.
+    pub(crate) changed: AtomicBool,
+    /// It had gone back in time when it was found; its copies are made anew.
+    pub(crate) went_back: Mutex<Option<WentBack>>,
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
     /// Blocks that were not what their checksum says, and damaged pages of checksums.
@@ -49,6 +59,7 @@ pub(crate) struct PoolDisk {
     pub(crate) healed: AtomicU64,
     why_offline: Mutex<String>,
     clock: Arc<dyn Clock>,
+    fullness: Fullness,
     /// Small reads and writes.
     pub(crate) pace: Pace,
     pub(crate) window: Mutex<Window>,
@@ -61,7 +72,8 @@ impl PoolDisk {
             id,
             guid: layout.disk,
             layout: RwLock::new(layout),
-            device: RwLock::new(device),
+            device: RwLock::new(device.map(Arc::new)),
+            former: Mutex::default(),
             online: AtomicBool::new(online),
             // What an earlier process wrote may still be in the disk's cache: the first flush must reach it.
             written: AtomicU64::new(1),
@@ -73,12 +85,15 @@ impl PoolDisk {
             // A disk that is missing when the pool opens: what it may have lost follows from the dirty regions.
             loss_marked: AtomicBool::new(online),
             outages: AtomicU64::new(0),
+            changed: AtomicBool::new(false),
+            went_back: Mutex::default(),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
             healed: AtomicU64::new(0),
             why_offline: Mutex::new(if online { String::new() } else { "not found at start".into() }),
             clock,
+            fullness: Fullness::default(),
             pace: Pace::default(),
             window: Mutex::default(),
         }
@@ -106,7 +121,7 @@ impl PoolDisk {
     /// Uses `device` from now on. The caller has made sure that it is this disk, and that what it missed is
     /// marked stale.
     pub(crate) fn bring_online(&self, device: Device) {
-        *self.device.write() = Some(device);
+        self.replace_device(Some(Arc::new(device)));
         // Its cache may have survived, with writes that nobody has flushed.
         self.written.fetch_add(1, Ordering::AcqRel);
         self.log_whole.store(false, Ordering::Release);
@@ -114,6 +129,16 @@ impl PoolDisk {
         self.why_offline.lock().clear();
         self.online.store(true, Ordering::Release);
         tracing::info!(disk = %self.guid, "disk {} is back", self.id);
+    }
+
+    /// Whether something that needs space on it is worth trying: it is here, and not known to be full.
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_online() && !self.fullness.waits(self.clock.now())
+    }
+
+    /// For how long its file system has been full, if it is.
+    pub(crate) fn full_for(&self) -> Option<Duration> {
+        self.fullness.lasting(self.clock.now())
     }
 
     /// Whether it has gone offline since the opening.
@@ -128,10 +153,22 @@ impl PoolDisk {
 
     /// Lets go of the device, so that its file or path can be opened anew.
     pub(crate) fn release_device(&self) {
-        *self.device.write() = None;
+        self.replace_device(None);
     }
 
-    fn device(&self, doing: &'static str) -> Result<Device, BlockError> {
+    fn replace_device(&self, device: Option<Arc<Device>>) {
+        let former = std::mem::replace(&mut *self.device.write(), device);
+        let mut all = self.former.lock();
+        all.retain(|device| device.strong_count() > 0);
+        all.extend(former.as_ref().map(Arc::downgrade));
+    }
+
+    /// Whether requests are under way to a device that was let go of.
+    pub(crate) fn has_stragglers(&self) -> bool {
+        self.former.lock().iter().any(|device| device.strong_count() > 0)
+    }
+
+    fn device(&self, doing: &'static str) -> Result<Arc<Device>, BlockError> {
         let device = if self.is_online() { self.device.read().clone() } else { None };
         device.ok_or_else(|| BlockError::new(BlockErrorKind::Gone, doing))
     }
@@ -149,7 +186,37 @@ impl PoolDisk {
         result
     }
 
+    /// Reads what says whose the disk is. An error counts for nothing: the other end says the same.
+    pub(crate) async fn peek(&self, offset: u64, buf: IoBuf) -> Result<IoBuf, BlockError> {
+        self.device("read")?.read(offset, buf).await
+    }
+
     pub(crate) async fn write(
+        &self,
+        offset: u64,
+        data: SharedBuf,
+        durability: Durability,
+    ) -> Result<(), BlockError> {
+        self.note_change();
+        self.write_metadata(offset, data, durability).await
+    }
+
+    /// Usually one load.
+    fn note_change(&self) {
+        if !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Writes both superblocks, one durably before the other, so that one is always whole.
+    pub(crate) async fn write_superblock(&self, superblock: &Superblock) -> Result<(), BlockError> {
+        let block = IoBuf::copy_from(&superblock.encode()).freeze();
+        self.write_metadata(0, block.clone(), Durability::Durable).await?;
+        self.write_metadata(superblock.disk_size - BLOCK, block, Durability::Durable).await
+    }
+
+    /// Writes what is not data: no reason to renew the disk's mark.
+    pub(crate) async fn write_metadata(
         &self,
         offset: u64,
         data: SharedBuf,
@@ -167,6 +234,7 @@ impl PoolDisk {
         parts: Vec<SharedBuf>,
         durability: Durability,
     ) -> Result<(), BlockError> {
+        self.note_change();
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let device = self.device("write")?;
         let result = self.timed(len, device.write_vectored(offset, parts, durability)).await;
@@ -191,6 +259,7 @@ impl PoolDisk {
         unmap: bool,
         durability: Durability,
     ) -> Result<(), BlockError> {
+        self.note_change();
         let outages = self.outages.load(Ordering::Acquire);
         let device = self.device("zero")?;
         // Only an unmap that leaves zeros makes all copies read the same.
@@ -215,9 +284,13 @@ impl PoolDisk {
 
     fn wrote(&self, result: Result<(), BlockError>, durability: Durability) -> Result<(), BlockError> {
         if let Err(error) = &result {
-            self.write_errors.fetch_add(1, Ordering::Relaxed);
             // A disk without space serves on; anything else makes its copies unreliable.
-            if error.kind() != BlockErrorKind::NoSpace {
+            if error.kind() == BlockErrorKind::NoSpace {
+                if self.fullness.refused(self.clock.now()) {
+                    tracing::warn!(disk = %self.guid, "the file system of disk {} is full: its copies lack what is written now until there is room", self.id);
+                }
+            } else {
+                self.write_errors.fetch_add(1, Ordering::Relaxed);
                 self.take_offline(&error.to_string());
             }
             return result;

@@ -4,12 +4,12 @@
 //! at which a repair still ends; while they do not, it grows by a quarter. What they should wait is set, or is twice
 //! what they waited before there was anything to copy.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 
+use crate::at::At;
 use crate::core::Core;
 use crate::health::{Pace, Sample};
 
@@ -107,10 +107,12 @@ impl State {
 }
 
 /// Waits until `bytes` more may be copied. All who copy in a pool share its rate.
-pub(crate) async fn pay(core: &Arc<Core>, bytes: u64) {
+/// Whoever copies for a row that is given up meanwhile need not wait any longer.
+pub(crate) async fn pay(at: At<'_>, bytes: u64) {
     if bytes == 0 {
         return;
     }
+    let core = at.core;
     let params = *core.params.read();
     let wait = {
         let mut state = core.governor.state.lock();
@@ -130,7 +132,7 @@ pub(crate) async fn pay(core: &Arc<Core>, bytes: u64) {
         Duration::from_nanos(state.next.0 - now.0)
     };
     if wait > Duration::from_millis(1) {
-        shard_runtime::sleep(wait).await;
+        at.row.pause(core.rest(wait)).await;
     }
 }
 

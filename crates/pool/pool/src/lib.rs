@@ -21,10 +21,14 @@
 //! * A slab is reused only when the change that freed it is durable and no request can touch it.
 //!
 //! * What is read is what was written, or an error: every block that has a checksum is compared with it.
+//! * A disk that carries an older mark than the metadata knows of it has gone back in time: nothing on it is believed (`marks`).
+//! * A page of checksums that has not the generation the metadata knows of it has lost writes (`generations`).
+//! * Whoever has the pool open and finds a newer epoch on a disk stops (`meta`).
 //! * Nothing of a stripe is written in place before the journal can make it whole.
 //!
 //! Deliberately absent: files, the choice of when to replace a lost disk (the node's policy).
 
+mod allocate;
 mod at;
 mod balance;
 mod careful;
@@ -34,13 +38,19 @@ mod core;
 mod disk;
 mod error;
 mod exchange;
+mod find;
+mod fullness;
+mod generations;
 mod governor;
 mod health;
 mod journal;
+mod leaving;
+mod marks;
 mod members;
 mod meta;
 mod moves;
 mod open;
+mod pages;
 mod places;
 mod pool;
 mod read;
@@ -59,6 +69,7 @@ mod sums;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod votes;
 mod witness;
 mod write;
 
@@ -67,7 +78,9 @@ pub use check::{Finding, Severity};
 pub use core::{Faults, RepairParams};
 pub use error::{PoolError, PoolErrorKind};
 pub use health::Slowness;
-pub use open::{CreateOptions, DiskDescription, NewDisk, OpenOptions, Probe, foreign_data, probe};
+pub use open::{
+    CreateOptions, DiskDescription, NewDisk, OpenOptions, Probe, foreign_data, probe, release_disk,
+};
 pub use places::SlabInUse;
 pub use pool::{Pool, Surroundings};
 pub use pool_format::{DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, ScrubRecord, Seq, SpaceId};
@@ -75,4 +88,4 @@ pub use scrub::{ScrubParams, ScrubStatus};
 pub use space::Space;
 pub use spaces::SpaceSpec;
 pub use status::{DiskStatus, PoolStatus, SpaceStatus};
-pub use witness::{MemoryWitness, QuorumWitness, WitnessFuture};
+pub use witness::{MemoryWitness, Node, QuorumWitness, WitnessFuture};

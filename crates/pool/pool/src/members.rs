@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block_device::Device;
-use pool_format::{BLOCK, Change, DiskId, DiskUse, Guid};
+use pool_format::{BLOCK, Change, DiskId, DiskUse, Guid, Mark, Released};
 
 use crate::disk::{PoolDisk, SLOT_UNKNOWN};
 use crate::error::{PoolError, PoolErrorKind};
+use crate::find;
+use crate::marks;
 use crate::open::{self, NewDisk};
 use crate::pool::Pool;
+use crate::votes::AREA_FULL;
 
 impl Pool {
     /// Takes back a disk of this pool that was missing. What it missed is copied in the background.
@@ -29,18 +32,35 @@ impl Pool {
         if disk.is_online() {
             return Err(PoolError::new(PoolErrorKind::InUse, format!("disk {} is in use already", disk.id)));
         }
+        let has = probe.superblock.mark();
+        if has.epoch > self.core.meta.epoch() {
+            let detail = format!("disk {} has been in another hand since: it knows {has}", disk.id);
+            return Err(PoolError::new(PoolErrorKind::InUse, detail));
+        }
         self.core.mark_losses(&disk).await?;
+        let back = self.core.meta.with_state(|state| marks::went_back(state, disk.id, has));
+        let back = back.filter(|_| !self.core.faults.trust_stale_member.load(Ordering::Relaxed));
+        if let Some(back) = back {
+            tracing::warn!("disk {} of pool {}: {back}; its copies are made anew", disk.id, self.core.name);
+            marks::distrust_returning(&self.core, &disk, back).await?;
+        }
+        let marking = self.core.marking.lock().await;
+        let mark = Mark { epoch: self.core.meta.epoch(), seq: self.core.meta.seq() };
         let mut superblock = probe.superblock.clone();
-        superblock.epoch = self.core.meta.epoch();
+        (superblock.epoch, superblock.seq) = (mark.epoch, mark.seq);
         if disk.newest_slot.load(Ordering::Acquire) == SLOT_UNKNOWN
-            && let Some((slot, _)) = open::newest_checkpoint(&probe).await?
+            && let Some((slot, _)) = find::newest_checkpoint(&probe).await?
         {
             disk.newest_slot.store(slot, Ordering::Release);
         }
         open::write_superblock(&device, &superblock).await?;
+        *disk.layout.write() = superblock;
+        *disk.went_back.lock() = back;
         disk.bring_online(device);
         // Metadata that it missed comes with a checkpoint; until then its copy of the log has a gap.
         self.core.meta.checkpoint().await?;
+        self.core.meta.commit(vec![Change::Mark { disk: disk.id, mark }]).await?;
+        drop(marking);
         self.core.open_closed(|| Guid(self.surroundings.entropy.next_id())).await;
         self.core.call_repair();
         Ok(disk.id)
@@ -79,23 +99,32 @@ impl Pool {
         core.check_writable()?;
         let state = core.meta.with_state(Clone::clone);
         let id = DiskId(state.next_disk);
-        let epoch = core.meta.epoch();
-        let superblock =
-            open::prepare(&disk, id, &state, overwrite_foreign, epoch, &*self.surroundings.entropy).await?;
-        open::clear_metadata(&disk.device, &superblock).await?;
-        open::write_superblock(&disk.device, &superblock).await?;
+        let mark = Mark { epoch: core.meta.epoch(), seq: core.meta.seq() };
+        let entropy = &*self.surroundings.entropy;
+        let mut superblock = open::prepare(&disk, id, &state, overwrite_foreign, mark.epoch, entropy).await?;
+        superblock.seq = mark.seq;
         let usage = if spare { DiskUse::Spare } else { DiskUse::Active };
         let record = open::disk_record(&disk, &superblock, usage);
+        if !core.has_metadata_room_for_a_disk(&record) {
+            return Err(PoolError::new(
+                PoolErrorKind::NoSpace,
+                format!("{AREA_FULL}, after deleting a volume"),
+            ));
+        }
+        open::clear_metadata(&disk.device, &superblock).await?;
+        open::write_superblock(&disk.device, &superblock).await?;
         let count = record.slab_count;
         core.disks
             .write()
             .insert(id, Arc::new(PoolDisk::new(id, superblock, Some(disk.device), Arc::clone(&core.clock))));
-        if let Err(failed) = core.meta.commit(vec![Change::PutDisk(record)]).await {
+        if let Err(failed) =
+            core.meta.commit(vec![Change::PutDisk(record), Change::Mark { disk: id, mark }]).await
+        {
             core.disks.write().remove(&id);
             return Err(failed.into());
         }
         core.slabs.lock().add_disk(id, count);
-        self.spread_metadata().await?;
+        self.core.spread_metadata(0).await?;
         core.balancer.tell_joined();
         core.call_repair();
         Ok(id)
@@ -110,13 +139,16 @@ impl Pool {
         self.set_disk_use_alone(id, usage).await
     }
 
-    async fn set_disk_use_alone(&self, id: DiskId, usage: DiskUse) -> Result<(), PoolError> {
-        let record = self.core.meta.with_state(|state| state.disks.get(&id).cloned());
-        let mut record = record
-            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no disk {id}")))?;
-        record.usage = usage;
-        self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
-        self.spread_metadata().await?;
+    pub(crate) async fn set_disk_use_alone(&self, id: DiskId, usage: DiskUse) -> Result<(), PoolError> {
+        {
+            let _one = self.core.voting.lock().await;
+            let record = self.core.meta.with_state(|state| state.disks.get(&id).cloned());
+            let mut record = record
+                .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no disk {id}")))?;
+            record.usage = usage;
+            self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
+        }
+        self.core.spread_metadata(0).await?;
         if usage == DiskUse::Active {
             self.core.balancer.tell_joined();
         }
@@ -145,17 +177,20 @@ impl Pool {
             let detail = format!("disk {id} has just been given data; wait for the repair");
             return Err(PoolError::new(PoolErrorKind::InUse, detail));
         }
+        // No mark is written to it once it is nobody's.
+        let _no_mark = self.core.marking.lock().await;
         self.core.meta.commit(vec![Change::RemoveDisk(id)]).await?;
         let disk = self.core.disks.write().remove(&id);
         self.core.slabs.lock().remove_disk(id);
         if let Some(disk) = disk
             && disk.is_online()
         {
-            // So that it is nobody's: the next probe finds no pool on it.
             let size = disk.layout.read().disk_size;
+            let mark = Released { pool: self.core.guid, pool_name: self.core.name.clone() }.encode();
+            let mark = aligned_buffer::IoBuf::copy_from(&mark).freeze();
+            // So that it is nobody's: the next probe finds no pool on it.
             for at in [0, size - BLOCK] {
-                let zeros = aligned_buffer::IoBuf::zeroed(BLOCK as usize).freeze();
-                disk.write(at, zeros, block_device::Durability::Durable).await?;
+                disk.write(at, mark.clone(), block_device::Durability::Durable).await?;
             }
         }
         Ok(())
@@ -166,44 +201,5 @@ impl Pool {
             let columns = state.rows.values().flat_map(|row| &row.columns);
             columns.flat_map(|column| &column.copies).filter(|copy| copy.disk == id).count()
         })
-    }
-
-    /// Keeps the metadata on up to five disks of different fault domains, one change of the voters at a time:
-    /// a disk gets the whole state before its vote counts.
-    async fn spread_metadata(&self) -> Result<(), PoolError> {
-        let wanted = self.core.meta.with_state(open::choose_metadata_disks);
-        let present: Vec<_> = self.core.meta.with_state(|s| s.metadata_disks().cloned().collect());
-        let missing = wanted.iter().filter(|id| present.iter().all(|disk| disk.id != **id));
-        let leaving =
-            present.iter().filter(|disk| matches!(disk.usage, DiskUse::Retired | DiskUse::Draining));
-        let room = open::choose_metadata_disks(&self.core.meta.with_state(Clone::clone)).len();
-        let mut count = present.len();
-        let mut leaving = leaving.cloned().collect::<Vec<_>>().into_iter();
-        for id in missing {
-            let online = self.core.disk(*id).is_some_and(|disk| disk.is_online());
-            let replaced = leaving.next();
-            if !online || (count >= room && replaced.is_none()) {
-                continue;
-            }
-            let record = self.core.meta.with_state(|state| state.disks.get(id).cloned());
-            let Some(mut record) = record else { continue };
-            record.metadata = true;
-            self.core.meta.add_voter(record).await?;
-            count += 1;
-            if let Some(mut old) = replaced {
-                old.metadata = false;
-                self.core.meta.commit(vec![Change::PutDisk(old)]).await?;
-                count -= 1;
-            }
-        }
-        for mut old in leaving {
-            if count <= 1 {
-                break;
-            }
-            old.metadata = false;
-            self.core.meta.commit(vec![Change::PutDisk(old)]).await?;
-            count -= 1;
-        }
-        Ok(())
     }
 }

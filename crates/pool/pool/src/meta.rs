@@ -10,16 +10,23 @@
 //! which never waits. When the log is full, the whole state goes to each disk's older checkpoint slot and the log
 //! starts again at its beginning. A disk that missed something gets no batches until a checkpoint has brought it
 //! up: a batch behind a gap would never be replayed, so it must not count as a vote.
+//!
+//! Whoever opens the pool after this one raises the epoch in the superblocks before it reads the log. A batch is promised only
+//! when the superblock of a disk, another one each time, says that nobody has. What is written all the same until that is noticed does
+//! not hit the successor's log, which lies in the other half of the area.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use parking_lot::{Mutex, RwLock};
-use pool_format::{Change, Checkpoint, DiskId, DiskRecord, Epoch, LogBatch, MAX_BATCH_BYTES, PoolState, Seq};
+use pool_format::{
+    Change, Checkpoint, DiskId, DiskRecord, Epoch, LogBatch, MAX_BATCH_BYTES, PoolState, SUPERBLOCK_BYTES,
+    Seq, Superblock,
+};
 use tokio::sync::{Notify, oneshot};
 
 use crate::disk::PoolDisk;
@@ -47,9 +54,17 @@ pub(crate) struct Meta {
     disks: Arc<DiskMap>,
     witness: Arc<dyn QuorumWitness>,
     epoch: Epoch,
+    /// The last change that is committed.
+    seq: AtomicU64,
+    /// Bytes of the state as a checkpoint has it.
+    state_bytes: AtomicU64,
     queue: Mutex<Queue>,
     work: Notify,
     poisoned: AtomicBool,
+    /// Somebody else has opened the pool since.
+    superseded: AtomicBool,
+    /// Looks for such an opener so far.
+    looks: AtomicUsize,
     commits: AtomicU64,
 }
 
@@ -85,16 +100,20 @@ impl Meta {
         state: PoolState,
         disks: Arc<DiskMap>,
         witness: Arc<dyn QuorumWitness>,
-        epoch: Epoch,
+        (epoch, seq): (Epoch, Seq),
     ) -> Self {
         Self {
+            state_bytes: AtomicU64::new(state.encode().len() as u64),
             state: RwLock::new(state),
             disks,
             witness,
             epoch,
+            seq: AtomicU64::new(seq.0),
             queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
             work: Notify::new(),
             poisoned: AtomicBool::new(false),
+            superseded: AtomicBool::new(false),
+            looks: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
         }
     }
@@ -104,12 +123,59 @@ impl Meta {
         look(&self.state.read())
     }
 
+    /// Bytes that the state takes of a checkpoint.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.state_bytes.load(Ordering::Acquire)
+    }
+
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
+    /// The last change that is committed.
+    pub(crate) fn seq(&self) -> Seq {
+        Seq(self.seq.load(Ordering::Acquire))
+    }
+
+    /// Changes the state before the committer runs: a checkpoint has to follow.
+    pub(crate) fn amend(&self, changes: &[Change]) {
+        let mut state = self.state.write();
+        changes.iter().for_each(|change| state.apply(change));
+        self.state_bytes.store(state.encode().len() as u64, Ordering::Release);
+    }
+
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Somebody else has opened the pool since, and it has stopped here.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
+    }
+
+    /// Whether a disk's superblock says that somebody has opened the pool since.
+    async fn has_newer_owner(&self, disk: &PoolDisk) -> bool {
+        let block = disk.peek(0, IoBuf::new(SUPERBLOCK_BYTES)).await;
+        let pool = self.with_state(|state| state.guid);
+        let newer = |found: Superblock| found.pool == pool && found.epoch > self.epoch;
+        let newer = block.is_ok_and(|block| Superblock::decode(&block).is_ok_and(newer));
+        self.superseded.fetch_or(newer, Ordering::AcqRel);
+        newer
+    }
+
+    /// The disk that is looked at next.
+    fn watched<'a>(&self, disks: &'a [Arc<PoolDisk>]) -> Option<&'a Arc<PoolDisk>> {
+        disks.get(self.looks.fetch_add(1, Ordering::Relaxed) % disks.len().max(1))
+    }
+
+    /// Stops the pool when somebody has opened it since. One read of one disk.
+    pub(crate) async fn look_for_newer_owner(&self) {
+        let disks: Vec<_> = self.disks.read().values().filter(|disk| disk.is_online()).cloned().collect();
+        let Some(disk) = self.watched(&disks) else { return };
+        if !self.is_poisoned() && self.has_newer_owner(disk).await {
+            self.poison();
+            self.work.notify_one();
+        }
     }
 
     /// Batches written so far.
@@ -192,7 +258,13 @@ impl Meta {
     }
 
     fn poison(&self) {
-        tracing::error!("the pool's metadata did not reach a majority of its disks: the pool has stopped");
+        if self.is_superseded() {
+            tracing::error!("the pool has been opened by somebody else since: it has stopped here");
+        } else {
+            tracing::error!(
+                "the pool's metadata did not reach a majority of its disks: the pool has stopped"
+            );
+        }
         self.poisoned.store(true, Ordering::Release);
         let mut queue = self.queue.lock();
         queue.closed = true;
@@ -213,19 +285,38 @@ impl Meta {
         let last = Seq(position.seq.0 + changes.len() as u64);
         let data = IoBuf::copy_from(&bytes).freeze();
         let used = position.used;
-        let writes = self.log_disks().into_iter().map(|disk| {
+        let disks = self.log_disks();
+        let writes = disks.iter().map(|disk| {
             let data = data.clone();
             async move {
-                let at = disk.layout.read().log_start + used;
-                put(&disk, at, data).await
+                let at = disk.layout.read().log_half(self.epoch).0 + used;
+                put(disk, at, data).await
             }
         });
-        let reached = join_all(writes).await.into_iter().filter(|ok| *ok).count();
+        let look = async {
+            match self.watched(&disks) {
+                Some(disk) => self.has_newer_owner(disk).await,
+                None => false,
+            }
+        };
+        // Side by side: a commit takes no longer for it.
+        let (written, newer) = join(join_all(writes), look).await;
+        if newer {
+            return Err(CommitFailed);
+        }
+        let reached = written.into_iter().filter(|ok| *ok).count();
         self.count_votes(reached, last).await?;
         position.used += bytes.len() as u64;
         position.seq = last;
         let mut state = self.state.write();
-        changes.iter().for_each(|change| state.apply(change));
+        let mut bytes = self.state_bytes.load(Ordering::Acquire);
+        for change in changes {
+            let before = state.bytes_touched(change) as u64;
+            state.apply(change);
+            bytes = bytes + state.bytes_touched(change) as u64 - before;
+        }
+        self.state_bytes.store(bytes, Ordering::Release);
+        self.seq.store(last.0, Ordering::Release);
         self.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -249,16 +340,18 @@ impl Meta {
         let old = self.metadata_disks();
         let joining = self.disks.read().get(&record.id).cloned();
         if self.put_checkpoint(&state, seq, joining.as_slice()).await == 0 {
-            // The disk is offline now, and does not get its vote.
+            // The disk is offline now, or full, and does not get its vote.
             return Ok(());
         }
         let reached = self.put_checkpoint(&state, seq, &old).await;
         // A majority of those that voted before, and of those that vote from now on.
         self.count_votes(reached, seq).await?;
+        self.state_bytes.store(state.encode().len() as u64, Ordering::Release);
         *self.state.write() = state;
         self.count_votes(reached + 1, seq).await?;
         position.seq = seq;
         position.used = 0;
+        self.seq.store(seq.0, Ordering::Release);
         Ok(())
     }
 
@@ -271,7 +364,13 @@ impl Meta {
             async move {
                 let layout = disk.layout.read().clone();
                 if data.len() as u64 > layout.checkpoint_size {
-                    disk.take_offline("the pool's metadata has outgrown its area on the disk");
+                    // Its vote is missing; what else it holds is as good as before.
+                    disk.log_whole.store(false, Ordering::Release);
+                    tracing::warn!("the pool's metadata has outgrown its area on disk {}", disk.id);
+                    return false;
+                }
+                // A successor's newest checkpoint may lie there.
+                if self.has_newer_owner(disk).await {
                     return false;
                 }
                 let slot = 1 - disk.newest_slot.load(Ordering::Acquire).min(1);
@@ -288,7 +387,7 @@ impl Meta {
     }
 
     fn log_room(&self) -> u64 {
-        let rooms = self.log_disks().into_iter().map(|disk| disk.layout.read().log_size);
+        let rooms = self.log_disks().into_iter().map(|disk| disk.layout.read().log_half(self.epoch).1);
         rooms.min().unwrap_or(0).min(LOG_BYTES_MAX)
     }
 
@@ -306,6 +405,9 @@ impl Meta {
     }
 
     async fn count_votes(&self, reached: usize, seq: Seq) -> Result<(), CommitFailed> {
+        if self.is_superseded() {
+            return Err(CommitFailed);
+        }
         let (guid, total) = self.with_state(|state| (state.guid, state.metadata_disks().count()));
         let possible = reached + usize::from(reached < total && has_witness_vote(total));
         if possible < votes_needed(total) {
@@ -324,12 +426,15 @@ impl Meta {
 }
 
 /// Writes metadata to a disk. One that misses a batch has a gap in its log and may not vote until a checkpoint
-/// has filled it: whatever the reason, it goes offline.
+/// has filled it. One whose file system is full goes on with what else it holds; for any other reason it goes offline.
 async fn put(disk: &PoolDisk, at: u64, data: aligned_buffer::SharedBuf) -> bool {
-    match disk.write(at, data, Durability::Durable).await {
+    match disk.write_metadata(at, data, Durability::Durable).await {
         Ok(()) => true,
         Err(error) => {
-            disk.take_offline(&error.to_string());
+            disk.log_whole.store(false, Ordering::Release);
+            if error.kind() != BlockErrorKind::NoSpace {
+                disk.take_offline(&error.to_string());
+            }
             false
         }
     }

@@ -107,8 +107,11 @@ pub(crate) async fn carry_out(
         };
         let taken = row.columns.iter().any(|column| column.copies().iter().any(|copy| copy.id() == to));
         let usage = core.meta.with_state(|state| state.disks.get(&to).map(|record| record.usage));
-        let here = core.disk(to).is_some_and(|disk| disk.is_online());
-        if taken || usage != Some(DiskUse::Active) || !here {
+        if taken
+            || usage != Some(DiskUse::Active)
+            || !core.has_room(to)
+            || !core.has_metadata_room_for_a_copy()
+        {
             return Ok(false);
         }
         let Some(slab) = core.slabs.lock().take(to) else { return Ok(false) };

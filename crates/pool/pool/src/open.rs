@@ -1,30 +1,19 @@
-//! Finding, creating and opening pools.
-//!
-//! # Which state is the newest
-//! A change is committed when a majority of votes has it durably (module `meta`). Any majority of the same
-//! voters therefore contains one that has the last committed change, so the newest state that a majority's
-//! members know is at least as new. It may hold changes that were never acknowledged; adopting them is safe,
-//! since each leaves a sound state and none destroys data that an acknowledged one needs. The opening raises
-//! the epoch and writes a checkpoint to a majority before anything else, so that what an older owner or an
-//! absent disk still holds can never win later.
+//! The disks of pools: what they say of themselves, and making pools on them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, Device, Durability};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use pool_format::{
-    BLOCK, Checkpoint, DecodeError, DiskId, DiskRecord, DiskUse, Epoch, Guid, LogBatch, MAX_BATCH_BYTES,
-    Origin, PoolState, SUPERBLOCK_BYTES, Seq, Superblock, foreign, layout_for,
+    BLOCK, Checkpoint, DecodeError, DiskId, DiskRecord, DiskUse, Epoch, Guid, PoolState, Released,
+    SUPERBLOCK_BYTES, Seq, Superblock, foreign, layout_for,
 };
 use shard_runtime::Entropy;
 
 use crate::error::{PoolError, PoolErrorKind};
-use crate::meta::{has_witness_vote, votes_needed};
+use crate::votes::choose_metadata_disks;
 use crate::witness::QuorumWitness;
-
-/// Disks that carry metadata, at most.
-const METADATA_DISKS_MAX: usize = 5;
 
 /// A disk of a pool that was found.
 #[derive(Clone)]
@@ -35,6 +24,13 @@ pub struct Probe {
     pub superblock: Superblock,
     /// One of the two superblocks is damaged or older; opening the pool repairs it.
     pub needs_repair: bool,
+}
+
+impl Probe {
+    /// Whether it is the same device, not only the same disk by name.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.device, &other.device)
+    }
 }
 
 /// What a disk that is offered to a pool is.
@@ -83,21 +79,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Open with what is here although newer changes may be lost. The error without it says which.
     pub accept_loss: bool,
-}
-
-/// What is known after reading the metadata.
-pub(crate) struct Found {
-    pub(crate) state: PoolState,
-    pub(crate) epoch: Epoch,
-    pub(crate) seq: Seq,
-    pub(crate) present: BTreeMap<DiskId, Member>,
-}
-
-/// A disk of the pool that is here.
-pub(crate) struct Member {
-    pub(crate) probe: Probe,
-    /// Which checkpoint slot holds the newest state it has; `None` when neither does.
-    pub(crate) slot: Option<u8>,
+    /// Take the pool over from another node that has not let go of it.
+    pub take_over: bool,
 }
 
 /// Reads a disk's superblocks. `Ok(None)` when the disk belongs to no pool.
@@ -119,7 +102,7 @@ pub async fn probe(device: &Device) -> Result<Option<Probe>, PoolError> {
         }
     }
     let newest = match (&first, &second) {
-        (Ok(a), Ok(b)) => Some(if a.epoch >= b.epoch { a } else { b }),
+        (Ok(a), Ok(b)) => Some(if a.mark() >= b.mark() { a } else { b }),
         (Ok(one), Err(_)) | (Err(_), Ok(one)) => Some(one),
         (Err(_), Err(_)) => None,
     };
@@ -166,7 +149,7 @@ async fn announces(device: &Device, guid: Guid) -> bool {
     false
 }
 
-fn too_new(guid: Guid, why: &dyn std::fmt::Display) -> PoolError {
+pub(crate) fn too_new(guid: Guid, why: &dyn std::fmt::Display) -> PoolError {
     let detail =
         format!("pool {guid}: {why}; nothing of it is changed: open it with the release that wrote it");
     PoolError::new(PoolErrorKind::TooNew, detail)
@@ -176,16 +159,38 @@ async fn read_block(device: &Device, offset: u64) -> Result<Vec<u8>, BlockError>
     Ok(device.read(offset, IoBuf::new(SUPERBLOCK_BYTES)).await?.to_vec())
 }
 
-/// What else is on a disk, if anything is recognised.
+/// What else is on a disk: what its marks tell, or that there is something at its ends or at places between.
 ///
 /// # Errors
 /// When the disk cannot be read.
 pub async fn foreign_data(device: &Device) -> Result<Option<String>, PoolError> {
+    /// Reads under way at once.
+    const AT_ONCE: usize = 16;
     let size = device.size() / BLOCK * BLOCK;
     let len = size.min(foreign::SAMPLE_BYTES as u64);
     let head = device.read(0, IoBuf::new(len as usize)).await?;
     let tail = device.read(size - len, IoBuf::new(len as usize)).await?;
-    Ok(foreign::detect(&head, &tail))
+    let found = foreign::detect(&head, &tail);
+    if found.is_some() || foreign::is_released(&head) {
+        return Ok(found);
+    }
+    let reads = stream::iter(foreign::places_between(size));
+    let reads = reads.map(|at| device.read(at, IoBuf::new(BLOCK as usize))).buffer_unordered(AT_ONCE);
+    let data = reads.try_any(|block| std::future::ready(foreign::has_data(&block))).await?;
+    Ok(data.then(|| foreign::UNRECOGNISED.to_owned()))
+}
+
+/// Makes a disk nobody's: the next probe finds no pool on it, and it may be taken although old data is on it.
+///
+/// # Errors
+/// When the disk cannot be written.
+pub async fn release_disk(device: &Device, pool: Guid, pool_name: &str) -> Result<(), BlockError> {
+    let mark = IoBuf::copy_from(&Released { pool, pool_name: pool_name.to_owned() }.encode()).freeze();
+    let last = device.size() / BLOCK * BLOCK - BLOCK;
+    for at in [0, last] {
+        device.write(at, mark.clone(), Durability::Durable).await?;
+    }
+    Ok(())
 }
 
 /// Makes the structures of a new pool on `disks` and returns its identity.
@@ -221,7 +226,7 @@ pub(crate) async fn create(
         let record = disk_record(disk, &superblocks[index], DiskUse::Active);
         state.apply(&pool_format::Change::PutDisk(record));
     }
-    for id in choose_metadata_disks(&state) {
+    for id in choose_metadata_disks(&state, 0).0 {
         if let Some(disk) = state.disks.get_mut(&id) {
             disk.metadata = true;
         }
@@ -312,160 +317,4 @@ pub(crate) async fn write_superblock(device: &Device, superblock: &Superblock) -
     let block = IoBuf::copy_from(&superblock.encode()).freeze();
     device.write(0, block.clone(), Durability::Durable).await?;
     device.write(superblock.disk_size - BLOCK, block, Durability::Durable).await
-}
-
-/// Up to five disks for the metadata: one of each fault domain in turn, largest domains first.
-pub(crate) fn choose_metadata_disks(state: &PoolState) -> Vec<DiskId> {
-    let mut domains: BTreeMap<(&str, &str), Vec<DiskId>> = BTreeMap::new();
-    for disk in state.disks.values().filter(|disk| disk.usage == DiskUse::Active) {
-        domains.entry((&disk.node, &disk.enclosure)).or_default().push(disk.id);
-    }
-    let mut lists: Vec<Vec<DiskId>> = domains.into_values().collect();
-    lists.sort_by_key(|list| std::cmp::Reverse(list.len()));
-    let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
-    let in_turn = (0..longest).flat_map(|round| lists.iter().filter_map(move |list| list.get(round)));
-    in_turn.take(METADATA_DISKS_MAX).copied().collect()
-}
-
-/// The newer sound checkpoint of a disk, and the slot it is in.
-///
-/// # Errors
-/// When one of them is whole and needs a newer release: the other one is not the newest then.
-pub(crate) async fn newest_checkpoint(probe: &Probe) -> Result<Option<(u8, Checkpoint)>, PoolError> {
-    let sb = &probe.superblock;
-    let mut newest: Option<(u8, Checkpoint)> = None;
-    for slot in 0..2 {
-        let start = sb.checkpoint_start + u64::from(slot) * sb.checkpoint_size;
-        let found = read_checkpoint(probe, start).await?;
-        let Some(found) = found.filter(|found| found.state.guid == sb.pool) else { continue };
-        if newest.as_ref().is_none_or(|(_, best)| (found.epoch, found.seq) > (best.epoch, best.seq)) {
-            newest = Some((slot, found));
-        }
-    }
-    Ok(newest)
-}
-
-/// Reads the metadata of one disk: its newer sound checkpoint, with its slot, and the log after it.
-///
-/// # Errors
-/// When a part that counts is whole and needs a newer release.
-async fn read_metadata(probe: &Probe) -> Result<Option<(u8, Checkpoint)>, PoolError> {
-    let sb = &probe.superblock;
-    let Some((slot, mut known)) = newest_checkpoint(probe).await? else { return Ok(None) };
-    let mut at = 0;
-    while at + BLOCK <= sb.log_size {
-        // A batch is rarely longer than this; if it is, the second read takes it whole.
-        let window = (sb.log_size - at).min(MAX_BATCH_BYTES as u64);
-        let mut bytes = read_bytes(&probe.device, sb.log_start + at, window).await;
-        let mut decoded = LogBatch::decode(&bytes);
-        if decoded == Err(DecodeError::Truncated) {
-            let window = (sb.log_size - at).min(8 << 20);
-            bytes = read_bytes(&probe.device, sb.log_start + at, window).await;
-            decoded = LogBatch::decode(&bytes);
-        }
-        let next = Origin { pool: sb.pool, epoch: known.epoch, seq: Seq(known.seq.0 + 1) };
-        // What does not go on from here was left by others, whatever is in it.
-        if LogBatch::origin(&bytes) != Ok(next) {
-            break;
-        }
-        let (batch, size) =
-            decoded.map_err(|why| too_new(sb.pool, &format!("change {} of its log {why}", next.seq)))?;
-        batch.changes.iter().for_each(|change| known.state.apply(change));
-        known.seq = Seq(known.seq.0 + batch.changes.len() as u64);
-        at += size as u64;
-    }
-    Ok(Some((slot, known)))
-}
-
-async fn read_checkpoint(probe: &Probe, start: u64) -> Result<Option<Checkpoint>, PoolError> {
-    let (device, room) = (&probe.device, probe.superblock.checkpoint_size);
-    let head = read_bytes(device, start, BLOCK).await;
-    let Some(len) = Checkpoint::announced(&head).ok().filter(|len| *len <= room) else { return Ok(None) };
-    let bytes = read_bytes(device, start, len.next_multiple_of(BLOCK)).await;
-    match (Checkpoint::origin(&bytes), Checkpoint::decode(&bytes)) {
-        (Ok(_), Ok(checkpoint)) => Ok(Some(checkpoint)),
-        (Ok(origin), Err(why)) if origin.pool == probe.superblock.pool => {
-            Err(too_new(origin.pool, &format!("a checkpoint of epoch {} {why}", origin.epoch)))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Bytes of a disk; none when they cannot be read.
-async fn read_bytes(device: &Device, start: u64, len: u64) -> Vec<u8> {
-    let read = device.read(start, IoBuf::new(len as usize)).await;
-    read.map(|bytes| bytes.to_vec()).unwrap_or_default()
-}
-
-/// Finds the newest state of a pool among `probes`, and whether it may be trusted.
-pub(crate) async fn find_state(
-    guid: Guid,
-    probes: Vec<Probe>,
-    witness: &dyn QuorumWitness,
-    options: OpenOptions,
-) -> Result<Found, PoolError> {
-    let mut best: Option<Checkpoint> = None;
-    // By identity: a number may be on a second disk too, one whose joining was cut short.
-    let mut found: BTreeMap<Guid, Member> = BTreeMap::new();
-    for probe in probes.into_iter().filter(|probe| probe.superblock.pool == guid) {
-        let mut slot = None;
-        if let Some((newest, known)) = read_metadata(&probe).await? {
-            slot = Some(newest);
-            if best.as_ref().is_none_or(|b| (known.epoch, known.seq) > (b.epoch, b.seq)) {
-                best = Some(known);
-            }
-        }
-        let id = probe.superblock.disk;
-        let epoch = probe.superblock.epoch;
-        match found.get(&id) {
-            Some(other) if other.probe.superblock.epoch >= epoch => {
-                tracing::warn!(
-                    "two disks call themselves disk {id} of pool {guid}; the second is left alone"
-                );
-            }
-            _ => {
-                found.insert(id, Member { probe, slot });
-            }
-        }
-    }
-    let Some(best) = best else {
-        let detail =
-            format!("no disk of pool {guid} with readable metadata is here ({} disks found)", found.len());
-        return Err(PoolError::new(PoolErrorKind::NoQuorum, detail));
-    };
-    let known = best.state.disks.values();
-    let present: BTreeMap<DiskId, Member> =
-        known.filter_map(|disk| Some((disk.id, found.remove(&disk.guid)?))).collect();
-    let voters: Vec<&DiskRecord> = best.state.metadata_disks().collect();
-    let here = voters.iter().filter(|disk| present.get(&disk.id).is_some_and(|disk| disk.slot.is_some()));
-    let here = here.count();
-    let remembered = witness.load(guid).await.map_err(|error| {
-        PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be read").because(error)
-    })?;
-    let witness_agrees = remembered.is_some_and(|known| (best.epoch, best.seq) >= known);
-    let witness_votes = has_witness_vote(voters.len()) && witness_agrees;
-    let (votes, needed) = (here + usize::from(witness_votes), votes_needed(voters.len()));
-    let name = &best.state.name;
-    if remembered.is_some_and(|known| known > (best.epoch, best.seq))
-        && here < voters.len()
-        && !options.accept_loss
-    {
-        let detail = format!(
-            "pool {name}: the disks that are here missed changes that were acknowledged (they know epoch {} change \
-             {}); attach the missing disks, or accept the loss of what came later",
-            best.epoch, best.seq
-        );
-        return Err(PoolError::new(PoolErrorKind::NoQuorum, detail));
-    }
-    if votes < needed && !options.accept_loss && !options.read_only {
-        let detail = format!(
-            "pool {name}: {votes} of {needed} votes needed are here ({here} of {} metadata disks{}); attach more of \
-             its disks, or accept that changes only the missing ones know are lost",
-            voters.len(),
-            if witness_votes { " and the witness" } else { "" }
-        );
-        return Err(PoolError::new(PoolErrorKind::NoQuorum, detail));
-    }
-    let newest_epoch = best.epoch.max(remembered.map_or(Epoch(0), |(epoch, _)| epoch));
-    Ok(Found { state: best.state, epoch: newest_epoch, seq: best.seq, present })
 }

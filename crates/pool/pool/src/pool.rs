@@ -3,24 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use block_device::Device;
 use parking_lot::{Mutex, RwLock};
-use pool_format::{DiskId, Epoch, Guid, SpaceId, SpaceRecord, Superblock};
+use pool_format::{Change, DiskId, Guid, Mark, Owner, SpaceId, SpaceRecord, Superblock};
 use pool_layout::Striping;
-use shard_runtime::{Clock, Entropy, spawn_local};
+use shard_runtime::{Clock, Entropy, finish_anyway, spawn_local};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::core::{Core, Faults, RepairParams};
 use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
+use crate::find::{self, Member};
+use crate::marks::WentBack;
 use crate::meta::{CommitFailed, LogPosition, Meta};
-use crate::open::{self, CreateOptions, Member, NewDisk, OpenOptions};
+use crate::open::{self, CreateOptions, NewDisk, OpenOptions};
 use crate::row::{Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::witness::QuorumWitness;
-use crate::{clean, repair, scrub, upkeep};
+use crate::{clean, marks, repair, scrub, upkeep, votes};
 
 /// What pools need from their surroundings.
 #[derive(Clone)]
@@ -37,6 +41,8 @@ pub struct Surroundings {
 pub struct Pool {
     pub(crate) core: Arc<Core>,
     pub(crate) surroundings: Surroundings,
+    /// Its background work.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Drop for Pool {
@@ -51,7 +57,7 @@ impl From<CommitFailed> for PoolError {
     fn from(_: CommitFailed) -> Self {
         Self::new(
             PoolErrorKind::Stopped,
-            "the pool's metadata did not reach a majority of its disks; it has stopped",
+            "the pool has stopped: its metadata did not reach a majority of its disks, or somebody else has opened it",
         )
     }
 }
@@ -81,9 +87,33 @@ impl Pool {
         options: OpenOptions,
         surroundings: Surroundings,
     ) -> Result<Self, PoolError> {
-        let probes = open::probe_all(guid, &devices).await?;
-        let found = open::find_state(guid, probes, &*surroundings.witness, options).await?;
-        let epoch = if options.read_only { found.epoch } else { Epoch(found.epoch.0 + 1) };
+        Self::open_broken(guid, devices, options, surroundings, Faults::default()).await
+    }
+
+    /// The same with deliberate defects from the beginning on, for tests of the tests.
+    ///
+    /// # Errors
+    /// The same as those of [`Pool::open`].
+    pub async fn open_broken(
+        guid: Guid,
+        devices: Vec<Device>,
+        options: OpenOptions,
+        surroundings: Surroundings,
+        faults: Faults,
+    ) -> Result<Self, PoolError> {
+        let mut probes = open::probe_all(guid, &devices).await?;
+        let mut found = find::find_state(guid, &probes, &*surroundings.witness, options, &faults).await?;
+        let mut epoch = found.epoch;
+        let mut losers = Vec::new();
+        if !options.read_only {
+            epoch = marks::next_epoch(guid, epoch, &probes);
+            let mark = Mark { epoch, seq: found.seq };
+            let claimed = marks::claim(&mut probes, &found.present, &found.back, mark).await;
+            // Read again: what an owner before this one has been promised until it could see the claim is in there now.
+            found = find::find_state(guid, &probes, &*surroundings.witness, options, &faults).await?;
+            found.state.marks.extend(claimed);
+            losers = votes::move_votes(&mut found.state, &found.present)?;
+        }
         let disks = open_disks(&found, &surroundings.clock);
         let problems = found.state.problems();
         if let Some(first) = problems.first() {
@@ -94,10 +124,11 @@ impl Pool {
         let state = found.state.clone();
         let slabs = Slabs::new(&state);
         let witness = Arc::clone(&surroundings.witness);
-        let meta = Arc::new(Meta::new(found.state, Arc::clone(&disks), witness, epoch));
+        let meta = Arc::new(Meta::new(found.state, Arc::clone(&disks), witness, (epoch, found.seq)));
         let mut position = LogPosition { seq: found.seq, used: 0 };
         if !options.read_only {
-            fence(&meta, &mut position, &surroundings, guid, &found.present).await?;
+            fence(&meta, &mut position, &surroundings, guid, found.present, &found.back).await?;
+            votes::clear_votes(guid, &losers).await?;
         }
         let core = Arc::new_cyclic(|core| {
             let make = |record: &SpaceRecord| {
@@ -128,12 +159,15 @@ impl Pool {
                 scrub_params: RwLock::default(),
                 scrub_attention: Notify::new(),
                 closing: AtomicBool::new(false),
+                ending: Notify::new(),
                 copied_bytes: AtomicU64::new(0),
-                faults: Faults::default(),
+                faults,
                 administering: tokio::sync::Mutex::new(()),
+                marking: tokio::sync::Mutex::new(()),
                 cleaning: tokio::sync::Mutex::new(()),
                 adding: tokio::sync::Mutex::new(()),
                 allocating: tokio::sync::Mutex::new(()),
+                voting: tokio::sync::Mutex::new(()),
             }
         });
         for ((space, number), record) in &state.rows {
@@ -143,6 +177,7 @@ impl Pool {
                 space.put_row(*number, Row::new(record, shape, &|id| core.disk(id), true));
             }
         }
+        let mut tasks = Vec::new();
         if !options.read_only {
             spawn_local(Arc::clone(&meta).run(position));
             let secret = || Guid(surroundings.entropy.next_id());
@@ -151,17 +186,23 @@ impl Pool {
                 meta.close();
                 return Err(error);
             }
-            spawn_local(repair::run(Arc::clone(&core)));
-            spawn_local(upkeep::run(Arc::clone(&core)));
-            spawn_local(scrub::run(Arc::clone(&core)));
+            tasks.push(spawn_local(repair::run(Arc::clone(&core))));
+            tasks.push(spawn_local(upkeep::run(Arc::clone(&core))));
+            tasks.push(spawn_local(scrub::run(Arc::clone(&core))));
         }
-        Ok(Self { core, surroundings })
+        Ok(Self { core, surroundings, tasks: Mutex::new(tasks) })
     }
 
     /// Its identity.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.core.guid
+    }
+
+    /// Whether its metadata did not reach a majority of its disks: it does nothing more until it is opened again.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.core.meta.is_poisoned()
     }
 
     /// Its name.
@@ -212,30 +253,90 @@ impl Pool {
         }
     }
 
-    /// Flushes all disks, calls all regions clean and stops. Requests under way should have ended.
+    /// Lets go of the pool: any node may open it from now on. To be followed by [`Pool::close`].
+    ///
+    /// # Errors
+    /// When the metadata cannot be written.
+    pub async fn release(&self) -> Result<(), PoolError> {
+        let owner = self.core.meta.with_state(|state| state.owner.clone());
+        if let Some(owner) = owner {
+            self.core.meta.commit(vec![Change::Owner(Owner { released: true, ..owner })]).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends background work, flushes all disks, calls all regions clean and stops. Requests under way should have ended.
+    /// Nothing comes to the disks after this has returned: somebody else may open them.
     ///
     /// # Errors
     /// When a disk fails; the pool is closed all the same, and the next opening does what is left.
     pub async fn close(&self) -> Result<(), PoolError> {
-        let core = &self.core;
-        if core.read_only {
+        if self.core.read_only {
             return Ok(());
         }
-        let tidied = upkeep::tidy_journals(core, true).await;
-        let cleaned = clean::clean(core, true).await;
-        core.stop();
-        let saved = core.meta.checkpoint().await;
-        core.meta.close();
-        for disk in core.all_disks() {
-            disk.release_device();
-        }
-        tidied?;
-        cleaned?;
-        Ok(saved?)
+        self.core.stop();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        // Left half-way, a page of checksums would be on its way to a disk while nobody knows of it.
+        finish_anyway(end(Arc::clone(&self.core), tasks)).await
     }
 }
 
-fn open_disks(found: &open::Found, clock: &Arc<dyn Clock>) -> BTreeMap<DiskId, Arc<PoolDisk>> {
+/// What is left to do of a pool that has stopped.
+async fn end(core: Arc<Core>, tasks: Vec<JoinHandle<()>>) -> Result<(), PoolError> {
+    for task in tasks {
+        // Background work that has panicked is at its end too.
+        let _ = task.await;
+    }
+    core.requests_end().await;
+    core.meta.look_for_newer_owner().await;
+    if core.meta.is_poisoned() {
+        // Nothing may be written any more: what is left to do, the next opening does.
+        core.all_disks().iter().for_each(|disk| disk.release_device());
+        return Err(CommitFailed.into());
+    }
+    let tidied = upkeep::tidy_journals(&core, true).await;
+    let cleaned = clean::clean(&core, true).await;
+    let marked = marks::renew(&core).await;
+    let saved = core.meta.checkpoint().await;
+    core.meta.close();
+    for disk in core.all_disks() {
+        disk.release_device();
+    }
+    tidied?;
+    cleaned?;
+    marked?;
+    Ok(saved?)
+}
+
+impl Pool {
+    /// Stops using the disks as in a crash: nothing is called clean, and the next opening goes on from what is durable. For a
+    /// pool that has stopped, when no request of its spaces is under way any more.
+    ///
+    /// # Errors
+    /// When requests to disks have not ended in `patience`. What they write could overwrite what a next opening has
+    /// written, so there must be none before this has succeeded.
+    pub async fn abandon(&self, patience: Duration) -> Result<(), PoolError> {
+        let core = &self.core;
+        core.stop();
+        core.meta.close();
+        let disks = core.all_disks();
+        disks.iter().for_each(|disk| disk.release_device());
+        let ended = async {
+            while disks.iter().any(|disk| disk.has_stragglers()) {
+                shard_runtime::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if shard_runtime::timeout(patience, ended).await.is_some() {
+            return Ok(());
+        }
+        let late: Vec<String> =
+            disks.iter().filter(|disk| disk.has_stragglers()).map(|disk| disk.id.to_string()).collect();
+        let detail = format!("requests to disks {} of pool {} do not end", late.join(", "), core.name);
+        Err(PoolError::new(PoolErrorKind::InUse, detail))
+    }
+}
+
+fn open_disks(found: &find::Found, clock: &Arc<dyn Clock>) -> BTreeMap<DiskId, Arc<PoolDisk>> {
     let make = |record: &pool_format::DiskRecord| {
         let member: Option<&Member> = found.present.get(&record.id);
         let layout = member.map(|member| member.probe.superblock.clone());
@@ -245,13 +346,14 @@ fn open_disks(found: &open::Found, clock: &Arc<dyn Clock>) -> BTreeMap<DiskId, A
         if let Some(slot) = member.and_then(|member| member.slot) {
             disk.newest_slot.store(slot, Ordering::Release);
         }
+        *disk.went_back.lock() = found.back.get(&record.id).copied();
         Some((record.id, Arc::new(disk)))
     };
     found.state.disks.values().filter_map(make).collect()
 }
 
 /// The layout of a disk that is not here, as far as it matters: where its slabs would be.
-fn absent_layout(found: &open::Found, record: &pool_format::DiskRecord) -> Option<Superblock> {
+fn absent_layout(found: &find::Found, record: &pool_format::DiskRecord) -> Option<Superblock> {
     let mut layout = pool_format::layout_for(record.size, found.state.slab_size)?;
     layout.disk = record.guid;
     layout.disk_id = record.id;
@@ -271,7 +373,8 @@ async fn fence(
     position: &mut LogPosition,
     surroundings: &Surroundings,
     guid: Guid,
-    present: &BTreeMap<DiskId, Member>,
+    present: BTreeMap<DiskId, Member>,
+    back: &BTreeMap<DiskId, WentBack>,
 ) -> Result<(), PoolError> {
     // Both slots of each disk in turn, the older one first: a cut leaves a whole one at any moment, and in the
     // end no stale checkpoint of a higher number is left.
@@ -281,13 +384,17 @@ async fn fence(
     stored.map_err(|error| {
         PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be written").because(error)
     })?;
-    for Member { probe, .. } in present.values() {
-        let mut superblock = probe.superblock.clone();
-        superblock.epoch = meta.epoch();
-        // A disk that fails here is found offline at its next use.
-        if let Err(error) = open::write_superblock(&probe.device, &superblock).await {
-            tracing::warn!("the superblock of disk {} cannot be written: {error}", superblock.disk_id);
+    // Not before it is durable that nothing on them is to be believed.
+    let mut signed = Vec::new();
+    for (disk, Member { mut probe, .. }) in present.into_iter().filter(|(disk, _)| back.contains_key(disk)) {
+        let mark = Mark { epoch: meta.epoch(), seq: position.seq };
+        if marks::sign(&mut probe, mark).await {
+            signed.push(Change::Mark { disk, mark });
         }
+    }
+    if !signed.is_empty() {
+        meta.amend(&signed);
+        meta.write_checkpoint(position).await?;
     }
     Ok(())
 }

@@ -2,6 +2,11 @@
 //!
 //! What comes back is compared with its checksums. When it differs, or the copy failed, or there is none, the piece is
 //! read again with care (`careful.rs`): under its lock, from every copy, and from parity.
+//!
+//! After a crash the first read of a region that was dirty waits until its copies are equal (`resync.rs`), which takes one
+//! region's copying: what has been read must not be taken back when the disk that it came from fails. A pool that is opened
+//! read-only cannot do that. It answers from the first copy that is good, and promises no more than that the value is one that
+//! the crash may have left: the opening for writing that comes next may settle on another.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +21,7 @@ use crate::at::At;
 use crate::careful;
 use crate::core::Core;
 use crate::recall::recall;
+use crate::resync;
 use crate::row::{Copies, CopyState, Place};
 use crate::space::Space;
 use crate::sums::page_at;
@@ -42,10 +48,16 @@ impl Space {
         };
         let place = Place { space: self.id(), row: piece.row, column: piece.column };
         let at = At::new(core, self, &row, place);
-        // The list is held during the read: whoever gives a copy's slab up waits for that.
-        if let Some((_list, copy)) = copy_to_read(at, piece) {
+        let mask = at.regions(piece.offset, piece.len);
+        let mut may_be_unsettled = core.read_only;
+        loop {
+            if !may_be_unsettled && at.group().is_unsettled(mask) {
+                resync::settle_before_read(at, piece.offset, piece.len).await?;
+                may_be_unsettled = true;
+            }
+            // The list is held during the read: whoever gives a copy's slab up waits for that.
+            let Some((_list, copy)) = copy_to_read(at, piece) else { break };
             let page = page_at(at, piece.offset).await;
-            let mask = at.regions(piece.offset, piece.len);
             let forgotten = at.group().forgotten.load(Ordering::Acquire) & mask;
             if forgotten != 0 {
                 // A pool that may not be written reads on as it is.
@@ -54,12 +66,14 @@ impl Space {
             match copy.disk.read(copy.start + piece.offset, buf).await {
                 Ok(read) => {
                     // Looked at after the read: what was unsettled before may have been settled meanwhile.
+                    let unsettled = at.group().is_unsettled(mask);
+                    if unsettled && !may_be_unsettled {
+                        buf = read;
+                        continue;
+                    }
                     let told = page.filter(|page| page.unknown.load(Ordering::Acquire) & mask == 0);
                     let wrong = told.is_some_and(|page| !page.matches(piece.offset, &read));
-                    if !wrong
-                        || core.faults.skip_verify.load(Ordering::Relaxed)
-                        || at.group().is_unsettled(mask)
-                    {
+                    if !wrong || unsettled || core.faults.skip_verify.load(Ordering::Relaxed) {
                         return Ok(read);
                     }
                 }
@@ -67,6 +81,7 @@ impl Space {
                 Err(error) if error.kind() == BlockErrorKind::Gone => {}
                 Err(error) => tracing::warn!("{at}: {error}; trying what else there is"),
             }
+            break;
         }
         careful::read(self.this()?, piece).await
     }

@@ -112,11 +112,14 @@ fn can_lose(row: &Row, column: u8) -> usize {
 
 fn needs_work(core: &Core, row: &Row, place: Place, copies: &Copies) -> bool {
     let group = row.group(place.column);
-    let unsettled = group.unsettled.load(Ordering::Acquire) | group.forgotten.load(Ordering::Acquire) != 0;
+    let unsettled = group.unsettled.load(Ordering::Acquire)
+        | group.forgotten.load(Ordering::Acquire)
+        | group.suspect.load(Ordering::Acquire)
+        != 0;
     row.lead(place.column) == place.column && unsettled
         || copies.len() > row.shape.copies
         || copies.iter().any(|copy| {
-            (copy.disk.is_online() && copy.stale.load(Ordering::Acquire) != 0) || is_leaving(core, copy)
+            (copy.disk.has_room() && copy.stale.load(Ordering::Acquire) != 0) || is_leaving(core, copy)
         })
 }
 
@@ -130,7 +133,7 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) async fn work_on(core: &Arc<Core>, space: &Space, place: Place) -> Result<Outcome, BlockError> {
-    let Some(row) = space.row(place.row) else { return Ok(Outcome::Done) };
+    let Some(row) = space.row(place.row).filter(|row| !row.is_given_up()) else { return Ok(Outcome::Done) };
     let at = At::new(core, space, &row, place);
     let column = at.column();
     let wanted = row.shape.copies;

@@ -420,9 +420,14 @@ async fn put(at: At<'_>, block: u64, mask: u64, content: &[u8]) -> Result<(), Bl
     let copies = at.column().copies();
     let written =
         write_copies(&copies, (block * BLOCK, BLOCK), mask, from_ref(&edit), Durability::Volatile).await;
-    // A disk that fails is offline now; its region is dirty, so that it counts as stale before anybody reads it.
-    match written.into_iter().flatten().find_map(Result::err) {
-        Some(error) if error.kind() == BlockErrorKind::NoSpace => Err(error),
-        _ => Ok(()),
+    // A disk that fails is offline now; its region is dirty, so that it counts as stale before anybody reads it. One that is
+    // full goes on without what it has no room for, if the others of the row can do without that.
+    for (copy, error) in copies.iter().zip(written).filter_map(|(copy, put)| Some((copy, put?.err()?))) {
+        if error.kind() == BlockErrorKind::NoSpace
+            && !at.core.mark_stale(at.place, at.row, copy, mask).await?
+        {
+            return Err(error);
+        }
     }
+    Ok(())
 }

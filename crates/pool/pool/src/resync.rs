@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, Durability};
+use block_device::{BlockError, BlockErrorKind, Durability};
 use pool_format::{BLOCK, REGIONS};
+use shard_runtime::finish_anyway;
 
 use crate::at::At;
 use crate::careful::{self, Content, heal, read_column};
 use crate::core::caught_up;
 use crate::governor;
+use crate::pages::{has_old_page, put_page};
 use crate::recall::recall;
 use crate::row::CopyState;
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
-use crate::sums::{page_at, put_page, sums_of};
+use crate::sums::{page_at, sums_of};
 use crate::write::{Edit, ensure_dirty, write_copies};
 
 /// Bits of a mask, lowest first.
@@ -32,22 +34,28 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
     let mut copied = 0;
     if at.lead() == at.place {
         for region in bits(at.group().unsettled.load(Ordering::Acquire)) {
+            if at.row.is_given_up() {
+                return Ok(copied);
+            }
             copied += settle(at, region).await?;
         }
         recall(at, at.group().forgotten.load(Ordering::Acquire)).await?;
+        for region in bits(at.group().suspect.swap(0, Ordering::AcqRel)) {
+            scrub::examine(at, region, true).await;
+        }
     }
     let region_size = at.space.striping.region_size();
     let copies = at.column().copies();
-    for copy in copies.iter().filter(|copy| copy.disk.is_online()) {
+    for copy in copies.iter().filter(|copy| copy.disk.has_room()) {
         let mut failed = None;
         for region in bits(copy.stale.load(Ordering::Acquire)) {
-            if at.core.params.read().paused || !copy.disk.is_online() {
+            if at.core.params.read().paused || !copy.disk.has_room() || at.row.is_given_up() {
                 break;
             }
             match catch_up(at, copy, region).await {
                 Ok(true) => {
                     copied += region_size;
-                    governor::pay(at.core, region_size).await;
+                    governor::pay(at, region_size).await;
                 }
                 Ok(false) => {}
                 Err(error) => {
@@ -64,12 +72,69 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
     Ok(copied)
 }
 
-/// After a crash, or a write that failed, copies of a region may differ and checksums lag: makes both right.
+/// After a crash, or a write that failed, a read has come to a region whose copies may differ: makes them equal before it is
+/// answered, or what one copy says now, another could take back. The usual work on a region, but at once and not held back.
+///
+/// Where a region cannot be settled as a whole, because some of its blocks cannot be read anywhere, the part that is read is made
+/// equal, for this answer. With parity, what the columns hold was in the journal and cannot become older.
+pub(crate) async fn settle_before_read(at: At<'_>, offset: u64, len: u64) -> Result<(), BlockError> {
+    /// A copy that fails meanwhile is marked stale, or is the only one, and another is asked.
+    const ATTEMPTS: usize = 3;
+    let (core, space, row, place) = (Arc::clone(at.core), at.space.this()?, Arc::clone(at.row), at.lead());
+    // The locks would be free while older blocks are on their way to a disk, if the client went.
+    finish_anyway(async move {
+        let at = At::new(&core, &space, &row, place);
+        let mask = at.regions(offset, len);
+        for _ in 0..ATTEMPTS {
+            let mut failed = false;
+            for region in bits(at.group().unsettled.load(Ordering::Acquire) & mask) {
+                if let Err(error) = settle_region(at, region).await {
+                    core.check_writable().map_err(|_| error)?;
+                    failed = true;
+                }
+            }
+            if !at.group().is_unsettled(mask) {
+                return Ok(());
+            }
+            if row.shape.parity > 0 {
+                if failed {
+                    continue;
+                }
+                return Ok(());
+            }
+            let _range = at.group().locks.lock(offset, len).await;
+            let (copied, equal) = settle_copies(at, (offset, len)).await?;
+            core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
+            if equal {
+                return Ok(());
+            }
+        }
+        if row.shape.parity > 0 {
+            return Ok(());
+        }
+        Err(BlockError::new(BlockErrorKind::Media, "read: no copy can be read and made equal to the others"))
+    })
+    .await
+}
+
+/// As [`settle_region`], for the background: no faster than clients bear.
 async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
+    let copied = settle_region(at, region).await?;
+    governor::pay(at, copied).await;
+    Ok(copied)
+}
+
+/// After a crash, or a write that failed, copies of a region may differ and checksums lag: makes both right. Returns the bytes
+/// copied. What was read is durable then wherever it counts.
+async fn settle_region(at: At<'_>, region: u32) -> Result<u64, BlockError> {
     at.core.check_writable()?;
     let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
-    let range = at.group().locks.lock(offset, size).await;
+    let _range = at.group().locks.lock(offset, size).await;
+    if !at.group().is_unsettled(mask) {
+        // Somebody else has done it meanwhile.
+        return Ok(0);
+    }
     // Its checksums change, so they are told of at the next cleaning.
     if at.group().dirty_durable.load(Ordering::SeqCst) & mask == 0 {
         ensure_dirty(at, mask).await?;
@@ -83,18 +148,21 @@ async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
         at.group().unsettled.fetch_and(!mask, Ordering::AcqRel);
     }
     at.core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
-    // Clients go on meanwhile.
-    drop(range);
-    governor::pay(at.core, copied).await;
     Ok(copied)
 }
 
-/// Takes the first good copy as the truth.
+/// Takes the first good copy as the truth. The range is a whole region, or a part of one: then nothing is learnt of checksums.
 async fn settle_copies(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, bool), BlockError> {
     let mask = at.regions(offset, size);
     let copies = at.column().copies();
     let mut good = None;
+    // A disk that lost writes together with their checksums is asked last.
+    let mut in_turn = Vec::new();
     for copy in copies.iter().filter(|copy| copy.is_good(mask)) {
+        in_turn.push((has_old_page(at, copy, (offset, size)).await, copy));
+    }
+    in_turn.sort_by_key(|(old, _)| *old);
+    for (_, copy) in in_turn {
         if let Ok(data) = copy.disk.read(copy.start + offset, IoBuf::new(size as usize)).await {
             good = Some((copy, data.freeze()));
             break;
@@ -110,6 +178,9 @@ async fn settle_copies(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, b
         }
         copied += size;
     }
+    if !is_kept(source).await {
+        return Ok((copied, false));
+    }
     let mut equal = true;
     for copy in copies.iter().filter(|copy| !Arc::ptr_eq(copy, source)) {
         if copy.stale.load(Ordering::Acquire) & mask != 0 {
@@ -121,10 +192,15 @@ async fn settle_copies(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, b
             Err(_) => equal &= at.core.mark_stale(at.place, at.row, copy, mask).await?,
         }
     }
-    if equal {
+    if equal && size == at.space.striping.region_size() {
         learn_sums(at, offset, &data).await;
     }
     Ok((copied, equal))
+}
+
+/// Makes durable what a copy shows: what is in its disk's cache only may be lost yet, when it has been read.
+async fn is_kept(copy: &CopyState) -> bool {
+    !copy.disk.has_unflushed() || copy.disk.flush().await.is_ok()
 }
 
 /// Makes writes again that failed half-way, and takes what the columns hold then as the truth.
@@ -167,6 +243,9 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         whole &= content.is_complete();
         if content.is_complete() {
             heal(column, offset, &content, &bad).await;
+            for copy in column.column().copies().iter().filter(|copy| copy.is_good(mask)) {
+                whole &= is_kept(copy).await;
+            }
             whole &= make_equal(column, offset, &content).await?;
             learn_sums(column, offset, &content.data).await;
             row.push(content);
@@ -205,8 +284,13 @@ async fn make_parity(at: At<'_>, offset: u64, row: &[Content]) -> Result<u64, Bl
         let edit = Edit::Data(IoBuf::copy_from(&content).freeze());
         let copies = column.column().copies();
         let put = write_copies(&copies, (start, BLOCK), mask, from_ref(&edit), Durability::Durable).await;
-        if let Some(error) = put.into_iter().flatten().find_map(Result::err) {
-            return Err(error);
+        for (copy, error) in copies.iter().zip(put).filter_map(|(copy, put)| Some((copy, put?.err()?))) {
+            // A full disk goes on without it, if the others of the row can do without that disk.
+            let lacks = error.kind() == BlockErrorKind::NoSpace
+                && at.core.mark_stale(column.place, at.row, copy, mask).await?;
+            if !lacks {
+                return Err(error);
+            }
         }
         learn_sums(column, start, &content).await;
         written += BLOCK;
@@ -236,6 +320,7 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
     let group = at.group();
     let turn = governor::turn(at.core).await;
+    let _pages = group.pages.read().await;
     let _range = group.locks.lock(offset, size).await;
     // Nobody has its checksums: what is calculated is what they are of. All of it at once, as they become known at once.
     let unknown = at.column().sums.is_some() && !group.is_unsettled(mask) && at.column().good() & mask == 0;

@@ -21,11 +21,12 @@
 //! the log has the changes in the order of the decisions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, RowRecord, SpaceId, SpaceRecord};
 use shard_runtime::RangeLocks;
+use tokio::sync::Notify;
 
 use crate::disk::PoolDisk;
 use crate::sums::Sums;
@@ -154,8 +155,15 @@ pub(crate) struct Group {
     pub(crate) torn: AtomicU64,
     /// Settled regions in which a page of a column's checksums is damaged; see `recall.rs`.
     pub(crate) forgotten: AtomicU64,
+    /// Regions under a page that a copy was found to have damaged, or older than it should be: what the copies hold there is
+    /// compared, and the page written anew.
+    pub(crate) suspect: AtomicU64,
     /// Writes under way: counted before they look at `dirty_durable`.
     pub(crate) writing: AtomicU32,
+    /// Who may write pages of checksums to disks: the cleaner, alone and in rounds, or copies that catch up. Of pages that stand
+    /// in for each other only one may be on its way, and what the cleaner has written is on its way until the next flush.
+    /// Taken before a lock of `locks`.
+    pub(crate) pages: tokio::sync::RwLock<()>,
     pub(crate) order: Mutex<Order>,
 }
 
@@ -183,7 +191,9 @@ impl Group {
             unsettled: AtomicU64::new(if crashed && marks { dirty } else { 0 }),
             torn: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
+            suspect: AtomicU64::new(0),
             writing: AtomicU32::new(0),
+            pages: tokio::sync::RwLock::default(),
             order: Mutex::new(Order::default()),
         }
     }
@@ -253,8 +263,14 @@ impl Shape {
 /// A row.
 pub(crate) struct Row {
     pub(crate) shape: Shape,
+    /// It is from an earlier opening.
+    pub(crate) inherited: bool,
     pub(crate) columns: Box<[Column]>,
     groups: Box<[Group]>,
+    /// Its slabs go back to the pool as soon as nobody has it any more.
+    given_up: AtomicBool,
+    /// Wakes those who wait with the row in their hands.
+    let_go: Notify,
 }
 
 impl Row {
@@ -274,8 +290,34 @@ impl Row {
         };
         Self {
             shape,
+            inherited: crashed,
             columns: record.columns.iter().map(column).collect(),
             groups: groups.unwrap_or_default().iter().map(group).collect(),
+            given_up: AtomicBool::new(false),
+            let_go: Notify::new(),
+        }
+    }
+
+    /// Tells background work to let the row go.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+        self.let_go.notify_waiters();
+    }
+
+    /// Whether nothing done for the row is of use any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    /// Rests from work on the row, until it is given up at the longest.
+    pub(crate) async fn pause(&self, rest: impl Future<Output = ()>) {
+        let let_go = self.let_go.notified();
+        if !self.is_given_up() {
+            tokio::select! {
+                biased;
+                () = let_go => {}
+                () = rest => {}
+            }
         }
     }
 
@@ -301,8 +343,23 @@ impl Row {
         mask & (by_copies | self.covered_by_parity(column))
     }
 
+    /// Regions whose data another copy or parity has by what is recorded, whether or not the disks for that are here.
+    pub(crate) fn recorded_without(&self, column: u8, disk: DiskId) -> u64 {
+        let recorded = |column: &Column| {
+            let copies = column.copies();
+            let others = copies.iter().filter(|copy| copy.id() != disk);
+            others.fold(0, |good, copy| good | !copy.stale.load(Ordering::Acquire))
+        };
+        recorded(self.column(column)) | self.calculable(column, recorded)
+    }
+
     /// Regions in which what `column` holds can be calculated from the others.
     pub(crate) fn covered_by_parity(&self, column: u8) -> u64 {
+        self.calculable(column, Column::good)
+    }
+
+    /// Regions in which what `column` holds can be calculated from what others have that is `good`.
+    fn calculable(&self, column: u8, good: impl Fn(&Column) -> u64) -> u64 {
         if self.shape.parity == 0 {
             return 0;
         }
@@ -310,7 +367,7 @@ impl Row {
         let (mut one, mut two) = (0, 0);
         for (index, other) in self.columns.iter().enumerate() {
             if index != usize::from(column) {
-                let lost = !other.good();
+                let lost = !good(other);
                 two |= one & lost;
                 one |= lost;
             }

@@ -70,6 +70,10 @@ pub(crate) struct Examined {
     pub(crate) damaged: BTreeMap<DiskId, u64>,
     /// Blocks of the group that cannot be restored.
     pub(crate) hopeless: u64,
+    /// The first and the last of them, as blocks of their column.
+    pub(crate) between: Option<(u64, u64)>,
+    /// Blocks of copies that fit their own checksums, and differ from another copy that fits its own, by disk: first and last.
+    pub(crate) disputed: BTreeMap<(DiskId, u8), (u64, u64)>,
     /// Data and parity are each what was written, but do not belong together.
     pub(crate) parity_differs: bool,
 }
@@ -204,17 +208,22 @@ async fn row_of(core: &Arc<Core>, space: &Arc<Space>, row: &Arc<Row>, number: u3
         }
         let place = Place { space: space.id(), row: number, column };
         for region in 0..REGIONS {
-            if core.closing.load(Ordering::Acquire) {
+            if core.closing.load(Ordering::Acquire) || row.is_given_up() {
                 return (bytes, damaged, hopeless);
             }
             let found = examine(At::new(core, space, row, place), region, true).await;
             bytes += found.bytes;
             damaged += found.damaged.values().sum::<u64>();
             hopeless += found.hopeless;
+            for finding in findings(At::new(core, space, row, place), region, &found) {
+                if finding.structure == "mirror" {
+                    tracing::error!("{}", finding.detail);
+                }
+            }
             let rate = core.scrub_params.read().bytes_per_second;
             if rate > 0 {
                 let nanos = u128::from(found.bytes) * 1_000_000_000 / u128::from(rate);
-                shard_runtime::sleep(Duration::from_nanos(nanos as u64)).await;
+                row.pause(core.rest(Duration::from_nanos(nanos as u64))).await;
             }
         }
     }
@@ -243,16 +252,25 @@ pub(crate) async fn examine(at: At<'_>, region: u32, healing: bool) -> Examined 
         }
         for bad in &bad {
             *examined.damaged.entry(bad.copy.id()).or_default() += bad.count();
+            if let (Some(first), Some(last)) = (bad.disputed.first(), bad.disputed.last()) {
+                examined.disputed.insert((bad.copy.id(), column.place.column), (*first, *last));
+            }
         }
         if !bad.is_empty() {
             let content = read_column(column, offset, size, None, &mut Vec::new()).await;
-            examined.hopeless += content.have.iter().filter(|have| !**have).count() as u64;
+            let lacking = (offset / BLOCK..).zip(&content.have).filter(|(_, have)| !**have);
+            for (block, _) in lacking {
+                examined.hopeless += 1;
+                let (first, last) = examined.between.unwrap_or((block, block));
+                examined.between = Some((first.min(block), last.max(block)));
+            }
             if healing {
                 heal(column, offset, &content, &bad).await;
             }
         }
     }
-    let pages = columns.iter().map(|column| sums::damaged_pages(*column, (offset, size), healing));
+    let disputed: Vec<DiskId> = examined.disputed.keys().map(|(disk, _)| *disk).collect();
+    let pages = columns.iter().map(|column| sums::damaged_pages(*column, (offset, size), healing, &disputed));
     for disk in join_all(pages).await.into_iter().flatten() {
         *examined.damaged.entry(disk).or_default() += 1;
     }
@@ -299,15 +317,31 @@ pub(crate) fn findings(at: At<'_>, region: u32, found: &Examined) -> Vec<Finding
             todo: "a scrub, or the next read, restores them from what is intact; a disk with many of them should be replaced",
         });
     }
-    if found.hopeless > 0 {
+    if let Some((first, last)) = found.between {
         findings.push(Finding {
             severity: Severity::Critical,
             structure: "data",
             detail: format!(
-                "{at}: {} blocks of region {region} are damaged in everything that holds them",
-                found.hopeless
+                "{at}: {} blocks of region {region}, bytes {} to {}, are damaged in everything that holds them",
+                found.hopeless,
+                first * BLOCK,
+                (last + 1) * BLOCK
             ),
             todo: "restore the files they belong to; writing the blocks makes them readable again",
+        });
+    }
+    for ((disk, column), (first, last)) in &found.disputed {
+        findings.push(Finding {
+            severity: Severity::Critical,
+            structure: "mirror",
+            detail: format!(
+                "{}: bytes {} to {} on disk {disk} differ from another copy, and both fit their own checksums: which is newer \
+                 is not known, and neither is overwritten",
+                at.other(usize::from(*column)),
+                first * BLOCK,
+                (last + 1) * BLOCK
+            ),
+            todo: "retire the disk whose data is older, or write the blocks again from a backup",
         });
     }
     if found.parity_differs {

@@ -128,6 +128,14 @@ impl Space {
         ((rows.len() - journal) as u64, self.striping.rows(self.size.load(Ordering::Acquire)))
     }
 
+    /// Bytes that it can hold: those that have slabs, and those that its pool has room for. Not more than its size.
+    #[must_use]
+    pub fn can_hold(&self) -> u64 {
+        let (rows, _) = self.allocation();
+        let room = self.core().map_or(0, |core| core.room(self));
+        (rows * self.striping.row_size() + room).min(self.bytes())
+    }
+
     pub(crate) fn rows(&self) -> Vec<(u32, Arc<Row>)> {
         self.rows.read().iter().map(|(number, row)| (*number, Arc::clone(row))).collect()
     }

@@ -5,20 +5,27 @@
 //! again whenever a disk returns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use block_device::BlockErrorKind;
 use pool_format::{
     BLOCK, Change, DiskId, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
     SpaceRecord,
 };
 use pool_layout::Striping;
+use shard_runtime::spawn_local;
 
 use crate::core::Core;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::pool::Pool;
 use crate::replay;
+use crate::row::Row;
 use crate::space::Space;
 use crate::sums::PAGE_SPAN;
+use crate::votes::AREA_FULL;
 
+/// How often rows are looked at that are to be given back.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Columns of a space, at most.
 const COLUMNS_MAX: u8 = 32;
 
@@ -83,7 +90,10 @@ impl Core {
                 self.spaces.write().remove(&space.id());
                 let closed = Closed { why: error.to_string(), space };
                 self.closed.write().insert(closed.space.id(), closed);
+                continue;
             }
+            // Its growing was cut short before it was answered.
+            self.give_up_rows_beyond_end(&space).await?;
         }
         Ok(())
     }
@@ -106,6 +116,55 @@ impl Core {
                 }
             }
         }
+    }
+}
+
+impl Core {
+    /// Gives the slabs of rows back that the metadata does not know any more: at once, or as soon as whoever still works on
+    /// them has ended. Nobody waits for that.
+    fn give_back_rows(self: &Arc<Self>, mut rows: Vec<Arc<Row>>) {
+        rows.iter().for_each(|row| row.give_up());
+        rows.retain(|row| !self.give_back_row(row));
+        if rows.is_empty() {
+            return;
+        }
+        let core = Arc::clone(self);
+        spawn_local(async move {
+            while !rows.is_empty() && !core.is_over() {
+                shard_runtime::sleep(LOOK_AGAIN).await;
+                rows.retain(|row| !core.give_back_row(row));
+            }
+        });
+    }
+
+    /// Gives a row's slabs back if nobody else has it. It is in no map any more, so nobody will.
+    fn give_back_row(&self, row: &Arc<Row>) -> bool {
+        if Arc::strong_count(row) > 1 {
+            return false;
+        }
+        let mut slabs = self.slabs.lock();
+        for column in &row.columns {
+            column.copies().iter().for_each(|copy| slabs.give_back(copy.id(), copy.slab));
+        }
+        true
+    }
+
+    /// Gives up the rows behind the end of a space: it was to grow and did not, so they hold nothing. Under `administering`:
+    /// a row of the same number must not be made before this one is free.
+    async fn give_up_rows_beyond_end(self: &Arc<Self>, space: &Space) -> Result<(), PoolError> {
+        let end = space.striping.rows(space.bytes());
+        let beyond = |number: u32| number != JOURNAL_ROW && u64::from(number) >= end;
+        let rows = space.rows().into_iter().filter(|(number, _)| beyond(*number)).map(|(number, _)| number);
+        for number in rows.collect::<Vec<_>>() {
+            let Some(row) = space.take_row(number) else { continue };
+            row.give_up();
+            while Arc::strong_count(&row) > 1 {
+                shard_runtime::sleep(LOOK_AGAIN).await;
+            }
+            self.meta.commit(vec![Change::FreeRow { space: space.id(), row: number }]).await?;
+            self.give_back_row(&row);
+        }
+        Ok(())
     }
 }
 
@@ -179,6 +238,12 @@ impl Pool {
             size: spec.size.next_multiple_of(BLOCK),
             integrity: spec.integrity,
         };
+        if let Err(error) = core.check_metadata_room(record.encoded_len() as u64).await {
+            return Err(match error.kind() {
+                BlockErrorKind::NoSpace => PoolError::new(PoolErrorKind::NoSpace, AREA_FULL),
+                _ => error.into(),
+            });
+        }
         core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
         let space = Space::new(&Arc::downgrade(core), record.clone(), striping, false);
         core.spaces.write().insert(id, Arc::clone(&space));
@@ -239,8 +304,12 @@ impl Pool {
             return Err(PoolError::new(PoolErrorKind::Invalid, detail));
         }
         check_rows(&space.striping, size)?;
-        if record.provisioning == Provisioning::Fixed {
-            self.allocate_all(&space, record.size, size).await?;
+        if record.provisioning == Provisioning::Fixed
+            && let Err(error) = self.allocate_all(&space, record.size, size).await
+        {
+            // Nothing half-done: what it took for the part that does not fit is free again.
+            self.core.give_up_rows_beyond_end(&space).await?;
+            return Err(error);
         }
         record.size = size;
         self.core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
@@ -266,17 +335,8 @@ impl Pool {
         let _one = self.core.allocating.lock().await;
         space.set_deleted();
         self.core.meta.commit(vec![Change::DeleteSpace(id)]).await?;
-        for (number, row) in space.rows() {
-            space.take_row(number);
-            // The map's handle is gone and `row` is ours: a further one is a request under way.
-            while Arc::strong_count(&row) > 1 {
-                shard_runtime::sleep(std::time::Duration::from_millis(1)).await;
-            }
-            let mut slabs = self.core.slabs.lock();
-            for copy in row.columns.iter().flat_map(|column| column.copies().to_vec()) {
-                slabs.give_back(copy.id(), copy.slab);
-            }
-        }
+        let rows = space.rows().into_iter().filter_map(|(number, _)| space.take_row(number)).collect();
+        self.core.give_back_rows(rows);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use observe::Inspect;
 use pool_format::{DiskId, DiskRecord, Epoch, SpaceRecord};
@@ -20,6 +21,10 @@ pub struct DiskStatus {
     pub online: bool,
     /// Why not.
     pub why_offline: String,
+    /// It had gone back in time, and its copies are being made anew from others: how far.
+    pub went_back: Option<String>,
+    /// It has a vote on the metadata and lacks some of it, so that its vote does not count.
+    pub lacks_metadata: bool,
     /// Slabs in use.
     pub used_slabs: u32,
     /// Reads that failed since the opening.
@@ -34,6 +39,8 @@ pub struct DiskStatus {
     pub stale_bytes: u64,
     /// How fast it answers.
     pub slowness: Slowness,
+    /// For how long its file system has been full, if it is: the copies on it lack what was written since.
+    pub full_for: Option<Duration>,
 }
 
 /// A space's state.
@@ -43,6 +50,10 @@ pub struct SpaceStatus {
     pub record: SpaceRecord,
     /// Bytes of address space that have slabs.
     pub allocated_bytes: u64,
+    /// Bytes of address space without slabs that disks with room for them are there for.
+    pub room_bytes: u64,
+    /// Bytes of address space that have none.
+    pub unallocated_bytes: u64,
     /// Bytes of disks that those take: copies, parity and the journal counted.
     pub taken_bytes: u64,
     /// The fewest good copies that any of its regions has now; the promised number when nothing is allocated.
@@ -64,8 +75,10 @@ pub struct SpaceStatus {
 pub struct PoolStatus {
     /// Fencing generation of this opening.
     pub epoch: Epoch,
-    /// The pool stopped after a failure of durability.
+    /// The pool stopped after a failure of durability, or because somebody else has opened it.
     pub stopped: bool,
+    /// Somebody else has.
+    pub superseded: bool,
     /// It was opened read-only.
     pub read_only: bool,
     /// Disks, by number.
@@ -109,10 +122,12 @@ impl Pool {
         let mut spaces: BTreeMap<_, SpaceStatus> = BTreeMap::new();
         for space in core.all_spaces() {
             let record = space.record();
-            let (rows, _) = space.allocation();
+            let (rows, all) = space.allocation();
             let promised = record.resiliency.failures() + 1;
             let status = SpaceStatus {
                 allocated_bytes: rows * space.striping.row_size(),
+                room_bytes: core.room(&space),
+                unallocated_bytes: all.saturating_sub(rows) * space.striping.row_size(),
                 taken_bytes: 0,
                 copies_now: promised,
                 copies_promised: promised,
@@ -129,6 +144,8 @@ impl Pool {
             let allocated = closed.space.allocation().0 * closed.space.striping.row_size();
             let status = SpaceStatus {
                 allocated_bytes: allocated,
+                room_bytes: 0,
+                unallocated_bytes: 0,
                 taken_bytes: 0,
                 copies_now: 0,
                 copies_promised: record.resiliency.failures() + 1,
@@ -196,6 +213,13 @@ impl Pool {
             disks.push(DiskStatus {
                 online: disk.as_ref().is_some_and(|disk| disk.is_online()),
                 why_offline: disk.as_ref().map(|disk| disk.why_offline()).unwrap_or_default(),
+                went_back: disk.as_ref().and_then(|disk| {
+                    let back = *disk.went_back.lock();
+                    back.filter(|_| stale.get(&id).is_some_and(|stale| *stale > 0))
+                        .map(|back| back.to_string())
+                }),
+                lacks_metadata: record.metadata
+                    && disk.as_ref().is_none_or(|disk| !disk.log_whole.load(Ordering::Relaxed)),
                 used_slabs: slabs - free_slabs,
                 read_errors: count(|disk| disk.read_errors.load(Ordering::Relaxed)),
                 write_errors: count(|disk| disk.write_errors.load(Ordering::Relaxed)),
@@ -203,6 +227,7 @@ impl Pool {
                 healed_blocks: count(|disk| disk.healed.load(Ordering::Relaxed)),
                 stale_bytes: stale.get(&id).copied().unwrap_or(0),
                 slowness: disk.as_ref().map(|disk| disk.window.lock().slowness).unwrap_or_default(),
+                full_for: disk.as_ref().and_then(|disk| disk.full_for()),
                 record,
             });
         }
@@ -210,6 +235,7 @@ impl Pool {
         PoolStatus {
             epoch: core.meta.epoch(),
             stopped: core.meta.is_poisoned(),
+            superseded: core.meta.is_superseded(),
             read_only: core.read_only,
             disks,
             spaces: spaces.into_values().collect(),
@@ -237,15 +263,17 @@ fn others_lost(row: &Row, column: u8) -> [usize; 64] {
 impl Inspect for Pool {
     fn inspect(&self) -> serde_json::Value {
         let status = self.status();
+        let (metadata_bytes, metadata_room) = self.core.metadata_use();
         json!({
             "name": self.name(), "guid": self.guid().to_string(), "epoch": status.epoch.0,
             "stopped": status.stopped, "slab_size_bytes": self.slab_size(),
             "capacity_bytes": status.capacity, "free_bytes": status.free,
             "reserved_bytes": status.reserved,
+            "metadata_bytes": metadata_bytes, "metadata_room_bytes": metadata_room,
             "metadata_commits": self.core.meta.commits(), "copied_bytes": status.copied_bytes,
             "disks": status.disks.iter().map(|disk| json!({
                 "id": disk.record.id.0, "online": disk.online, "why_offline": disk.why_offline,
-                "used_slabs": disk.used_slabs, "stale_bytes": disk.stale_bytes,
+                "used_slabs": disk.used_slabs, "stale_bytes": disk.stale_bytes, "went_back": disk.went_back,
                 "read_errors": disk.read_errors, "write_errors": disk.write_errors,
                 "checksum_errors": disk.checksum_errors, "healed_blocks": disk.healed_blocks,
             })).collect::<Vec<_>>(),

@@ -26,7 +26,7 @@ use pool_format::{BLOCK, JournalEntry, JournalKind};
 use pool_layout::{Piece, parity};
 
 use crate::at::At;
-use crate::careful::{from_copies, read_column};
+use crate::careful::{from_copies, loss_of, read_column};
 use crate::journal::Ticket;
 use crate::recall::recall;
 use crate::row::Copies;
@@ -246,7 +246,7 @@ async fn from_rest(
             let content = read_column(at.other(column), start, len, None, &mut Vec::new()).await;
             if !content.is_complete() {
                 let what = "write to a stripe: the rest of it cannot be read";
-                return Err(BlockError::new(BlockErrorKind::Media, what).at(start, len));
+                return Err(BlockError::new(loss_of(at.row), what).at(start, len));
             }
             content.data
         };
@@ -326,7 +326,9 @@ async fn acknowledge(at: At<'_>, mask: u64, puts: Vec<Put>) -> Result<(), BlockE
     if puts.iter().all(|put| !put.written.is_empty() && put.written.iter().all(has_it)) {
         return Ok(());
     }
-    if at.core.faults.skip_stale_mark.load(Ordering::Relaxed) {
+    let faults = &at.core.faults;
+    let results = puts.iter().flat_map(|put| &put.written).flatten();
+    if faults.skip_stale_mark.load(Ordering::Relaxed) || faults.pass_for_written(results) {
         return Ok(());
     }
     let mut kept = lacking(&puts) <= at.row.shape.parity;

@@ -11,20 +11,21 @@
 //! Invariants:
 //! * A column's page is in memory once: it leaves only when nobody else holds it.
 //! * A page in memory that is not `dirty` is on every copy that is here, except in regions that are dirty or stale.
+//! * On every copy that lacks nothing of a page it has the generation that the metadata knows, or a later one while a region of it
+//!   is dirty (`generations.rs`).
 //! * `unknown` regions of a page are those of which no copy with a sound page was here; nothing in them is compared.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use aligned_buffer::IoBuf;
-use block_device::{BlockError, BlockErrorKind, Durability};
 use byte_codec::crc32c;
 use parking_lot::{Mutex, RwLock};
-use pool_format::{BLOCK, DiskId, SUMS_PER_PAGE, SumsPage};
+use pool_format::{BLOCK, DiskId, SUMS_PER_PAGE};
 
 use crate::at::At;
-use crate::core::Core;
+use crate::generations::{self, Age};
+use crate::pages::{NoPage, read_page, read_page_and_age};
 use crate::row::{CopyState, Row};
 use crate::write::ensure_dirty;
 
@@ -52,17 +53,23 @@ pub(crate) struct Sums {
 
 /// A page in memory.
 pub(crate) struct Page {
-    sums: Box<[AtomicU32]>,
+    pub(crate) sums: Box<[AtomicU32]>,
     /// The copies do not have it yet.
     pub(crate) dirty: AtomicBool,
+    /// It differs from what has the generation that was given last.
+    pub(crate) changed: AtomicBool,
+    /// The generation that copies were given last, and the one that the metadata knows.
+    pub(crate) generation: AtomicU8,
+    pub(crate) told: AtomicU8,
     /// Regions whose checksums are not known.
     pub(crate) unknown: AtomicU64,
     /// Disks that are known to have a damaged one: they are written first.
-    damaged: Mutex<Vec<DiskId>>,
+    pub(crate) damaged: Mutex<Vec<DiskId>>,
     /// Used since the cache last looked.
     used: AtomicBool,
     /// One writing to disks at a time: what a later one has read from memory must not be overtaken by what an earlier one had.
-    writing: tokio::sync::Mutex<()>,
+    /// Whoever reads the page from a disk while it is in memory holds it too: half a write would pass for damage.
+    pub(crate) writing: tokio::sync::Mutex<()>,
 }
 
 impl Sums {
@@ -85,7 +92,7 @@ impl Sums {
 }
 
 impl Page {
-    fn at(&self, block: u64) -> Option<&AtomicU32> {
+    pub(crate) fn at(&self, block: u64) -> Option<&AtomicU32> {
         self.sums.get((block % SUMS_PER_PAGE) as usize)
     }
 
@@ -125,6 +132,7 @@ impl Page {
         if let Some(known) = self.at(block) {
             known.store(sum, Ordering::Release);
         }
+        self.changed.store(true, Ordering::Release);
         self.dirty.store(true, Ordering::Release);
     }
 
@@ -195,6 +203,7 @@ fn let_go(row: &Row, column: u8, page: u32) -> bool {
     let free = slot.as_ref().is_none_or(|page| {
         !page.used.swap(false, Ordering::AcqRel)
             && !page.dirty.load(Ordering::Acquire)
+            && page.generation.load(Ordering::Acquire) == page.told.load(Ordering::Acquire)
             && Arc::strong_count(page) == 1
     });
     if free {
@@ -238,44 +247,97 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
     let known = sums.in_memory(index);
     let mut need = known.as_ref().map_or(regions, |page| page.unknown.load(Ordering::Acquire));
     let count = (span / BLOCK) as usize;
+    let told = generations::known(at, index);
     let page = known.clone().unwrap_or_else(|| {
         Arc::new(Page {
             sums: (0..count).map(|_| AtomicU32::new(0)).collect(),
             dirty: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
+            generation: AtomicU8::new(told),
+            told: AtomicU8::new(told),
             unknown: AtomicU64::new(regions),
             damaged: Mutex::default(),
             used: AtomicBool::new(true),
             writing: tokio::sync::Mutex::default(),
         })
     });
+    let _still = match &known {
+        Some(page) => Some(page.writing.lock().await),
+        None => None,
+    };
+    let mut lost = 0;
     // Where a crash may have come while it was written, any copy's may be torn: whoever writes them must know.
     let doubted = at.group().dirty_durable.load(Ordering::SeqCst) & regions != 0;
+    let mut unchecked = Vec::new();
+    let mut old = None;
+    // Of pages without a generation no copy's is known to be the newest: all of them are asked.
+    let all = told == 0 && known.is_none() && at.row.inherited;
+    let mut disowned = BTreeSet::new();
     for copy in at.column().copies().iter().filter(|copy| copy.disk.is_online()) {
         let stale = copy.stale.load(Ordering::Acquire);
         let good = need & !stale;
-        if good == 0 && !(doubted && regions & !stale != 0) {
+        if good == 0 && !((doubted || all) && regions & !stale != 0) {
             continue;
         }
-        match read_page(at, copy, index).await {
-            Some(found) if found.len() == count => {
-                for (sum, block) in found.iter().zip(index as u64 * SUMS_PER_PAGE..) {
-                    if at.regions(block * BLOCK, BLOCK) & good != 0
-                        && let Some(known) = page.at(block)
-                    {
-                        known.store(*sum, Ordering::Release);
-                    }
+        match read_page_and_age(at, copy, index).await {
+            Ok((found, Age::Current)) if found.sums.len() == count => {
+                if all {
+                    page.compare(at, index, regions & !need & !stale, (&found.sums, copy), &mut disowned);
                 }
+                page.take(at, index, good, &found.sums);
                 need &= !good;
+                if known.is_none() && told != 0 && found.generation != told {
+                    // It was not told before the crash: what comes next must differ from this one, too.
+                    page.generation.store(found.generation, Ordering::Release);
+                    page.changed.store(true, Ordering::Release);
+                    page.dirty.store(true, Ordering::Release);
+                }
             }
+            Ok((found, Age::Unchecked)) if found.sums.len() == count => unchecked.push((!stale, found.sums)),
+            Ok((found, Age::Old)) if found.sums.len() == count => {
+                lost |= good;
+                copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    "{at}: page {index} of the checksums on disk {} is generation {}, and {told} was written to it",
+                    copy.id(),
+                    found.generation
+                );
+                page.damaged_on(copy);
+                old.get_or_insert(found.sums);
+            }
+            // The disk has left meanwhile. What its page says is as unknown as if it had left before.
+            Err(NoPage::Away) => {}
             _ => {
+                lost |= good;
                 copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("{at}: page {index} of the checksums on disk {} is damaged", copy.id());
                 page.damaged_on(copy);
             }
         }
     }
+    for (good, sums) in unchecked {
+        page.take(at, index, need & good, &sums);
+        need &= !good;
+    }
+    if let Some(sums) = old.filter(|_| at.row.shape.parity == 0) {
+        // Nothing else is there that knows what of it is old. (Regions that are dirty are settled as a whole.)
+        let nowhere = need & at.column().good() & !at.group().unsettled.load(Ordering::Acquire);
+        if nowhere != 0 {
+            page.disown(at, index, nowhere, &sums);
+            need &= !nowhere;
+            tracing::error!(
+                "{at}: writes were lost together with their checksums between bytes {} and {}, and nothing else holds them",
+                index as u64 * PAGE_SPAN,
+                index as u64 * PAGE_SPAN + span
+            );
+        }
+    }
+    if page.is_damaged_on(&at.column().copies()) && !at.core.read_only {
+        at.group().suspect.fetch_or(regions, Ordering::AcqRel);
+        at.core.attention.notify_one();
+    }
     page.unknown.store(need, Ordering::Release);
-    let damaged = need & at.column().good();
+    let damaged = need & lost;
     if damaged != 0 {
         // No copy has a sound page of regions whose data is there: parity says what it must be; without, what it is now
         // has to be believed.
@@ -295,7 +357,13 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
 /// Reads the pages of a clean region from every copy, although they are in memory: what is on the disks counts at the next
 /// opening. Which disks have one that does not say of the region what memory says, once for each. They are written anew with
 /// the next cleaning when `healing`. Under the region's lock.
-pub(crate) async fn damaged_pages(at: At<'_>, (offset, len): (u64, u64), healing: bool) -> Vec<DiskId> {
+/// What `disputed` disks have is not compared: their data fits it, and nobody knows whether that or memory is right.
+pub(crate) async fn damaged_pages(
+    at: At<'_>,
+    (offset, len): (u64, u64),
+    healing: bool,
+    disputed: &[DiskId],
+) -> Vec<DiskId> {
     let Some(sums) = &at.column().sums else { return Vec::new() };
     let mask = at.regions(offset, len);
     let lags = {
@@ -305,15 +373,21 @@ pub(crate) async fn damaged_pages(at: At<'_>, (offset, len): (u64, u64), healing
     let mut damaged = Vec::new();
     for (index, page) in if lags { Vec::new() } else { sums.loaded(offset, len) } {
         if page.unknown.load(Ordering::Acquire) & mask != 0 || page.dirty.load(Ordering::Acquire) {
+            // What the region holds has just been compared: now its page may be written.
+            if healing && page.is_damaged_on(&at.column().copies()) {
+                let _ = ensure_dirty(at, mask).await;
+            }
             continue;
         }
         let blocks = (index as u64 * SUMS_PER_PAGE).max(offset / BLOCK)
             ..((index as u64 + 1) * SUMS_PER_PAGE).min((offset + len) / BLOCK);
-        for copy in at.column().copies().iter().filter(|copy| copy.is_good(mask)) {
-            let found = read_page(at, copy, index).await;
-            if found.is_none() && !copy.disk.is_online() {
-                continue;
-            }
+        let _still = page.writing.lock().await;
+        let told = |copy: &&Arc<CopyState>| copy.is_good(mask) && !disputed.contains(&copy.id());
+        for copy in at.column().copies().iter().filter(told) {
+            let found = match read_page(at, copy, index).await {
+                Err(NoPage::Away) => continue,
+                found => found.ok(),
+            };
             let says = |block: u64| found.as_ref()?.get((block % SUMS_PER_PAGE) as usize).copied();
             if blocks.clone().all(|block| says(block).is_some_and(|sum| page.is(block, sum))) {
                 continue;
@@ -327,60 +401,4 @@ pub(crate) async fn damaged_pages(at: At<'_>, (offset, len): (u64, u64), healing
         }
     }
     damaged
-}
-
-/// The checksums in a page as a copy has it; `None` when it cannot be read or is not the column's.
-pub(crate) async fn read_page(at: At<'_>, copy: &CopyState, index: usize) -> Option<Vec<u32>> {
-    let start = copy.sums_start? + index as u64 * BLOCK;
-    let block = copy.disk.read(start, IoBuf::new(BLOCK as usize)).await.ok()?;
-    let page = SumsPage::decode(&block).ok()?;
-    let ours = page.space == at.space.guid()
-        && page.row == at.place.row
-        && page.column == u32::from(at.place.column)
-        && page.page == index as u32;
-    ours.then_some(page.sums)
-}
-
-/// Writes a page to copies. A copy that fails is offline then, as after any write. One that knows more than the page
-/// (a disk that has just come back) does not get it: that is an error too, until the page has been asked for again.
-pub(crate) async fn put_page(
-    at: At<'_>,
-    (index, page): (usize, &Page),
-    copies: &[Arc<CopyState>],
-    durability: Durability,
-) -> Result<(), BlockError> {
-    let _one = page.writing.lock().await;
-    let block = SumsPage {
-        epoch: at.core.meta.epoch(),
-        space: at.space.guid(),
-        row: at.place.row,
-        column: u32::from(at.place.column),
-        page: index as u32,
-        sums: page.sums.iter().map(|sum| sum.load(Ordering::Acquire)).collect(),
-    };
-    let block = IoBuf::copy_from(&block.encode()).freeze();
-    let writes = copies.iter().filter(|copy| copy.disk.is_online()).filter_map(|copy| {
-        let (start, block) = (copy.sums_start? + index as u64 * BLOCK, block.clone());
-        Some(async move {
-            if page.unknown.load(Ordering::Acquire) & !copy.stale.load(Ordering::Acquire) != 0 {
-                return Err(BlockError::new(BlockErrorKind::Gone, "write checksums that are not all known"));
-            }
-            copy.disk.write(start, block, durability).await?;
-            page.damaged.lock().retain(|disk| *disk != copy.id());
-            Ok(())
-        })
-    });
-    futures_util::future::join_all(writes).await.into_iter().collect()
-}
-
-/// The pages of a slab that is all zeros, as they lie on disk.
-pub(crate) fn fresh_pages(core: &Core, space: (pool_format::Guid, u32, u8), pages: usize) -> Vec<u8> {
-    let (guid, row, column) = space;
-    let count = (core.slab_size.min(PAGE_SPAN) / BLOCK) as usize;
-    let page = |index: usize| {
-        let sums = vec![zero_sum(); count];
-        let (epoch, column, page) = (core.meta.epoch(), u32::from(column), index as u32);
-        SumsPage { epoch, space: guid, row, column, page, sums }.encode()
-    };
-    (0..pages).flat_map(page).collect()
 }

@@ -1,14 +1,21 @@
 //! The open pool over disks that can vanish, fail to flush and lose power.
 
+mod age;
 mod ahead;
+mod area;
 mod balance;
 mod bench_disk;
+mod closing;
 mod conformance;
 mod crash;
 mod disks;
 mod exchange;
+mod first_reads;
+mod full;
 mod integrity;
+mod lost;
 mod moments;
+mod owners;
 mod promises;
 mod quorum;
 mod replays;

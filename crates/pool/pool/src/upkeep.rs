@@ -6,6 +6,7 @@ use std::time::Duration;
 use block_device::{BlockError, BlockErrorKind};
 
 use crate::core::Core;
+use crate::marks::Renewals;
 use crate::{clean, governor, health};
 
 /// Regions become clean after being quiet for one to two of these.
@@ -14,6 +15,7 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Runs until the pool closes or stops.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut begun = core.clock.now();
+    let mut renewals = Renewals::new(&core);
     while !core.is_over() {
         shard_runtime::timeout(EVERY, core.upkeep_attention.notified()).await;
         if core.is_over() {
@@ -23,8 +25,14 @@ pub(crate) async fn run(core: Arc<Core>) {
         health::end_window(&core, now.since(begun));
         governor::end_window(&core);
         begun = now;
+        core.meta.look_for_newer_owner().await;
+        if core.is_over() {
+            break;
+        }
+        warn_of(&core, "metadata could not be completed", core.bring_voters_up().await);
         warn_of(&core, "a journal could not be tidied", tidy_journals(&core, false).await);
         warn_of(&core, "dirty regions could not be cleaned", clean::clean(&core, false).await);
+        warn_of(&core, "the marks of disks could not be renewed", renewals.go_on(&core).await);
     }
 }
 

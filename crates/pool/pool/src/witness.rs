@@ -23,17 +23,44 @@ pub trait QuorumWitness: Send + Sync + 'static {
     /// Remembers durably.
     fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()>;
 
+    /// The node that remembers: the pools that it opens are its own until it lets go of them. One that says nothing takes every
+    /// pool, and owns none.
+    fn node(&self) -> Option<Node> {
+        None
+    }
+
     /// The pool is no more. Forgetting what was never known is no error.
     fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()>;
 }
 
+/// A node that has pools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its identity.
+    pub id: Guid,
+    /// Its name, for messages.
+    pub name: String,
+}
+
 /// A witness in memory, for tests.
 #[derive(Default)]
-pub struct MemoryWitness(Mutex<BTreeMap<Guid, (Epoch, Seq)>>);
+pub struct MemoryWitness(Mutex<BTreeMap<Guid, (Epoch, Seq)>>, Option<Node>);
+
+impl MemoryWitness {
+    /// That of a node.
+    #[must_use]
+    pub fn of(node: Node) -> Self {
+        Self(Mutex::default(), Some(node))
+    }
+}
 
 impl QuorumWitness for MemoryWitness {
     fn load(&self, pool: Guid) -> WitnessFuture<'_, Option<(Epoch, Seq)>> {
         Box::pin(async move { Ok(self.0.lock().get(&pool).copied()) })
+    }
+
+    fn node(&self) -> Option<Node> {
+        self.1.clone()
     }
 
     fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {

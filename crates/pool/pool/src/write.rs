@@ -194,7 +194,8 @@ async fn acknowledge(at: At<'_>, copies: &Copies, mask: u64, written: Written) -
     if written.iter().all(|result| matches!(result, Some(Ok(())))) {
         return Ok(());
     }
-    if at.core.faults.skip_stale_mark.load(Ordering::Relaxed) {
+    let faults = &at.core.faults;
+    if faults.skip_stale_mark.load(Ordering::Relaxed) || faults.pass_for_written(written.iter().flatten()) {
         return Ok(());
     }
     let mut kept = written.iter().any(|result| matches!(result, Some(Ok(()))));
@@ -209,11 +210,16 @@ async fn acknowledge(at: At<'_>, copies: &Copies, mask: u64, written: Written) -
         at.group().unsettled.fetch_or(mask, Ordering::AcqRel);
     }
     at.core.attention.notify_one();
-    if kept {
+    if kept || faults.acknowledge_without_copy.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let cause = written.into_iter().flatten().find_map(Result::err);
-    Err(cause.unwrap_or_else(|| BlockError::new(BlockErrorKind::Gone, "write: no good copy is left")))
+    let gone = || BlockError::new(BlockErrorKind::Gone, "write: no good copy is left");
+    Err(match written.into_iter().flatten().find_map(Result::err) {
+        Some(cause) if cause.kind() == BlockErrorKind::NoSpace => cause,
+        // Whatever it says, its disk is not used any more until it comes back.
+        Some(cause) => gone().because(cause),
+        None => gone(),
+    })
 }
 
 /// Makes everything that was written to the pool's disks durable, and marks what disks may have lost.

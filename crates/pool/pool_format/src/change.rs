@@ -1,7 +1,7 @@
 //! One change of the pool's metadata.
 
-use crate::records::{CopyRecord, DiskRecord, RowRecord, ScrubRecord, SpaceRecord};
-use crate::{DecodeError, DiskId, Reader, SpaceId, Writer};
+use crate::records::{CopyRecord, DiskRecord, Owner, RowRecord, ScrubRecord, SpaceRecord};
+use crate::{DecodeError, DiskId, Epoch, Mark, Reader, Seq, SpaceId, Writer};
 
 /// A change; see [`crate::PoolState::apply`] for what each does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +102,26 @@ pub enum Change {
     },
     /// How far a scrub has come.
     Scrub(ScrubRecord),
+    /// A disk's superblock carries at least this mark from now on.
+    Mark {
+        /// The disk.
+        disk: DiskId,
+        /// The mark.
+        mark: Mark,
+    },
+    /// All copies of a column that have everything have these generations of pages of its checksums.
+    Generations {
+        /// Space.
+        space: SpaceId,
+        /// Row.
+        row: u32,
+        /// Column.
+        column: u8,
+        /// Pages and their generations.
+        pages: Vec<(u16, u8)>,
+    },
+    /// A node takes the pool over, or lets go of it.
+    Owner(Owner),
 }
 
 impl Change {
@@ -169,6 +189,25 @@ impl Change {
                 w.u8(13);
                 record.encode(w);
             }
+            Self::Mark { disk, mark } => {
+                w.u8(14);
+                w.u32(disk.0);
+                w.u64(mark.epoch.0);
+                w.u64(mark.seq.0);
+            }
+            Self::Generations { space, row, column, pages } => {
+                place(w, 15, space, *row);
+                w.u8(*column);
+                w.u16(pages.len() as u16);
+                for (page, generation) in pages {
+                    w.u16(*page);
+                    w.u8(*generation);
+                }
+            }
+            Self::Owner(owner) => {
+                w.u8(16);
+                owner.encode(w);
+            }
         }
     }
 
@@ -199,6 +238,19 @@ impl Change {
                 }
             }
             13 => Self::Scrub(ScrubRecord::decode(r)?),
+            14 => Self::Mark {
+                disk: DiskId(r.u32()?),
+                mark: Mark { epoch: Epoch(r.u64()?), seq: Seq(r.u64()?) },
+            },
+            15 => {
+                let (space, row, column) = (SpaceId(r.u32()?), r.u32()?, r.u8()?);
+                let mut pages = Vec::new();
+                for _ in 0..r.u16()? {
+                    pages.push((r.u16()?, r.u8()?));
+                }
+                Self::Generations { space, row, column, pages }
+            }
+            16 => Self::Owner(Owner::decode(r)?),
             newer => return Err(DecodeError::Unsupported(u32::from(newer))),
         })
     }

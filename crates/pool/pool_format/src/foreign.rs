@@ -1,7 +1,7 @@
-//! What else is on a disk: found by the marks that other software leaves, so that nothing is overwritten by
-//! mistake.
+//! What else is on a disk: found by the marks that other software leaves, or because something is there at all, so that
+//! nothing is overwritten by mistake.
 
-use crate::{Announced, DecodeError, Superblock};
+use crate::{Announced, BLOCK, DecodeError, Released, Superblock};
 
 /// How many bytes of the start and of the end of a disk [`detect`] wants to see.
 pub const SAMPLE_BYTES: usize = 1 << 20;
@@ -40,12 +40,40 @@ const MARKS: &[(&str, usize, &[u8])] = &[
     ("a DRBD device", 0, b"\x83\x74\x02\x6b"),
 ];
 
-/// What is on a disk, from its first and last [`SAMPLE_BYTES`] (less on a smaller disk); `None` when nothing
-/// is recognised. A Holdfast disk is named with its pool, also when a newer release made it or when it is damaged.
+/// What is said of a disk with data that no mark tells of.
+pub const UNRECOGNISED: &str = "data that is not recognised";
+/// Places between the ends of a disk that are looked at for data that no mark tells of.
+const PLACES: u64 = 256;
+
+/// Whether a disk, by its first block, was released by its pool: what lies behind that mark is nobody's any more.
+#[must_use]
+pub fn is_released(head: &[u8]) -> bool {
+    Released::decode(head).is_ok()
+}
+
+/// Whether anything is in a part of a disk.
+#[must_use]
+pub fn has_data(part: &[u8]) -> bool {
+    part.iter().any(|byte| *byte != 0)
+}
+
+/// Where to look for data in the midst of a disk of `size` bytes, a block at each place.
+pub fn places_between(size: u64) -> impl Iterator<Item = u64> {
+    let inner = size.saturating_sub(2 * SAMPLE_BYTES as u64) / BLOCK;
+    let step = (inner / PLACES).max(1);
+    (0..inner.min(PLACES)).map(move |index| SAMPLE_BYTES as u64 + index * step * BLOCK)
+}
+
+/// What is on a disk, from its first and last [`SAMPLE_BYTES`] (less on a smaller disk); `None` when there is nothing, or
+/// what its pool left when it released the disk. A Holdfast disk is named with its pool, also when a newer release made it
+/// or when it is damaged.
 #[must_use]
 pub fn detect(head: &[u8], tail: &[u8]) -> Option<String> {
     if let Some(own) = detect_own(head, tail) {
         return Some(own);
+    }
+    if is_released(head) {
+        return None;
     }
     for (what, at, mark) in MARKS {
         if head.get(*at..).is_some_and(|rest| rest.starts_with(mark)) {
@@ -64,7 +92,10 @@ pub fn detect(head: &[u8], tail: &[u8]) -> Option<String> {
     }
     let signed = head.get(510..512) == Some(b"\x55\xaa");
     let partitions = head.get(446..510).is_some_and(|table| table.iter().any(|byte| *byte != 0));
-    (signed && partitions).then(|| "an MBR partition table".to_owned())
+    if signed && partitions {
+        return Some("an MBR partition table".to_owned());
+    }
+    (has_data(head) || has_data(tail)).then(|| UNRECOGNISED.to_owned())
 }
 
 /// Whose disk it is, if it is one of Holdfast's.

@@ -1,7 +1,7 @@
 //! Entries for fuzzing: every decoder over hostile bytes. None may panic or take more memory than the input
 //! justifies.
 
-use crate::{Checkpoint, JournalAnchor, JournalRecord, LogBatch, SumsPage, Superblock, foreign};
+use crate::{Checkpoint, JournalAnchor, JournalRecord, LogBatch, Released, SumsPage, Superblock, foreign};
 
 /// A superblock.
 pub fn superblock(bytes: &[u8]) {
@@ -30,6 +30,9 @@ pub fn checkpoint(bytes: &[u8]) {
 /// A foreign disk.
 pub fn foreign_disk(bytes: &[u8]) {
     let _ = foreign::detect(bytes, bytes);
+    if let Ok(released) = Released::decode(bytes) {
+        assert_eq!(Released::decode(&released.encode()), Ok(released));
+    }
 }
 
 /// A page of checksums, an anchor or a record of a parity space's journal.

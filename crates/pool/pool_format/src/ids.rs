@@ -33,6 +33,22 @@ number! {
     Seq(u64)
 }
 
+/// A moment in the life of a pool: a change of its metadata, in the epoch that made it. A disk's superblock carries the
+/// last one at which the disk was known to have all that it should; the metadata remembers it for each disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The change.
+    pub seq: Seq,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch {} change {}", self.epoch, self.seq)
+    }
+}
+
 /// A globally unique identity of a pool, disk or space.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub [u8; 16]);

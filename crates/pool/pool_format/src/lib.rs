@@ -15,6 +15,7 @@ pub mod fuzz;
 mod ids;
 mod journal;
 mod records;
+mod released;
 mod state;
 mod sums;
 mod superblock;
@@ -24,15 +25,16 @@ mod tests;
 pub use byte_codec::{DecodeError, Reader, Writer};
 pub use change::Change;
 pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES, Origin};
-pub use ids::{DiskId, Epoch, Guid, Seq, SpaceId};
+pub use ids::{DiskId, Epoch, Guid, Mark, Seq, SpaceId};
 pub use journal::{JOURNAL_ANCHORS, JournalAnchor, JournalEntry, JournalKind, JournalRecord};
 pub use records::{
-    ColumnRecord, CopyRecord, DiskRecord, DiskUse, JOURNAL_ROW, MAX_COPIES, Provisioning, REGIONS, ROWS_MAX,
-    Resiliency, RowRecord, ScrubRecord, SpaceRecord,
+    ColumnRecord, CopyRecord, DiskRecord, DiskUse, JOURNAL_ROW, MAX_COPIES, Owner, Provisioning, REGIONS,
+    ROWS_MAX, Resiliency, RowRecord, ScrubRecord, SpaceRecord, next_generation,
 };
+pub use released::Released;
 pub use state::PoolState;
 pub use sums::{SUMS_PER_PAGE, SumsPage, sums_pages};
-pub use superblock::{Announced, SUPERBLOCK_BYTES, Superblock, layout_for};
+pub use superblock::{Announced, SUPERBLOCK_BYTES, Superblock, checkpoint_room, layout_for};
 
 /// Unit of everything on disk, in bytes.
 pub const BLOCK: u64 = 4096;

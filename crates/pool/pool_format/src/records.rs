@@ -13,6 +13,10 @@ const KIND_COPIES: u8 = 0;
 const KIND_PARITY: u8 = 1;
 /// Features of a space on disk.
 const FEATURE_INTEGRITY: u32 = 1;
+/// What a column's record has besides copies and dirty regions.
+const COLUMN_GENERATIONS: u8 = 1;
+/// Bytes of a row's space and number in a checkpoint.
+const ROW_KEY_LEN: usize = 8;
 /// Copies a column may have: three, and one being made.
 pub const MAX_COPIES: usize = 4;
 
@@ -147,6 +151,45 @@ pub struct ColumnRecord {
     pub copies: Vec<CopyRecord>,
     /// Regions with writes that may not have reached all copies.
     pub dirty: u64,
+    /// Of each page of checksums which generation of it all copies have, 0 when that is not known. Empty when none is.
+    pub generations: Vec<u8>,
+}
+
+impl ColumnRecord {
+    /// The generation of a page of checksums, 0 when it is not known.
+    #[must_use]
+    pub fn generation(&self, page: usize) -> u8 {
+        self.generations.get(page).copied().unwrap_or(0)
+    }
+}
+
+/// The generation after `generation`; never 0 again.
+#[must_use]
+pub fn next_generation(generation: u8) -> u8 {
+    generation.checked_add(1).unwrap_or(1)
+}
+
+/// The node that has a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its identity.
+    pub node: Guid,
+    /// Its name, for messages.
+    pub name: String,
+    /// It has let go of the pool: any node may take it over.
+    pub released: bool,
+}
+
+impl Owner {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.raw(&self.node.0);
+        w.u8(u8::from(self.released));
+        w.text(&self.name);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { node: Guid(r.guid()?), released: r.u8()? != 0, name: r.text()? })
+    }
 }
 
 /// A row of slabs: `columns × slab size` bytes of a space.
@@ -199,7 +242,20 @@ impl ScrubRecord {
     }
 }
 
+/// Bytes of an encoding.
+pub(crate) fn len_of(encode: impl FnOnce(&mut Writer)) -> usize {
+    let mut w = Writer::default();
+    encode(&mut w);
+    w.finish().len()
+}
+
 impl DiskRecord {
+    /// Bytes that it takes of a checkpoint.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        len_of(|w| self.encode(w))
+    }
+
     pub(crate) fn encode(&self, w: &mut Writer) {
         w.u32(self.id.0);
         w.raw(&self.guid.0);
@@ -240,6 +296,12 @@ impl DiskRecord {
 }
 
 impl SpaceRecord {
+    /// Bytes that it takes of a checkpoint.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        len_of(|w| self.encode(w))
+    }
+
     pub(crate) fn encode(&self, w: &mut Writer) {
         w.u32(self.id.0);
         w.raw(&self.guid.0);
@@ -301,6 +363,9 @@ impl SpaceRecord {
 }
 
 impl CopyRecord {
+    /// Bytes that a copy takes of a checkpoint.
+    pub const ENCODED_LEN: usize = 16;
+
     pub(crate) fn encode(&self, w: &mut Writer) {
         w.u32(self.disk.0);
         w.u32(self.slab);
@@ -313,31 +378,57 @@ impl CopyRecord {
 }
 
 impl RowRecord {
+    /// Bytes that it takes of a checkpoint, with its space and number.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        ROW_KEY_LEN + len_of(|w| self.encode(w))
+    }
+
+    /// Bytes that a new row takes of a checkpoint that has `columns` columns, `copies` copies of each, and `pages` pages of
+    /// checksums for each.
+    #[must_use]
+    pub fn encoded_len_of(columns: usize, copies: usize, pages: usize) -> usize {
+        let copy = CopyRecord { disk: DiskId(0), slab: 0, stale: 0 };
+        let column = ColumnRecord { copies: vec![copy; copies], dirty: 0, generations: vec![0; pages] };
+        Self { columns: vec![column; columns] }.encoded_len()
+    }
+
     pub(crate) fn encode(&self, w: &mut Writer) {
         w.u8(self.columns.len() as u8);
         for column in &self.columns {
-            // Zero for what later releases may put beside data and parity.
-            w.u8(0);
+            let known = !column.generations.is_empty();
+            w.u8(if known { COLUMN_GENERATIONS } else { 0 });
             w.u64(column.dirty);
             w.u8(column.copies.len() as u8);
             column.copies.iter().for_each(|copy| copy.encode(w));
+            if known {
+                w.u16(column.generations.len() as u16);
+                w.raw(&column.generations);
+            }
         }
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut row = Self::default();
         for _ in 0..r.u8()? {
-            let role = r.u8()?;
-            if role != 0 {
-                return Err(DecodeError::Unsupported(u32::from(role)));
+            let parts = r.u8()?;
+            if parts & !COLUMN_GENERATIONS != 0 {
+                return Err(DecodeError::Unsupported(u32::from(parts)));
             }
-            let mut column = ColumnRecord { dirty: r.u64()?, copies: Vec::new() };
+            let mut column = ColumnRecord { dirty: r.u64()?, ..ColumnRecord::default() };
             let copies = usize::from(r.u8()?);
             if copies > MAX_COPIES {
                 return Err(DecodeError::Invalid("copies"));
             }
             for _ in 0..copies {
                 column.copies.push(CopyRecord::decode(r)?);
+            }
+            if parts & COLUMN_GENERATIONS != 0 {
+                let pages = usize::from(r.u16()?);
+                column.generations = r.raw(pages)?.to_vec();
+                if pages == 0 {
+                    return Err(DecodeError::Invalid("generations"));
+                }
             }
             row.columns.push(column);
         }

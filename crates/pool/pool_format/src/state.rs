@@ -5,10 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::records::{
-    ColumnRecord, CopyRecord, DiskRecord, JOURNAL_ROW, MAX_COPIES, REGIONS, ROWS_MAX, RowRecord, ScrubRecord,
-    SpaceRecord,
+    ColumnRecord, CopyRecord, DiskRecord, JOURNAL_ROW, MAX_COPIES, Owner, REGIONS, ROWS_MAX, RowRecord,
+    ScrubRecord, SpaceRecord, len_of,
 };
-use crate::{Change, DecodeError, DiskId, Guid, Reader, SpaceId, Writer};
+use crate::{Change, DecodeError, DiskId, Epoch, Guid, Mark, Reader, Seq, SpaceId, Writer, sums_pages};
+
+/// Parts of a state that not every pool has, each behind its number.
+const PART_MARKS: u8 = 1;
+const PART_OWNER: u8 = 2;
 
 /// All metadata of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +31,11 @@ pub struct PoolState {
     pub rows: BTreeMap<(SpaceId, u32), RowRecord>,
     /// The scrub under way, or the last one.
     pub scrub: ScrubRecord,
+    /// What the superblock of each disk must carry at least: one that carries less has gone back in time. A disk that no
+    /// release has marked yet is not in it.
+    pub marks: BTreeMap<DiskId, Mark>,
+    /// The node that has the pool, if one has said so.
+    pub owner: Option<Owner>,
     /// The next disk's number.
     pub next_disk: u32,
     /// The next space's number.
@@ -49,6 +58,7 @@ impl PoolState {
             }
             Change::RemoveDisk(id) => {
                 self.disks.remove(id);
+                self.marks.remove(id);
             }
             Change::PutSpace(space) => {
                 self.next_space = self.next_space.max(space.id.0.saturating_add(1));
@@ -87,6 +97,25 @@ impl PoolState {
                 }
             }
             Change::Scrub(record) => self.scrub = *record,
+            Change::Mark { disk, mark } => {
+                if self.disks.contains_key(disk) {
+                    self.marks.insert(*disk, *mark);
+                }
+            }
+            Change::Generations { space, row, column, pages } => {
+                // A record counts them in 16 bits: further pages, of slabs above 128 GiB, have none.
+                let most = (sums_pages(self.slab_size) as usize).min(usize::from(u16::MAX));
+                if let Some(column) = self.column(*space, *row, *column) {
+                    for (page, generation) in pages.iter().filter(|(page, _)| usize::from(*page) < most) {
+                        let page = usize::from(*page);
+                        if column.generations.len() <= page {
+                            column.generations.resize(page + 1, 0);
+                        }
+                        column.generations[page] = *generation;
+                    }
+                }
+            }
+            Change::Owner(owner) => self.owner = Some(owner.clone()),
             Change::AddCopy { space, row, column, copy } => {
                 if let Some(column) = self.column(*space, *row, *column)
                     && column.copies.len() < MAX_COPIES
@@ -111,6 +140,37 @@ impl PoolState {
         self.column(space, row, column)?.copies.iter_mut().find(|copy| copy.disk == disk)
     }
 
+    /// Bytes of those parts of [`PoolState::encode`] that a change can make longer or shorter. The difference before and
+    /// after [`PoolState::apply`] is what the change adds to the state.
+    #[must_use]
+    pub fn bytes_touched(&self, change: &Change) -> usize {
+        match change {
+            // Masks are as long as before.
+            Change::Dirty { .. }
+            | Change::Clean { .. }
+            | Change::MarkStale { .. }
+            | Change::ClearStale { .. } => 0,
+            Change::PutDisk(DiskRecord { id, .. }) => self.disks.get(id).map_or(0, DiskRecord::encoded_len),
+            Change::RemoveDisk(id) => {
+                self.disks.get(id).map_or(0, DiskRecord::encoded_len) + len_of(|w| self.encode_parts(w))
+            }
+            Change::PutSpace(space) => self.spaces.get(&space.id).map_or(0, SpaceRecord::encoded_len),
+            Change::DeleteSpace(id) => {
+                let rows = self.rows.range((*id, 0)..=(*id, u32::MAX));
+                let rows: usize = rows.map(|(_, row)| row.encoded_len()).sum();
+                rows + self.spaces.get(id).map_or(0, SpaceRecord::encoded_len)
+            }
+            Change::PutRow { space, row, .. }
+            | Change::FreeRow { space, row }
+            | Change::AddCopy { space, row, .. }
+            | Change::RemoveCopy { space, row, .. }
+            | Change::Generations { space, row, .. } => {
+                self.rows.get(&(*space, *row)).map_or(0, RowRecord::encoded_len)
+            }
+            Change::Scrub(_) | Change::Mark { .. } | Change::Owner(_) => len_of(|w| self.encode_parts(w)),
+        }
+    }
+
     /// The whole state, for a checkpoint.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -130,10 +190,29 @@ impl PoolState {
             w.u32(*row);
             record.encode(&mut w);
         }
-        if self.scrub != ScrubRecord::default() {
-            self.scrub.encode(&mut w);
-        }
+        self.encode_parts(&mut w);
         w.finish()
+    }
+
+    /// What follows the rows: the scrub, and parts that not every pool has.
+    fn encode_parts(&self, w: &mut Writer) {
+        let parts = !self.marks.is_empty() || self.owner.is_some();
+        if parts || self.scrub != ScrubRecord::default() {
+            self.scrub.encode(w);
+        }
+        if !self.marks.is_empty() {
+            w.u8(PART_MARKS);
+            w.u32(self.marks.len() as u32);
+            for (disk, mark) in &self.marks {
+                w.u32(disk.0);
+                w.u64(mark.epoch.0);
+                w.u64(mark.seq.0);
+            }
+        }
+        if let Some(owner) = &self.owner {
+            w.u8(PART_OWNER);
+            owner.encode(w);
+        }
     }
 
     /// The state in a checkpoint.
@@ -169,8 +248,17 @@ impl PoolState {
         if r.remaining() > 0 {
             state.scrub = ScrubRecord::decode(&mut r)?;
         }
-        if r.remaining() > 0 {
-            return Err(DecodeError::Invalid("length"));
+        while r.remaining() > 0 {
+            match r.u8()? {
+                PART_MARKS => {
+                    for _ in 0..r.u32()? {
+                        let disk = DiskId(r.u32()?);
+                        state.marks.insert(disk, Mark { epoch: Epoch(r.u64()?), seq: Seq(r.u64()?) });
+                    }
+                }
+                PART_OWNER => state.owner = Some(Owner::decode(&mut r)?),
+                newer => return Err(DecodeError::Unsupported(u32::from(newer))),
+            }
         }
         Ok(state)
     }

@@ -6,9 +6,11 @@
 //!
 //! ```text
 //!  0     4        8       16            32    36     40    44      48                    64
-//!  | crc | magic  | epoch | space GUID  | row | col. | page| count | zeros               | count checksums of 4 bytes, zeros …
+//!  | crc | magic  | epoch | space GUID  | row | col. | page| count | gen | zeros         | count checksums of 4 bytes, zeros …
 //! ```
-//! `crc` covers the rest of the page.
+//! `crc` covers the rest of the page. The generation, a byte, tells a page from an older one of the same place: a disk that lost the
+//! write of a page has the older one, whole. 0 is a page that was never written since its row was allocated, or by a release that
+//! knew no generations.
 
 use byte_codec::crc32c;
 
@@ -38,6 +40,8 @@ pub struct SumsPage {
     pub column: u32,
     /// Which page of the slab.
     pub page: u32,
+    /// Its generation.
+    pub generation: u8,
     /// CRC-32C of each block, in order.
     pub sums: Vec<u32>,
 }
@@ -54,7 +58,8 @@ impl SumsPage {
         w.u32(self.column);
         w.u32(self.page);
         w.u32(self.sums.len() as u32);
-        w.raw(&[0; 16]);
+        w.u8(self.generation);
+        w.raw(&[0; 15]);
         self.sums.iter().for_each(|sum| w.u32(*sum));
         let mut body = w.finish();
         body.resize(BLOCK as usize - 4, 0);
@@ -79,11 +84,12 @@ impl SumsPage {
         }
         let (epoch, space) = (Epoch(r.u64()?), Guid(r.guid()?));
         let (row, column, page, count) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let generation = r.u8()?;
         if u64::from(count) > SUMS_PER_PAGE {
             return Err(DecodeError::Invalid("count of checksums"));
         }
         let sums = body[HEAD - 4..].chunks_exact(4).take(count as usize);
         let sums = sums.map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect();
-        Ok(Self { epoch, space, row, column, page, sums })
+        Ok(Self { epoch, space, row, column, page, generation, sums })
     }
 }

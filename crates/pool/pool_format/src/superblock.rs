@@ -2,7 +2,7 @@
 
 use byte_codec::crc32c;
 
-use crate::{BLOCK, DecodeError, DiskId, Epoch, Guid, Reader, Writer, sums_pages};
+use crate::{BLOCK, DecodeError, DiskId, Epoch, Guid, Mark, Reader, Seq, Writer, sums_pages};
 
 /// Size of a superblock, in bytes.
 pub const SUPERBLOCK_BYTES: usize = BLOCK as usize;
@@ -11,8 +11,10 @@ const MAGIC: [u8; 16] = *b"\x89HOLDFAST\r\n\x1a\n\0\0\0";
 /// Version 1 has no checksum area. A disk keeps the version it was made with (docs/formats/pool.md, "Versions").
 const VERSION: u32 = 2;
 const VERSION_WITHOUT_SUMS: u32 = 1;
-/// Features a reader must know to write (bits); none yet. Bits a reader does not know mean: read-only at best.
-const KNOWN_FEATURES: u32 = 0;
+/// Features that a reader must know. The superblock says at which change it was written, and the metadata knows of each
+/// disk at which change it was: a release that wrote one without the other would make its disks look as if they had gone back in time.
+const FEATURE_MARK: u32 = 1;
+const KNOWN_FEATURES: u32 = FEATURE_MARK;
 const CRC_AT: usize = SUPERBLOCK_BYTES - 4;
 /// Where the metadata area starts on every disk, in bytes.
 const METADATA_START: u64 = 1 << 20;
@@ -33,6 +35,8 @@ pub struct Superblock {
     pub disk_id: DiskId,
     /// The epoch in which this block was written.
     pub epoch: Epoch,
+    /// The last change of the metadata then; 0 in a block without this feature.
+    pub seq: Seq,
     /// Size of the disk that the layout was made for.
     pub disk_size: u64,
     /// Size of a slab.
@@ -53,12 +57,22 @@ pub struct Superblock {
     pub slab_count: u32,
 }
 
+fn metadata_size(size: u64) -> u64 {
+    (size / METADATA_FRACTION).max(METADATA_MIN) / (8 * BLOCK) * (8 * BLOCK)
+}
+
+/// Bytes of a checkpoint slot of a disk of `size` bytes: what the whole pool's state must fit if the disk is to vote.
+#[must_use]
+pub fn checkpoint_room(size: u64) -> u64 {
+    metadata_size(size) / 8 * 3
+}
+
 /// Where the areas of a disk of `size` bytes lie, with identity fields left empty; `None` when not even one
 /// slab fits.
 #[must_use]
 pub fn layout_for(size: u64, slab_size: u64) -> Option<Superblock> {
-    let metadata = (size / METADATA_FRACTION).max(METADATA_MIN) / (8 * BLOCK) * (8 * BLOCK);
-    let checkpoint_size = metadata / 8 * 3;
+    let metadata = metadata_size(size);
+    let checkpoint_size = checkpoint_room(size);
     let log_size = metadata - 2 * checkpoint_size;
     let sums_start = METADATA_START + metadata;
     let sums = sums_pages(slab_size) * BLOCK;
@@ -76,6 +90,7 @@ pub fn layout_for(size: u64, slab_size: u64) -> Option<Superblock> {
         disk: Guid::default(),
         disk_id: DiskId(0),
         epoch: Epoch(0),
+        seq: Seq(0),
         disk_size: size,
         slab_size,
         checkpoint_start: METADATA_START,
@@ -100,6 +115,20 @@ pub struct Announced {
 }
 
 impl Superblock {
+    /// The moment at which it was written.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark { epoch: self.epoch, seq: self.seq }
+    }
+
+    /// Where the log of an epoch starts, and how long it may be: two epochs that follow each other have different halves of
+    /// the area, so that what an opener that was superseded still writes does not hit the log of its successor.
+    #[must_use]
+    pub fn log_half(&self, epoch: Epoch) -> (u64, u64) {
+        let half = self.log_size / 2 / BLOCK * BLOCK;
+        (self.log_start + if epoch.0.is_multiple_of(2) { 0 } else { half }, half)
+    }
+
     /// Where the pages of checksums of slab `index` start; `None` on a disk without a checksum area.
     #[must_use]
     pub fn sums_offset(&self, index: u32) -> Option<u64> {
@@ -119,7 +148,7 @@ impl Superblock {
         let mut w = Writer::default();
         w.raw(&MAGIC);
         w.u32(if self.sums_start > 0 { VERSION } else { VERSION_WITHOUT_SUMS });
-        w.u32(KNOWN_FEATURES);
+        w.u32(FEATURE_MARK);
         w.raw(&self.pool.0);
         w.raw(&self.disk.0);
         w.u32(self.disk_id.0);
@@ -135,6 +164,7 @@ impl Superblock {
         if self.sums_start > 0 {
             w.u64(self.sums_start);
         }
+        w.u64(self.seq.0);
         w.text(&self.pool_name.chars().take(255).collect::<String>());
         let mut block = w.finish();
         block.resize(CRC_AT, 0);
@@ -187,6 +217,7 @@ impl Superblock {
             log_size: r.u64()?,
             data_start: r.u64()?,
             sums_start: if version == VERSION_WITHOUT_SUMS { 0 } else { r.u64()? },
+            seq: Seq(if features & FEATURE_MARK == 0 { 0 } else { r.u64()? }),
             pool_name: r.text()?,
         };
         if version == VERSION && superblock.sums_start == 0 {

@@ -49,7 +49,7 @@ fn change() -> impl Strategy<Value = Change> {
         (0u32..2).prop_map(|id| Change::PutSpace(space(id))),
         (0u32..2).prop_map(|id| Change::DeleteSpace(SpaceId(id))),
         (row.clone(), proptest::collection::vec(copy.clone(), 0..4)).prop_map(|((s, row), copies)| {
-            let record = RowRecord { columns: vec![ColumnRecord { copies, dirty: 0 }] };
+            let record = RowRecord { columns: vec![ColumnRecord { copies, ..ColumnRecord::default() }] };
             Change::PutRow { space: SpaceId(s), row, record }
         }),
         row.clone().prop_map(|(s, row)| Change::FreeRow { space: SpaceId(s), row }),
@@ -88,6 +88,18 @@ fn change() -> impl Strategy<Value = Change> {
         (1u64..5, 0u64..9).prop_map(|(started, bytes)| {
             Change::Scrub(ScrubRecord { started, bytes, ..ScrubRecord::default() })
         }),
+        (0u32..4, 1u64..5, 0u64..9).prop_map(|(disk, epoch, seq)| Change::Mark {
+            disk: DiskId(disk),
+            mark: Mark { epoch: Epoch(epoch), seq: Seq(seq) }
+        }),
+        (row.clone(), proptest::collection::vec((0u16..40, any::<u8>()), 0..5)).prop_map(
+            |((s, row), pages)| { Change::Generations { space: SpaceId(s), row, column: 0, pages } }
+        ),
+        any::<bool>().prop_map(|released| Change::Owner(Owner {
+            node: Guid([7; 16]),
+            name: "n1".into(),
+            released
+        })),
         (row, 0u32..4).prop_map(|((s, row), d)| Change::RemoveCopy {
             space: SpaceId(s),
             row,
@@ -102,6 +114,7 @@ fn a_superblock_survives_the_round_trip_and_no_damage() {
     let mut superblock = layout_for(1 << 30, 64 << 20).expect("large enough");
     superblock.pool_name = "p1".into();
     superblock.pool = Guid([1; 16]);
+    superblock.seq = Seq(77);
     let block = superblock.encode();
     assert_eq!(block.len(), SUPERBLOCK_BYTES);
     assert_eq!(Superblock::decode(&block), Ok(superblock));
@@ -143,6 +156,7 @@ fn checksums_and_the_journal_survive_the_round_trip_and_no_damage() {
         row: 5,
         column: 2,
         page: 31,
+        generation: 200,
         sums: (0..512).collect(),
     };
     let anchor = JournalAnchor {
@@ -238,4 +252,35 @@ proptest! {
         fuzz::foreign_disk(&bytes);
         fuzz::data_structures(&bytes);
     }
+}
+
+proptest! {
+    /// What is added up change by change is what a checkpoint takes.
+    #[test]
+    fn the_size_of_the_state_is_known_without_encoding_it(changes in proptest::collection::vec(change(), 0..60)) {
+        let mut state = PoolState { slab_size: 64 << 20, ..PoolState::default() };
+        let mut bytes = state.encode().len();
+        for change in &changes {
+            let before = state.bytes_touched(change);
+            state.apply(change);
+            bytes = bytes + state.bytes_touched(change) - before;
+            prop_assert_eq!(bytes, state.encode().len());
+        }
+    }
+}
+
+#[test]
+fn a_mark_of_release_ends_with_the_first_byte_that_somebody_else_writes() {
+    let released = Released { pool: Guid([7; 16]), pool_name: "vmpool".into() };
+    let mut head = released.encode();
+    assert_eq!(head.len(), SUPERBLOCK_BYTES);
+    // Never to change: disks carry it.
+    assert_eq!(&head[..16], b"\x89HFfre\r\n\x01\0\0\0\0\0\0\0");
+    assert_eq!((&head[16..32], &head[32..40]), (&[7; 16][..], &b"\x06\0vmpool"[..]));
+    assert_eq!(Released::decode(&head), Ok(released));
+    head.resize(foreign::SAMPLE_BYTES, 9);
+    assert_eq!(foreign::detect(&head, &[9; 4096]), None);
+    head[600] = 1;
+    assert_eq!(foreign::detect(&head, &[]), Some(foreign::UNRECOGNISED.to_owned()));
+    assert_eq!(foreign::detect(&[0; 8192], &[0; 4096]), None);
 }

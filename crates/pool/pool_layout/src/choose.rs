@@ -66,6 +66,26 @@ pub fn choose_disks(candidates: &[Candidate], columns: usize, copies: usize) -> 
     served.then(|| chosen.iter().map(|column| column.iter().map(|c| c.disk).collect()).collect())
 }
 
+/// How many new rows find `width` disks each, on disks with so many free slabs.
+#[must_use]
+pub fn rows_that_fit(free: &[u32], width: usize) -> u64 {
+    if width == 0 {
+        return 0;
+    }
+    // A disk gives each row one slab at the most, and by taking the emptiest disks first each row finds its own.
+    let fits = |rows: u64| {
+        let slabs: u64 = free.iter().map(|free| u64::from(*free).min(rows)).sum();
+        slabs >= rows.saturating_mul(width as u64)
+    };
+    let all: u64 = free.iter().map(|free| u64::from(*free)).sum();
+    let (mut fit, mut too_many) = (0, all / width as u64 + 1);
+    while too_many - fit > 1 {
+        let middle = fit + (too_many - fit) / 2;
+        if fits(middle) { fit = middle } else { too_many = middle }
+    }
+    fit
+}
+
 /// The disks of a new row with parity, one for each column; `None` when there are not enough with space, or more
 /// than `parity` of them would not be here.
 #[must_use]
@@ -159,6 +179,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn so_many_rows_fit_as_can_be_chosen(free in proptest::collection::vec(0u32..10, 1..8), columns in 1usize..3, copies in 1usize..4) {
+            // All in one enclosure: what is chosen is the emptiest disks, which is what makes most rows fit.
+            let mut all: Vec<_> = free.iter().enumerate().map(|(i, f)| candidate(i as u32, *f, "a")).collect();
+            let mut rows = 0;
+            while let Some(row) = choose_disks(&all, columns, copies) {
+                for disk in row.iter().flatten() {
+                    all.iter_mut().filter(|one| one.disk == *disk).for_each(|one| one.free -= 1);
+                }
+                rows += 1;
+            }
+            let most = rows_that_fit(&free, columns * copies);
+            prop_assert!(rows <= most, "{rows} rows were made, {most} fit");
+            prop_assert_eq!(rows == 0, most == 0);
+        }
+
         #[test]
         fn a_row_never_uses_a_disk_twice(free in proptest::collection::vec(0u32..10, 1..12), columns in 1usize..4, copies in 1usize..4) {
             let all: Vec<_> = free.iter().enumerate().map(|(i, f)| candidate(i as u32, *f, ["a", "b", "c"][i % 3])).collect();

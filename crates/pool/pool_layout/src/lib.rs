@@ -21,6 +21,6 @@ pub mod reserve;
 mod striping;
 
 pub use balance::{Move, RowSlabs, plan_moves, unevenness};
-pub use choose::{Candidate, choose_copy, choose_disks, choose_parity};
+pub use choose::{Candidate, choose_copy, choose_disks, choose_parity, rows_that_fit};
 pub use exchange::{Exchange, plan_exchanges};
 pub use striping::{Piece, Pieces, Striping};

@@ -13,9 +13,9 @@ use crate::login::{FIRST_CMD_SN, LoggedIn, Options, log_in};
 use crate::state::{Buffers, Command, CommandEnd, Ended, LOGOUT, PING, State, Transfer};
 use crate::wire::{TURN, Wire};
 
-/// Nothing from a target that owes us an answer for so long, in nanoseconds, and it is asked whether it is there.
+/// A target that owes an answer and has sent nothing for this long, in nanoseconds, is asked whether it is there.
 const ASK: u64 = 5_000_000_000;
-/// Nothing for so long: it is not. A target that is busy answers our question.
+/// A target that has sent nothing for this long is taken as gone. One that is busy answers our question.
 const DEAD: u64 = 20_000_000_000;
 /// Longest wait of [`Session::call`], in nanoseconds.
 const CALL: u64 = 60_000_000_000;
@@ -33,14 +33,14 @@ pub struct Session {
     wire: Wire,
     state: State,
     clock: SystemClock,
-    /// Since when nothing came although something is owed.
+    /// When the last answer came, while answers are owed.
     silent: Option<Silence>,
 }
 
 /// A target that owes us an answer, and from which nothing comes.
 #[derive(Clone, Copy)]
 struct Silence {
-    /// In nanoseconds of the clock.
+    /// The moment, in nanoseconds of the clock.
     since: u64,
     /// What the wire had taken then: a slow one is not a dead one.
     taken: u64,

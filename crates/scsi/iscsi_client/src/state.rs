@@ -28,9 +28,9 @@ pub trait Buffers {
 pub enum Transfer {
     /// There is none.
     None,
-    /// So many bytes from the unit, at the most.
+    /// The unit sends this many bytes, at the most.
     In(u32),
-    /// So many bytes to the unit.
+    /// The unit takes this many bytes.
     Out(u32),
 }
 

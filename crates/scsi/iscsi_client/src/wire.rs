@@ -23,7 +23,7 @@ const INBOX: usize = 2 * (MAX_RECV as usize + 4096);
 pub(crate) const OUTBOX_FULL: usize = 1 << 20;
 /// A target that makes us answer and takes nothing ends here.
 const OUTBOX_BOUND: usize = 64 << 20;
-/// With less room behind what is there, that is moved to the front before the next read.
+/// When there is less room than this behind the bytes that are there, these are moved to the front before the next read.
 const LEAST_READ: usize = 64 << 10;
 /// How long a read blocks when nothing else is to be done.
 pub(crate) const TURN: Duration = Duration::from_millis(100);

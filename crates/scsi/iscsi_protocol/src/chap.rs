@@ -63,7 +63,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// By number.
+    /// The algorithm with this number.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         Some(match number {

@@ -31,7 +31,7 @@ impl LoginStatus {
     pub const INITIATOR_ERROR: Self = Self(0x0200);
     /// Who are you?
     pub const AUTHENTICATION_FAILURE: Self = Self(0x0201);
-    /// Not for you.
+    /// The initiator may not use this target.
     pub const FORBIDDEN: Self = Self(0x0202);
     /// No such target.
     pub const NOT_FOUND: Self = Self(0x0203);
@@ -49,14 +49,14 @@ impl LoginStatus {
     pub const SESSION_TYPE: Self = Self(0x0209);
     /// No session has that TSIH.
     pub const NO_SESSION: Self = Self(0x020a);
-    /// Not during login.
+    /// The request is not allowed during login.
     pub const INVALID_REQUEST: Self = Self(0x020b);
     /// Come back later.
     pub const UNAVAILABLE: Self = Self(0x0301);
     /// A limit was reached.
     pub const OUT_OF_RESOURCES: Self = Self(0x0302);
 
-    /// In words, with the number.
+    /// The status in words, with its number.
     #[must_use]
     pub fn text(self) -> String {
         let what = match self {

@@ -48,9 +48,9 @@ pub struct Wish {
 /// What both sides agreed on.
 #[derive(Clone, Debug, Default)]
 pub struct Agreed {
-    /// For the session.
+    /// What was negotiated for the session.
     pub session: SessionParams,
-    /// For the connection.
+    /// What was negotiated for the connection.
     pub connection: ConnectionParams,
     /// The target's number of the session.
     pub tsih: u16,
@@ -116,7 +116,7 @@ pub struct LoginClient {
 }
 
 impl LoginClient {
-    /// Not begun.
+    /// A login that has not begun.
     #[must_use]
     pub fn new(wish: Wish) -> Self {
         let chap = wish.user.clone().map(|user| ChapClient::new(user, wish.target_user.clone()));

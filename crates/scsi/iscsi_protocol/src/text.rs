@@ -16,7 +16,7 @@ pub enum TextError {
     /// More than [`MAX_TEXT_BYTES`] or [`MAX_PAIRS`].
     #[error("text is longer than 64 KiB or has more than 256 pairs")]
     TooLong,
-    /// Not UTF-8.
+    /// The text is not UTF-8.
     #[error("text is not UTF-8")]
     Encoding,
     /// A pair without `=`, with an empty, too long or badly spelled key, or with a too long value.

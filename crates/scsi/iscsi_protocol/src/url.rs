@@ -47,7 +47,7 @@ pub struct Url {
 /// Why an address was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Not of the form at all.
+    /// The text is no URL of this form.
     #[error("not of the form iscsi://[user[%password]@]host[:port]/target/LUN, with a LUN from 0 to 16383")]
     Form,
     /// A name is none.

@@ -38,7 +38,7 @@ pub const BULK_THRESHOLD: usize = 32 << 10;
 pub const TICK: Duration = Duration::from_secs(5);
 /// Ticks without a byte from the peer before we ask with a NOP-In.
 pub const IDLE_TICKS: u32 = 3;
-/// Without a byte from the peer, or without progress in sending, for so long we close. Not shorter: initiators that
+/// A connection is closed when the peer has sent no byte, or sending to it has made no progress, for this long. It is no shorter because initiators that
 /// sleep for a minute and answer then are alive (a host that is paused or moved, libiscsi's suite). Not longer: what
 /// a dead initiator holds is given back. One that comes back sooner takes its session over and waits for nothing.
 pub const DEAD_AFTER: Duration = Duration::from_secs(120);

@@ -76,7 +76,7 @@ impl WireLun {
 /// How a command is ordered with others (SAM-5 8.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskAttribute {
-    /// In any order.
+    /// The task may run in any order (SIMPLE).
     Simple,
     /// After all before it, before all after it.
     Ordered,
@@ -155,7 +155,7 @@ pub enum TaskManagementOutcome {
     Complete,
     /// There is no such unit.
     IncorrectLun,
-    /// Not supported.
+    /// The function is not supported.
     Rejected,
 }
 

@@ -31,9 +31,9 @@ pub struct Segment {
 /// What an initiator calls a copy. The two kinds are numbered apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListId {
-    /// Of EXTENDED COPY (LID1).
+    /// A list identifier of EXTENDED COPY (LID1).
     One(u8),
-    /// Of EXTENDED COPY (LID4).
+    /// A list identifier of EXTENDED COPY (LID4).
     Four(u32),
 }
 

@@ -11,7 +11,7 @@
 //!                REPORT SUPPORTED OPERATION CODES prints the same table, so the two cannot disagree.
 //! ```
 //!
-//! For those who ask: `request` builds CDBs, `answer` reads what a disk says of itself, `sense::Reported` why it failed.
+//! For initiators: `request` builds CDBs, `answer` reads what a disk says of itself, `sense::Reported` why it failed.
 //!
 //! Invariants: no input makes a function panic; a set bit that a command does not define is refused with a
 //! pointer to it, never ignored; counts found in parameter lists are bounded before anything is allocated.

@@ -67,7 +67,7 @@ pub struct OutParameters {
     pub action_key: u64,
     /// Survive loss of power.
     pub aptpl: bool,
-    /// For all target ports of the device.
+    /// ALL_TG_PT: the registration is for all target ports of the device.
     pub all_ports: bool,
     /// Whether a list of other initiator ports follows.
     pub specify_initiators: bool,

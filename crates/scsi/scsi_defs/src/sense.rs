@@ -22,7 +22,7 @@ pub enum SenseKey {
 #[allow(missing_docs)]
 pub mod asc {
     pub const NONE: u16 = 0x0000;
-    pub const NOT_READY_MANUAL: u16 = 0x0403;
+    pub const BECOMING_READY: u16 = 0x0401;
     pub const SANITIZE_IN_PROGRESS: u16 = 0x041b;
     pub const NOT_READY_OFFLINE: u16 = 0x0412;
     pub const INITIALIZING_COMMAND_REQUIRED: u16 = 0x0402;

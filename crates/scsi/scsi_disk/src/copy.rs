@@ -190,7 +190,7 @@ impl LogicalUnit {
     ) -> Result<(), Failure> {
         let overlap = Arc::ptr_eq(from.0, to.0) && from.1 < to.1 + bytes && to.1 < from.1 + bytes;
         if let (Some(source), Some(target), false) =
-            (from.0.backing.clone_handle(), to.0.backing.clone_handle(), overlap)
+            (from.0.backing().clone_handle(), to.0.backing().clone_handle(), overlap)
             && Arc::ptr_eq(&source.store, &target.store)
         {
             wanted()?;
@@ -208,7 +208,7 @@ impl LogicalUnit {
             let buf = from.0.read_exact(from.1 + at, step).await?;
             wanted()?;
             to.0.tokens.changing(to.1 + at, step);
-            to.0.backing.write(to.1 + at, buf.freeze(), durability).await?;
+            to.0.backing().write(to.1 + at, buf.freeze(), durability).await?;
             done += step;
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Commands on the medium. READ and WRITE are one backing call; long ones look for aborts between steps.
 
+use std::sync::atomic::Ordering;
+
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use scsi_core::ScsiStatus;
@@ -30,11 +32,15 @@ impl LogicalUnit {
     }
 
     pub(crate) fn durability(&self, fua: bool) -> Durability {
-        if !fua && self.inner.lock().mode.write_cache { Durability::Volatile } else { Durability::Durable }
+        if fua || !self.inner.lock().mode.write_cache {
+            return Durability::Durable;
+        }
+        self.unflushed.store(true, Ordering::Release);
+        Durability::Volatile
     }
 
     pub(crate) async fn read_exact(&self, offset: u64, len: u64) -> Result<IoBuf, Failure> {
-        let buf = self.backing.read(offset, IoBuf::new(len as usize)).await?;
+        let buf = self.backing().read(offset, IoBuf::new(len as usize)).await?;
         if buf.len() as u64 == len { Ok(buf) } else { Err(Sense::illegal(asc::LBA_OUT_OF_RANGE).into()) }
     }
 
@@ -49,7 +55,7 @@ impl LogicalUnit {
         if have == data.len() as u64 { data.clone() } else { data.slice(0..have as usize) }
     }
 
-    pub(crate) async fn data_command(&self, task: u64, cdb: &Cdb, data: SharedBuf) -> Outcome {
+    pub(crate) async fn data_command(&self, nexus: u64, task: u64, cdb: &Cdb, data: SharedBuf) -> Outcome {
         let small = matches!(cdb.op, Op::Read6 | Op::Write6 | Op::Unmap);
         if !small
             && !matches!(
@@ -73,7 +79,7 @@ impl LogicalUnit {
         let (offset, len) = self.range(cdb.lba(), u64::from(cdb.length()))?;
         match cdb.op {
             Op::SyncCache10 | Op::SyncCache16 => {
-                self.backing.flush().await?;
+                self.flush(nexus).await?;
                 return Reply::good(0);
             }
             Op::Prefetch10 | Op::Prefetch16 => return Reply::good(0),
@@ -102,13 +108,13 @@ impl LogicalUnit {
                 if cdb.byte(1) >> 1 & 3 > 1 {
                     return Err(Sense::cdb_field(1).into());
                 }
-                self.backing.write(offset, data.clone(), Durability::Durable).await?;
+                self.backing().write(offset, data.clone(), Durability::Durable).await?;
                 let back = self.read_exact(offset, data.len() as u64).await?;
                 if let Some(at) = first_difference(&back, &data) {
                     return Err(miscompare(at));
                 }
             }
-            _ => self.backing.write(offset, data, self.durability(fua)).await?,
+            _ => self.backing().write(offset, data, self.durability(fua)).await?,
         }
         Reply::good(len)
     }
@@ -123,7 +129,7 @@ impl LogicalUnit {
         debug_assert_eq!(cdb.op, Op::CompareAndWrite);
         let (half, all) = (len as usize, data.len());
         self.tokens.changing(offset, len);
-        match self.backing.compare_and_write(offset, data.slice(0..half), data.slice(half..all)).await? {
+        match self.backing().compare_and_write(offset, data.slice(0..half), data.slice(half..all)).await? {
             None => Reply::good(2 * len),
             Some(at) => Err(miscompare(at)),
         }
@@ -139,7 +145,7 @@ impl LogicalUnit {
             let mut new = IoBuf::copy_from(&old);
             new.iter_mut().zip(data.iter()).for_each(|(byte, bits)| *byte |= bits);
             self.tokens.changing(offset, data.len() as u64);
-            if self.backing.compare_and_write(offset, old.freeze(), new.freeze()).await?.is_none() {
+            if self.backing().compare_and_write(offset, old.freeze(), new.freeze()).await?.is_none() {
                 return Ok(());
             }
         }
@@ -214,10 +220,12 @@ impl LogicalUnit {
             self.tokens.changing(offset + at, step);
             match &fill {
                 Some(fill) => {
-                    self.backing.write(offset + at, fill.slice(0..step as usize), durability).await?
+                    self.backing().write(offset + at, fill.slice(0..step as usize), durability).await?
                 }
-                None if unmap && self.backing.unmap_zeroes() => self.backing.unmap(offset + at, step).await?,
-                None => self.backing.write_zeroes(offset + at, step, durability).await?,
+                None if unmap && self.backing().unmap_zeroes() => {
+                    self.backing().unmap(offset + at, step).await?
+                }
+                None => self.backing().write_zeroes(offset + at, step, durability).await?,
             }
             at += step;
         }
@@ -244,7 +252,7 @@ impl LogicalUnit {
         for (offset, len) in joined(ranges?) {
             self.still_wanted(task)?;
             self.tokens.changing(offset, len);
-            self.backing.unmap(offset, len).await?;
+            self.backing().unmap(offset, len).await?;
         }
         Reply::good(length as u64)
     }
@@ -255,7 +263,7 @@ impl LogicalUnit {
             return Err(Sense::illegal(asc::LBA_OUT_OF_RANGE).with_information(lba).into());
         }
         let room = (cdb.length().saturating_sub(8) as usize / 16).clamp(1, MAX_STATUS_DESCRIPTORS);
-        let ranges = self.backing.allocated(lba * block, (all - lba) * block, room + 1).await?;
+        let ranges = self.backing().allocated(lba * block, (all - lba) * block, room + 1).await?;
         let mut pieces: Vec<(u64, u64, u8)> = Vec::new(); // start, end, 0 mapped | 1 deallocated
         let mut at = lba;
         for range in &ranges {

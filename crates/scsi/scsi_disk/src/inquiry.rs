@@ -105,8 +105,8 @@ impl LogicalUnit {
             Op::ReadCapacity16 => {
                 let mut out = last.to_be_bytes().to_vec();
                 out.extend_from_slice(&self.config.block_size.to_be_bytes());
-                let ratio = (u64::from(self.backing.physical_block_size()) / self.block()).max(1);
-                let provisioning = 0x80 | u8::from(self.backing.unmap_zeroes()) << 6;
+                let ratio = (u64::from(self.backing().physical_block_size()) / self.block()).max(1);
+                let provisioning = 0x80 | u8::from(self.backing().unmap_zeroes()) << 6;
                 out.extend_from_slice(&[0, ratio.ilog2() as u8, provisioning, 0]);
                 out.resize(32, 0);
                 out
@@ -188,7 +188,7 @@ impl LogicalUnit {
                 let blocks = |bytes: u64| ((bytes / self.block()) as u32).to_be_bytes();
                 // WSNZ: WRITE SAME wants a count.
                 out.extend_from_slice(&[1, MAX_COMPARE_BLOCKS]);
-                let granule = self.backing.physical_block_size().max(4096);
+                let granule = self.backing().physical_block_size().max(4096);
                 out.extend_from_slice(&((u64::from(granule) / self.block()) as u16).to_be_bytes());
                 out.extend_from_slice(&blocks(MAX_TRANSFER_BYTES));
                 out.extend_from_slice(&blocks(1 << 20));
@@ -200,13 +200,13 @@ impl LogicalUnit {
                 out[32] = 0x80; // UGAVALID, aligned at 0
             }
             0xb1 => {
-                let rate: u16 = if self.backing.rotational() { 7200 } else { 1 };
+                let rate: u16 = if self.backing().rotational() { 7200 } else { 1 };
                 out.extend_from_slice(&rate.to_be_bytes());
                 out.resize(64, 0);
                 out[7] = 0x40; // after a block erase, reads find zeros
             }
             0xb2 => {
-                let zeroes = u8::from(self.backing.unmap_zeroes()) << 2;
+                let zeroes = u8::from(self.backing().unmap_zeroes()) << 2;
                 out.extend_from_slice(&[0, 0xe0 | zeroes, 2, 0]);
             }
             _ => return Err(Sense::cdb_field(2)),

@@ -20,6 +20,9 @@
 //!   task management function (or PREEMPT AND ABORT) ends after it. So nothing changes the medium after a fence.
 //! * A command that changes something and is dropped by the transport ends too, and stays in the task set until
 //!   then. The threads that poll commands must be homes of detached work (`shard_runtime::adopt_detached_work`).
+//! * A unit whose storage goes away for a while ([`LogicalUnit::detach`]) keeps its nexuses, reservations and commands. What can be
+//!   done again waits for some seconds, then it is NOT READY (becoming ready); a flush of cached writes that may be lost
+//!   fails, once for each nexus, and is never done again and called good.
 //! * No input panics, and what a peer can make the device hold is bounded.
 //!
 //! Not done here: sessions and data transfer (the transport); LID4 copies, WRITE ATOMIC (refused as
@@ -38,6 +41,7 @@ mod reply;
 mod reservation_commands;
 pub mod reservations;
 mod sanitize;
+mod storage;
 mod target;
 mod task_set;
 mod token;
@@ -47,6 +51,7 @@ pub use backing::{
     Backing, CloneHandle, DeviceBacking, FileBacking, NoReservationStore, ReservationStore,
     VolumeReservations,
 };
+pub use storage::AbsentBacking;
 pub use target::{Group, MAX_LUN, MappedUnit, TargetDevice};
 pub use unit::{LogicalUnit, MAX_TASKS, UnitConfig, UnitState};
 #[cfg(test)]

@@ -164,10 +164,10 @@ impl LogicalUnit {
         if before.write_cache && !mode.write_cache {
             // What was cached must be safe before anyone relies on write-through.
             self.inner.lock().mode.write_cache = false;
-            self.backing.flush().await?;
+            self.flush(caller.nexus.id).await?;
         }
         if cdb.bit(1, 0) {
-            self.store.save(&Self::row_key(&self.config.id, b'm'), Some(mode.encode())).await?;
+            self.store().save(&Self::row_key(&self.config.id, b'm'), Some(mode.encode())).await?;
         }
         let mut inner = self.inner.lock();
         inner.mode = mode;

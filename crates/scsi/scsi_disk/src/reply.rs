@@ -15,6 +15,19 @@ pub(crate) struct Reply {
 pub(crate) enum Failure {
     Sense(Sense),
     Status(ScsiStatus),
+    /// What holds the data is away for now; told as NOT READY, becoming ready.
+    Away,
+}
+
+impl Failure {
+    /// The sense data that tells of it, if any does.
+    pub(crate) fn sense(&self) -> Option<Sense> {
+        match self {
+            Self::Sense(sense) => Some(*sense),
+            Self::Away => Some(Sense::new(SenseKey::NotReady, asc::BECOMING_READY)),
+            Self::Status(_) => None,
+        }
+    }
 }
 
 pub(crate) type Outcome = Result<Reply, Failure>;
@@ -28,13 +41,13 @@ impl From<Sense> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Sense(match error.kind() {
+            StoreErrorKind::Stopped => return Self::Away,
             StoreErrorKind::NoSpace => Sense::new(SenseKey::DataProtect, asc::SPACE_ALLOCATION_FAILED),
             StoreErrorKind::ReadOnly | StoreErrorKind::AccessDenied => {
                 Sense::new(SenseKey::DataProtect, asc::WRITE_PROTECTED)
             }
             StoreErrorKind::Corrupt => Sense::new(SenseKey::MediumError, asc::UNRECOVERED_READ_ERROR),
             StoreErrorKind::InvalidArgument => Sense::illegal(asc::LBA_OUT_OF_RANGE),
-            StoreErrorKind::Stopped => Sense::new(SenseKey::NotReady, asc::NOT_READY_MANUAL),
             _ => Sense::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),
         })
     }

@@ -70,7 +70,7 @@ impl LogicalUnit {
             })?;
         if after.aptpl || before.aptpl {
             let row = after.aptpl.then(|| after.encode());
-            self.store.save(&Self::row_key(&self.config.id, b'r'), row).await?;
+            self.store().save(&Self::row_key(&self.config.id, b'r'), row).await?;
         }
         let abort = !effects.aborted.is_empty();
         let victims: Vec<u64> = {

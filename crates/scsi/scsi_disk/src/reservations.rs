@@ -23,7 +23,7 @@ pub struct Port {
 pub struct Registration {
     /// Who.
     pub port: Port,
-    /// With which key.
+    /// The key that it registered with.
     pub key: u64,
 }
 
@@ -43,9 +43,9 @@ pub struct Reservations {
 /// Why a service action fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// With RESERVATION CONFLICT.
+    /// The command ends with RESERVATION CONFLICT.
     Conflict,
-    /// With CHECK CONDITION.
+    /// The command ends with CHECK CONDITION.
     Sense(Sense),
 }
 

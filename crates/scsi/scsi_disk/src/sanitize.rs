@@ -114,7 +114,7 @@ impl LogicalUnit {
             let _one_at_a_time = self.changes.lock().await;
             // Another one may have begun since this one was admitted.
             self.inner.lock().sanitize_allows(cdb.op)?;
-            self.store.save(&Self::row_key(&self.config.id, b's'), Some(Sanitize::row(may_exit))).await?;
+            self.store().save(&Self::row_key(&self.config.id, b's'), Some(Sanitize::row(may_exit))).await?;
             self.inner.lock().sanitize = Sanitize::Running(0);
         }
         let unit = self.clone();
@@ -146,7 +146,7 @@ impl LogicalUnit {
         let state = self.inner.lock().sanitize;
         match state {
             Sanitize::Failed { may_exit: true } => {
-                self.store.save(&Self::row_key(&self.config.id, b's'), None).await?;
+                self.store().save(&Self::row_key(&self.config.id, b's'), None).await?;
                 self.inner.lock().sanitize = Sanitize::Idle;
                 Reply::good(0)
             }
@@ -162,7 +162,8 @@ impl LogicalUnit {
         let mut done = self.replace_all(plan).await;
         if done.is_ok() {
             let _one_at_a_time = self.changes.lock().await;
-            done = self.store.save(&Self::row_key(&self.config.id, b's'), None).await.map_err(Failure::from);
+            done =
+                self.store().save(&Self::row_key(&self.config.id, b's'), None).await.map_err(Failure::from);
         }
         self.inner.lock().sanitize =
             if done.is_ok() { Sanitize::Idle } else { Sanitize::Failed { may_exit } };
@@ -198,10 +199,10 @@ impl LogicalUnit {
                 self.tokens.changing(at, step);
                 match &fill {
                     Some(fill) => {
-                        self.backing.write(at, fill.slice(0..step as usize), Durability::Volatile).await?;
+                        self.backing().write(at, fill.slice(0..step as usize), Durability::Volatile).await?;
                     }
-                    None if self.backing.unmap_zeroes() => self.backing.unmap(at, step).await?,
-                    None => self.backing.write_zeroes(at, step, Durability::Volatile).await?,
+                    None if self.backing().unmap_zeroes() => self.backing().unmap(at, step).await?,
+                    None => self.backing().write_zeroes(at, step, Durability::Volatile).await?,
                 }
                 at += step;
                 let share = (u128::from(pass) * u128::from(end) + u128::from(at)) * 65535
@@ -210,7 +211,7 @@ impl LogicalUnit {
                 // The backing may never wait: others want the shard too.
                 shard_runtime::yield_now().await;
             }
-            self.backing.flush().await?;
+            self.backing().flush().await?;
         }
         Ok(())
     }

@@ -176,6 +176,18 @@ impl LogicalUnit {
         }
     }
 
+    /// A command begins or ends to wait for the unit's storage: meanwhile it counts as one that has not started, so that nobody
+    /// waits for its end. False: aborted meanwhile.
+    pub(crate) fn rests(&self, id: u64, rests: bool) -> bool {
+        match self.inner.lock().tasks.get_mut(&id) {
+            Some(task) if !task.aborted => {
+                task.started = !rests;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Waits until the commands that run now, other than `except`, have ended.
     pub(crate) async fn quiet(&self, except: u64) {
         let running: Vec<u64> = {

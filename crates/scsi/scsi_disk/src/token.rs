@@ -156,7 +156,9 @@ impl LogicalUnit {
             Op::PopulateToken => self.populate(data, &mut ended),
             _ => self.write_using(caller, task, data, &mut ended).await,
         };
-        if let Err(Failure::Sense(sense)) = &outcome {
+        if let Err(failure) = &outcome
+            && let Some(sense) = failure.sense()
+        {
             ended.sense = sense.encode(false);
         }
         if let Some(entry) = self.inner.lock().nexuses.get_mut(&caller.nexus.id) {
@@ -258,7 +260,7 @@ impl LogicalUnit {
             for (offset, len) in targets {
                 self.still_wanted(task)?;
                 self.tokens.changing(offset, len);
-                self.backing.write_zeroes(offset, len, self.durability(false)).await?;
+                self.backing().write_zeroes(offset, len, self.durability(false)).await?;
                 ended.blocks += len / self.block();
             }
             return Ok(());

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use scsi_core::{Nexus, ScsiCommand, ScsiResponse, ScsiStatus};
 use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 use tokio::sync::Notify;
@@ -16,6 +17,7 @@ use crate::mode::Mode;
 use crate::reply::{Failure, Outcome};
 use crate::reservations::{Port, Reservations};
 use crate::sanitize::Sanitize;
+use crate::storage::Storage;
 use crate::target::Caller;
 use crate::task_set::Task;
 use crate::token::{EndedToken, Tokens};
@@ -47,7 +49,7 @@ pub enum UnitState {
     Online,
     /// Reads only, for the reason given.
     ReadOnly(String),
-    /// Not at all, for the reason given.
+    /// The unit is not served, for the reason given.
     Offline(String),
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct NexusEntry {
     pub(crate) attentions: Vec<u16>,
     copies: VecDeque<EndedCopy>,
     pub(crate) tokens: VecDeque<EndedToken>,
+    /// Cached writes may have been lost that this nexus has not been told of; its next flush does.
+    pub(crate) lost_writes: bool,
 }
 
 pub(crate) struct Inner {
@@ -79,8 +83,11 @@ pub(crate) struct Inner {
 /// One disk.
 pub struct LogicalUnit {
     pub(crate) config: UnitConfig,
-    pub(crate) backing: Arc<dyn Backing>,
-    pub(crate) store: Arc<dyn ReservationStore>,
+    pub(crate) storage: RwLock<Storage>,
+    /// Wakes commands that wait for the storage to come back.
+    pub(crate) storage_changed: Notify,
+    /// Cached writes were answered that no flush covers yet.
+    pub(crate) unflushed: AtomicBool,
     pub(crate) inner: Mutex<Inner>,
     /// One reservation change at a time, including its durable step.
     pub(crate) changes: tokio::sync::Mutex<()>,
@@ -137,8 +144,9 @@ impl LogicalUnit {
         };
         Ok(Arc::new(Self {
             config,
-            backing,
-            store,
+            storage: RwLock::new(Storage { backing, store, away: false }),
+            storage_changed: Notify::new(),
+            unflushed: AtomicBool::new(false),
             inner: Mutex::new(inner),
             changes: tokio::sync::Mutex::new(()),
             tasks_changed: Notify::new(),
@@ -158,7 +166,7 @@ impl LogicalUnit {
 
     /// Blocks now; news of a change goes to all nexuses.
     pub(crate) fn blocks(&self) -> u64 {
-        self.backing.size() / self.block()
+        self.backing().size() / self.block()
     }
 
     /// Whether the unit serves, and why not.
@@ -184,12 +192,12 @@ impl LogicalUnit {
     /// The backing can no longer say.
     pub async fn watch_resize(&self) -> Result<u64, file_store::StoreError> {
         let known = self.inner.lock().capacity * self.block();
-        let size = self.backing.wait_resize(known).await?;
+        let size = self.backing().wait_resize(known).await?;
         self.notice_capacity();
         Ok(size)
     }
 
-    fn notice_capacity(&self) {
+    pub(crate) fn notice_capacity(&self) {
         let now = self.blocks();
         let mut inner = self.inner.lock();
         if inner.capacity != now {
@@ -205,6 +213,7 @@ impl LogicalUnit {
             attentions: vec![asc::POWER_ON],
             copies: VecDeque::new(),
             tokens: VecDeque::new(),
+            lost_writes: false,
         };
         self.inner.lock().nexuses.entry(nexus.id).or_insert(entry);
     }
@@ -252,10 +261,7 @@ impl LogicalUnit {
         let mut outcome: Outcome = Err(Failure::Status(ScsiStatus::TaskAborted));
         if self.may_start(task, medium).await {
             outcome = match parsed {
-                Ok(cdb) => match self.admit(caller, &cdb) {
-                    Ok(()) => self.dispatch(caller, task, &cdb, command).await,
-                    Err(failure) => Err(failure),
-                },
+                Ok(cdb) => self.carry_out(caller, task, &cdb, &command).await,
                 Err(sense) => Err(sense.into()),
             };
         }
@@ -269,7 +275,7 @@ impl LogicalUnit {
     }
 
     /// Reservations, state and write protection.
-    fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
+    pub(crate) fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
         let inner = self.inner.lock();
         inner.sanitize_allows(cdb.op)?;
         let always = cdb.effect == Effect::Always;
@@ -297,6 +303,9 @@ impl LogicalUnit {
             if matches!(inner.state, UnitState::Offline(_)) {
                 return Err(Sense::new(SenseKey::NotReady, asc::NOT_READY_OFFLINE).into());
             }
+            if cdb.op == Op::TestUnitReady && self.is_away() {
+                return Err(Failure::Away);
+            }
             if inner.stopped && !matches!(cdb.op, Op::ModeSense6 | Op::ModeSense10) {
                 return Err(Sense::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED).into());
             }
@@ -310,7 +319,7 @@ impl LogicalUnit {
     pub(crate) fn protected(&self, inner: &Inner, caller: &Caller<'_>) -> bool {
         caller.read_only
             || inner.mode.swp
-            || self.backing.read_only()
+            || self.backing().read_only()
             || matches!(inner.state, UnitState::ReadOnly(_))
     }
 
@@ -325,21 +334,24 @@ impl LogicalUnit {
             Err(Failure::Status(status)) => {
                 ScsiResponse { status, sense: Vec::new(), data_in: None, transfer_length: 0 }
             }
-            Err(Failure::Sense(sense)) => ScsiResponse {
-                status: ScsiStatus::CheckCondition,
-                sense: sense.encode(self.inner.lock().mode.d_sense),
-                data_in: None,
-                transfer_length: 0,
-            },
+            Err(failure @ (Failure::Sense(_) | Failure::Away)) => {
+                let descriptor = self.inner.lock().mode.d_sense;
+                ScsiResponse {
+                    status: ScsiStatus::CheckCondition,
+                    sense: failure.sense().map(|sense| sense.encode(descriptor)).unwrap_or_default(),
+                    data_in: None,
+                    transfer_length: 0,
+                }
+            }
         }
     }
 
-    async fn dispatch(
+    pub(crate) async fn dispatch(
         self: &Arc<Self>,
         caller: &Caller<'_>,
         task: u64,
         cdb: &Cdb,
-        command: ScsiCommand,
+        command: &ScsiCommand,
     ) -> Outcome {
         match cdb.op {
             op if op.is_reservation_command() => {
@@ -360,7 +372,10 @@ impl LogicalUnit {
             }
             Op::RequestSense => self.request_sense(caller, cdb),
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
-            _ => self.counted(caller.nexus, cdb.op, self.data_command(task, cdb, command.data_out)).await,
+            _ => {
+                let work = self.data_command(caller.nexus.id, task, cdb, command.data_out.clone());
+                self.counted(caller.nexus, cdb.op, work).await
+            }
         }
     }
 
@@ -391,6 +406,11 @@ impl Inner {
     pub(crate) fn attention_all(&mut self, except: Option<u64>, code: u16) {
         let ids: Vec<u64> = self.nexuses.keys().copied().filter(|id| Some(*id) != except).collect();
         ids.into_iter().for_each(|id| self.attention(id, code));
+    }
+
+    /// Whether a nexus was to learn that cached writes may be lost; now it does.
+    pub(crate) fn take_lost_writes(&mut self, nexus: u64) -> bool {
+        self.nexuses.get_mut(&nexus).is_some_and(|entry| std::mem::take(&mut entry.lost_writes))
     }
 
     /// Copies of a nexus that can be asked about.

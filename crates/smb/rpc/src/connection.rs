@@ -265,9 +265,19 @@ impl Connection {
         let Some(client) = self.protections.client(request.protection, &self.client) else {
             return fault(Fault::ACCESS_DENIED, false);
         };
+        let Some(client) = self.shared.authenticator.current(client) else {
+            tracing::info!(
+                user = client.user,
+                pipe = self.endpoint.address,
+                "a pipe ends: its user is disabled or gone"
+            );
+            let refused = fault(Fault::ACCESS_DENIED, false);
+            self.give_up();
+            return refused;
+        };
         let mut arguments = NdrIn::new(&request.stub, request.order);
         let mut handles = group.handles.lock();
-        let mut call = Call { view: &*self.shared.view, client, handles: &mut handles };
+        let mut call = Call { view: &*self.shared.view, client: &client, handles: &mut handles };
         let done = (interface.dispatch)(&mut call, request.operation, &mut arguments);
         drop(handles);
         match done {

@@ -46,6 +46,10 @@ impl Authenticator for Users {
         let is_administrator = name == "alice";
         Some(RpcClient { user: name.clone(), domain: "NODE1".to_owned(), sid: *sid, is_administrator })
     }
+
+    fn current(&self, client: &RpcClient) -> Option<RpcClient> {
+        Some(client.clone())
+    }
 }
 
 /// A service for [`Memory::sample`] in which alice and bob can authenticate themselves with `secret`.

@@ -19,7 +19,8 @@
 //!   handles, contexts, groups, waiting requests and waiting answers have limits.
 //! * A context handle is random and belongs to who opened it.
 //! * Once a client has asked for integrity, a request without it is refused and the connection given up.
-//! * Nothing changes the server for who is not an administrator.
+//! * A login inside a pipe counts for requests that it signs; others have the rights of who opened the pipe.
+//! * Nothing changes the server for who is not an administrator when the call comes, whatever it was when the pipe opened.
 //! * Only NDR 2.0 is spoken; NDR64 is offered by clients together with it, and refused.
 
 mod connection;

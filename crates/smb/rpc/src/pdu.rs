@@ -69,7 +69,7 @@ pub struct Header {
 /// Bytes that are no PDU: the stream cannot be understood from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Not version 5.0 or 5.1.
+    /// The version is neither 5.0 nor 5.1.
     Version,
     /// Lengths that contradict each other, or are longer than any fragment.
     Length,
@@ -172,7 +172,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// From a PDU.
+    /// Decodes it from a PDU.
     ///
     /// # Errors
     /// When it is too short.

@@ -9,7 +9,8 @@
 //! for that (PFC_SUPPORT_HEADER_SIGN); only the stub and its padding are encrypted.
 //!
 //! A client may authenticate more than once on a connection, under numbers of its own ("security contexts"); each
-//! request says under which. What needs no signature (level "connect") counts as the last one that succeeded.
+//! request says under which. What needs no signature (level "connect") comes under the last one, and has the rights of who
+//! opened the pipe: nothing proves that it was sent by who logged in, whose login may have been relayed.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +56,7 @@ enum State {
 
 struct Protection {
     mechanism: u8,
-    /// As the client named it: it comes back in each answer.
+    /// The level as the client named it: it comes back in each answer.
     level: u8,
     state: State,
 }
@@ -175,10 +176,13 @@ impl Protections {
         Ok((!token.is_empty()).then_some(Token { mechanism, level, context, token }))
     }
 
-    /// Who calls: who authenticated itself in the pipe, or else who opened it. `None` while, or after, that failed.
+    /// Who calls: who authenticated itself in the pipe and signs its requests, or else who opened it. `None` while, or after,
+    /// authentication failed.
     pub(crate) fn client<'a>(&'a self, context: Option<u32>, opener: &'a RpcClient) -> Option<&'a RpcClient> {
         let Some(context) = context else { return Some(opener) };
-        match &self.known.get(&context)?.state {
+        let protection = self.known.get(&context)?;
+        match &protection.state {
+            State::Done(..) if protection.level() == Level::Connect => Some(opener),
             State::Done(client, _) => Some(client),
             State::Open(_) | State::Failed => None,
         }

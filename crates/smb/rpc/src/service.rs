@@ -16,7 +16,7 @@ use crate::view::ServerView;
 
 /// Most bytes of requests that wait because answers have not been read. Who writes more has to read first.
 pub const INBOX_MAX: usize = 1 << 20;
-/// With so many bytes of answers waiting no further request is looked at. One answer may be longer.
+/// While this many bytes of answers wait, no further request is looked at. One answer may be longer.
 pub const OUTBOX_HIGH: usize = 1 << 20;
 /// Most association groups: more pipes than a server has open at a time.
 const GROUPS_MAX: usize = 65_536;
@@ -48,6 +48,10 @@ pub trait Authenticator: Send + Sync {
 
     /// Who it is, for the operations; `None` for who may not call any.
     fn client(&self, who: &Authenticated) -> Option<RpcClient>;
+
+    /// What a client, whom this or the session has found good earlier, is now: rights come and go while a pipe is open.
+    /// `None` for one that has been disabled or is gone. Asked before each call.
+    fn current(&self, client: &RpcClient) -> Option<RpcClient>;
 }
 
 /// No authentication inside pipes: the session's has to do.
@@ -65,6 +69,10 @@ impl Authenticator for NoAuthenticator {
 
     fn client(&self, _: &Authenticated) -> Option<RpcClient> {
         None
+    }
+
+    fn current(&self, client: &RpcClient) -> Option<RpcClient> {
+        Some(client.clone())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whole conversations: what is answered to whom, and what ends one.
 
+mod logins;
+
 use std::sync::Arc;
 
 use smb_protocol::NtStatus;

@@ -125,7 +125,7 @@ pub struct Session {
     pub user: String,
     /// Files that it has open.
     pub opens: u32,
-    /// Since when.
+    /// For how many seconds it has existed.
     pub seconds: u32,
     /// For how long it has done nothing.
     pub idle_seconds: u32,
@@ -163,7 +163,7 @@ pub struct Connection {
     pub user: String,
     /// Files that it has open through it.
     pub opens: u32,
-    /// Since when.
+    /// For how many seconds it has existed.
     pub seconds: u32,
 }
 
@@ -195,7 +195,7 @@ pub trait ServerView: Send + Sync {
     /// Makes a share.
     ///
     /// # Errors
-    /// With what the client is told: [`Win32::DUPLICATE_SHARE`], [`Win32::UNKNOWN_DIRECTORY`], [`Win32::INVALID_NAME`],
+    /// The error that the client is told: [`Win32::DUPLICATE_SHARE`], [`Win32::UNKNOWN_DIRECTORY`], [`Win32::INVALID_NAME`],
     /// [`Win32::NOT_SUPPORTED`].
     fn add_share(&self, client: &RpcClient, share: &NewShare) -> Result<(), Win32>;
 

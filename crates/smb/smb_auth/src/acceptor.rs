@@ -63,7 +63,7 @@ pub enum Step {
 
 enum State {
     Start,
-    /// Without SPNEGO around it.
+    /// The tokens come without SPNEGO around them; the number of the mechanism.
     Raw(usize),
     /// A mechanism is chosen.
     Chosen {
@@ -85,7 +85,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// With the mechanisms that the server has; the client's order decides between them.
+    /// An acceptor with the mechanisms that the server has; the client's order decides between them.
     #[must_use]
     pub fn new(mechanisms: Vec<Box<dyn Mechanism>>) -> Self {
         Self { mechanisms, state: State::Start, done: None }

@@ -64,13 +64,13 @@ pub enum AccountState {
     /// Yes.
     #[default]
     Active,
-    /// Not until an administrator allows it.
+    /// The account is disabled until an administrator enables it.
     Disabled,
-    /// Not for a while: too many wrong passwords. The password is not even looked at, so guessing does not go on.
+    /// The account is locked for a while after too many wrong passwords. The password is not even looked at, so guessing does not go on.
     LockedOut,
-    /// Not any more.
+    /// The account has expired.
     Expired,
-    /// Not with this password.
+    /// The password has expired: another one has to be set.
     PasswordExpired,
 }
 

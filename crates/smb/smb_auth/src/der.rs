@@ -31,7 +31,7 @@ pub(crate) struct Der<'a>(&'a [u8]);
 pub(crate) struct Element<'a> {
     pub(crate) tag: u8,
     pub(crate) content: &'a [u8],
-    /// With tag and length: what a code over the element covers.
+    /// The element with its tag and length: what a code over it covers.
     pub(crate) whole: &'a [u8],
 }
 

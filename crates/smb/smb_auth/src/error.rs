@@ -22,7 +22,7 @@ pub enum AuthError {
     /// LM, NTLMv1 or LMv2.
     #[error("the client answered with LM or NTLMv1, which are not accepted")]
     OldResponse,
-    /// Nobody in particular, and that is not allowed.
+    /// The client is anonymous, and that is not allowed.
     #[error("anonymous, which is not allowed")]
     Anonymous,
     /// No such user. The client is told the same as with a wrong password.

@@ -98,7 +98,7 @@ pub enum Identity {
         /// Who that is, in security descriptors and tokens.
         sid: Sid,
     },
-    /// Nobody in particular.
+    /// An anonymous client.
     Anonymous,
 }
 

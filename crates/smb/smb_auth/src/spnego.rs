@@ -79,7 +79,7 @@ pub struct NegTokenInit<'a> {
 }
 
 impl<'a> NegTokenInit<'a> {
-    /// From a token with its frame.
+    /// Decodes it from a token with its frame.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -184,7 +184,7 @@ pub struct NegTokenResp<'a> {
 }
 
 impl<'a> NegTokenResp<'a> {
-    /// From a token.
+    /// Decodes it from a token.
     ///
     /// # Errors
     /// When it is not what the specification says.

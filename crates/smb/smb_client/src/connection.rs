@@ -184,7 +184,7 @@ impl Connection {
     /// Waits for the final answer to a message; others are kept.
     ///
     /// # Errors
-    /// As [`Connection::call`].
+    /// The same as those of [`Connection::call`].
     pub fn answer_to(&mut self, id: u64) -> Result<Received, ClientError> {
         let is_it = |each: &Received| each.header.message_id == id && each.header.status != NtStatus::PENDING;
         if let Some(at) = self.waiting.iter().position(is_it) {
@@ -253,7 +253,7 @@ impl Connection {
         header
     }
 
-    /// A header for the next message, which moves so many bytes.
+    /// A header for the next message, which moves `bytes` bytes.
     pub fn header_for(&mut self, command: Command, tree: u32, bytes: usize) -> Header {
         let mut header = self.header(command, tree);
         if header.credit_charge > 0 {

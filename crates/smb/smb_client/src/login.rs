@@ -28,7 +28,7 @@ impl Connection {
     /// Logs in instead of an earlier session, which was lost.
     ///
     /// # Errors
-    /// As [`Connection::login`].
+    /// The same as those of [`Connection::login`].
     pub fn login_again(&mut self, user: &str, password: &str, previous: u64) -> Result<(), ClientError> {
         let (id, flags, key, preauth) =
             self.authenticate(user, password, 0, SessionSetupFlags::NONE, previous)?;
@@ -38,7 +38,7 @@ impl Connection {
     /// Proves the session's user once more.
     ///
     /// # Errors
-    /// As [`Connection::login`].
+    /// The same as those of [`Connection::login`].
     pub fn prove_again(&mut self, user: &str, password: &str) -> Result<(), ClientError> {
         let id = self.session.as_ref().map_or(0, |session| session.id);
         self.authenticate(user, password, id, SessionSetupFlags::NONE, 0).map(drop)
@@ -62,7 +62,7 @@ impl Connection {
     /// Joins the session of another connection.
     ///
     /// # Errors
-    /// As [`Connection::login`].
+    /// The same as those of [`Connection::login`].
     pub fn bind(&mut self, other: &Self, user: &str, password: &str) -> Result<(), ClientError> {
         self.speak_for(other)?;
         let session = self.session.as_ref().ok_or(ClientError::Protocol("no session to join"))?;

@@ -35,7 +35,7 @@ impl Connection {
     /// What the server says next, whatever it is.
     ///
     /// # Errors
-    /// As [`Connection::call`].
+    /// The same as those of [`Connection::call`].
     pub fn receive(&mut self) -> Result<Received, ClientError> {
         self.receive_into(&mut Nowhere)
     }
@@ -44,7 +44,7 @@ impl Connection {
     /// first. Of such an answer only what is before the data is returned, with their length.
     ///
     /// # Errors
-    /// As [`Connection::call`]. Places may then have been written to.
+    /// The same as those of [`Connection::call`]. Places may then have been written to.
     pub fn receive_into(&mut self, buffers: &mut impl Buffers) -> Result<Received, ClientError> {
         while self.waiting.is_empty() {
             let len = self.next_packet()?;

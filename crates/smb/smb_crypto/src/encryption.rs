@@ -28,7 +28,7 @@ enum Inner {
 }
 
 impl Sealer {
-    /// With a cipher and a key of the session.
+    /// A sealer or opener for a cipher and a key of the session.
     ///
     /// # Errors
     /// When the cipher is not known or the key has the wrong length for it.
@@ -84,7 +84,7 @@ impl Sealer {
     /// than copying it there first.
     ///
     /// # Errors
-    /// As [`Sealer::seal`], and when `out` has another length.
+    /// The same as those of [`Sealer::seal`], and when `out` has another length.
     pub fn seal_gather(
         &self,
         nonce: [u8; 16],
@@ -146,7 +146,7 @@ impl Sealer {
     /// to where a disk wants them without a copy besides.
     ///
     /// # Errors
-    /// As [`Sealer::open`], and when the buffer has another length. Its bytes have no meaning then.
+    /// The same as those of [`Sealer::open`], and when the buffer has another length. Its bytes have no meaning then.
     pub fn open_into(&self, packet: &[u8], out: &mut [u8]) -> Result<(), CryptoError> {
         let (header, message) = TransformHeader::decode(packet).map_err(|_| CryptoError::TooShort)?;
         let aad = packet.get(TRANSFORM_AAD_AT..TRANSFORM_BYTES).ok_or(CryptoError::TooShort)?;

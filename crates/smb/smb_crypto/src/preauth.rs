@@ -20,7 +20,7 @@ impl PreauthHash {
         Self([0; HASH_BYTES])
     }
 
-    /// With one more message, from its header on, without the length prefix.
+    /// Adds one more message, from its header on, without the length prefix.
     pub fn update(&mut self, message: &[u8]) {
         let mut hash = digest::Context::new(&digest::SHA512);
         hash.update(&self.0);

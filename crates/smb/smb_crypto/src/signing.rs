@@ -28,7 +28,7 @@ enum Algorithm {
 }
 
 impl Signer {
-    /// With an algorithm and the session's (or channel's) signing key.
+    /// A signer for an algorithm and the session's (or channel's) signing key.
     ///
     /// # Errors
     /// When the algorithm is not known.

@@ -13,7 +13,7 @@ use smb_security::Token;
 
 use crate::open::Open;
 
-/// Whose an open is: an opaque number of the caller's, shown in listings.
+/// The owner of an open: an opaque number of the caller's, shown in listings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u64);
 
@@ -43,7 +43,7 @@ pub struct Caller {
     pub share: Arc<ShareRoot>,
     /// The client, whose lease keys mean something only together with it.
     pub client: Guid,
-    /// Whose the opens will be.
+    /// The owner of the opens that will be made.
     pub owner: OwnerId,
 }
 
@@ -54,7 +54,7 @@ pub struct LeaseRequest {
     pub key: LeaseKey,
     /// What is wanted.
     pub state: LeaseState,
-    /// Of version 2: the epoch to start from and the parent's key, if its flag was set.
+    /// In a lease of version 2: the epoch to start from and the parent's key, if its flag was set.
     pub v2: Option<LeaseRequestV2>,
 }
 
@@ -253,7 +253,7 @@ impl Holder for NoHolder {
 /// How long an open outlives its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Not at all.
+    /// The open does not outlive its connection.
     #[default]
     None,
     /// Until something conflicts with what it caches, or the server's timer ends it: DHnQ, DH2Q, resilient.

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use file_store::StoreErrorKind;
 use smb_protocol::NtStatus;
+use smb_protocol::access::FileAttributes;
 use smb_protocol::directory::CompletionFilter;
 use smb_protocol::fscc::notify::NotifyAction;
 
-use crate::api::OpenInfo;
+use crate::api::{Caller, OpenInfo};
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
-use crate::node::Pin;
+use crate::node::{Node, Pin};
 use crate::open::Open;
 
 /// What has to go now that an open is closed.
@@ -121,6 +122,27 @@ impl Open {
 }
 
 impl Core {
+    /// Whether a file, or one of its streams, may be deleted, at once or with an open: asked by whatever can delete it.
+    ///
+    /// # Errors
+    /// CANNOT_DELETE.
+    pub(crate) fn check_deletion(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        stream: &str,
+        attributes: FileAttributes,
+        ignore_read_only: bool,
+    ) -> Result<()> {
+        if stream.is_empty() {
+            self.keep_shared(node, caller, NtStatus::CANNOT_DELETE)?;
+        }
+        if attributes.contains(FileAttributes::READONLY) && !ignore_read_only {
+            return refuse(NtStatus::CANNOT_DELETE, "the file is read-only");
+        }
+        Ok(())
+    }
+
     /// The open's file (or stream) goes with its last open from now on (MS-FSA 2.1.5.14.3).
     pub(crate) async fn mark_deleted(self: &Arc<Self>, open: &Open) {
         if !open.stream.is_empty() {
@@ -161,6 +183,11 @@ impl Core {
     /// Removes a file whose last open is closed.
     pub(crate) async fn remove_file(self: &Arc<Self>, node: &Pin, by: Option<&Open>) {
         let Some((parent, name)) = node.place() else { return };
+        if self.is_shared(node) {
+            // It became a share's after its deletion was asked for.
+            node.state.lock().delete_pending = false;
+            return;
+        }
         let guard = self.names.lock(parent.file, &name).await;
         // It may have been renamed by another user of the store; what has its name now is not ours to remove.
         let same = self.store.lookup(parent.file, &name).await.is_ok_and(|entry| entry.file == node.file);

@@ -15,9 +15,9 @@ use crate::locks::ByteRange;
 use crate::open::{Open, WriteFlags};
 
 /// Rights that let data be read: who may run a program may read it (MS-SMB2 3.3.5.12).
-const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
+pub(crate) const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
 /// Rights that let data be written.
-const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
+pub(crate) const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
 
 impl Open {
     /// Reads into `buf` and gives it back, cut at the end of the file.

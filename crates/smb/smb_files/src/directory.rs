@@ -31,7 +31,7 @@ const PATTERN_UNITS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Scan {
     pattern: Pattern,
-    /// Of a pattern without wildcards, the name.
+    /// The name, when the pattern has no wildcards.
     exact: Option<String>,
     /// Entries that come next: `.` and `..`, what is left of a page, one that did not fit.
     ahead: VecDeque<(String, FileId)>,

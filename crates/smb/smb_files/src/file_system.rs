@@ -1,8 +1,8 @@
 //! One volume as a file system: what belongs to no single open.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use file_store::{FileId, FileStore};
 use observe::FastMap;
@@ -20,6 +20,7 @@ use crate::name_locks::NameLocks;
 use crate::node::{Node, Pin};
 use crate::notify::Watches;
 use crate::open::Open;
+use crate::shared_folders::SharedFolders;
 use crate::short_names::Tunnel;
 
 /// Most opens of a volume: what 100,000 opens take is about 200 MB, and a client that leaks handles must hit something.
@@ -53,7 +54,7 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn FileStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: VolumeOptions,
-    /// Makes resume keys and tokens of this run unguessable.
+    /// Makes resume keys of this run unguessable.
     pub(crate) instance: [u8; 16],
     pub(crate) nodes: Mutex<FastMap<FileId, Arc<Node>>>,
     pub(crate) opens: Mutex<BTreeMap<OpenId, Arc<Open>>>,
@@ -62,6 +63,7 @@ pub(crate) struct Core {
     pub(crate) leases: Mutex<BTreeMap<LeaseName, (FileId, String)>>,
     /// Folders of shares stay pinned: finding out where one is may take a search.
     roots: Mutex<BTreeMap<FileId, Pin>>,
+    pub(crate) shared: SharedFolders,
     /// All reparse points, once they have been looked up.
     pub(crate) reparse: Mutex<Option<BTreeSet<FileId>>>,
     pub(crate) names: NameLocks,
@@ -69,7 +71,12 @@ pub(crate) struct Core {
     pub(crate) watches: Watches,
     pub(crate) tokens: Mutex<Tokens>,
     next_open: AtomicU64,
+    /// Bytes that what is below the store has room for, where that may be less than the store's.
+    pub(crate) limit: OnceLock<Limit>,
 }
+
+/// Says how many bytes there is room for.
+pub(crate) type Limit = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl FileSystem {
     /// The file system on a store. `entropy` makes resume keys and tokens that nobody can guess.
@@ -77,7 +84,7 @@ impl FileSystem {
     pub fn new(
         store: Arc<dyn FileStore>,
         clock: Arc<dyn Clock>,
-        entropy: &dyn Entropy,
+        entropy: Arc<dyn Entropy>,
         options: VolumeOptions,
     ) -> Self {
         Self {
@@ -90,14 +97,23 @@ impl FileSystem {
                 opens: Mutex::default(),
                 leases: Mutex::default(),
                 roots: Mutex::default(),
+                shared: SharedFolders::default(),
                 reparse: Mutex::default(),
                 names: NameLocks::default(),
                 tunnel: Mutex::default(),
                 watches: Watches::default(),
-                tokens: Mutex::new(Tokens::new(entropy.next_id())),
+                tokens: Mutex::new(Tokens::new(entropy)),
                 next_open: AtomicU64::new(1),
+                limit: OnceLock::new(),
             }),
         }
+    }
+
+    /// Clients are told of no more free space than `can_hold` says that there is room for below the store, in all. To be said once,
+    /// before it is served.
+    pub fn limit_space(&self, can_hold: impl Fn() -> u64 + Send + Sync + 'static) {
+        // Who says it again is wrong, and the first one stays.
+        let _ = self.core.limit.set(Box::new(can_hold));
     }
 
     /// The store below.

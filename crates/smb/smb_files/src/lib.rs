@@ -46,6 +46,7 @@ mod rename;
 mod security;
 mod set;
 mod share_mode;
+mod shared_folders;
 mod short_names;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub use api::{
 pub use error::{Detail, FileError, Result};
 pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};
 pub use open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
+pub use shared_folders::SharedFolder;
 
 /// How long a client has to acknowledge a break before it counts as done (MS-SMB2 3.3.2.1, 3.3.2.5: 35 seconds).
 pub const BREAK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(35);

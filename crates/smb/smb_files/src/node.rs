@@ -53,7 +53,7 @@ pub(crate) struct StreamState {
 pub(crate) struct NodeState {
     /// All opens, of all streams.
     pub(crate) opens: Vec<Arc<Open>>,
-    /// By the stream's folded name; the unnamed one, and a directory itself, under the empty one.
+    /// The streams by their folded names; the unnamed one, and a directory itself, under the empty one.
     pub(crate) streams: BTreeMap<String, StreamState>,
     /// The file goes with its last open.
     pub(crate) delete_pending: bool,
@@ -156,6 +156,11 @@ impl Node {
 
     /// The names from below `root` (the volume's root, if it is not above) down to here, with backslashes.
     pub(crate) fn path_below(&self, root: FileId) -> String {
+        crate::path::to_client(&self.names_below(root).join("\\"))
+    }
+
+    /// The names from below `root` (the volume's root, if it is not above) down to here.
+    pub(crate) fn names_below(&self, root: FileId) -> Vec<String> {
         let mut names = Vec::new();
         let mut file = self.file;
         let mut step = self.step();
@@ -166,7 +171,7 @@ impl Node {
             step = parent.step();
         }
         names.reverse();
-        crate::path::to_client(&names.join("\\"))
+        names
     }
 
     fn step(&self) -> Option<(Arc<Node>, String)> {

@@ -88,7 +88,7 @@ pub struct WriteFlags {
 pub struct DirectoryQuery<'a> {
     /// In which form.
     pub class: FileClass,
-    /// From where, and how many.
+    /// Where to begin, and whether one entry is wanted or many.
     pub flags: QueryDirectoryFlags,
     /// Where to go on: not used, as entries have no index here (nor on NTFS; MS-FSCC 2.4 FileIndex).
     pub file_index: u32,
@@ -212,7 +212,7 @@ impl Open {
         &self.caller
     }
 
-    /// Whose it is now.
+    /// The session that holds this open now.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
         self.state.lock().owner

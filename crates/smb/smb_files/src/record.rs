@@ -65,7 +65,7 @@ pub struct OpenRecord {
     pub write_through: bool,
     /// The client.
     pub client: Guid,
-    /// Whose it was.
+    /// The user that the open belonged to.
     pub owner: OwnerId,
     /// Rights.
     pub granted: AccessMask,

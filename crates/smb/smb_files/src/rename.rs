@@ -38,9 +38,7 @@ impl Open {
         let Some((name, folders)) = path.components.split_last() else {
             return refuse(NtStatus::OBJECT_NAME_INVALID, "the new name is empty");
         };
-        if self.node.file == self.caller.share.root {
-            return refuse(NtStatus::ACCESS_DENIED, "the folder of a share is renamed by its administrator");
-        }
+        self.core.keep_shared(&self.node, &self.caller, NtStatus::ACCESS_DENIED)?;
         let target = self.target_directory(folders).await?;
         self.check_target_directory(&target).await?;
         let replace = info.flags.contains(RenameFlags::REPLACE_IF_EXISTS);

@@ -186,17 +186,32 @@ impl Open {
 
     async fn set_disposition_ex(self: &Arc<Self>, info: &DispositionInformationEx) -> Result<()> {
         let delete = info.flags.contains(DispositionFlags::DELETE);
-        if info.flags.contains(DispositionFlags::ON_CLOSE) {
-            self.needs(AccessMask::DELETE, "the open may not delete")?;
-            self.state.lock().delete_on_close = delete;
+        let ignore_read_only = info.flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE);
+        if !info.flags.contains(DispositionFlags::ON_CLOSE) {
+            return self.set_disposition(delete, ignore_read_only).await;
+        }
+        self.check_disposition(delete, ignore_read_only).await?;
+        self.state.lock().delete_on_close = delete;
+        Ok(())
+    }
+
+    /// Whether the open may ask for that, and what is there may go.
+    async fn check_disposition(&self, delete: bool, ignore_read_only: bool) -> Result<()> {
+        self.needs(AccessMask::DELETE, "the open may not delete")?;
+        if !delete {
             return Ok(());
         }
-        self.set_disposition(delete, info.flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE)).await
+        let attributes = FileAttributes(self.core.info(&self.node).await?.attributes.0);
+        self.core.check_deletion(&self.caller, &self.node, &self.stream, attributes, ignore_read_only)?;
+        if self.directory && !self.core.is_empty(self.node.file).await {
+            return refuse(NtStatus::DIRECTORY_NOT_EMPTY, "the directory has entries");
+        }
+        Ok(())
     }
 
     /// Whether the file goes with its last open (MS-FSA 2.1.5.15.3).
     async fn set_disposition(self: &Arc<Self>, delete: bool, ignore_read_only: bool) -> Result<()> {
-        self.needs(AccessMask::DELETE, "the open may not delete")?;
+        self.check_disposition(delete, ignore_read_only).await?;
         if !delete {
             let mut state = self.node.state.lock();
             if self.stream.is_empty() {
@@ -205,17 +220,6 @@ impl Open {
                 state.stream(&self.stream).delete_pending = false;
             }
             return Ok(());
-        }
-        if self.node.file == self.core.store.root() || self.node.file == self.caller.share.root {
-            return refuse(NtStatus::CANNOT_DELETE, "the folder of a share is deleted by its administrator");
-        }
-        let info = self.core.info(&self.node).await?;
-        let attributes = FileAttributes(info.attributes.0);
-        if attributes.contains(FileAttributes::READONLY) && !ignore_read_only {
-            return refuse(NtStatus::CANNOT_DELETE, "the file is read-only");
-        }
-        if self.directory && !self.core.is_empty(self.node.file).await {
-            return refuse(NtStatus::DIRECTORY_NOT_EMPTY, "the directory has entries");
         }
         self.core.give_up_handles(&self.node, &self.stream, &self.by()).await;
         self.core.mark_deleted(self).await;

@@ -111,6 +111,7 @@ pub(super) struct Ask {
     pub(super) caching: CachingRequest,
     pub(super) security: Option<Vec<u8>>,
     pub(super) ea: Option<Vec<u8>>,
+    pub(super) allocation: Option<u64>,
 }
 
 impl Default for Ask {
@@ -124,6 +125,7 @@ impl Default for Ask {
             caching: CachingRequest::None,
             security: None,
             ea: None,
+            allocation: None,
         }
     }
 }
@@ -178,7 +180,7 @@ impl Fixture {
             cluster: 65536,
             kind: "NTFS".into(),
         };
-        let fs = FileSystem::new(seen(store.clone()), clock, &SeededEntropy::new(1), options);
+        let fs = FileSystem::new(seen(store.clone()), clock, Arc::new(SeededEntropy::new(1)), options);
         let root = ShareRoot {
             root: store.root(),
             maximal_access: AccessMask::FILE_ALL,
@@ -199,10 +201,22 @@ impl Fixture {
         Caller { client: Guid([number; 16]), ..self.user.clone() }
     }
 
+    /// Another administrator.
+    pub(super) fn administrator(&self, rid: u32) -> Caller {
+        let token = Token::new(sid(rid), Sid::USERS, &[], true);
+        Caller { token: Arc::new(token), ..self.user.clone() }
+    }
+
     /// A user without privileges.
     pub(super) fn plain(&self, rid: u32) -> Caller {
         let token = Token::new(sid(rid), Sid::USERS, &[], false);
         Caller { token: Arc::new(token), ..self.user.clone() }
+    }
+
+    /// Somebody through a share of a folder that allows this much.
+    pub(super) fn through(&self, caller: &Caller, root: FileId, maximal_access: AccessMask) -> Caller {
+        let share = ShareRoot { root, maximal_access, ..(*caller.share).clone() };
+        Caller { share: Arc::new(share), ..caller.clone() }
     }
 
     pub(super) async fn create_as(&self, caller: &Caller, name: &str, ask: &Ask) -> crate::Result<Created> {
@@ -226,6 +240,7 @@ impl Fixture {
             caching: ask.caching,
             security: ask.security.as_deref(),
             ea: ask.ea.as_deref(),
+            allocation_size: ask.allocation,
             ..CreateRequest::open(Utf16::new(&name).unwrap(), told)
         };
         self.fs.create(caller, request).await

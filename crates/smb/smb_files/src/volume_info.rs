@@ -127,7 +127,8 @@ impl Open {
     /// Units in all and free, of `unit` bytes.
     async fn units(&self, unit: u32) -> Result<(u64, u64)> {
         let usage = self.core.store.usage().await?;
-        let free = usage.capacity.saturating_sub(usage.used.saturating_add(usage.metadata));
+        let below = self.core.limit.get().map_or(u64::MAX, |can_hold| can_hold());
+        let free = usage.capacity.min(below).saturating_sub(usage.used.saturating_add(usage.metadata));
         Ok((usage.capacity / u64::from(unit), free / u64::from(unit)))
     }
 

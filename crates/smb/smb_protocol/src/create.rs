@@ -52,7 +52,7 @@ pub struct CreateRequest<'a> {
 }
 
 impl<'a> CreateRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says, including the structure of the context list.
@@ -138,7 +138,7 @@ pub struct CreateResponse<'a> {
 }
 
 impl<'a> CreateResponse<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

@@ -26,7 +26,7 @@ pub const OUTPUT_AT: usize = HEADER_BYTES + OUTPUT_FIXED;
 /// A QUERY_DIRECTORY request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryDirectoryRequest<'a> {
-    /// In which form entries are wanted.
+    /// The form in which entries are wanted.
     pub class: FileClass,
     /// Flags.
     pub flags: QueryDirectoryFlags,
@@ -41,7 +41,7 @@ pub struct QueryDirectoryRequest<'a> {
 }
 
 impl<'a> QueryDirectoryRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -115,7 +115,7 @@ wire_struct! {
 }
 
 impl ChangeNotifyRequest {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -132,7 +132,7 @@ pub struct OutputResponse<'a> {
 }
 
 impl<'a> OutputResponse<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

@@ -28,7 +28,7 @@ pub struct ErrorResponse<'a> {
 }
 
 impl<'a> ErrorResponse<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -105,7 +105,7 @@ pub struct SymlinkError<'a> {
 }
 
 impl<'a> SymlinkError<'a> {
-    /// From the data of an error.
+    /// Decodes it from the data of an error.
     ///
     /// # Errors
     /// When they are not what the specification says.
@@ -177,7 +177,7 @@ const REDIRECT_FIXED: usize = 24;
 const REDIRECT_TYPE: u32 = 3;
 
 impl<'a> ShareRedirect<'a> {
-    /// From the data of an error context.
+    /// Decodes it from the data of an error context.
     ///
     /// # Errors
     /// When they are not what the specification says.

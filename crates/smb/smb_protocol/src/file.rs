@@ -74,7 +74,7 @@ wire_struct! {
 }
 
 impl CloseRequest {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -84,7 +84,7 @@ impl CloseRequest {
 }
 
 impl CloseResponse {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -94,7 +94,7 @@ impl CloseResponse {
 }
 
 impl FlushRequest {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

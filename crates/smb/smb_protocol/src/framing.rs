@@ -17,7 +17,7 @@ pub const MAX_PACKET_BYTES: usize = 0x00ff_ffff;
 /// What a prefix announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
-    /// A packet of so many bytes follows.
+    /// A packet of this many bytes follows.
     Packet(usize),
     /// A NetBIOS keep-alive (RFC 1002 4.3.7): nothing follows. Old clients send them on port 445 too.
     KeepAlive,
@@ -81,7 +81,7 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// By the protocol identifier; `None` when it is none of them.
+    /// The kind that the protocol identifier names; `None` when it is none of them.
     #[must_use]
     pub fn of(packet: &[u8]) -> Option<Self> {
         match packet {
@@ -100,7 +100,7 @@ impl Packet {
 /// `None` means that more must be read first.
 ///
 /// # Errors
-/// As [`Prefix::decode`].
+/// The same as those of [`Prefix::decode`].
 pub fn next_packet(buffer: &[u8], limit: usize) -> Result<Option<(&[u8], usize)>, FramingError> {
     let mut at = 0;
     while let Some(prefix) = buffer.get(at..).and_then(|rest| rest.first_chunk::<PREFIX_BYTES>()) {

@@ -52,7 +52,7 @@ const SET_FIXED: usize = 32;
 pub struct QueryInfoRequest<'a> {
     /// About what.
     pub info_type: InfoType,
-    /// In which form: a [`FileClass`](crate::fscc::FileClass) or [`VolumeClass`](crate::fscc::VolumeClass).
+    /// The form that is wanted: a [`FileClass`](crate::fscc::FileClass) or [`VolumeClass`](crate::fscc::VolumeClass).
     pub class: u8,
     /// Most bytes of the answer.
     pub output_length: u32,
@@ -67,7 +67,7 @@ pub struct QueryInfoRequest<'a> {
 }
 
 impl<'a> QueryInfoRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -115,7 +115,7 @@ impl<'a> QueryInfoRequest<'a> {
 pub struct SetInfoRequest<'a> {
     /// About what.
     pub info_type: InfoType,
-    /// In which form: a [`FileClass`](crate::fscc::FileClass) or [`VolumeClass`](crate::fscc::VolumeClass).
+    /// The form that is wanted: a [`FileClass`](crate::fscc::FileClass) or [`VolumeClass`](crate::fscc::VolumeClass).
     pub class: u8,
     /// What to set.
     pub buffer: &'a [u8],
@@ -126,7 +126,7 @@ pub struct SetInfoRequest<'a> {
 }
 
 impl<'a> SetInfoRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -173,7 +173,7 @@ wire_struct! {
 }
 
 impl SetInfoResponse {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

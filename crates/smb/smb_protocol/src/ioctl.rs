@@ -39,7 +39,7 @@ pub struct IoctlRequest<'a> {
 }
 
 impl<'a> IoctlRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -84,14 +84,14 @@ impl<'a> IoctlRequest<'a> {
 pub struct IoctlResponse<'a> {
     /// What was done.
     pub code: FsctlCode,
-    /// With which file.
+    /// The file that the control is for.
     pub file_id: FileId,
     /// What comes out.
     pub output: &'a [u8],
 }
 
 impl<'a> IoctlResponse<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

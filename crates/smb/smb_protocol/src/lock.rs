@@ -40,7 +40,7 @@ pub struct LockRequest<'a> {
 }
 
 impl<'a> LockRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says, in particular without any range, or with more than [`MAX_LOCKS`].

@@ -34,7 +34,7 @@ pub enum Request<'a> {
     Close(CloseRequest),
     Flush(FlushRequest),
     Read(ReadRequest<'a>),
-    /// With its data.
+    /// The message together with its data.
     Write(WriteRequest, &'a [u8]),
     Lock(LockRequest<'a>),
     Ioctl(IoctlRequest<'a>),
@@ -144,7 +144,7 @@ pub enum Response<'a> {
     TreeConnect(TreeConnectResponse),
     Create(CreateResponse<'a>),
     Close(CloseResponse),
-    /// With its data.
+    /// The message together with its data.
     Read(ReadResponse, &'a [u8]),
     Write(WriteResponse),
     Ioctl(IoctlResponse<'a>),

@@ -53,7 +53,7 @@ pub struct NegotiateRequest<'a> {
 }
 
 impl<'a> NegotiateRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says, in particular without any dialect.
@@ -131,7 +131,7 @@ pub struct NegotiateResponse<'a> {
 }
 
 impl<'a> NegotiateResponse<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

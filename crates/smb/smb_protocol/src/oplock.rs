@@ -70,7 +70,7 @@ pub enum BreakAck {
 }
 
 impl BreakAck {
-    /// From a whole message: a request, or the answer to one.
+    /// Decodes it from a whole message: a request, or the answer to one.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -93,7 +93,7 @@ pub enum BreakNotification {
 }
 
 impl BreakNotification {
-    /// From a whole message with the message number [`UNSOLICITED`](crate::header::UNSOLICITED).
+    /// Decodes it from a whole message with the message number [`UNSOLICITED`](crate::header::UNSOLICITED).
     ///
     /// # Errors
     /// When it is not what the specification says.

@@ -38,7 +38,7 @@ pub struct ReadRequest<'a> {
     pub flags: ReadFlags,
     /// Bytes wanted.
     pub length: u32,
-    /// From where.
+    /// The offset at which it begins.
     pub offset: u64,
     /// The file.
     pub file_id: FileId,
@@ -53,7 +53,7 @@ pub struct ReadRequest<'a> {
 }
 
 impl<'a> ReadRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -111,7 +111,7 @@ wire_struct! {
 }
 
 impl ReadResponse {
-    /// The answer with so many bytes of data behind it.
+    /// The answer with the given number of bytes of data behind it.
     #[must_use]
     pub fn of(data_length: u32) -> Self {
         Self { data_offset: READ_DATA_AT as u8, data_length, ..Self::default() }
@@ -125,7 +125,7 @@ impl ReadResponse {
         Self::take(&mut body(message)?)
     }
 
-    /// From a whole message, with its data.
+    /// Decodes it from a whole message, with its data.
     ///
     /// # Errors
     /// When it is not what the specification says.

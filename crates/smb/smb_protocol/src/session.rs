@@ -42,7 +42,7 @@ pub struct SessionSetupRequest<'a> {
 }
 
 impl<'a> SessionSetupRequest<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -84,7 +84,7 @@ pub struct SessionSetupResponse<'a> {
 }
 
 impl<'a> SessionSetupResponse<'a> {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -117,7 +117,7 @@ wire_struct! {
 }
 
 impl Empty {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

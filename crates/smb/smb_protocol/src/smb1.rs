@@ -32,7 +32,7 @@ pub struct Smb1Negotiate<'a> {
 }
 
 impl<'a> Smb1<'a> {
-    /// From a packet that begins with `FF 'SMB'`.
+    /// Decodes it from a packet that begins with `FF 'SMB'`.
     ///
     /// # Errors
     /// When it is not whole.

@@ -28,14 +28,14 @@ impl FileTime {
     /// No time.
     pub const ZERO: Self = Self(0);
 
-    /// From nanoseconds since 1970, rounded down to a step; what is before 1601 becomes 1601.
+    /// Converts nanoseconds since 1970, rounded down to a step; what is before 1601 becomes 1601.
     #[must_use]
     pub fn from_unix_nanos(nanos: i64) -> Self {
         let steps = i128::from(nanos).div_euclid(NANOS) + UNIX_EPOCH;
         Self(u64::try_from(steps).unwrap_or(0))
     }
 
-    /// As nanoseconds since 1970; what 64 bits cannot hold becomes the nearest that they can.
+    /// The time as nanoseconds since 1970; what 64 bits cannot hold becomes the nearest that they can.
     #[must_use]
     pub fn to_unix_nanos(self) -> i64 {
         let nanos = (i128::from(self.0) - UNIX_EPOCH) * NANOS;

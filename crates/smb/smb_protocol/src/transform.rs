@@ -23,12 +23,12 @@ pub struct TransformHeader {
     pub nonce: [u8; 16],
     /// Bytes of the message that follows.
     pub message_size: u32,
-    /// Whose keys.
+    /// The session whose keys are used.
     pub session_id: u64,
 }
 
 impl TransformHeader {
-    /// From the beginning of a packet; returns the encrypted message behind it too.
+    /// Decodes it from the beginning of a packet; returns the encrypted message behind it too.
     ///
     /// # Errors
     /// When the packet is too short, is not encrypted, or announces another length than it has.
@@ -92,7 +92,7 @@ pub struct CompressionHeader {
 }
 
 impl CompressionHeader {
-    /// From the beginning of a packet.
+    /// Decodes it from the beginning of a packet.
     ///
     /// # Errors
     /// When it is not compressed, or too short.

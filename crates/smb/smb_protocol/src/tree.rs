@@ -50,14 +50,14 @@ pub enum CachingMode {
     Manual,
     /// Clients cache what users open.
     Auto,
-    /// As `Auto`, and programs run from the cache.
+    /// The same as `Auto`, and programs run from the cache.
     Vdo,
     /// No caching.
     None,
 }
 
 impl CachingMode {
-    /// As bits of the flags.
+    /// The policy as bits of the flags.
     #[must_use]
     pub fn flags(self) -> ShareFlags {
         ShareFlags(match self {
@@ -108,7 +108,7 @@ pub struct TreeConnectRequest<'a> {
 }
 
 impl<'a> TreeConnectRequest<'a> {
-    /// From a whole message. Only with `extended` (dialect 3.1.1) may there be an extension.
+    /// Decodes it from a whole message. Only with `extended` (dialect 3.1.1) may there be an extension.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -214,7 +214,7 @@ wire_struct! {
 }
 
 impl TreeConnectResponse {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

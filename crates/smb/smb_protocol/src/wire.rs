@@ -24,7 +24,7 @@ pub trait Wire: Sized {
     /// It, from the beginning of `bytes`; what follows is ignored.
     ///
     /// # Errors
-    /// As [`Wire::take`].
+    /// The same as those of [`Wire::take`].
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::take(&mut Reader::new(bytes))
     }

@@ -47,7 +47,7 @@ pub struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -55,7 +55,7 @@ impl WriteRequest {
         Self::decode_head(message, message.len())
     }
 
-    /// From the beginning of a message (at least [`WRITE_DATA_AT`] bytes) that will be `message_len` bytes long. The
+    /// Decodes it from the beginning of a message (at least [`WRITE_DATA_AT`] bytes) that will be `message_len` bytes long. The
     /// ranges are inside that length.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ wire_struct! {
 }
 
 impl WriteResponse {
-    /// From a whole message.
+    /// Decodes it from a whole message.
     ///
     /// # Errors
     /// When it is not what the specification says.

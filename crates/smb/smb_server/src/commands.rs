@@ -53,7 +53,7 @@ pub(crate) struct Call<'a> {
 /// Who sends this message, and may it be believed? (MS-SMB2 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11.)
 ///
 /// # Errors
-/// With the answer.
+/// The command has ended, with this answer.
 pub(crate) fn admit(
     conn: &Rc<Conn>,
     header: &Header,

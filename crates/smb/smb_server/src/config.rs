@@ -18,7 +18,7 @@ pub trait Directory: Accounts + Send + Sync + 'static {
     /// The user's groups and privileges; `None` when the user is gone or disabled.
     fn token(&self, user: Sid, groups: &[Sid]) -> Option<Token>;
 
-    /// Of a session without a user.
+    /// The token of a session without a user.
     fn anonymous(&self) -> Token;
 }
 

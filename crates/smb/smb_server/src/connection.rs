@@ -57,7 +57,7 @@ enum End {
     Disconnected,
     /// The peer broke the protocol.
     Protocol(&'static str),
-    /// Nobody logged in in time.
+    /// No user logged in in time.
     NoLogin,
     /// We were told to.
     Told,

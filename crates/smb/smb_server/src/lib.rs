@@ -29,6 +29,7 @@ mod clients;
 mod commands;
 pub mod config;
 mod connection;
+mod endings;
 pub mod limits;
 pub mod listing;
 mod open;

@@ -41,7 +41,7 @@ pub const MAX_PENDING: usize = 4096;
 pub const MAX_CONNECTIONS: usize = 32_768;
 /// Connections that have not logged in, in all: each may hold [`MAX_PACKET_BEFORE_LOGIN`].
 pub const MAX_LOGINS: usize = 1024;
-/// Of those, from one address: a host opens some tens when it starts, a test of ours a hundred.
+/// How many of those may come from one address: a host opens some tens when it starts, a test of ours a hundred.
 pub const MAX_LOGINS_PER_ADDRESS: usize = 256;
 /// A first message comes at once, a login takes well below a second: a longer one is half-open or hostile.
 pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);

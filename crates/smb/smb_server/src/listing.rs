@@ -19,7 +19,7 @@ use crate::share::ShareCounters;
 /// A client that spoke SMB 1.
 #[derive(Clone, Debug)]
 pub struct Smb1Attempt {
-    /// From where.
+    /// The client's address.
     pub address: SocketAddr,
     /// When.
     pub at: WallTime,

@@ -20,7 +20,7 @@ use smb_protocol::{Guid, NtStatus};
 
 use crate::opens::Table;
 use crate::peer::Mail;
-use crate::persistence;
+use crate::persistence::{self, Stored};
 use crate::pipe::Pipe;
 use crate::replay::Sequence;
 use crate::session::Session;
@@ -35,7 +35,7 @@ pub(crate) enum Thing {
 /// How an open outlives its connection (MS-SMB2 3.3.1.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lasting {
-    /// Not at all.
+    /// The open does not outlive its connection.
     #[default]
     No,
     /// DHnQ.
@@ -97,7 +97,7 @@ pub(crate) struct Open {
     /// an earlier one counts for the next.
     pub(crate) state: Arc<Mutex<State>>,
     /// What is on stable storage of it (`persistence`). Shared as `state` is, so that no two write the row at once.
-    pub(crate) row: Arc<tokio::sync::Mutex<Option<Vec<u8>>>>,
+    pub(crate) row: Arc<tokio::sync::Mutex<Stored>>,
 }
 
 impl Open {
@@ -157,7 +157,7 @@ impl Link {
         })
     }
 
-    /// Of an open that came back after a restart: it leads nowhere yet.
+    /// The link of an open that came back after a restart: it leads nowhere yet.
     pub(crate) fn detached(id: FileId) -> Arc<Self> {
         Self::new(id, Weak::new(), Weak::new())
     }

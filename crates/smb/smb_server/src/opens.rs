@@ -23,9 +23,9 @@ use crate::tree::Tree;
 /// Invariant: the other maps name only opens of `by_persistent`, and each open that has a name is in them.
 #[derive(Default)]
 struct Index {
-    /// By the part of the identifier that a reconnect names.
+    /// The opens by the part of the identifier that a reconnect names.
     by_persistent: BTreeMap<u64, Arc<Open>>,
-    /// By client and the name that it gave (DH2Q).
+    /// The opens by client and the name that it gave them (DH2Q).
     by_guid: BTreeMap<(Guid, Guid), u64>,
     by_app: BTreeSet<(Guid, u64)>,
     /// CREATEs under way that have a name of the client's.
@@ -132,12 +132,12 @@ impl Opens {
         self.table.take(open.id.persistent);
     }
 
-    /// By the part of the identifier that outlives connections.
+    /// Finds an open by the part of the identifier that outlives connections.
     pub(crate) fn find(&self, persistent: u64) -> Option<Arc<Open>> {
         self.table.find(persistent)
     }
 
-    /// By the client's own name for it.
+    /// Finds an open by the client's own name for it.
     pub(crate) fn find_guid(&self, client: Guid, create_guid: Guid) -> Option<Arc<Open>> {
         let index = self.table.index.lock();
         let id = index.by_guid.get(&(client, create_guid))?;

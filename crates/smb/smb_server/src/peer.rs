@@ -90,7 +90,7 @@ impl Peer {
         breaks
     }
 
-    /// From now on there is nobody.
+    /// The client has gone.
     pub(crate) fn leave(&self) {
         let mut waiting = self.mail.lock();
         self.gone.store(true, Ordering::Release);

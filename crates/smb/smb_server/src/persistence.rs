@@ -8,14 +8,18 @@
 //! * gone before a CLOSE is answered.
 //!
 //! The volume batches rows that change at the same time into one commit.
+//!
+//! A change of a row goes on to its end when the request that wanted it is dropped, and the next one of the same row waits
+//! for it: what is thought to be stored is what is stored, or is known to be unknown.
 
 pub(crate) mod row;
 
 use std::sync::Arc;
 
 use file_store::StateChange;
-use smb_files::FileSystem;
+use smb_files::{FileError, FileSystem};
 use smb_protocol::NtStatus;
+use tokio::sync::OwnedMutexGuard;
 
 use crate::open::{Lasting, Open, Thing};
 use crate::server::Shared;
@@ -25,6 +29,18 @@ use row::Row;
 
 /// The table of the volume's durable state.
 pub(crate) const TABLE: &str = "smb-open";
+
+/// What is stored of an open.
+#[derive(Debug, Default)]
+pub(crate) enum Stored {
+    /// No row.
+    #[default]
+    Nothing,
+    /// This row.
+    Row(Vec<u8>),
+    /// Either what was there or what was to be: a change has begun, or has failed.
+    Unknown,
+}
 
 fn key(open: &Open) -> Vec<u8> {
     open.id.persistent.to_be_bytes().to_vec()
@@ -37,7 +53,7 @@ fn key(open: &Open) -> Vec<u8> {
 pub(crate) async fn save(open: &Open) -> Result<(), NtStatus> {
     let (Thing::File(file), Target::Disk(disk)) = (&open.thing, &open.tree.target) else { return Ok(()) };
     // One after the other: an older state must not come after a newer one.
-    let mut saved = open.row.lock().await;
+    let stored = Arc::clone(&open.row).lock_owned().await;
     let value = {
         let state = open.state.lock();
         if state.lasting != (Lasting::V2 { persistent: true }) || file.is_closed() {
@@ -45,16 +61,13 @@ pub(crate) async fn save(open: &Open) -> Result<(), NtStatus> {
         }
         Row::of(open, &state, file.record(), disk.share.config().name.clone()).encode()
     };
-    if saved.as_ref() == Some(&value) {
+    if matches!(&*stored, Stored::Row(row) if *row == value) {
         return Ok(());
     }
-    let change = StateChange { table: TABLE.to_owned(), key: key(open), value: Some(value.clone()) };
-    disk.files.store().state_write(vec![change]).await.map_err(|error| {
+    change(disk, stored, key(open), Some(value)).await.map_err(|error| {
         tracing::error!(path = file.path(), %error, "a persistent open cannot be made durable");
-        smb_files::FileError::from(error).status
-    })?;
-    *saved = Some(value);
-    Ok(())
+        error.status
+    })
 }
 
 /// Removes the row of an open that is closed.
@@ -63,18 +76,29 @@ pub(crate) async fn save(open: &Open) -> Result<(), NtStatus> {
 /// When that cannot be made durable.
 pub(crate) async fn forget(open: &Open) -> Result<(), NtStatus> {
     let Target::Disk(disk) = &open.tree.target else { return Ok(()) };
-    let mut saved = open.row.lock().await;
-    if saved.is_none() {
+    let stored = Arc::clone(&open.row).lock_owned().await;
+    if matches!(*stored, Stored::Nothing) {
         return Ok(());
     }
-    let change = StateChange { table: TABLE.to_owned(), key: key(open), value: None };
-    disk.files
-        .store()
-        .state_write(vec![change])
-        .await
-        .map_err(|error| smb_files::FileError::from(error).status)?;
-    *saved = None;
-    Ok(())
+    change(disk, stored, key(open), None).await.map_err(|error| error.status)
+}
+
+/// Writes or removes a row, whether or not anybody waits for that to end.
+async fn change(
+    disk: &Disk,
+    mut stored: OwnedMutexGuard<Stored>,
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
+) -> Result<(), FileError> {
+    let files = disk.files.clone();
+    shard_runtime::finish_anyway(async move {
+        *stored = Stored::Unknown;
+        let change = StateChange { table: TABLE.to_owned(), key, value: value.clone() };
+        files.store().state_write(vec![change]).await?;
+        *stored = value.map_or(Stored::Nothing, Stored::Row);
+        Ok(())
+    })
+    .await
 }
 
 /// What came back.

@@ -29,7 +29,7 @@ pub trait Pipe: Send + Sync {
     /// Takes bytes of the client; what they ask for is answered when this ends.
     ///
     /// # Errors
-    /// With the status for the client; the pipe is as before.
+    /// The status for the client; the pipe is as before.
     fn write(&self, bytes: Vec<u8>) -> PipeWork<'_, Result<(), NtStatus>>;
 
     /// At most `limit` bytes of the answer that is first in line, and whether more of it follows. `None` when there is

@@ -28,7 +28,7 @@ impl Default for Sequence {
 }
 
 impl Sequence {
-    /// Of an open that comes back: what it remembers of locks.
+    /// The sequence of an open that comes back, with what it remembers of its locks.
     pub(crate) fn with_locks(locks: [u8; LOCK_SEQUENCES]) -> Self {
         Self { locks, ..Self::default() }
     }

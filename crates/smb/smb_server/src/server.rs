@@ -15,6 +15,7 @@ use smb_protocol::{FileTime, Guid, NtStatus};
 use tcp_service::{Arrived, Limits, Listeners, Serve, Spawner};
 
 use crate::config::{ConfigError, Directory, ServerConfig, ShareConfig};
+use crate::endings::Endings;
 use crate::limits::{MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, MAX_SESSIONS, SMB1_LOG};
 use crate::listing::{OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt};
 use crate::open::Open;
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
     /// Sessions that have ended with writes under way. Locked before `sessions`.
     ending: Mutex<BTreeMap<u64, Arc<Session>>>,
+    pub(crate) endings: Endings,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     listeners: Listeners,
     next_peer: AtomicU64,
@@ -77,7 +79,7 @@ impl Shared {
         filetime(self.parts.clock.wall().0)
     }
 
-    /// For an authentication.
+    /// A random challenge for an authentication.
     pub(crate) fn challenge(&self) -> [u8; 8] {
         let mut challenge = [0; 8];
         self.parts.entropy.fill(&mut challenge);
@@ -191,6 +193,7 @@ impl SmbServer {
                 start,
                 sessions: Mutex::new(BTreeMap::new()),
                 ending: Mutex::new(BTreeMap::new()),
+                endings: Endings::default(),
                 peers: Mutex::new(BTreeMap::new()),
                 listeners,
                 next_peer: AtomicU64::new(1),
@@ -292,8 +295,10 @@ impl SmbServer {
         true
     }
 
-    /// Ends all sessions of a user, for instance when it is removed. Returns how many.
+    /// Ends all sessions of a user, for instance when it is removed, and logins that were judged before. Returns how many
+    /// sessions there were.
     pub fn close_sessions_of(&self, user: Sid) -> usize {
+        self.shared.endings.note(user);
         let sessions = self.shared.sessions();
         let of_user = sessions.iter().filter(|session| session.user().token.user == user);
         of_user.map(|session| self.shared.end_session(session, false, None)).count()

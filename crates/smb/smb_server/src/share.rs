@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use observe::IoTally;
 use parking_lot::RwLock;
+use smb_files::SharedFolder;
 
 use crate::config::{ConfigError, ShareConfig, check_share_name};
 
@@ -28,19 +29,26 @@ impl ShareCounters {
 
 /// A share; its configuration can change while it is used.
 pub(crate) struct Share {
-    config: RwLock<Arc<ShareConfig>>,
+    /// With what keeps clients from deleting its folder.
+    config: RwLock<(Arc<ShareConfig>, SharedFolder)>,
     pub(crate) counters: ShareCounters,
 }
 
 impl Share {
     pub(crate) fn config(&self) -> Arc<ShareConfig> {
-        Arc::clone(&self.config.read())
+        Arc::clone(&self.config.read().0)
     }
 }
 
 /// All shares, by their names in upper case.
 #[derive(Default)]
 pub(crate) struct Shares(RwLock<BTreeMap<String, Arc<Share>>>);
+
+/// A configuration in use.
+fn in_use(config: ShareConfig) -> (Arc<ShareConfig>, SharedFolder) {
+    let folder = config.files.share_folder(&config.folder);
+    (Arc::new(config), folder)
+}
 
 fn key(name: &str) -> String {
     name.to_uppercase()
@@ -54,14 +62,14 @@ impl Shares {
             return Err(ConfigError::Exists(config.name));
         }
         let name = key(&config.name);
-        let share = Share { config: RwLock::new(Arc::new(config)), counters: ShareCounters::default() };
+        let share = Share { config: RwLock::new(in_use(config)), counters: ShareCounters::default() };
         shares.insert(name, Arc::new(share));
         Ok(())
     }
 
     pub(crate) fn update(&self, config: ShareConfig) -> Result<Arc<Share>, ConfigError> {
         let share = self.find(&config.name).ok_or_else(|| ConfigError::Missing(config.name.clone()))?;
-        *share.config.write() = Arc::new(config);
+        *share.config.write() = in_use(config);
         Ok(share)
     }
 

@@ -8,149 +8,29 @@
 )]
 
 mod common;
+#[path = "common/wanted.rs"]
+mod wanted;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, serve};
 use file_store::MemoryStore;
-use smb_client::{Connection, Options, Received};
-use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
-use smb_protocol::create::CreateRequest;
-use smb_protocol::create::contexts::{ContextWriter, CreateReply, tag};
+use smb_client::{Connection, Received};
+use smb_protocol::access::{CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
+use smb_protocol::create::contexts::{CreateReply, tag};
 use smb_protocol::create::handles::{
     AppInstanceId, AppInstanceVersion, DurableFlags, DurableReconnectV2, DurableRequestV2,
 };
 use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState, LeaseV2};
-use smb_protocol::file::{CloseRequest, FileId};
-use smb_protocol::header::HeaderFlags;
+use smb_protocol::file::FileId;
+use smb_protocol::fsctl::FsctlCode;
+use smb_protocol::fsctl::copy::{CopyChunk, ResumeKeyReply, copy_request};
+use smb_protocol::ioctl::{IoctlFlags, IoctlRequest};
 use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
 use smb_protocol::message::{Request, Response};
 use smb_protocol::oplock::BreakNotification;
-use smb_protocol::read::ReadRequest;
-use smb_protocol::utf16::{Utf16, utf16};
-use smb_protocol::write::WriteRequest;
-use smb_protocol::{Command, Guid, NtStatus, Wire as _};
-use smb_server::ServerConfig;
-
-const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
-const CREATE: Guid = Guid([0xc1; 16]);
-
-fn served(store: &Arc<MemoryStore>) -> Served {
-    serve(Arc::clone(store), ServerConfig::default(), ANY).unwrap()
-}
-
-fn client(served: &Served, client: Guid) -> (Connection, u32) {
-    let options = Options { client, timeout: Duration::from_secs(20), ..Options::default() };
-    let mut connection = Connection::connect(served.address, options).unwrap();
-    connection.login("admin", "secret").unwrap();
-    let tree = connection.tree("ca").unwrap();
-    (connection, tree)
-}
-
-/// The server is gone without a word, and comes again with one open that waits; its client, too.
-fn restarted(first: Served, store: &Arc<MemoryStore>, me: Guid) -> (Served, Connection, u32) {
-    std::mem::forget(first);
-    let second = served(store);
-    assert_eq!(second.restore().opens, 1);
-    let (connection, tree) = client(&second, me);
-    (second, connection, tree)
-}
-
-/// What to open, and with which contexts.
-struct Wanted {
-    share: ShareAccess,
-    options: CreateOptions,
-    disposition: CreateDisposition,
-    contexts: ContextWriter,
-    replay: bool,
-    oplock: OplockLevel,
-    name: &'static str,
-}
-
-impl Wanted {
-    fn plain() -> Self {
-        Self {
-            share: ShareAccess::NONE,
-            options: CreateOptions::NON_DIRECTORY_FILE,
-            disposition: CreateDisposition::OPEN_IF,
-            contexts: ContextWriter::default(),
-            replay: false,
-            oplock: OplockLevel::NONE,
-            name: "disk.vhdx",
-        }
-    }
-
-    fn persistent(timeout: u32) -> Self {
-        let mut wanted = Self::plain();
-        let request = DurableRequestV2 { timeout, flags: DurableFlags::PERSISTENT, create_guid: CREATE };
-        wanted.contexts.push_value(tag::DURABLE_REQUEST_V2, &request);
-        wanted
-    }
-
-    fn back(id: FileId) -> Self {
-        let mut wanted = Self::plain();
-        let reconnect =
-            DurableReconnectV2 { file_id: id, create_guid: CREATE, flags: DurableFlags::PERSISTENT };
-        wanted.contexts.push_value(tag::DURABLE_RECONNECT_V2, &reconnect);
-        wanted
-    }
-
-    fn open(&self, connection: &mut Connection, tree: u32) -> Received {
-        let name = utf16(self.name);
-        let request = Request::Create(CreateRequest {
-            oplock: self.oplock,
-            desired_access: AccessMask::FILE_ALL,
-            share_access: self.share,
-            disposition: self.disposition,
-            options: self.options,
-            name: Utf16::new(&name).unwrap(),
-            contexts: self.contexts.as_contexts(),
-            ..CreateRequest::default()
-        });
-        let mut header = connection.header(Command::CREATE, tree);
-        if self.replay {
-            header.flags |= HeaderFlags::REPLAY_OPERATION;
-        }
-        let id = header.message_id;
-        connection.send_as(&[(header, &request)]).unwrap();
-        connection.answer_to(id).unwrap()
-    }
-}
-
-fn file_id(received: &Received) -> FileId {
-    match received.good().unwrap() {
-        Response::Create(created) => created.file_id,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn is_persistent(received: &Received) -> bool {
-    let Response::Create(created) = received.good().unwrap() else { return false };
-    created.contexts.replies().any(|reply| {
-        matches!(reply, Ok(CreateReply::DurableV2(durable)) if durable.flags.contains(DurableFlags::PERSISTENT))
-    })
-}
-
-fn write(connection: &mut Connection, tree: u32, file_id: FileId, data: &[u8]) -> NtStatus {
-    let request = Request::Write(WriteRequest { file_id, ..WriteRequest::default() }, data);
-    connection.call(&request, tree).unwrap().header.status
-}
-
-fn read(connection: &mut Connection, tree: u32, file_id: FileId) -> Vec<u8> {
-    let request = Request::Read(ReadRequest { length: 100, file_id, ..ReadRequest::default() });
-    let received = connection.call(&request, tree).unwrap();
-    match received.good().unwrap() {
-        Response::Read(_, data) => data.to_vec(),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn close(connection: &mut Connection, tree: u32, file_id: FileId) -> NtStatus {
-    let request = Request::Close(CloseRequest { file_id, ..CloseRequest::default() });
-    connection.call(&request, tree).unwrap().header.status
-}
+use smb_protocol::{Guid, NtStatus, Wire as _};
+use wanted::{CREATE, Wanted, client, close, file_id, is_persistent, read, restarted, served, write};
 
 fn lock(connection: &mut Connection, tree: u32, file_id: FileId) -> NtStatus {
     let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
@@ -462,4 +342,57 @@ fn what_was_made_durable_does_not_come_back_as_persistent() {
     drop(connection);
     let (mut connection, tree) = on();
     assert_eq!(Wanted::back(id).open(&mut connection, tree).header.status, NtStatus::INVALID_PARAMETER);
+}
+
+#[test]
+fn a_handle_that_came_back_is_copied_from() {
+    let store = Arc::new(MemoryStore::new(1 << 30));
+    let served = served(&store);
+    let me = Guid([1; 16]);
+    let (mut connection, tree) = client(&served, me);
+    let id = file_id(&Wanted::persistent(60_000).open(&mut connection, tree));
+    assert_eq!(write(&mut connection, tree, id, b"copied"), NtStatus::SUCCESS);
+    drop(connection);
+    let (mut connection, tree) = client(&served, me);
+    assert_eq!(file_id(&Wanted::back(id).open(&mut connection, tree)), id);
+    let mut copy = Wanted::plain();
+    copy.name = "copy.vhdx";
+    let copy = file_id(&copy.open(&mut connection, tree));
+    let mut control = |code, file_id, input: &[u8]| {
+        let request = IoctlRequest {
+            code,
+            file_id,
+            input,
+            flags: IoctlFlags::IS_FSCTL,
+            max_output_response: 64,
+            max_input_response: 0,
+        };
+        let answer = connection.call(&Request::Ioctl(request), tree).unwrap();
+        match answer.good() {
+            Ok(Response::Ioctl(answer)) => Ok(answer.output.to_vec()),
+            _ => Err(answer.header.status),
+        }
+    };
+    let key = control(FsctlCode::SRV_REQUEST_RESUME_KEY, id, &[]).unwrap();
+    let key = ResumeKeyReply::decode(&key).unwrap().key;
+    let chunk = CopyChunk { source_offset: 0, target_offset: 0, length: 6 };
+    let copied = control(FsctlCode::SRV_COPYCHUNK, copy, &copy_request(key, &[chunk]));
+    assert_eq!(copied.map(drop), Ok(()));
+    assert_eq!(read(&mut connection, tree, copy), b"copied");
+    // Another session's key is not believed.
+    let (mut other, other_tree) = client(&served, Guid([2; 16]));
+    let mut mine = Wanted::plain();
+    mine.name = "mine.vhdx";
+    let mine = file_id(&mine.open(&mut other, other_tree));
+    let input = copy_request(key, &[chunk]);
+    let request = IoctlRequest {
+        code: FsctlCode::SRV_COPYCHUNK,
+        file_id: mine,
+        input: &input,
+        flags: IoctlFlags::IS_FSCTL,
+        max_output_response: 64,
+        max_input_response: 0,
+    };
+    let refused = other.call(&Request::Ioctl(request), other_tree).unwrap().header.status;
+    assert_eq!(refused, NtStatus::OBJECT_NAME_NOT_FOUND);
 }

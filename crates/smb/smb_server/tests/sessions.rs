@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, serve};
+use common::{Served, TwoUsers, serve};
 use file_store::MemoryStore;
 use smb_auth::initiator::Answer;
 use smb_auth::ntlm::client::{Credentials, Randomness};
@@ -474,4 +474,15 @@ fn reads_and_writes_count_for_the_session_that_they_came_over() {
     assert_eq!(of(&both[1].0), [(2, 500), (0, 0)]);
     let share = served.server.share_traffic("share").unwrap().io;
     assert_eq!((share.read.operations, share.write.bytes), (2, 700));
+}
+
+#[test]
+fn a_login_that_ends_when_its_user_has_been_disabled_is_none() {
+    let served = served();
+    let server = served.server.clone();
+    served.users.disable_in_the_middle_of_a_login(move || {
+        server.close_sessions_of(TwoUsers::sid(500));
+    });
+    assert!(connect(&served, Options::default()).login("admin", "secret").is_err());
+    assert!(served.server.sessions().is_empty(), "its session lives on");
 }

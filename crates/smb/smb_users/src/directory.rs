@@ -73,7 +73,7 @@ pub struct Directory {
     next_rid: u32,
     users: BTreeMap<u32, User>,
     groups: BTreeMap<Sid, Group>,
-    /// By the upper case of their names.
+    /// The entries by the upper case of their names.
     names: BTreeMap<String, Sid>,
 }
 
@@ -232,7 +232,7 @@ impl Directory {
     /// Changes fields of a user; the SID stays whatever `change` does.
     ///
     /// # Errors
-    /// As [`Directory::add_user`], and when there is no such user.
+    /// The same as those of [`Directory::add_user`], and when there is no such user.
     pub fn change_user(&mut self, name: &str, change: impl FnOnce(&mut User)) -> Result<&User, UsersError> {
         let old = self.user(name).ok_or_else(|| UsersError::NoUser(name.to_owned()))?;
         let mut new = old.clone();
@@ -288,7 +288,7 @@ impl Directory {
     /// Renames a group or changes its comment.
     ///
     /// # Errors
-    /// As [`Directory::add_group`], when there is none, or a built-in one would be renamed.
+    /// The same as those of [`Directory::add_group`], when there is none, or a built-in one would be renamed.
     pub fn change_group(
         &mut self,
         name: &str,

@@ -36,7 +36,7 @@ impl std::fmt::Debug for SealingKey {
 }
 
 impl SealingKey {
-    /// From random bytes.
+    /// Makes a key from random bytes.
     #[must_use]
     pub fn new(id: [u8; 8], key: [u8; 32]) -> Self {
         Self { id, key: Zeroizing::new(key) }
@@ -56,7 +56,7 @@ impl SealingKey {
         Zeroizing::new(bytes)
     }
 
-    /// From a key file.
+    /// Decodes it from a key file.
     ///
     /// # Errors
     /// When it is none, or damaged.

@@ -19,7 +19,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// Of a user: its groups, the groups of these, and what everybody is who came over the network with a password.
+    /// The token of a user: its groups, the groups of these, and what everybody is who came over the network with a password.
     #[must_use]
     pub fn of_user(directory: &Directory, user: Sid) -> Self {
         let primary = directory.machine().child(RID_NONE).unwrap_or(Sid::USERS);
@@ -38,13 +38,13 @@ impl Token {
         token
     }
 
-    /// Of nobody in particular. Not even part of Everyone, as on Windows since XP.
+    /// The token of an anonymous client. It is not even part of Everyone, as on Windows since XP.
     #[must_use]
     pub fn anonymous() -> Self {
         Self { user: Sid::ANONYMOUS, primary_group: Sid::ANONYMOUS, groups: vec![Sid::NETWORK] }
     }
 
-    /// Of somebody whom a directory service knows: `groups` are those that it named. What the machine knows of them, such
+    /// The token of a user whom a directory service knows: `groups` are those that it named. What the machine knows of them, such
     /// as that they are administrators here, comes to it.
     #[must_use]
     pub fn of_foreigner(directory: &Directory, user: Sid, primary_group: Sid, groups: &[Sid]) -> Self {

@@ -18,7 +18,7 @@ pub enum PrincipalKind {
     WellKnown = 5,
 }
 
-/// Whose principal it is: what stands before the backslash.
+/// The domain of the principal: what stands before the backslash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authority {
     /// Nobody's: Everyone, CREATOR OWNER.
@@ -49,7 +49,7 @@ impl Authority {
 pub struct Principal {
     /// The SID.
     pub sid: Sid,
-    /// Whose it is.
+    /// The domain that it belongs to.
     pub authority: Authority,
     /// The name, without what stands before the backslash.
     pub name: String,

@@ -61,6 +61,16 @@ pub enum Sabotage {
     PoolSkipsJournal,
     /// The pool does not compare what it reads with its checksums.
     PoolSkipsVerify,
+    /// The pool believes a disk that has gone back to what it was.
+    PoolTrustsStaleMember,
+    /// The pool does not compare the generations of its pages of checksums.
+    PoolSkipsGenerations,
+    /// The pool takes a write that a full disk refused for one that it has made.
+    PoolIgnoresNoSpace,
+    /// The pool acknowledges a write that no copy has.
+    PoolAcknowledgesWithoutCopy,
+    /// The pool places slabs beyond the end of disks that are smaller than others.
+    PoolOverfillsDisks,
     /// A disk drops one flush in three.
     DiskSkipsFlush,
     /// A disk keeps one durable write in three in its cache.
@@ -83,8 +93,10 @@ impl Sabotage {
     pub fn applies_to(self, subject: Subject) -> bool {
         match subject {
             Subject::Pool => !self.is_of_the_volume(),
-            // Little of what it has goes bad.
-            Subject::Volume => self != Self::PoolSkipsVerify,
+            // Little of what it has goes bad, and it fills its space at once.
+            Subject::Volume => {
+                !matches!(self, Self::PoolSkipsVerify | Self::PoolIgnoresNoSpace | Self::PoolOverfillsDisks)
+            }
             Subject::Log => {
                 let lies = [Self::None, Self::DiskSkipsFlush, Self::DiskSkipsForce, Self::DiskMisplaces];
                 lies.contains(&self)
@@ -98,7 +110,11 @@ impl Sabotage {
         match self {
             _ if subject == Subject::Log => &[Layout::Simple],
             Self::PoolSkipsJournal => &[Layout::Parity1, Layout::Parity2],
-            Self::PoolSkipsFlush | Self::PoolSkipsVerify => &[Layout::Mirror2, Layout::Parity1],
+            Self::PoolSkipsFlush
+            | Self::PoolSkipsVerify
+            | Self::PoolTrustsStaleMember
+            | Self::PoolSkipsGenerations
+            | Self::PoolIgnoresNoSpace => &[Layout::Mirror2, Layout::Parity1],
             _ => &[Layout::Mirror2],
         }
     }
@@ -205,6 +221,16 @@ pub struct Stats {
     pub drained: u64,
     /// Blocks that went bad without a word.
     pub spoiled: u64,
+    /// Disks that went back to what they were.
+    pub rolled_back: u64,
+    /// Times for which a disk lost what was written to some regions and their checksums.
+    pub lost_pairs: u64,
+    /// Times for which a disk was full.
+    pub filled: u64,
+    /// Times when disks with all copies of the same data went away together.
+    pub scattered: u64,
+    /// Pools of disks that differ in size by 100.
+    pub sizes: u64,
     /// Scrubs that were asked for.
     pub scrubs: u64,
     /// Cuts while a scrub was under way.
@@ -230,6 +256,11 @@ impl AddAssign for Stats {
         self.replacements += other.replacements;
         self.drained += other.drained;
         self.spoiled += other.spoiled;
+        self.rolled_back += other.rolled_back;
+        self.lost_pairs += other.lost_pairs;
+        self.filled += other.filled;
+        self.scattered += other.scattered;
+        self.sizes += other.sizes;
         self.scrubs += other.scrubs;
         self.emptied += other.emptied;
         self.cuts_at_scrub += other.cuts_at_scrub;

@@ -1,4 +1,11 @@
-//! Bad luck with disks, within what the layout stands: they go, fail, come back and are replaced.
+//! Bad luck with disks, within what the layout stands: they go, fail, come back and are replaced. The rarer kinds, of which a
+//! seed has some or none, are in the modules below.
+
+mod full;
+mod lost_pairs;
+pub(crate) mod rollback;
+mod together;
+mod troubles;
 
 use std::time::Duration;
 
@@ -7,6 +14,9 @@ use sim::Dice;
 
 use crate::case::Layout;
 use crate::rig::{Rig, Standing};
+
+pub(crate) use full::space_returns;
+pub(crate) use troubles::{Troubles, come_and_go};
 
 /// Judges what the pool answered the administrator.
 pub(crate) fn judge(rig: &Rig, what: &str, result: Result<(), PoolError>) -> bool {

@@ -16,7 +16,12 @@
 //! more disks are lost than it stands; a successful flush covers what completed before; copies become equal and
 //! redundant again; metadata changes are there whole or not at all, and surely once acknowledged.
 //!
-//! Deliberately absent: more losses at once than the layout promises to stand.
+//! One seed in five or so each has one of the rarer kinds of bad luck (`faults.rs`, `faults/`): a member goes back to what it
+//! was; a disk loses data together with its checksums; a disk is full for a while; disks with all copies of the same
+//! data are away together and return; disks differ in size by 100. A kind that is broken on purpose is had by each seed.
+//!
+//! Deliberately absent: more losses at once than the layout promises to stand, but for disks that return with all they
+//! had; requests may fail meanwhile.
 
 mod case;
 mod end;

@@ -9,7 +9,7 @@ use crate::rig::{Rig, Standing};
 
 /// A sector of a pool's structure that has gone bad.
 pub(crate) struct SpoiledMetadata {
-    slot: usize,
+    pub(crate) slot: usize,
     rot: Rot,
     what: What,
 }

@@ -8,7 +8,8 @@ mod model;
 mod verify;
 mod worker;
 
-use std::rc::Rc;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use pool::{Pool, Provisioning, SpaceSpec};
@@ -16,6 +17,7 @@ use sim::{Dice, Survival, on_shard};
 
 use crate::case::{Case, Outcome};
 use crate::end::End;
+use crate::faults;
 use crate::rig::{Rig, RigSpec, least_disks, resiliency};
 use crate::rot;
 use model::Model;
@@ -38,6 +40,8 @@ struct Run {
     model: Model,
     plan: Plan,
     dice: Dice,
+    /// The pool of this boot.
+    pool: RefCell<Weak<Pool>>,
 }
 
 /// Runs a case.
@@ -85,7 +89,7 @@ impl Run {
             fixed: dice.one_in(4),
             repair_rate: if dice.one_in(3) { 1 << 20 } else { 0 },
         };
-        Self { rig, model: Model::default(), plan, dice }
+        Self { rig, model: Model::default(), plan, dice, pool: RefCell::default() }
     }
 
     fn spec(&self, name: &str, size: u64) -> SpaceSpec {
@@ -96,6 +100,17 @@ impl Run {
             spec.provisioning = Provisioning::Fixed;
         }
         spec
+    }
+
+    /// The disks that a row is on.
+    fn width(&self) -> usize {
+        usize::from(self.plan.columns) * resiliency(self.rig.case.layout).copies()
+    }
+
+    /// Whether the pool has room for a new row, with some to spare for what has been given back since it was refused.
+    fn has_room(&self) -> bool {
+        let pool = self.pool.borrow().upgrade();
+        pool.is_some_and(|pool| self.rig.disks_with_room(&pool, 3) >= self.width())
     }
 
     fn power_returns(&self) {
@@ -123,6 +138,7 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
             return unwind(rig, survival).await;
         }
     };
+    *run.pool.borrow_mut() = Rc::downgrade(&pool);
     rig.look(&pool);
     rig.trace(|| crate::rig::summary(&pool));
     if boot == 0 {
@@ -154,11 +170,15 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
         End::Close if !rig.is_over() => {
             rig.trace(|| "closed".into());
             match pool.close().await {
-                Ok(()) => run.model.closed(),
+                Ok(()) => {
+                    run.model.closed();
+                    rig.troubles.closed();
+                }
                 Err(error) if rig.excuses_failure() => rig.trace(|| format!("close: {error}")),
                 Err(error) => rig.broken(format!("the pool cannot be closed: {error}")),
             }
         }
+        _ if rig.is_killed() => run.model.note_kill(),
         _ => {}
     }
     drop(pool);
@@ -191,6 +211,10 @@ async fn workload(run: &Rc<Run>, pool: &Rc<Pool>, end: End) {
             }
         }
     };
+    let troubles = {
+        let (run, pool) = (Rc::clone(run), Rc::clone(pool));
+        shard_runtime::spawn_local(async move { faults::come_and_go(&run.rig, &pool, 8_000).await })
+    };
     match end {
         End::Kill(millis) => {
             let _ = shard_runtime::timeout(Duration::from_millis(millis), work).await;
@@ -198,4 +222,5 @@ async fn workload(run: &Rc<Run>, pool: &Rc<Pool>, end: End) {
         _ => work.await,
     }
     administrator.abort();
+    troubles.abort();
 }

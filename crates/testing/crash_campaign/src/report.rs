@@ -33,7 +33,7 @@ pub(crate) struct Proof {
 
 type Totals = BTreeMap<(Subject, Layout), Total>;
 
-const COLUMNS: usize = 15;
+const COLUMNS: usize = 20;
 const HEAD: [&str; COLUMNS] = [
     "subject",
     "layout",
@@ -48,6 +48,11 @@ const HEAD: [&str; COLUMNS] = [
     "replaced",
     "emptied",
     "blocks gone bad",
+    "rolled back",
+    "losing pairs of writes",
+    "full",
+    "away together",
+    "sizes differ by 100",
     "operations",
     "broken promises",
 ];
@@ -66,6 +71,11 @@ fn row(subject: &str, layout: &str, total: &Total) -> [String; COLUMNS] {
         stats.replacements,
         stats.drained,
         stats.spoiled,
+        stats.rolled_back,
+        stats.lost_pairs,
+        stats.filled,
+        stats.scattered,
+        stats.sizes,
         stats.operations,
         total.broken.len() as u64,
     ];
@@ -124,7 +134,8 @@ pub(crate) fn json(totals: &Totals, proofs: &[Proof]) -> Value {
                 "boots": stats.boots, "cuts": stats.cuts, "cuts_at_opening": stats.cuts_at_opening,
                 "cuts_at_repair": stats.cuts_at_repair, "kills": stats.kills, "losses": stats.losses,
                 "returns": stats.returns, "replacements": stats.replacements, "drained": stats.drained,
-                "spoiled": stats.spoiled, "scrubs": stats.scrubs, "cuts_at_scrub": stats.cuts_at_scrub,
+                "spoiled": stats.spoiled, "rolled_back": stats.rolled_back, "lost_pairs": stats.lost_pairs,
+                "filled": stats.filled, "scattered": stats.scattered, "sizes": stats.sizes, "scrubs": stats.scrubs, "cuts_at_scrub": stats.cuts_at_scrub,
                 "emptied": stats.emptied, "operations": stats.operations,
                 "sectors": stats.sectors, "events": stats.events, "broken": broken,
             })

@@ -1,5 +1,7 @@
 //! Disks on one supply, the pool's surroundings, and the ledger of faults: what may be lost now.
 
+mod ledger;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,14 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_device::UnmapBehavior;
 use pool::{
-    CreateOptions, DiskDescription, DiskId, DiskUse, Epoch, Guid, MemoryWitness, NewDisk, OpenOptions, Pool,
+    CreateOptions, DiskDescription, DiskId, Epoch, Faults, Guid, MemoryWitness, NewDisk, OpenOptions, Pool,
     PoolError, QuorumWitness, Resiliency, Seq, Surroundings, WitnessFuture,
 };
 use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
 
 use crate::case::{Case, Layout, Outcome, Sabotage, Stats};
+use crate::faults::{Troubles, rollback, space_returns};
 use crate::metadata_rot::SpoiledMetadata;
 use crate::rot::{self, Spoiled};
+
+pub(crate) use ledger::Mark;
 
 /// Where a disk stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,23 +58,6 @@ pub(crate) struct RigSpec {
     pub(crate) plain: bool,
 }
 
-/// A moment in the sequence of faults, and which disks were suspect then.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Mark {
-    faults: usize,
-    suspects: BTreeSet<usize>,
-}
-
-impl Mark {
-    /// The one that excuses more.
-    pub(crate) fn earlier(self, other: &Self) -> Self {
-        Self {
-            faults: self.faults.min(other.faults),
-            suspects: self.suspects.union(&other.suspects).copied().collect(),
-        }
-    }
-}
-
 /// What a seed works with. Everything in it belongs to one thread.
 pub(crate) struct Rig {
     pub(crate) case: Case,
@@ -94,6 +82,8 @@ pub(crate) struct Rig {
     pub(crate) spoiled_metadata: RefCell<Vec<SpoiledMetadata>>,
     /// Slots whose disks vote, if known.
     voters: RefCell<Option<BTreeSet<usize>>>,
+    /// The rarer kinds of bad luck, and where they stand.
+    pub(crate) troubles: Troubles,
 }
 
 /// A witness under the same supply, in the same process: without power it answers nothing, and what is left of a
@@ -196,8 +186,10 @@ impl Rig {
             spoiled: RefCell::default(),
             spoiled_metadata: RefCell::default(),
             voters: RefCell::default(),
+            troubles: Troubles::new(case),
         };
-        for _ in 0..wanted.count {
+        let smaller = u64::from(rig.troubles.kinds.sizes);
+        for _ in 0..wanted.count + smaller {
             rig.add_slot(Standing::Member);
         }
         rig
@@ -205,7 +197,8 @@ impl Rig {
 
     /// A further disk; its number.
     pub(crate) fn add_slot(&self, standing: Standing) -> usize {
-        let disk = SimDisk::new(&self.power, &self.spec);
+        let size = self.size_of(self.slots.borrow().len());
+        let disk = SimDisk::new(&self.power, &SimSpec { size, ..self.spec.clone() });
         disk.set_lie(match self.case.sabotage {
             Sabotage::DiskSkipsFlush => Some(Lie::SkipFlush(3)),
             Sabotage::DiskSkipsForce => Some(Lie::SkipForce(3)),
@@ -218,6 +211,23 @@ impl Rig {
         slots.len() - 1
     }
 
+    /// Bytes of a disk. Where they differ, the largest has a hundred times what the smallest has, and there is room for
+    /// the layout without the smallest.
+    fn size_of(&self, slot: usize) -> usize {
+        if !self.troubles.kinds.sizes {
+            return self.spec.size;
+        }
+        let smallest = (2 << 20) + 4 * self.slab as usize;
+        let (medium, largest) = (self.spec.size, 100 * smallest);
+        let least = least_disks(self.case.layout).max(2);
+        match slot {
+            0 => largest,
+            _ if slot < least => medium,
+            _ if slot == least => smallest,
+            _ => *self.troubles.dice.pick(&[smallest, medium, largest]).unwrap_or(&medium),
+        }
+    }
+
     pub(crate) fn disk(&self, slot: usize) -> Arc<SimDisk> {
         Arc::clone(&self.slots.borrow()[slot].disk)
     }
@@ -226,6 +236,11 @@ impl Rig {
         let name = self.slots.borrow()[slot].name.clone();
         let description = DiskDescription { serial: name.clone(), ..DiskDescription::default() };
         NewDisk { device: self.disk(slot).device(), name, description }
+    }
+
+    /// Slabs that stand in for each other, one of which is enough: copies, or columns that may be lost and one more.
+    pub(crate) fn redundancy(&self) -> usize {
+        resiliency(self.case.layout).failures() + 1
     }
 
     /// Slots of this standing.
@@ -248,6 +263,7 @@ impl Rig {
     pub(crate) fn begin_boot(&self) {
         self.clock.begin();
         self.killed.store(false, Ordering::Relaxed);
+        self.troubles.lost_quorum.set(false);
         self.stats.borrow_mut().boots += 1;
     }
 
@@ -257,7 +273,8 @@ impl Rig {
         let options = CreateOptions { name: "p".into(), slab_size: self.slab, overwrite_foreign: false };
         let pool = Pool::create(disks, options, self.surroundings.clone()).await?;
         self.guid.set(Some(pool.guid()));
-        self.sabotage(&pool);
+        self.sabotage(pool.faults());
+        self.troubles.opened(&pool);
         Ok(pool)
     }
 
@@ -271,8 +288,11 @@ impl Rig {
             .map(|slot| slot.disk.device())
             .collect();
         let guid = self.guid.get().unwrap_or_default();
-        let pool = Pool::open(guid, here, OpenOptions::default(), self.surroundings.clone()).await?;
-        self.sabotage(&pool);
+        let faults = Faults::default();
+        self.sabotage(&faults);
+        let options = OpenOptions::default();
+        let pool = Pool::open_broken(guid, here, options, self.surroundings.clone(), faults).await?;
+        self.troubles.opened(&pool);
         // Who was joining when the power went is a member now, or is not.
         for slot in self.with_standing(Standing::Joining) {
             let member = self.id(&pool, slot).is_some();
@@ -285,17 +305,22 @@ impl Rig {
             }
         }
         rot::forget(self, &pool, true);
+        space_returns(self, &pool).await;
         Ok(pool)
     }
 
-    fn sabotage(&self, pool: &Pool) {
-        use std::sync::atomic::Ordering::SeqCst;
-        let faults = pool.faults();
-        faults.skip_flush.store(self.case.sabotage == Sabotage::PoolSkipsFlush, SeqCst);
-        faults.skip_stale_mark.store(self.case.sabotage == Sabotage::PoolSkipsStaleMark, SeqCst);
-        faults.skip_dirty_mark.store(self.case.sabotage == Sabotage::PoolSkipsDirtyMark, SeqCst);
-        faults.skip_journal.store(self.case.sabotage == Sabotage::PoolSkipsJournal, SeqCst);
-        faults.skip_verify.store(self.case.sabotage == Sabotage::PoolSkipsVerify, SeqCst);
+    fn sabotage(&self, faults: &Faults) {
+        let set = |fault: &AtomicBool, kind| fault.store(self.case.sabotage == kind, Ordering::SeqCst);
+        set(&faults.skip_flush, Sabotage::PoolSkipsFlush);
+        set(&faults.skip_stale_mark, Sabotage::PoolSkipsStaleMark);
+        set(&faults.skip_dirty_mark, Sabotage::PoolSkipsDirtyMark);
+        set(&faults.skip_journal, Sabotage::PoolSkipsJournal);
+        set(&faults.skip_verify, Sabotage::PoolSkipsVerify);
+        set(&faults.trust_stale_member, Sabotage::PoolTrustsStaleMember);
+        set(&faults.skip_generations, Sabotage::PoolSkipsGenerations);
+        set(&faults.ignore_no_space, Sabotage::PoolIgnoresNoSpace);
+        set(&faults.acknowledge_without_copy, Sabotage::PoolAcknowledgesWithoutCopy);
+        set(&faults.overfill_disks, Sabotage::PoolOverfillsDisks);
     }
 
     /// Whether this boot has ended, by power or by a broken promise.
@@ -316,10 +341,20 @@ impl Rig {
         self.killed.load(Ordering::Relaxed)
     }
 
+    /// The pool is out of service and all its disks are here: it is to be opened anew, as a node does.
+    pub(crate) fn reopen(&self) {
+        self.trace(|| "to be opened anew".into());
+        self.kill();
+    }
+
     /// Between two boots: disks are lost and found, power comes back.
     pub(crate) fn power_returns(&self, dice: &Dice) {
         self.power.restore();
-        self.slots.borrow().iter().for_each(|slot| slot.disk.forget_failures());
+        for slot in self.slots.borrow().iter() {
+            slot.disk.forget_failures();
+            slot.disk.keep_writes();
+        }
+        self.troubles.all_back(self);
         for slot in self.with_standing(Standing::Away) {
             if dice.one_in(2) {
                 self.disk(slot).restore();
@@ -335,6 +370,7 @@ impl Rig {
         {
             self.lose(slot, dice);
         }
+        rollback::between_boots(self);
     }
 
     /// Notes what does not end with its boot.
@@ -369,83 +405,8 @@ impl Rig {
         let mut stats = *self.stats.borrow();
         stats.cuts = self.power.cuts();
         stats.events = self.power.events();
+        stats.sizes = u64::from(self.troubles.kinds.sizes);
         Outcome { stats, broken: self.broken.borrow().clone() }
-    }
-
-    /// Whether a fault may be the reason of a failure now that redundancy does not cover.
-    pub(crate) fn excuses_failure(&self) -> bool {
-        self.excuses_since(&self.mark())
-    }
-
-    /// A mark of now, for [`Rig::excuses_since`].
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { faults: self.faults.borrow().len(), suspects: self.suspects.borrow().clone() }
-    }
-
-    /// Whether more disks had faults since the mark than the layout stands, or the boot is over. A write that was
-    /// under way through two losses, one after the other, may fail although both were stood.
-    pub(crate) fn excuses_since(&self, mark: &Mark) -> bool {
-        let mut disks = mark.suspects.clone();
-        disks.extend(&self.faults.borrow()[mark.faults..]);
-        let stood = resiliency(self.case.layout).failures();
-        self.is_over() || disks.len() > stood
-    }
-
-    /// Disks that may be faulty at once.
-    fn tolerance(&self) -> usize {
-        match self.case.layout {
-            Layout::Simple | Layout::Mirror2 | Layout::Parity1 => 1,
-            Layout::Mirror3 | Layout::Parity2 => 2,
-        }
-    }
-
-    /// A membership change begins: until it is known how it ended, nothing more may be lost.
-    pub(crate) fn forget_voters(&self) {
-        *self.voters.borrow_mut() = None;
-    }
-
-    /// Looks at what the pool says of itself: which disks vote, and whether all faults are behind us.
-    pub(crate) fn look(&self, pool: &Pool) {
-        rot::forget(self, pool, false);
-        let status = pool.status();
-        if status.stopped {
-            self.broken("the pool has stopped although a majority of its votes is here");
-            return;
-        }
-        let slots = self.slots.borrow();
-        let of = |slot: &Slot| status.disks.iter().find(|disk| disk.record.serial == slot.name);
-        let votes = |slot: &usize| of(&slots[*slot]).is_some_and(|disk| disk.record.metadata);
-        *self.voters.borrow_mut() = Some((0..slots.len()).filter(votes).collect());
-        let healthy = slots.iter().all(|slot| match slot.standing {
-            Standing::Member => of(slot).is_some_and(|disk| disk.online),
-            Standing::Leaving => of(slot).is_none_or(|disk| disk.online),
-            Standing::Replaced => {
-                of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata)
-            }
-            Standing::Away | Standing::Joining => false,
-        });
-        if healthy && status.is_fully_redundant() && self.spoiled.borrow().is_empty() {
-            self.suspects.borrow_mut().clear();
-            slots.iter().for_each(|slot| slot.disk.mend());
-        }
-    }
-
-    /// Whether this disk may have a fault now; if so it is noted as suspect.
-    pub(crate) fn may_fail(&self, slot: usize) -> bool {
-        let mut suspects = self.suspects.borrow_mut();
-        let voters = self.voters.borrow();
-        let Some(voters) = voters.as_ref() else { return false };
-        if !suspects.contains(&slot) && suspects.len() >= self.tolerance() {
-            return false;
-        }
-        let lost = voters.iter().filter(|voter| **voter == slot || suspects.contains(voter)).count();
-        let witness = usize::from(voters.len().is_multiple_of(2));
-        if voters.len() - lost + witness < (voters.len() + witness) / 2 + 1 {
-            return false;
-        }
-        suspects.insert(slot);
-        self.faults.borrow_mut().push(slot);
-        true
     }
 
     /// A disk goes away, or at least the pool is made to give it up.

@@ -11,11 +11,11 @@ use pool::{Pool, Severity, SlabInUse, SpaceId};
 use sim::{Dice, Rot};
 
 use crate::case::Layout;
-use crate::rig::{Rig, Standing};
+use crate::rig::{Rig, Slot, Standing};
 
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 /// Regions of a slab.
-const REGIONS: u64 = 64;
+pub(crate) const REGIONS: u64 = 64;
 
 /// A sector that has gone bad.
 pub(crate) struct Spoiled {
@@ -37,7 +37,7 @@ fn group_of(slab: &SlabInUse) -> Group {
 }
 
 /// Regions of a slab's group in which everything is good and at rest.
-fn at_rest(slabs: &[SlabInUse], slab: &SlabInUse, least: usize) -> u64 {
+pub(crate) fn at_rest(slabs: &[SlabInUse], slab: &SlabInUse, least: usize) -> u64 {
     let group: Vec<_> = slabs.iter().filter(|other| group_of(other) == group_of(slab)).collect();
     if group.len() < least {
         return 0;
@@ -47,14 +47,14 @@ fn at_rest(slabs: &[SlabInUse], slab: &SlabInUse, least: usize) -> u64 {
 
 /// Spoils some blocks of one disk, where that may be done now.
 pub(crate) fn spoil(rig: &Rig, pool: &Pool, dice: &Dice) {
-    if rig.case.layout == Layout::Simple {
+    if rig.case.layout == Layout::Simple || has_losses(&rig.slots.borrow()) {
         return;
     }
     let slabs = pool.slabs_in_use();
     let Some(slab) = dice.pick(&slabs) else { return };
     let members = rig.with_standing(Standing::Member);
     let Some(slot) = members.into_iter().find(|slot| rig.id(pool, *slot) == Some(slab.disk)) else { return };
-    let rest = at_rest(&slabs, slab, crate::rig::resiliency(rig.case.layout).failures() + 1);
+    let rest = at_rest(&slabs, slab, rig.redundancy());
     let regions: Vec<u64> = (0..REGIONS).filter(|region| rest & (1 << region) != 0).collect();
     let Some(region) = dice.pick(&regions).copied() else { return };
     // A page of checksums and what it is of, both bad on one disk, are more than one fault.
@@ -85,8 +85,48 @@ pub(crate) fn spoil(rig: &Rig, pool: &Pool, dice: &Dice) {
     }
 }
 
+/// Whether a disk has sectors that have gone bad.
+pub(crate) fn is_spoiled(rig: &Rig, slot: usize) -> bool {
+    let metadata = rig.spoiled_metadata.borrow();
+    rig.spoiled.borrow().iter().any(|bad| bad.slot == slot) || metadata.iter().any(|bad| bad.slot == slot)
+}
+
+/// Whether a disk lacks writes that it has acknowledged, or does not keep what is written now.
+pub(crate) fn has_losses(slots: &[Slot]) -> bool {
+    slots.iter().any(|slot| slot.disk.is_losing() || !slot.disk.lost().is_empty())
+}
+
+/// Forgets lost writes that do not matter any more: their slab is in use no more. At an opening, what a region lacks that was
+/// under way is put there.
+fn forget_losses(rig: &Rig, pool: &Pool, opening: bool) {
+    if !has_losses(&rig.slots.borrow()) {
+        return;
+    }
+    let slabs = pool.slabs_in_use();
+    for slot in 0..rig.slots.borrow().len() {
+        let (disk, id) = (rig.disk(slot), rig.id(pool, slot));
+        for at in disk.lost() {
+            let holds = |(start, len): (u64, u64)| (start..start + len).contains(&at);
+            let here = |slab: &&SlabInUse| Some(slab.disk) == id;
+            let slab = slabs.iter().filter(here).find(|slab| holds((slab.start, slab.len)));
+            let is_page = || slabs.iter().filter(here).any(|slab| slab.sums.is_some_and(holds));
+            match slab {
+                Some(slab) => {
+                    let region = (at - slab.start) / (slab.len / REGIONS);
+                    if opening && slab.unsettled & (1 << region) != 0 {
+                        disk.put_back(at);
+                    }
+                }
+                None if is_page() => {}
+                None => disk.forget_loss(at),
+            }
+        }
+    }
+}
+
 /// Forgets what has been healed, or does not matter any more.
 pub(crate) fn forget(rig: &Rig, pool: &Pool, opening: bool) {
+    forget_losses(rig, pool, opening);
     if rig.spoiled.borrow().is_empty() {
         return;
     }
@@ -109,7 +149,16 @@ pub(crate) fn forget(rig: &Rig, pool: &Pool, opening: bool) {
 
 /// Nobody reads a page of checksums that is in memory: what is bad there is healed when it is written next, or goes by
 /// itself.
-fn forget_pages(rig: &Rig) {
+fn forget_pages(rig: &Rig, pool: &Pool) {
+    let slabs = pool.slabs_in_use();
+    for slot in 0..rig.slots.borrow().len() {
+        let (disk, id) = (rig.disk(slot), rig.id(pool, slot));
+        let holds = |slab: &SlabInUse, at| {
+            Some(slab.disk) == id && slab.sums.is_some_and(|(start, len)| (start..start + len).contains(&at))
+        };
+        let pages = disk.lost().into_iter().filter(|at| slabs.iter().any(|slab| holds(slab, *at)));
+        pages.for_each(|at| disk.put_back(at));
+    }
     rig.spoiled.borrow_mut().retain(|bad| {
         if bad.region.is_none() {
             rig.disk(bad.slot).unrot(&bad.rot);
@@ -121,12 +170,19 @@ fn forget_pages(rig: &Rig) {
 /// Of a pool that is whole: a scrub heals all that is bad, a second one finds nothing, nor does the deep check.
 pub(crate) async fn scrub_and_check(rig: &Rig, pool: &Pool) {
     if rig.case.layout != Layout::Simple {
-        let spoiled = !rig.spoiled.borrow().is_empty();
+        rig.slots.borrow().iter().for_each(|slot| slot.disk.keep_writes());
+        let spoiled = !rig.spoiled.borrow().is_empty() || has_losses(&rig.slots.borrow());
         if spoiled && !scrub(rig, pool).await {
             return;
         }
         forget(rig, pool, false);
-        forget_pages(rig);
+        forget_pages(rig, pool);
+        let lacking = rig.slots.borrow().iter().find(|slot| !slot.disk.lost().is_empty()).map(|slot| {
+            format!("a scrub leaves {} without what it has lost at {:?}", slot.name, slot.disk.lost().first())
+        });
+        if let Some(lacking) = lacking {
+            rig.broken(lacking);
+        }
         if let Some(bad) = rig.spoiled.borrow().first() {
             let Spoiled { slot, group, start, region, .. } = bad;
             rig.broken(format!("a scrub leaves disk{slot} bad at {start}, {group:?}, region {region:?}"));

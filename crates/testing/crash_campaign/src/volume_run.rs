@@ -309,6 +309,11 @@ async fn workload(run: &Rc<Run>, opened: &Opened, end: End) {
         let (run, pool, dice) = (Rc::clone(run), Rc::clone(pool), run.dice.fork());
         shard_runtime::spawn_local(async move { luck(&run, &pool, &dice).await })
     });
+    let troubles = opened.pool.as_ref().map(|pool| {
+        let (run, pool) = (Rc::clone(run), Rc::clone(pool));
+        let millis = run.plan.luck_millis.max(300);
+        shard_runtime::spawn_local(async move { faults::come_and_go(&run.rig, &pool, millis).await })
+    });
     let work = async {
         for task in &mut tasks {
             if task.await.is_err() {
@@ -322,10 +327,10 @@ async fn workload(run: &Rc<Run>, opened: &Opened, end: End) {
         }
         _ => work.await,
     }
-    if let Some(luck) = luck {
-        luck.abort();
-    }
-    if let End::Kill(_) = end {
+    luck.into_iter().chain(troubles).for_each(|task| task.abort());
+    if run.rig.is_killed() {
+        run.model.note_kill();
+    } else if let End::Kill(_) = end {
         run.rig.trace(|| "killed".into());
         run.rig.stats.borrow_mut().kills += 1;
         run.rig.kill();
@@ -379,7 +384,10 @@ async fn finish(run: &Rc<Run>, opened: &Opened, end: End) {
         rig.trace(|| "close".into());
         let since = run.mark();
         match close(opened).await {
-            Ok(()) => run.model.closed(),
+            Ok(()) => {
+                run.model.closed();
+                rig.troubles.closed();
+            }
             Err(error) if run.excuses(&error, &since) => rig.trace(|| format!("close: {error}")),
             Err(error) => rig.broken(format!("the volume cannot be closed: {error}")),
         }

@@ -116,6 +116,19 @@ fn a_broken_pool_is_noticed() {
     noticed(Subject::Pool, Layout::Mirror2, 20, &[Sabotage::PoolSkipsVerify]);
 }
 
+/// Each of the rarer kinds of bad luck needs something of the pool, and it is noticed when that is missing.
+#[test]
+fn a_pool_that_does_not_stand_rarer_bad_luck_is_noticed() {
+    let kinds = [
+        Sabotage::PoolTrustsStaleMember,
+        Sabotage::PoolIgnoresNoSpace,
+        Sabotage::PoolAcknowledgesWithoutCopy,
+        Sabotage::PoolOverfillsDisks,
+    ];
+    noticed(Subject::Pool, Layout::Mirror2, 40, &kinds);
+    noticed(Subject::Pool, Layout::Mirror3, 40, &[Sabotage::PoolSkipsGenerations]);
+}
+
 #[test]
 fn broken_parity_is_noticed() {
     let kinds = [Sabotage::PoolSkipsFlush, Sabotage::PoolSkipsJournal, Sabotage::PoolSkipsVerify];

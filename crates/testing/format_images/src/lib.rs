@@ -56,7 +56,8 @@ impl Format {
     #[must_use]
     pub fn current(self) -> u32 {
         match self {
-            Self::Pool | Self::Volume => 2,
+            Self::Pool => 3,
+            Self::Volume => 2,
             Self::WriteLog | Self::Diff => 1,
         }
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, Device, Durability, MemoryDisk};
 use pool::{
-    CreateOptions, DiskDescription, DiskId, DiskUse, MemoryWitness, NewDisk, OpenOptions, Pool, Provisioning,
-    Resiliency, Space, SpaceSpec, Surroundings, probe,
+    CreateOptions, DiskDescription, DiskId, DiskUse, Guid, MemoryWitness, NewDisk, Node, OpenOptions, Pool,
+    Provisioning, Resiliency, Space, SpaceSpec, Surroundings, probe,
 };
 use shard_runtime::{SeededEntropy, sleep};
 use sim::SimClock;
@@ -112,7 +112,7 @@ fn surroundings(seed: u64) -> Surroundings {
     Surroundings {
         clock,
         entropy: Arc::new(SeededEntropy::new(seed)),
-        witness: Arc::new(MemoryWitness::default()),
+        witness: Arc::new(MemoryWitness::of(Node { id: Guid([0xab; 16]), name: "golden node".into() })),
     }
 }
 
@@ -252,6 +252,8 @@ pub async fn check(version: u32, image: &Image) -> Fallible {
     let pool = open().await?;
     same("its name", &(pool.name(), pool.slab_size()), &("golden", SLAB))?;
     check_disks(&pool)?;
+    let back: Vec<_> = pool.status().disks.into_iter().filter_map(|disk| disk.went_back).collect();
+    ensure(back.is_empty(), || format!("a disk seems to have gone back in time: {back:?}"))?;
     let missed: u64 = pool.status().disks.iter().map(|disk| disk.stale_bytes).sum();
     ensure(missed > 0, || "no copy is known to have missed writes".into())?;
     ensure(version < 2 || pool.scrub_status().record.bytes > 0, || "the scrub is forgotten".into())?;

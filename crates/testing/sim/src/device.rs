@@ -100,6 +100,7 @@ impl SimDevice {
         len: u64,
         content: Content,
         durability: Durability,
+        takes_space: bool,
     ) -> Result<(), BlockError> {
         let disk = self.disk()?;
         check_range(offset, len, self.geometry.block_size, self.size())?;
@@ -139,12 +140,25 @@ impl SimDevice {
             inner.medium.interrupt(vec![change], &disk.dice);
             return Err(BlockError::new(BlockErrorKind::Io, "simulated write failure").at(offset, len));
         }
+        if takes_space && inner.is_too_full_for(&change) {
+            if disk.dice.one_in(2) {
+                inner.medium.interrupt(vec![change], &disk.dice);
+            }
+            return Err(BlockError::new(BlockErrorKind::NoSpace, "simulated full disk").at(offset, len));
+        }
         if !inner.unreadable.is_empty() {
             let sectors = offset as usize / SECTOR..(offset + len) as usize / SECTOR;
             inner.unreadable.retain(|sector| !sectors.contains(sector));
         }
         let lied = matches!(inner.lie, Some(Lie::SkipForce(one_in)) if disk.dice.one_in(one_in));
-        inner.medium.complete(change, durability == Durability::Durable && !lied);
+        let durable = durability == Durability::Durable && !lied;
+        if inner.losing.is_empty() {
+            inner.medium.complete(change, durable);
+        } else {
+            let (lost, kept) = change.divide(&inner.losing);
+            lost.iter().for_each(|part| inner.medium.lose(part));
+            kept.into_iter().for_each(|part| inner.medium.complete(part, durable));
+        }
         disk.written.fetch_add(len, Ordering::Relaxed);
         Ok(())
     }
@@ -215,7 +229,7 @@ impl BlockDevice for SimDevice {
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             let len = data.len() as u64;
-            self.change(offset, len, Content::Data(data), durability).await
+            self.change(offset, len, Content::Data(data), durability, true).await
         })
     }
 
@@ -232,11 +246,11 @@ impl BlockDevice for SimDevice {
                     return check_range(offset, len, self.geometry.block_size, self.size());
                 }
             };
-            self.change(offset, len, content, Durability::Volatile).await
+            self.change(offset, len, content, Durability::Volatile, false).await
         })
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
-        Box::pin(self.change(offset, len, Content::Zeros, durability))
+        Box::pin(self.change(offset, len, Content::Zeros, durability, true))
     }
 }

@@ -9,6 +9,7 @@ use block_device::{BlockError, BlockErrorKind, Device, Geometry, UnmapBehavior};
 use parking_lot::Mutex;
 
 use crate::device::SimDevice;
+use crate::luck::Full;
 use crate::medium::{Change, Content, Medium};
 use crate::{Dice, Power, SECTOR, Survival};
 
@@ -89,6 +90,9 @@ pub(crate) struct Inner {
     /// Writes that work before those that fail.
     pub(crate) spare_writes: u64,
     pub(crate) lie: Option<Lie>,
+    pub(crate) full: Option<Full>,
+    /// Where writes are acknowledged and not kept, in bytes.
+    pub(crate) losing: Vec<std::ops::Range<usize>>,
 }
 
 impl SimDisk {
@@ -114,6 +118,8 @@ impl SimDisk {
             fail_writes: 0,
             spare_writes: 0,
             lie: None,
+            full: None,
+            losing: Vec::new(),
         };
         Arc::new_cyclic(|this| Self {
             power: Arc::clone(power),
@@ -287,6 +293,12 @@ impl Inner {
         self.attachment += 1;
         let in_flight = std::mem::take(&mut self.in_flight).into_values().collect();
         self.medium.cut(in_flight, survival, dice);
+    }
+
+    /// Whoever uses the disk is dead, and what was under way never was.
+    pub(crate) fn forget_users(&mut self) {
+        self.attachment += 1;
+        self.in_flight.clear();
     }
 
     fn detach(&mut self, dice: &Dice) {

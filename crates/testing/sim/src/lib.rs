@@ -18,14 +18,18 @@
 //! Operations take a seeded number of *turns* of the event loop (and now and then virtual time), so several are
 //! in flight and complete out of order. Turns work on any executor, also on threads without timers.
 //!
+//! A disk may also go back to an earlier [`Image`] of itself, acknowledge writes that it does not keep, and be
+//! [`Full`] for a while.
+//!
 //! Invariants: a completed durable write, and what completed before a successful flush began, survives every
-//! cut, unless the disk was told to lie ([`Lie`]); nothing but the choices of the seed decides what else does.
+//! cut, unless the disk was told to lie ([`Lie`]) or to lose what it is given; nothing but the choices of the seed decides what else does.
 //!
 //! Deliberately absent: networks.
 
 mod device;
 mod dice;
 mod disk;
+mod luck;
 mod medium;
 mod power;
 mod runtime;
@@ -35,6 +39,7 @@ mod tests;
 pub use device::SimDevice;
 pub use dice::Dice;
 pub use disk::{Lie, Pace, Rot, SimDisk, SimSpec};
-pub use medium::{SECTOR, Survival};
+pub use luck::Full;
+pub use medium::{Image, SECTOR, Survival};
 pub use power::Power;
 pub use runtime::{SimClock, on_shard};

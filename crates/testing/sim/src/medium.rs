@@ -1,6 +1,7 @@
 //! What is on a disk and in its cache, sector by sector. No time, no tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use aligned_buffer::SharedBuf;
 
@@ -8,6 +9,9 @@ use crate::Dice;
 
 /// The unit that a power cut leaves whole, in bytes.
 pub const SECTOR: usize = 512;
+
+/// The unit in which the disk takes space where it is kept, as a file of a file system does, in bytes.
+const CLUSTER: usize = 4096;
 
 /// What becomes, at a power cut, of sectors that were written but not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +68,43 @@ impl Change {
         }
     }
 
-    fn sectors(&self) -> std::ops::Range<usize> {
+    fn sectors(&self) -> Range<usize> {
         self.offset / SECTOR..(self.offset + self.len) / SECTOR
     }
+
+    /// The part of it that lies from `from` to `to`, which it covers.
+    fn part(&self, from: usize, to: usize) -> Self {
+        let content = match &self.content {
+            Content::Data(data) => Content::Data(data.slice(from - self.offset..to - self.offset)),
+            other => other.clone(),
+        };
+        Self { offset: from, len: to - from, content }
+    }
+
+    /// Divides it into what lies within one of the ranges and what lies in none, in whole sectors.
+    pub(crate) fn divide(&self, ranges: &[Range<usize>]) -> (Vec<Self>, Vec<Self>) {
+        let (mut within, mut outside) = (Vec::new(), Vec::new());
+        let is_within = |sector: &usize| ranges.iter().any(|range| range.contains(&(sector * SECTOR)));
+        let sectors: Vec<usize> = self.sectors().collect();
+        for run in sectors.chunk_by(|a, b| is_within(a) == is_within(b)) {
+            let part = self.part(run[0] * SECTOR, (run[run.len() - 1] + 1) * SECTOR);
+            if is_within(&run[0]) { within.push(part) } else { outside.push(part) }
+        }
+        (within, outside)
+    }
+}
+
+/// What a disk showed at a moment, where it was ever written.
+pub struct Image {
+    clusters: BTreeMap<usize, Box<[u8]>>,
+}
+
+/// A sector of a write that was acknowledged and not kept.
+struct Lost {
+    /// The number of that write.
+    number: u64,
+    /// What it would have left.
+    should: Box<[u8]>,
 }
 
 /// Content and cache of a disk.
@@ -80,6 +118,10 @@ pub(crate) struct Medium {
     /// Pending changes that no flush makes durable any more, because one has failed on them.
     doomed: BTreeSet<u64>,
     completed: u64,
+    /// Clusters that were ever written: they have their space.
+    taken: Vec<bool>,
+    /// Sectors that lack what was acknowledged last. What is kept since ends an entry when it is durable.
+    lost: BTreeMap<usize, Lost>,
 }
 
 impl Medium {
@@ -91,6 +133,8 @@ impl Medium {
             pending: BTreeMap::new(),
             doomed: BTreeSet::new(),
             completed: 0,
+            taken: vec![false; size.div_ceil(CLUSTER)],
+            lost: BTreeMap::new(),
         }
     }
 
@@ -107,6 +151,7 @@ impl Medium {
         self.completed += 1;
         let range = change.offset..change.offset + change.len;
         change.put(change.offset, &mut self.current[range.clone()]);
+        self.taken[clusters(&change)].fill(true);
         if durable {
             change.put(change.offset, &mut self.durable[range]);
             self.durable_number[change.sectors()].fill(self.completed);
@@ -184,12 +229,14 @@ impl Medium {
         self.doomed.clear();
         let mut versions: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut changes = Vec::new();
+        let mut numbers = Vec::new();
         for (number, change) in std::mem::take(&mut self.pending) {
             let overtaken = |sector: &usize| self.durable_number[*sector] < number;
             for sector in change.sectors().filter(overtaken) {
                 versions.entry(sector).or_default().push(changes.len());
             }
             changes.push(change);
+            numbers.push(number);
         }
         // In which order operations in flight would have completed is anyone's guess.
         let mut in_flight = in_flight;
@@ -198,7 +245,9 @@ impl Medium {
             for sector in change.sectors() {
                 versions.entry(sector).or_default().push(changes.len());
             }
+            self.taken[clusters(&change)].fill(true);
             changes.push(change);
+            numbers.push(u64::MAX);
         }
         let whole: Vec<bool> = match survival {
             Survival::Operations(chance) => changes.iter().map(|_| dice.percent(chance)).collect(),
@@ -215,6 +264,9 @@ impl Medium {
             let range = sector * SECTOR..(sector + 1) * SECTOR;
             if let Some(kept) = kept {
                 changes[*kept].put(range.start, &mut self.durable[range.clone()]);
+                if self.lost.get(&sector).is_some_and(|lost| lost.number < numbers[*kept]) {
+                    self.lost.remove(&sector);
+                }
             }
             self.current[range.clone()].copy_from_slice(&self.durable[range]);
         }
@@ -226,15 +278,85 @@ impl Medium {
         for change in in_flight {
             for sector in change.sectors().filter(|_| dice.one_in(2)) {
                 let offset = sector * SECTOR;
-                let content = match &change.content {
-                    Content::Data(data) => {
-                        let from = offset - change.offset;
-                        Content::Data(data.slice(from..from + SECTOR))
-                    }
-                    other => other.clone(),
-                };
-                self.complete(Change { offset, len: SECTOR, content }, false);
+                self.complete(change.part(offset, offset + SECTOR), false);
             }
         }
     }
+
+    /// Whether a change needs space that has not been taken.
+    pub(crate) fn grows(&self, change: &Change) -> bool {
+        self.taken[clusters(change)].contains(&false)
+    }
+
+    /// An operation completes as far as anyone can tell, and nothing of it is kept.
+    pub(crate) fn lose(&mut self, change: &Change) {
+        self.completed += 1;
+        for sector in change.sectors() {
+            let range = sector * SECTOR..(sector + 1) * SECTOR;
+            let mut should = vec![0; SECTOR].into_boxed_slice();
+            change.put(range.start, &mut should);
+            if self.current[range.clone()] == *should && self.durable[range] == *should {
+                self.lost.remove(&sector);
+            } else {
+                self.lost.insert(sector, Lost { number: self.completed, should });
+            }
+        }
+    }
+
+    /// Sectors that lack what was acknowledged last, and have not been written since.
+    pub(crate) fn lost(&mut self) -> Vec<usize> {
+        let numbers = &self.durable_number;
+        self.lost.retain(|sector, lost| numbers[*sector] <= lost.number);
+        self.lost.keys().copied().collect()
+    }
+
+    /// What a sector lacks is not missed any more, and put there if asked.
+    pub(crate) fn end_loss(&mut self, sector: usize, put_back: bool) {
+        let Some(Lost { number, should }) = self.lost.remove(&sector) else { return };
+        if !put_back || self.durable_number[sector] > number {
+            return;
+        }
+        let at = sector * SECTOR;
+        self.durable[at..at + SECTOR].copy_from_slice(&should);
+        self.durable_number[sector] = number;
+        let mut newer = self.pending.range(number + 1..).rev();
+        let target = &mut self.current[at..at + SECTOR];
+        match newer.find(|(_, change)| change.sectors().contains(&sector)) {
+            Some((_, change)) => change.put(at, target),
+            None => target.copy_from_slice(&should),
+        }
+    }
+
+    /// What the disk shows now.
+    pub(crate) fn image(&self) -> Image {
+        let taken = self.taken.iter().enumerate().filter(|(_, taken)| **taken);
+        let cluster = |(index, _): (usize, &bool)| (index, self.current[self.cluster(index)].into());
+        Image { clusters: taken.map(cluster).collect() }
+    }
+
+    /// The disk is again what it was, with nothing in its cache.
+    pub(crate) fn roll_back(&mut self, image: &Image) {
+        self.completed += 1;
+        self.pending.clear();
+        self.doomed.clear();
+        self.lost.clear();
+        for index in (0..self.taken.len()).filter(|index| self.taken[*index]) {
+            let range = self.cluster(index);
+            for target in [&mut self.current, &mut self.durable] {
+                match image.clusters.get(&index) {
+                    Some(was) => target[range.clone()].copy_from_slice(was),
+                    None => target[range.clone()].fill(0),
+                }
+            }
+            self.durable_number[range.start / SECTOR..range.end / SECTOR].fill(self.completed);
+        }
+    }
+
+    fn cluster(&self, index: usize) -> Range<usize> {
+        index * CLUSTER..((index + 1) * CLUSTER).min(self.current.len())
+    }
+}
+
+fn clusters(change: &Change) -> Range<usize> {
+    change.offset / CLUSTER..(change.offset + change.len).div_ceil(CLUSTER)
 }

@@ -6,7 +6,7 @@ use aligned_buffer::IoBuf;
 use block_conformance::{Options, Subject, SubjectFuture};
 use block_device::{BlockDevice, BlockErrorKind, Device, Durability, UnmapBehavior};
 
-use crate::{Dice, Lie, Pace, Power, SECTOR, SimDisk, SimSpec, Survival, on_shard};
+use crate::{Dice, Full, Lie, Pace, Power, SECTOR, SimDisk, SimSpec, Survival, on_shard};
 
 const SIZE: usize = 2 << 20;
 
@@ -219,4 +219,84 @@ fn what_a_failed_flush_lost_shows_when_its_process_dies() {
         ended.expect("event loop");
     }
     assert!((1..20).contains(&lost), "{lost} of 20 lost something");
+}
+
+#[test]
+fn a_disk_goes_back_to_what_it_was() {
+    let (power, disk) = disk(7);
+    let ended = on_shard(async {
+        put(&*disk.attach(), 1, Durability::Volatile).await.expect("write");
+        let image = disk.image();
+        let device = disk.attach();
+        put(&*device, 2, Durability::Durable).await.expect("write");
+        let data = IoBuf::copy_from(&[3; SECTOR]).freeze();
+        device.write(1 << 20, data, Durability::Durable).await.expect("a write to a place that was empty");
+        disk.roll_back(&image);
+        assert_eq!(put(&*device, 4, Durability::Durable).await, Err(BlockErrorKind::Gone), "an old device");
+        power.cut(Survival::Newest);
+        power.restore();
+        assert_eq!(get(&disk).await, [1; 8]);
+        let empty = disk.attach().read(1 << 20, IoBuf::new(SECTOR)).await.expect("read");
+        assert!(empty.iter().all(|byte| *byte == 0), "what was not there is not there");
+        disk.roll_back(&image);
+        assert_eq!(get(&disk).await, [1; 8], "again and again");
+    });
+    ended.expect("event loop");
+}
+
+#[test]
+fn lost_writes_are_acknowledged_and_known_until_they_are_made_up_for() {
+    let (power, disk) = disk(8);
+    let ended = on_shard(async {
+        let device = disk.attach();
+        put(&*device, 1, Durability::Durable).await.expect("write");
+        disk.lose_writes(&[512..1024, 4096..8192]);
+        put(&*device, 1, Durability::Durable).await.expect("write");
+        assert!(disk.lost().is_empty(), "the same as before is no loss");
+        put(&*device, 2, Durability::Durable).await.expect("write");
+        assert_eq!(get(&disk).await, [2, 1, 2, 2, 2, 2, 2, 2]);
+        assert_eq!(disk.lost(), [512]);
+        disk.keep_writes();
+        assert!(!disk.is_losing());
+        // A later write makes up for it when it is durable, and not before.
+        put(&*device, 3, Durability::Volatile).await.expect("write");
+        assert_eq!(disk.lost(), [512]);
+        power.cut(Survival::Nothing);
+        power.restore();
+        assert_eq!(get(&disk).await, [2, 1, 2, 2, 2, 2, 2, 2]);
+        disk.put_back(512);
+        assert_eq!(get(&disk).await, [2; 8]);
+        assert!(disk.lost().is_empty());
+        disk.lose_writes(std::slice::from_ref(&(0..512)));
+        put(&*disk.attach(), 4, Durability::Volatile).await.expect("write");
+        disk.keep_writes();
+        assert_eq!(disk.lost(), [0]);
+        put(&*disk.attach(), 5, Durability::Volatile).await.expect("write");
+        disk.attach().flush().await.expect("flush");
+        assert!(disk.lost().is_empty());
+        disk.put_back(0);
+        assert_eq!(get(&disk).await, [5; 8]);
+    });
+    ended.expect("event loop");
+}
+
+#[test]
+fn a_full_disk_takes_nothing_new() {
+    let (_power, disk) = disk(9);
+    let ended = on_shard(async {
+        let device = disk.attach();
+        put(&*device, 1, Durability::Durable).await.expect("write");
+        disk.set_full(Some(Full::New));
+        put(&*device, 2, Durability::Durable).await.expect("what is there can be overwritten");
+        let data = IoBuf::copy_from(&[3; SECTOR]).freeze();
+        let grown = device.write(1 << 20, data, Durability::Durable).await.map_err(|error| error.kind());
+        assert_eq!(grown, Err(BlockErrorKind::NoSpace));
+        disk.set_full(Some(Full::Everything));
+        assert_eq!(put(&*device, 4, Durability::Durable).await, Err(BlockErrorKind::NoSpace));
+        device.unmap(0, 4096).await.expect("space can be given back");
+        disk.set_full(None);
+        put(&*device, 5, Durability::Durable).await.expect("there is space again");
+        assert_eq!(get(&disk).await, [5; 8]);
+    });
+    ended.expect("event loop");
 }

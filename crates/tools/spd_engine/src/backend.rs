@@ -11,11 +11,11 @@ use crate::error::EngineError;
 /// What an operation moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// From the target into the slot's read buffer.
+    /// A read from the target into the slot's read buffer.
     Read,
-    /// From the slot's write buffer.
+    /// A write from the slot's write buffer.
     Write,
-    /// From the lane's source, beginning at this byte.
+    /// A write from the lane's source, beginning at this byte.
     WriteSource(usize),
 }
 
@@ -54,7 +54,7 @@ pub enum LaneFailure {
 }
 
 impl LaneFailure {
-    /// In words.
+    /// What it was, in words.
     #[must_use]
     pub fn text(&self) -> String {
         match self {

@@ -27,7 +27,7 @@ pub(crate) struct End {
 }
 
 impl Ends {
-    /// The ends of a copy in so many pieces at once of so many bytes each: from target 0 to target 1.
+    /// The ends of a copy that has `slots` pieces of `block` bytes under way at once: from target 0 to target 1.
     pub(crate) fn open(backend: &dyn Backend, slots: usize, block: usize) -> Result<Self, EngineError> {
         // Each lane is to its server what a thread's is, and has a number of its own.
         let lane = |thread: usize, targets: &[usize], slot: SlotPlan| {

@@ -10,7 +10,7 @@ pub(crate) enum Pacing {
     Closed,
     /// No faster than this on average since the beginning (`-g`).
     Throttled { nanos_per_op: f64, begun: u64, start: u64 },
-    /// So many, then a pause (`-i`, `-j`).
+    /// A burst of this many operations, then a pause (`-i`, `-j`).
     Bursts { size: u32, think: u64, left: u32, resume: u64 },
     /// At intended times (`--rate`).
     Open(Open),
@@ -32,7 +32,7 @@ pub(crate) struct Open {
 }
 
 impl Pacing {
-    /// For a target of a closed loop; `start` is when the run begins.
+    /// The pace of a target in a closed loop; `start` is when the run begins.
     pub(crate) fn closed(target: &Target, start: u64) -> Self {
         if let Some(throughput) = target.throughput {
             let nanos_per_op = match throughput {

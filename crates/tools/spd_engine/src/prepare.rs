@@ -21,7 +21,7 @@ const CHUNK: u64 = 1 << 20;
 /// How files are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preparation {
-    /// Without content: reads of it then measure no disk.
+    /// The file is made without content: reads of it then measure no disk.
     pub sparse: bool,
     /// The run writes to all targets, whatever their mix says.
     pub verify: bool,
@@ -31,7 +31,7 @@ pub struct Preparation {
 pub trait Confirm {
     /// Whether what `what` describes may be lost.
     fn may_destroy(&self, what: &str) -> bool;
-    /// So many bytes of `total` of a file are written; `false` ends the work.
+    /// Tells how many bytes of `total` of a file are written; `false` ends the work.
     fn made(&self, path: &str, bytes: u64, total: u64) -> bool;
 }
 

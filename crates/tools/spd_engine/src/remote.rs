@@ -32,7 +32,7 @@ impl fmt::Debug for Login {
 /// does nothing is away.
 pub struct Outage {
     clock: SystemClock,
-    /// Since when, in nanoseconds of the clock, and how it began.
+    /// When it began, in nanoseconds of the clock, and how.
     since: Option<(u64, String)>,
     connected: bool,
 }

@@ -87,7 +87,7 @@ pub fn serve(
     })
 }
 
-/// Nobody is waiting, or who waited has gone, or descriptors are short for now.
+/// No connection is waiting, or the one that waited has gone, or descriptors are short for now.
 fn is_passing(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted | ErrorKind::Interrupted)

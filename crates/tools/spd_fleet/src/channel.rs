@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"HFSPDAGT";
 pub(crate) const VERSION: u16 = 2;
 /// Longest message: one target of one thread with two full histograms and all intervals is below 12 MiB.
 const LONGEST: usize = 16 << 20;
-/// How long one write may take: a peer that reads nothing for so long has vanished.
+/// How long one write may take: a peer that reads nothing for this long has vanished.
 const WRITE: Duration = Duration::from_secs(5);
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -49,7 +49,7 @@ pub use secret::Secret;
 
 /// The port that agents listen on when none is given; in the range that is assigned to nobody.
 pub const PORT: u16 = 9733;
-/// Who has said nothing for so long has vanished.
+/// A peer that has said nothing for this long has vanished.
 pub const SILENCE: Duration = Duration::from_secs(5);
 /// How often each side says that it is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ pub enum CacheMode {
     /// The page cache is used.
     #[default]
     Cached,
-    /// Not the client's cache, but the server's (`-Sr`); remote targets only.
+    /// The client's cache is not used, the server's is (`-Sr`); remote targets only.
     DisableLocalCache,
     /// Unbuffered: O_DIRECT (`-Su`).
     DisableOsCache,
@@ -32,7 +32,7 @@ pub enum WriteContent {
     Sequential,
     /// Zeros (`-Z`).
     Zero,
-    /// From a buffer of this many bytes, filled with random bytes or a file's (`-Z<size>[,<file>]`).
+    /// Data from a buffer of this many bytes, filled with random bytes or a file's (`-Z<size>[,<file>]`).
     Source {
         /// Bytes of the buffer.
         size: u64,
@@ -62,7 +62,7 @@ pub enum Throughput {
     Iops(u32),
 }
 
-/// In what the spans of a distribution are counted.
+/// The unit in which the spans of a distribution are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DistributionUnit {
     /// Percent of the target.

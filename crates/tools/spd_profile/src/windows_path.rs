@@ -29,7 +29,7 @@ impl Drives {
     /// Adds several, separated by `;`, as an environment variable has them.
     ///
     /// # Errors
-    /// As [`Drives::add`].
+    /// The same as those of [`Drives::add`].
     pub fn add_all(&mut self, text: &str) -> Result<(), ProfileError> {
         text.split(';').filter(|part| !part.is_empty()).try_for_each(|part| self.add(part))
     }

@@ -189,7 +189,7 @@ pub struct OpenLoop {
     pub rate: f64,
     /// Operations that should have begun in the measured time.
     pub intended: u64,
-    /// Of these, how many began only after their time because all requests were outstanding.
+    /// How many of these began only after their time because all requests were outstanding.
     pub late: u64,
     /// Operations whose time had come and that had not begun at the end.
     pub never_begun: u64,

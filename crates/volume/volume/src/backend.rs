@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, Device, Durability};
+use block_device::{BlockError, BlockErrorKind, Device, Durability};
 use futures_util::future::join_all;
 use io_engine::{EngineGuard, block_on, detect, install};
 use parking_lot::Mutex;
@@ -49,6 +49,17 @@ pub(crate) struct DeviceBackend {
     meter: Arc<Meter>,
     held: Mutex<Held>,
     ahead: Arc<Mutex<Pieces>>,
+    cut: Arc<AtomicBool>,
+}
+
+/// The way of a database to its device, which can be cut off.
+pub(crate) struct Connection(Arc<AtomicBool>);
+
+impl Connection {
+    /// From now on the device is neither read nor written, and the database is told so.
+    pub(crate) fn cut(&self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Large pieces that were read, by number, while much of the database is read; empty and unused otherwise.
@@ -110,17 +121,25 @@ thread_local! {
 
 struct EngineSlot(std::cell::OnceCell<EngineGuard>);
 
+/// A device's error as one of the database's storage. That there is no space is no failure of what is there.
+fn storage_error(error: BlockError) -> io::Error {
+    match error.kind() {
+        BlockErrorKind::NoSpace => io::Error::new(io::ErrorKind::StorageFull, error),
+        _ => io::Error::other(error),
+    }
+}
+
 /// Runs device I/O to its end on this thread, which gets an engine of its own at its first use.
 pub(crate) fn run<T>(future: impl Future<Output = Result<T, BlockError>>) -> io::Result<T> {
     if shard_runtime::takes_turns() {
-        return shard_runtime::block_on(future).map_err(io::Error::other);
+        return shard_runtime::block_on(future).map_err(storage_error);
     }
     GUARD.with(|slot| {
         if slot.0.get().is_none() {
             let _ = slot.0.set(install(detect()?.engine));
         }
         let guard = slot.0.get().ok_or_else(|| io::Error::other("no I/O engine"))?;
-        block_on(guard, future)?.map_err(io::Error::other)
+        block_on(guard, future)?.map_err(storage_error)
     })
 }
 
@@ -179,7 +198,20 @@ impl DeviceBackend {
             record: Mutex::new(record),
             held: Mutex::default(),
             ahead: Arc::default(),
+            cut: Arc::default(),
         })
+    }
+
+    /// By which it can be cut off from the device.
+    pub(crate) fn connection(&self) -> Connection {
+        Connection(Arc::clone(&self.cut))
+    }
+
+    fn check_connected(&self) -> io::Result<()> {
+        match self.cut.load(Ordering::Acquire) {
+            true => Err(io::Error::other("the database was given up")),
+            false => Ok(()),
+        }
     }
 
     /// What tells of its length and of what is written.
@@ -275,6 +307,7 @@ impl StorageBackend for DeviceBackend {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.check_connected()?;
         self.check(offset, out.len())?;
         if out.is_empty() {
             return Ok(());
@@ -303,6 +336,7 @@ impl StorageBackend for DeviceBackend {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_connected()?;
         if len > self.meter.area {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the volume's metadata area is full"));
         }
@@ -331,6 +365,7 @@ impl StorageBackend for DeviceBackend {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.check_connected()?;
         let mut held = self.held.lock();
         if held.blocks.len() == 1 && !held.sent {
             // The header, after a flush of all else.
@@ -344,6 +379,7 @@ impl StorageBackend for DeviceBackend {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check_connected()?;
         self.check(offset, data.len())?;
         let mut held = self.held.lock();
         for (number, within, at, len) in parts(offset, data.len()) {

@@ -8,7 +8,7 @@ use file_store::StoreError;
 use redb::ReadableTable;
 
 use crate::core::Core;
-use crate::database::database_error;
+use crate::database::{database_error, stopped};
 use crate::tables::ORPHANS;
 
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
@@ -17,6 +17,15 @@ pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
 const GATHER: Duration = Duration::from_millis(20);
 /// How long the task sleeps when nobody wakes it; it then tries again what failed.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Says at its end that the background task has ended, also when that panicked or never began.
+struct Ended(Arc<Core>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Ordering::SeqCst);
+    }
+}
 
 impl Core {
     /// Deletes a file that has lost its name and its last user. What is not done when this returns happens in
@@ -144,11 +153,48 @@ impl Core {
         Ok(shrunk || purged || zeroed)
     }
 
-    /// The volume's background task.
-    pub(crate) async fn run(self: Arc<Self>) {
-        while !self.closing.load(Ordering::SeqCst) && !self.metadata.is_stopped() {
+    /// See [`Volume::close`](crate::Volume::close).
+    pub(crate) async fn close(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.closing.store(true, Ordering::SeqCst);
+        let mut closed = self.closed.lock().await;
+        if *closed {
+            return Ok(());
+        }
+        self.attention.notify_one();
+        while self.operations.load(Ordering::SeqCst) > 0 || !self.ended.load(Ordering::SeqCst) {
+            shard_runtime::sleep(Duration::from_millis(1)).await;
+        }
+        let saved = if self.is_stopped() { Err(stopped()) } else { self.save_everything().await };
+        self.metadata.close().await;
+        tracing::debug!(commits = self.metadata.commits.load(Ordering::Relaxed), "a volume is closed");
+        let flushed = match &saved {
+            Ok(()) => self.device.flush().await,
+            // What has stopped is left as it is.
+            Err(_) => Ok(()),
+        };
+        *closed = true;
+        saved.and(flushed.map_err(StoreError::from))
+    }
+
+    /// The volume's background task. Whoever closes the volume waits for its end, which comes with the future's.
+    pub(crate) fn in_background(self: Arc<Self>) -> impl Future<Output = ()> {
+        let ended = Ended(Arc::clone(&self));
+        async move {
+            let _ended = ended;
+            self.run().await;
+        }
+    }
+
+    async fn run(self: Arc<Self>) {
+        let mut said = None;
+        while self.check_open().is_ok() {
             let more = self.round().await.unwrap_or_else(|error| {
-                tracing::warn!("background work of a volume is tried again later: {error}");
+                let why = error.to_string();
+                // Once, not at every try; and of a volume that has stopped, that is told.
+                if said.as_ref() != Some(&why) && self.check_open().is_ok() {
+                    tracing::warn!("background work of a volume is tried again later: {why}");
+                    said = Some(why);
+                }
                 false
             });
             if !more {
@@ -158,6 +204,5 @@ impl Core {
                 }
             }
         }
-        self.ended.store(true, Ordering::SeqCst);
     }
 }

@@ -13,12 +13,15 @@ use tokio::sync::Notify;
 use volume_format::Superblock;
 
 use crate::database::{Metadata, stopped};
+use crate::fail_stop::Flushes;
 use crate::gate::ReadGate;
 use crate::registry::Registry;
 
 /// The shared part of an open volume.
 pub(crate) struct Core {
     pub(crate) device: Device,
+    /// Those of the device.
+    pub(crate) flushes: Arc<Flushes>,
     pub(crate) superblock: Superblock,
     pub(crate) metadata: Metadata,
     pub(crate) clock: Arc<dyn Clock>,
@@ -39,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) operations: AtomicUsize,
     /// The background task has ended.
     pub(crate) ended: AtomicBool,
+    /// Closing has come to its end; held by whoever closes.
+    pub(crate) closed: tokio::sync::Mutex<bool>,
     /// Clusters there are, for accounting.
     pub(crate) clusters: AtomicU64,
     /// Reads, writes and flushes of all files.
@@ -77,15 +82,18 @@ impl Core {
         let operation = Operation(self);
         // Counted first: whoever closes sees either the count, or has set the flag that is seen here.
         self.check_open()?;
-        if self.metadata.is_stopped() {
-            return Err(stopped());
-        }
         Ok(operation)
     }
 
-    /// Refused once the volume is closing: what the device holds may be another owner's.
+    /// Refused once the volume is closing, since what the device holds may be another owner's, or has stopped, since what is
+    /// read may be gone when it is opened again.
     pub(crate) fn check_open(&self) -> Result<(), StoreError> {
-        if self.closing.load(Ordering::SeqCst) { Err(stopped()) } else { Ok(()) }
+        if self.closing.load(Ordering::SeqCst) || self.is_stopped() { Err(stopped()) } else { Ok(()) }
+    }
+
+    /// Whether its metadata or a flush has failed: nothing more is promised, so nothing more is done until it is opened again.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.metadata.is_stopped() || self.flushes.have_failed()
     }
 
     /// Where a byte of the clusters lies on the device.

@@ -8,10 +8,11 @@
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use block_device::Device;
+use block_device::{BlockError, BlockErrorKind, Device};
 use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use redb::{Database, WriteTransaction};
@@ -19,7 +20,7 @@ use shard_runtime::{Thread, spawn_thread};
 use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
-use crate::backend::{Ahead, DeviceBackend};
+use crate::backend::{Ahead, Connection, DeviceBackend};
 use crate::load::Space;
 use crate::recent::{Found, Recent};
 use crate::room::{Allowance, Meter, Room};
@@ -62,7 +63,7 @@ type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
 /// The database, as the rest of the volume sees it.
 pub(crate) struct Metadata {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
-    stopped: Arc<AtomicBool>,
+    stopped: Arc<Stopped>,
     /// Transactions committed since the opening.
     pub(crate) commits: Arc<AtomicU64>,
     recent: Arc<Recent>,
@@ -72,7 +73,7 @@ pub(crate) struct Metadata {
 pub(crate) fn stopped() -> StoreError {
     StoreError::new(
         StoreErrorKind::Stopped,
-        "the volume has stopped after a failure of its metadata; open it again to go on from what is durable",
+        "the volume has stopped after a failure of its metadata or of a flush; it goes on from what is durable when it is opened again",
     )
 }
 
@@ -87,12 +88,22 @@ fn given_up() -> StoreError {
 /// A failure of the database, as a store's error.
 pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
     let error = error.into();
-    let kind = match &error {
-        redb::Error::Corrupted(_) => StoreErrorKind::Corrupt,
-        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => StoreErrorKind::NoSpace,
+    let below = match &error {
+        redb::Error::Io(io) => io.get_ref().and_then(|below| below.downcast_ref::<BlockError>()),
+        _ => None,
+    };
+    let kind = match (&error, below.map(BlockError::kind)) {
+        (redb::Error::Corrupted(_), _) => StoreErrorKind::Corrupt,
+        (redb::Error::Io(io), _) if io.kind() == std::io::ErrorKind::StorageFull => StoreErrorKind::NoSpace,
+        (_, Some(BlockErrorKind::NoSpace)) => StoreErrorKind::NoSpace,
         _ => StoreErrorKind::Stopped,
     };
-    StoreError::new(kind, format!("metadata database: {error}")).because(error)
+    let detail = match below {
+        // The database's words for it are "I/O error".
+        Some(below) => format!("metadata database: {below}"),
+        None => format!("metadata database: {error}"),
+    };
+    StoreError::new(kind, detail).because(error)
 }
 
 impl Metadata {
@@ -104,25 +115,32 @@ impl Metadata {
     ) -> Result<(Self, T), StoreError> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
-        let stopped = Arc::new(AtomicBool::new(false));
+        let stopped: Arc<Stopped> = Arc::default();
         let flag = Arc::clone(&stopped);
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
         let recent: Arc<Recent> = Arc::default();
         let kept = Arc::clone(&recent);
         let spawned = spawn_thread("volume-metadata", move || {
-            let prepared = open_database(device, &superblock).and_then(|(database, ahead, meter)| {
-                let (space, value) = prepare(&database)?;
-                Ok((database, Room::new(meter), ahead, space, value))
-            });
-            match prepared {
-                Ok((database, room, ahead, space, value)) => {
+            let Opened { database, ahead, meter, connection } = match open_database(device, &superblock) {
+                Ok(opened) => opened,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            match prepare(&database) {
+                Ok((space, value)) => {
                     let _stopping = Stopping(&flag);
                     if ready.send(Ok(value)).is_ok() {
+                        let room = Room::new(meter);
                         serve((&database, &ahead), room, space, &kept, &mut queue, &flag, &counted);
                     }
+                    if flag.flag.load(Ordering::Acquire) {
+                        give_up(database, &connection);
+                    }
                 }
-                Err(error) => drop(ready.send(Err(error))),
+                Err(error) => {
+                    give_up(database, &connection);
+                    drop(ready.send(Err(error)));
+                }
             }
         });
         let thread = spawned.map_err(|error| {
@@ -173,7 +191,14 @@ impl Metadata {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.stopped.flag.load(Ordering::Acquire)
+    }
+
+    /// What stopped it.
+    pub(crate) fn why_stopped(&self) -> Option<String> {
+        let why =
+            || self.stopped.why.lock().clone().unwrap_or_else(|| "its metadata thread has ended".into());
+        self.is_stopped().then(why)
     }
 
     /// Lets the thread end after what is queued, and waits for it.
@@ -190,27 +215,58 @@ impl Metadata {
     }
 }
 
-/// Says that the volume has stopped when the thread ends, however it ends.
-struct Stopping<'a>(&'a AtomicBool);
+/// Whether the metadata thread has ended, and why if it says so.
+#[derive(Default)]
+struct Stopped {
+    flag: AtomicBool,
+    why: Mutex<Option<String>>,
+}
 
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+/// Says that the volume has stopped when the thread ends, however it ends.
+struct Stopping<'a>(&'a Stopped);
+
+impl Stopped {
+    /// Before anybody learns of a failure, so that whoever has can see that the volume has stopped.
+    fn tell(&self, error: &StoreError) {
+        *self.why.lock() = Some(error.to_string());
+        self.flag.store(true, Ordering::Release);
     }
 }
 
-/// Opens the database, or makes it. Until the second result is told to rest, it is read in large pieces.
-pub(crate) fn open_database(
-    device: Device,
-    superblock: &Superblock,
-) -> Result<(Database, Ahead, Arc<Meter>), StoreError> {
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.flag.store(true, Ordering::Release);
+    }
+}
+
+/// An open database.
+pub(crate) struct Opened {
+    pub(crate) database: Database,
+    /// Until it is told to rest, the database is read in large pieces.
+    pub(crate) ahead: Ahead,
+    meter: Arc<Meter>,
+    connection: Connection,
+}
+
+/// Drops a database that is damaged, or failed. It commits once more when it is dropped, by pages of which nobody knows what
+/// they say: nothing of that may reach the device, and if its code gives up over them, that ends here.
+fn give_up(database: Database, connection: &Connection) {
+    connection.cut();
+    if std::panic::catch_unwind(AssertUnwindSafe(move || drop(database))).is_err() {
+        tracing::warn!("a metadata database that is damaged could not be closed; nothing of it was written");
+    }
+}
+
+/// Opens the database, or makes it.
+pub(crate) fn open_database(device: Device, superblock: &Superblock) -> Result<Opened, StoreError> {
     let backend = DeviceBackend::open(device, superblock).map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the metadata area cannot be read").because(error)
     })?;
-    let (ahead, meter) = (backend.read_ahead(), backend.meter());
+    let (ahead, meter, connection) = (backend.read_ahead(), backend.meter(), backend.connection());
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
-    Ok((builder.create_with_backend(backend).map_err(database_error)?, ahead, meter))
+    let database = builder.create_with_backend(backend).map_err(database_error)?;
+    Ok(Opened { database, ahead, meter, connection })
 }
 
 fn serve(
@@ -219,18 +275,17 @@ fn serve(
     mut space: Space,
     recent: &Recent,
     queue: &mut mpsc::UnboundedReceiver<Job>,
-    stopped: &AtomicBool,
+    stopped: &Stopped,
     commits: &AtomicU64,
 ) {
     while let Some(first) = shard_runtime::block_on(queue.recv()) {
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         let group = std::iter::once(first).chain(more).collect();
         ahead.rest();
-        match run_group(database, &mut room, &mut space, recent, group) {
+        match run_group(database, &mut room, &mut space, (recent, stopped), group) {
             Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
             Err(error) => {
                 tracing::error!("a volume stops: {error}");
-                stopped.store(true, Ordering::Release);
                 return;
             }
         }
@@ -242,13 +297,17 @@ fn run_group(
     database: &Database,
     room: &mut Room,
     space: &mut Space,
-    recent: &Recent,
+    (recent, stopped): (&Recent, &Stopped),
     group: Vec<Job>,
 ) -> Result<bool, StoreError> {
-    let mut txn = database.begin_write().map_err(database_error)?;
-    txn.set_two_phase_commit(true);
-    txn.set_quick_repair(true);
-    let allowance = room.allowance(&txn)?;
+    let mut begin = || {
+        let mut txn = database.begin_write().map_err(database_error)?;
+        txn.set_two_phase_commit(true);
+        txn.set_quick_repair(true);
+        let allowance = room.allowance(&txn)?;
+        Ok((txn, allowance))
+    };
+    let (txn, allowance) = begin().inspect_err(|error| stopped.tell(error))?;
     let mut session = Session::new(&txn, space, recent, allowance);
     let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
     let Session { changed, failed, found, .. } = session;
@@ -260,7 +319,7 @@ fn run_group(
     } else {
         txn.abort().map_err(database_error)
     };
-    let committed = ended.is_ok();
+    let committed = ended.as_ref().inspect_err(|error| stopped.tell(error)).is_ok();
     if committed {
         recent.add(found);
     }

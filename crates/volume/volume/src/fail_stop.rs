@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
@@ -18,8 +19,11 @@ pub(crate) struct FailStop {
     flushes: Arc<Flushes>,
 }
 
+/// The flushes of a volume's device.
 #[derive(Default)]
-struct Flushes {
+pub(crate) struct Flushes {
+    /// One has failed. Set before the failure is told to anybody.
+    failed: AtomicBool,
     state: Mutex<State>,
     ended: Notify,
 }
@@ -28,19 +32,33 @@ struct Flushes {
 struct State {
     last: u64,
     under_way: BTreeSet<u64>,
-    failed: bool,
+    /// What the first failure said.
+    failure: Option<String>,
 }
 
 impl FailStop {
     pub(crate) fn new(device: Device) -> Self {
         Self { device, flushes: Arc::default() }
     }
+
+    /// Its flushes, for whoever wants to know whether one has failed.
+    pub(crate) fn flushes(&self) -> Arc<Flushes> {
+        Arc::clone(&self.flushes)
+    }
 }
 
 impl Flushes {
+    pub(crate) fn have_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// What the first one that failed said.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.state.lock().failure.clone()
+    }
+
     fn check(&self) -> Result<(), BlockError> {
-        let failed = self.state.lock().failed;
-        if failed {
+        if self.have_failed() {
             return Err(BlockError::new(BlockErrorKind::Poisoned, "flush after one that has failed"));
         }
         Ok(())
@@ -59,7 +77,10 @@ impl Flushes {
         {
             let mut state = self.state.lock();
             state.under_way.remove(&number);
-            state.failed |= flushed.is_err();
+            if let Err(error) = &flushed {
+                state.failure.get_or_insert_with(|| error.to_string());
+                self.failed.store(true, Ordering::Release);
+            }
         }
         self.ended.notify_waiters();
         flushed?;

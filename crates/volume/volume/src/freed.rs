@@ -36,8 +36,12 @@ struct Zeroed {
 
 impl Zeroed {
     /// Zeroes a run as far as the device lets it.
-    async fn zero(&mut self, core: &Core, run: Run) {
+    ///
+    /// # Errors
+    /// When the volume is closing: no part is begun then.
+    async fn zero(&mut self, core: &Core, run: Run) -> Result<(), StoreError> {
         for part in parts(run, ZEROED_AT_ONCE) {
+            core.check_open()?;
             if self.gave_up.is_none()
                 && clear(&core.device, core.at(part.start * CLUSTER), part.count * CLUSTER).await.is_ok()
             {
@@ -45,10 +49,11 @@ impl Zeroed {
                 continue;
             }
             for small in parts(part, SMALL) {
+                core.check_open()?;
                 if self.failures >= FAILURES_PER_ROUND || self.gave_up.is_some() {
                     self.gave_up.get_or_insert(small.start);
                     self.left.push(Run { start: small.start, count: run.end() - small.start });
-                    return;
+                    return Ok(());
                 }
                 let at = core.at(small.start * CLUSTER);
                 match clear(&core.device, at, small.count * CLUSTER).await {
@@ -61,6 +66,7 @@ impl Zeroed {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -83,11 +89,10 @@ impl Core {
         self.gate.drain().await;
         let mut zeroed = Zeroed::default();
         for run in joined(&runs) {
-            // Whoever closes the volume waits for this round; what is left is in the list.
-            if self.closing.load(Ordering::SeqCst) {
+            // Whoever closes the volume waits for the part that is being zeroed. All of the round is still in the list.
+            if zeroed.zero(self, run).await.is_err() {
                 return Ok(false);
             }
-            zeroed.zero(self, run).await;
         }
         let Zeroed { cleared, left, error, gave_up, .. } = zeroed;
         let (any, next) = (!cleared.is_empty(), gave_up.or(behind));

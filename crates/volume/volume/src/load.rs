@@ -202,9 +202,10 @@ impl Core {
 
 /// Takes in what the device grows by.
 pub(crate) async fn watch_size(core: std::sync::Weak<Core>) {
+    let mut said = None;
     loop {
         let Some(strong) = core.upgrade() else { return };
-        if strong.closing.load(Ordering::SeqCst) {
+        if strong.check_open().is_err() {
             return;
         }
         let (device, size) = (Arc::clone(&strong.device), strong.device.size());
@@ -213,11 +214,17 @@ pub(crate) async fn watch_size(core: std::sync::Weak<Core>) {
             Err(error) => Err(error),
         };
         if let Err(error) = grown {
-            tracing::warn!("a grown volume's new space cannot be used yet: {error}");
+            let why = error.to_string();
+            // Once, not at every try; and of a volume that has stopped, that is told.
+            if said.as_ref() != Some(&why) && strong.check_open().is_ok() {
+                tracing::warn!("a grown volume's new space cannot be used yet: {why}");
+                said = Some(why);
+            }
             drop(strong);
             shard_runtime::sleep(LOOK).await;
             continue;
         }
+        said = None;
         // The volume can be dropped meanwhile.
         drop(strong);
         let _ = shard_runtime::timeout(LOOK, device.wait_resize(size)).await;

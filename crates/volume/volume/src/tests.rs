@@ -7,6 +7,7 @@ pub(crate) mod devices;
 mod freed;
 mod room;
 mod snapshots;
+mod stopped;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,6 +25,7 @@ use shard_runtime::{SeededEntropy, SystemClock};
 use crate::{Environment, FormatOptions, Volume};
 
 mod damage;
+mod pages;
 
 const SIZE: usize = 48 << 20;
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
@@ -21,9 +20,6 @@ use crate::load::{self, Space};
 use crate::registry::Pin;
 use crate::stream::Stream;
 use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, ZERO_UNTIL};
-
-/// How long [`Volume::close`] waits for the background task, which is in the middle of a round at most.
-const ROUND_MAX: Duration = Duration::from_secs(30);
 
 /// What volumes need from their surroundings.
 #[derive(Clone)]
@@ -111,7 +107,9 @@ impl Volume {
     /// # Errors
     /// When there is no volume, or its structures are damaged.
     pub async fn open(device: Device, environment: Environment) -> Result<Arc<Self>, StoreError> {
-        let device: Device = Arc::new(FailStop::new(device));
+        let device = FailStop::new(device);
+        let flushes = device.flushes();
+        let device: Device = Arc::new(device);
         let frame = integrity::frame(&device, None).await;
         let outdated = frame.has_outdated();
         let mut superblock = frame.openable()?;
@@ -142,6 +140,7 @@ impl Volume {
         }
         let core = Arc::new(Core {
             device,
+            flushes,
             superblock,
             metadata,
             clock: environment.clock,
@@ -154,11 +153,12 @@ impl Volume {
             closing: Default::default(),
             operations: Default::default(),
             ended: Default::default(),
+            closed: Default::default(),
             clusters: AtomicU64::new(clusters),
             tally: Default::default(),
         });
         core.delete_orphans();
-        spawn_local(Arc::clone(&core).run());
+        spawn_local(Arc::clone(&core).in_background());
         spawn_local(load::watch_size(Arc::downgrade(&core)));
         Ok(Arc::new(Self { core }))
     }
@@ -175,31 +175,27 @@ impl Volume {
         self.core.superblock.guid
     }
 
+    /// Why nothing more is done until the volume is closed and opened again: a failure of its metadata, or of a flush. What
+    /// was promised is durable, and all of it is there after the next opening.
+    #[must_use]
+    pub fn why_stopped(&self) -> Option<String> {
+        let flush = || self.core.flushes.failure().filter(|_| self.core.flushes.have_failed());
+        self.core.metadata.why_stopped().or_else(flush)
+    }
+
     /// Ends all work and closes the database; sizes that volatile writes have grown become durable. What opens
-    /// do afterwards is refused, and nothing is written to the device any more. Closing again does nothing.
+    /// do afterwards is refused, and nothing is written to the device any more: the device may have another user then.
+    /// So this waits for requests that are under way for as long as the device takes, and whoever closes at the same
+    /// time, or again, waits for the same end.
+    ///
+    /// One that has stopped is left as it is on the device: the next opening goes on as after a crash.
     ///
     /// # Errors
-    /// When the device or the database fails; the volume is closed nevertheless.
+    /// When the device or the database fails or has failed; the volume is closed nevertheless.
     pub async fn close(&self) -> Result<(), StoreError> {
-        let core = &self.core;
-        if core.closing.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        core.attention.notify_one();
-        while core.operations.load(Ordering::SeqCst) > 0 {
-            shard_runtime::sleep(Duration::from_millis(1)).await;
-        }
-        let ended = async {
-            while !core.ended.load(Ordering::SeqCst) {
-                shard_runtime::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        shard_runtime::timeout(ROUND_MAX, ended).await;
-        let saved = core.save_everything().await;
-        core.metadata.close().await;
-        tracing::debug!(commits = core.metadata.commits.load(Ordering::Relaxed), "a volume is closed");
-        core.device.flush().await?;
-        saved
+        let core = Arc::clone(&self.core);
+        // Also when nobody waits for it any more: half of it would leave a volume that neither works nor is closed.
+        shard_runtime::finish_anyway(async move { core.close().await }).await
     }
 
     /// The file at a path like `/luns/web1`; `/` is the root.

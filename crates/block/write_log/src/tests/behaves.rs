@@ -292,6 +292,33 @@ fn a_long_write_finds_room_once_the_back_works_again() {
     .expect("event loop");
 }
 
+/// The log's own attempts are half a minute apart by then: whoever needs room does not wait for the next one, nor is he
+/// refused for what was.
+#[test]
+fn small_writes_find_room_once_the_back_works_again() {
+    on_shard(async {
+        let rig = Rig::new(12, 600 << 10, 4 << 20, 4096);
+        rig.create().await.expect("create");
+        let log = rig.open().await.expect("open");
+        fill(&rig, &log).await;
+        shard_runtime::sleep(std::time::Duration::from_secs(300)).await;
+        rig.back.forget_failures();
+        let writes = (0..64_u64).map(|n| log.write(n * 4096, block(9), Durability::Durable));
+        let written = shard_runtime::timeout(std::time::Duration::from_secs(5), join_all(writes)).await;
+        for written in written.expect("nobody waits for the log's own next attempt") {
+            written.expect("the back works");
+        }
+        rig.power.cut(Survival::Nothing);
+        drop(log);
+        rig.power.restore();
+        let log = rig.open().await.expect("open");
+        for n in 0..64 {
+            assert_eq!(byte(&log, n * 4096).await, 9);
+        }
+    })
+    .expect("event loop");
+}
+
 /// The back takes the long write and nothing of what waits: it is refused, and nobody may find anything else than it or what
 /// was acknowledged before it; what is acknowledged later stays.
 #[test]
@@ -301,18 +328,21 @@ fn a_long_write_without_room_in_the_log_is_refused_and_replay_finds_what_was_ack
         rig.create().await.expect("create");
         let log = rig.open().await.expect("open");
         fill(&rig, &log).await;
-        let acknowledged = [byte(&log, 0).await, byte(&log, 31 * 4096).await];
+        // Behind the oldest of what waits, whose place it would give free.
+        let (first, last) = (8 * 4096, 39 * 4096);
+        let acknowledged = [byte(&log, first).await, byte(&log, last).await];
         rig.back.fail_writes_after(1, u64::MAX);
         let long = IoBuf::copy_from(&[9; 128 << 10]).freeze();
-        let refused = log.write(0, long, Durability::Durable).await.expect_err("what waits cannot leave");
+        let refused = log.write(first, long, Durability::Durable).await.expect_err("what waits cannot leave");
         assert_eq!(refused.kind(), BlockErrorKind::Io);
         rig.back.forget_failures();
-        log.write(4096, block(10), Durability::Durable).await.ok();
+        log.write(4096, block(10), Durability::Durable).await.expect("there is room again");
         rig.power.cut(Survival::Nothing);
         drop(log);
         rig.power.restore();
         let log = rig.open().await.expect("a log with such a write is replayed");
-        let found = [byte(&log, 0).await, byte(&log, 31 * 4096).await];
+        assert_eq!(byte(&log, 4096).await, 10);
+        let found = [byte(&log, first).await, byte(&log, last).await];
         assert!(found.iter().zip(acknowledged).all(|(found, before)| *found == 9 || *found == before));
         log.write(0, block(11), Durability::Durable).await.expect("write");
         log.drain().await.expect("drain");

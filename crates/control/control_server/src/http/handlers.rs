@@ -134,6 +134,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "pool_retire_disk" => handle(f, async |State(n): S, Path(p): P, Params(q): D| {
             answer(n.pool_retire_disk(&p, &q.disk).await)
         }),
+        "pool_keep_disk" => handle(f, async |State(n): S, Path(p): P, Params(q): D| {
+            answer(n.pool_keep_disk(&p, &q.disk).await)
+        }),
         "pool_replace_disk" => {
             handle(f, async |State(n): S, Path(p): P, Params(q): D, Sent(b): Sent<ReplaceDisk>| {
                 answer(n.pool_replace_disk(&p, &q.disk, b).await)
@@ -154,6 +157,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "volume_show" => handle(f, async |State(n): S, Path(v): P| answer(n.volume_show(&v).await)),
         "volume_update" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<VolumeUpdate>| {
             answer(n.volume_update(&v, b).await)
+        }),
+        "volume_reopen" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
+            answer(n.volume_reopen(&v, b.confirm).await)
         }),
         "volume_give_up_log" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
             answer(n.volume_give_up_log(&v, b.confirm).await)

@@ -57,7 +57,7 @@ fn account_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>>
             answer(n.user_delete(&u, b.confirm).await)
         }),
         "user_password" => handle(f, async |State(n): S, Path(u): P, Sent(b): Sent<PasswordChange>| {
-            answer(n.user_password(&u, b.password).await)
+            answer(n.user_password(&u, b).await)
         }),
         "user_unlock" => handle(f, async |State(n): S, Path(u): P| answer(n.user_unlock(&u))),
         "user_group_list" => handle(f, async |State(n): S| answer(n.user_group_list().map(List::from))),

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    BalancePlan, DiskContent, NewPool, NewSpace, PoolBackend, PoolDisk, PoolHandle, PoolInfo, Repair,
-    SpaceInfo, Upkeep, VolumeHandle, Work,
+    BalancePlan, DiskContent, NewPool, NewSpace, OpenTold, PoolBackend, PoolDisk, PoolHandle, PoolInfo,
+    Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
 };
 
 pub(crate) struct PoolState {
@@ -26,6 +26,22 @@ pub(crate) struct PoolState {
     /// Volumes with something to repair: those whose name began with "damaged" when they were made.
     damaged: BTreeSet<String>,
     epoch: u64,
+    /// Its metadata has not reached a majority.
+    stopped: bool,
+    /// Names of volumes that have stopped.
+    stopped_volumes: BTreeSet<String>,
+}
+
+impl PoolState {
+    /// What a loss of disks under load does: nothing that was open goes on.
+    fn stop(&mut self) {
+        let missing = self.members.iter().filter(|member| member.state == DiskState::Missing).count();
+        self.stopped |= (self.members.len() - missing) * 2 < self.members.len();
+        let lost =
+            |space: &NewSpace| missing >= usize::from(space.resiliency.copies() + space.resiliency.parity());
+        let stopped = self.spaces.iter().filter(|(_, (space, _))| self.stopped || lost(space));
+        self.stopped_volumes.extend(stopped.map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    }
 }
 
 pub(crate) struct Pools(pub(crate) Arc<Machine>);
@@ -52,6 +68,7 @@ impl Pools {
             checksum_errors: 0,
             healed_blocks: 0,
             slow_seconds: 0,
+            full_seconds: 0,
             media: disk.media,
             enclosure: disk.enclosure.clone(),
             slot: disk.slot.clone(),
@@ -70,6 +87,8 @@ impl PoolBackend for Pools {
             spaces: BTreeMap::new(),
             damaged: BTreeSet::new(),
             epoch: 1,
+            stopped: false,
+            stopped_volumes: BTreeSet::new(),
         };
         for disk in &disks {
             self.claim(&mut state, disk);
@@ -80,7 +99,7 @@ impl PoolBackend for Pools {
         now(Ok(handle))
     }
 
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, _accept_loss: bool) -> Work<'_, Arc<dyn PoolHandle>> {
+    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>> {
         let Some(state) = self.0.pools.lock().get(&guid).cloned() else {
             return now(Err(Problem::new(Code::Damaged, "no metadata of this pool")));
         };
@@ -101,9 +120,12 @@ impl PoolBackend for Pools {
             )));
         }
         locked.epoch += 1;
+        locked.stopped = false;
         for member in &mut locked.members {
-            if !there.contains(&member.guid) {
-                member.state = DiskState::Missing;
+            match there.contains(&member.guid) {
+                false => member.state = DiskState::Missing,
+                true if member.state == DiskState::Missing => member.state = DiskState::Online,
+                true => {}
             }
         }
         drop(locked);
@@ -149,6 +171,7 @@ impl PoolHandle for Pool {
             },
             size_bytes: space.size_bytes,
             allocated_bytes: 0,
+            out_of_room: false,
             provisioning: space.provisioning,
             columns: space.columns.unwrap_or(1),
             interleave_bytes: space.interleave_bytes.unwrap_or(256 << 10),
@@ -172,24 +195,34 @@ impl PoolHandle for Pool {
         }
     }
 
+    fn has_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
     fn returned(&self, guid: Uuid, _disk: PoolDisk) -> Work<'_, ()> {
         self.member(guid, |member| member.state = DiskState::Online)
     }
 
     fn lost(&self, guid: Uuid) -> Work<'_, ()> {
-        self.member(guid, |member| member.state = DiskState::Missing)
+        let lost = self.member(guid, |member| member.state = DiskState::Missing);
+        self.state.lock().stop();
+        lost
     }
 
     fn add(&self, disk: PoolDisk, _overwrite_foreign: bool) -> Work<'_, Uuid> {
         now(Ok(self.pools.claim(&mut self.state.lock(), &disk)))
     }
 
-    fn retire(&self, guid: Uuid) -> Work<'_, ()> {
+    fn drain(&self, guid: Uuid) -> Work<'_, ()> {
+        let members = self.state.lock().members.clone();
+        if members.iter().any(|member| member.guid == guid && member.state == DiskState::Missing) {
+            return self.give_up(guid);
+        }
         self.member(guid, |member| member.state = DiskState::Retiring)
     }
 
-    fn drain(&self, guid: Uuid) -> Work<'_, ()> {
-        self.member(guid, |member| member.state = DiskState::Retiring)
+    fn keep(&self, guid: Uuid) -> Work<'_, ()> {
+        self.member(guid, |member| member.state = DiskState::Online)
     }
 
     fn remove(&self, guid: Uuid) -> Work<'_, ()> {
@@ -256,6 +289,7 @@ impl PoolHandle for Pool {
     }
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
+        self.state.lock().stopped_volumes.remove(name);
         match self.state.lock().spaces.get(name) {
             Some((_, store)) => {
                 let (name, state) = (name.to_owned(), self.state.clone());
@@ -297,7 +331,15 @@ impl PoolHandle for Pool {
         now(Ok(()))
     }
 
+    fn release(&self) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+
     fn close(&self) -> Work<'_, ()> {
+        now(Ok(()))
+    }
+
+    fn abandon(&self) -> Work<'_, ()> {
         now(Ok(()))
     }
 
@@ -347,6 +389,11 @@ impl VolumeHandle for Volume {
 
     fn cluster(&self) -> u32 {
         4096
+    }
+
+    fn why_stopped(&self) -> Option<String> {
+        let stopped = self.state.lock().stopped_volumes.contains(&self.name);
+        stopped.then(|| "a flush failed".to_owned())
     }
 
     fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {

@@ -15,6 +15,14 @@ use crate::backend::{OpenVolume, ShareTotals, SmbAdministration, SmbBackend, Smb
 pub struct MemorySmb {
     config: Mutex<Config>,
     volumes: Mutex<BTreeSet<String>>,
+    ended: Mutex<Vec<Sid>>,
+}
+
+impl MemorySmb {
+    /// Whose sessions were to end since the last time.
+    pub fn take_ended(&self) -> Vec<Sid> {
+        std::mem::take(&mut *self.ended.lock())
+    }
 }
 
 /// A port that is always taken here.
@@ -75,7 +83,8 @@ impl SmbBackend for MemorySmb {
         false
     }
 
-    fn end_sessions_of(&self, _user: Sid) -> usize {
+    fn end_sessions_of(&self, user: Sid) -> usize {
+        self.ended.lock().push(user);
         0
     }
 

@@ -26,6 +26,7 @@ struct Tree {
     names: BTreeMap<(FileId, String), DirectoryEntry>,
     files: BTreeMap<FileId, (FileId, u64, Vec<u8>)>,
     security: BTreeMap<FileId, Vec<u8>>,
+    rows: BTreeMap<(String, Vec<u8>), Vec<u8>>,
 }
 
 fn fail<T>(kind: StoreErrorKind, what: &str) -> Result<T, StoreError> {
@@ -175,16 +176,28 @@ impl FileStore for MemoryStore {
         at_once(Ok(StoreUsage::default()))
     }
 
-    fn state_get<'a>(&'a self, _: &'a str, _: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
-        unused()
+    fn state_get<'a>(&'a self, table: &'a str, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
+        let tree = self.0.lock();
+        at_once(Ok(tree.rows.get(&(table.to_owned(), key.to_vec())).cloned()))
     }
 
-    fn state_scan<'a>(&'a self, _: &'a str, _: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
-        unused()
+    fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
+        let tree = self.0.lock();
+        let rows = tree.rows.iter().filter(|((of, key), _)| of == table && key.starts_with(prefix));
+        at_once(Ok(rows
+            .map(|((_, key), value)| StateRow { key: key.clone(), value: value.clone() })
+            .collect()))
     }
 
-    fn state_write(&self, _: Vec<StateChange>) -> StoreFuture<'_, ()> {
-        unused()
+    fn state_write(&self, changes: Vec<StateChange>) -> StoreFuture<'_, ()> {
+        let mut tree = self.0.lock();
+        for StateChange { table, key, value } in changes {
+            match value {
+                Some(value) => drop(tree.rows.insert((table, key), value)),
+                None => drop(tree.rows.remove(&(table, key))),
+            }
+        }
+        at_once(Ok(()))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use control_api::{
-    Code, Config, Done, Password, Problem, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate,
-    UserUpdate,
+    Code, Config, Done, Password, PasswordChange, Problem, User, UserCreate, UserGroup, UserGroupCreate,
+    UserGroupUpdate, UserUpdate,
 };
 use smb_protocol::security::Sid;
 use smb_users::{Directory, GroupChange, NewUser, Principal, Secret, UserChange, Users, UsersError};
@@ -128,22 +128,29 @@ impl Node {
         let change = UserChange { name: None, full_name, comment, disabled };
         let user = self.users()?.change_user(name, change).map_err(wrong)?;
         if user.disabled {
-            self.end_sessions(&user.name, user.sid);
+            self.end_sessions(&user.name, user.sid, "it is disabled");
         }
         self.user_show(&user.name)
     }
 
-    fn end_sessions(&self, name: &str, user: Sid) {
+    fn end_sessions(&self, name: &str, user: Sid, why: &str) {
         let ended = self.backends.smb.end_sessions_of(user);
         if ended > 0 {
-            tracing::info!(user = name, ended, "sessions of a user that may no longer be used have ended");
+            tracing::info!(user = name, ended, why, "sessions of a user have ended");
         }
     }
 
-    /// Sets a user's password.
-    pub async fn user_password(&self, name: &str, password: Password) -> Result<User, Problem> {
+    /// Sets a user's password. Sessions that were opened with the old one go on, unless they are to end.
+    pub async fn user_password(&self, name: &str, change: PasswordChange) -> Result<User, Problem> {
         let _changing = self.changes.lock().await;
-        self.users()?.set_password(name, &Secret::Password(password.0)).map_err(wrong)?;
+        let users = self.users()?;
+        let PasswordChange { password: Password(password), end_sessions } = change;
+        users.set_password(name, &Secret::Password(password)).map_err(wrong)?;
+        if end_sessions {
+            let directory = users.snapshot();
+            let user = directory.user(name).ok_or_else(|| wrong(UsersError::NoUser(name.to_owned())))?;
+            self.end_sessions(&user.name, user.sid, "its password is another one");
+        }
         self.user_show(name)
     }
 
@@ -166,7 +173,7 @@ impl Node {
             lost
         })?;
         let removed = self.users()?.remove_user(&user.name).map_err(wrong)?;
-        self.end_sessions(&removed.name, removed.sid);
+        self.end_sessions(&removed.name, removed.sid, "it is deleted");
         self.drop_permissions(&removed.name).await?;
         Ok(Done::new(format!("User {} is gone.", removed.name)))
     }

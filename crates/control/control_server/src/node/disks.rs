@@ -306,7 +306,9 @@ impl Node {
     /// Looks for new and returned disks.
     pub async fn disk_rescan(&self) -> Result<RescanReport, Problem> {
         let _changing = self.changes.lock().await;
-        Ok(self.rescan().await)
+        let report = self.rescan().await;
+        self.retry_closed().await;
+        Ok(report)
     }
 
     /// Says what a disk doesn't.
@@ -353,6 +355,7 @@ impl Node {
         self.disks.change(&known.found.id, |known| known.faults = request.rules);
         // The pool learns at once what it would otherwise find out at the next look.
         self.rescan().await;
+        self.retry_closed().await;
         self.shown(&known.found.id)
     }
 }

@@ -7,6 +7,7 @@ mod counters;
 mod disk_table;
 mod disks;
 mod files;
+mod findings;
 mod fullness;
 mod iscsi;
 mod luns;
@@ -25,6 +26,7 @@ mod shares_remote;
 mod smb;
 mod snapshots;
 mod status;
+mod stopped;
 pub(crate) use status::report;
 mod volume_check;
 mod volumes;
@@ -40,7 +42,7 @@ use shard_runtime::{Clock, Monotonic};
 use tokio::sync::watch as signal;
 use uuid::Uuid;
 
-use crate::backend::{Backends, PoolHandle, VolumeHandle};
+use crate::backend::{Backends, PoolHandle, VolumeHandle, on_shard};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::jobs::Jobs;
@@ -71,6 +73,23 @@ struct VolumeSlot {
     reason: Option<String>,
     /// Checked or repaired by itself: not to be opened now.
     kept_closed: bool,
+    /// It has stopped because disks are away: opened again when all its data is there.
+    waits: bool,
+    /// What is wrong with it a check explains.
+    damaged: bool,
+}
+
+impl VolumeSlot {
+    /// One that is open.
+    fn open(pool: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
+        Self { pool, handle: Some(handle), reason: None, kept_closed: false, waits: false, damaged: false }
+    }
+
+    /// One that is not.
+    fn closed(pool: Uuid, reason: impl Into<String>) -> Self {
+        let reason = Some(reason.into());
+        Self { pool, handle: None, reason, kept_closed: false, waits: false, damaged: false }
+    }
 }
 
 /// The node.
@@ -215,20 +234,7 @@ impl Node {
         F: FnOnce() -> R + Send + 'static,
         R: Future<Output = Result<T, Problem>> + 'static,
     {
-        let (send, receive) = tokio::sync::oneshot::channel();
-        self.backends.shards.spawn(
-            shard,
-            Box::new(move || {
-                Box::pin(async move {
-                    // Whoever asked may be gone; the work is done all the same.
-                    let _ = send.send(work().await);
-                })
-            }),
-        );
-        receive.await.unwrap_or_else(|_| {
-            Err(Problem::new(Code::Internal, "the work ended without a result")
-                .todo("The log says why; please report it."))
-        })
+        on_shard(&*self.backends.shards, shard, work).await
     }
 
     /// Now, in milliseconds since the node started, and in seconds since 1970.

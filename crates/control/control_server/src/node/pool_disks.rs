@@ -6,7 +6,7 @@ use control_api::{AddDisk, Code, DiskState, Done, JobKind, PoolDetail, Problem, 
 use uuid::Uuid;
 
 use super::{Node, confirm, missing};
-use crate::backend::{PoolDisk, PoolHandle};
+use crate::backend::{DiskContent, PoolDisk, PoolHandle};
 
 impl Node {
     /// The member of a pool that a person names by id, path or GUID.
@@ -100,12 +100,53 @@ impl Node {
         Ok(())
     }
 
-    /// Puts nothing new on a disk.
+    /// Puts nothing new on a disk and moves away what is on it.
     pub async fn pool_retire_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
         let _changing = self.changes.lock().await;
         let (_, handle) = self.pool(pool)?;
-        handle.retire(self.member(&handle, disk)?.guid).await?;
+        self.drain(&handle, self.member(&handle, disk)?.guid).await?;
         self.pool_show(pool).await
+    }
+
+    /// Takes back that a disk is to leave.
+    pub async fn pool_keep_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
+        let _changing = self.changes.lock().await;
+        let (_, handle) = self.pool(pool)?;
+        let member = self.member(&handle, disk)?;
+        if !matches!(member.state, DiskState::Retiring | DiskState::Failed) {
+            let detail =
+                format!("disk {disk} is not on its way out of pool {pool}: there is nothing to take back.");
+            return Err(Problem::new(Code::WrongState, detail));
+        }
+        handle.keep(member.guid).await?;
+        // What it had shown is known to whoever keeps it: it is retired by itself for more only.
+        self.retirements.forgive(&member);
+        self.pool_show(pool).await
+    }
+
+    /// Begins to empty a member, or to restore elsewhere what it held. A refusal says which disks could be added.
+    async fn drain(&self, handle: &Arc<dyn PoolHandle>, member: Uuid) -> Result<(), Problem> {
+        handle.drain(member).await.map_err(|problem| match problem.code {
+            Code::NoSpace => {
+                let name = handle.info().name;
+                let mut free: Vec<String> = self
+                    .disks
+                    .all()
+                    .into_iter()
+                    .filter(|known| known.content == Some(DiskContent::Empty))
+                    .map(|known| known.found.id)
+                    .collect();
+                free.sort();
+                problem.todo(match free.first() {
+                    Some(first) => format!(
+                        "Add a disk first: `holdfast pool add-disk {name} {first}` (free on this machine: {}).",
+                        free.join(", ")
+                    ),
+                    None => format!("Add a disk first: `holdfast pool add-disk {name} DISK`; no free one is on this machine."),
+                })
+            }
+            _ => problem,
+        })
     }
 
     /// Empties a disk and takes it out.
@@ -128,11 +169,7 @@ impl Node {
             };
             vec![format!("Disk {name} leaves pool {pool}. {how}")]
         })?;
-        if gone {
-            handle.give_up(member.guid).await?;
-        } else {
-            handle.drain(member.guid).await?;
-        }
+        self.drain(&handle, member.guid).await?;
         let (now_ms, wall) = self.times();
         let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
         self.jobs.progress(job, member.allocated_bytes, "is being emptied", now_ms);
@@ -154,8 +191,16 @@ impl Node {
             let Some(handle) = self.pools.lock().get(&pool).and_then(|slot| slot.handle.clone()) else {
                 break Err("its pool was closed".to_owned());
             };
-            let left =
-                handle.info().members.into_iter().find(|m| m.guid == member).map_or(0, |m| m.allocated_bytes);
+            let now = handle.info().members.into_iter().find(|m| m.guid == member);
+            let stays = |member: &control_api::PoolMember| {
+                !matches!(member.state, DiskState::Retiring | DiskState::Failed)
+            };
+            if now.as_ref().is_some_and(stays) {
+                break Err(format!(
+                    "Disk {name} stays in the pool: `holdfast pool keep-disk` took that back."
+                ));
+            }
+            let left = now.map_or(0, |member| member.allocated_bytes);
             self.jobs.progress(job, left, "is being emptied", self.times().0);
             if left == 0 {
                 let _changing = self.changes.lock().await;
@@ -195,11 +240,7 @@ impl Node {
             };
             self.add_disks(&handle, &add).await?;
         }
-        if matches!(member.state, DiskState::Missing | DiskState::Failed) {
-            handle.give_up(member.guid).await?;
-        } else {
-            handle.drain(member.guid).await?;
-        }
+        self.drain(&handle, member.guid).await?;
         let (now_ms, wall) = self.times();
         let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
         self.jobs.progress(job, member.allocated_bytes, "is being replaced", now_ms);

@@ -3,8 +3,8 @@
 //! ```text
 //!   who serves lets go ──► volumes close ──► configuration forgets ──► the pool closes: all regions clean ──► disks are let go
 //! ```
-//! Nothing on the disks says whose the pool is: a node opens the pools of its configuration, and no others by itself. So
-//! after an export this node takes the pool back only when told to (`pool import`), and while another one has the disks open it cannot.
+//! The disks say which node has the pool. A node opens by itself those of its configuration that are its own or were let go of, and
+//! others only when told to (`pool import`). So after an export this node takes the pool back only then.
 
 use control_api::{Code, Done, Problem};
 
@@ -80,6 +80,7 @@ impl Node {
         for volume in closing {
             unclean.extend(volume.close().await.err());
         }
+        unclean.extend(handle.release().await.err());
         unclean.extend(handle.close().await.err());
         drop(handle);
         for disk in disks {

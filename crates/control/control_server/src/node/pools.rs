@@ -11,12 +11,17 @@ use uuid::Uuid;
 
 use super::fullness::Fullness;
 use super::{Node, PoolSlot, confirm, missing, taken};
-use crate::backend::{DiskContent, NewPool, PoolDisk, PoolHandle, PoolInfo};
+use crate::backend::{DiskContent, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
 
 impl Node {
     /// Opens pools of the configuration that aren't open, in parallel, and their volumes.
     /// `accept_loss` names those that may be opened although newer changes may be elsewhere.
     pub(super) async fn open_pools(&self, accept_loss: &[Uuid]) {
+        self.open_pools_and_take(accept_loss, None).await;
+    }
+
+    /// The same, and takes one over, if another node has it.
+    async fn open_pools_and_take(&self, accept_loss: &[Uuid], take: Option<Uuid>) {
         let wanted = self.config.with(|config| config.pools.clone());
         let mut opening = Vec::new();
         for pool in wanted {
@@ -27,13 +32,16 @@ impl Node {
             let before = slot.and_then(|slot| slot.reason);
             self.pools.lock().entry(pool.guid).or_default().name.clone_from(&pool.name);
             let disks = self.members(pool.guid);
-            let accept = accept_loss.contains(&pool.guid);
+            let told = OpenTold {
+                accept_loss: accept_loss.contains(&pool.guid),
+                take_over: take == Some(pool.guid),
+            };
             opening.push(async move {
                 let result = if disks.is_empty() {
                     Err(Problem::new(Code::Unavailable, "none of its disks is on this machine"))
                 } else {
                     let disks = disks.into_iter().map(|(_, disk)| disk).collect();
-                    self.backends.pools.open(pool.guid, disks, accept).await
+                    self.backends.pools.open(pool.guid, disks, told).await
                 };
                 match result {
                     Ok(handle) => {
@@ -312,7 +320,7 @@ impl Node {
             }
         }
         let accept: &[Uuid] = if request.accept_loss { &[guid] } else { &[] };
-        self.open_pools(accept).await;
+        self.open_pools_and_take(accept, Some(guid)).await;
         self.rescan().await;
         self.reconcile().await;
         self.pool_show(&guid.to_string()).await

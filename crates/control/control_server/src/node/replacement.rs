@@ -7,7 +7,8 @@ use control_api::{DiskState, PoolMember};
 use uuid::Uuid;
 
 use super::Node;
-use crate::backend::{PoolHandle, PoolInfo, SpaceInfo};
+use super::disk_table::Known;
+use crate::backend::{DiskContent, PoolHandle, PoolInfo, SpaceInfo};
 
 /// Where what a lost disk held is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +87,9 @@ impl Node {
             .with(|config| (config.policy.retire_after_errors, config.policy.retire_after_slow_seconds));
         for (_, handle) in self.open_handles() {
             let info = handle.info();
-            let Some(suspect) = worst(&info, errors, slow) else { continue };
+            self.remember_members(&info);
+            let shown = |member: &PoolMember| self.retirements.shown(member);
+            let Some(suspect) = worst(&info, errors, slow, shown) else { continue };
             let evidence = suspect.reason.clone().unwrap_or_default();
             let (disk, allocated) = (self.disk_name(suspect.guid), suspect.allocated_bytes);
             match self.make_room(&*handle, &info, suspect).await {
@@ -112,6 +115,31 @@ impl Node {
         self.forget_retirements();
     }
 
+    /// Keeps where members are and what they have shown, for when they are gone or the node was started again.
+    fn remember_members(&self, info: &PoolInfo) {
+        let (_, now) = self.times();
+        let known = self.disks.all();
+        for member in &info.members {
+            // A disk that is full or has gone back in time is not suspected of anything.
+            let evidence = member.reason.as_ref().filter(|reason| reason.starts_with("suspect"));
+            if let (DiskState::Online, Some(evidence)) = (member.state, evidence) {
+                self.retirements.suspect(member.guid, evidence, now);
+            }
+            let disk = known.iter().find(|known| {
+                known.present
+                    && matches!(&known.content, Some(DiskContent::Member { disk, .. }) if *disk == member.guid)
+            });
+            if let Some(known) = disk {
+                self.retirements.is_at(member.guid, &place(known));
+            }
+        }
+    }
+
+    /// A member's name, and where it is or was last.
+    pub(super) fn whereabouts(&self, guid: Uuid) -> (String, Option<String>) {
+        (self.disk_name(guid), self.retirements.place(guid))
+    }
+
     /// Forgets why disks were retired that have left their pools. Of a pool that is not open nobody can say.
     fn forget_retirements(&self) {
         let pools: Vec<Uuid> = self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
@@ -122,7 +150,8 @@ impl Node {
         let Some(handles) = handles else { return };
         let members: BTreeSet<Uuid> =
             handles.iter().flat_map(|handle| handle.info().members).map(|member| member.guid).collect();
-        self.retirements.forget_unless(|disk| members.contains(&disk));
+        let (_, now) = self.times();
+        self.retirements.forget_unless(now, |disk| members.contains(&disk));
     }
 
     /// Whether the other members can take what a suspect holds, with a spare's help if need be.
@@ -143,6 +172,21 @@ impl Node {
         }
         handle.use_spare(suspect.guid).await
     }
+}
+
+/// Where a disk is, as people would look for it.
+fn place(known: &Known) -> String {
+    let found = &known.found;
+    let mut place = found.id.clone();
+    if found.path != found.id {
+        place.push_str(&format!(" at {}", found.path));
+    }
+    for (what, value) in [("model", &found.model), ("serial number", &found.serial)] {
+        if let Some(value) = value {
+            place.push_str(&format!(", {what} {value}"));
+        }
+    }
+    place
 }
 
 /// The members beside one that are in use, and the bytes that are free on them.
@@ -167,17 +211,20 @@ fn is_reserved_for(info: &PoolInfo, lost: Uuid, reserve: u32) -> bool {
 }
 
 /// The member that should go first, if any should and can now.
-fn worst(info: &PoolInfo, errors: u64, slow_seconds: u64) -> Option<&PoolMember> {
+fn worst(
+    info: &PoolInfo,
+    errors: u64,
+    slow_seconds: u64,
+    shown: impl Fn(&PoolMember) -> (u64, u64),
+) -> Option<&PoolMember> {
     let settled = |member: &PoolMember| matches!(member.state, DiskState::Online | DiskState::Spare);
     if !info.members.iter().all(settled) {
         return None;
     }
-    // Each restored block counts once; one that cannot be restored would count at every read.
-    let shown = |member: &PoolMember| member.io_errors + member.healed_blocks;
     let over = |shown: u64, most: u64| most > 0 && shown >= most;
     info.members
         .iter()
         .filter(|member| member.state == DiskState::Online)
-        .filter(|member| over(shown(member), errors) || over(member.slow_seconds, slow_seconds))
-        .max_by_key(|member| (shown(member), member.slow_seconds))
+        .filter(|member| over(shown(member).0, errors) || over(shown(member).1, slow_seconds))
+        .max_by_key(|member| shown(member))
 }

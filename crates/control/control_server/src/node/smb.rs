@@ -155,7 +155,7 @@ impl Node {
     }
 
     /// What is wrong with SMB.
-    pub(super) fn smb_issues(&self, shares: &[Share]) -> Vec<Issue> {
+    pub(super) fn smb_issues(&self, shares: &[Share], ready: bool) -> Vec<Issue> {
         let mut issues = Vec::new();
         let mut issue = |severity, subject: String, detail: String, todo: &str| {
             issues.push(Issue { severity, subject, detail, todo: todo.into() });
@@ -163,6 +163,12 @@ impl Node {
         for share in shares {
             let subject = format!("share {}", share.config.name);
             match &share.problem {
+                _ if !ready && !share.online => issue(
+                    Severity::Info,
+                    subject,
+                    "it is not served yet".into(),
+                    "Wait until its volume is open.",
+                ),
                 Some(why) if share.online => {
                     issue(Severity::Warning, subject, why.clone(), "Put right what it names.")
                 }

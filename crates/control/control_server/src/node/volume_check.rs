@@ -104,12 +104,7 @@ impl Node {
         let _changing = self.changes.lock().await;
         let (guid, pool, _) = self.space(name)?;
         self.refuse_if_used(name)?;
-        let away = VolumeSlot {
-            pool: guid,
-            handle: None,
-            reason: Some("it is being repaired".into()),
-            kept_closed: true,
-        };
+        let away = VolumeSlot { kept_closed: true, ..VolumeSlot::closed(guid, "it is being repaired") };
         let slot = self.volumes.lock().insert(name.to_owned(), away);
         self.reconcile().await;
         if let Some(handle) = slot.and_then(|slot| slot.handle) {

@@ -30,6 +30,10 @@ impl Node {
                 if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
                     continue;
                 }
+                let away = space.state.redundancy == RedundancyState::Unavailable;
+                if away && slot.as_ref().is_some_and(|slot| slot.waits) {
+                    continue;
+                }
                 if let Some(other) = slot.as_ref().filter(|slot| slot.pool != guid) {
                     tracing::error!(volume = name, pool = %guid, other = %other.pool, "two pools have a volume of this name; the second stays closed");
                     continue;
@@ -40,18 +44,14 @@ impl Node {
                     let slot = match pool.open_volume(&name).await {
                         Ok(handle) => {
                             tracing::info!(volume = name, "volume is open");
-                            VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false }
+                            VolumeSlot::open(guid, handle)
                         }
                         Err(problem) => {
                             if before.as_ref() != Some(&problem.detail) {
                                 tracing::error!(volume = name, %problem, "volume can't be opened");
                             }
-                            VolumeSlot {
-                                pool: guid,
-                                handle: None,
-                                reason: Some(problem.detail),
-                                kept_closed: false,
-                            }
+                            let damaged = problem.code == Code::Damaged;
+                            VolumeSlot { damaged, ..VolumeSlot::closed(guid, problem.detail) }
                         }
                     };
                     self.volumes.lock().insert(name, slot);
@@ -108,8 +108,11 @@ impl Node {
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
         let mut used = 0;
         let policy = self.cache_policy(&name);
-        let mut reason = slot.and_then(|slot| slot.reason).or(space.state.reason);
-        if let Some(handle) = &handle {
+        let stopped = handle.as_ref().and_then(|handle| handle.why_stopped());
+        let stopped = stopped.map(|why| format!("it has stopped: {why}"));
+        let working = handle.as_ref().filter(|_| stopped.is_none());
+        let mut reason = stopped.clone().or_else(|| slot.and_then(|slot| slot.reason)).or(space.state.reason);
+        if let Some(handle) = working {
             let store = handle.store();
             let usage = self.on_shard(handle.shard(), move || async move {
                 store.usage().await.map_err(|error| files::problem(&error))
@@ -122,7 +125,7 @@ impl Node {
         Volume {
             name,
             pool: pool.into(),
-            online: handle.is_some(),
+            online: working.is_some(),
             reason,
             resiliency: space.state.resiliency,
             redundancy: space.state.redundancy,
@@ -198,7 +201,7 @@ impl Node {
             log,
         };
         let handle = pool.create_volume(space).await?;
-        let slot = VolumeSlot { pool: guid, handle: Some(handle), reason: None, kept_closed: false };
+        let slot = VolumeSlot::open(guid, handle);
         self.volumes.lock().insert(request.name.clone(), slot);
         self.set_cache_policy(&request.name, request.cache)?;
         self.reconcile().await;

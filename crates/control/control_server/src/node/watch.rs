@@ -31,6 +31,7 @@ impl Node {
                 () = self.stopped() => return,
             }
             self.follow_repairs();
+            self.reopen_stopped().await;
             let every = Duration::from_secs(self.config.with(|config| config.policy.rescan_seconds));
             let now = self.clock.now();
             if last_schedules.is_none_or(|last| now.since(last) >= SCHEDULES_EVERY) {
@@ -152,7 +153,7 @@ impl Node {
     }
 
     /// Tries again what could not be opened or served: disks may be back, an address may be free.
-    async fn retry_closed(&self) {
+    pub(super) async fn retry_closed(&self) {
         let closed = self.pools.lock().values().any(|slot| slot.handle.is_none());
         let unopened = self.volumes.lock().values().any(|slot| slot.handle.is_none());
         if closed || unopened {

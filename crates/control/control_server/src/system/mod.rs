@@ -1,6 +1,5 @@
 //! The parts of this machine behind the node's seams.
 
-mod absent;
 mod disks;
 mod iscsi;
 mod offline;
@@ -43,9 +42,9 @@ pub(crate) fn backends(
     count: Option<usize>,
     clock: Arc<dyn Clock>,
 ) -> Result<Backends, Problem> {
-    let files = WitnessFiles::open(data.join("witness"))
+    let witness = WitnessFiles::open(data.join("witness"))
+        .and_then(|files| Witness::new(files, Handle::current()))
         .map_err(|error| Problem::new(Code::Io, format!("witness files in {}: {error}", data.display())))?;
-    let witness = Witness::new(files, Handle::current());
     let shards = SystemShards::start(count)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);

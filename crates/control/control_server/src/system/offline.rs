@@ -71,7 +71,7 @@ async fn open_pool(disks: &[PathBuf], devices: Vec<Device>) -> Result<(Pool, Vec
             .todo("Name the disks of one pool."));
         }
     };
-    let options = OpenOptions { read_only: true, accept_loss: false };
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let pool = Pool::open(guid, devices, options, surroundings()).await.map_err(|error| problem(&error))?;
     Ok((pool, strangers))
 }

@@ -21,6 +21,7 @@ pub(super) struct Storage {
 #[derive(Clone)]
 pub(super) struct OpenStorage {
     pub(super) device: Device,
+    pub(super) space: Arc<Space>,
     log: Option<Arc<WriteLog>>,
 }
 
@@ -45,12 +46,12 @@ impl Storage {
         let back: Device = self.space.clone();
         let is_behind = WriteLog::is_behind(&back).await.map_err(|error| self.problem(&error))?;
         if !is_behind {
-            return Ok(OpenStorage { device: back, log: None });
+            return Ok(OpenStorage { device: back, space: self.space.clone(), log: None });
         }
         let front = self.log.clone().map(|log| log as Device);
         let log = WriteLog::open(front, back, Options::default(), &*self.entropy, false).await;
         let log = Arc::new(log.map_err(|error| self.problem(&error))?);
-        Ok(OpenStorage { device: log.clone(), log: Some(log) })
+        Ok(OpenStorage { device: log.clone(), space: self.space.clone(), log: Some(log) })
     }
 
     /// Gives up a log that is not there, with what was only in it. On a shard.

@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
-use file_store::{Access, Share};
+use file_store::{Access, FileStore, Share};
 use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
-    FileBacking, Group, LogicalUnit, MappedUnit, NoReservationStore, TargetDevice, UnitConfig, UnitState,
-    VolumeReservations,
+    AbsentBacking, FileBacking, Group, LogicalUnit, MappedUnit, NoReservationStore, TargetDevice, UnitConfig,
+    UnitState, VolumeReservations,
 };
 use shard_runtime::Clock;
 use tokio::sync::oneshot;
 
-use super::absent::AbsentBacking;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
 use crate::backend::{ServedLun, VolumeHandle, Work};
@@ -41,9 +40,10 @@ struct Entry {
     identity: Identity,
     /// Absent for a unit whose file is not there.
     volume: Option<Arc<dyn VolumeHandle>>,
+    /// It had its file, and waits for the volume to come back; its initiators are told that it becomes ready.
+    away: bool,
     unit: Arc<LogicalUnit>,
-    /// Dropping it ends the watch over the file's size, which then says so.
-    watch: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
+    watch: Option<Watch>,
 }
 
 #[derive(Default)]
@@ -76,19 +76,58 @@ impl SystemUnits {
     ) -> Result<Entry, Problem> {
         let config = unit_config(&identity);
         let (store, path, name) = (volume.store(), lun.path.clone(), lun.name.clone());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (ended, end) = oneshot::channel::<()>();
+        let (watch, watched) = watch();
         let unit = self.shards.run(volume.shard(), move || async move {
-            let file = files::open_shared(&*store, &path, Access::READ_WRITE, SHARE).await?;
-            let backing = Arc::new(FileBacking::new(store.clone(), file, false, false));
+            let backing = open_backing(&store, &path).await?;
             let opened = LogicalUnit::open(config, backing, Arc::new(VolumeReservations(store))).await;
             let unit = opened.map_err(|why| Problem::new(Code::Damaged, format!("LUN {name}: {why}.")))?;
-            shard_runtime::spawn_local(watch_size(unit.clone(), stopped, ended));
+            shard_runtime::spawn_local(watch_size(unit.clone(), watched));
             Ok(unit)
         });
         let unit = unit.await?;
         unit.count_with(self.clock.clone());
-        Ok(Entry { identity, volume: Some(volume), unit, watch: Some((stop, end)) })
+        Ok(Entry { identity, volume: Some(volume), away: false, unit, watch: Some(watch) })
+    }
+
+    /// Gives a unit that waits its file back.
+    async fn attach(
+        &self,
+        lun: &LunConfig,
+        unit: Arc<LogicalUnit>,
+        volume: &Arc<dyn VolumeHandle>,
+    ) -> Result<Watch, Problem> {
+        let (store, path) = (volume.store(), lun.path.clone());
+        let (watch, watched) = watch();
+        let attached = self.shards.run(volume.shard(), move || async move {
+            let backing = open_backing(&store, &path).await?;
+            unit.attach(backing, Arc::new(VolumeReservations(store)));
+            shard_runtime::spawn_local(watch_size(unit, watched));
+            Ok(())
+        });
+        attached.await?;
+        Ok(watch)
+    }
+
+    /// Takes the files of units away whose volume is not `wanted` any more; their initiators wait for it.
+    async fn detach(&self, names: Vec<String>) -> Result<(), Problem> {
+        for name in names {
+            let parts = {
+                let mut state = self.state.lock();
+                let Some(entry) = state.units.get_mut(&name) else { continue };
+                entry.away = true;
+                (entry.unit.clone(), entry.volume.take(), entry.watch.take())
+            };
+            let (unit, volume, watch) = parts;
+            end_watch(watch).await;
+            tracing::info!(lun = name, "a LUN waits for its volume");
+            let shard = volume.as_ref().map_or(0, |volume| volume.shard());
+            let detached = self.shards.run(shard, move || async move {
+                unit.detach();
+                Ok(())
+            });
+            detached.await?;
+        }
+        Ok(())
     }
 
     /// A unit that is not ready, because of `why`.
@@ -96,23 +135,20 @@ impl SystemUnits {
         let config = unit_config(&identity);
         let unit = self.shards.run(0, move || async move {
             let opened =
-                LogicalUnit::open(config, Arc::new(AbsentBacking), Arc::new(NoReservationStore)).await;
+                LogicalUnit::open(config, Arc::<AbsentBacking>::default(), Arc::new(NoReservationStore))
+                    .await;
             opened.map_err(|why| Problem::new(Code::Internal, why))
         });
         let unit = unit.await?;
         unit.set_state(UnitState::Offline(why.to_owned()));
-        Ok(Entry { identity, volume: None, unit, watch: None })
+        Ok(Entry { identity, volume: None, away: false, unit, watch: None })
     }
 
     /// Lets go of units, on the shards of their files, and waits for that.
     async fn release(&self, entries: Vec<Entry>) -> Result<(), Problem> {
         for entry in entries {
             let Entry { volume, unit, watch, .. } = entry;
-            if let Some((stop, end)) = watch {
-                drop(stop);
-                // An error means that the watch is over, which is what is waited for.
-                let _ = end.await;
-            }
+            end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             self.shards
                 .run(shard, move || async move {
@@ -165,8 +201,32 @@ fn view(
     (!luns.is_empty() && (group.any || !initiators.is_empty())).then_some(Group { initiators, luns })
 }
 
+/// A watch over the size of a unit's file: dropping the first part ends it, and the second then says so.
+type Watch = (oneshot::Sender<()>, oneshot::Receiver<()>);
+/// The same for the task that watches.
+type Watched = (oneshot::Receiver<()>, oneshot::Sender<()>);
+
+fn watch() -> (Watch, Watched) {
+    let (stop, stopped) = oneshot::channel();
+    let (ended, end) = oneshot::channel();
+    ((stop, end), (stopped, ended))
+}
+
+async fn end_watch(watch: Option<Watch>) {
+    let Some((stop, end)) = watch else { return };
+    drop(stop);
+    // An error means that the watch is over, which is what is waited for.
+    let _ = end.await;
+}
+
+/// The file of a unit. On the shard of its volume.
+async fn open_backing(store: &Arc<dyn FileStore>, path: &str) -> Result<Arc<FileBacking>, Problem> {
+    let file = files::open_shared(&**store, path, Access::READ_WRITE, SHARE).await?;
+    Ok(Arc::new(FileBacking::new(store.clone(), file, false, false)))
+}
+
 /// Tells initiators when the size of a unit's file changes, until told to stop.
-async fn watch_size(unit: Arc<LogicalUnit>, stopped: oneshot::Receiver<()>, ended: oneshot::Sender<()>) {
+async fn watch_size(unit: Arc<LogicalUnit>, (stopped, ended): Watched) {
     let watch = async {
         while let Ok(size) = unit.watch_resize().await {
             tracing::info!(size, "a LUN has a new size");
@@ -247,9 +307,11 @@ impl UnitBackend for SystemUnits {
             // Those that go or are made anew: first out of sight, then let go of.
             let gone: Vec<Entry> = {
                 let mut state = self.state.lock();
+                // One that has had its file keeps what it knows; one that never had has nothing to keep.
                 let stays = |name: &String, entry: &Entry| {
                     wanted.get(name).is_some_and(|(_, identity, volume)| {
-                        entry.identity == *identity && same_volume(entry.volume.as_ref(), volume.as_ref())
+                        let had = entry.away || entry.volume.is_some();
+                        entry.identity == *identity && (had || volume.is_none())
                     })
                 };
                 let names: Vec<String> = state
@@ -264,14 +326,42 @@ impl UnitBackend for SystemUnits {
                 self.configure(config);
                 self.release(gone).await?;
             }
+            let left = {
+                let state = self.state.lock();
+                let left = state.units.iter().filter(|(name, entry)| {
+                    let wanted = wanted.get(*name).and_then(|(_, _, volume)| volume.as_ref());
+                    entry.volume.is_some() && !same_volume(entry.volume.as_ref(), wanted)
+                });
+                left.map(|(name, _)| name.clone()).collect()
+            };
+            self.detach(left).await?;
             for (name, (lun, identity, volume)) in wanted {
                 let subject = format!("lun {name}");
                 if volume.is_none() {
                     trouble.push((subject.clone(), format!("its volume {} is not open", lun.volume)));
                 }
-                if let Some(entry) = self.state.lock().units.get(&name) {
-                    if entry.volume.is_some() {
-                        entry.unit.set_state(state(lun));
+                let known = {
+                    let state = self.state.lock();
+                    state
+                        .units
+                        .get(&name)
+                        .map(|entry| (entry.unit.clone(), entry.away, entry.volume.is_some()))
+                };
+                if let Some((unit, away, open)) = known {
+                    if away || open {
+                        unit.set_state(state(lun));
+                    }
+                    if let Some(volume) = volume.filter(|_| away) {
+                        match self.attach(lun, unit, &volume).await {
+                            Ok(watch) => {
+                                if let Some(entry) = self.state.lock().units.get_mut(&name) {
+                                    (entry.volume, entry.watch, entry.away) =
+                                        (Some(volume), Some(watch), false);
+                                }
+                                tracing::info!(lun = name, "a LUN has its volume again");
+                            }
+                            Err(problem) => trouble.push((subject, problem.detail)),
+                        }
                     }
                     continue;
                 }

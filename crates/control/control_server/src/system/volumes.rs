@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use control_api::{CheckFinding, Problem, ReadCacheCounters, Severity, VolumeConfig, VolumeLog};
+use control_api::{CheckFinding, LogMode, Problem, ReadCacheCounters, Severity, VolumeConfig, VolumeLog};
 use file_store::FileStore;
 use pool::Surroundings;
 use read_cache::{CacheCounters, CachedDevice, ReadAhead, ReadCache};
@@ -47,6 +47,10 @@ impl SystemVolume {
             storage.format().await?;
             let storage = storage.open().await?;
             let made = Volume::format(storage.device.clone(), options, environment).await;
+            if made.is_err() {
+                // The first problem is the one to tell; its space goes.
+                let _ = storage.close().await;
+            }
             made.map_err(|error| files::problem(&error))?;
             Ok(storage)
         });
@@ -81,7 +85,11 @@ impl SystemVolume {
         cached.set_on(false);
         let device = Arc::clone(&cached);
         let volume = shards.run(shard, move || async move {
-            Volume::open(device, environment).await.map_err(|error| files::problem(&error))
+            let volume = Volume::open(device, environment).await.map_err(|error| files::problem(&error))?;
+            if let Err(error) = files::unfinished::remove_all(&*volume).await {
+                tracing::warn!(%error, "what unfinished puts left in a volume stays until it is opened again");
+            }
+            Ok(volume)
         });
         match volume.await {
             Ok(volume) => Ok(Arc::new(Self { volume, name, shard, shards, cached, storage })),
@@ -174,6 +182,18 @@ impl VolumeHandle for SystemVolume {
 
     fn log(&self) -> Option<VolumeLog> {
         self.storage.log()
+    }
+
+    fn can_hold(&self) -> u64 {
+        self.storage.space.can_hold()
+    }
+
+    fn why_stopped(&self) -> Option<String> {
+        let log = || {
+            let log = self.storage.log().filter(|log| log.mode == LogMode::Stopped)?;
+            Some(format!("its log: {}", log.reason.unwrap_or_default()))
+        };
+        self.volume.why_stopped().or_else(log)
     }
 
     fn set_cache(&self, policy: &VolumeConfig) {

@@ -9,16 +9,22 @@ use std::path::PathBuf;
 
 use std::sync::Arc;
 
-use pool::{QuorumWitness, WitnessFuture};
+use pool::{Node, QuorumWitness, WitnessFuture};
 use pool_format::{Epoch, Guid, Seq};
+use shard_runtime::{Entropy, SystemEntropy};
 use tokio::runtime::Handle;
+use uuid::Uuid;
 
 use crate::data_dir::{make_private_dir, replace_file};
 
 /// First word of the file: what it is, and its version.
 const HEADER: &str = "holdfast-witness-1";
 
-/// Files `witness/POOL` in the data directory: `holdfast-witness-1 EPOCH SEQ CHECK`, replaced as a whole.
+/// The file that has the node's own identity.
+const NODE: &str = "node";
+
+/// Files `witness/POOL` in the data directory: `holdfast-witness-1 EPOCH SEQ CHECK`, replaced as a whole. And `witness/node`, made once:
+/// the identity by which pools know whose they are.
 #[derive(Debug)]
 pub struct WitnessFiles {
     dir: PathBuf,
@@ -67,6 +73,25 @@ impl WitnessFiles {
         replace_file(&self.dir.join(pool.to_string()), line.as_bytes())
     }
 
+    /// The identity of the node that has these files, made when there is none yet. Blocks on the data directory's disk.
+    ///
+    /// # Errors
+    /// Those of the system, and when the file cannot be understood.
+    pub fn node(&self) -> io::Result<Guid> {
+        let path = self.dir.join(NODE);
+        match fs::read_to_string(&path) {
+            Ok(text) => Uuid::parse_str(text.trim()).map(|id| Guid(id.into_bytes())).map_err(|_| {
+                io::Error::new(ErrorKind::InvalidData, format!("{}: no identity is in it", path.display()))
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let id = Uuid::from_bytes(SystemEntropy.next_id());
+                replace_file(&path, format!("{id}\n").as_bytes())?;
+                Ok(Guid(id.into_bytes()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Forgets a pool that is no more. Blocks on the data directory's disk.
     ///
     /// # Errors
@@ -83,13 +108,19 @@ impl WitnessFiles {
 /// plane's.
 pub(super) struct Witness {
     files: Arc<WitnessFiles>,
+    node: Node,
     control: Handle,
 }
 
 impl Witness {
-    /// Uses the threads of the runtime that `control` belongs to.
-    pub(super) fn new(files: WitnessFiles, control: Handle) -> Self {
-        Self { files: Arc::new(files), control }
+    /// Uses the threads of the runtime that `control` belongs to. Blocks on the data directory's disk.
+    ///
+    /// # Errors
+    /// When the node's identity can be neither read nor made.
+    pub(super) fn new(files: WitnessFiles, control: Handle) -> io::Result<Self> {
+        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let node = Node { id: files.node()?, name: name.trim().to_owned() };
+        Ok(Self { files: Arc::new(files), node, control })
     }
 
     async fn with<T: Send + 'static>(
@@ -108,6 +139,10 @@ impl QuorumWitness for Witness {
 
     fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
         Box::pin(self.with(move |files| files.store(pool, epoch, seq)))
+    }
+
+    fn node(&self) -> Option<Node> {
+        Some(self.node.clone())
     }
 
     fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()> {
@@ -141,6 +176,8 @@ mod tests {
         assert!(files.load(pool).is_err(), "a changed digit is noticed");
         fs::write(&path, "").expect("written");
         assert!(files.load(pool).is_err(), "an empty file is not an absent one");
+        let node = files.node().expect("made");
+        assert_eq!(files.node().expect("readable"), node, "it stays what it is");
         files.forget(pool).expect("removed");
         files.forget(pool).expect("nothing to remove");
         assert_eq!(files.load(pool).expect("readable"), None);

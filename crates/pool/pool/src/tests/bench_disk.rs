@@ -1,6 +1,6 @@
 //! A disk in memory that can vanish, and that keeps volatile writes apart until they are flushed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,10 +18,16 @@ pub(super) struct TestDisk {
     pub(super) gone: AtomicBool,
     pub(super) fail_reads_at: AtomicU64,
     pub(super) fail_flush: AtomicBool,
-    /// Milliseconds that reads and writes take.
+    /// Milliseconds that reads, writes and flushes take.
     pub(super) delay: AtomicU64,
     /// Writes that touch this byte find no space, as in a sparse file on a full file system.
     pub(super) full_at: AtomicU64,
+    /// Writes from this byte on are acknowledged and lost.
+    pub(super) lose_from: AtomicU64,
+    /// Writes to blocks that nothing was written to find no space, as in a sparse file on a full file system.
+    pub(super) full: AtomicBool,
+    /// How many of those there were.
+    pub(super) refused: AtomicU64,
     pub(super) written: AtomicU64,
     /// Writes until the power of all disks goes; then nothing works until it is back.
     writes_left: Arc<AtomicU64>,
@@ -30,6 +36,8 @@ pub(super) struct TestDisk {
 struct Inner {
     durable: Vec<u8>,
     volatile: BTreeMap<usize, Vec<u8>>,
+    /// Where the blocks are that take space.
+    allocated: BTreeSet<usize>,
 }
 
 impl TestDisk {
@@ -44,12 +52,19 @@ impl TestDisk {
         };
         Self {
             geometry,
-            inner: Mutex::new(Inner { durable: vec![0; size], volatile: BTreeMap::new() }),
+            inner: Mutex::new(Inner {
+                durable: vec![0; size],
+                volatile: BTreeMap::new(),
+                allocated: BTreeSet::new(),
+            }),
             gone: AtomicBool::new(false),
             fail_reads_at: AtomicU64::new(u64::MAX),
             fail_flush: AtomicBool::new(false),
             delay: AtomicU64::new(0),
             full_at: AtomicU64::new(u64::MAX),
+            lose_from: AtomicU64::new(u64::MAX),
+            full: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
             written: AtomicU64::new(0),
             writes_left,
         }
@@ -59,6 +74,23 @@ impl TestDisk {
         let mut inner = self.inner.lock();
         inner.volatile.clear();
         inner.durable[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// All that it holds, as a copy of the disk would have it.
+    pub(super) fn image(&self) -> Vec<u8> {
+        let inner = self.inner.lock();
+        let mut bytes = inner.durable.clone();
+        for (at, block) in &inner.volatile {
+            bytes[*at..*at + BLOCK].copy_from_slice(block);
+        }
+        bytes
+    }
+
+    /// The disk is what the copy says again.
+    pub(super) fn put_back(&self, image: &[u8]) {
+        let mut inner = self.inner.lock();
+        inner.volatile.clear();
+        inner.durable.copy_from_slice(image);
     }
 
     /// Loses what was not flushed, except the blocks that `keep` says made it.
@@ -91,12 +123,28 @@ impl TestDisk {
         if gone { Err(BlockError::new(BlockErrorKind::Gone, "test disk")) } else { Ok(()) }
     }
 
+    /// Takes space for what is written, if there is any.
+    pub(super) fn allocate(&self, offset: u64, len: usize) -> Result<(), BlockError> {
+        let blocks = (offset as usize..offset as usize + len).step_by(BLOCK);
+        let mut inner = self.inner.lock();
+        if self.full.load(Ordering::SeqCst) && !blocks.clone().all(|at| inner.allocated.contains(&at)) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(BlockError::new(BlockErrorKind::NoSpace, "test disk"));
+        }
+        inner.allocated.extend(blocks);
+        Ok(())
+    }
+
     fn put(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), BlockError> {
         self.power()?;
         check_range(offset, data.len() as u64, BLOCK as u32, self.size())?;
         let full = self.full_at.load(Ordering::SeqCst);
         if (offset..offset + data.len() as u64).contains(&full) {
             return Err(BlockError::new(BlockErrorKind::NoSpace, "test disk"));
+        }
+        // Superblocks are at both ends.
+        if offset >= self.lose_from.load(Ordering::SeqCst) && offset + (BLOCK as u64) < self.size() {
+            return Ok(());
         }
         self.written.fetch_add(data.len() as u64, Ordering::SeqCst);
         let left = self.writes_left.load(Ordering::SeqCst);
@@ -150,7 +198,10 @@ impl BlockDevice for TestDisk {
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             self.wait().await;
-            let result = self.put(offset, &data, durability);
+            let result = match self.allocate(offset, data.len()) {
+                Ok(()) => self.put(offset, &data, durability),
+                refused => refused,
+            };
             // A write heals a block that could not be read.
             let bad = self.fail_reads_at.load(Ordering::SeqCst);
             if result.is_ok() && (offset..offset + data.len() as u64).contains(&bad) {
@@ -162,7 +213,7 @@ impl BlockDevice for TestDisk {
 
     fn flush(&self) -> BlockFuture<'_, ()> {
         Box::pin(async move {
-            shard_runtime::yield_now().await;
+            self.wait().await;
             self.power()?;
             if self.fail_flush.load(Ordering::SeqCst) {
                 return Err(BlockError::new(BlockErrorKind::Io, "test flush"));
@@ -183,7 +234,12 @@ impl BlockDevice for TestDisk {
         Box::pin(async move {
             shard_runtime::yield_now().await;
             check_range(offset, len, BLOCK as u32, self.size())?;
-            self.put(offset, &vec![0; len as usize], durability)
+            self.put(offset, &vec![0; len as usize], durability)?;
+            // As a hole that is punched.
+            let holes = offset as usize..(offset + len) as usize;
+            let mut inner = self.inner.lock();
+            inner.allocated.retain(|at| !holes.contains(at));
+            Ok(())
         })
     }
 }

@@ -317,3 +317,91 @@ fn caught_up_and_cut(writes: u64) -> bool {
     });
     acknowledged
 }
+
+#[test]
+fn a_disk_that_could_never_be_emptied_is_not_begun_with_and_a_change_of_mind_is_taken() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create_on(2).await;
+        let space = mirror(&pool, 6).await;
+        fill(&space, 6, 1).await;
+        for disk in [0, 1] {
+            let error =
+                pool.empty_disk(DiskId(disk), DiskUse::Draining).await.expect_err("a mirror needs two");
+            assert_eq!(error.kind(), PoolErrorKind::NoSpace);
+            assert!(error.to_string().contains("add 1 disks first"), "{error}");
+        }
+        pool.add_disk(bench.new_disk(2), false, false).await.expect("add");
+        pool.set_repair_params(RepairParams { bytes_per_second: 1 << 20, ..RepairParams::default() });
+        pool.empty_disk(DiskId(0), DiskUse::Draining).await.expect("there is a third now");
+        let error = pool.empty_disk(DiskId(1), DiskUse::Draining).await.expect_err("one leaves already");
+        assert_eq!(error.kind(), PoolErrorKind::NoSpace, "{error}");
+        until("some of it has moved", || pool.slabs_on(DiskId(2)) > 2).await;
+        pool.keep_disk(DiskId(0)).await.expect("taken back");
+        assert!(pool.slabs_on(DiskId(0)) > 0);
+        let copies = || {
+            pool.core
+                .meta
+                .with_state(|state| state.rows.values().map(|row| row.columns[0].copies.len()).sum::<usize>())
+        };
+        until("nothing is surplus", || copies() == 12 && pool.status().is_fully_redundant()).await;
+        let left = pool.slabs_on(DiskId(0));
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(pool.slabs_on(DiskId(0)), left, "it stays where it is");
+        assert_eq!(pool.keep_disk(DiskId(0)).await.err().map(|e| e.kind()), Some(PoolErrorKind::Invalid));
+        assert_eq!(pool.keep_disk(DiskId(9)).await.err().map(|e| e.kind()), Some(PoolErrorKind::NotFound));
+        verify(&space, 6, 1).await;
+    });
+}
+
+#[test]
+fn a_disk_whose_data_finds_no_room_elsewhere_stays() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 30).await;
+        fill(&space, 25, 1).await;
+        let error = pool.empty_disk(DiskId(0), DiskUse::Draining).await.expect_err("three are needed");
+        assert!(error.to_string().contains("no room on the others"), "{error}");
+        space.unmap(0, 10 * SLAB).await.expect("unmap");
+        pool.empty_disk(DiskId(0), DiskUse::Draining).await.expect("two have room");
+        until("empty", || pool.slabs_on(DiskId(0)) == 0).await;
+        pool.remove_disk(DiskId(0)).await.expect("remove");
+    });
+}
+
+#[test]
+fn data_that_nobody_knows_is_refused_and_a_disk_that_was_released_is_taken() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        // Somebody's data, without any mark: at the start, in the midst, and at the end.
+        for at in [8192, DISK / 2, DISK - 4096] {
+            let disk = Arc::new(TestDisk::new(DISK, Arc::clone(&bench.power)));
+            for block in 0..64 {
+                disk.corrupt((at + block * 4096).min(DISK - 4096), &[7; 4096]);
+            }
+            let new = NewDisk { device: disk, name: "d".into(), description: DiskDescription::default() };
+            let options =
+                crate::CreateOptions { name: "q".into(), slab_size: SLAB, overwrite_foreign: false };
+            let error = Pool::create(vec![new], options, bench.surroundings.clone()).await.err();
+            let error = error.expect("somebody's data");
+            assert_eq!(error.kind(), PoolErrorKind::ForeignData, "at {at}");
+            assert!(error.to_string().contains("not recognised"), "{error}");
+        }
+        let pool = bench.create().await;
+        let space = mirror(&pool, 6).await;
+        fill(&space, 6, 1).await;
+        pool.empty_disk(DiskId(0), DiskUse::Draining).await.expect("drain");
+        until("empty", || pool.slabs_on(DiskId(0)) == 0).await;
+        pool.remove_disk(DiskId(0)).await.expect("remove");
+        assert!(crate::probe(&bench.device(0)).await.expect("read").is_none());
+        pool.add_disk(bench.new_disk(0), false, false).await.expect("it was ours and is free");
+        pool.set_disk_use(DiskId(1), DiskUse::Draining).await.expect("drain");
+        until("empty", || pool.slabs_on(DiskId(1)) == 0).await;
+        pool.remove_disk(DiskId(1)).await.expect("remove");
+        // Whoever uses it meanwhile makes it his.
+        bench.disks[1].corrupt(512, &[1]);
+        let error = pool.add_disk(bench.new_disk(1), false, false).await.expect_err("not free any more");
+        assert_eq!(error.kind(), PoolErrorKind::ForeignData);
+    });
+}

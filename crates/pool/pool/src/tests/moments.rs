@@ -7,14 +7,15 @@ use std::time::Duration;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockErrorKind, Durability};
 use futures_util::future::join;
-use pool_format::BLOCK;
+use pool_format::{BLOCK, SumsPage};
 use shard_runtime::{sleep, yield_now};
 
 use super::{Bench, SLAB, on_shard};
 use crate::at::At;
-use crate::row::{Place, Row};
-use crate::sums::{page_at, put_page, read_page};
-use crate::{Pool, Resiliency, Space, SpaceSpec, repair, resync};
+use crate::pages::{put_page, read_page};
+use crate::row::{Place, Purpose, Row};
+use crate::sums::page_at;
+use crate::{Pool, Resiliency, Space, SpaceSpec, clean, repair, resync};
 
 fn block(byte: u8) -> SharedBuf {
     IoBuf::copy_from(&[byte; BLOCK as usize]).freeze()
@@ -114,4 +115,94 @@ fn a_flush_of_a_space_that_is_being_deleted_fails() {
         deleted.expect("deleted");
         assert_eq!(flushed.err().map(|error| error.kind()), Some(BlockErrorKind::Gone));
     });
+}
+
+/// The cleaner writes a page to a copy that is given up meanwhile. Its slab may belong to another row as soon as it is free, and
+/// the page would lie over that row's.
+#[test]
+fn a_slab_is_not_free_while_a_page_of_its_checksums_is_on_its_way() {
+    on_shard(async {
+        let bench = Bench::new(5);
+        let pool = bench.create().await;
+        let space = space(&pool, Resiliency::Mirror(2), 1).await;
+        space.write(0, block(1), Durability::Durable).await.expect("write");
+        let (row, place) = first_row(&space);
+        let at = At::new(&pool.core, &space, &row, place);
+        let in_row: Vec<_> = at.column().copies().iter().map(|copy| copy.id()).collect();
+        let mut record = pool.core.take_copy_slab(true, &in_row, &[]).expect("there is another disk");
+        record.stale = 0;
+        repair::add_copy(&pool.core, place, at.column(), record).await.expect("add");
+        let leaving = Arc::clone(&at.column().copies()[0]);
+        leaving.set_moving(Some(Purpose::Balance));
+        let disk = &bench.disks[leaving.id().0 as usize];
+        let free = || pool.core.slabs.lock().count(leaving.id()).0;
+        let before = free();
+        let page_start = leaving.sums_start.expect("the space has checksums");
+        // Only the page takes so long.
+        disk.delay.store(1_000, Ordering::SeqCst);
+        let cleaning = async { clean::clean(&pool.core, true).await.expect("clean") };
+        let next_owner = async {
+            yield_now().await;
+            disk.delay.store(0, Ordering::SeqCst);
+            while free() == before {
+                repair::work_on(&pool.core, &space, place).await.expect("given up");
+            }
+            disk.corrupt(page_start as usize, b"of another row");
+        };
+        join(cleaning, next_owner).await;
+        let found = disk.read(page_start, IoBuf::new(BLOCK as usize)).await.expect("read");
+        assert!(
+            found.starts_with(b"of another row"),
+            "a page was written to a slab that has been given back"
+        );
+    });
+}
+
+/// A copy catches up in one region while the cleaner brings the page of another region to the disks, and the power goes: a page
+/// of checksums covers both. One of the copies must have it whole, whatever was on its way.
+#[test]
+fn a_copy_that_catches_up_beside_the_cleaner_leaves_one_page_whole() {
+    for cut in 1..24 {
+        for begin in 0..8 {
+            let bench = Bench::new(2);
+            let places = on_shard(async {
+                let pool = bench.create().await;
+                let space = space(&pool, Resiliency::Mirror(2), 1).await;
+                space.write(0, block(1), Durability::Durable).await.expect("write");
+                sleep(Duration::from_secs(30)).await; // clean
+                let (row, place) = first_row(&space);
+                let at = At::new(&pool.core, &space, &row, place);
+                let copies = at.column().copies();
+                let kept = pool.core.mark_stale(place, &row, &copies[1], 1).await.expect("marked");
+                assert!(kept);
+                space.write(SLAB - BLOCK, block(2), Durability::Durable).await.expect("write");
+                // What the cleaner has written to the first is not flushed before the second has its page.
+                let first = copies[0].id().0 as usize;
+                bench.disks.iter().for_each(|disk| disk.delay.store(4, Ordering::SeqCst));
+                bench.disks[first].delay.store(7, Ordering::SeqCst);
+                bench.power.store(cut, Ordering::SeqCst);
+                let cleaning = async {
+                    sleep(Duration::from_millis(2 * begin)).await;
+                    let _ = clean::clean(&pool.core, true).await;
+                };
+                let catching_up = async {
+                    let _ = resync::bring_up_to_date(at).await;
+                };
+                join(cleaning, catching_up).await;
+                copies.iter().map(|copy| (copy.id().0 as usize, copy.sums_start)).collect::<Vec<_>>()
+            });
+            bench.power.store(u64::MAX, Ordering::SeqCst);
+            on_shard(async {
+                let mut whole = 0;
+                for (disk, start) in places {
+                    bench.disks[disk].restore_power_torn();
+                    bench.disks[disk].delay.store(0, Ordering::SeqCst);
+                    let start = start.expect("the space has checksums");
+                    let page = bench.disks[disk].read(start, IoBuf::new(BLOCK as usize)).await.expect("read");
+                    whole += u32::from(SumsPage::decode(&page).is_ok());
+                }
+                assert!(whole > 0, "cut at {cut}, the cleaner begins at {begin}: no copy has a whole page");
+            });
+        }
+    }
 }

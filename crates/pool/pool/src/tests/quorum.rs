@@ -61,14 +61,14 @@ fn accepting_loss_opens_what_is_there_and_read_only_changes_nothing() {
         let written: Vec<u64> = bench.disks.iter().map(|d| d.written.load(Ordering::SeqCst)).collect();
         let error = open(&bench, guid, &[2], OpenOptions::default()).await.err().expect("one of three");
         assert_eq!(error.kind(), PoolErrorKind::NoQuorum);
-        let look = OpenOptions { read_only: true, accept_loss: false };
+        let look = OpenOptions { read_only: true, ..OpenOptions::default() };
         let pool = open(&bench, guid, &[2], look).await.expect("to look");
         let space = pool.space("s").expect("space");
         assert!(space.write(0, IoBuf::zeroed(4096).freeze(), Durability::Durable).await.is_err());
         drop(pool);
         let now: Vec<u64> = bench.disks.iter().map(|d| d.written.load(Ordering::SeqCst)).collect();
         assert_eq!(now, written);
-        let accept = OpenOptions { read_only: false, accept_loss: true };
+        let accept = OpenOptions { accept_loss: true, ..OpenOptions::default() };
         let opened = open(&bench, guid, &[2], accept).await;
         assert_eq!(
             opened.err().map(|e| e.kind()),

@@ -1,10 +1,15 @@
 //! Making, growing, filling and deleting spaces.
 
+use std::time::Duration;
+
 use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, BlockErrorKind, Durability};
 
+use super::disks::{fill, mirror, until};
 use super::{Bench, SLAB, on_shard};
-use crate::{PoolErrorKind, Provisioning, Resiliency, SpaceSpec};
+use crate::{
+    OpenOptions, Pool, PoolErrorKind, Provisioning, RepairParams, Resiliency, ScrubParams, SpaceSpec,
+};
 
 fn block(byte: u8) -> aligned_buffer::SharedBuf {
     IoBuf::copy_from(&[byte; 4096]).freeze()
@@ -91,5 +96,87 @@ fn growing_is_seen_by_who_waits_for_it() {
         pool.grow_space(space.id(), 3 * SLAB).await.expect("grow");
         assert_eq!(waiting.await.expect("task"), 3 * SLAB);
         space.write(2 * SLAB, block(3), Durability::Durable).await.expect("in the new part");
+    });
+}
+
+#[test]
+fn a_fixed_space_that_cannot_grow_gives_back_what_it_took() {
+    on_shard(async {
+        let bench = Bench::new(2);
+        let pool = bench.create().await;
+        let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), 3 * SLAB);
+        (spec.interleave, spec.provisioning) = (4096, Provisioning::Fixed);
+        let space = pool.create_space(spec).await.expect("space");
+        space.write(0, block(1), Durability::Durable).await.expect("write");
+        let before = (pool.status().free, space.allocation(), pool.core.meta.with_state(|s| s.rows.len()));
+        let error = pool.grow_space(space.id(), 100 * SLAB).await.expect_err("does not fit");
+        assert_eq!(error.kind(), PoolErrorKind::NoSpace, "{error}");
+        let after = (pool.status().free, space.allocation(), pool.core.meta.with_state(|s| s.rows.len()));
+        assert_eq!(before, after);
+        pool.grow_space(space.id(), 5 * SLAB).await.expect("what fits");
+        let free = pool.status().free;
+        // A cut in the midst of growing leaves rows that nobody asked for: the next opening gives them back.
+        for row in 5..8 {
+            space.row_for_write(&pool.core, row).await.expect("row");
+        }
+        assert!(pool.status().free < free);
+        let guid = pool.guid();
+        drop((space, pool));
+        let pool = Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone());
+        let pool = pool.await.expect("open");
+        assert_eq!((pool.status().free, pool.spaces().len()), (free, 1));
+        assert_eq!(pool.check(true).await, Vec::new());
+    });
+}
+
+/// Deletes the space while background work holds one of its rows, and allocates in another one.
+async fn delete_beside(pool: &Pool, space: std::sync::Arc<crate::Space>) {
+    let other = pool.create_space(SpaceSpec {
+        interleave: 4096,
+        ..SpaceSpec::thin("t", Resiliency::Mirror(2), 8 * SLAB)
+    });
+    let other = other.await.expect("space");
+    let id = space.id();
+    drop(space);
+    let both = async {
+        pool.delete_space(id).await.expect("delete");
+        other.write(0, block(2), Durability::Durable).await.expect("a new row");
+    };
+    shard_runtime::timeout(Duration::from_secs(1), both).await.expect("nobody waits for background work");
+    pool.delete_space(other.id()).await.expect("delete");
+    drop(other);
+    until("all slabs are free", || pool.status().free == pool.status().capacity).await;
+}
+
+#[test]
+fn a_slow_scrub_lets_a_deleted_space_go() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 4).await;
+        fill(&space, 4, 1).await;
+        pool.set_scrub_params(ScrubParams { bytes_per_second: 1, ..ScrubParams::default() });
+        pool.start_scrub().await.expect("scrub");
+        shard_runtime::sleep(Duration::from_secs(60)).await;
+        delete_beside(&pool, space).await;
+        until("the scrub has ended", || !pool.scrub_status().is_running()).await;
+    });
+}
+
+#[test]
+fn a_slow_repair_lets_a_deleted_space_go() {
+    on_shard(async {
+        let bench = Bench::new(4);
+        let pool = bench.create().await;
+        let space = mirror(&pool, 4).await;
+        fill(&space, 4, 1).await;
+        pool.set_repair_params(RepairParams { bytes_per_second: 1, ..RepairParams::default() });
+        bench.disks[0].gone.store(true, std::sync::atomic::Ordering::SeqCst);
+        fill(&space, 4, 2).await;
+        bench.disks[0].gone.store(false, std::sync::atomic::Ordering::SeqCst);
+        pool.disk_returned(bench.device(0)).await.expect("ours");
+        shard_runtime::sleep(Duration::from_secs(60)).await;
+        assert!(!pool.status().is_fully_redundant(), "repair is at it");
+        delete_beside(&pool, space).await;
     });
 }

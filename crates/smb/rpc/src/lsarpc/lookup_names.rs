@@ -16,9 +16,9 @@ const NAMES_MAX: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Names,
-    /// With flags, options and the client's version.
+    /// LsarLookupNames2: with flags, options and the client's version.
     Names2,
-    /// With whole SIDs.
+    /// LsarLookupNames3: it answers whole SIDs.
     Names3,
     /// And without a handle.
     Names4,

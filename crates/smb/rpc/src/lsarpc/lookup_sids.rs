@@ -14,7 +14,7 @@ use crate::view::accounts::PrincipalKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Sids,
-    /// With flags, options and the client's version.
+    /// LsarLookupSids2: with flags, options and the client's version.
     Sids2,
     /// And without a handle.
     Sids3,

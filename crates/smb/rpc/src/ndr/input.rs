@@ -55,7 +55,7 @@ macro_rules! integers {
 }
 
 impl<'a> NdrIn<'a> {
-    /// Over a whole stub.
+    /// Reads a whole stub.
     #[must_use]
     pub fn new(bytes: &'a [u8], order: Order) -> Self {
         Self { bytes, at: 0, order }
@@ -87,7 +87,7 @@ impl<'a> NdrIn<'a> {
         Ok(found)
     }
 
-    /// So many bytes as they are.
+    /// The next bytes, as many as asked for, as they are.
     ///
     /// # Errors
     /// When there are fewer.
@@ -181,7 +181,7 @@ impl<'a> NdrIn<'a> {
     /// A unique pointer to such a string, as an argument of its own.
     ///
     /// # Errors
-    /// As [`NdrIn::wide`].
+    /// The same as those of [`NdrIn::wide`].
     pub fn wide_pointer(&mut self) -> Result<Option<String>, BadStub> {
         if self.pointer()? { self.wide().map(Some) } else { Ok(None) }
     }
@@ -218,16 +218,16 @@ impl<'a> NdrIn<'a> {
     /// An RPC_UNICODE_STRING whose text follows at once.
     ///
     /// # Errors
-    /// As [`NdrIn::unicode_body`].
+    /// The same as those of [`NdrIn::unicode_body`].
     pub fn unicode(&mut self) -> Result<String, BadStub> {
         let head = self.unicode_head()?;
         self.unicode_body(head)
     }
 
-    /// So many RPC_UNICODE_STRINGs, and then their texts.
+    /// The next RPC_UNICODE_STRINGs, as many as asked for, and then their texts.
     ///
     /// # Errors
-    /// As [`NdrIn::unicode_body`].
+    /// The same as those of [`NdrIn::unicode_body`].
     pub fn unicodes(&mut self, count: usize) -> Result<Vec<String>, BadStub> {
         self.fits(count, 8)?;
         let heads = (0..count).map(|_| self.unicode_head()).collect::<Result<Vec<_>, _>>()?;

@@ -12,7 +12,7 @@ const FRAGMENT_AT: usize = 8;
 pub enum Outcome {
     /// It is.
     Accepted,
-    /// Nobody serves this interface here.
+    /// This interface is not served here.
     UnknownInterface,
     /// None of the transfer syntaxes is known.
     UnknownTransfer,
@@ -42,9 +42,9 @@ pub enum Reject {
     Unspecified,
     /// Too much of something.
     LocalLimit,
-    /// Not our version of the protocol.
+    /// The client's version of the protocol is not ours.
     ProtocolVersion,
-    /// Not a mechanism that we have.
+    /// The server does not have this mechanism.
     AuthenticationType,
 }
 

@@ -84,7 +84,7 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// From a PDU.
+    /// Decodes it from a PDU.
     ///
     /// # Errors
     /// When it is not whole, or wants nothing.

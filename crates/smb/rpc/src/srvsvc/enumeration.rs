@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// With the levels that the union of this operation knows (not: that are answered).
+    /// Decodes a request; `levels` are those that the union of this operation knows, whether or not they are answered.
     pub(crate) fn take(r: &mut NdrIn<'_>, levels: &[u32]) -> Result<Self, BadStub> {
         let (level, switch) = (r.u32()?, r.u32()?);
         if level != switch {

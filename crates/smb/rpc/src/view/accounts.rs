@@ -16,7 +16,7 @@ pub enum PrincipalKind {
     Alias = 4,
     /// Well known.
     WellKnown = 5,
-    /// Nobody that is known.
+    /// The SID belongs to no account that is known.
     Unknown = 8,
 }
 

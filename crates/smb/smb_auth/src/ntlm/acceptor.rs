@@ -156,7 +156,7 @@ impl NtlmAcceptor {
         Ok(self.done(identity, session_key, flags, message.workstation, target_name))
     }
 
-    /// Nobody in particular: the key is known to everyone (MS-NLMP 3.3.2: the key exchange key is zero).
+    /// Lets an anonymous client in: the key is known to everyone (MS-NLMP 3.3.2: the key exchange key is zero).
     fn anonymous(&mut self, message: &Authenticate<'_>, flags: u32) -> Result<Authenticated, AuthError> {
         if !self.server.policy.anonymous {
             return Err(AuthError::Anonymous);

@@ -77,7 +77,7 @@ impl<'a> AvPairs<'a> {
         Utf16::new(self.get(attribute)?).ok()?.to_string().ok()
     }
 
-    /// As it is encoded, with its end mark.
+    /// The encoded list, with its end mark.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         self.0

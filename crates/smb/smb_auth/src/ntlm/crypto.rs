@@ -80,7 +80,7 @@ pub struct MessageSigner {
 }
 
 impl MessageSigner {
-    /// With the session key; `key_exchange` and `bits_128` and `bits_56` as negotiated.
+    /// A signer with the keys that follow from the session key; `key_exchange` and `bits_128` and `bits_56` as negotiated.
     #[must_use]
     pub fn new(session_key: &Key, direction: Direction, flags: u32) -> Self {
         let (sign, seal) = match direction {

@@ -53,7 +53,7 @@ pub struct Negotiate {
 }
 
 impl Negotiate {
-    /// From a token.
+    /// Decodes it from a token.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -87,7 +87,7 @@ pub struct Challenge<'a> {
 }
 
 impl<'a> Challenge<'a> {
-    /// From a token.
+    /// Decodes it from a token.
     ///
     /// # Errors
     /// When it is not what the specification says.
@@ -138,7 +138,7 @@ pub struct Authenticate<'a> {
 }
 
 impl<'a> Authenticate<'a> {
-    /// From a token.
+    /// Decodes it from a token.
     ///
     /// # Errors
     /// When it is not what the specification says, or a name is not UTF-16 or too long.

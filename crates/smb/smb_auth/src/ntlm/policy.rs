@@ -33,7 +33,7 @@ impl TargetNames {
 /// TCP has none; over TLS (QUIC) they are the certificate's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelBindings {
-    /// Not looked at.
+    /// The field is not looked at.
     #[default]
     Ignore,
     /// If the client has some, these.

@@ -6,19 +6,16 @@ use file_store::{Access, OpenFile, OpenOptions, Share};
 use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateOptions, OplockLevel, ShareAccess};
 
-use super::existing::WRITES;
 use super::plan::Plan;
 use crate::api::{CachingRequest, Durability, Granted};
 use crate::breaks::with_caching;
 use crate::caching::{Notice, Opening, Others};
+use crate::data::{READS, WRITES};
 use crate::error::{Result, refuse};
 use crate::file_system::{Core, OPENS_MAX};
 use crate::node::{NodeState, Pin};
 use crate::open::{NewOpen, Open};
 use crate::share_mode::{conflict, is_lease_stat_open, is_stat_open};
-
-/// Rights that read data.
-const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
 
 /// An open that wants in.
 pub(super) struct Admission {

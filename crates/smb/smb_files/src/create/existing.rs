@@ -12,15 +12,13 @@ use super::plan::Plan;
 use super::resolve::check_kind;
 use super::{Admitted, Attempt};
 use crate::caching::By;
+use crate::data::WRITES;
 use crate::error::{FileError, Result, refuse};
 use crate::file_system::Core;
 use crate::node::{Node, Pin, stream_key};
 use crate::open::Open;
 use crate::path::StreamPart;
 use crate::previous::CHANGES;
-
-/// Rights that change data.
-pub(crate) const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
 
 /// What a user may do with a file: granted for this open, and at most.
 pub(super) struct Rights {
@@ -31,11 +29,6 @@ pub(super) struct Rights {
 impl Core {
     pub(super) async fn open_existing(self: &Arc<Self>, plan: &Plan<'_>, node: Pin) -> Result<Attempt> {
         let named = matches!(plan.stream, StreamPart::Named(_));
-        if !named && plan.request.disposition == CreateDisposition::CREATE {
-            // Whatever kind it is of (MS-FSA 2.1.5.1.2).
-            return refuse(NtStatus::OBJECT_NAME_COLLISION, "there is such a file already");
-        }
-        check_kind(plan, node.kind)?;
         let info = match self.info(&node).await {
             Ok(info) => info,
             Err(error) if error.status == NtStatus::OBJECT_NAME_NOT_FOUND => return Ok(Attempt::Again),
@@ -47,12 +40,20 @@ impl Core {
         if missing_stream && !plan.makes() {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such stream");
         }
+        plan.keep_previous(missing_stream)?;
         if !missing_stream && plan.request.disposition == CreateDisposition::CREATE {
-            return refuse(NtStatus::OBJECT_NAME_COLLISION, "there is such a stream already");
+            // Whatever kind it is of (MS-FSA 2.1.5.1.2).
+            return refuse(NtStatus::OBJECT_NAME_COLLISION, "there is such a file or stream already");
         }
+        check_kind(plan, node.kind)?;
         let overwrites = plan.overwrites() && !missing_stream;
-        let rights = self.rights(plan, &node, attributes, overwrites).await?;
-        check_attributes(plan, attributes, &rights, node.is_directory(), overwrites)?;
+        // Making a stream is writing to its file, as overwriting is, whatever the open asks for besides.
+        let writes = overwrites || missing_stream;
+        let rights = self.rights(plan, &node, attributes, writes).await?;
+        if plan.has(CreateOptions::DELETE_ON_CLOSE) {
+            self.check_deletion(plan.caller, &node, plan.stream_name(), attributes, false)?;
+        }
+        check_attributes(plan, attributes, &rights, node.is_directory(), (overwrites, writes))?;
         let directory = node.is_directory() && !named;
         let admission = Admission {
             node,
@@ -86,12 +87,11 @@ impl Core {
         plan: &Plan<'_>,
         node: &Pin,
         attributes: FileAttributes,
-        overwrites: bool,
+        writes: bool,
     ) -> Result<Rights> {
         let caller = plan.caller;
         let security = self.security(node).await?;
-        // Overwriting is writing, whatever the open asks for besides.
-        let implied = if overwrites { AccessMask::WRITE_DATA } else { AccessMask::NONE };
+        let implied = if writes { AccessMask::WRITE_DATA } else { AccessMask::NONE };
         let mut request = Request {
             desired: plan.desired | implied,
             backup_intent: plan.has(CreateOptions::OPEN_FOR_BACKUP_INTENT),
@@ -134,7 +134,7 @@ impl Core {
         let granted = if plan.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
             asked | granted.without(not_now)
         } else {
-            // What overwriting implied is not asked for.
+            // What was implied is not asked for.
             granted & asked
         };
         let maximal = smb_security::maximal(&security, &caller.token) | request.from_parent;
@@ -233,13 +233,10 @@ fn check_attributes(
     attributes: FileAttributes,
     rights: &Rights,
     directory: bool,
-    overwrites: bool,
+    (overwrites, writes): (bool, bool),
 ) -> Result<()> {
     let read_only = attributes.contains(FileAttributes::READONLY);
-    if read_only && plan.has(CreateOptions::DELETE_ON_CLOSE) {
-        return refuse(NtStatus::CANNOT_DELETE, "the file is read-only");
-    }
-    if read_only && !directory && (rights.granted.intersects(WRITES) || overwrites) {
+    if read_only && !directory && (rights.granted.intersects(WRITES) || writes) {
         return refuse(NtStatus::ACCESS_DENIED, "the file is read-only");
     }
     let guarded = attributes & (FileAttributes::HIDDEN | FileAttributes::SYSTEM);

@@ -24,6 +24,7 @@ impl Core {
         directory: &Pin,
         name: &str,
     ) -> Result<Attempt> {
+        plan.keep_previous(true)?;
         let kind = if plan.wants_directory() { FileKind::Directory } else { FileKind::File };
         let long = self.name_again(directory.file, name);
         let name = long.as_deref().unwrap_or(name);

@@ -38,6 +38,8 @@ pub(super) struct Plan<'a> {
     pub(super) target: Target,
     /// The file as it was at that time.
     pub(super) timewarp: Option<FileTime>,
+    /// Whether what is there would be changed, or could be through the open.
+    changes: bool,
     pub(super) stream: StreamPart,
     /// Rights asked for, generic ones mapped; MAXIMUM_ALLOWED and ACCESS_SYSTEM_SECURITY may be among them.
     pub(super) desired: AccessMask,
@@ -94,15 +96,16 @@ impl<'a> Plan<'a> {
         }
         let (mut target, stream) = target(request)?;
         let timewarp = timewarp(request, &mut target);
+        if timewarp.is_some() && matches!(target, Target::Id(_)) {
+            return refuse(NtStatus::NOT_SUPPORTED, "a file's number leads to the file as it is now");
+        }
         let changes = options.contains(CreateOptions::DELETE_ON_CLOSE)
             || disposition == CreateDisposition::CREATE
             || overwrites(disposition)
             || desired.intersects(CHANGES);
-        if timewarp.is_some() && changes {
-            return refuse(NtStatus::MEDIA_WRITE_PROTECTED, "previous versions never change");
-        }
         Ok(Self {
             timewarp,
+            changes,
             caller,
             request,
             target,
@@ -111,6 +114,18 @@ impl<'a> Plan<'a> {
             attributes: request.attributes & KEPT_ATTRIBUTES,
             unwind: Unwind::default(),
         })
+    }
+
+    /// Refuses to change a previous version, or to make something in one. Asked when it is known what is there: what was not
+    /// there at that time is not found, whatever it is wanted for.
+    ///
+    /// # Errors
+    /// MEDIA_WRITE_PROTECTED.
+    pub(super) fn keep_previous(&self, makes: bool) -> Result<()> {
+        if self.timewarp.is_some() && (self.changes || makes) {
+            return refuse(NtStatus::MEDIA_WRITE_PROTECTED, "previous versions never change");
+        }
+        Ok(())
     }
 
     pub(super) fn has(&self, option: CreateOptions) -> bool {
@@ -158,7 +173,7 @@ fn overwrites(disposition: CreateDisposition) -> bool {
 
 /// The time that TWrp names, or a `@GMT-…` in the path, which is taken out (MS-SMB2 3.3.5.9).
 fn timewarp(request: &CreateRequest<'_>, target: &mut Target) -> Option<FileTime> {
-    let Target::Path(path) = target else { return None };
+    let Target::Path(path) = target else { return request.timewarp };
     let token = path.components.iter().position(|name| snapshot_time(name).is_some());
     let in_path = token.and_then(|at| snapshot_time(&path.components.remove(at)));
     request.timewarp.or(in_path)

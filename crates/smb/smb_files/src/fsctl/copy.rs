@@ -1,6 +1,7 @@
 //! Copies within the server: COPYCHUNK and DUPLICATE_EXTENTS. What can share storage is not copied.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use smb_protocol::NtStatus;
@@ -12,6 +13,7 @@ use super::{Answer, done};
 use crate::WriteFlags;
 use crate::data::checked_range;
 use crate::error::{Detail, FileError, Result, refuse};
+use crate::locks::ByteRange;
 use crate::open::{Open, OpenLookup};
 
 /// Most bytes of a piece, and of a request: Windows' limits (MS-SMB2 3.3.3, ServerSideCopyMax…).
@@ -93,14 +95,13 @@ impl Open {
         if source_range.offset + source_range.length > source.data()?.size() {
             return refuse(INVALID_VIEW_SIZE, "the piece ends beyond the source");
         }
-        source.check_locks(source_range, false)?;
-        self.check_locks(target_range, true)?;
         if self.can_share(source, from, to, length) {
-            self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
-            let (from, to) = ((source.node.file, from), (self.node.file, to));
-            self.core.store.clone_range(from, to, length).await?;
-            self.core.data_changed(self, true).await;
-            return Ok(());
+            return self.share_range(source, from, to, length, true).await;
+        }
+        // All or nothing where somebody has locked a part; where only appending is allowed, the write finds its own range.
+        source.check_locks(source_range, false)?;
+        if self.granted.contains(AccessMask::WRITE_DATA) {
+            self.check_locks(target_range, true)?;
         }
         let mut done = 0;
         while done < length {
@@ -115,13 +116,36 @@ impl Open {
         Ok(())
     }
 
-    /// Whether the store can let both ranges share their clusters.
+    /// Lets a range of this open share its storage with one of `source`: a read there and a write here, for which locks
+    /// count, caches are broken and tokens become void as for any other.
+    async fn share_range(
+        self: &Arc<Self>,
+        source: &Self,
+        from: u64,
+        to: u64,
+        length: u64,
+        may_grow: bool,
+    ) -> Result<()> {
+        self.needs(AccessMask::WRITE_DATA, "the target may not be written")?;
+        source.check_locks(ByteRange { offset: from, length }, false)?;
+        self.check_locks(ByteRange { offset: to, length }, true)?;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        // Before and after, as a write does.
+        self.node.data_version.fetch_add(1, Ordering::AcqRel);
+        self.core.store.clone_range((source.node.file, from), (self.node.file, to), length).await?;
+        self.core.data_changed(self, may_grow).await;
+        Ok(())
+    }
+
+    /// Whether the store can let both ranges share their clusters. Who may only append writes to the end, wherever it asks
+    /// to, so its data are copied there.
     fn can_share(&self, source: &Open, from: u64, to: u64, length: u64) -> bool {
         let cluster = u64::from(self.core.options.cluster.max(1));
         let aligned = [from, to, length].iter().all(|value| value.is_multiple_of(cluster));
         let apart = self.node.file != source.node.file || from + length <= to || to + length <= from;
         aligned
             && apart
+            && self.granted.contains(AccessMask::WRITE_DATA)
             && length > 0
             && self.stream.is_empty()
             && source.stream.is_empty()
@@ -192,9 +216,7 @@ impl Open {
         if source.is_sparse().await? && !self.is_sparse().await? {
             return refuse(NtStatus::NOT_SUPPORTED, "the source is sparse and the target is not");
         }
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
-        self.core.store.clone_range((source.node.file, from), (self.node.file, to), fits).await?;
-        self.core.data_changed(self, false).await;
+        self.share_range(&source, from, to, fits, false).await?;
         done(Vec::new())
     }
 }

@@ -1,23 +1,26 @@
 //! Offloaded data transfer: a token stands for data as they were when it was made (MS-FSA 2.1.5.10.18, .19).
 //!
-//! A token names a range and how often its file's data had been changed. Where they changed since, the token is void: the
-//! client copies by itself, which is always right.
+//! A token is random, so that nobody makes one up, and good for the user that asked for it, over the share that the source
+//! was opened through: elsewhere other rights may hold. It names a range and how often its file's data had been changed.
+//! Where they changed since, the token is void: the client copies by itself, which is always right.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use shard_runtime::Monotonic;
+use shard_runtime::{Entropy, Monotonic};
 use smb_protocol::NtStatus;
 use smb_protocol::access::AccessMask;
 use smb_protocol::fsctl::copy::{
     OffloadReadFlags, OffloadReadInput, OffloadReadOutput, OffloadToken, OffloadWriteInput,
     OffloadWriteOutput, TOKEN_ZERO,
 };
+use smb_protocol::security::Sid;
 use smb_protocol::wire::Wire;
 
 use super::{Answer, reply};
+use crate::api::Caller;
 use crate::error::{Result, refuse};
 use crate::locks::ByteRange;
 use crate::open::Open;
@@ -34,6 +37,9 @@ const TRANSFER_MAX: u64 = 256 << 20;
 /// What offsets and lengths are multiples of.
 const SECTOR: u64 = 512;
 
+/// What a token says: random bytes.
+type TokenId = [u8; 24];
+
 /// What a token stands for.
 #[derive(Clone)]
 struct Transfer {
@@ -44,50 +50,65 @@ struct Transfer {
     expires: Monotonic,
 }
 
+impl Transfer {
+    fn user(&self) -> Sid {
+        self.source.caller.token.user
+    }
+
+    /// Whether this is who asked for the token, over the same share.
+    fn is_for(&self, caller: &Caller) -> bool {
+        self.user() == caller.token.user && self.source.caller.share.root == caller.share.root
+    }
+}
+
 /// Tokens that were given out.
 pub(crate) struct Tokens {
-    secret: [u8; 16],
-    next: u64,
-    given: BTreeMap<u64, Transfer>,
+    entropy: Arc<dyn Entropy>,
+    /// How many were ever given out: their order.
+    count: u64,
+    given: BTreeMap<TokenId, (u64, Transfer)>,
 }
 
 impl Tokens {
-    /// None yet; `secret` makes them unguessable.
-    pub(crate) fn new(secret: [u8; 16]) -> Self {
-        Self { secret, next: 1, given: BTreeMap::new() }
-    }
-
-    fn id(&self, number: u64) -> [u8; 24] {
-        let mut id = [0; 24];
-        let (head, tail) = id.split_at_mut(8);
-        head.copy_from_slice(&number.to_be_bytes());
-        tail.copy_from_slice(&self.secret);
-        id
+    /// None yet.
+    pub(crate) fn new(entropy: Arc<dyn Entropy>) -> Self {
+        Self { entropy, count: 0, given: BTreeMap::new() }
     }
 
     /// Gives a token out; what is returned besides must be dropped without the lock.
     fn give(&mut self, transfer: Transfer, now: Monotonic) -> (OffloadToken, Vec<Transfer>) {
-        let mut dead: Vec<u64> = self
-            .given
-            .iter()
-            .filter(|(_, t)| t.expires <= now || t.source.is_closed())
-            .map(|(n, _)| *n)
-            .collect();
+        let is_dead = |transfer: &Transfer| transfer.expires <= now || transfer.source.is_closed();
+        let mut dead: Vec<TokenId> =
+            self.given.iter().filter(|(_, (_, transfer))| is_dead(transfer)).map(|(id, _)| *id).collect();
         if self.given.len() - dead.len() >= TOKENS_MAX {
-            dead.extend(self.given.keys().next());
+            dead.extend(self.one_too_many());
         }
-        let spare = dead.iter().filter_map(|number| self.given.remove(number)).collect();
-        let number = self.next;
-        self.next += 1;
-        self.given.insert(number, transfer);
-        (OffloadToken::new(TOKEN_KIND, &self.id(number)), spare)
+        let spare =
+            dead.iter().filter_map(|id| self.given.remove(id)).map(|(_, transfer)| transfer).collect();
+        let mut id = TokenId::default();
+        self.entropy.fill(&mut id);
+        self.count += 1;
+        self.given.insert(id, (self.count, transfer));
+        (OffloadToken::new(TOKEN_KIND, &id), spare)
     }
 
-    fn find(&self, token: &OffloadToken, now: Monotonic) -> Option<Transfer> {
+    /// The oldest token of the user that has most: nobody takes others theirs by asking for many.
+    fn one_too_many(&self) -> Option<TokenId> {
+        let mut users: BTreeMap<Sid, (usize, u64, TokenId)> = BTreeMap::new();
+        for (id, (order, transfer)) in &self.given {
+            let (count, oldest, which) = users.entry(transfer.user()).or_insert((0, *order, *id));
+            *count += 1;
+            if order < oldest {
+                (*oldest, *which) = (*order, *id);
+            }
+        }
+        users.into_values().max_by_key(|(count, ..)| *count).map(|(.., id)| id)
+    }
+
+    fn find(&self, token: &OffloadToken, caller: &Caller, now: Monotonic) -> Option<Transfer> {
         let id = token.id().filter(|_| token.kind() == TOKEN_KIND)?;
-        let number = u64::from_be_bytes(*id.first_chunk()?);
-        let transfer = self.given.get(&number)?;
-        (id == self.id(number) && transfer.expires > now).then(|| transfer.clone())
+        let (_, transfer) = self.given.get(&TokenId::try_from(id).ok()?)?;
+        (transfer.is_for(caller) && transfer.expires > now).then(|| transfer.clone())
     }
 }
 
@@ -177,12 +198,15 @@ impl Open {
     }
 
     async fn write_transfer(self: &Arc<Self>, asked: &OffloadWriteInput, room: u64) -> Result<u64> {
-        let found = self.core.tokens.lock().find(&asked.token, self.core.clock.now());
+        let found = self.core.tokens.lock().find(&asked.token, &self.caller, self.core.clock.now());
         let current = |t: &Transfer| {
             t.source.node.data_version.load(Ordering::Acquire) == t.version && !t.source.is_closed()
         };
         let Some(transfer) = found.filter(current) else {
-            return refuse(NtStatus::INVALID_TOKEN, "the token is unknown, too old, or its data changed");
+            return refuse(
+                NtStatus::INVALID_TOKEN,
+                "the token is unknown, another user's, of another share, too old, or its data changed",
+            );
         };
         let Some(left) = transfer.length.checked_sub(asked.transfer_offset).filter(|left| *left > 0) else {
             return refuse(NtStatus::INVALID_PARAMETER, "behind what the token stands for");

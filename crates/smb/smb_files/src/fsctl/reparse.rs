@@ -45,9 +45,10 @@ impl Open {
         if point.tag().0 <= RESERVED_TAGS {
             return refuse(NtStatus::IO_REPARSE_TAG_INVALID, "a reserved tag");
         }
-        if !self.stream.is_empty() || self.node.file == self.caller.share.root {
-            return refuse(NtStatus::INVALID_PARAMETER, "a stream or a share's folder is no reparse point");
+        if !self.stream.is_empty() {
+            return refuse(NtStatus::INVALID_PARAMETER, "a stream is no reparse point");
         }
+        self.core.keep_shared(&self.node, &self.caller, NtStatus::INVALID_PARAMETER)?;
         if let Some(old) = self.core.reparse_data(self.node.file).await?
             && ReparseTag::decode(&old).ok() != Some(point.tag())
         {

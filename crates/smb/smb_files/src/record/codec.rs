@@ -102,7 +102,7 @@ impl OpenRecord {
         out
     }
 
-    /// From bytes.
+    /// Decodes it from bytes.
     ///
     /// # Errors
     /// When they are not whole, of another version, or have something behind them.

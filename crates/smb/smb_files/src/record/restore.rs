@@ -5,21 +5,18 @@ use std::sync::atomic::Ordering;
 
 use file_store::FileKind;
 use smb_protocol::NtStatus;
-use smb_protocol::access::{AccessMask, OplockLevel};
+use smb_protocol::access::OplockLevel;
 
 use super::{LeaseRecord, LockRecord, OpenRecord};
 use crate::FileSystem;
 use crate::api::{Caller, Durability, ShareRoot};
 use crate::caching::LeaseView;
+use crate::data::{READS, WRITES};
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
 use crate::locks::{ByteRange, Lock};
 use crate::node::Pin;
 use crate::open::{NewOpen, Open};
-
-/// Rights that read or write data: the open needs the stream in the store.
-const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
-const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
 
 impl Open {
     /// Its durable form, as it is now.
@@ -130,6 +127,7 @@ impl Core {
         open.state.lock().position = record.position;
         open.set_durability(Durability::Persistent);
         open.detach();
+        // With rights to data the open needs the stream in the store.
         let (reads, writes) = (record.granted.intersects(READS), record.granted.intersects(WRITES));
         if !directory && (reads || writes) {
             let data = self.store_handle(&open, writes, false).await?;

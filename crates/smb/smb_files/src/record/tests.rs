@@ -73,8 +73,8 @@ proptest! {
 
 /// The file system of a process that starts on the same store.
 fn restarted(f: &Fixture) -> FileSystem {
-    let entropy = shard_runtime::SeededEntropy::new(2);
-    FileSystem::new(f.store.clone(), f.fs.core.clock.clone(), &entropy, f.fs.core.options.clone())
+    let entropy = std::sync::Arc::new(shard_runtime::SeededEntropy::new(2));
+    FileSystem::new(f.store.clone(), f.fs.core.clock.clone(), entropy, f.fs.core.options.clone())
 }
 
 #[test]

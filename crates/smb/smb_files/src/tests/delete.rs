@@ -118,3 +118,95 @@ fn the_administrator_closes_what_clients_forgot() {
         f.assert_clean();
     });
 }
+
+async fn dispose_ex(open: &Arc<Open>, flags: DispositionFlags) -> NtStatus {
+    let info = DispositionInformationEx { flags }.to_bytes();
+    status(open.set_info(FileClass::DISPOSITION_EX, &info, &|| {}).await)
+}
+
+#[test]
+fn nobody_deletes_the_folder_of_a_share() {
+    run(|f| async move {
+        f.directory("share").await;
+        let folder = f.store.lookup(f.store.root(), "share").await.unwrap().file;
+        let inside = f.through(&f.user, folder, AccessMask::FILE_ALL);
+        let delete = Ask::open().access(AccessMask::DELETE | AccessMask::READ_ATTRIBUTES);
+        let on_close = delete.clone().options(CreateOptions::DELETE_ON_CLOSE);
+        assert_eq!(status(f.create_as(&inside, "", &on_close).await), NtStatus::CANNOT_DELETE);
+        let open = f.create_as(&inside, "", &delete).await.unwrap().open;
+        let on_close = DispositionFlags::DELETE | DispositionFlags::ON_CLOSE;
+        let anyway = DispositionFlags::DELETE | DispositionFlags::IGNORE_READONLY_ATTRIBUTE;
+        assert_eq!(dispose(&open, true).await, NtStatus::CANNOT_DELETE);
+        for flags in [DispositionFlags::DELETE, on_close, anyway] {
+            assert_eq!(dispose_ex(&open, flags).await, NtStatus::CANNOT_DELETE, "{flags:?}");
+        }
+        open.close(false).await.unwrap();
+        assert_eq!(status(f.create_as(&inside, "f", &Ask::default()).await), NtStatus::SUCCESS);
+        f.close_all().await;
+        // Its streams are files like others.
+        let stream = f.create_as(&inside, ":s", &Ask::default()).await.unwrap().open;
+        assert_eq!(dispose(&stream, true).await, NtStatus::SUCCESS);
+        stream.close(false).await.unwrap();
+        assert_eq!(status(f.create_as(&inside, ":s", &Ask::open()).await), NtStatus::OBJECT_NAME_NOT_FOUND);
+    });
+}
+
+#[test]
+fn deletion_on_close_is_checked_like_any_other() {
+    run(|f| async move {
+        f.status("r", &Ask::default().attributes(FileAttributes::READONLY)).await;
+        f.directory("d").await;
+        f.file("d\\f", b"").await;
+        let on_close = DispositionFlags::DELETE | DispositionFlags::ON_CLOSE;
+        let read_only = f.open("r", &Ask::open().access(AccessMask::DELETE)).await;
+        assert_eq!(dispose_ex(&read_only, on_close).await, NtStatus::CANNOT_DELETE);
+        read_only.close(false).await.unwrap();
+        let full = f.open("d", &Ask::open()).await;
+        assert_eq!(dispose_ex(&full, on_close).await, NtStatus::DIRECTORY_NOT_EMPTY);
+        full.close(false).await.unwrap();
+        for name in ["r", "d"] {
+            assert_eq!(f.status(name, &Ask::open().access(AccessMask::READ_DATA)).await, NtStatus::SUCCESS);
+        }
+        // As asked: not before its own close, and it can be taken back.
+        let open = f.open("r", &Ask::open().access(AccessMask::DELETE)).await;
+        let anyway = on_close | DispositionFlags::IGNORE_READONLY_ATTRIBUTE;
+        for flags in [anyway, DispositionFlags::ON_CLOSE, anyway] {
+            assert_eq!(dispose_ex(&open, flags).await, NtStatus::SUCCESS);
+            assert_eq!(f.status("r", &Ask::open().access(AccessMask::READ_DATA)).await, NtStatus::SUCCESS);
+        }
+        open.close(false).await.unwrap();
+        assert_eq!(f.status("r", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
+        f.assert_clean();
+    });
+}
+
+#[test]
+fn what_a_share_serves_stays_for_every_other_share() {
+    run(|f| async move {
+        f.directory("a").await;
+        f.directory("a\\b").await;
+        f.directory("ab").await;
+        let (one, two) = (f.fs.share_folder("A\\B"), f.fs.share_folder("/a/b"));
+        for (name, expected) in
+            [("a\\b", NtStatus::CANNOT_DELETE), ("a", NtStatus::CANNOT_DELETE), ("ab", NtStatus::SUCCESS)]
+        {
+            let open = f.open(name, &Ask::open()).await;
+            assert_eq!(dispose(&open, true).await, expected, "{name}");
+            dispose(&open, false).await;
+            let expected = if name == "ab" { expected } else { NtStatus::ACCESS_DENIED };
+            assert_eq!(rename::rename(&open, "new name", false).await, expected, "{name}");
+            open.close(false).await.unwrap();
+        }
+        // A deletion that was asked for before.
+        drop((one, two));
+        let open = f.open("a\\b", &Ask::open().options(CreateOptions::DELETE_ON_CLOSE)).await;
+        let three = f.fs.share_folder("a/b");
+        open.close(false).await.unwrap();
+        assert_eq!(f.status("a\\b", &Ask::open()).await, NtStatus::SUCCESS);
+        drop(three);
+        let open = f.open("a\\b", &Ask::open().options(CreateOptions::DELETE_ON_CLOSE)).await;
+        open.close(false).await.unwrap();
+        assert_eq!(f.status("a\\b", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
+        f.assert_clean();
+    });
+}

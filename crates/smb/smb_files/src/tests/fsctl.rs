@@ -9,6 +9,7 @@ use smb_protocol::fsctl::copy::{
 };
 use smb_protocol::fsctl::ranges::{AllocatedRange, TrimRange, ZeroData, trim_request};
 use smb_protocol::fsctl::reparse::Reparse;
+use smb_protocol::lock::{LockElement, LockFlags};
 use smb_protocol::wire::Wire;
 
 use super::*;
@@ -210,6 +211,133 @@ fn tokens_stand_for_data_until_these_change() {
         assert_eq!(status(write(again).await), NtStatus::INVALID_TOKEN, "too old");
         source.close(false).await.unwrap();
         target.close(false).await.unwrap();
+    });
+}
+
+/// A token for the first unit of an open's data.
+async fn token_for(f: &Fixture, open: &Arc<Open>) -> OffloadToken {
+    let ask =
+        OffloadReadInput { size: 32, flags: 0, time_to_live: 0, file_offset: 0, copy_length: UNIT as u64 };
+    let answer = f.control(open, FsctlCode::OFFLOAD_READ, &ask.to_bytes()).await.unwrap().1;
+    OffloadReadOutput::decode(&answer).unwrap().token
+}
+
+/// Writes what a token stands for to the beginning of an open.
+async fn redeem(f: &Fixture, open: &Arc<Open>, token: OffloadToken) -> NtStatus {
+    let input = OffloadWriteInput {
+        size: 544,
+        flags: 0,
+        file_offset: 0,
+        copy_length: UNIT as u64,
+        transfer_offset: 0,
+        token,
+    };
+    status(f.control(open, FsctlCode::OFFLOAD_WRITE, &input.to_bytes()).await)
+}
+
+#[test]
+fn a_token_is_good_for_its_user_and_share_only() {
+    run(|f| async move {
+        f.directory("d").await;
+        let root = f.store.lookup(f.store.root(), "d").await.unwrap().file;
+        let (alice, bob) = (f.administrator(2000), f.administrator(3000));
+        let mut opens = Vec::new();
+        for (who, name) in [(&alice, "private"), (&bob, "mine"), (&alice, "copy"), (&bob, "copy of mine")] {
+            let open = f.create_as(who, name, &Ask::default()).await.unwrap().open;
+            open.write(0, buf(&vec![7; UNIT]), WriteFlags::default()).await.unwrap();
+            opens.push(open);
+        }
+        let [private, mine, copy, copy_of_mine] = opens.as_slice() else { panic!("four opens") };
+        let theirs = token_for(&f, private).await;
+        let own = token_for(&f, mine).await;
+        // From a token of its own to one that was given out before.
+        let mut forged: Vec<u8> = own.id().unwrap().to_vec();
+        let number = u64::from_be_bytes(*forged.first_chunk().unwrap());
+        forged[..8].copy_from_slice(&number.wrapping_sub(1).to_be_bytes());
+        let forged = OffloadToken::new(own.kind(), &forged);
+        let shared = theirs.id().unwrap().iter().zip(own.id().unwrap()).filter(|(a, b)| a == b).count();
+        assert!(shared < 8, "two tokens have {shared} of 24 bytes in common");
+        for (token, what) in [(forged, "a forged token"), (theirs, "another user's token")] {
+            assert_eq!(redeem(&f, copy_of_mine, token).await, NtStatus::INVALID_TOKEN, "{what}");
+        }
+        assert_eq!(redeem(&f, copy_of_mine, own).await, NtStatus::SUCCESS);
+        assert_eq!(redeem(&f, copy, theirs).await, NtStatus::SUCCESS);
+        // The same user through another share, which may have been given with other rights.
+        let elsewhere = f.through(&alice, root, AccessMask::FILE_ALL);
+        let open = f.create_as(&elsewhere, "copy", &Ask::default()).await.unwrap().open;
+        open.write(0, buf(&vec![6; UNIT]), WriteFlags::default()).await.unwrap();
+        assert_eq!(redeem(&f, &open, theirs).await, NtStatus::INVALID_TOKEN, "another share's token");
+        f.close_all().await;
+    });
+}
+
+#[test]
+fn one_user_takes_no_tokens_from_another() {
+    run(|f| async move {
+        let (alice, bob) = (f.administrator(2000), f.administrator(3000));
+        let mut opens = Vec::new();
+        for (who, name) in [(&alice, "a"), (&alice, "a2"), (&bob, "b")] {
+            let open = f.create_as(who, name, &Ask::default()).await.unwrap().open;
+            open.write(0, buf(&vec![7; UNIT]), WriteFlags::default()).await.unwrap();
+            opens.push(open);
+        }
+        let token = token_for(&f, &opens[0]).await;
+        for _ in 0..5000 {
+            token_for(&f, &opens[2]).await;
+        }
+        assert_eq!(redeem(&f, &opens[1], token).await, NtStatus::SUCCESS);
+        f.close_all().await;
+    });
+}
+
+#[test]
+fn an_open_that_may_only_append_overwrites_nothing() {
+    run(|f| async move {
+        let content = vec![1; 2 * UNIT];
+        f.file("source", &vec![2; UNIT]).await;
+        f.file("log", &content).await;
+        let source = f.open("source", &Ask::open()).await;
+        let append = AccessMask::APPEND_DATA | AccessMask::READ_ATTRIBUTES;
+        let log = f.open("log", &Ask::open().access(append)).await;
+        let chunk = CopyChunk { source_offset: 0, target_offset: 0, length: UNIT as u32 };
+        let input = copy_request(source.resume_key(), &[chunk]);
+        f.control(&log, FsctlCode::SRV_COPYCHUNK_WRITE, &input).await.unwrap();
+        let look = f.open("log", &Ask::open().access(AccessMask::READ_DATA)).await;
+        assert!(read(&look, 0, 2 * UNIT).await.unwrap() == content, "what was there stays");
+        assert!(read(&look, 2 * UNIT as u64, UNIT).await.unwrap() == vec![2; UNIT], "it is appended");
+        f.close_all().await;
+    });
+}
+
+#[test]
+fn sharing_extents_respects_locks() {
+    run(|f| async move {
+        f.file("source", &vec![1; 2 * UNIT]).await;
+        f.file("target", &vec![2; 2 * UNIT]).await;
+        let (source, target) = (f.open("source", &Ask::open()).await, f.open("target", &Ask::open()).await);
+        let (theirs_source, theirs_target) =
+            (f.open("source", &Ask::open()).await, f.open("target", &Ask::open()).await);
+        let id = WireId { persistent: source.id().0, volatile: 0 };
+        let extents = |offset: usize| DuplicateExtents {
+            source: id,
+            source_offset: offset as i64,
+            target_offset: offset as i64,
+            byte_count: UNIT as i64,
+        };
+        let lock = |offset: u64, flags: u32| [LockElement { offset, length: 1, flags: LockFlags(flags) }];
+        // Somebody has the end of the first unit of the target for itself, and of the second unit of the source.
+        theirs_target.lock(&lock(UNIT as u64 - 1, 0x12), &|| {}).await.unwrap();
+        theirs_source.lock(&lock(2 * UNIT as u64 - 1, 0x12), &|| {}).await.unwrap();
+        let code = FsctlCode::DUPLICATE_EXTENTS_TO_FILE;
+        for offset in [0, UNIT] {
+            let refused = f.control(&target, code, &extents(offset).to_bytes()).await;
+            assert_eq!(status(refused), NtStatus::FILE_LOCK_CONFLICT, "{offset}");
+        }
+        assert_eq!(read(&target, 0, 10).await.unwrap(), [2; 10]);
+        theirs_target.close(false).await.unwrap();
+        theirs_source.close(false).await.unwrap();
+        f.control(&target, code, &extents(0).to_bytes()).await.unwrap();
+        f.close_all().await;
     });
 }
 

@@ -123,3 +123,47 @@ fn nothing_of_it_changes() {
         f.assert_clean();
     });
 }
+
+#[test]
+fn what_was_not_there_then_is_not_found() {
+    run(async |f| {
+        f.file("f", b"before").await;
+        take(&f, "s", f.store.root()).await;
+        f.file("new", b"new").await;
+        let token = snapshot_name(moments(&f, "f").await[0]);
+        let never = snapshot_name(FileTime(1 << 57));
+        let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
+        // Whatever the open is for: there is nothing that could be protected.
+        for access in [AccessMask::GENERIC_READ, AccessMask::GENERIC_WRITE, AccessMask::DELETE] {
+            let ask = Ask::open().access(access);
+            for path in [format!("{token}\\new"), format!("{token}\\f:s"), format!("{never}\\f")] {
+                assert_eq!(f.status(&path, &ask).await, missing, "{path} {access:?}");
+            }
+        }
+        let read_only = Ask::open().access(AccessMask::GENERIC_READ);
+        let made = read_only.clone().disposition(CreateDisposition::OPEN_IF);
+        assert_eq!(f.status(&format!("{token}\\f:s"), &made).await, NtStatus::MEDIA_WRITE_PROTECTED);
+        assert_eq!(f.status(&format!("{token}\\f"), &made).await, NtStatus::SUCCESS);
+        f.assert_clean();
+    });
+}
+
+#[test]
+fn a_number_leads_to_no_previous_version() {
+    run(async |f| {
+        f.file("f", b"before").await;
+        take(&f, "s", f.store.root()).await;
+        let time = moments(&f, "f").await[0];
+        let file = f.store.lookup(f.store.root(), "f").await.unwrap().file;
+        let id = file.0.to_le_bytes();
+        let request = CreateRequest {
+            desired_access: AccessMask::GENERIC_READ,
+            options: CreateOptions::OPEN_BY_FILE_ID,
+            timewarp: Some(time),
+            ..CreateRequest::open(Utf16::new(&id).unwrap(), f.told.clone())
+        };
+        // It would be the file as it is now.
+        assert_eq!(status(f.fs.create(&f.user, request).await), NtStatus::NOT_SUPPORTED);
+        f.assert_clean();
+    });
+}

@@ -157,3 +157,49 @@ fn access_based_enumeration_hides_what_may_not_be_read() {
         d.close(false).await.unwrap();
     });
 }
+
+#[test]
+fn who_may_not_write_makes_no_stream() {
+    run(|f| async move {
+        let grants = vec![
+            Ace::allow(sid(1000), AccessMask::FILE_ALL, AceFlags::NONE),
+            Ace::allow(sid(2000), AccessMask::FILE_READ, AceFlags::NONE),
+        ];
+        let readable = |ask: Ask| Ask { security: Some(sd(grants.clone())), ..ask };
+        f.open("f", &readable(Ask::default())).await.close(false).await.unwrap();
+        f.open("d", &readable(Ask::directory())).await.close(false).await.unwrap();
+        f.file("open", b"").await;
+        f.status("r", &Ask::default().attributes(FileAttributes::READONLY)).await;
+        let reader = f.plain(2000);
+        let read_only_share = f.through(&f.user, f.store.root(), AccessMask::FILE_READ);
+        // What may be asked for by who may only read, and what fills the volume.
+        let look = Ask { allocation: Some(1 << 20), ..Ask::default().access(AccessMask::READ_ATTRIBUTES) };
+        for (who, name) in
+            [(&reader, "f:s"), (&reader, "d:s"), (&read_only_share, "open:s"), (&f.user, "r:s")]
+        {
+            for disposition in [
+                CreateDisposition::CREATE,
+                CreateDisposition::OPEN_IF,
+                CreateDisposition::OVERWRITE_IF,
+                CreateDisposition::SUPERSEDE,
+            ] {
+                for access in [AccessMask::READ_ATTRIBUTES, AccessMask::MAXIMUM_ALLOWED] {
+                    let ask = look.clone().access(access).disposition(disposition);
+                    let refused = status(f.create_as(who, name, &ask).await);
+                    assert_eq!(refused, NtStatus::ACCESS_DENIED, "{name} {disposition:?} {access:?}");
+                }
+            }
+            assert_eq!(
+                f.status(name, &Ask::open().access(AccessMask::READ_DATA)).await,
+                NtStatus::OBJECT_NAME_NOT_FOUND
+            );
+        }
+        // Who may write makes it, and has no more of it than was asked for.
+        let made = f.create("f:s", &look).await.unwrap();
+        assert_eq!((made.action, made.open.granted()), (CreateAction::CREATED, AccessMask::READ_ATTRIBUTES));
+        made.open.close(false).await.unwrap();
+        let there = f.create_as(&reader, "f:s", &look).await.unwrap();
+        assert_eq!(there.action, CreateAction::OPENED, "what is there may be looked at");
+        there.open.close(false).await.unwrap();
+    });
+}

@@ -86,7 +86,7 @@ pub fn push_ea(list: &mut EntryWriter<'_>, ea: &Ea<'_>) -> bool {
 /// The names in FILE_GET_EA_INFORMATION (2.4.15.1): which attributes a query wants.
 ///
 /// # Errors
-/// As [`EaList::new`].
+/// The same as those of [`EaList::new`].
 pub fn wanted_names(bytes: &[u8]) -> Result<Vec<&[u8]>, DecodeError> {
     let mut names = Vec::new();
     for entry in entries(bytes) {

@@ -135,7 +135,7 @@ wire_struct! {
     pub struct AttributeTagInformation [8] {
         /// Attributes.
         attributes: FileAttributes,
-        /// Whose reparse point it is.
+        /// The tag of the reparse point: the kind of its data.
         reparse_tag: ReparseTag,
     }
 }

@@ -98,7 +98,7 @@ pub struct RenameInformation<'a> {
 }
 
 impl<'a> RenameInformation<'a> {
-    /// From the buffer of SET_INFO; `ex` for the classes with Ex.
+    /// Decodes it from the buffer of SET_INFO; `ex` for the classes with Ex.
     ///
     /// # Errors
     /// When it is not whole.

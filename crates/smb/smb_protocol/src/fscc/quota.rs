@@ -55,14 +55,14 @@ pub fn quotas(bytes: &[u8]) -> impl Iterator<Item = Result<Quota, DecodeError>> 
 pub struct QueryQuota {
     /// One entry only.
     pub single: bool,
-    /// From the beginning.
+    /// The listing starts from the beginning.
     pub restart: bool,
-    /// Of these users; empty for all.
+    /// The users whose entries are wanted; empty for all.
     pub users: Vec<Sid>,
 }
 
 impl QueryQuota {
-    /// From the input of QUERY_INFO.
+    /// Decodes it from the input of QUERY_INFO.
     ///
     /// # Errors
     /// When it is not what the specification says.

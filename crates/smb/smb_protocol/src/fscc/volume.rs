@@ -102,7 +102,7 @@ pub struct AttributeInformation<'a> {
 }
 
 impl<'a> AttributeInformation<'a> {
-    /// From the answer to QUERY_INFO.
+    /// Decodes it from the answer to QUERY_INFO.
     ///
     /// # Errors
     /// When it is not whole.
@@ -136,7 +136,7 @@ pub struct VolumeInformation<'a> {
 }
 
 impl<'a> VolumeInformation<'a> {
-    /// From the answer to QUERY_INFO.
+    /// Decodes it from the answer to QUERY_INFO.
     ///
     /// # Errors
     /// When it is not whole.
@@ -170,7 +170,7 @@ pub fn put_volume(
 wire_struct! {
     /// FileFsControlInformation (2.5.2).
     pub struct ControlInformation [48] {
-        /// Of no use today.
+        /// Thresholds that have no use today.
         free_space: [u8; 24],
         /// Bytes at which new users are warned.
         default_threshold: u64,

@@ -31,7 +31,7 @@ wire_struct! {
 wire_struct! {
     /// One piece of a copy (MS-SMB2 2.2.31.1.1).
     pub struct CopyChunk [24] {
-        /// From where in the source.
+        /// The offset in the source.
         source_offset: u64,
         /// To where in the target.
         target_offset: u64,
@@ -55,7 +55,7 @@ pub struct CopyRequest<'a> {
 }
 
 impl<'a> CopyRequest<'a> {
-    /// From the input of the control.
+    /// Decodes it from the input of the control.
     ///
     /// # Errors
     /// When a piece is missing, unless there are more than [`MAX_CHUNKS`]: then there are none to walk over.
@@ -103,7 +103,7 @@ wire_struct! {
     pub struct DuplicateExtents [40] {
         /// The open of the source, in the same session.
         source: FileId,
-        /// From where in the source; negative is invalid.
+        /// The offset in the source; negative is invalid.
         source_offset: i64,
         /// To where in the target.
         target_offset: i64,
@@ -124,7 +124,7 @@ wire_struct! {
     pub struct DuplicateExtentsEx [56] {
         /// 0x30, although the structure is longer.
         structure_size: u64,
-        /// As without Ex.
+        /// The same as in the control without Ex.
         extents: DuplicateExtents,
         /// Flags.
         flags: DuplicateFlags,
@@ -210,7 +210,7 @@ wire_struct! {
         /// For how many milliseconds the token should live; 0 leaves it to the server.
         time_to_live: u32,
         _: Reserved<4>,
-        /// From where.
+        /// The offset at which it begins.
         file_offset: u64,
         /// How many bytes.
         copy_length: u64,
@@ -249,7 +249,7 @@ wire_struct! {
         file_offset: u64,
         /// How many bytes.
         copy_length: u64,
-        /// From where in what the token stands for.
+        /// The offset in the data that the token stands for.
         transfer_offset: u64,
         /// The token.
         token: OffloadToken,

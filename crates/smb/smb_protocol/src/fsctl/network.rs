@@ -112,7 +112,7 @@ pub struct ValidateNegotiate<'a> {
 }
 
 impl<'a> ValidateNegotiate<'a> {
-    /// From the input of the control.
+    /// Decodes it from the input of the control.
     ///
     /// # Errors
     /// When it is not whole.

@@ -27,7 +27,7 @@ pub struct PipeWait<'a> {
 }
 
 impl<'a> PipeWait<'a> {
-    /// From the input of the control.
+    /// Decodes it from the input of the control.
     ///
     /// # Errors
     /// When it is not whole.
@@ -51,7 +51,7 @@ pub struct GetReferrals<'a> {
 }
 
 impl<'a> GetReferrals<'a> {
-    /// From the input of DFS_GET_REFERRALS.
+    /// Decodes it from the input of DFS_GET_REFERRALS.
     ///
     /// # Errors
     /// When the path does not end.
@@ -64,7 +64,7 @@ impl<'a> GetReferrals<'a> {
         Ok(Self { max_level, path: Utf16::new(rest.get(..end * 2).unwrap_or_default())? })
     }
 
-    /// From the input of DFS_GET_REFERRALS_EX.
+    /// Decodes it from the input of DFS_GET_REFERRALS_EX.
     ///
     /// # Errors
     /// When it is not whole.

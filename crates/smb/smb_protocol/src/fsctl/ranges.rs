@@ -50,7 +50,7 @@ pub struct FileLevelTrim<'a> {
 }
 
 impl<'a> FileLevelTrim<'a> {
-    /// From the input of the control.
+    /// Decodes it from the input of the control.
     ///
     /// # Errors
     /// When a range is missing or there are more than [`MAX_TRIM_RANGES`].
@@ -100,7 +100,7 @@ bit_flags! {
 wire_struct! {
     /// FILE_REGION_INPUT (MS-FSCC 2.3.55); without input all of the file is meant.
     pub struct RegionInput [24] {
-        /// From where.
+        /// The offset at which it begins.
         file_offset: i64,
         /// How many bytes.
         length: i64,

@@ -4,7 +4,7 @@ use crate::utf16::Utf16;
 use crate::wire::{DecodeError, Out, Reader, Wire, part};
 
 named_values! {
-    /// Whose data a reparse point has (MS-FSCC 2.1.2.1).
+    /// What kind of data a reparse point has (MS-FSCC 2.1.2.1).
     pub struct ReparseTag(u32) {
         NONE = 0x0000_0000,
         MOUNT_POINT = 0xa000_0003,
@@ -46,7 +46,7 @@ pub enum Reparse<'a> {
 }
 
 impl<'a> Reparse<'a> {
-    /// From the buffer of SET_REPARSE_POINT and GET_REPARSE_POINT.
+    /// Decodes it from the buffer of SET_REPARSE_POINT and GET_REPARSE_POINT.
     ///
     /// # Errors
     /// When it is not what the specification says, in particular when its length is not the one announced.

@@ -83,7 +83,7 @@ impl<'a> U16List<'a> {
         self.iter().any(|each| each == value)
     }
 
-    /// As on the wire.
+    /// The identifiers as they are on the wire.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         self.0

@@ -80,7 +80,7 @@ pub struct Ace {
     pub kind: AceType,
     /// How it is inherited.
     pub flags: AceFlags,
-    /// With what.
+    /// What the entry says, by its kind.
     pub data: AceData,
 }
 
@@ -101,7 +101,7 @@ impl Ace {
         Self { kind, flags, data: AceData::Plain { mask, sid, application: Vec::new() } }
     }
 
-    /// Whose entry it is, where that is known.
+    /// The SID that the entry is for, where that is known.
     #[must_use]
     pub fn sid(&self) -> Option<&Sid> {
         match &self.data {

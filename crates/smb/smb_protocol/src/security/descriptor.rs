@@ -50,7 +50,7 @@ pub struct SecurityDescriptor {
 }
 
 impl SecurityDescriptor {
-    /// From self-relative bytes.
+    /// Decodes it from self-relative bytes.
     ///
     /// # Errors
     /// When a part is not whole or overlaps the head, the revision is not 1, or it is too long.

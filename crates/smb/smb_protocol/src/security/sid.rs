@@ -128,7 +128,7 @@ impl Sid {
     /// The SID at the beginning of `bytes`.
     ///
     /// # Errors
-    /// As [`Sid::take`].
+    /// The same as those of [`Sid::take`].
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::take(&mut Reader::new(bytes))
     }

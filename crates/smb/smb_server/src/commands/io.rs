@@ -132,6 +132,8 @@ pub(crate) async fn lock(call: &mut Call<'_>, session: &Session) -> Result<Outco
     let remembers =
         call.dialect() != smb_protocol::Dialect::SMB_2_0_2 && (open.lasts() || call.is_multichannel());
     if remembers && open.state.lock().sequence.lock_was_done(index, number) {
+        // The first one may have been dropped with its connection before it came so far.
+        persistence::save(&open).await?;
         return Ok(Outcome::ok(Body::Empty));
     }
     file.lock(&elements, &|| {}).await?;

@@ -44,7 +44,8 @@ impl OpenLookup for Others<'_> {
     fn by_resume_key(&self, key: ResumeKey) -> Option<Arc<smb_files::Open>> {
         let found = self.1.open_by_resume_key(key)?;
         // Keys of other sessions are not believed (MS-SMB2 3.3.5.15.6).
-        (found.caller().owner.0 == self.0.id).then_some(found)
+        // Whose it is now counts: it may have come back with this session.
+        (found.owner().0 == self.0.id).then_some(found)
     }
 }
 

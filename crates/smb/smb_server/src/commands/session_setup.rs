@@ -96,6 +96,7 @@ fn step(
         }
     };
     let id = if header.session_id == 0 { id } else { header.session_id };
+    let judged = conn.shared.endings.now();
     let result = {
         let mut logins = conn.logins.borrow_mut();
         let login = logins.get_mut(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
@@ -118,7 +119,7 @@ fn step(
         Step::Done(token, who) => {
             let login = conn.logins.borrow_mut().remove(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
             let is_new = login.existing.is_none();
-            let (channel, flags) = finish(conn, negotiated, &request, id, login, who)?;
+            let (channel, flags) = finish(conn, negotiated, &request, (id, judged), login, who)?;
             if is_new {
                 *replaced = replace_previous(conn, &channel.session, request.previous_session_id);
             }
@@ -272,7 +273,7 @@ fn finish(
     conn: &Rc<Conn>,
     negotiated: &Negotiated,
     request: &SessionSetupRequest<'_>,
-    id: u64,
+    (id, judged): (u64, u64),
     login: Login,
     who: Authenticated,
 ) -> Result<(Rc<Channel>, SessionFlags), NtStatus> {
@@ -328,6 +329,11 @@ fn finish(
     let session = Arc::new(session);
     if !shared.add_session(&session) {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    if shared.endings.of_since(session.user().token.user, judged) {
+        tracing::warn!(remote = %conn.peer.remote, user = session.user().name(), "SMB login refused: the user's sessions were ended meanwhile");
+        shared.end_session(&session, false, None);
+        return Err(NtStatus::USER_SESSION_DELETED);
     }
     let channel = join(conn, &session, session.terms.signing, &session.keys.signing)
         .inspect_err(|_| shared.lost(&session))?;

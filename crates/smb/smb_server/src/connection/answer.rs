@@ -31,7 +31,7 @@ pub(crate) enum Body {
     Message(Vec<u8>),
     /// The data of a READ behind [`HEADROOM`].
     Read(IoBuf),
-    /// So many bytes were written.
+    /// How many bytes were written.
     Written(u32),
 }
 
@@ -87,7 +87,7 @@ pub(crate) enum Hashed {
 pub(crate) struct Answer {
     pub(crate) header: Header,
     pub(crate) body: Body,
-    /// With whose key it is signed.
+    /// The session whose key signs it.
     pub(crate) sign: Option<Rc<Channel>>,
     pub(crate) hash: Hashed,
 }

@@ -118,7 +118,7 @@ pub(crate) struct Receive {
 /// What a read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
-    /// So many bytes.
+    /// This many bytes follow.
     Bytes(usize),
     /// The peer closed.
     End,

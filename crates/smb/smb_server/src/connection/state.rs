@@ -58,7 +58,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Of a request in a packet with that mark.
+    /// A request that came in a packet with that mark.
     pub(crate) fn of(outlives: &Rc<Cell<bool>>) -> Self {
         Self { outlives: Rc::clone(outlives), ..Self::default() }
     }

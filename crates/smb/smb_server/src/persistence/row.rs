@@ -11,6 +11,7 @@ use smb_protocol::Guid;
 use smb_protocol::file::FileId;
 
 use crate::open::{App, Lasting, Open, State, Thing};
+use crate::persistence::Stored;
 use crate::replay::LOCK_SEQUENCES;
 use crate::tree::Tree;
 
@@ -61,7 +62,7 @@ impl Row {
             app: self.app,
             link: crate::open::Link::detached(self.id),
             state: Arc::new(Mutex::new(state)),
-            row: Arc::new(tokio::sync::Mutex::new(Some(value))),
+            row: Arc::new(tokio::sync::Mutex::new(Stored::Row(value))),
         }
     }
 

@@ -56,7 +56,8 @@ impl Gate {
         self.passed.load(Ordering::SeqCst)
     }
 
-    async fn pass(&self) {
+    /// Waits while it is closed.
+    pub async fn pass(&self) {
         let mut releases = self.releases.subscribe();
         if self.closed.load(Ordering::SeqCst) {
             let before = *releases.borrow();

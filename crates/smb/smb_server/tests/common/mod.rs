@@ -3,7 +3,8 @@
 #![allow(unreachable_pub, dead_code, reason = "each test uses a part of it")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use file_store::{FileStore, MemoryStore};
 use shard_runtime::{Clock, Shards, SystemClock, SystemEntropy};
@@ -18,11 +19,25 @@ use smb_server::{
     Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, SharePermission, ShareRight, SmbServer,
 };
 
+/// What is done in the middle of a login.
+type Then = Box<dyn FnOnce() + Send>;
+
 /// Two users with the password "secret": `admin`, and `user`, who is nobody special.
-struct TwoUsers;
+#[derive(Default)]
+pub struct TwoUsers {
+    disabled: AtomicBool,
+    then: Mutex<Option<Then>>,
+}
 
 impl TwoUsers {
-    fn sid(rid: u32) -> Sid {
+    /// Right after the next login has been found good, and before it has ended, both are disabled, and this is done.
+    pub fn disable_in_the_middle_of_a_login(&self, then: impl FnOnce() + Send + 'static) {
+        if let Ok(mut place) = self.then.lock() {
+            *place = Some(Box::new(then));
+        }
+    }
+
+    pub fn sid(rid: u32) -> Sid {
         Sid::new(5, &[21, 1, 2, 3, rid]).unwrap_or(Sid::ANONYMOUS)
     }
 }
@@ -41,6 +56,14 @@ impl Accounts for TwoUsers {
 
 impl Directory for TwoUsers {
     fn token(&self, user: Sid, _: &[Sid]) -> Option<Token> {
+        if self.disabled.load(Ordering::SeqCst) {
+            return None;
+        }
+        let then = self.then.lock().ok().and_then(|mut then| then.take());
+        if let Some(then) = then {
+            self.disabled.store(true, Ordering::SeqCst);
+            then();
+        }
         Some(Token::new(user, Self::sid(513), &[], user.rid() == Some(500)))
     }
 
@@ -64,6 +87,7 @@ pub struct Served {
     pub server: SmbServer,
     pub files: FileSystem,
     pub address: SocketAddr,
+    pub users: Arc<TwoUsers>,
     shards: Shards,
 }
 
@@ -96,7 +120,7 @@ pub fn serve(
     let files = FileSystem::new(
         store,
         Arc::clone(&clock),
-        &SystemEntropy,
+        Arc::new(SystemEntropy),
         VolumeOptions {
             label: "memory".to_owned(),
             serial: 0x0123_4567_89ab_cdef,
@@ -106,13 +130,14 @@ pub fn serve(
             kind: "NTFS".to_owned(),
         },
     );
+    let users = Arc::new(TwoUsers::default());
     let server = SmbServer::new(
         config,
         Parts {
             spawner: Arc::new(shards.all().to_vec()),
             clock,
             entropy: Arc::new(SystemEntropy),
-            directory: Arc::new(TwoUsers),
+            directory: users.clone(),
             pipes: Arc::new(NoPipes),
             interfaces: Arc::new(SameAddress),
             guid: Guid([9; 16]),
@@ -129,7 +154,7 @@ pub fn serve(
         })?;
     }
     let address = server.listen(address)?;
-    Ok(Served { server, files, address, shards })
+    Ok(Served { server, files, address, users, shards })
 }
 
 impl Served {

@@ -11,7 +11,6 @@ use sim::SECTOR;
 
 use super::Run;
 use super::model::{Life, SpaceModel};
-use crate::Layout;
 use crate::history::Value;
 use crate::rig::Standing;
 use crate::rot;
@@ -34,9 +33,8 @@ pub(super) async fn after_opening(run: &Rc<Run>, pool: &Rc<Pool>) {
     let mut first = Vec::new();
     for (model, space) in &spaces {
         let Some(seen) = read_all(run, model, space).await else { return };
-        if rig.case.layout == Layout::Simple {
-            settle(model, &seen, durable);
-        }
+        // What has been read stays, whichever copy it came from and whichever is lost next.
+        settle(model, &seen, durable);
         first.push(seen);
     }
     pool.set_repair_params(params);
@@ -144,8 +142,9 @@ fn settle(model: &SpaceModel, seen: &[Option<Value>], durable: bool) {
 /// Waits until all copies are there and equal, where the disks for it are.
 ///
 /// A pool whose disks are here must come to that unless it has allocated more than the disks that stay can hold. There is no other
-/// excuse: a rig's disks are of one size, and a disk joins before one leaves, so that for each copy either there is room or
-/// one slab that moves makes some (`pool_layout`, `exchange.rs` has the proof).
+/// excuse while a rig's disks are of one size: a disk joins before one leaves, so that for each copy either there is room or
+/// one slab that moves makes some (`pool_layout`, `exchange.rs` has the proof). Where sizes differ there must be room on as many
+/// disks as a row has, so that each copy finds some on one that its row does not use.
 async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
     let rig = &run.rig;
     for _ in 0..12 {
@@ -167,7 +166,8 @@ async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
     let stay =
         |disk: &DiskStatus| if disk.record.usage == DiskUse::Active { disk.record.slab_count } else { 0 };
     let (needed, there) = (slabs_needed(&status, rig.slab), slabs(&status, stay));
-    if missing == 0 && needed <= there {
+    let has_room = !rig.troubles.kinds.sizes || rig.disks_with_room(pool, 1) >= run.width();
+    if missing == 0 && needed <= there && has_room {
         rig.broken(format!("all disks are here, and the pool is not redundant again: {status:?}"));
     }
     false

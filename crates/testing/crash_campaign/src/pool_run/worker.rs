@@ -82,8 +82,10 @@ fn sectors(offset: u64, len: u64) -> std::ops::Range<usize> {
 
 /// Judges an answer that is an error; `since` is the mark of when it was asked for.
 fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: &Mark) {
-    let excused =
-        run.rig.excuses_since(since) || !model.is_present() || error.kind() == BlockErrorKind::NoSpace;
+    // A disk that is full is no reason: it is that disk's failure, and the pool has room elsewhere, or does without.
+    let strict = run.rig.troubles.kinds.fill;
+    let full = error.kind() == BlockErrorKind::NoSpace && !(strict && run.has_room());
+    let excused = run.rig.excuses_since(since) || !model.is_present() || full;
     run.rig.trace(|| {
         format!("{what} of {} failed{}: {error}", model.name, if excused { ", excused" } else { "" })
     });

@@ -32,11 +32,10 @@ async fn everything(run: &Rc<Run>, opened: &Opened) -> Checked {
     let durable = !run.model.take_killed();
     check(run, &opened.volume).await;
     compare(run, &opened.volume).await?;
+    // What has been read stays, whichever copy it came from and whichever is lost next.
+    all_files(run, &opened.volume, |file, seen| settle_file(file, seen, durable)).await?;
     let alone = run.rig.case.layout == Layout::Simple;
-    let Some(pool) = opened.pool.as_ref().filter(|_| !alone) else {
-        return all_files(run, &opened.volume, |file, seen| settle_file(file, seen, durable)).await;
-    };
-    // What was read of a mirror is certain when its copies are equal.
+    let Some(pool) = opened.pool.as_ref().filter(|_| !alone) else { return Ok(()) };
     if run.dice.one_in(2) && settle(run, pool).await {
         all_files(run, &opened.volume, |file, seen| settle_file(file, seen, durable)).await?;
         if pool.status().is_fully_redundant() {
@@ -54,7 +53,9 @@ pub(super) async fn settle(run: &Rc<Run>, pool: &Pool) -> bool {
         }
         let status = pool.status();
         let usable = status.disks.iter().filter(|disk| disk.online && disk.record.usage == DiskUse::Active);
-        let hopeless = away(&run.rig) > 0 || usable.count() < least_disks(run.rig.case.layout);
+        let least = least_disks(run.rig.case.layout);
+        let cramped = run.rig.troubles.kinds.sizes && run.rig.disks_with_room(pool, 1) < least;
+        let hopeless = away(&run.rig) > 0 || usable.count() < least || cramped;
         if status.unsettled_bytes == 0 && (hopeless || status.is_fully_redundant()) {
             return true;
         }

@@ -10,7 +10,7 @@ use std::thread::park_timeout;
 use super::*;
 
 const BLOCK: u32 = 4096;
-/// Not whole blocks, and more of them than may be under way at once.
+/// The file does not end with a whole block, and it has more blocks than may be under way at once.
 const SIZE: usize = 40 * 4096 + 100;
 
 fn copies(from: &str, to: &str) -> TimeSpan {

@@ -23,7 +23,7 @@ use replaying::Replaying;
 
 /// Failures one after the other, without a success, after which a thread gives up.
 const HOPELESS: u32 = 1000;
-/// The same for slow loads: so many, when they have gone on for so long, in nanoseconds.
+/// The same for slow loads: this many failures, when they have gone on for this long, in nanoseconds.
 const HOPELESS_SLOW: (u32, u64) = (8, 30_000_000_000);
 /// Longest wait for what is outstanding at the end, in nanoseconds.
 const DRAIN: u64 = 30_000_000_000;

@@ -57,7 +57,7 @@ pub(super) fn time_span(
 
 /// Why a word is refused.
 enum Wrong {
-    /// For this reason.
+    /// The option is refused for this reason.
     Because(ProfileError),
     /// It does not have the form of its option.
     Form,

@@ -37,7 +37,8 @@ proptest! {
         let rank = ((portion * values.len() as f64).max(1.0).ceil() as usize).min(values.len());
         let exact = sorted[rank - 1];
         let found = histogram.percentile(portion);
-        if exact < 1 << 40 {
+        // The last bucket, of the 2^31 ns below 2^40, has all that is longer as well.
+        if exact < (1 << 40) - (1 << 31) {
             prop_assert!(found.abs_diff(exact) <= exact / 512, "{found} for {exact}");
         }
         prop_assert_eq!((histogram.min(), histogram.max()), (sorted[0], sorted[sorted.len() - 1]));

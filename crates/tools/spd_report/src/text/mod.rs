@@ -12,7 +12,7 @@ use spd_profile::Profile;
 
 use crate::outcome::{Outcome, System};
 
-/// Whose layout.
+/// The tool whose layout the report has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// DiskSpd 2.2.

@@ -64,7 +64,7 @@ fn examine_here(
     let opened = match repair {
         Repair::Apply => {
             let opened = open_database(device, superblock);
-            opened.map(|(database, ..)| database).map_err(|error| error.to_string())
+            opened.map(|opened| opened.database).map_err(|error| error.to_string())
         }
         Repair::No | Repair::Plan => open_shadow(device, superblock),
     };

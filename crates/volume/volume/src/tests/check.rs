@@ -91,13 +91,13 @@ async fn prepare(device: &Device) {
 }
 
 /// Changes the database of a closed volume behind everybody's back.
-fn damage(device: &Device, how: impl FnOnce(&WriteTransaction) + Send + 'static) {
+pub(super) fn damage(device: &Device, how: impl FnOnce(&WriteTransaction) + Send + 'static) {
     let device = Arc::clone(device);
     let changing = std::thread::spawn(move || {
         let mut block = IoBuf::new(4096);
         block = crate::backend::run(device.read(0, block)).expect("read");
         let superblock = Superblock::decode(&block).expect("superblock");
-        let (database, ..) = crate::database::open_database(device, &superblock).expect("database");
+        let database = crate::database::open_database(device, &superblock).expect("database").database;
         let txn = database.begin_write().expect("begin");
         how(&txn);
         txn.commit().expect("commit");

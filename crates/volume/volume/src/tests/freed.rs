@@ -1,7 +1,9 @@
-//! Freed clusters of which some lie on a lost disk: the others come back.
+//! Freed clusters of which some lie on a lost disk: the others come back. And zeroing that is slow while the volume is closed.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use aligned_buffer::SharedBuf;
 use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture};
@@ -91,5 +93,87 @@ fn one_lost_disk_does_not_keep_what_others_have_from_coming_back() {
             assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
             volume.close().await.expect("close");
         });
+    }
+}
+
+/// How long a device takes to zero something while it is slow: longer than anybody would wait for it.
+const SLOW: Duration = Duration::from_secs(90);
+
+/// A device that may take long to zero something, and may refuse to zero much at once.
+struct Slow {
+    inner: MemoryDisk,
+    slow: AtomicBool,
+    /// The longest range that it zeroes, in bytes.
+    most: AtomicU64,
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl DeviceLayer for Slow {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.inner
+    }
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            if len > self.most.load(Ordering::SeqCst) {
+                return Err(BlockError::new(BlockErrorKind::Io, "slow disk"));
+            }
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            if self.slow.load(Ordering::SeqCst) {
+                shard_runtime::sleep(SLOW).await;
+            }
+            let unmapped = self.inner.unmap(offset, len).await;
+            self.ended.fetch_add(1, Ordering::SeqCst);
+            unmapped
+        })
+    }
+}
+
+#[test]
+fn nothing_is_zeroed_once_a_volume_is_closed() {
+    for most in [u64::MAX, CLUSTER] {
+        sim::on_shard(async {
+            let disk = Arc::new(Layered(Slow {
+                inner: MemoryDisk::new(SIZE, 4096),
+                slow: AtomicBool::new(false),
+                most: AtomicU64::new(u64::MAX),
+                begun: AtomicU64::new(0),
+                ended: AtomicU64::new(0),
+            }));
+            let device: Device = Arc::clone(&disk) as Device;
+            Volume::format(Arc::clone(&device), FormatOptions { name: "v".into() }, environment())
+                .await
+                .expect("format");
+            let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
+            let root = volume.root();
+            let before = volume.usage().await.expect("usage").used;
+            let made = volume.create(root, "old", file()).await.expect("file");
+            write(&open(&volume, made).await, 0, &[7; 8 << 20], Durability::Durable).await;
+            disk.slow.store(true, Ordering::SeqCst);
+            disk.most.store(most, Ordering::SeqCst);
+            [&disk.begun, &disk.ended].into_iter().for_each(|count| count.store(0, Ordering::SeqCst));
+            volume.remove(root, "old").await.expect("remove");
+            while disk.begun.load(Ordering::SeqCst) == 0 {
+                shard_runtime::sleep(Duration::from_millis(10)).await;
+            }
+            // The second one waits for the same end, though the first has given up waiting.
+            let first = shard_runtime::timeout(Duration::from_secs(1), volume.close()).await;
+            assert!(first.is_none(), "it was closed while its space was being zeroed");
+            volume.close().await.expect("close");
+            let [begun, ended] = [&disk.begun, &disk.ended].map(|count| count.load(Ordering::SeqCst));
+            assert_eq!((begun, ended), (1, 1), "no part is begun, and none goes on");
+            disk.slow.store(false, Ordering::SeqCst);
+            let volume = Volume::open(Arc::clone(&device), environment()).await.expect("reopen");
+            comes_to(&volume, before, "what was left is zeroed now").await;
+            let made = volume.create(root, "new", file()).await.expect("file");
+            let new = open(&volume, made).await;
+            write(&new, 0, &[9; 8 << 20], Durability::Durable).await;
+            shard_runtime::sleep(2 * SLOW).await;
+            assert!(read(&new, 0, 8 << 20).await.iter().all(|byte| *byte == 9), "acknowledged data is gone");
+            assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
+            drop(new);
+            volume.close().await.expect("close");
+        })
+        .expect("event loop");
     }
 }

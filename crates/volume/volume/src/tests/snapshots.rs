@@ -225,8 +225,8 @@ async fn as_before_snapshots(device: &Device, volume: Arc<Volume>) {
     let changing = std::thread::spawn(move || {
         let block = crate::backend::run(changed.read(0, IoBuf::new(BLOCK as usize))).expect("read");
         let superblock = Superblock::decode(&block).expect("superblock");
-        let (database, ..) =
-            crate::database::open_database(Arc::clone(&changed), &superblock).expect("database");
+        let opened = crate::database::open_database(Arc::clone(&changed), &superblock).expect("database");
+        let database = opened.database;
         let txn = database.begin_write().expect("begin");
         for name in SNAPSHOT_TABLES {
             let table = redb::TableDefinition::<u64, u64>::new(name);

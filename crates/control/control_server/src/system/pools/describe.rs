@@ -44,9 +44,12 @@ pub(in crate::system) fn problem(error: &PoolError) -> Problem {
         Code::NotEnoughDisks => problem.todo(
             "Attach the missing disks. If they are lost for good, `holdfast pool import --accept-loss`.",
         ),
+        Code::ForeignData => {
+            problem.todo("Choose another disk, or repeat with --overwrite-foreign to destroy this data.")
+        }
         Code::NoSpace => problem.todo("Add disks to the pool (`holdfast pool add-disk`)."),
         Code::WrongState => {
-            problem.todo("Restart the node; the pool recovers when a majority of its disks is there.")
+            problem.todo("The node opens the pool again by itself when a majority of its disks is there.")
         }
         _ => problem,
     }
@@ -79,12 +82,19 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
     let members: Vec<PoolMember> = status.disks.iter().map(|disk| member(disk, slab, failed)).collect();
     let offline = status.disks.iter().filter(|disk| !disk.online).count();
     let given_up = status.disks.iter().filter(|disk| is_given_up(disk));
-    let (state, reason) = if status.stopped {
+    let back = status.disks.iter().filter(|disk| disk.went_back.is_some()).count();
+    let (state, reason) = if status.superseded {
+        let why = "another node has opened it since, so it stopped here";
+        (PoolState::ReadOnly, Some(why.to_owned()))
+    } else if status.stopped {
         let why = "its metadata did not reach a majority of its disks, so it stopped taking writes";
         (PoolState::ReadOnly, Some(why.to_owned()))
     } else if offline > 0 {
         let all = status.disks.len();
         (PoolState::Degraded, Some(format!("{offline} of its {all} disks are missing")))
+    } else if back > 0 {
+        let why = "of its disks went back in time, and are being made anew from the others";
+        (PoolState::Degraded, Some(format!("{back} {why}")))
     } else {
         (PoolState::Online, None)
     };
@@ -132,6 +142,13 @@ fn suspicion(disk: &DiskStatus) -> Option<String> {
     (!evidence.is_empty()).then(|| format!("suspect: {}; replace it", evidence.join("; ")))
 }
 
+/// That a disk's file system is full, and what that comes to.
+fn fullness(disk: &DiskStatus) -> Option<String> {
+    disk.full_for?;
+    let lacks = human_bytes(disk.stale_bytes);
+    Some(format!("its file system is full: it lacks {lacks}, which is copied when there is room"))
+}
+
 fn balance(pool: &Pool) -> Balance {
     let status = pool.balance_status();
     Balance {
@@ -161,7 +178,9 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
     let guid = Uuid::from_bytes(record.guid.0);
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let (state, reason) = match (disk.online, record.usage) {
-        (true, DiskUse::Active) => (DiskState::Online, suspicion(disk)),
+        (true, DiskUse::Active) => {
+            (DiskState::Online, disk.went_back.clone().or_else(|| fullness(disk)).or_else(|| suspicion(disk)))
+        }
         (true, DiskUse::Spare) => (DiskState::Spare, None),
         (true, DiskUse::Draining) => {
             let why = suspicion(disk).map(|why| format!("; {why}")).unwrap_or_default();
@@ -187,6 +206,7 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
         checksum_errors: disk.checksum_errors,
         healed_blocks: disk.healed_blocks,
         slow_seconds: disk.slowness.lasting.as_secs(),
+        full_seconds: disk.full_for.map_or(0, |full| full.as_secs().max(1)),
         media: match record.media {
             1 => MediaType::Ssd,
             2 => MediaType::Hdd,
@@ -223,6 +243,7 @@ fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
             },
             size_bytes: record.size,
             allocated_bytes: space.taken_bytes,
+            out_of_room: space.unallocated_bytes > 0 && space.room_bytes == 0,
             integrity: record.integrity,
             provisioning: match record.provisioning {
                 pool::Provisioning::Thin => Provisioning::Thin,

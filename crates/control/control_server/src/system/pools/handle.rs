@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use aligned_buffer::IoBuf;
-use block_device::{Device, Durability};
+use block_device::Device;
 use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
 use observe::IoTotals;
 use parking_lot::Mutex;
-use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, ScrubParams, SpaceSpec, Surroundings};
-use pool_format::BLOCK;
+use pool::{
+    DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, ScrubParams, SpaceSpec, Surroundings, release_disk,
+};
 use read_cache::ReadCache;
 use uuid::Uuid;
 
+use super::room::explain_no_room;
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
     BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, Upkeep, VolumeHandle, Work,
@@ -35,6 +36,8 @@ const INTERLEAVE: u64 = 256 << 10;
 const PARITY_INTERLEAVE: u64 = 64 << 10;
 /// How often members that were given up are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long requests to the disks of a pool that is abandoned may take to end; then it is tried again later.
+const STRAGGLERS: Duration = Duration::from_secs(2);
 
 /// An open pool.
 pub(super) struct SystemPool {
@@ -192,7 +195,9 @@ impl SystemPool {
             log: None,
             ..volume.clone()
         })?;
-        home.at_home(move |pool| async move { pool.create_space(spec).await }).await
+        let shape = spec.clone();
+        let made = home.at_home(move |pool| async move { pool.create_space(spec).await }).await;
+        made.map_err(|problem| explain_no_room(&home.pool, problem, &shape))
     }
 
     /// Destroys the space of a log that was found.
@@ -226,22 +231,15 @@ async fn remove_given_up(pool: Weak<Pool>) {
     }
 }
 
-/// Makes a disk nobody's.
-async fn clear(device: &Device) -> Result<(), Problem> {
-    let last = device.size() / BLOCK * BLOCK;
-    for at in [0, last.saturating_sub(BLOCK)] {
-        let zeros = IoBuf::zeroed(BLOCK as usize).freeze();
-        let written = device.write(at, zeros, Durability::Durable).await;
-        written.map_err(|error| Problem::new(Code::Io, error.to_string()))?;
-    }
-    Ok(())
-}
-
 impl PoolHandle for SystemPool {
     fn info(&self) -> PoolInfo {
         let comebacks = self.comebacks.lock();
         let failed = |guid: Uuid| comebacks.get(&guid).is_some_and(|count| *count > COMEBACKS);
         describe::info(&self.pool, self.pool.repair_params().paused, &failed)
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.pool.has_stopped()
     }
 
     fn inspect(&self) -> serde_json::Value {
@@ -287,12 +285,20 @@ impl PoolHandle for SystemPool {
         })
     }
 
-    fn retire(&self, guid: Uuid) -> Work<'_, ()> {
-        Box::pin(self.set_use(guid, DiskUse::Draining))
+    fn drain(&self, guid: Uuid) -> Work<'_, ()> {
+        Box::pin(async move {
+            let id = self.id(guid)?;
+            let here = self.pool.status().disks.iter().any(|disk| disk.record.id == id && disk.online);
+            let usage = if here { DiskUse::Draining } else { DiskUse::Retired };
+            self.at_home(move |pool| async move { pool.empty_disk(id, usage).await }).await
+        })
     }
 
-    fn drain(&self, guid: Uuid) -> Work<'_, ()> {
-        Box::pin(self.set_use(guid, DiskUse::Draining))
+    fn keep(&self, guid: Uuid) -> Work<'_, ()> {
+        Box::pin(async move {
+            let id = self.id(guid)?;
+            self.at_home(move |pool| async move { pool.keep_disk(id).await }).await
+        })
     }
 
     fn remove(&self, guid: Uuid) -> Work<'_, ()> {
@@ -383,7 +389,9 @@ impl PoolHandle for SystemPool {
     fn create_volume(&self, space: NewSpace) -> Work<'_, Arc<dyn VolumeHandle>> {
         Box::pin(async move {
             let spec = self.spec(&space)?;
-            let made = self.at_home(move |pool| async move { pool.create_space(spec).await }).await?;
+            let shape = spec.clone();
+            let made = self.at_home(move |pool| async move { pool.create_space(spec).await }).await;
+            let made = made.map_err(|problem| explain_no_room(&self.pool, problem, &shape))?;
             let (id, new) = (made.id(), Arc::clone(&made));
             let volume = async {
                 let log = match space.log {
@@ -391,7 +399,9 @@ impl PoolHandle for SystemPool {
                     None => None,
                 };
                 let storage = Storage::new(made, log, &self.surroundings);
-                SystemVolume::format(storage, self.shards.clone(), &self.surroundings, &self.cache).await
+                let made =
+                    SystemVolume::format(storage, self.shards.clone(), &self.surroundings, &self.cache);
+                made.await.map_err(|problem| explain_no_room(&self.pool, problem, &shape))
             };
             match volume.await {
                 Ok(volume) => Ok(volume),
@@ -449,8 +459,18 @@ impl PoolHandle for SystemPool {
         })
     }
 
+    fn release(&self) -> Work<'_, ()> {
+        Box::pin(self.at_home(|pool| async move { pool.release().await }))
+    }
+
     fn close(&self) -> Work<'_, ()> {
         Box::pin(self.at_home(|pool| async move { pool.close().await }))
+    }
+
+    fn abandon(&self) -> Work<'_, ()> {
+        // Nobody finds a log in it any more.
+        self.opened.lock().retain(|other| !std::ptr::eq(other.as_ptr(), self));
+        Box::pin(self.at_home(|pool| async move { pool.abandon(STRAGGLERS).await }))
     }
 
     fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()> {
@@ -458,9 +478,11 @@ impl PoolHandle for SystemPool {
             let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
             self.at_home(|pool| async move { pool.close().await }).await?;
             let (guid, witness) = (self.pool.guid(), self.surroundings.witness.clone());
+            let name = self.pool.name().to_owned();
             let cleared = self.shards.run(self.home, move || async move {
                 for device in &devices {
-                    clear(device).await?;
+                    let released = release_disk(device, guid, &name).await;
+                    released.map_err(|error| Problem::new(Code::Io, error.to_string()))?;
                 }
                 // Left behind, it would only be in the way of whoever looks.
                 if let Err(error) = witness.forget(guid).await {

@@ -5,6 +5,7 @@
 
 mod describe;
 mod handle;
+mod room;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,7 +21,7 @@ use uuid::Uuid;
 use super::disks::SystemDisk;
 use super::shards::SystemShards;
 use super::witness::Witness;
-use crate::backend::{NewPool, PoolBackend, PoolDisk, PoolHandle, Work};
+use crate::backend::{NewPool, OpenTold, PoolBackend, PoolDisk, PoolHandle, Work};
 pub(super) use describe::{finding, problem};
 use handle::SystemPool;
 
@@ -129,12 +130,13 @@ impl PoolBackend for SystemPools {
         })
     }
 
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, accept_loss: bool) -> Work<'_, Arc<dyn PoolHandle>> {
+    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>> {
         let home = self.next.fetch_add(1, Ordering::Relaxed);
         let surroundings = self.surroundings.clone();
         Box::pin(async move {
             let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
-            let options = OpenOptions { read_only: false, accept_loss };
+            let OpenTold { accept_loss, take_over } = told;
+            let options = OpenOptions { read_only: false, accept_loss, take_over };
             let guid = Guid(guid.into_bytes());
             let pool = self.shards.run(home, move || async move {
                 Pool::open(guid, devices, options, surroundings).await.map_err(|error| problem(&error))

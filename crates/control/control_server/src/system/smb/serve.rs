@@ -10,29 +10,11 @@ use smb_protocol::{FileTime, Guid};
 use smb_server::{ShareConfig, SharePermission};
 
 use super::{Served, Smb};
-use crate::backend::{OpenVolume, ShardBackend, VolumeHandle};
+use crate::backend::{OpenVolume, VolumeHandle, on_shard};
 use crate::files;
 
 /// What clients take a volume's file system for: they decide by the name what to try, and this one can do what NTFS can.
 const KIND: &str = "NTFS";
-
-/// Runs work on a shard and brings its result back.
-async fn on_shard<T, F, R>(shards: &dyn ShardBackend, shard: usize, work: F) -> Result<T, Problem>
-where
-    T: Send + 'static,
-    F: FnOnce() -> R + Send + 'static,
-    R: Future<Output = Result<T, Problem>> + 'static,
-{
-    let (send, receive) = tokio::sync::oneshot::channel();
-    let task = move || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
-        Box::pin(async move {
-            // Whoever asked may be gone; the work is done all the same.
-            let _ = send.send(work().await);
-        })
-    };
-    shards.spawn(shard, Box::new(task));
-    receive.await.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "the node is stopping")))
-}
 
 fn key(name: &str) -> String {
     name.to_uppercase()
@@ -99,7 +81,9 @@ impl Smb {
                 cluster: volume.cluster(),
                 kind: KIND.to_owned(),
             };
-            let files = FileSystem::new(store, self.clock.clone(), &SystemEntropy, options);
+            let files = FileSystem::new(store, self.clock.clone(), Arc::new(SystemEntropy), options);
+            let below = volume.clone();
+            files.limit_space(move || below.can_hold());
             self.in_effect.lock().volumes.insert(name.clone(), (volume, files));
             opened.push(name);
         }

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 
 use control_api::{CheckFinding, ShareCaching, ShareConfig, SharePermission, ShareRight};
 use file_store::{Attributes, FileKind, FileStore, MemoryStore, NewFile};
+use rpc::RpcClient;
 use shard_runtime::SystemClock;
 use smb_auth::Accounts as _;
 use smb_server::Directory as _;
@@ -223,7 +224,7 @@ fn the_identity_stays() {
 #[tokio::test]
 async fn pipes_answer_apart_and_show_what_is_served() {
     use rpc::view::NewShare;
-    use rpc::{RpcClient, ServerView as _, Win32};
+    use rpc::{ServerView as _, Win32};
     use smb_server::{PipeClient, PipeService as _};
 
     let bench = Bench::new();
@@ -260,4 +261,23 @@ async fn pipes_answer_apart_and_show_what_is_served() {
     assert_eq!((nak.get(2), more), (Some(&13), false));
     bind[0] = 5;
     assert!(pipe.write(bind).await.is_err(), "the pipe is given up");
+}
+
+#[tokio::test]
+async fn an_open_pipe_is_its_users_as_long_as_it_is_one() {
+    use rpc::Authenticator as _;
+
+    let bench = Bench::new();
+    let alice = bench.user("alice");
+    let who =
+        RpcClient { user: "alice".into(), domain: "NODE1".into(), sid: alice.sid, is_administrator: true };
+    let now = || bench.smb.view.current(&who).map(|client| client.is_administrator);
+    assert_eq!(now(), Some(false), "she was an administrator when she opened it");
+    bench.users.add_member("Administrators", alice.sid).expect("added");
+    assert_eq!(now(), Some(true));
+    let change = UserChange { disabled: Some(true), ..UserChange::default() };
+    bench.users.change_user("alice", change).expect("disabled");
+    assert_eq!(now(), None);
+    bench.users.remove_user("alice").expect("removed");
+    assert_eq!(now(), None);
 }

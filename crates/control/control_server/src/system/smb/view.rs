@@ -381,4 +381,12 @@ impl Authenticator for NodeView {
             is_administrator: token.is_admin,
         })
     }
+
+    fn current(&self, client: &RpcClient) -> Option<RpcClient> {
+        if client.sid == Sid::ANONYMOUS {
+            return Some(client.clone());
+        }
+        let token = self.users.token(client.sid, &[])?;
+        Some(RpcClient { is_administrator: token.is_admin, ..client.clone() })
+    }
 }

@@ -1,0 +1,308 @@
+//! What is not as it should be, in words, and the sentence above it all.
+//!
+//! Invariant: the sentence is never better than the worst of what is listed below it.
+
+use control_api::{
+    DiskState, Issue, LogMode, Lun, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity,
+    SpaceState, Verdict, Volume,
+};
+
+use super::Node;
+
+fn issue(severity: Severity, subject: String, detail: String, todo: impl Into<String>) -> Issue {
+    Issue { severity, subject, detail, todo: todo.into() }
+}
+
+/// The answer to "is all data as redundant as promised?", and a sentence that is as bad as the worst that was found.
+pub(super) fn headline(
+    ready: bool,
+    empty: bool,
+    redundancy: Option<RedundancyState>,
+    issues: &[Issue],
+) -> (Verdict, String) {
+    let worst = issues.iter().map(|issue| issue.severity).min().unwrap_or(Severity::Info);
+    let verdict = match redundancy {
+        _ if worst == Severity::Critical => Verdict::Unavailable,
+        Some(RedundancyState::Unavailable) => Verdict::Unavailable,
+        Some(RedundancyState::Reduced) => Verdict::Reduced,
+        Some(RedundancyState::Restoring) => Verdict::Restoring,
+        None if empty => Verdict::Empty,
+        Some(RedundancyState::Full) | None => Verdict::FullyRedundant,
+    };
+    let data = match verdict {
+        Verdict::Restoring => "all data is there; copies are being restored",
+        Verdict::Empty => "there are no pools yet",
+        _ => "all data is as redundant as promised",
+    };
+    let count = |severity| match issues.iter().filter(|issue| issue.severity == severity).count() {
+        1 => "1 thing".to_owned(),
+        count => format!("{count} things"),
+    };
+    let sentence = match (verdict, worst) {
+        (Verdict::Unavailable, _) => "UNAVAILABLE: some data cannot be read or written now.".to_owned(),
+        (Verdict::Reduced, _) => "REDUCED: all data is there, with fewer copies than promised.".to_owned(),
+        (_, Severity::Error) => format!("FAULT: {data}, but {} below must be put right.", count(worst)),
+        (Verdict::Restoring, _) => format!("RESTORING: {data}."),
+        (_, Severity::Warning) => format!("WARNING: {data}; {} below need attention soon.", count(worst)),
+        (Verdict::Empty, _) => format!("EMPTY: {data}."),
+        _ => format!("OK: {data}."),
+    };
+    match (ready, worst) {
+        (true, _) => (verdict, sentence),
+        // What is not open yet is no news.
+        (false, Severity::Warning | Severity::Info) => {
+            (verdict, "STARTING: pools and volumes are being opened.".to_owned())
+        }
+        (false, _) => (verdict, format!("{sentence} (Starting: pools and volumes are being opened.)")),
+    }
+}
+
+/// What is wrong with pools as a whole.
+pub(super) fn of_pools(pools: &[Pool]) -> Vec<Issue> {
+    let of = |pool: &Pool| {
+        let why = pool.reason.as_deref().unwrap_or("no reason is known");
+        let (severity, what, todo) = match pool.state {
+            PoolState::Closed => (
+                Severity::Critical,
+                "it is not open",
+                "Bring its disks back; the node tries again by itself. If they are lost for good: `holdfast pool import --accept-loss`.",
+            ),
+            PoolState::ReadOnly => (
+                Severity::Critical,
+                "it takes no writes",
+                "Bring its missing disks back; the node opens it again by itself.",
+            ),
+            PoolState::Opening | PoolState::Degraded | PoolState::Online => return None,
+        };
+        Some(issue(severity, format!("pool {}", pool.name), format!("{what}: {why}"), todo))
+    };
+    pools.iter().filter_map(of).collect()
+}
+
+/// What is wrong with volumes and their logs. `ready` says that all has been opened that could be, `is_damaged` that an
+/// opening found damage.
+pub(super) fn of_volumes(volumes: &[Volume], ready: bool, is_damaged: &dyn Fn(&str) -> bool) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    for volume in volumes {
+        let subject = format!("volume {}", volume.name);
+        if !volume.online {
+            issues.push(match &volume.reason {
+                None if !ready => {
+                    issue(Severity::Info, subject.clone(), "it is being opened".into(), "Wait for it.")
+                }
+                why => issue(
+                    Severity::Critical,
+                    subject.clone(),
+                    format!("it is not open: {}", why.as_deref().unwrap_or("no reason is known")),
+                    if is_damaged(&volume.name) {
+                        format!("`holdfast volume check {}` says what is damaged.", volume.name)
+                    } else {
+                        format!(
+                            "Bring missing disks back; it is opened again by itself. `holdfast volume reopen {}` tries at once.",
+                            volume.name
+                        )
+                    },
+                ),
+            });
+        }
+        issues.extend(volume.log.iter().flat_map(|log| of_log(&subject, log)));
+    }
+    issues
+}
+
+fn of_log(subject: &str, log: &control_api::VolumeLog) -> Vec<Issue> {
+    let why = log.reason.as_deref().unwrap_or("no reason is known");
+    let mut issues = Vec::new();
+    match log.mode {
+        LogMode::Logging => {}
+        LogMode::Stopped => issues.push(issue(
+            Severity::Critical,
+            subject.to_owned(),
+            format!("its log stopped, and it takes no writes: {why}"),
+            "Put its disks right; the volume is opened again by itself, and what is in the log is brought to it then.",
+        )),
+        _ => issues.push(issue(
+            Severity::Warning,
+            subject.to_owned(),
+            format!("its writes do without the log: {why}"),
+            "Put the pool of the log right; the next opening of the volume (`holdfast volume reopen`) begins a new log.",
+        )),
+    }
+    if let Some(why) = &log.back_error {
+        issues.push(issue(
+            Severity::Error,
+            subject.to_owned(),
+            format!("{} bytes in its log can't be brought to its disks: {why}", log.waiting_bytes),
+            "Put the volume's disks right; the log keeps the data, and tries again by itself.",
+        ));
+    }
+    issues
+}
+
+/// What is wrong with LUNs.
+pub(super) fn of_luns(luns: &[Lun], ready: bool) -> Vec<Issue> {
+    let of = |lun: &Lun| {
+        let subject = format!("LUN {}", lun.config.name);
+        match (&lun.problem, lun.serving) {
+            (Some(_), _) if !ready => Some(issue(
+                Severity::Info,
+                subject,
+                "it is not served yet".into(),
+                "Wait until its volume is open.",
+            )),
+            (Some(why), _) => Some(issue(
+                Severity::Error,
+                subject,
+                format!("it is not served: {why}"),
+                "Put right what it names; it is served again by itself.",
+            )),
+            (None, LunState::Online) => None,
+            (None, state) => {
+                let state = if state == LunState::Offline { "offline" } else { "read-only" };
+                let why =
+                    if lun.config.reason.is_empty() { "no reason was given" } else { &lun.config.reason };
+                Some(issue(
+                    Severity::Info,
+                    subject,
+                    format!("it was made {state}: {why}"),
+                    format!("`holdfast lun online {}` serves it again.", lun.config.name),
+                ))
+            }
+        }
+    };
+    luns.iter().filter_map(of).collect()
+}
+
+/// What is wrong with portals.
+pub(super) fn of_portals(portals: &[PortalInfo]) -> Vec<Issue> {
+    let of = |portal: &PortalInfo| {
+        let why = portal.problem.clone()?;
+        let subject = format!("portal {}", portal.address);
+        Some(issue(Severity::Error, subject, why, "Free the address or choose another one."))
+    };
+    portals.iter().filter_map(of).collect()
+}
+
+/// What is wrong with the redundancy of a space.
+fn of_space(state: &SpaceState) -> Option<Issue> {
+    let (severity, what, todo) = match state.redundancy {
+        RedundancyState::Unavailable => {
+            (Severity::Critical, "some of its data cannot be read", "Bring missing disks back.")
+        }
+        RedundancyState::Reduced => (
+            Severity::Error,
+            "its data has fewer copies than promised",
+            "Bring missing disks back or replace them; copies are then restored.",
+        ),
+        RedundancyState::Restoring => (
+            Severity::Warning,
+            "copies of its data are being restored",
+            "Wait; avoid taking disks out until it is done.",
+        ),
+        RedundancyState::Full => return None,
+    };
+    let why = state.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    let left = control_api::human_bytes(state.repair_bytes);
+    let detail = format!("{what} ({} promised, {left} to copy){why}", state.resiliency);
+    Some(issue(severity, format!("volume {}", state.name), detail, todo))
+}
+
+/// A thin space that finds no disks for new data.
+fn no_room(state: &SpaceState, pool: &str) -> Issue {
+    issue(
+        Severity::Error,
+        format!("volume {}", state.name),
+        format!("pool {pool} has no room left for it: writes to where it holds nothing yet fail"),
+        "Add a disk (`holdfast pool add-disk`) or remove data; what is there can be read and overwritten.",
+    )
+}
+
+impl Node {
+    /// Whether the last opening of a volume found damage.
+    pub(super) fn is_damaged(&self, volume: &str) -> bool {
+        self.volumes.lock().get(volume).is_some_and(|slot| slot.damaged)
+    }
+
+    /// What is wrong with members and spaces of open pools.
+    pub(super) fn pool_issues(&self) -> Vec<Issue> {
+        let wait = self.config.with(|config| config.policy.spare_after_seconds);
+        let mut issues = Vec::new();
+        for (_, handle) in self.open_handles() {
+            let info = self.pool_info(&handle);
+            let spares = info.members.iter().filter(|member| member.state == DiskState::Spare).count();
+            for member in &info.members {
+                let severity = match member.state {
+                    DiskState::Missing | DiskState::Failed => Severity::Error,
+                    DiskState::Retiring => Severity::Info,
+                    // It serves, and is suspect.
+                    DiskState::Online if member.reason.is_some() => Severity::Warning,
+                    _ => continue,
+                };
+                let (name, place) = self.whereabouts(member.guid);
+                let mut detail = match member.state {
+                    DiskState::Missing => "it is missing".to_owned(),
+                    DiskState::Failed => "it failed".to_owned(),
+                    DiskState::Online if member.full_seconds > 0 => "it serves, and has no room".to_owned(),
+                    DiskState::Online => "it serves, and does not look well".to_owned(),
+                    _ => "it is being emptied or is retired".to_owned(),
+                };
+                if matches!(member.state, DiskState::Missing | DiskState::Failed)
+                    && let Some(place) = place
+                {
+                    detail.push_str(&format!(", last seen as {place}"));
+                }
+                if let (Some(enclosure), slot) = (&member.enclosure, member.slot.as_deref().unwrap_or("?")) {
+                    detail.push_str(&format!(" (enclosure {enclosure}, slot {slot})"));
+                }
+                if let Some(reason) = &member.reason {
+                    detail.push_str(&format!(": {reason}"));
+                }
+                let went_back =
+                    member.reason.as_ref().is_some_and(|reason| reason.starts_with("it went back in time"));
+                let todo = match (member.state, spares, wait) {
+                    (DiskState::Retiring, _, _) => {
+                        let pool = &info.name;
+                        format!(
+                            "`holdfast pool remove-disk {pool} {name}` takes it out, `holdfast pool keep-disk {pool} {name}` keeps it."
+                        )
+                    }
+                    (DiskState::Online, _, _) if member.full_seconds > 0 => format!(
+                        "Make room on the file system that it lies on, and it catches up by itself; or take it out: `holdfast pool remove-disk {} {name}`.",
+                        info.name
+                    ),
+                    (DiskState::Online, _, _) if went_back => {
+                        "Wait: it is made anew from the others. Find out who put an older copy of it back."
+                            .to_owned()
+                    }
+                    (DiskState::Online, _, _) => {
+                        format!("Replace it: `holdfast pool replace {} {name} --with DISK`.", info.name)
+                    }
+                    (_, 1.., 1..) => format!(
+                        "Bring it back, or wait: a spare takes its place {wait} seconds after it went missing."
+                    ),
+                    _ => format!(
+                        "Bring it back, or replace it: `holdfast pool replace {} {name} --with DISK`.",
+                        info.name
+                    ),
+                };
+                issues.push(Issue {
+                    severity,
+                    subject: format!("disk {name} of pool {}", info.name),
+                    detail,
+                    todo,
+                });
+            }
+            issues.extend(info.spaces.iter().filter_map(|space| of_space(&space.state)));
+            issues.extend(
+                info.spaces
+                    .iter()
+                    .filter(|space| space.out_of_room)
+                    .map(|space| no_room(&space.state, &info.name)),
+            );
+        }
+        issues
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The sentence is never better than the worst line below it.
+
+use control_api::{LunConfig, Provisioning, Resiliency, VolumeCache, VolumeLog};
+
+use super::*;
+
+const SEVERITIES: [Severity; 4] = [Severity::Critical, Severity::Error, Severity::Warning, Severity::Info];
+const REDUNDANCIES: [RedundancyState; 4] = [
+    RedundancyState::Unavailable,
+    RedundancyState::Reduced,
+    RedundancyState::Restoring,
+    RedundancyState::Full,
+];
+
+/// What the first word of a sentence says about the worst below it.
+fn severity_of(sentence: &str) -> Severity {
+    match sentence.split(':').next().unwrap_or_default() {
+        "UNAVAILABLE" => Severity::Critical,
+        "REDUCED" | "FAULT" => Severity::Error,
+        "RESTORING" | "WARNING" | "STARTING" => Severity::Warning,
+        "OK" | "EMPTY" => Severity::Info,
+        other => panic!("nobody says {other}"),
+    }
+}
+
+fn never_better(ready: bool, empty: bool, redundancy: Option<RedundancyState>, issues: &[Issue]) {
+    let (verdict, sentence) = headline(ready, empty, redundancy, issues);
+    let worst = issues.iter().map(|issue| issue.severity).min().unwrap_or(Severity::Info);
+    assert!(severity_of(&sentence) <= worst, "{sentence} above {issues:?}");
+    let of_data = match redundancy {
+        Some(RedundancyState::Unavailable) => Severity::Critical,
+        Some(RedundancyState::Reduced) => Severity::Error,
+        Some(RedundancyState::Restoring) => Severity::Warning,
+        _ => Severity::Info,
+    };
+    if ready {
+        assert!(severity_of(&sentence) <= of_data, "{sentence} while data is {redundancy:?}");
+    }
+    assert_eq!(
+        verdict == Verdict::Unavailable,
+        worst == Severity::Critical || of_data == Severity::Critical,
+        "{verdict:?} above {issues:?}"
+    );
+}
+
+#[test]
+fn the_sentence_is_as_bad_as_the_worst() {
+    let redundancies = REDUNDANCIES.map(Some).into_iter().chain([None]);
+    for redundancy in redundancies {
+        for (ready, empty) in [(true, true), (true, false), (false, true), (false, false)] {
+            for set in 0..16_u32 {
+                let listed = SEVERITIES.iter().enumerate().filter(|(bit, _)| set & 1 << bit != 0);
+                let issues: Vec<Issue> =
+                    listed.map(|(_, severity)| issue(*severity, "it".into(), "x".into(), "")).collect();
+                never_better(ready, empty, redundancy, &issues);
+            }
+        }
+    }
+    assert_eq!(
+        headline(true, false, Some(RedundancyState::Full), &[]).1,
+        "OK: all data is as redundant as promised."
+    );
+    assert_eq!(headline(true, true, None, &[]).1, "EMPTY: there are no pools yet.");
+}
+
+fn pool(state: PoolState) -> Pool {
+    Pool {
+        name: "p".into(),
+        guid: uuid::Uuid::from_u128(1),
+        state,
+        reason: None,
+        redundancy: RedundancyState::Full,
+        capacity_bytes: 0,
+        allocated_bytes: 0,
+        free_bytes: 0,
+        reserved_bytes: 0,
+        disks: 0,
+        disks_missing: 0,
+        volumes: 0,
+        repair_bytes: 0,
+        copied_bytes: 0,
+        slab_bytes: 0,
+        epoch: 0,
+    }
+}
+
+fn volume(online: bool, reason: Option<&str>, log: Option<VolumeLog>) -> Volume {
+    Volume {
+        name: "v".into(),
+        pool: "p".into(),
+        online,
+        reason: reason.map(str::to_owned),
+        resiliency: Resiliency::Mirror2,
+        redundancy: RedundancyState::Full,
+        provisioning: Provisioning::Thin,
+        columns: 1,
+        interleave_bytes: 0,
+        integrity: true,
+        size_bytes: 0,
+        used_bytes: 0,
+        allocated_bytes: 0,
+        cache: VolumeCache::default(),
+        log,
+    }
+}
+
+fn log(mode: LogMode, back_error: Option<&str>) -> VolumeLog {
+    VolumeLog {
+        mode,
+        reason: None,
+        back_error: back_error.map(str::to_owned),
+        capacity_bytes: 0,
+        used_bytes: 0,
+        waiting_bytes: 0,
+        logged_writes: 0,
+        direct_writes: 0,
+        batches: 0,
+        destaged_bytes: 0,
+    }
+}
+
+fn lun(serving: LunState, problem: Option<&str>) -> Lun {
+    let config = LunConfig {
+        name: "l".into(),
+        guid: None,
+        volume: "v".into(),
+        path: "/l".into(),
+        block_size: 512,
+        state: serving,
+        reason: String::new(),
+        write_cache: false,
+        map: Vec::new(),
+    };
+    Lun { config, size_bytes: 0, allocated_bytes: 0, serving, problem: problem.map(str::to_owned) }
+}
+
+#[test]
+fn every_state_of_every_part_is_under_a_sentence_that_fits() {
+    for ready in [true, false] {
+        for state in [
+            PoolState::Opening,
+            PoolState::Closed,
+            PoolState::ReadOnly,
+            PoolState::Degraded,
+            PoolState::Online,
+        ] {
+            let issues = of_pools(&[pool(state)]);
+            never_better(ready, false, Some(RedundancyState::Full), &issues);
+            let broken = matches!(state, PoolState::Closed | PoolState::ReadOnly);
+            assert_eq!(issues.len(), usize::from(broken), "{state:?}");
+        }
+        for mode in [LogMode::Logging, LogMode::Draining, LogMode::Through, LogMode::Stopped] {
+            for back_error in [None, Some("no disk")] {
+                for (online, reason) in [(true, None), (false, None), (false, Some("it had stopped"))] {
+                    let volume = volume(online, reason, Some(log(mode, back_error)));
+                    let issues = of_volumes(&[volume], ready, &|_| false);
+                    never_better(ready, false, Some(RedundancyState::Full), &issues);
+                    let sound = online && mode == LogMode::Logging && back_error.is_none();
+                    assert_eq!(issues.is_empty(), sound, "{issues:?}");
+                }
+            }
+        }
+        for serving in [LunState::Online, LunState::ReadOnly, LunState::Offline] {
+            for problem in [None, Some("no volume")] {
+                let issues = of_luns(&[lun(serving, problem)], ready);
+                never_better(ready, false, Some(RedundancyState::Full), &issues);
+            }
+        }
+        for redundancy in REDUNDANCIES {
+            let state = SpaceState {
+                name: "v".into(),
+                resiliency: Resiliency::Mirror2,
+                redundancy,
+                repair_bytes: 0,
+                reason: None,
+            };
+            let issues: Vec<Issue> = of_space(&state).into_iter().collect();
+            never_better(ready, false, Some(redundancy), &issues);
+            assert_eq!(issues.is_empty(), redundancy == RedundancyState::Full);
+        }
+    }
+}
+
+#[test]
+fn a_check_is_advised_for_damage_only() {
+    let closed = [volume(false, Some("it had stopped"), None)];
+    let todo = |damaged: bool| of_volumes(&closed, true, &|_| damaged)[0].todo.clone();
+    assert!(todo(true).contains("volume check") && !todo(false).contains("volume check"));
+    assert!(todo(false).contains("volume reopen v"));
+    let opening = of_volumes(&[volume(false, None, None)], false, &|_| false);
+    assert_eq!(opening[0].severity, Severity::Info);
+}

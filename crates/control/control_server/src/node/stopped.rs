@@ -1,0 +1,136 @@
+//! Volumes and pools that have stopped: closed, and opened again as soon as that can be.
+//!
+//! ```text
+//!   disks are away ──► a flush or commit fails ──► the volume stops; without a majority of voters the pool stops, too
+//!        who serves lets go: LUNs become not ready, and their commands wait; clients of shares come back to what they had open
+//!        volumes close, then pools let go of their disks, both as a crash would leave them
+//!   disks are back ──► pools open, volumes open (what was promised is there, the rest is an error that was told) ──► served again
+//! ```
+//! Closing never says "clean" of what has stopped: what was promised is found at the opening as after a crash, and no flush that
+//! failed is called good afterwards.
+
+use std::sync::Arc;
+
+use control_api::{Code, Done, Problem};
+use uuid::Uuid;
+
+use super::pools::join_all;
+use super::{Node, VolumeSlot, confirm};
+use crate::backend::{PoolHandle, VolumeHandle};
+
+/// What is said of a volume that waits for its disks.
+const WAITS: &str = "it is opened again by itself when its disks are there";
+
+impl Node {
+    /// Closes what has stopped and opens what can be opened of it. A change under way comes first.
+    pub(super) async fn reopen_stopped(&self) {
+        // Looked at without the lock: nearly always there is none.
+        if self.stopped_pools().is_empty() && self.stopped_volumes(&[]).is_empty() {
+            return;
+        }
+        let Ok(_changing) = self.changes.try_lock() else { return };
+        self.close_stopped().await;
+        self.rescan().await;
+        self.retry_closed().await;
+    }
+
+    fn stopped_pools(&self) -> Vec<(Uuid, Arc<dyn PoolHandle>)> {
+        self.open_handles().into_iter().filter(|(_, handle)| handle.has_stopped()).collect()
+    }
+
+    /// Open volumes that have stopped, or whose pool has, and why.
+    fn stopped_volumes(&self, pools: &[Uuid]) -> Vec<(String, String)> {
+        let volumes = self.volumes.lock();
+        let why = |slot: &VolumeSlot| {
+            let why = slot.handle.as_ref()?.why_stopped();
+            why.or_else(|| pools.contains(&slot.pool).then(|| "its pool has stopped".to_owned()))
+        };
+        volumes.iter().filter_map(|(name, slot)| Some((name.clone(), why(slot)?))).collect()
+    }
+
+    /// Under the change lock.
+    async fn close_stopped(&self) {
+        let pools = self.stopped_pools();
+        let guids: Vec<Uuid> = pools.iter().map(|(guid, _)| *guid).collect();
+        let volumes = self.stopped_volumes(&guids);
+        for (volume, why) in &volumes {
+            tracing::error!(volume, why, "a volume has stopped and is closed");
+        }
+        let closing =
+            volumes.into_iter().map(|(name, why)| (name, format!("it had stopped ({why}); {WAITS}")));
+        self.close_volumes(closing.collect()).await;
+        for (guid, handle) in pools {
+            let abandoned = handle.abandon().await;
+            let mut slots = self.pools.lock();
+            let Some(slot) = slots.get_mut(&guid) else { continue };
+            match abandoned {
+                Ok(()) => {
+                    tracing::error!(pool = slot.name, "a pool has stopped and is closed");
+                    slot.handle = None;
+                    slot.reason = Some(format!("it had stopped; {WAITS}"));
+                }
+                Err(problem) => {
+                    // Once, not at every try.
+                    if slot.reason.as_ref() != Some(&problem.detail) {
+                        tracing::error!(pool = slot.name, %problem, "a pool that has stopped can't be closed yet");
+                        slot.reason = Some(problem.detail);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes volumes, with what is said of each meanwhile; who serves lets go of them first.
+    async fn close_volumes(&self, closing: Vec<(String, String)>) {
+        let mut handles: Vec<(String, Arc<dyn VolumeHandle>)> = Vec::new();
+        {
+            let mut volumes = self.volumes.lock();
+            for (name, why) in closing {
+                let Some(slot) = volumes.get_mut(&name) else { continue };
+                let closed = VolumeSlot { waits: true, ..VolumeSlot::closed(slot.pool, why) };
+                let open = std::mem::replace(slot, closed);
+                handles.extend(open.handle.map(|handle| (name, handle)));
+            }
+        }
+        if handles.is_empty() {
+            return;
+        }
+        self.reconcile().await;
+        let closed = handles.into_iter().map(|(name, handle)| async move {
+            if let Err(problem) = handle.close().await {
+                tracing::info!(volume = name, %problem, "closed as a crash would leave it");
+            }
+        });
+        join_all(closed.collect()).await;
+    }
+
+    /// Closes a volume if it is open, and opens it, though some of its data may not be there.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or serves and that it is interrupted was not confirmed.
+    pub async fn volume_reopen(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        if self.space(name).is_err() && self.has_volume(name) {
+            return Err(Problem::new(Code::WrongState, format!("the pool of volume {name} is not open."))
+                .todo("`holdfast status` says what it waits for; the volume is opened with it."));
+        }
+        self.space(name)?;
+        if let Ok(handle) = self.volume(name) {
+            if handle.why_stopped().is_none() {
+                confirm(name, confirmed.as_deref(), || {
+                    vec![format!(
+                        "Volume {name} serves; its clients wait while it is closed and opened again, and what some have open is lost."
+                    )]
+                })?;
+            }
+            self.close_volumes(vec![(name.to_owned(), "it is being opened again".to_owned())]).await;
+        }
+        if let Some(slot) = self.volumes.lock().get_mut(name) {
+            slot.waits = false;
+        }
+        self.open_volumes().await;
+        self.reconcile().await;
+        self.volume(name)?;
+        Ok(Done::new(format!("Volume {name} is open.")))
+    }
+}

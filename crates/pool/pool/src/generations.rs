@@ -1,0 +1,178 @@
+//! Generations of pages of checksums: how a write is noticed that a disk lost together with its checksums.
+//!
+//! Such a disk has older data and an older page that fit each other. So a page carries a generation, another one each time that its
+//! content has changed, and with the regions that become clean the metadata is told the generation that all copies have. A copy
+//! with an older one has lost writes: its page is as good as damaged, and what is right is known from other copies or parity. Where
+//! nothing else knows, blocks of the page are an error until they are written: which of them are old cannot be told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pool_format::{BLOCK, Change, SUMS_PER_PAGE, next_generation};
+
+use crate::at::At;
+use crate::row::CopyState;
+use crate::sums::{PAGE_SPAN, Page};
+
+/// How far pages may be ahead of what the metadata knows: a crash, or copies that could not be written, kept it from being told.
+const AHEAD_MAX: u8 = 8;
+/// Pages in one change, so that it stays short.
+const PAGES_TOLD: usize = 32;
+
+/// What the generation of a page on a disk says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// It is the one that the copies should have.
+    Current,
+    /// The copy misses regions of it, and may lack what was written to the page for those.
+    Unchecked,
+    /// The disk has lost writes of it that it had acknowledged.
+    Old,
+}
+
+/// How many generations `to` is after `from`; neither is 0.
+fn distance(from: u8, to: u8) -> u8 {
+    // There are 255, from 1 on.
+    ((i32::from(to) - i32::from(from)).rem_euclid(255)) as u8
+}
+
+/// The generation of a page that the metadata knows, 0 for none.
+pub(crate) fn known(at: At<'_>, index: usize) -> u8 {
+    let place = at.place;
+    at.core.meta.with_state(|state| {
+        let row = state.rows.get(&(place.space, place.row));
+        row.and_then(|row| row.columns.get(usize::from(place.column)))
+            .map_or(0, |column| column.generation(index))
+    })
+}
+
+/// The regions that a page covers.
+fn regions(at: At<'_>, index: usize) -> u64 {
+    at.regions(index as u64 * PAGE_SPAN, at.core.slab_size.min(PAGE_SPAN))
+}
+
+/// What a page is that a copy has with this generation.
+pub(crate) fn age(at: At<'_>, copy: &CopyState, index: usize, found: u8) -> Age {
+    let (known, regions) = (known(at, index), regions(at, index));
+    if known == 0 || found == known || at.core.faults.skip_generations.load(Ordering::Relaxed) {
+        return Age::Current;
+    }
+    let dirty = {
+        let order = at.group().order.lock();
+        at.group().unflushed(&order) & regions
+    };
+    if found != 0 && dirty != 0 && distance(known, found) <= AHEAD_MAX {
+        return Age::Current;
+    }
+    let stale = copy.stale.load(Ordering::Acquire) | copy.stale_durable.load(Ordering::Acquire);
+    if stale & regions != 0 { Age::Unchecked } else { Age::Old }
+}
+
+/// A page that was given to all copies of a column that have everything.
+pub(crate) struct Given {
+    pub(crate) column: u8,
+    pub(crate) index: usize,
+    pub(crate) page: Arc<Page>,
+    pub(crate) generation: u8,
+}
+
+/// What the metadata is to be told of pages of a row.
+pub(crate) fn told(at: At<'_>, given: &[Given]) -> Vec<Change> {
+    let (space, row) = (at.place.space, at.place.row);
+    let mut changes: Vec<Change> = Vec::new();
+    for Given { column, index, generation, .. } in given {
+        let news = known(at.other(usize::from(*column)), *index) != *generation;
+        let Some(page) = u16::try_from(*index).ok().filter(|_| news) else { continue };
+        match changes.last_mut() {
+            Some(Change::Generations { column: last, pages, .. })
+                if last == column && pages.len() < PAGES_TOLD =>
+            {
+                pages.push((page, *generation));
+            }
+            _ => {
+                let pages = vec![(page, *generation)];
+                changes.push(Change::Generations { space, row, column: *column, pages });
+            }
+        }
+    }
+    changes
+}
+
+impl Page {
+    /// The generation with which it is written to disks now. Under `writing`.
+    pub(crate) fn next_generation(&self) -> u8 {
+        let (generation, told) = (self.generation.load(Ordering::Acquire), self.told.load(Ordering::Acquire));
+        // While it cannot be told what copies have, they must not run away from what is known.
+        let ahead = if told == 0 || generation == 0 { 0 } else { distance(told, generation) };
+        if !self.changed.swap(false, Ordering::AcqRel) || ahead >= AHEAD_MAX {
+            return generation;
+        }
+        let next = next_generation(generation);
+        self.generation.store(next, Ordering::Release);
+        next
+    }
+
+    /// The metadata knows a generation of it.
+    pub(crate) fn tell(&self, generation: u8) {
+        self.told.store(generation, Ordering::Release);
+    }
+
+    /// Blocks of clean regions of which another copy's page, as new as this one, says something else are an error until they are
+    /// written: nobody knows which copy is right.
+    pub(crate) fn compare(
+        &self,
+        at: At<'_>,
+        index: usize,
+        regions: u64,
+        (sums, copy): (&[u32], &CopyState),
+        disowned: &mut BTreeSet<u64>,
+    ) {
+        let clean = {
+            let order = at.group().order.lock();
+            regions & !at.group().unflushed(&order)
+        };
+        let differs = |(sum, block): &(&u32, u64)| {
+            at.regions(block * BLOCK, BLOCK) & clean != 0 && !self.is(*block, **sum)
+        };
+        let blocks: Vec<u64> =
+            sums.iter().zip(index as u64 * SUMS_PER_PAGE..).filter(differs).map(|(_, block)| block).collect();
+        for block in &blocks {
+            if disowned.insert(*block)
+                && let Some(known) = self.at(*block)
+            {
+                known.fetch_xor(u32::MAX, Ordering::AcqRel);
+            }
+        }
+        if let (Some(first), Some(last)) = (blocks.first(), blocks.last()) {
+            tracing::error!(
+                "{at}: between bytes {} and {} the checksums on disk {} are not those of another copy, and nothing tells which are newer",
+                first * BLOCK,
+                (last + 1) * BLOCK,
+                copy.id()
+            );
+        }
+    }
+
+    /// No copy can say what the blocks of these regions are: whatever a disk has of them is an error, until they are written.
+    pub(crate) fn disown(&self, at: At<'_>, index: usize, regions: u64, sums: &[u32]) {
+        for (sum, block) in sums.iter().zip(index as u64 * SUMS_PER_PAGE..) {
+            if at.regions(block * BLOCK, BLOCK) & regions != 0
+                && let Some(known) = self.at(block)
+            {
+                known.store(!sum, Ordering::Release);
+            }
+        }
+    }
+
+    /// Takes over what a copy's page says of these regions.
+    pub(crate) fn take(&self, at: At<'_>, index: usize, regions: u64, sums: &[u32]) {
+        for (sum, block) in sums.iter().zip(index as u64 * SUMS_PER_PAGE..) {
+            if at.regions(block * BLOCK, BLOCK) & regions != 0
+                && let Some(known) = self.at(block)
+            {
+                known.store(*sum, Ordering::Release);
+            }
+        }
+    }
+}

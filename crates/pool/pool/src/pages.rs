@@ -1,0 +1,127 @@
+//! Pages of checksums on the disks: reading one from a copy, writing one to copies, those of a new row.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, BlockErrorKind, Durability};
+use pool_format::{BLOCK, SumsPage};
+
+use crate::at::At;
+use crate::core::Core;
+use crate::generations::{self, Age};
+use crate::row::CopyState;
+use crate::sums::{PAGE_SPAN, Page, zero_sum};
+
+/// Whether a copy has a page of a part of its column that is older than it should be.
+pub(crate) async fn has_old_page(at: At<'_>, copy: &CopyState, (offset, len): (u64, u64)) -> bool {
+    if at.column().sums.is_none() || at.column().copies().len() < 2 {
+        return false;
+    }
+    for index in offset / PAGE_SPAN..(offset + len).div_ceil(PAGE_SPAN) {
+        if read_page_and_age(at, copy, index as usize).await.is_ok_and(|(_, age)| age == Age::Old) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The checksums in a page as a copy has it, unless it is an older one of the column's.
+pub(crate) async fn read_page(at: At<'_>, copy: &CopyState, index: usize) -> Result<Vec<u32>, NoPage> {
+    match read_page_and_age(at, copy, index).await? {
+        (_, Age::Old) => Err(NoPage::Damaged),
+        (page, _) => Ok(page.sums),
+    }
+}
+
+/// The checksums in a page of the column as each of the copies has it that can be read, and has it whole. `page` is that page.
+pub(crate) async fn pages_on_disk(
+    at: At<'_>,
+    copies: &[&Arc<CopyState>],
+    (index, page): (usize, &Page),
+) -> Vec<Vec<u32>> {
+    let _still = page.writing.lock().await;
+    let mut found = Vec::new();
+    for copy in copies {
+        found.extend(read_page(at, copy, index).await);
+    }
+    found
+}
+
+/// Why a copy has no page.
+#[derive(Debug)]
+pub(crate) enum NoPage {
+    /// Its disk is not here any more: nothing is known of it.
+    Away,
+    /// It cannot be read, or is not the column's.
+    Damaged,
+}
+
+/// A page as a copy has it, and what its generation says of it.
+pub(crate) async fn read_page_and_age(
+    at: At<'_>,
+    copy: &CopyState,
+    index: usize,
+) -> Result<(SumsPage, Age), NoPage> {
+    let start = copy.sums_start.ok_or(NoPage::Damaged)? + index as u64 * BLOCK;
+    let block =
+        copy.disk.read(start, IoBuf::new(BLOCK as usize)).await.map_err(|error| match error.kind() {
+            BlockErrorKind::Gone | BlockErrorKind::Fenced => NoPage::Away,
+            _ => NoPage::Damaged,
+        })?;
+    let page = SumsPage::decode(&block).map_err(|_| NoPage::Damaged)?;
+    let ours = page.space == at.space.guid()
+        && page.row == at.place.row
+        && page.column == u32::from(at.place.column)
+        && page.page == index as u32;
+    let age = generations::age(at, copy, index, page.generation);
+    if ours { Ok((page, age)) } else { Err(NoPage::Damaged) }
+}
+
+/// Writes a page to copies. A copy that fails is offline then, as after any write. One that knows more than the page
+/// (a disk that has just come back) does not get it: that is an error too, until the page has been asked for again. The
+/// generation that they have now.
+pub(crate) async fn put_page(
+    at: At<'_>,
+    (index, page): (usize, &Page),
+    copies: &[Arc<CopyState>],
+    durability: Durability,
+) -> Result<u8, BlockError> {
+    let _one = page.writing.lock().await;
+    let generation = page.next_generation();
+    let block = SumsPage {
+        epoch: at.core.meta.epoch(),
+        space: at.space.guid(),
+        row: at.place.row,
+        column: u32::from(at.place.column),
+        page: index as u32,
+        generation,
+        sums: page.sums.iter().map(|sum| sum.load(Ordering::Acquire)).collect(),
+    };
+    let block = IoBuf::copy_from(&block.encode()).freeze();
+    let writes = copies.iter().filter(|copy| copy.disk.is_online()).filter_map(|copy| {
+        let (start, block) = (copy.sums_start? + index as u64 * BLOCK, block.clone());
+        Some(async move {
+            if page.unknown.load(Ordering::Acquire) & !copy.stale.load(Ordering::Acquire) != 0 {
+                return Err(BlockError::new(BlockErrorKind::Gone, "write checksums that are not all known"));
+            }
+            copy.disk.write(start, block, durability).await?;
+            page.damaged.lock().retain(|disk| *disk != copy.id());
+            Ok(())
+        })
+    });
+    futures_util::future::join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
+    Ok(generation)
+}
+
+/// The pages of a slab that is all zeros, as they lie on disk.
+pub(crate) fn fresh_pages(core: &Core, space: (pool_format::Guid, u32, u8), pages: usize) -> Vec<u8> {
+    let (guid, row, column) = space;
+    let count = (core.slab_size.min(PAGE_SPAN) / BLOCK) as usize;
+    let page = |index: usize| {
+        let sums = vec![zero_sum(); count];
+        let (epoch, column, page) = (core.meta.epoch(), u32::from(column), index as u32);
+        SumsPage { epoch, space: guid, row, column, page, generation: 0, sums }.encode()
+    };
+    (0..pages).flat_map(page).collect()
+}

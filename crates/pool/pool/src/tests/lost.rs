@@ -1,0 +1,211 @@
+//! Disks that acknowledge writes and lose them, data together with the checksums that vouch for it; and copies that differ while
+//! each fits its own checksums.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockDevice, BlockErrorKind, Durability};
+use byte_codec::crc32c;
+use pool_format::{BLOCK, Epoch, Seq, SumsPage};
+use shard_runtime::sleep;
+
+use super::{Bench, SLAB, on_shard};
+use crate::{Guid, OpenOptions, Pool, Resiliency, SpaceSpec};
+
+const BYTES: u64 = 2 * SLAB;
+const CHUNK: u64 = 16 << 10;
+/// Superblock, checkpoints and log of the test's disks lie before this.
+const AFTER_METADATA: u64 = 2 << 20;
+
+fn spec(resiliency: Resiliency) -> SpaceSpec {
+    let mut spec = SpaceSpec::thin("s", resiliency, 4 * SLAB);
+    spec.interleave = 4096;
+    spec.columns = match resiliency.parity() {
+        0 => 1,
+        parity => parity + 2,
+    };
+    spec
+}
+
+async fn fill(pool: &Pool, byte: u8) {
+    let space = pool.space("s").expect("space");
+    for at in (0..BYTES).step_by(CHUNK as usize) {
+        let data = IoBuf::copy_from(&vec![byte; CHUNK as usize]).freeze();
+        space.write(at, data, Durability::Durable).await.expect("write");
+    }
+}
+
+async fn open(bench: &Bench, guid: Guid) -> Pool {
+    let pool = Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone()).await;
+    pool.expect("open")
+}
+
+async fn scrub(pool: &Pool) {
+    pool.start_scrub().await.expect("scrub");
+    sleep(Duration::from_secs(60)).await;
+    assert!(!pool.scrub_status().is_running());
+}
+
+#[test]
+fn a_write_that_was_lost_with_its_checksums_is_noticed_and_made_again() {
+    for (disks, resiliency) in [
+        (2, Resiliency::Mirror(2)),
+        (3, Resiliency::Mirror(3)),
+        (3, Resiliency::Parity(1)),
+        (4, Resiliency::Parity(2)),
+    ] {
+        for lossy in 0..disks {
+            for again in [false, true] {
+                on_shard(async {
+                    let what = format!("{resiliency:?}, disk {lossy} loses writes, once more: {again}");
+                    let bench = Bench::new(disks);
+                    let pool = bench.create().await;
+                    let guid = pool.guid();
+                    pool.create_space(spec(resiliency)).await.expect("space");
+                    fill(&pool, 0x11).await;
+                    sleep(Duration::from_secs(30)).await;
+                    bench.disks[lossy].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
+                    fill(&pool, 0x22).await;
+                    sleep(Duration::from_secs(30)).await;
+                    if again {
+                        fill(&pool, 0x33).await;
+                        sleep(Duration::from_secs(30)).await;
+                    }
+                    pool.close().await.expect("close");
+                    bench.disks[lossy].lose_from.store(u64::MAX, Ordering::SeqCst);
+                    let byte = if again { 0x33 } else { 0x22 };
+                    let pool = open(&bench, guid).await;
+                    let space = pool.space("s").expect("space");
+                    for at in (0..BYTES).step_by(CHUNK as usize) {
+                        let read = space.read(at, IoBuf::new(CHUNK as usize)).await;
+                        let read = read.unwrap_or_else(|error| panic!("{what}: at {at}: {error}"));
+                        assert!(read.iter().all(|found| *found == byte), "{what}: at {at}: {:#x}", read[0]);
+                    }
+                    scrub(&pool).await;
+                    sleep(Duration::from_secs(30)).await;
+                    for disk in &pool.status().disks {
+                        let expected = disk.record.id.0 as usize == lossy;
+                        assert_eq!(disk.checksum_errors > 0, expected, "{what}: {disk:?}");
+                    }
+                    assert_eq!(pool.check(true).await, Vec::new(), "{what}");
+                    drop(space);
+                    pool.close().await.expect("close");
+                    // From the disks alone, with the one that lost them.
+                    let pool = open(&bench, guid).await;
+                    assert_eq!(pool.check(true).await, Vec::new(), "{what}");
+                    assert!(pool.status().disks.iter().all(|disk| disk.checksum_errors == 0), "{what}");
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lost_write_of_a_single_copy_is_an_error_until_it_is_written_again() {
+    on_shard(async {
+        let bench = Bench::new(1);
+        let pool = bench.create().await;
+        let guid = pool.guid();
+        pool.create_space(spec(Resiliency::Simple)).await.expect("space");
+        fill(&pool, 0x11).await;
+        sleep(Duration::from_secs(30)).await;
+        bench.disks[0].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
+        let space = pool.space("s").expect("space");
+        let block = |byte: u8| IoBuf::copy_from(&[byte; BLOCK as usize]).freeze();
+        space.write(3 * BLOCK, block(0x22), Durability::Durable).await.expect("write");
+        sleep(Duration::from_secs(30)).await;
+        bench.disks[0].lose_from.store(u64::MAX, Ordering::SeqCst);
+        drop(space);
+        pool.close().await.expect("close");
+        let mut pool = open(&bench, guid).await;
+        for _ in 0..2 {
+            let space = pool.space("s").expect("space");
+            let read = space.read(3 * BLOCK, IoBuf::new(BLOCK as usize)).await;
+            assert_eq!(
+                read.err().map(|error| error.kind()),
+                Some(BlockErrorKind::Media),
+                "never the older one"
+            );
+            // Another page of checksums is not concerned.
+            let read = space.read(SLAB, IoBuf::new(BLOCK as usize)).await.expect("the other row");
+            assert_eq!(read[0], 0x11);
+            let findings = pool.check(true).await;
+            assert!(findings.iter().any(|finding| finding.structure == "data"), "{findings:?}");
+            scrub(&pool).await;
+            drop(space);
+            pool.close().await.expect("close");
+            pool = open(&bench, guid).await;
+        }
+        fill(&pool, 0x44).await;
+        let space = pool.space("s").expect("space");
+        let read = space.read(3 * BLOCK, IoBuf::new(BLOCK as usize)).await.expect("written again");
+        assert_eq!(read[0], 0x44);
+        assert_eq!(pool.check(true).await, Vec::new());
+    });
+}
+
+/// Where the first row's copies lie on each disk: data and checksums.
+fn first_row(pool: &Pool) -> Vec<(usize, u64, u64)> {
+    let mut places = Vec::new();
+    pool.core.for_each_column(|_, place, row| {
+        if place.row == 0 {
+            for copy in row.column(0).copies().iter() {
+                places.push((copy.id().0 as usize, copy.start, copy.sums_start.expect("it has checksums")));
+            }
+        }
+    });
+    places.sort_unstable();
+    places
+}
+
+#[test]
+fn copies_that_differ_and_fit_their_own_checksums_are_left_alone() {
+    // Without generations, as a release before them left its pages, and with one that both have.
+    for unknown in [true, false] {
+        on_shard(async {
+            let bench = Bench::new(2);
+            let pool = bench.create().await;
+            let guid = pool.guid();
+            pool.create_space(spec(Resiliency::Mirror(2))).await.expect("space");
+            fill(&pool, 0x11).await;
+            let places = first_row(&pool);
+            pool.close().await.expect("close");
+            let (disk, start, sums) = places[1];
+            let at = BLOCK as usize * 5;
+            let image = bench.disks[disk].image();
+            let mut page = SumsPage::decode(&image[sums as usize..][..BLOCK as usize]).expect("a page");
+            page.sums[5] = crc32c(&[0x33; BLOCK as usize]);
+            bench.disks[disk].corrupt(sums as usize, &page.encode());
+            bench.disks[disk].corrupt(start as usize + at, &[0x33; BLOCK as usize]);
+            let options = if unknown {
+                // Metadata that is not the newest does not know the generations of what it finds.
+                bench.surroundings.witness.store(guid, Epoch(99), Seq(0)).await.expect("stored");
+                OpenOptions { accept_loss: true, ..OpenOptions::default() }
+            } else {
+                OpenOptions::default()
+            };
+            let pool = Pool::open(guid, bench.devices(), options, bench.surroundings.clone()).await;
+            let pool = pool.expect("open");
+            let space = pool.space("s").expect("space");
+            for _ in 0..4 {
+                let read = space.read(5 * BLOCK, IoBuf::new(BLOCK as usize)).await;
+                assert_eq!(read.is_err(), unknown, "with nothing to go by it is an error");
+            }
+            scrub(&pool).await;
+            sleep(Duration::from_secs(30)).await;
+            for ((disk, start, _), byte) in places.iter().zip([0x11, 0x33]) {
+                let image = bench.disks[*disk].image();
+                assert_eq!(image[*start as usize + at], byte, "disk {disk} has been overwritten by guess");
+            }
+            let findings = pool.check(true).await;
+            let range = "bytes 20480 to 24576";
+            let told = findings.iter().any(|found| found.detail.contains(range));
+            assert!(told && findings[0].detail.contains("space s row 0"), "{findings:?}");
+            let data = IoBuf::copy_from(&[0x44; BLOCK as usize]).freeze();
+            space.write(5 * BLOCK, data, Durability::Durable).await.expect("write");
+            sleep(Duration::from_secs(30)).await;
+            assert_eq!(pool.check(true).await, Vec::new());
+        });
+    }
+}

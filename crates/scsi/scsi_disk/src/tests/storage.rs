@@ -1,0 +1,131 @@
+//! A unit whose storage goes away for a while.
+
+use super::going_on::pending;
+use super::*;
+
+/// Runs with a clock that jumps to whatever is waited for.
+fn run_quickly<T>(future: impl Future<Output = T>) -> T {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        shard_runtime::adopt_detached_work();
+        future.await
+    })
+}
+
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 8, 0, 0, 1, 0];
+const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0];
+const SYNC: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const BECOMING_READY: (u8, u16) = (2, 0x0401);
+const WRITE_ERROR: (u8, u16) = (4, 0x0c00);
+
+fn disk() -> Arc<DeviceBacking> {
+    Arc::new(DeviceBacking::new(Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512))))
+}
+
+fn good(response: &ScsiResponse) -> bool {
+    response.status == ScsiStatus::Good
+}
+
+#[test]
+fn commands_wait_for_storage_that_comes_back() {
+    run_quickly(async {
+        let rig = Rig::new().await;
+        let back = disk();
+        assert!(good(&rig.send(0, 1, &WRITE, &[3; 512]).await));
+        rig.unit.detach();
+        let mut write = Box::pin(rig.send(0, 1, &WRITE, &[5; 512]));
+        let mut read = Box::pin(rig.send(1, 1, &READ, &[]));
+        assert!(pending(&mut write).await && pending(&mut read).await);
+        // What is known without the storage is still told; that it is not ready, too.
+        assert!(good(&rig.send(0, 1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).await));
+        assert_eq!(rig.sense(0, &[0; 6], &[]).await, BECOMING_READY);
+        rig.unit.attach(back.clone(), rig.rows.clone());
+        assert!(good(&write.await) && good(&read.await));
+        assert_eq!(back.read(8 * 512, IoBuf::new(512)).await.unwrap()[..], [5; 512]);
+        assert!(good(&rig.send(0, 1, &[0; 6], &[]).await));
+    });
+}
+
+#[test]
+fn nothing_waits_for_ever() {
+    run_quickly(async {
+        let rig = Rig::new().await;
+        rig.unit.detach();
+        assert_eq!(rig.sense(0, &WRITE, &[5; 512]).await, BECOMING_READY);
+        assert_eq!(rig.sense(0, &READ, &[]).await, BECOMING_READY);
+        // Nothing is cached, so a flush may be done again.
+        assert_eq!(rig.sense(0, &SYNC, &[]).await, BECOMING_READY);
+        // Half of it may have been done, and it would answer otherwise the second time.
+        let both = [[0; 512], [1; 512]].concat();
+        let mut swap = Box::pin(rig.sense(0, &[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0], &both));
+        assert!(!pending(&mut swap).await);
+    });
+}
+
+#[test]
+fn a_command_that_waits_can_be_aborted_and_fenced_off() {
+    run_quickly(async {
+        let rig = Rig::new().await;
+        let back = disk();
+        let register = |key: u64| [&[0; 8], &key.to_be_bytes()[..], &[0; 8]].concat();
+        rig.unit.detach();
+        let mut write = Box::pin(rig.device.execute(
+            &rig.nexuses[0],
+            WireLun::from_number(1),
+            ScsiCommand {
+                cdb: WRITE.to_vec(),
+                data_out: IoBuf::copy_from(&[9; 512]).freeze(),
+                data_in_limit: 0,
+                attribute: TaskAttribute::Simple,
+            },
+        ));
+        assert!(pending(&mut write).await);
+        let lun = WireLun::from_number(1);
+        let abort = rig.device.task_management(&rig.nexuses[0], lun, TaskManagement::AbortTaskSet);
+        let (write, aborted) = futures_util::join!(write, abort);
+        // Whoever has aborted it writes something else, and nothing overwrites that.
+        assert_eq!((write.is_none(), aborted), (true, TaskManagementOutcome::Complete));
+        let mut fenced = Box::pin(rig.send(0, 1, &WRITE, &[9; 512]));
+        assert!(pending(&mut fenced).await);
+        assert!(good(&rig.send(1, 1, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], &register(1)).await));
+        let reserve = [&1_u64.to_be_bytes()[..], &[0; 16]].concat();
+        assert!(good(&rig.send(1, 1, &[0x5f, 1, 1, 0, 0, 0, 0, 0, 24, 0], &reserve).await));
+        rig.unit.attach(back.clone(), rig.rows.clone());
+        assert_eq!(fenced.await.status, ScsiStatus::ReservationConflict);
+        assert_eq!(back.read(8 * 512, IoBuf::new(512)).await.unwrap()[..], [0; 512]);
+    });
+}
+
+#[test]
+fn cached_writes_that_may_be_lost_fail_a_flush_of_each_nexus() {
+    run_quickly(async {
+        let config = UnitConfig {
+            id: [7; 16],
+            product: "disk".into(),
+            block_size: 512,
+            write_cache: true,
+            target_ports: vec![1],
+        };
+        let rows = Arc::new(Rows::default());
+        let unit = LogicalUnit::open(config, disk(), rows.clone()).await.unwrap();
+        let rig = Rig::with(unit, rows).await;
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        assert!(good(&rig.send(0, 1, &SYNC, &[]).await));
+        // Flushed: nothing can be lost.
+        rig.unit.detach();
+        rig.unit.attach(disk(), rig.rows.clone());
+        assert!(good(&rig.send(0, 1, &SYNC, &[]).await));
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        rig.unit.detach();
+        rig.unit.attach(disk(), rig.rows.clone());
+        for who in 0..2 {
+            assert_eq!(rig.sense(who, &SYNC, &[]).await, WRITE_ERROR, "of both, who was told it once");
+            assert!(good(&rig.send(who, 1, &SYNC, &[]).await));
+        }
+        // One that fails itself is not done again.
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        rig.unit.detach();
+        assert_eq!(rig.sense(0, &SYNC, &[]).await, WRITE_ERROR);
+    });
+}

@@ -1,0 +1,141 @@
+//! Which of the rarer kinds of bad luck a seed has, and where they stand. Their choices have dice of their own: a seed without
+//! them does what it did before there were any.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pool::Pool;
+use sim::Dice;
+
+use super::{full, lost_pairs, rollback, together};
+use crate::case::{Case, Layout, Sabotage, Subject};
+use crate::rig::Rig;
+
+/// The kinds that a seed has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kinds {
+    /// A disk goes back to what it was at an earlier moment.
+    pub(crate) roll_back: bool,
+    /// A disk acknowledges writes of data and of the checksums that vouch for it, and keeps neither.
+    pub(crate) lose_pairs: bool,
+    /// A disk is full for a while.
+    pub(crate) fill: bool,
+    /// Disks with all copies of the same data are away for a while, together.
+    pub(crate) scatter: bool,
+    /// The largest disk has a hundred times what the smallest has.
+    pub(crate) sizes: bool,
+}
+
+impl Kinds {
+    fn choose(case: &Case, dice: &Dice) -> Self {
+        // What is broken on purpose shows only where there is the bad luck that it does not stand.
+        let has = |kind: Sabotage| dice.one_in(5) || case.sabotage == kind;
+        let (roll_back, lose_pairs) =
+            (has(Sabotage::PoolTrustsStaleMember), has(Sabotage::PoolSkipsGenerations));
+        let (fill, scatter) = (has(Sabotage::PoolIgnoresNoSpace), has(Sabotage::PoolAcknowledgesWithoutCopy));
+        let sizes = has(Sabotage::PoolOverfillsDisks);
+        // One copy cannot be made up for, and each loss of it is one of all copies.
+        let redundant = case.layout != Layout::Simple;
+        if case.subject == Subject::Log {
+            return Self::default();
+        }
+        Self {
+            roll_back: roll_back && redundant,
+            lose_pairs: lose_pairs && redundant,
+            fill,
+            scatter: scatter && redundant,
+            sizes,
+        }
+    }
+}
+
+/// Disks that went away together.
+#[derive(Default)]
+pub(crate) struct Scattered {
+    /// Those of them that may not have caught up yet.
+    pub(crate) slots: BTreeSet<usize>,
+    /// They are away, or some of them.
+    pub(crate) away: bool,
+}
+
+/// Where the rarer kinds stand.
+pub(crate) struct Troubles {
+    pub(crate) kinds: Kinds,
+    pub(crate) dice: Dice,
+    /// Of the last opening that succeeded.
+    pub(super) epoch: Cell<u64>,
+    /// The pool was closed since then.
+    pub(super) closed: Cell<bool>,
+    /// What disks were, by slot.
+    pub(super) images: RefCell<BTreeMap<usize, rollback::Earlier>>,
+    pub(crate) scattered: RefCell<Scattered>,
+    /// So many disks went away that the pool may have stopped.
+    pub(crate) lost_quorum: Cell<bool>,
+}
+
+impl Troubles {
+    pub(crate) fn new(case: &Case) -> Self {
+        let dice = Dice::new(!case.seed);
+        Self {
+            kinds: Kinds::choose(case, &dice),
+            dice,
+            epoch: Cell::new(0),
+            closed: Cell::new(false),
+            images: RefCell::default(),
+            scattered: RefCell::default(),
+            lost_quorum: Cell::new(false),
+        }
+    }
+
+    /// The pool is open.
+    pub(crate) fn opened(&self, pool: &Pool) {
+        self.epoch.set(pool.status().epoch.0);
+        self.closed.set(false);
+    }
+
+    /// The pool was closed, and knows what each disk has.
+    pub(crate) fn closed(&self) {
+        self.closed.set(true);
+    }
+
+    /// The disks that are away together now.
+    pub(crate) fn away_together(&self) -> impl Iterator<Item = usize> + use<> {
+        let scattered = self.scattered.borrow();
+        let away = if scattered.away { scattered.slots.clone() } else { BTreeSet::new() };
+        away.into_iter()
+    }
+
+    /// Who was away with others is here when the power comes back.
+    pub(crate) fn all_back(&self, rig: &Rig) {
+        for slot in self.away_together() {
+            rig.disk(slot).restore();
+        }
+        self.scattered.borrow_mut().away = false;
+    }
+}
+
+/// Has its way with the disks of an open pool until it is stopped; pauses and faults take up to so many milliseconds.
+pub(crate) async fn come_and_go(rig: &Rig, pool: &Pool, millis: u64) {
+    let Troubles { kinds, dice, .. } = &rig.troubles;
+    let all = [kinds.roll_back, kinds.lose_pairs, kinds.fill, kinds.scatter];
+    let kinds: Vec<usize> = (0..all.len()).filter(|kind| all[*kind]).collect();
+    // Where all is at rest after the opening, much of what comes first can be lost.
+    if all[1] && dice.one_in(2) {
+        rig.look(pool);
+        lost_pairs::for_a_while(rig, pool, millis).await;
+    }
+    while let Some(kind) = dice.pick(&kinds) {
+        shard_runtime::sleep(Duration::from_millis(dice.below(millis))).await;
+        if rig.is_over() {
+            return;
+        }
+        rig.look(pool);
+        match kind {
+            0 => rollback::while_open(rig),
+            1 => lost_pairs::for_a_while(rig, pool, millis).await,
+            2 => full::for_a_while(rig, millis).await,
+            _ => together::for_a_while(rig, pool, millis).await,
+        }
+    }
+}
