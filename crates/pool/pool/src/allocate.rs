@@ -11,6 +11,7 @@ use pool_format::{
 use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity, reserve, rows_that_fit};
 
 use crate::core::Core;
+use crate::generations;
 use crate::pages::fresh_pages;
 use crate::row::Shape;
 use crate::slabs::Slabs;
@@ -137,6 +138,7 @@ impl Core {
             return Err(no_space().because("what is free is kept for repair (reserve_disks)"));
         }
         let mut record = RowRecord::default();
+        let first = generations::first(self.meta.seq());
         {
             let mut slabs = self.slabs.lock();
             for disks in &chosen {
@@ -149,7 +151,7 @@ impl Core {
                 });
                 let copies = taken.collect();
                 // There from the beginning, so that the state does not grow with every page that is written later.
-                let generations = vec![0; shape.sums_pages.min(usize::from(u16::MAX))];
+                let generations = vec![first; shape.sums_pages.min(usize::from(u16::MAX))];
                 record.columns.push(ColumnRecord { copies, dirty: 0, generations });
             }
         }
@@ -187,7 +189,8 @@ impl Core {
                 (layout.slab_offset(copy.slab), layout.sums_offset(copy.slab))
             };
             if let Some(at) = sums.filter(|_| shape.sums_pages > 0) {
-                let pages = fresh_pages(self, (space.guid, row, column as u8), shape.sums_pages);
+                let generations = &record.columns[column].generations;
+                let pages = fresh_pages(self, (space.guid, row, column as u8), shape.sums_pages, generations);
                 let pages = IoBuf::copy_from(&pages).freeze();
                 disk.write(at, pages, block_device::Durability::Durable).await?;
             }

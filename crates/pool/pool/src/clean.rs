@@ -43,6 +43,8 @@ struct Quiet {
     regions: u64,
     /// The copies of its columns when the cleaning began.
     copies: Vec<Copies>,
+    /// How often each of their disks had gone offline then.
+    outages: Vec<u64>,
 }
 
 impl Quiet {
@@ -52,6 +54,19 @@ impl Quiet {
 
     fn columns<'a>(row: &'a Row, place: &'a Place) -> impl Iterator<Item = (usize, &'a Column)> {
         row.columns.iter().enumerate().filter(|(index, _)| row.lead(*index as u8) == place.column)
+    }
+
+    fn outages_of(copies: &[Copies]) -> Vec<u64> {
+        copies.iter().flat_map(|copies| copies.iter()).map(|copy| copy.disk.outages()).collect()
+    }
+
+    /// Whether a disk went offline meanwhile, and may have lost what it was given with its cache, without its copy being known to
+    /// lack these regions: nothing else holds them, or that is about to be noted.
+    fn has_lost(&self) -> bool {
+        let copies = self.copies.iter().flat_map(|copies| copies.iter());
+        copies.zip(&self.outages).any(|(copy, before)| {
+            copy.disk.outages() != *before && self.regions & !copy.stale_durable.load(Ordering::Acquire) != 0
+        })
     }
 
     /// Whether a copy has joined that may not have been given what the others were.
@@ -95,8 +110,9 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         }
         order.cleaning |= dirty;
         order.cleaning_volatile |= volatile;
-        let copies = Quiet::columns(row, &place).map(|(_, column)| column.copies()).collect();
-        groups.push(Quiet { space: Arc::clone(space), row: Arc::clone(row), place, regions: dirty, copies });
+        let copies: Vec<_> = Quiet::columns(row, &place).map(|(_, column)| column.copies()).collect();
+        let (space, row, outages) = (Arc::clone(space), Arc::clone(row), Quiet::outages_of(&copies));
+        groups.push(Quiet { space, row, place, regions: dirty, copies, outages });
     });
     if groups.is_empty() {
         return Ok(());
@@ -114,7 +130,7 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         let Quiet { row, place, regions, .. } = quiet;
         let group = row.group(place.column);
         let mut order = group.order.lock();
-        let lacking = lacking || quiet.has_grown();
+        let lacking = lacking || quiet.has_grown() || quiet.has_lost();
         let without = if lacking { *regions } else { 0 };
         let taken = std::mem::take(&mut order.cleaning);
         let volatile = std::mem::take(&mut order.cleaning_volatile);

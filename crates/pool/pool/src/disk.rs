@@ -49,6 +49,8 @@ pub(crate) struct PoolDisk {
     outages: AtomicU64,
     /// Data has been written to it since its mark was renewed.
     pub(crate) changed: AtomicBool,
+    /// Its superblocks could not be written, or not both.
+    pub(crate) unsigned: AtomicBool,
     /// It had gone back in time when it was found; its copies are made anew.
     pub(crate) went_back: Mutex<Option<WentBack>>,
     pub(crate) read_errors: AtomicU64,
@@ -86,6 +88,7 @@ impl PoolDisk {
             loss_marked: AtomicBool::new(online),
             outages: AtomicU64::new(0),
             changed: AtomicBool::new(false),
+            unsigned: AtomicBool::new(false),
             went_back: Mutex::default(),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
@@ -141,9 +144,14 @@ impl PoolDisk {
         self.fullness.lasting(self.clock.now())
     }
 
+    /// How often it has gone offline since the opening.
+    pub(crate) fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Acquire)
+    }
+
     /// Whether it has gone offline since the opening.
     pub(crate) fn was_away(&self) -> bool {
-        self.outages.load(Ordering::Acquire) > 0
+        self.outages() > 0
     }
 
     /// Whether the disk has taken volatile writes that no flush covers.
@@ -211,8 +219,11 @@ impl PoolDisk {
     /// Writes both superblocks, one durably before the other, so that one is always whole.
     pub(crate) async fn write_superblock(&self, superblock: &Superblock) -> Result<(), BlockError> {
         let block = IoBuf::copy_from(&superblock.encode()).freeze();
+        self.unsigned.store(true, Ordering::Release);
         self.write_metadata(0, block.clone(), Durability::Durable).await?;
-        self.write_metadata(superblock.disk_size - BLOCK, block, Durability::Durable).await
+        self.write_metadata(superblock.disk_size - BLOCK, block, Durability::Durable).await?;
+        self.unsigned.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Writes what is not data: no reason to renew the disk's mark.
@@ -260,7 +271,7 @@ impl PoolDisk {
         durability: Durability,
     ) -> Result<(), BlockError> {
         self.note_change();
-        let outages = self.outages.load(Ordering::Acquire);
+        let outages = self.outages();
         let device = self.device("zero")?;
         // Only an unmap that leaves zeros makes all copies read the same.
         let result = if unmap && device.geometry().unmap == UnmapBehavior::Zeroes {
@@ -272,7 +283,7 @@ impl PoolDisk {
         if durability == Durability::Durable {
             self.flush().await?;
             // What was zeroed is in the cache that was there then; the flush may be of one that has come since.
-            if self.outages.load(Ordering::Acquire) != outages {
+            if self.outages() != outages {
                 return Err(BlockError::new(
                     BlockErrorKind::Gone,
                     "zero a range of a disk that was away meanwhile",

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pool_format::{BLOCK, Change, SUMS_PER_PAGE, next_generation};
+use pool_format::{BLOCK, Change, SUMS_PER_PAGE, Seq, next_generation};
 
 use crate::at::At;
 use crate::row::CopyState;
@@ -35,6 +35,12 @@ pub(crate) enum Age {
 fn distance(from: u8, to: u8) -> u8 {
     // There are 255, from 1 on.
     ((i32::from(to) - i32::from(from)).rem_euclid(255)) as u8
+}
+
+/// The generation with which the pages of a row begin that is allocated after this change: most likely not one of those that
+/// the same row had in an earlier life, for a disk that loses the pages of the new one may still have those.
+pub(crate) fn first(after: Seq) -> u8 {
+    (after.0 % 255) as u8 + 1
 }
 
 /// The generation of a page that the metadata knows, 0 for none.

@@ -236,7 +236,7 @@ pub(crate) async fn renew(core: &Core) -> Result<(), BlockError> {
         disk.changed.store(false, Ordering::Release);
         let mut superblock = disk.layout.read().clone();
         (superblock.epoch, superblock.seq) = (mark.epoch, mark.seq);
-        // A disk that fails here is offline now.
+        // A disk that fails here is offline now, or full and tried again.
         if disk.write_superblock(&superblock).await.is_ok() {
             *disk.layout.write() = superblock;
             changes.push(Change::Mark { disk: disk.id, mark });
@@ -258,13 +258,18 @@ impl Renewals {
 
     /// Renews the marks if it is time to.
     pub(crate) async fn go_on(&mut self, core: &Core) -> Result<(), BlockError> {
+        let disks = core.all_disks();
         let changed = |disk: &Arc<PoolDisk>| disk.is_online() && disk.changed.load(Ordering::Acquire);
-        if core.meta.commits() == self.commits && !core.all_disks().iter().any(changed) {
-            return Ok(());
-        }
+        // A disk that was full may have one of its superblocks torn.
+        let unsigned = |disk: &Arc<PoolDisk>| disk.has_room() && disk.unsigned.load(Ordering::Acquire);
         let now = core.clock.now();
-        if now.since(self.at) < RENEW_EVERY && !is_clean(core) {
-            return Ok(());
+        if !disks.iter().any(unsigned) {
+            if core.meta.commits() == self.commits && !disks.iter().any(changed) {
+                return Ok(());
+            }
+            if now.since(self.at) < RENEW_EVERY && !is_clean(core) {
+                return Ok(());
+            }
         }
         renew(core).await?;
         *self = Self { at: now, commits: core.meta.commits() };

@@ -114,14 +114,20 @@ pub(crate) async fn put_page(
     Ok(generation)
 }
 
-/// The pages of a slab that is all zeros, as they lie on disk.
-pub(crate) fn fresh_pages(core: &Core, space: (pool_format::Guid, u32, u8), pages: usize) -> Vec<u8> {
+/// The pages of a slab that is all zeros, as they lie on disk, with these generations.
+pub(crate) fn fresh_pages(
+    core: &Core,
+    space: (pool_format::Guid, u32, u8),
+    pages: usize,
+    generations: &[u8],
+) -> Vec<u8> {
     let (guid, row, column) = space;
     let count = (core.slab_size.min(PAGE_SPAN) / BLOCK) as usize;
     let page = |index: usize| {
         let sums = vec![zero_sum(); count];
         let (epoch, column, page) = (core.meta.epoch(), u32::from(column), index as u32);
-        SumsPage { epoch, space: guid, row, column, page, generation: 0, sums }.encode()
+        let generation = generations.get(index).copied().unwrap_or(0);
+        SumsPage { epoch, space: guid, row, column, page, generation, sums }.encode()
     };
     (0..pages).flat_map(page).collect()
 }

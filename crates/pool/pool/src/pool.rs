@@ -104,17 +104,22 @@ impl Pool {
         let mut probes = open::probe_all(guid, &devices).await?;
         let mut found = find::find_state(guid, &probes, &*surroundings.witness, options, &faults).await?;
         let mut epoch = found.epoch;
-        let mut losers = Vec::new();
+        let (mut losers, mut signed) = (Vec::new(), None);
         if !options.read_only {
             epoch = marks::next_epoch(guid, epoch, &probes);
             let mark = Mark { epoch, seq: found.seq };
             let claimed = marks::claim(&mut probes, &found.present, &found.back, mark).await;
             // Read again: what an owner before this one has been promised until it could see the claim is in there now.
             found = find::find_state(guid, &probes, &*surroundings.witness, options, &faults).await?;
+            signed = Some(claimed.keys().copied().collect::<Vec<_>>());
             found.state.marks.extend(claimed);
             losers = votes::move_votes(&mut found.state, &found.present)?;
         }
         let disks = open_disks(&found, &surroundings.clock);
+        if let Some(signed) = signed {
+            let lacking = disks.values().filter(|disk| !signed.contains(&disk.id));
+            lacking.for_each(|disk| disk.unsigned.store(true, Ordering::Release));
+        }
         let problems = found.state.problems();
         if let Some(first) = problems.first() {
             let detail = format!("pool {}: the metadata is inconsistent: {first}", found.state.name);

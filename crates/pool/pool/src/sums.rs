@@ -118,13 +118,16 @@ impl Page {
         copies.iter().any(|copy| damaged.contains(&copy.id()))
     }
 
-    /// A copy has it damaged: it is written anew with the next region of it that becomes clean.
-    fn damaged_on(&self, copy: &CopyState) {
-        let mut damaged = self.damaged.lock();
-        if !damaged.contains(&copy.id()) {
-            damaged.push(copy.id());
-        }
+    /// A copy has it damaged: it is written anew with the next region of it that becomes clean. `true` when that is news.
+    fn damaged_on(&self, copy: &CopyState) -> bool {
         self.dirty.store(true, Ordering::Release);
+        let mut damaged = self.damaged.lock();
+        let news = !damaged.contains(&copy.id());
+        if news {
+            damaged.push(copy.id());
+            copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
+        }
+        news
     }
 
     /// From now on the block has this checksum. The caller has marked its region dirty.
@@ -296,22 +299,22 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             Ok((found, Age::Unchecked)) if found.sums.len() == count => unchecked.push((!stale, found.sums)),
             Ok((found, Age::Old)) if found.sums.len() == count => {
                 lost |= good;
-                copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(
-                    "{at}: page {index} of the checksums on disk {} is generation {}, and {told} was written to it",
-                    copy.id(),
-                    found.generation
-                );
-                page.damaged_on(copy);
+                if page.damaged_on(copy) {
+                    tracing::warn!(
+                        "{at}: page {index} of the checksums on disk {} is generation {}, and {told} was written to it",
+                        copy.id(),
+                        found.generation
+                    );
+                }
                 old.get_or_insert(found.sums);
             }
             // The disk has left meanwhile. What its page says is as unknown as if it had left before.
             Err(NoPage::Away) => {}
             _ => {
                 lost |= good;
-                copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("{at}: page {index} of the checksums on disk {} is damaged", copy.id());
-                page.damaged_on(copy);
+                if page.damaged_on(copy) {
+                    tracing::warn!("{at}: page {index} of the checksums on disk {} is damaged", copy.id());
+                }
             }
         }
     }
@@ -392,9 +395,10 @@ pub(crate) async fn damaged_pages(
             if blocks.clone().all(|block| says(block).is_some_and(|sum| page.is(block, sum))) {
                 continue;
             }
-            copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
             damaged.push(copy.id());
-            if healing && ensure_dirty(at, mask).await.is_ok() {
+            if !healing {
+                copy.disk.checksum_errors.fetch_add(1, Ordering::Relaxed);
+            } else if ensure_dirty(at, mask).await.is_ok() {
                 page.damaged_on(copy);
                 copy.disk.healed.fetch_add(1, Ordering::Relaxed);
             }

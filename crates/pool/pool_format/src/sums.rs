@@ -9,8 +9,8 @@
 //!  | crc | magic  | epoch | space GUID  | row | col. | page| count | gen | zeros         | count checksums of 4 bytes, zeros …
 //! ```
 //! `crc` covers the rest of the page. The generation, a byte, tells a page from an older one of the same place: a disk that lost the
-//! write of a page has the older one, whole. 0 is a page that was never written since its row was allocated, or by a release that
-//! knew no generations.
+//! write of a page has the older one, whole. 0 is a page that was written by a release that knew no
+//! generations.
 
 use byte_codec::crc32c;
 

@@ -40,7 +40,7 @@ struct Arguments {
     /// Threads; as many as there are processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Say what happens, on one thread.
+    /// Say what happens, on one thread, with what the pool and the volume log.
     #[arg(long)]
     trace: bool,
     /// Print the result as JSON.
@@ -65,6 +65,10 @@ fn main() -> ExitCode {
     }
     let processors = std::thread::available_parallelism().map_or(1, Into::into);
     let jobs = if arguments.trace { 1 } else { arguments.jobs.unwrap_or(processors).max(1) };
+    if arguments.trace {
+        // The time of the machine says nothing here: that of the simulation stands in the campaign's lines.
+        tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(std::io::stderr).init();
+    }
     let clock = SystemClock::new();
     let start = clock.now();
     let cases = cases(&arguments);

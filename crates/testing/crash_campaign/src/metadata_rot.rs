@@ -30,6 +30,10 @@ pub(crate) async fn spoil(rig: &Rig, dice: &Dice) {
     let members = rig.with_standing(Standing::Member);
     let Some(slot) = dice.pick(&members).copied() else { return };
     let disk = rig.disk(slot);
+    // Nothing can be written anew on a disk that is still full when the pool is opened.
+    if disk.is_full() {
+        return;
+    }
     let Ok(Some(found)) = probe(&disk.device()).await else { return };
     // A cut has left one of the two ends alone whole already.
     if found.needs_repair || !rig.may_fail(slot) {

@@ -290,6 +290,12 @@ impl Rig {
         let guid = self.guid.get().unwrap_or_default();
         let faults = Faults::default();
         self.sabotage(&faults);
+        if !self.spoiled.borrow().is_empty() || rot::has_losses(&self.slots.borrow()) {
+            // What was under way gets what it lacks before the journal's replay looks at it.
+            let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+            let pool = Pool::open(guid, here.clone(), options, self.surroundings.clone()).await;
+            pool.iter().for_each(|pool| rot::forget(self, pool, true));
+        }
         let options = OpenOptions::default();
         let pool = Pool::open_broken(guid, here, options, self.surroundings.clone(), faults).await?;
         self.troubles.opened(&pool);

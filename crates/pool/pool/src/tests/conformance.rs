@@ -1,22 +1,27 @@
 //! Every kind of space keeps the contract of a block device.
 
+use std::cell::RefCell;
+
 use block_conformance::{Options, Subject, SubjectFuture};
 use block_device::Device;
 
 use super::{Bench, on_shard};
-use crate::{Provisioning, Resiliency, SpaceSpec};
+use crate::{Pool, Provisioning, Resiliency, SpaceSpec};
 
 struct Spaces {
     resiliency: Resiliency,
     columns: u8,
     provisioning: Provisioning,
     integrity: bool,
+    /// The pool of the device that was made last: it serves as long as it lives, and has all its disks in memory.
+    pool: RefCell<Option<Pool>>,
 }
 
 impl Subject for Spaces {
     fn create(&self) -> SubjectFuture<'_, Device> {
         Box::pin(async move {
-            let pool = Box::leak(Box::new(Bench::new(6).create().await));
+            drop(self.pool.take());
+            let pool = Bench::new(6).create().await;
             let spec = SpaceSpec {
                 name: "s".into(),
                 resiliency: self.resiliency,
@@ -27,6 +32,7 @@ impl Subject for Spaces {
                 integrity: self.integrity,
             };
             let device: Device = pool.create_space(spec).await.expect("space");
+            self.pool.replace(Some(pool));
             device
         })
     }
@@ -45,7 +51,7 @@ fn spaces_conform() {
         (Resiliency::Parity(2), 4, Provisioning::Thin, true),
         (Resiliency::Parity(2), 6, Provisioning::Thin, true),
     ] {
-        let subject = Spaces { resiliency, columns, provisioning, integrity };
+        let subject = Spaces { resiliency, columns, provisioning, integrity, pool: RefCell::default() };
         let outcome = on_shard(block_conformance::run(&subject, Options { seed: 7, random_ops: 200 }));
         outcome.unwrap_or_else(|failure| panic!("{resiliency:?} x {columns}: {failure}"));
     }

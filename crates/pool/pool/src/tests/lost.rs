@@ -209,3 +209,68 @@ fn copies_that_differ_and_fit_their_own_checksums_are_left_alone() {
         });
     }
 }
+
+/// The slab that a row is given back has the pages of its earlier life, and these fit what the slab held.
+#[test]
+fn what_a_disk_loses_of_a_new_row_is_not_made_up_for_by_the_row_before() {
+    for lossy in 0..2 {
+        on_shard(async {
+            let bench = Bench::new(2);
+            let pool = bench.create().await;
+            let guid = pool.guid();
+            pool.create_space(spec(Resiliency::Mirror(2))).await.expect("space");
+            fill(&pool, 0x11).await;
+            sleep(Duration::from_secs(30)).await;
+            let before = first_row(&pool);
+            let space = pool.space("s").expect("space");
+            space.unmap(0, BYTES).await.expect("unmap");
+            sleep(Duration::from_secs(30)).await;
+            assert!(first_row(&pool).is_empty(), "the row is free");
+            bench.disks[lossy].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
+            let block = IoBuf::copy_from(&[0x22; BLOCK as usize]).freeze();
+            space.write(0, block, Durability::Durable).await.expect("write");
+            assert_eq!(first_row(&pool), before, "the row has its slabs again");
+            drop(space);
+            // The power goes before any of its pages is written another time.
+            drop(pool);
+            sleep(Duration::from_secs(1)).await;
+            bench.disks[lossy].lose_from.store(u64::MAX, Ordering::SeqCst);
+            let pool = open(&bench, guid).await;
+            let space = pool.space("s").expect("space");
+            for at in (SLAB / 2..SLAB).step_by(CHUNK as usize) {
+                let read = space.read(at, IoBuf::new(CHUNK as usize)).await;
+                let read = read.unwrap_or_else(|error| panic!("disk {lossy}: at {at}: {error}"));
+                assert!(read.iter().all(|found| *found == 0), "disk {lossy}: at {at}: {:#x}", read[0]);
+            }
+        });
+    }
+}
+
+/// A page of checksums that was in the cache of a disk that failed to flush it is not what the only copy has.
+#[test]
+fn a_page_that_was_not_flushed_is_not_told_of() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let guid = pool.guid();
+        pool.create_space(spec(Resiliency::Simple)).await.expect("space");
+        fill(&pool, 0x11).await;
+        sleep(Duration::from_secs(30)).await;
+        let only = first_row(&pool)[0].0;
+        let space = pool.space("s").expect("space");
+        let block = IoBuf::copy_from(&[0x22; BLOCK as usize]).freeze();
+        space.write(0, block, Durability::Volatile).await.expect("write");
+        bench.disks[only].fail_flush.store(true, Ordering::SeqCst);
+        sleep(Duration::from_secs(30)).await;
+        assert!(!pool.status().disks[only].online);
+        drop(space);
+        drop(pool);
+        sleep(Duration::from_secs(1)).await;
+        bench.disks[only].restore_power(|| false);
+        bench.disks[only].fail_flush.store(false, Ordering::SeqCst);
+        let pool = open(&bench, guid).await;
+        let space = pool.space("s").expect("space");
+        let read = space.read(SLAB / 2, IoBuf::new(CHUNK as usize)).await.expect("what was flushed before");
+        assert!(read.iter().all(|found| *found == 0x11));
+    });
+}
