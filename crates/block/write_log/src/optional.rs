@@ -10,6 +10,7 @@
 //! "void" are written when the back has everything, a log that counts is empty when it begins to.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
@@ -59,6 +60,8 @@ struct Shared {
     labelled: tokio::sync::Mutex<bool>,
     /// What of that was found at the opening.
     had_label: bool,
+    /// A label that says that a log counts may have been written, or not.
+    is_unsure: AtomicBool,
 }
 
 /// Why no log stands before a device now.
@@ -115,6 +118,7 @@ impl OptionalLog {
             current: RwLock::new(log),
             labelled: tokio::sync::Mutex::new(label.is_some()),
             had_label: label.is_some(),
+            is_unsure: AtomicBool::new(false),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -135,6 +139,13 @@ impl OptionalLog {
     #[must_use]
     pub fn has_log(&self) -> bool {
         self.shared.shown.lock().is_some()
+    }
+
+    /// Whether the last label could not be written, and the next opening finds out whether a log counts: its front has to be
+    /// there then.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.shared.is_unsure.load(Ordering::Acquire)
     }
 
     /// How the log does; none when there is none.
@@ -224,10 +235,16 @@ impl Shared {
         if !can_detach() {
             return refused(BlockErrorKind::Unsupported, "this is no shard");
         }
+        // Which front is meant is not known here.
+        let kept = |why: &str| {
+            let error = error(BlockErrorKind::Unsupported, ATTACH, why);
+            Err(NotAttached { error, front_is_free: false })
+        };
         if self.shown.lock().is_some() {
-            // Which front it has is not known here.
-            let error = error(BlockErrorKind::Unsupported, ATTACH, "there is one already");
-            return Err(NotAttached { error, front_is_free: false });
+            return kept("there is one already");
+        }
+        if self.is_unsure.load(Ordering::Acquire) {
+            return kept("its label could not be written the last time: open it again first");
         }
         if self.geometry.read_only || front.geometry().read_only {
             return refused(BlockErrorKind::ReadOnly, "a device is read-only");
@@ -250,6 +267,7 @@ impl Shared {
                 let none =
                     Label { generation: before.generation + 3, state: State::Void, log: NO_LOG, ..before };
                 let front_is_free = write_label(&self.back, Side::Back, &none).await.is_ok();
+                self.is_unsure.store(!front_is_free, Ordering::Release);
                 Err(NotAttached { error, front_is_free })
             }
         }
