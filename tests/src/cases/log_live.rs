@@ -32,7 +32,9 @@ pub(super) fn run(context: &Context) -> Result {
     qemu_io(&url, &["write -P 0x5a 1G 16M", "flush"])?;
     refused(node, &remove, "has no log")?;
     refused(node, &["volume", "log", "add", &volume, "--size", "1M"], "at least")?;
-    refused(node, &["volume", "log", "add", &volume, "--size", "900T"], "")?;
+    // What it takes before it finds that there is too little goes back.
+    node.expect_log("% full");
+    refused(node, &["volume", "log", "add", &volume, "--size", "900T"], "free")?;
     refused(node, &["volume", "log", "add", &volume, "--size", SIZE, "--pool", "nowhere"], "nowhere")?;
 
     // It comes while clients write, and takes their small writes.
@@ -43,13 +45,13 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(added["log"]["mode"] == "logging", || format!("the log was added: {added}"))?;
     load.round()?;
     refused(node, &add, "has a log")?;
-    let log = log(node, &volume)?;
-    ensure(log["logged_writes"].as_u64() > Some(0), || format!("nothing goes to the log: {log}"))?;
+    let used = log(node, &volume)?;
+    ensure(used["logged_writes"].as_u64() > Some(0), || format!("nothing goes to the log: {used}"))?;
     disk.holds(load.finish()?)?;
     disk.finish()?;
     kill_under_load(context, &url, node)?;
     qemu_io(&url, &pattern)?;
-    ensure(self::log(node, &volume)?["mode"] == "logging", || "the log is gone".into())?;
+    ensure(log(node, &volume)?["mode"] == "logging", || "the log is gone".into())?;
     qemu_io(&url, &["read -P 0x33 3G 64k"])?;
 
     // And goes while they do.
