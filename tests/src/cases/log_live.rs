@@ -34,7 +34,7 @@ pub(super) fn run(context: &Context) -> Result {
     refused(node, &["volume", "log", "add", &volume, "--size", "1M"], "at least")?;
     // What it takes before it finds that there is too little goes back.
     node.expect_log("% full");
-    refused(node, &["volume", "log", "add", &volume, "--size", "900T"], "free")?;
+    refused(node, &["volume", "log", "add", &volume, "--size", "900T"], "no room")?;
     refused(node, &["volume", "log", "add", &volume, "--size", SIZE, "--pool", "nowhere"], "nowhere")?;
 
     // It comes while clients write, and takes their small writes.

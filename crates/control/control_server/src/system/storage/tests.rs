@@ -115,9 +115,12 @@ async fn compare(rig: &Rig, file: &dyn OpenFile) -> Result<(), String> {
     for (block, possible) in &*rig.blocks.borrow() {
         let read = file.read(block * BLOCK, IoBuf::new(BLOCK as usize)).await;
         let read = read.map_err(|error| format!("read: {error}"))?;
-        let (first, is_whole) = (read[0], read.iter().all(|byte| *byte == read[0]));
-        if !is_whole || !possible.contains(&first) {
-            return Err(format!("block {block} has {first} of {possible:?}"));
+        // What nobody was told of may be there in part, by sectors.
+        for sector in read.chunks(512) {
+            let is_whole = sector.iter().all(|byte| *byte == sector[0]);
+            if !is_whole || !possible.contains(&sector[0]) {
+                return Err(format!("block {block} has {} of {possible:?}", sector[0]));
+            }
         }
     }
     Ok(())
