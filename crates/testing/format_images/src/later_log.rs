@@ -92,7 +92,9 @@ pub async fn check(image: &Image) -> Fallible {
 /// # Errors
 /// Where other bytes come out.
 pub fn rewrite(image: &Image) -> Fallible<usize> {
-    let [(_, front), (_, back)] = &image.disks[..] else { return Err("an image of a log has two disks".into()) };
+    let [(_, front), (_, back)] = &image.disks[..] else {
+        return Err("an image of a log has two disks".into());
+    };
     let mut structures = 0;
     for (side, bytes, first) in [(Side::Front, front, 0), (Side::Back, back, LABELS_INSIDE)] {
         for at in [first, first + BLOCK] {

@@ -101,7 +101,8 @@ impl Frame {
                 Ok(copy) if Some(&copy) == self.superblock.as_ref() => continue,
                 Ok(copy) if self.superblock.as_ref().is_some_and(|known| same_but_features(known, &copy)) => {
                     self.outdated = true;
-                    "is from before an upgrade, or a change of the log, that did not come to its end".to_owned()
+                    "is from before an upgrade, or a change of the log, that did not come to its end"
+                        .to_owned()
                 }
                 Ok(_) => "belongs to another volume".to_owned(),
                 Err(why) => why,

@@ -31,7 +31,7 @@ impl Volume {
         integrity::frame(device, None).await.expects_log()
     }
 
-    /// Says in the superblock, durably, whether a log may stand before the device; does nothing when that is what it says.
+    /// Says in the superblock, durably, whether a log may stand before the device; writes nothing when both copies say so.
     ///
     /// # Errors
     /// When the volume is closed or the device fails: the feature counts as set then.
@@ -40,10 +40,8 @@ impl Volume {
         let write = async move {
             let _operation = core.begin()?;
             let mut is_logged = core.is_logged.lock().await;
-            if *is_logged != logged {
-                write_superblocks(&core.device, &core.superblock_now(logged)).await?;
-                *is_logged = logged;
-            }
+            write_superblocks(&core.device, &core.superblock_now(logged)).await?;
+            *is_logged = logged;
             Ok(())
         };
         shard_runtime::finish_anyway(write).await

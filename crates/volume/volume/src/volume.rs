@@ -8,7 +8,9 @@ use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
 use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
-use volume_format::{BLOCK, CLUSTER, FEATURE_LOG, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for};
+use volume_format::{
+    BLOCK, CLUSTER, FEATURE_LOG, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for,
+};
 
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
@@ -46,11 +48,21 @@ fn damaged(detail: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, detail)
 }
 
-/// Writes both copies, one after the other, so that one of them is whole at any time.
+/// Writes both copies, one after the other, so that one of them is whole at any time: one that is not, as when the power went
+/// while it was written, comes first.
 pub(crate) async fn write_superblocks(device: &Device, superblock: &Superblock) -> Result<(), StoreError> {
-    let block = IoBuf::copy_from(&superblock.encode()).freeze();
+    let wanted = IoBuf::copy_from(&superblock.encode()).freeze();
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
     for offset in Superblock::OFFSETS {
-        device.write(offset, block.clone(), Durability::Durable).await?;
+        let found = device.read(offset, IoBuf::new(BLOCK as usize)).await;
+        match found {
+            Ok(block) if block[..] == wanted[..] => {}
+            Ok(block) if Superblock::decode(&block).is_ok() => whole.push(offset),
+            _ => damaged.push(offset),
+        }
+    }
+    for offset in damaged.into_iter().chain(whole) {
+        device.write(offset, wanted.clone(), Durability::Durable).await?;
     }
     Ok(())
 }

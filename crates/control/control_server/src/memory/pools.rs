@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, PoolBackend, PoolDisk, PoolHandle, PoolInfo,
-    Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
+    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, PoolBackend, PoolDisk, PoolHandle,
+    PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
 };
 
 pub(crate) struct PoolState {

@@ -77,8 +77,9 @@ impl Node {
             let _changing = node.changes.lock().await;
             let (guid, pool, _) = node.space(&name)?;
             if node.volume(&name)?.log().is_some() {
-                return Err(Problem::new(Code::AlreadyExists, format!("volume {name} has a log."))
-                    .todo(format!("To replace it by another one: `holdfast volume log remove {name}` first.")));
+                return Err(Problem::new(Code::AlreadyExists, format!("volume {name} has a log.")).todo(
+                    format!("To replace it by another one: `holdfast volume log remove {name}` first."),
+                ));
             }
             let log = node.new_log(guid, &request)?;
             pool.add_log(&name, log).await?;

@@ -15,7 +15,7 @@ use control_api::{Code, LogMode, Problem, VolumeLog};
 use pool::{Space, Surroundings};
 use shard_runtime::Entropy;
 use volume::Volume;
-use write_log::{Options, OptionalLog, WriteLog};
+use write_log::{OptionalLog, Options, WriteLog};
 
 use crate::files;
 
@@ -172,8 +172,14 @@ impl OpenStorage {
         })
     }
 
-    /// Makes the volume's superblock say what the label says.
+    /// Makes the superblock of a volume that was just opened say what the label says: a change of the log was interrupted.
     pub(super) async fn settle(&self, volume: &Volume) {
+        if self.device.had_label() {
+            self.follow_label(volume).await;
+        }
+    }
+
+    async fn follow_label(&self, volume: &Volume) {
         if !self.device.is_inside() {
             return;
         }
@@ -193,7 +199,7 @@ impl OpenStorage {
         let attached = self.device.attach(log, Arc::clone(&self.storage.entropy)).await;
         let Err(failed) = attached else { return Ok(()) };
         if failed.front_is_free {
-            self.settle(volume).await;
+            self.follow_label(volume).await;
         }
         Err(NoLog { problem: self.storage.problem(&failed.error), space_is_free: failed.front_is_free })
     }
@@ -204,7 +210,7 @@ impl OpenStorage {
             return Err(no_log(&self.storage.name));
         }
         self.device.detach().await.map_err(|error| self.storage.problem(&error))?;
-        self.settle(volume).await;
+        self.follow_label(volume).await;
         Ok(())
     }
 }

@@ -38,7 +38,8 @@ fn a_volume_says_whether_a_log_may_stand_before_it() {
         assert!(volume.set_logged(true).await.is_err(), "the device may be another's");
         // Power went between the two copies, while it was set or cleared.
         for (place, one) in [(0, with), (1, with)] {
-            let block = device.read(Superblock::OFFSETS[place], IoBuf::new(BLOCK as usize)).await.expect("read");
+            let block =
+                device.read(Superblock::OFFSETS[place], IoBuf::new(BLOCK as usize)).await.expect("read");
             let superblock = Superblock::decode(&block).expect("a superblock");
             let changed = Superblock { features: one, ..superblock }.encode();
             let changed = IoBuf::copy_from(&changed).freeze();

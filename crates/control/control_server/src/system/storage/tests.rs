@@ -207,19 +207,32 @@ fn run(seed: u64, cut: u64) -> Result<(u64, bool), String> {
         if says != had_log {
             return Err(format!("its superblock says {says}, and its label {had_log}"));
         }
-        // And the other way round.
-        if had_log {
-            storage.remove_log(&volume).await.map_err(|problem| format!("remove afterwards: {problem}"))?;
-            rig.delete_space();
+        // And the other way round, with another cut now and then.
+        if dice.one_in(2) {
+            rig.power.cut_after(dice.below(20), Survival::any(&dice));
+        }
+        let changed = if had_log {
+            let removed = storage.remove_log(&volume).await;
+            if removed.is_ok() {
+                rig.delete_space();
+            }
+            removed.map_err(|problem| format!("remove afterwards: {problem}"))
         } else {
             rig.has_space.set(true);
             let added = storage.add_log(&volume, rig.log.device()).await;
-            added.map_err(|failed| format!("add afterwards: {}", failed.problem))?;
+            added.map_err(|failed| format!("add afterwards: {}", failed.problem))
+        };
+        rig.blocks.borrow_mut().entry(0).or_default().push(252);
+        let written = write(&*opened, 0, 252).await;
+        if written {
+            rig.blocks.borrow_mut().insert(0, vec![252]);
         }
-        if !write(&*opened, 0, 252).await {
-            return Err("a write failed".to_owned());
+        if rig.power.is_on() {
+            changed?;
+            if !written {
+                return Err("a write failed".to_owned());
+            }
         }
-        rig.blocks.borrow_mut().insert(0, vec![252]);
         rig.power.cut(survival);
         Ok(had_log)
     });

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use control_api::{Code, Problem, Provisioning, Resiliency};
 use pool::Guid;
 
-use super::SystemPool;
 use super::super::room::explain_no_room;
+use super::SystemPool;
 use crate::backend::{NewLog, NewSpace, PoolHandle, log_name};
 use crate::system::storage::Storage;
 use crate::system::volumes::SystemVolume;
