@@ -133,6 +133,9 @@ pub(crate) enum Command {
         /// The volume.
         volume: String,
     },
+    /// Add a log to a volume, or remove it, while the volume is in use.
+    #[command(subcommand)]
+    Log(LogCommand),
     /// Open a volume whose log is lost, without what was only there.
     GiveUpLog {
         /// The volume.
@@ -140,6 +143,26 @@ pub(crate) enum Command {
     },
     /// Destroy a volume and everything in it.
     Delete {
+        /// The volume.
+        volume: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Put a log before a volume: small writes are durable there first.
+    Add {
+        /// The volume.
+        volume: String,
+        /// The log's size.
+        #[arg(long, value_parser = parse_bytes)]
+        size: u64,
+        /// The pool of the log, of faster disks; the volume's when absent.
+        #[arg(long)]
+        pool: Option<String>,
+    },
+    /// Bring what is in the log of a volume to the volume, and take the log away.
+    Remove {
         /// The volume.
         volume: String,
     },
@@ -214,6 +237,16 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let done: Done =
                 context.confirmed(async |confirm| client.post(&path, &Confirm { confirm }).await).await?;
             context.show(&done, |done| outln!("{}", done.message))?;
+        }
+        Command::Log(LogCommand::Add { volume, size, pool }) => {
+            let path = format!("/volumes/{}/log", segment(&volume));
+            let volume: Volume = client.post(&path, &LogCreate { size_bytes: size, pool }).await?;
+            context.show(&volume, one)?;
+        }
+        Command::Log(LogCommand::Remove { volume }) => {
+            let path = format!("/volumes/{}/log", segment(&volume));
+            let volume: Volume = client.delete(&path, &()).await?;
+            context.show(&volume, one)?;
         }
         Command::GiveUpLog { volume } => {
             let path = format!("/volumes/{}/give-up-log", segment(&volume));

@@ -15,6 +15,7 @@ mod load_device;
 mod load_lines;
 mod load_restart;
 mod load_xml;
+mod log_live;
 mod measuring;
 mod multipath;
 mod ordered;
@@ -223,6 +224,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: outage::run,
+    },
+    Case {
+        name: "log-live",
+        about: "a volume in use gets a log and loses it under fio over iSCSI, the node killed between and in the middle of both",
+        ci: true,
+        guest: false,
+        run: log_live::run,
     },
     Case {
         name: "golden",

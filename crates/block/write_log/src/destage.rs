@@ -10,7 +10,7 @@ use futures_util::stream::{self, StreamExt};
 use write_log_format::{Label, Side, State};
 
 use crate::core::{Core, poisoned, range};
-use crate::open::label_block;
+use crate::labels::write_label;
 use crate::pieces::{Content, Piece};
 use crate::status::LogMode;
 #[cfg(test)]
@@ -140,8 +140,7 @@ impl Core {
             Label { generation, tail, tail_batch: number, reached: inner.next_batch, ..inner.front_label }
         };
         let Some(front) = &self.front else { return Ok(()) };
-        let (offset, block) = label_block(Side::Front, &label);
-        if let Err(error) = front.write(offset, block, Durability::Durable).await {
+        if let Err(error) = write_label(front, Side::Front, &label).await {
             if self.leave_front(&format!("its front's label cannot be written: {error}")) {
                 self.fall_back().await;
             }
@@ -225,8 +224,7 @@ impl Core {
             let label = self.inner.lock().back_label;
             Label { generation: label.generation + 1, state: State::Void, ..label }
         };
-        let (offset, block) = label_block(Side::Back, &label);
-        self.back.write(offset, block, Durability::Durable).await?;
+        write_label(&self.back, Side::Back, &label).await?;
         {
             let mut inner = self.inner.lock();
             inner.back_label = label;

@@ -14,6 +14,7 @@ use write_log_format::{Entry, EntryKind};
 use crate::core::{Admission, Core, Pending, error, poisoned, range};
 use crate::destage::keep_destaging;
 use crate::direct::Direct;
+use crate::labels;
 use crate::open::{self, Options};
 use crate::status::{LogMode, LogStatus};
 
@@ -32,11 +33,11 @@ impl WriteLog {
     /// # Errors
     /// When a device is too small or fails, or a log with acknowledged data stands before the back already.
     pub async fn create(front: &Device, back: &Device, entropy: &dyn Entropy) -> Result<(), BlockError> {
-        if open::is_attached(back).await? {
+        if labels::is_attached(back).await? {
             let why = "the device is already behind one: detach that first";
             return Err(error(BlockErrorKind::Unsupported, "make a write log", why));
         }
-        open::format(front, back, entropy).await
+        labels::format(front, back, entropy).await
     }
 
     /// Opens a log and replays what it holds, which writes nothing. Must be called on a shard, where destaging runs.
@@ -56,9 +57,15 @@ impl WriteLog {
         if !can_detach() {
             return Err(BlockError::new(BlockErrorKind::Unsupported, "open a write log outside of a shard"));
         }
-        let core = Arc::new(open::open(front, back, options, entropy, accept_loss).await?);
-        detach(keep_destaging(Arc::downgrade(&core), options.quiet.max(Duration::from_millis(1))));
-        Ok(Self { core })
+        Ok(Self::run(open::open(front, back, options, entropy, accept_loss).await?))
+    }
+
+    /// A log that works from now on. On a shard.
+    pub(crate) fn run(core: Core) -> Self {
+        let quiet = core.options.quiet;
+        let core = Arc::new(core);
+        detach(keep_destaging(Arc::downgrade(&core), quiet.max(Duration::from_millis(1))));
+        Self { core }
     }
 
     /// Brings everything that is in the log to the back, durably.
@@ -75,14 +82,6 @@ impl WriteLog {
             core.round().await
         })
         .await
-    }
-
-    /// Whether a device is behind a log, or was: then it is used through one.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub async fn is_behind(back: &Device) -> Result<bool, BlockError> {
-        open::is_behind(back).await
     }
 
     /// Brings what is in the log to the back if that works; after this nothing is written any more, and the log may be
@@ -152,7 +151,7 @@ impl WriteLog {
     /// How many bytes of `back` a log takes for itself.
     #[must_use]
     pub fn overhead(back: &Device) -> u64 {
-        open::shift_of(back)
+        labels::shift_of(back)
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), BlockError> {

@@ -41,7 +41,9 @@ mod core;
 mod destage;
 mod device;
 mod direct;
+mod labels;
 mod open;
+mod optional;
 mod pieces;
 mod status;
 #[cfg(test)]
@@ -49,4 +51,5 @@ mod tests;
 
 pub use device::WriteLog;
 pub use open::Options;
+pub use optional::{NotAttached, OptionalLog};
 pub use status::{LogMode, LogStatus};

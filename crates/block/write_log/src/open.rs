@@ -1,4 +1,4 @@
-//! Making a log, and opening one: replay.
+//! Opening a log: replay.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,20 +6,16 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockError, BlockErrorKind, Device, Durability, Geometry};
-use byte_codec::DecodeError;
+use block_device::{BlockError, BlockErrorKind, Device, Geometry};
 use parking_lot::Mutex;
 use shard_runtime::Entropy;
 use write_log_format::{BLOCK, Batch, BatchHead, EntryKind, Label, RING_START, Side, State};
 
 use crate::core::{Core, Inner, Placed, error, range};
+use crate::labels::{begin, read_label, write_label};
 use crate::pieces::{Content, Piece, Pieces};
 use crate::status::{Counters, LogMode};
 
-/// The least that is kept from the back for its labels, in bytes; rounded up to whole stripes.
-const SHIFT: u64 = 1 << 20;
-/// The shortest ring, in bytes: a sixteenth is the longest batch.
-const MIN_RING: u64 = 512 << 10;
 /// Bytes read at once in search of damage.
 const SEARCH: u64 = 1 << 20;
 
@@ -49,123 +45,11 @@ impl Default for Options {
     }
 }
 
-/// Where a label goes, and its block: two places take turns, so that one is whole whenever the power goes.
-pub(crate) fn label_block(_side: Side, label: &Label) -> (u64, SharedBuf) {
-    let block = IoBuf::copy_from(&label.encode(_side)).freeze();
-    (label.generation % 2 * BLOCK, block)
-}
-
-/// The newest label of a device. One of a later release is an error, not none: what it says is not known.
-async fn read_label(device: &Device, side: Side) -> Result<Option<Label>, BlockError> {
-    let mut found = None;
-    for slot in 0..2 {
-        let block = device.read(slot * BLOCK, IoBuf::new(BLOCK as usize)).await?;
-        let label = Label::decode(side, &block);
-        if let Err(DecodeError::Unsupported(version)) = label {
-            let why = format!("its label has version {version}, of a later release");
-            return Err(error(BlockErrorKind::Unsupported, "read the label of a write log", &why));
-        }
-        found = Label::newer(found, label.ok());
-    }
-    Ok(found)
-}
-
 /// What a log shows of its back.
-fn geometry(front: Option<&Device>, back: &Device) -> Geometry {
+pub(crate) fn geometry(front: Option<&Device>, back: &Device) -> Geometry {
     let mut geometry = back.geometry().clone();
     geometry.read_only |= front.is_some_and(|front| front.geometry().read_only);
     geometry
-}
-
-pub(crate) fn shift_of(back: &Device) -> u64 {
-    SHIFT.next_multiple_of(u64::from(back.geometry().optimal_io_size).max(BLOCK))
-}
-
-fn ring_of(front: &Device) -> Result<u64, BlockError> {
-    let ring = front.size().saturating_sub(RING_START) / BLOCK * BLOCK;
-    if ring < MIN_RING {
-        let why = format!("it has {} bytes and needs at least {}", front.size(), MIN_RING + RING_START);
-        return Err(error(BlockErrorKind::NoSpace, "use a device for a write log", &why));
-    }
-    Ok(ring)
-}
-
-/// Makes both labels of both devices, the back's last: whenever the power goes, the back either has its old label or a log
-/// whose front is ready.
-pub(crate) async fn format(front: &Device, back: &Device, entropy: &dyn Entropy) -> Result<(), BlockError> {
-    let label = format_front(front, back, entropy).await?;
-    attach_back(back, label).await
-}
-
-/// Begins a new log on a front. It counts when the back says so.
-async fn format_front(front: &Device, back: &Device, entropy: &dyn Entropy) -> Result<Label, BlockError> {
-    let shift = shift_of(back);
-    if back.size() <= shift {
-        return Err(error(
-            BlockErrorKind::NoSpace,
-            "put a write log before a device",
-            "the device is too small",
-        ));
-    }
-    let before = read_label(front, Side::Front).await?.map_or(0, |label| label.generation);
-    let label = Label {
-        generation: before + 1,
-        state: State::Attached,
-        log: entropy.next_id(),
-        shift,
-        ring: ring_of(front)?,
-        tail: 0,
-        tail_batch: 0,
-        reached: 0,
-    };
-    for generation in [before + 1, before + 2] {
-        let (offset, block) = label_block(Side::Front, &Label { generation, ..label });
-        front.write(offset, block, Durability::Durable).await?;
-    }
-    Ok(label)
-}
-
-/// Says on the back that the log on a front counts from now on.
-async fn attach_back(back: &Device, label: Label) -> Result<(), BlockError> {
-    let before = read_label(back, Side::Back).await?;
-    // A back that has content keeps it where it is.
-    let shift = before.map_or(label.shift, |label| label.shift);
-    let generation = before.map_or(0, |label| label.generation) + 1;
-    let (offset, block) = label_block(Side::Back, &Label { generation, shift, ..label });
-    back.write(offset, block, Durability::Durable).await
-}
-
-/// Begins a new log before a back that has everything: the labels of both. A front that fails is told apart from a
-/// back that does.
-async fn begin(
-    front: &Device,
-    back: &Device,
-    entropy: &dyn Entropy,
-) -> Result<Result<(Label, Label), BlockError>, BlockError> {
-    let lost =
-        || error(BlockErrorKind::Media, "open a write log", "a label that was just written cannot be read");
-    let label = match format_front(front, back, entropy).await {
-        Ok(label) => label,
-        Err(why) => return Ok(Err(why)),
-    };
-    let front_label = match read_label(front, Side::Front).await {
-        Ok(found) => found.filter(|found| found.log == label.log),
-        Err(why) => return Ok(Err(why)),
-    };
-    let Some(front_label) = front_label else { return Ok(Err(lost())) };
-    attach_back(back, label).await?;
-    let back_label = read_label(back, Side::Back).await?.ok_or_else(lost)?;
-    Ok(Ok((front_label, back_label)))
-}
-
-/// Whether the back has a label that says that a log counts.
-pub(crate) async fn is_attached(back: &Device) -> Result<bool, BlockError> {
-    Ok(read_label(back, Side::Back).await?.is_some_and(|label| label.state == State::Attached))
-}
-
-/// Whether the back has a label at all.
-pub(crate) async fn is_behind(back: &Device) -> Result<bool, BlockError> {
-    Ok(read_label(back, Side::Back).await?.is_some())
 }
 
 /// Opens a log. Without a front only a back that has everything can be opened, unless what is missing is given up.
@@ -184,25 +68,7 @@ pub(crate) async fn open(
         return Err(error(BlockErrorKind::Media, doing, "its back is shorter than its label says"));
     }
     let geometry = geometry(front.as_ref(), &back);
-    let mut inner = Inner {
-        mode: LogMode::Through,
-        pieces: Pieces::default(),
-        queue: VecDeque::new(),
-        given: 0,
-        done: 0,
-        leading: false,
-        head: 0,
-        tail: 0,
-        next_batch: 0,
-        batches: VecDeque::new(),
-        reserved: 0,
-        front_label: back_label,
-        back_label,
-        back_error: None,
-        rounds_begun: 0,
-        round_failed: 0,
-        reason: None,
-    };
+    let mut inner = empty(back_label);
     let counters = Counters::default();
     match (&front, back_label.state) {
         (Some(_), State::Void) if geometry.read_only => {}
@@ -239,8 +105,7 @@ pub(crate) async fn open(
         (None, State::Void) => inner.reason = Some("it has no front".into()),
         (None, State::Attached) if accept_loss => {
             back_label = Label { generation: back_label.generation + 1, state: State::Void, ..back_label };
-            let (offset, block) = label_block(Side::Back, &back_label);
-            back.write(offset, block, Durability::Durable).await?;
+            write_label(&back, Side::Back, &back_label).await?;
             inner.back_label = back_label;
             inner.reason = Some("its front was given up, with what was only there".into());
         }
@@ -249,9 +114,65 @@ pub(crate) async fn open(
             return Err(error(BlockErrorKind::Gone, doing, why));
         }
     }
+    Ok(core(front, back, geometry, options, inner, counters))
+}
+
+/// Puts a log before a back that has everything and says so. What fails is told apart: the front (then nothing has
+/// changed), or the back (then what its label says is not known).
+pub(crate) async fn attach(
+    front: Device,
+    back: Device,
+    options: Options,
+    entropy: &dyn Entropy,
+) -> Result<Result<Core, BlockError>, BlockError> {
+    #[cfg(test)]
+    if options.sabotage == crate::tests::Sabotage::LabelBeforeFront {
+        let label = Label { state: State::Attached, log: [1; 16], ..crate::labels::first_inside() };
+        crate::labels::attach_back(&back, label).await?;
+    }
+    let (front_label, back_label) = match begin(&front, &back, entropy).await? {
+        Ok(labels) => labels,
+        Err(why) => return Ok(Err(why)),
+    };
+    let geometry = geometry(Some(&front), &back);
+    let inner = Inner { front_label, mode: LogMode::Logging, ..empty(back_label) };
+    Ok(Ok(core(Some(front), back, geometry, options, inner, Counters::default())))
+}
+
+/// A log that does not log yet, with nothing in it.
+fn empty(back_label: Label) -> Inner {
+    Inner {
+        mode: LogMode::Through,
+        pieces: Pieces::default(),
+        queue: VecDeque::new(),
+        given: 0,
+        done: 0,
+        leading: false,
+        head: 0,
+        tail: 0,
+        next_batch: 0,
+        batches: VecDeque::new(),
+        reserved: 0,
+        front_label: back_label,
+        back_label,
+        back_error: None,
+        rounds_begun: 0,
+        round_failed: 0,
+        reason: None,
+    }
+}
+
+fn core(
+    front: Option<Device>,
+    back: Device,
+    geometry: Geometry,
+    options: Options,
+    inner: Inner,
+    counters: Counters,
+) -> Core {
     let shift = inner.back_label.shift;
     let writable = !geometry.read_only;
-    Ok(Core {
+    Core {
         front,
         back,
         geometry,
@@ -270,7 +191,7 @@ pub(crate) async fn open(
         unflushed: AtomicU64::new(u64::from(writable)),
         flushed: AtomicU64::new(0),
         counters,
-    })
+    }
 }
 
 /// Reads what is committed from the tail on; nothing is written.

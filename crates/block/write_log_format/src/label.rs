@@ -2,12 +2,15 @@
 
 use byte_codec::{DecodeError, Reader, Writer, crc32c};
 
-use crate::{BLOCK, RING_START};
+use crate::{BLOCK, LABELS_INSIDE, RING_START};
 
 /// Bytes of a label that count, at the beginning of its block: no more than the sector that a power cut leaves whole.
 const LEN: usize = 120;
 const CRC_AT: usize = 8;
 const VERSION: u32 = 1;
+/// Stands in a void label for the log of a back that is to have none: whatever is on a front was never its log, or is not any
+/// more.
+pub const NO_LOG: [u8; 16] = [0; 16];
 
 /// On which device a label is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub struct Label {
     pub state: State,
     /// The log, chosen at random when it was made.
     pub log: [u8; 16],
-    /// Where the content begins on the back.
+    /// Where the content begins on the back; 0 where the labels lie inside of it, at [`LABELS_INSIDE`].
     pub shift: u64,
     /// Length of the ring on the front.
     pub ring: u64,
@@ -58,6 +61,19 @@ pub struct Label {
 }
 
 impl Label {
+    /// Where its block lies on its device, in bytes: two places take turns, so that one is whole whenever the power goes.
+    #[must_use]
+    pub fn place(&self, side: Side) -> u64 {
+        let first = if side == Side::Back && self.shift == 0 { LABELS_INSIDE } else { 0 };
+        first + self.generation % 2 * BLOCK
+    }
+
+    /// Whether it says that its back is to have no log.
+    #[must_use]
+    pub fn says_none(&self) -> bool {
+        self.state == State::Void && self.log == NO_LOG
+    }
+
     /// The label's block.
     #[must_use]
     pub fn encode(&self, side: Side) -> Vec<u8> {
@@ -124,8 +140,12 @@ impl Label {
     fn check(&self) -> Result<(), DecodeError> {
         // Far from overflow in every sum that follows.
         const MOST: u64 = 1 << 60;
-        if !self.shift.is_multiple_of(BLOCK) || self.shift < RING_START || self.shift > MOST {
+        let inside = self.shift == 0;
+        if !inside && (!self.shift.is_multiple_of(BLOCK) || self.shift < RING_START || self.shift > MOST) {
             return Err(DecodeError::Invalid("shift"));
+        }
+        if self.state == State::Attached && self.log == NO_LOG {
+            return Err(DecodeError::Invalid("log"));
         }
         if self.ring == 0 || !self.ring.is_multiple_of(BLOCK) || self.ring > MOST {
             return Err(DecodeError::Invalid("ring"));

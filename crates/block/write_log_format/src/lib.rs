@@ -4,6 +4,8 @@
 //! ```text
 //!   front:  | label A | label B | ring: batch n, batch n+1, … batch n+k, older ones … |
 //!   back:   | label A | label B | … to the shift | the device's content              |
+//!   or, of a log that was put before a back with content:
+//!   back:   | content | label A | label B | content goes on                            |
 //! ```
 //! A *label* says which log this is and where it begins; the one with the higher generation counts. The *front*'s label
 //! has the tail; the *back*'s says whether a log stands before it, so that neither is used without the other by mistake.
@@ -20,9 +22,12 @@ mod label;
 mod tests;
 
 pub use batch::{Batch, BatchHead, Entry, EntryKind, MAX_BATCH, MAX_DATA, MAX_ENTRIES};
-pub use label::{Label, Side, State};
+pub use label::{Label, NO_LOG, Side, State};
 
 /// Unit of the log on its devices, in bytes: batches begin at multiples of it, labels have one each.
 pub const BLOCK: u64 = 4096;
+/// Where the labels lie on a back whose content begins at its first byte (its shift is 0), in bytes. The content leaves these
+/// two blocks alone: a volume has nothing between the two copies of its superblock.
+pub const LABELS_INSIDE: u64 = 16 << 10;
 /// Where the ring begins on the front, in bytes: behind both labels.
 pub const RING_START: u64 = 2 * BLOCK;

@@ -3,7 +3,9 @@
 use byte_codec::DecodeError;
 use proptest::prelude::*;
 
-use crate::{BLOCK, Batch, Entry, EntryKind, Label, MAX_DATA, MAX_ENTRIES, Side, State, fuzz};
+use crate::{
+    BLOCK, Batch, Entry, EntryKind, LABELS_INSIDE, Label, MAX_DATA, MAX_ENTRIES, NO_LOG, Side, State, fuzz,
+};
 
 fn label() -> Label {
     Label {
@@ -34,12 +36,25 @@ fn labels_come_back_and_the_newer_one_counts() {
         Label { ring: 0, ..label() },
         Label { ring: 5000, ..label() },
         Label { shift: BLOCK, ..label() },
+        Label { log: NO_LOG, ..label() },
         Label { tail: 1, ..label() },
         Label { tail: u64::MAX - (BLOCK - 1), ..label() },
         Label { tail_batch: 10, ..label() },
     ] {
         assert!(matches!(Label::decode(Side::Front, &bad.encode(Side::Front)), Err(DecodeError::Invalid(_))));
     }
+}
+
+#[test]
+fn labels_lie_before_the_content_or_inside_of_it() {
+    let inside = Label { shift: 0, ..label() };
+    assert_eq!(Label::decode(Side::Back, &inside.encode(Side::Back)), Ok(inside));
+    assert_eq!((label().place(Side::Back), label().place(Side::Front)), (BLOCK, BLOCK));
+    assert_eq!((inside.place(Side::Back), inside.place(Side::Front)), (LABELS_INSIDE + BLOCK, BLOCK));
+    assert_eq!(Label { generation: 8, ..inside }.place(Side::Back), LABELS_INSIDE);
+    let none = Label { state: State::Void, log: NO_LOG, ..inside };
+    assert_eq!(Label::decode(Side::Back, &none.encode(Side::Back)), Ok(none));
+    assert!(none.says_none() && !inside.says_none() && !Label { state: State::Void, ..inside }.says_none());
 }
 
 fn sealed(entries: &[Entry]) -> (Batch, Vec<u8>) {

@@ -154,7 +154,7 @@ pub struct VolumeCache {
     pub counters: Option<ReadCacheCounters>,
 }
 
-/// A log for the writes of a new volume.
+/// A log for the writes of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogCreate {

@@ -215,6 +215,22 @@ const CORE: &[Route] = &[
     ),
     send(
         Post,
+        "/volumes/{volume}/log",
+        "volume_log_add",
+        "Puts a log before a volume in use.",
+        json::<LogCreate>(),
+        json::<Volume>(),
+    ),
+    send(
+        Delete,
+        "/volumes/{volume}/log",
+        "volume_log_remove",
+        "Brings what is in the log of a volume to the volume and takes the log away.",
+        Body::Empty,
+        json::<Volume>(),
+    ),
+    send(
+        Post,
         "/volumes/{volume}/give-up-log",
         "volume_give_up_log",
         "Opens a volume whose log is lost, without what was only there.",

@@ -303,6 +303,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>>;
     /// Verifies all structures of the volume of a space, which is closed, and does what is told with them.
     fn verify_volume<'a>(&'a self, name: &'a str, deep: bool, repair: Repair) -> Work<'a, Vec<CheckFinding>>;
+    /// Puts a log before a volume that is open and has none; its clients wait for a moment.
+    fn add_log<'a>(&'a self, name: &'a str, log: NewLog) -> Work<'a, ()>;
+    /// Brings everything in the log of a volume that is open to the volume, and deletes the log.
+    fn remove_log<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Gives up the log of a volume, which is closed because the log is not there, with what was only in it.
     fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Grows a space.

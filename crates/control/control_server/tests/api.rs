@@ -150,6 +150,39 @@ async fn status_until(node: &Running, wanted: impl Fn(&serde_json::Value) -> boo
     panic!("the status does not become as wanted");
 }
 
+/// What is refused of logs, and that each answer says what to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_gets_a_log_and_loses_it() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let machine = Arc::new(Machine::default());
+    let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+    *machine.found.lock() = ["a", "b"].map(disk).to_vec();
+    let node = node_on(&dir, &machine).await;
+    let create = "{\"name\":\"p\",\"disks\":[\"a\",\"b\"],\"confirm\":\"p\"}";
+    send(&node, "POST", "/v1/pools", create).await;
+    let create = "{\"name\":\"v\",\"size_bytes\":1073741824,\"resiliency\":\"mirror2\"}";
+    let (status, _, problem) = send(&node, "POST", "/v1/volumes", create).await;
+    assert!(status < 300, "{problem}");
+    let add = "{\"size_bytes\":1073741824}";
+    for (method, path, body, expected) in [
+        ("DELETE", "/v1/volumes/v/log", "", 404),
+        ("POST", "/v1/volumes/w/log", add, 404),
+        ("DELETE", "/v1/volumes/w/log", "", 404),
+        ("POST", "/v1/volumes/v/log", "{\"size_bytes\":1024}", 400),
+        ("POST", "/v1/volumes/v/log", "{\"size_bytes\":1073741824,\"pool\":\"q\"}", 404),
+        ("POST", "/v1/volumes/v/log", add, 200),
+        ("POST", "/v1/volumes/v/log", add, 409),
+        ("DELETE", "/v1/volumes/v/log", "", 200),
+        ("DELETE", "/v1/volumes/v/log", "", 404),
+    ] {
+        let (status, _, answer) = send(&node, method, path, body).await;
+        assert_eq!(status, expected, "{method} {path} {body}: {answer}");
+        if status == 200 {
+            assert_eq!(answer["log"].is_null(), method == "DELETE", "{answer}");
+        }
+    }
+}
+
 /// Two of four disks away: the volume stops, the pool goes on. Three: the pool stops too. Both come back by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {

@@ -15,6 +15,7 @@
 mod check;
 pub mod diff;
 mod image;
+pub mod later_log;
 pub mod log;
 pub mod pools;
 pub mod volumes;
@@ -57,8 +58,8 @@ impl Format {
     pub fn current(self) -> u32 {
         match self {
             Self::Pool => 3,
-            Self::Volume => 2,
-            Self::WriteLog | Self::Diff => 1,
+            Self::Volume | Self::WriteLog => 2,
+            Self::Diff => 1,
         }
     }
 
@@ -94,7 +95,7 @@ impl Format {
             match self {
                 Self::Pool => pools::make().await,
                 Self::Volume => volumes::make().await,
-                Self::WriteLog => log::make().await,
+                Self::WriteLog => later_log::make().await,
                 Self::Diff => diff::make(),
             }
         })?
@@ -109,7 +110,8 @@ impl Format {
             match self {
                 Self::Pool => pools::check(version, image).await,
                 Self::Volume => volumes::check(version, image).await,
-                Self::WriteLog => log::check(image).await,
+                Self::WriteLog if version == 1 => log::check(image).await,
+                Self::WriteLog => later_log::check(image).await,
                 Self::Diff => diff::check(image),
             }
         })?
@@ -123,7 +125,7 @@ impl Format {
         match self {
             Self::Pool => pools::structures::rewrite(image),
             Self::Volume => volumes::rewrite(image),
-            Self::WriteLog => log::rewrite(image),
+            Self::WriteLog => Ok(log::rewrite(image)? + later_log::rewrite(image)?),
             Self::Diff => diff::check(image).map(|()| 1),
         }
     }

@@ -1,4 +1,4 @@
-//! A write log with data, zeroes and voided entries that its back does not have yet.
+//! A write log with data, zeroes and voided entries that its back does not have yet; it was there before its back had content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,10 @@ use write_log_format::{BatchHead, Label, RING_START, Side};
 use crate::check::{BLOCK, buffer, content, read, same_bytes};
 use crate::{Fallible, Image, ensure};
 
-const FRONT: usize = 1 << 20;
-const BACK: usize = 2 << 20;
 /// What is looked at of the log's device, in bytes.
 const LEN: u64 = 512 << 10;
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { small: 32 << 10, memory: 4 << 20, quiet: Duration::from_secs(3600) }
 }
 
@@ -42,27 +40,6 @@ fn expected() -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// The image.
-///
-/// # Errors
-/// When a step fails.
-pub async fn make() -> Fallible<Image> {
-    let (front, back): (Device, Device) =
-        (Arc::new(MemoryDisk::new(FRONT, 4096)), Arc::new(MemoryDisk::new(BACK, 512)));
-    let entropy = SeededEntropy::new(1);
-    WriteLog::create(&front, &back, &entropy).await?;
-    let log = WriteLog::open(Some(Arc::clone(&front)), Arc::clone(&back), options(), &entropy, false).await?;
-    for (offset, len, round) in WRITES {
-        if *round == 0 {
-            log.write_zeroes(*offset, *len, Durability::Durable).await?;
-        } else {
-            log.write(*offset, buffer("log", *round, *offset, *len), Durability::Durable).await?;
-        }
-    }
-    ensure(log.status().waiting_bytes > 0, || "nothing waits in the log".into())?;
-    Image::take(&[("front", &front), ("back", &back)]).await
 }
 
 async fn open(devices: &[Device]) -> Fallible<WriteLog> {
@@ -96,7 +73,7 @@ pub async fn check(image: &Image) -> Fallible {
 }
 
 /// Disks that hold the image; the back's sectors have 512 bytes, as it was made.
-async fn devices(image: &Image) -> Fallible<Vec<Device>> {
+pub(crate) async fn devices(image: &Image) -> Fallible<Vec<Device>> {
     let mut devices: Vec<Device> = Vec::new();
     for ((_, bytes), block_size) in image.disks.iter().zip([4096, 512]) {
         let disk = MemoryDisk::new(bytes.len(), block_size);

@@ -25,7 +25,7 @@ const LEN: u64 = 3 * CLUSTER;
 const NAMED: &str = "Straße.vhdx";
 const TIME: u64 = 1_700_000_000_123_456_789;
 
-fn environment(seed: u64) -> Environment {
+pub(crate) fn environment(seed: u64) -> Environment {
     let clock = Arc::new(SimClock::default());
     clock.begin();
     Environment { clock, entropy: Arc::new(SeededEntropy::new(seed)) }

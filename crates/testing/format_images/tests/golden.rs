@@ -232,7 +232,7 @@ fn a_stream_of_a_later_release_is_refused() {
 /// The images show damage, and the tests of them notice it: one byte of what a client wrote.
 #[test]
 fn a_changed_byte_is_noticed() {
-    for (format, text) in [(Format::Volume, "main.1"), (Format::WriteLog, "log.4"), (Format::Diff, "diff.1")]
+    for (format, text) in [(Format::Volume, "main.1"), (Format::WriteLog, "log.2"), (Format::Diff, "diff.1")]
     {
         let mut image = format.load(format.current()).expect("an image");
         let disk = image.disks.iter_mut().find_map(|(_, disk)| {

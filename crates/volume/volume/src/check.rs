@@ -110,8 +110,11 @@ impl Volume {
 
     async fn look(&self, deep: bool) -> Result<Vec<Finding>, StoreError> {
         let core = &self.core;
-        let mut findings = integrity::frame(&core.device, Some(&core.superblock)).await.findings;
         let (device, superblock) = (Arc::clone(&core.device), core.superblock.clone());
+        let mut findings = {
+            let is_logged = core.is_logged.lock().await;
+            integrity::frame(&device, Some(&core.superblock_now(*is_logged))).await.findings
+        };
         let clusters = superblock.clusters(device.size());
         // On the metadata thread, where nothing is half written.
         let examined = core.metadata.change(move |session| {

@@ -22,7 +22,10 @@ pub(crate) struct Core {
     pub(crate) device: Device,
     /// Those of the device.
     pub(crate) flushes: Arc<Flushes>,
+    /// As it was opened; whether it has the feature of a log is in `is_logged`.
     pub(crate) superblock: Superblock,
+    /// Held by whoever writes superblocks.
+    pub(crate) is_logged: tokio::sync::Mutex<bool>,
     pub(crate) metadata: Metadata,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) gate: ReadGate,

@@ -13,7 +13,7 @@ use block_device::{BlockError, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
 use redb::{Database, DatabaseError};
 use tokio::sync::oneshot;
-use volume_format::{BLOCK, DecodeError, LengthRecord, Superblock};
+use volume_format::{BLOCK, DecodeError, FEATURE_LOG, LengthRecord, Superblock};
 
 use crate::backend::{DeviceBackend, length_in};
 use crate::check::{Finding, Severity};
@@ -101,7 +101,8 @@ impl Frame {
                 Ok(copy) if Some(&copy) == self.superblock.as_ref() => continue,
                 Ok(copy) if self.superblock.as_ref().is_some_and(|known| same_but_features(known, &copy)) => {
                     self.outdated = true;
-                    "is from before an upgrade that did not come to its end".to_owned()
+                    "is from before an upgrade, or a change of the log, that did not come to its end"
+                        .to_owned()
                 }
                 Ok(_) => "belongs to another volume".to_owned(),
                 Err(why) => why,
@@ -185,6 +186,18 @@ impl Frame {
     /// Whether a copy of the superblock is from before an upgrade.
     pub(crate) fn has_outdated(&self) -> bool {
         self.outdated
+    }
+
+    /// Whether a log may stand before the device: one copy that says so is enough.
+    ///
+    /// # Errors
+    /// The device's, when it is why nothing is known.
+    pub(crate) fn expects_log(self) -> Result<bool, StoreError> {
+        match (self.superblock, self.unreadable) {
+            (Some(superblock), _) if superblock.features & FEATURE_LOG != 0 => Ok(true),
+            (_, Some(error)) => Err(error.into()),
+            _ => Ok(false),
+        }
     }
 
     /// The superblock, if the database can be read.

@@ -43,6 +43,7 @@ mod holes;
 mod integrity;
 mod links;
 mod load;
+mod log_feature;
 mod namespace;
 mod open_file;
 mod recent;

@@ -5,6 +5,7 @@ mod conformance;
 mod crash;
 pub(crate) mod devices;
 mod freed;
+mod log_feature;
 mod room;
 mod snapshots;
 mod stopped;

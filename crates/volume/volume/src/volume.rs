@@ -8,7 +8,9 @@ use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
 use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
-use volume_format::{BLOCK, CLUSTER, Inode, KNOWN_FEATURES, StreamRecord, Superblock, layout_for};
+use volume_format::{
+    BLOCK, CLUSTER, FEATURE_LOG, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for,
+};
 
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
@@ -46,11 +48,21 @@ fn damaged(detail: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, detail)
 }
 
-/// Writes both copies, one after the other, so that one of them is whole at any time.
-async fn write_superblocks(device: &Device, superblock: &Superblock) -> Result<(), StoreError> {
-    let block = IoBuf::copy_from(&superblock.encode()).freeze();
+/// Writes both copies, one after the other, so that one of them is whole at any time: one that is not, as when the power went
+/// while it was written, comes first.
+pub(crate) async fn write_superblocks(device: &Device, superblock: &Superblock) -> Result<(), StoreError> {
+    let wanted = IoBuf::copy_from(&superblock.encode()).freeze();
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
     for offset in Superblock::OFFSETS {
-        device.write(offset, block.clone(), Durability::Durable).await?;
+        let found = device.read(offset, IoBuf::new(BLOCK as usize)).await;
+        match found {
+            Ok(block) if block[..] == wanted[..] => {}
+            Ok(block) if Superblock::decode(&block).is_ok() => whole.push(offset),
+            _ => damaged.push(offset),
+        }
+    }
+    for offset in damaged.into_iter().chain(whole) {
+        device.write(offset, wanted.clone(), Durability::Durable).await?;
     }
     Ok(())
 }
@@ -114,7 +126,7 @@ impl Volume {
         let outdated = frame.has_outdated();
         let mut superblock = frame.openable()?;
         let clusters = superblock.clusters(device.size());
-        let upgrade = superblock.features & KNOWN_FEATURES != KNOWN_FEATURES;
+        let upgrade = superblock.features & USUAL_FEATURES != USUAL_FEATURES;
         let prepare = move |database: &Database| {
             if upgrade {
                 // Tables that an older release does not know do it no harm; what comes into them would.
@@ -131,17 +143,19 @@ impl Volume {
         let (metadata, clusters) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         if upgrade || outdated {
             // Before anything is written that an older release would take for damage.
-            superblock.features |= KNOWN_FEATURES;
+            superblock.features |= USUAL_FEATURES;
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {
                 metadata.close().await;
             }
             written?;
         }
+        let is_logged = superblock.features & FEATURE_LOG != 0;
         let core = Arc::new(Core {
             device,
             flushes,
             superblock,
+            is_logged: tokio::sync::Mutex::new(is_logged),
             metadata,
             clock: environment.clock,
             gate: Default::default(),

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use sim::{Lie, Survival, on_shard};
 
 use super::Rig;
-use crate::{LogMode, WriteLog};
+use crate::{LogMode, OptionalLog, WriteLog};
 
 fn block(byte: u8) -> SharedBuf {
     IoBuf::copy_from(&[byte; 4096]).freeze()
@@ -373,7 +373,8 @@ fn a_label_of_a_later_release_is_not_taken_for_none() {
         let refused = rig.open().await.err().expect("not known how to read");
         let why = std::error::Error::source(&refused).expect("why").to_string();
         assert!(why.contains("version 9"), "{why}");
-        assert!(WriteLog::is_behind(&back).await.is_err(), "it is not known to be no log");
+        let optional = OptionalLog::open(None, back, rig.options, &rig.entropy).await;
+        assert!(optional.is_err(), "it is not known to be no log");
         assert!(rig.create().await.is_err(), "and is not made over");
     })
     .expect("event loop");

@@ -3,6 +3,7 @@
 mod behaves;
 mod conforms;
 mod crash;
+mod exchange;
 mod oracle;
 
 use std::sync::Arc;
@@ -32,6 +33,10 @@ pub(crate) enum Sabotage {
     VolatileBack,
     /// Gives up entries before what took their place is committed.
     AdvanceEarly,
+    /// Says that the back has everything before it has.
+    DetachUnemptied,
+    /// Says that a log counts before its front is ready.
+    LabelBeforeFront,
 }
 
 pub(crate) fn sabotage_replay(sabotage: Sabotage, inner: &mut Inner, batches: Vec<(Entry, u64, SharedBuf)>) {

@@ -10,9 +10,9 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
-    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, List, LunCreate, LunMap, LunUpdate,
-    PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate,
-    VolumeCreate, VolumeUpdate,
+    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, List, LogCreate, LunCreate, LunMap,
+    LunUpdate, PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig,
+    TargetUpdate, VolumeCreate, VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -161,6 +161,12 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "volume_reopen" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
             answer(n.volume_reopen(&v, b.confirm).await)
         }),
+        "volume_log_add" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<LogCreate>| {
+            answer(n.volume_log_add(&v, b).await)
+        }),
+        "volume_log_remove" => {
+            handle(f, async |State(n): S, Path(v): P| answer(n.volume_log_remove(&v).await))
+        }
         "volume_give_up_log" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
             answer(n.volume_give_up_log(&v, b.confirm).await)
         }),

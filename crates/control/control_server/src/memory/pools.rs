@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    Balance, CheckFinding, Code, DiskState, PoolMember, PoolState as ApiState, Problem, RedundancyState,
-    Scrub, Severity, SpaceState,
+    Balance, CheckFinding, Code, DiskState, LogMode, PoolMember, PoolState as ApiState, Problem,
+    RedundancyState, Scrub, Severity, SpaceState, VolumeLog,
 };
 use file_store::FileStore;
 use parking_lot::Mutex;
@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    BalancePlan, DiskContent, NewPool, NewSpace, OpenTold, PoolBackend, PoolDisk, PoolHandle, PoolInfo,
-    Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
+    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, PoolBackend, PoolDisk, PoolHandle,
+    PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
 };
 
 pub(crate) struct PoolState {
@@ -314,6 +314,20 @@ impl PoolHandle for Pool {
         now(Ok(found))
     }
 
+    fn add_log<'a>(&'a self, name: &'a str, log: NewLog) -> Work<'a, ()> {
+        if let Some((space, _)) = self.state.lock().spaces.get_mut(name) {
+            space.log = Some(log);
+        }
+        now(Ok(()))
+    }
+
+    fn remove_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        if let Some((space, _)) = self.state.lock().spaces.get_mut(name) {
+            space.log = None;
+        }
+        now(Ok(()))
+    }
+
     fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
         let problem = Problem::new(Code::NotFound, format!("volume {name} has no log."));
         Box::pin(async { Err(problem) })
@@ -389,6 +403,22 @@ impl VolumeHandle for Volume {
 
     fn cluster(&self) -> u32 {
         4096
+    }
+
+    fn log(&self) -> Option<VolumeLog> {
+        let log = self.state.lock().spaces.get(&self.name)?.0.log?;
+        Some(VolumeLog {
+            mode: LogMode::Logging,
+            reason: None,
+            back_error: None,
+            capacity_bytes: log.size_bytes,
+            used_bytes: 0,
+            waiting_bytes: 0,
+            logged_writes: 0,
+            direct_writes: 0,
+            batches: 0,
+            destaged_bytes: 0,
+        })
     }
 
     fn why_stopped(&self) -> Option<String> {

@@ -1,6 +1,10 @@
-//! The node's read cache: its size, and which volumes use it how.
+//! The node's read cache: its size, and which volumes use it how; and the logs of volumes.
 
-use control_api::{CachePolicyUpdate, CacheStatus, CacheUpdate, Code, Config, Done, Problem, VolumeConfig};
+use std::sync::Arc;
+
+use control_api::{
+    CachePolicyUpdate, CacheStatus, CacheUpdate, Code, Config, Done, LogCreate, Problem, Volume, VolumeConfig,
+};
 use read_cache::MemorySample;
 
 use super::{Node, confirm};
@@ -63,6 +67,48 @@ impl Node {
         Ok(())
     }
 
+    /// Puts a log before a volume in use. Goes on when the client goes away.
+    ///
+    /// # Errors
+    /// When the volume is not open, has a log, or there is no room for one.
+    pub async fn volume_log_add(self: &Arc<Self>, name: &str, request: LogCreate) -> Result<Volume, Problem> {
+        let (node, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move {
+            let _changing = node.changes.lock().await;
+            let (guid, pool, _) = node.space(&name)?;
+            if node.volume(&name)?.log().is_some() {
+                return Err(Problem::new(Code::AlreadyExists, format!("volume {name} has a log.")).todo(
+                    format!("To replace it by another one: `holdfast volume log remove {name}` first."),
+                ));
+            }
+            let log = node.new_log(guid, &request)?;
+            pool.add_log(&name, log).await?;
+            tracing::info!(volume = name, "a log was added");
+            node.volume_show(&name).await
+        })
+        .await
+    }
+
+    /// Brings what is in a volume's log to the volume and takes the log away, in use. Goes on when the client goes away.
+    ///
+    /// # Errors
+    /// When the volume is not open or has no log, or its own disks fail: the log stays then.
+    pub async fn volume_log_remove(self: &Arc<Self>, name: &str) -> Result<Volume, Problem> {
+        let (node, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move {
+            let _changing = node.changes.lock().await;
+            let (_, pool, _) = node.space(&name)?;
+            if node.volume(&name)?.log().is_none() {
+                return Err(Problem::new(Code::NotFound, format!("volume {name} has no log."))
+                    .todo("`holdfast volume list` says which volumes have one."));
+            }
+            pool.remove_log(&name).await?;
+            tracing::info!(volume = name, "its log was removed");
+            node.volume_show(&name).await
+        })
+        .await
+    }
+
     /// Opens a volume whose log is lost, without what was only there.
     pub async fn volume_give_up_log(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
@@ -103,6 +149,14 @@ impl Node {
         self.apply_caches(&self.config.get());
         self.cache_show().await
     }
+}
+
+/// Runs a change that nobody may leave half done, though whoever asked for it goes away.
+async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    let ended = tokio::spawn(change).await;
+    ended.unwrap_or_else(|error| Err(Problem::new(Code::Internal, format!("the change has failed: {error}"))))
 }
 
 fn policy(config: &Config, name: &str) -> VolumeConfig {

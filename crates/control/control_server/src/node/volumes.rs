@@ -209,7 +209,7 @@ impl Node {
     }
 
     /// Where a volume's log is to be made.
-    fn new_log(&self, pool: Uuid, wanted: &LogCreate) -> Result<NewLog, Problem> {
+    pub(super) fn new_log(&self, pool: Uuid, wanted: &LogCreate) -> Result<NewLog, Problem> {
         if wanted.size_bytes < LEAST_LOG_BYTES {
             let why = format!(
                 "A log has at least {} MiB; {} bytes were asked for.",

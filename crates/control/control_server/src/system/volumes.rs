@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use control_api::{CheckFinding, LogMode, Problem, ReadCacheCounters, Severity, VolumeConfig, VolumeLog};
 use file_store::FileStore;
-use pool::Surroundings;
+use pool::{Space, Surroundings};
 use read_cache::{CacheCounters, CachedDevice, ReadAhead, ReadCache};
 use volume::{CheckOptions, Environment, FormatOptions, Volume};
 use volume_format::CLUSTER;
 
 use super::shards::SystemShards;
-use super::storage::{OpenStorage, Storage};
+use super::storage::{NoLog, OpenStorage, Storage};
 use crate::backend::{Repair, VolumeHandle, Work};
 use crate::files;
 
@@ -26,6 +26,7 @@ pub(super) struct SystemVolume {
     shards: Arc<SystemShards>,
     cached: Arc<CachedDevice>,
     storage: OpenStorage,
+    space: Arc<Space>,
 }
 
 pub(super) fn environment(surroundings: &Surroundings) -> Environment {
@@ -35,11 +36,12 @@ pub(super) fn environment(surroundings: &Surroundings) -> Environment {
 impl SystemVolume {
     /// Makes an empty volume on a space and opens it.
     pub(super) async fn format(
+        space: Arc<Space>,
         storage: Storage,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
         cache: &Arc<ReadCache>,
-    ) -> Result<Arc<dyn VolumeHandle>, Problem> {
+    ) -> Result<Arc<Self>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = storage.name();
         let (options, environment) = (FormatOptions { name: name.clone() }, environment(surroundings));
@@ -55,50 +57,85 @@ impl SystemVolume {
             Ok(storage)
         });
         let storage = made.await?;
-        Self::open_on(storage, name, shard, shards, surroundings, cache).await
+        Self::open_on((space, storage), name, shard, shards, surroundings, cache).await
     }
 
     /// Opens the volume on a space.
     pub(super) async fn open(
+        space: Arc<Space>,
         storage: Storage,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
         cache: &Arc<ReadCache>,
-    ) -> Result<Arc<dyn VolumeHandle>, Problem> {
+    ) -> Result<Arc<Self>, Problem> {
         let shard = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = storage.name();
         let storage = shards.run(shard, move || async move { storage.open().await }).await?;
-        Self::open_on(storage, name, shard, shards, surroundings, cache).await
+        Self::open_on((space, storage), name, shard, shards, surroundings, cache).await
     }
 
     async fn open_on(
-        storage: OpenStorage,
+        (space, storage): (Arc<Space>, OpenStorage),
         name: String,
         shard: usize,
         shards: Arc<SystemShards>,
         surroundings: &Surroundings,
         cache: &Arc<ReadCache>,
-    ) -> Result<Arc<dyn VolumeHandle>, Problem> {
+    ) -> Result<Arc<Self>, Problem> {
         let environment = environment(surroundings);
         let cached = Arc::new(CachedDevice::new(cache, storage.device.clone(), &name));
         // Until somebody says otherwise.
         cached.set_on(false);
-        let device = Arc::clone(&cached);
+        let (device, opened) = (Arc::clone(&cached), storage.clone());
         let volume = shards.run(shard, move || async move {
             let volume = Volume::open(device, environment).await.map_err(|error| files::problem(&error))?;
+            opened.settle(&volume).await;
             if let Err(error) = files::unfinished::remove_all(&*volume).await {
                 tracing::warn!(%error, "what unfinished puts left in a volume stays until it is opened again");
             }
             Ok(volume)
         });
         match volume.await {
-            Ok(volume) => Ok(Arc::new(Self { volume, name, shard, shards, cached, storage })),
+            Ok(volume) => Ok(Arc::new(Self { volume, name, shard, shards, cached, storage, space })),
             Err(problem) => {
                 // The first problem is the one to tell.
                 let _ = shards.run(shard, move || async move { storage.close().await }).await;
                 Err(problem)
             }
         }
+    }
+}
+
+impl SystemVolume {
+    /// Whether it has a log, working or not.
+    pub(super) fn has_log(&self) -> bool {
+        self.storage.device.has_log()
+    }
+
+    /// Whether the space of a log that is there may be deleted: nobody asks for it, nor will after the next opening.
+    pub(super) fn wants_no_log(&self) -> bool {
+        !self.storage.device.has_log() && !self.storage.device.is_unsure()
+    }
+
+    /// Whether there was a log's space at the opening that nobody asks for.
+    pub(super) fn has_leftover(&self) -> bool {
+        self.storage.has_leftover
+    }
+
+    /// Puts a log before it, while it is in use.
+    pub(super) async fn add_log(&self, log: Arc<Space>) -> Result<(), NoLog> {
+        let (volume, storage) = (self.volume.clone(), self.storage.clone());
+        let added = self.shards.run(self.shard, move || async move {
+            // A problem of the shards themselves leaves open what became of the log.
+            Ok(storage.add_log(&volume, log).await)
+        });
+        added.await.unwrap_or_else(|problem| Err(NoLog { problem, space_is_free: false }))
+    }
+
+    /// Takes its log away, while it is in use, with all that is in it on the volume.
+    pub(super) async fn remove_log(&self) -> Result<(), Problem> {
+        let (volume, storage) = (self.volume.clone(), self.storage.clone());
+        self.shards.run(self.shard, move || async move { storage.remove_log(&volume).await }).await
     }
 }
 
@@ -185,7 +222,7 @@ impl VolumeHandle for SystemVolume {
     }
 
     fn can_hold(&self) -> u64 {
-        self.storage.space.can_hold()
+        self.space.can_hold()
     }
 
     fn why_stopped(&self) -> Option<String> {

@@ -1,5 +1,7 @@
 //! An open pool of this machine.
 
+mod logs;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,7 +20,6 @@ use super::room::explain_no_room;
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
     BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, Upkeep, VolumeHandle, Work,
-    log_name,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -48,6 +49,8 @@ pub(super) struct SystemPool {
     cache: Arc<ReadCache>,
     opened: Opened,
     comebacks: Mutex<BTreeMap<Uuid, u32>>,
+    /// Volumes that are open, by name.
+    volumes: Mutex<BTreeMap<String, Weak<SystemVolume>>>,
 }
 
 impl SystemPool {
@@ -65,7 +68,8 @@ impl SystemPool {
             // A shard that has just stopped has no pool to look after either.
             let _ = shard.spawn(move || remove_given_up(watched));
         }
-        Arc::new(Self { pool, home, shards, surroundings, cache, opened, comebacks: Mutex::default() })
+        let (comebacks, volumes) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { pool, home, shards, surroundings, cache, opened, comebacks, volumes })
     }
 
     /// Runs work on the pool's home.
@@ -148,64 +152,6 @@ impl SystemPool {
             }
             Problem::new(Code::NotFound, format!("pool {} has no space {name}.", self.pool.name()))
         })
-    }
-}
-
-impl SystemPool {
-    /// The pool that has the space of the log of a volume's space, and the space of the log.
-    fn find_log(&self, volume: &pool::Space) -> Option<(Arc<Self>, Arc<pool::Space>)> {
-        let opened: Vec<Arc<Self>> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
-        let name = log_name(&volume.name(), &volume.guid().to_string());
-        opened.into_iter().find_map(|pool| {
-            let space = pool.pool.space(&name)?;
-            Some((pool, space))
-        })
-    }
-
-    fn storage(&self, name: &str) -> Result<Storage, Problem> {
-        let space = self.space(name)?;
-        let log = self.find_log(&space).map(|(_, log)| log);
-        Ok(Storage::new(space, log, &self.surroundings))
-    }
-
-    /// Makes the space of a log, which stands the loss of as many disks as the volume: it holds what the volume does not have yet.
-    async fn create_log(
-        &self,
-        volume: &NewSpace,
-        space: &pool::Space,
-        log: NewLog,
-    ) -> Result<Arc<pool::Space>, Problem> {
-        let opened: Vec<Arc<Self>> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
-        let guid = Guid(log.pool.into_bytes());
-        let Some(home) = opened.into_iter().find(|pool| pool.pool.guid() == guid) else {
-            return Err(Problem::new(Code::WrongState, "The pool of the log is not open."));
-        };
-        let spec = home.spec(&NewSpace {
-            name: log_name(&volume.name, &space.guid().to_string()),
-            size_bytes: log.size_bytes,
-            // Small writes are what it is for: copies, not parity.
-            resiliency: match volume.resiliency {
-                Resiliency::Parity1 => Resiliency::Mirror2,
-                Resiliency::Parity2 => Resiliency::Mirror3,
-                mirror => mirror,
-            },
-            provisioning: Provisioning::Fixed,
-            columns: None,
-            interleave_bytes: None,
-            log: None,
-            ..volume.clone()
-        })?;
-        let shape = spec.clone();
-        let made = home.at_home(move |pool| async move { pool.create_space(spec).await }).await;
-        made.map_err(|problem| explain_no_room(&home.pool, problem, &shape))
-    }
-
-    /// Destroys the space of a log that was found.
-    async fn delete_log(&self, log: Option<(Arc<Self>, Arc<pool::Space>)>) -> Result<(), Problem> {
-        let Some((home, space)) = log else { return Ok(()) };
-        let id = space.id();
-        drop(space);
-        home.at_home(move |pool| async move { pool.delete_space(id).await }).await
     }
 }
 
@@ -398,13 +344,13 @@ impl PoolHandle for SystemPool {
                     Some(log) => Some(self.create_log(&space, &made, log).await?),
                     None => None,
                 };
-                let storage = Storage::new(made, log, &self.surroundings);
-                let made =
-                    SystemVolume::format(storage, self.shards.clone(), &self.surroundings, &self.cache);
+                let storage = Storage::new(made.clone(), log, &self.surroundings);
+                let shards = self.shards.clone();
+                let made = SystemVolume::format(made, storage, shards, &self.surroundings, &self.cache);
                 made.await.map_err(|problem| explain_no_room(&self.pool, problem, &shape))
             };
             match volume.await {
-                Ok(volume) => Ok(volume),
+                Ok(volume) => Ok(self.keep_volume(&space.name, volume).await as Arc<dyn VolumeHandle>),
                 Err(problem) => {
                     // Nothing half-done. The first problem is the one to tell.
                     let log = self.find_log(&new);
@@ -419,8 +365,10 @@ impl PoolHandle for SystemPool {
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
         Box::pin(async move {
-            SystemVolume::open(self.storage(name)?, self.shards.clone(), &self.surroundings, &self.cache)
-                .await
+            let (space, storage) = (self.space(name)?, self.storage(name)?);
+            let shards = self.shards.clone();
+            let volume = SystemVolume::open(space, storage, shards, &self.surroundings, &self.cache).await?;
+            Ok(self.keep_volume(name, volume).await as Arc<dyn VolumeHandle>)
         })
     }
 
@@ -430,6 +378,14 @@ impl PoolHandle for SystemPool {
             let work = move || async move { volumes::verify(storage, environment, deep, repair).await };
             self.shards.run(self.home, work).await
         })
+    }
+
+    fn add_log<'a>(&'a self, name: &'a str, log: NewLog) -> Work<'a, ()> {
+        Box::pin(self.add_log_to(name, log))
+    }
+
+    fn remove_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
+        Box::pin(self.remove_log_of(name))
     }
 
     fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
