@@ -212,7 +212,11 @@ impl ScsiDevice for TargetDevice {
             let Some(view) = self.view(nexus.id) else { return TaskManagementOutcome::Rejected };
             if matches!(function, TaskManagement::TargetWarmReset | TaskManagement::TargetColdReset) {
                 for mapped in view.values() {
-                    mapped.unit.reset().await;
+                    // One that may only read takes nothing from others.
+                    match mapped.read_only {
+                        true => drop(mapped.unit.abort(|id| id == nexus.id, None).await),
+                        false => mapped.unit.reset().await,
+                    }
                 }
                 return TaskManagementOutcome::Complete;
             }
@@ -220,6 +224,9 @@ impl ScsiDevice for TargetDevice {
                 return TaskManagementOutcome::IncorrectLun;
             };
             match function {
+                TaskManagement::ClearTaskSet | TaskManagement::LogicalUnitReset if mapped.read_only => {
+                    return TaskManagementOutcome::Rejected;
+                }
                 TaskManagement::AbortTaskSet => {
                     mapped.unit.abort(|id| id == nexus.id, None).await;
                 }
