@@ -142,9 +142,10 @@ impl LogicalUnit {
             let (from, to) = (targets[segment.source], targets[segment.destination]);
             let counted = if segment.destination_count { &to.unit } else { &from.unit };
             let bytes = u64::from(segment.blocks) * counted.block();
+            // Blocks past the end: the unit is there, so the copy is aborted without the word that it cannot be reached.
             let place = |unit: &LogicalUnit, lba| {
                 let range = unit.range(lba, bytes.div_ceil(unit.block()));
-                range.map(|(start, _)| start).map_err(|sense| aborted(sense.code))
+                range.map(|(start, _)| start).map_err(|_| aborted(asc::NONE))
             };
             let source = place(&from.unit, segment.source_lba)?;
             let target = place(&to.unit, segment.destination_lba)?;
@@ -172,7 +173,7 @@ impl LogicalUnit {
     /// Whether a command to another unit may read here for the caller, or write: not where this unit itself would refuse it
     /// that. `caller` is as this unit is mapped to it.
     pub(crate) fn third_party(&self, caller: &Caller<'_>, writes: bool) -> Result<(), Failure> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         let me = caller.nexus.id;
         let port = inner.port_of(me);
         let reserved = inner.legacy.is_some_and(|holder| holder != me)
@@ -185,6 +186,7 @@ impl LogicalUnit {
         {
             return Err(Sense::new(SenseKey::CopyAborted, asc::COPY_TARGET_NOT_REACHABLE).into());
         }
+        inner.uses(me);
         Ok(())
     }
 

@@ -4,8 +4,8 @@
 //! little but how far it is. Until it has ended well a row of the store says so: a unit that starts with that row
 //! is failed, and says so to everything until a further SANITIZE succeeds (or, if allowed, is waived).
 //!
-//! It takes everything from everybody, so whoever asks for it must have the unit for itself: no other initiator is there,
-//! or an exclusive reservation of the caller's keeps them out.
+//! It takes everything from everybody, so whoever asks for it must have the unit for itself: no other initiator that is
+//! there has read or written, or an exclusive reservation of the caller's keeps them out.
 //!
 //! What it does not reach: copies that the storage below keeps, such as snapshots or clones of the file.
 
@@ -77,11 +77,12 @@ impl Inner {
 }
 
 impl Inner {
-    /// Whether no other initiator may use the unit now: none is there, or the caller's reservation keeps them all out, as
-    /// exclusive access does. The paths of one host are one initiator.
+    /// Whether no other initiator uses the unit: none that is there has read or written, or the caller's reservation keeps them
+    /// all out, as exclusive access does. The paths of one host are one initiator.
     fn has_alone(&self, caller: &Caller<'_>) -> bool {
         let own = caller.nexus.initiator.to_lowercase();
-        let mut others = self.nexuses.values().filter(|entry| !entry.port.is_of(&own)).peekable();
+        let mut others =
+            self.nexuses.values().filter(|entry| entry.used && !entry.port.is_of(&own)).peekable();
         let legacy = self.legacy == Some(caller.nexus.id);
         others.peek().is_none()
             || legacy

@@ -57,6 +57,8 @@ pub enum UnitState {
 
 pub(crate) struct NexusEntry {
     pub(crate) port: Port,
+    /// It has read or written: what is on the medium is somebody's.
+    pub(crate) used: bool,
     pub(crate) attentions: Vec<u16>,
     copies: VecDeque<EndedCopy>,
     pub(crate) tokens: VecDeque<EndedToken>,
@@ -231,6 +233,7 @@ impl LogicalUnit {
         let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
         let entry = NexusEntry {
             port,
+            used: false,
             attentions: vec![asc::POWER_ON],
             copies: VecDeque::new(),
             tokens: VecDeque::new(),
@@ -297,7 +300,7 @@ impl LogicalUnit {
 
     /// Reservations, state and write protection.
     pub(crate) fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         inner.sanitize_allows(cdb.op)?;
         let always = cdb.effect == Effect::Always;
         let reserving = cdb.op.is_reservation_command();
@@ -335,6 +338,9 @@ impl LogicalUnit {
             || caller.read_only && inner.would_change_for_all(cdb)
         {
             return Err(Sense::new(SenseKey::DataProtect, asc::WRITE_PROTECTED).into());
+        }
+        if matches!(cdb.effect, Effect::Read | Effect::Write) {
+            inner.uses(caller.nexus.id);
         }
         Ok(())
     }
@@ -439,6 +445,13 @@ impl Inner {
             // Power conditions are not kept; START stands for a unit that runs.
             Op::StartStop => cdb.byte(4) >> 4 == 0 && cdb.bit(4, 0) == self.stopped,
             op => op.is_persistent_reserve_out(),
+        }
+    }
+
+    /// Takes note that a nexus reads or writes.
+    pub(crate) fn uses(&mut self, nexus: u64) {
+        if let Some(entry) = self.nexuses.get_mut(&nexus) {
+            entry.used = true;
         }
     }
 

@@ -184,9 +184,10 @@ fn sanitize_wants_the_unit_for_itself() {
     run(async {
         let erase = [0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0];
         let rig = Rig::new().await;
+        rig.good(0, &erase, &[]).await; // the other one is there, and has not touched it
         let data = rw(0x2a, 0, 0, 1);
         rig.good(1, &data, &[5; 512]).await;
-        assert_eq!(rig.sense(0, &erase, &[]).await, (5, 0x2c0b), "another initiator is there");
+        assert_eq!(rig.sense(0, &erase, &[]).await, (5, 0x2c0b), "another initiator uses it");
         assert_eq!(rig.prout(0, 0, 0, (0, 0xa), false).await, GOOD);
         assert_eq!(rig.prout(1, 0, 0, (0, 0xb), false).await, GOOD);
         // Write exclusive lets others read; exclusive access for registrants lets them do all.
