@@ -142,8 +142,9 @@ pub(super) fn run(context: &Context) -> Result {
     a.expect(A.who, &["keys"], "0xabc1")?;
 
     // Discovery: by its name alone a host is told of the target; where it has to prove itself, only as itself.
+    let open = node.ready().iqn.clone(); // without CHAP, for everyone
     node.cli(&["target", "discovery", "--chap", "on"])?;
-    a.expect(A.who, &["targets"], &format!("{TARGET}\nEND"))?;
+    a.expect(A.who, &["targets"], &format!("{TARGET}\n{open}\nEND"))?;
     pair.refused(A.who, &B, &["targets"])?;
     let nobody = Tool { url: format!("iscsi://{}/{TARGET}/0", pair.portal), ..pair.tool(&A) };
     ensure(nobody.ask(A.who, &["targets"]).is_err(), || "discovery asks for no proof".into())?;

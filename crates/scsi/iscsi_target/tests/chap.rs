@@ -6,6 +6,7 @@ mod support;
 use std::io::{ErrorKind, Read as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{Algorithm, ChapUser, Secret};
@@ -271,6 +272,7 @@ fn a_cold_reset_ends_no_session_of_another_initiator() {
         i.send(bhs, &[]);
         i.receive().bhs.0[2]
     };
+    rig.disk.apart.store(true, Ordering::SeqCst);
     assert_eq!(cold_reset(&mut b), 6, "function authorization failed");
     assert!(works(&mut a) && works(&mut b));
     drop(a);

@@ -157,6 +157,12 @@ impl TargetDevice {
 }
 
 impl ScsiDevice for TargetDevice {
+    fn reaches(&self, nexus: &Arc<Nexus>, other: &Arc<Nexus>) -> bool {
+        let (Some(own), Some(theirs)) = (self.view(nexus.id), self.view(other.id)) else { return false };
+        own.values()
+            .any(|mine| !mine.read_only && theirs.values().any(|their| Arc::ptr_eq(&mine.unit, &their.unit)))
+    }
+
     fn nexus_established(&self, nexus: &Arc<Nexus>) {
         let mut state = self.state.write();
         let view = view_of(&state.groups, &nexus.initiator);

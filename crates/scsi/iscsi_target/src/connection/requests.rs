@@ -138,7 +138,7 @@ impl Connection {
             8 => return now(self, tmf::NO_REASSIGN),
             _ => return now(self, tmf::NOT_SUPPORTED),
         };
-        if function == TaskManagement::TargetColdReset && self.others_at_target() {
+        if function == TaskManagement::TargetColdReset && self.concerns_others() {
             return now(self, tmf::NOT_AUTHORIZED);
         }
         if self.immediate >= MAX_IMMEDIATE {
@@ -186,12 +186,16 @@ impl Connection {
         }
     }
 
-    /// Whether another initiator has a session with this one's target. A cold reset would end it, also where the two share no
-    /// unit: it is not authorized then (RFC 7143 11.6.1).
-    fn others_at_target(&self) -> bool {
+    /// Whether a cold reset would end the session of another initiator whose units this one does not reach: it is not
+    /// authorized then (RFC 7143 11.6.1).
+    fn concerns_others(&self) -> bool {
         let Some(session) = self.session() else { return false };
         let target = self.shared.targets.read().get(&session.target).cloned();
-        target.is_some_and(|t| t.sessions.lock().values().any(|other| other.initiator != session.initiator))
+        let others: Vec<Arc<Session>> =
+            target.map_or_else(Vec::new, |t| t.sessions.lock().values().cloned().collect());
+        others.iter().any(|other| {
+            other.initiator != session.initiator && !session.device.reaches(&session.nexus, &other.nexus)
+        })
     }
 
     /// A cold reset ends all sessions of the target, this one after its answer.

@@ -84,6 +84,8 @@ fn who_may_only_read_changes_nothing_for_others() {
         for function in [TaskManagement::TargetWarmReset, TaskManagement::AbortTaskSet] {
             assert_eq!(rig.function(1, function).await, TaskManagementOutcome::Complete);
         }
+        let [writer, reader] = &rig.nexuses;
+        assert!(rig.device.reaches(writer, reader) && !rig.device.reaches(reader, writer));
         let read = rw(0x28, 0, 0, 1);
         assert_eq!(rig.sense(1, &read, &[]).await, (0, 0x18), "it is reserved still");
         assert_eq!(rig.sense(0, &rw(0x2a, 0, 0, 1), &[1; 512]).await, GOOD, "and nobody was told of a reset");
