@@ -1,10 +1,14 @@
 /* iscsi_pr - one persistent-reservation command as an initiator of a given name, with libiscsi.
  *
  *   iscsi_pr URL WHO register KEY [aptpl] | reserve KEY TYPE | preempt KEY VICTIM TYPE | clear KEY
- *                  | keys | holder | write | read
+ *                  | keys | holder | write | read | luns | cold-reset | watch FILE | targets
  *
  * WHO (1, 2, 3 ...) makes initiator name and ISID, so that each run of one WHO is the same I_T nexus. Prints GOOD,
  * RESERVATION CONFLICT, the sense otherwise, or the keys. Ends with 1 only when there was no answer at all.
+ *
+ * luns prints the numbers that REPORT LUNS tells. cold-reset prints the target's response (0 is done). watch says WATCHING,
+ * reads block 0 again and again in one session until there is FILE, and says GOOD, or LOST when the session has ended. targets
+ * prints the names that a discovery session is told; it needs a user in the URL only where discovery asks for one.
  * gcc -O1 -o iscsi_pr iscsi_pr.c -liscsi
  */
 #include <poll.h>
@@ -12,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 
@@ -84,6 +89,35 @@ static int order(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The names of the targets that this initiator is told of. */
+static int targets(const char *portal)
+{
+    iscsi_set_session_type(iscsi, ISCSI_SESSION_DISCOVERY);
+    if (iscsi_connect_sync(iscsi, portal) || iscsi_login_sync(iscsi)) die("login");
+    struct iscsi_discovery_address *list = iscsi_discovery_sync(iscsi);
+    for (struct iscsi_discovery_address *t = list; t; t = t->next) puts(t->target_name);
+    puts("END");
+    return 0;
+}
+
+/* One session that goes on until there is a file of this name. */
+static int watch(const char *file)
+{
+    puts("WATCHING");
+    fflush(stdout);
+    while (access(file, F_OK)) {
+        struct scsi_task *t = iscsi_read10_sync(iscsi, lun, 0, 512, 512, 0, 0, 0, 0, 0);
+        if (!t || (t->status != SCSI_STATUS_GOOD && t->status != SCSI_STATUS_CHECK_CONDITION)) {
+            puts("LOST");
+            return 0;
+        }
+        scsi_free_scsi_task(t);
+        usleep(50000);
+    }
+    puts("GOOD");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) { fprintf(stderr, "usage: iscsi_pr URL WHO COMMAND...\n"); return 2; }
@@ -94,10 +128,13 @@ int main(int argc, char **argv)
     struct iscsi_url *url = iscsi_parse_full_url(iscsi, argv[1]);
     if (!url) die("url");
     lun = url->lun;
-    iscsi_set_targetname(iscsi, url->target);
-    iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
+    if (url->user[0]) iscsi_set_initiator_username_pwd(iscsi, url->user, url->passwd);
     iscsi_set_isid_en(iscsi, 0x1234, who);
     iscsi_set_timeout(iscsi, 20);
+    if (!strcmp(argv[3], "targets")) return targets(url->portal);
+    iscsi_set_targetname(iscsi, url->target);
+    iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
+    iscsi_set_noautoreconnect(iscsi, 1);
     if (iscsi_full_connect_sync(iscsi, url->portal, lun)) die("login");
 
     const char *c = argv[3];
@@ -127,6 +164,17 @@ int main(int argc, char **argv)
         if (t && t->status == SCSI_STATUS_GOOD && (rc = scsi_datain_unmarshall(t))) size = rc->block_size;
         cdb[8] = 1;
         report(send(cdb, 10, c[0] == 'w' ? SCSI_XFER_WRITE : SCSI_XFER_READ, size, c[0] == 'w' ? block : NULL));
+    } else if (!strcmp(c, "luns")) {
+        struct scsi_task *t = iscsi_reportluns_sync(iscsi, 0, 4096);
+        struct scsi_reportluns_list *list = t && t->status == SCSI_STATUS_GOOD ? scsi_datain_unmarshall(t) : NULL;
+        if (!list) die("REPORT LUNS");
+        for (unsigned i = 0; i < list->num; i++) printf("%s%d", i ? " " : "", list->luns[i]);
+        puts("");
+    } else if (!strcmp(c, "cold-reset")) {
+        printf("%d\n", iscsi_task_mgmt_target_cold_reset_sync(iscsi));
+        return 0; /* there may be no session to log out of */
+    } else if (!strcmp(c, "watch") && argc > 4) {
+        return watch(argv[4]);
     } else {
         fprintf(stderr, "what is %s?\n", c);
         return 2;

@@ -224,7 +224,8 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
         let map = LunMap {
             target: Some(TARGET.into()),
             number: Some(NUMBER),
-            group: GROUP.into(),
+            group: Some(GROUP.into()),
+            everyone: false,
             read_only: false,
         };
         let request = LunCreate {
@@ -284,7 +285,11 @@ async fn make_target(client: &Client, config: &Config, chap: bool) -> CliResult<
     let wanted = match (chap, known.clone()) {
         (false, _) => None,
         (true, Some(user)) => Some(user),
-        (true, None) => Some(ChapUser { user: "demo".into(), secret: control_server::random_secret()? }),
+        (true, None) => Some(ChapUser {
+            user: "demo".into(),
+            secret: control_server::random_secret()?,
+            groups: Vec::new(),
+        }),
     };
     let auth = AuthConfig { chap: wanted.iter().cloned().collect(), mutual: None };
     if there.is_none() {
@@ -297,7 +302,12 @@ async fn make_target(client: &Client, config: &Config, chap: bool) -> CliResult<
         client.post::<Target>("/targets", &target).await?;
     } else if wanted != known {
         let path = format!("/targets/{}", segment(TARGET));
-        client.patch::<Target>(&path, &TargetUpdate { auth: Some(auth), ..TargetUpdate::default() }).await?;
+        client
+            .patch::<Target>(
+                &path,
+                &TargetUpdate { auth: Some(auth), confirm: Some(TARGET.into()), ..TargetUpdate::default() },
+            )
+            .await?;
     }
     Ok(wanted)
 }

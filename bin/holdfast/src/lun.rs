@@ -7,6 +7,7 @@ use control_client::{Query, segment};
 use crate::context::Context;
 use crate::error::CliResult;
 use crate::pool::usage;
+use crate::share::Switch;
 use crate::table::{Table, or_dash, word};
 use crate::units::{bytes, parse_bytes};
 
@@ -37,22 +38,24 @@ pub(crate) enum Command {
         #[arg(long)]
         write_cache: bool,
         /// Show it at once to this initiator group.
-        #[arg(long)]
+        #[arg(long, group = "whom")]
         group: Option<String>,
+        /// Show it at once to every initiator.
+        #[arg(long, group = "whom")]
+        everyone: bool,
         /// The target it is shown under; needed when there are several.
-        #[arg(long, requires = "group")]
+        #[arg(long, requires = "whom")]
         target: Option<String>,
         /// Its number there, 0 to 16383; the lowest free one when absent.
-        #[arg(long, requires = "group")]
+        #[arg(long, requires = "whom")]
         number: Option<u16>,
     },
-    /// Show a LUN to an initiator group.
+    /// Show a LUN to an initiator group, or to every initiator.
     Map {
         /// The LUN.
         lun: String,
-        /// Who sees it.
-        #[arg(long)]
-        group: String,
+        #[command(flatten)]
+        whom: Whom,
         /// The target; needed when there are several.
         #[arg(long)]
         target: Option<String>,
@@ -63,13 +66,12 @@ pub(crate) enum Command {
         #[arg(long)]
         read_only: bool,
     },
-    /// Hide a LUN from an initiator group.
+    /// Hide a LUN from an initiator group, or from every initiator.
     Unmap {
         /// The LUN.
         lun: String,
-        /// Who saw it.
-        #[arg(long)]
-        group: String,
+        #[command(flatten)]
+        whom: Whom,
         /// The target; needed when it is mapped under several.
         #[arg(long)]
         target: Option<String>,
@@ -113,9 +115,11 @@ pub(crate) enum Command {
     WriteCache {
         /// The LUN.
         lun: String,
-        /// on or off.
-        #[arg(action = clap::ArgAction::Set, value_parser = clap::builder::BoolishValueParser::new())]
-        state: bool,
+        /// Whether it is on.
+        state: Switch,
+        /// Initiators may turn it on and off too, for all; without this they may not.
+        #[arg(long)]
+        initiators_may_change: bool,
     },
     /// Take a LUN away, and its file.
     Delete {
@@ -125,6 +129,18 @@ pub(crate) enum Command {
         #[arg(long)]
         keep_file: bool,
     },
+}
+
+/// Who sees a LUN.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Whom {
+    /// The members of this initiator group.
+    #[arg(long)]
+    group: Option<String>,
+    /// Every initiator.
+    #[arg(long)]
+    everyone: bool,
 }
 
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
@@ -151,27 +167,31 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             reserve,
             write_cache,
             group,
+            everyone,
             target,
             number,
         } => {
             if size.is_none() && path.is_none() {
                 return usage("say how large the LUN is (--size), or which file it is (--path).");
             }
-            let map =
-                group.map(|group| LunMap { target, number, group, read_only: false }).into_iter().collect();
+            let shown = group.is_some() || everyone;
+            let map = shown.then_some(LunMap { target, number, group, everyone, read_only: false });
+            let map = map.into_iter().collect();
             let request =
                 LunCreate { name, volume, path, size_bytes: size, block_size, reserve, write_cache, map };
             let lun: Lun = client.post("/luns", &request).await?;
             context.show(&lun, one)
         }
-        Command::Map { lun, group, target, number, read_only } => {
+        Command::Map { lun, whom: Whom { group, everyone }, target, number, read_only } => {
             let path = format!("/luns/{}/map", segment(&lun));
-            let lun: Lun = client.post(&path, &LunMap { target, number, group, read_only }).await?;
+            let map = LunMap { target, number, group, everyone, read_only };
+            let lun: Lun = client.post(&path, &map).await?;
             context.show(&lun, one)
         }
-        Command::Unmap { lun, group, target, number } => {
+        Command::Unmap { lun, whom: Whom { group, everyone }, target, number } => {
             let path = format!("/luns/{}/unmap", segment(&lun));
-            let lun: Lun = client.post(&path, &LunMap { target, number, group, read_only: false }).await?;
+            let map = LunMap { target, number, group, everyone, read_only: false };
+            let lun: Lun = client.post(&path, &map).await?;
             context.show(&lun, one)
         }
         Command::Resize { lun, size } => {
@@ -180,8 +200,13 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         Command::Online { lun, reason } => state(&lun, LunState::Online, reason).await,
         Command::Offline { lun, reason } => state(&lun, LunState::Offline, reason).await,
         Command::ReadOnly { lun, reason } => state(&lun, LunState::ReadOnly, reason).await,
-        Command::WriteCache { lun, state } => {
-            update(&lun, LunUpdate { write_cache: Some(state), ..LunUpdate::default() }).await
+        Command::WriteCache { lun, state, initiators_may_change } => {
+            let change = LunUpdate {
+                write_cache: Some(state.is_on()),
+                initiator_write_cache: Some(initiators_may_change),
+                ..LunUpdate::default()
+            };
+            update(&lun, change).await
         }
         Command::Delete { lun, keep_file } => {
             let path = Query::new(format!("/luns/{}", segment(&lun)))
@@ -195,7 +220,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
 }
 
 fn print(luns: &[Lun]) {
-    let headings = ["LUN", "STATE", ">SIZE", ">ALLOCATED", "FILE", "MAPPED", "NOTE"];
+    let headings = ["LUN", "STATE", ">SIZE", ">ALLOCATED", "WRITE CACHE", "FILE", "MAPPED", "NOTE"];
     let mut table = Table::new(&headings, "There are no LUNs. Make one with `holdfast lun create`.");
     for lun in luns {
         let config = &lun.config;
@@ -213,6 +238,12 @@ fn print(luns: &[Lun]) {
             word(&lun.serving),
             bytes(lun.size_bytes),
             bytes(lun.allocated_bytes),
+            match (lun.caching, config.write_cache) {
+                (true, true) => "on".into(),
+                (true, false) => "on, by an initiator".into(),
+                (false, true) => "off now".into(),
+                (false, false) => "off".into(),
+            },
             format!("{}:{}", config.volume, config.path),
             if maps.is_empty() { "nowhere".into() } else { maps.join(", ") },
             or_dash(lun.problem.as_ref().or(reason.as_ref())),

@@ -60,7 +60,10 @@ fn print(sessions: &[Session]) {
             ),
             None => (
                 "iSCSI".to_owned(),
-                session.initiator.clone(),
+                match &session.chap_user {
+                    Some(user) => format!("{} ({user})", session.initiator),
+                    None => session.initiator.clone(),
+                },
                 if session.target.is_empty() { "(discovery)".to_owned() } else { session.target.clone() },
                 if session.digests.is_empty() {
                     String::new()

@@ -1,14 +1,18 @@
 //! `holdfast target …`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use control_api::{AuthConfig, ChapUser, Confirm, Done, Target, TargetConfig, TargetUpdate};
+use control_api::{
+    AuthConfig, ChapUser, ChapUserUpdate, Confirm, Done, IscsiConfig, IscsiUpdate, Target, TargetConfig,
+    TargetUpdate,
+};
 use control_client::segment;
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::pool::usage;
+use crate::share::Switch;
 use crate::table::Table;
 
 #[derive(Debug, Subcommand)]
@@ -44,6 +48,35 @@ pub(crate) enum Command {
         #[command(flatten)]
         auth: Auth,
     },
+    /// Make a CHAP user of a target, or change its secret or groups. Sessions that would not be let in any more end.
+    SetUser {
+        /// The target.
+        name: String,
+        /// The user.
+        user: String,
+        /// File with its secret, 12 to 255 bytes; `-` for standard input. Needed for a new user.
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+        /// Initiator group that it may log in as, and nobody else; may be given several times; replaces those before.
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<String>,
+        /// It may log in as any initiator that no other user is bound to.
+        #[arg(long, conflicts_with = "groups")]
+        any_initiator: bool,
+    },
+    /// Take a CHAP user of a target away; its sessions end.
+    RemoveUser {
+        /// The target.
+        name: String,
+        /// The user.
+        user: String,
+    },
+    /// Show or change what initiators prove before they are told which targets there are.
+    Discovery {
+        /// They prove to be a CHAP user of some target, and are told of the targets that would let them in.
+        #[arg(long)]
+        chap: Option<Switch>,
+    },
     /// Take a target away; its sessions end.
     Delete {
         /// The target.
@@ -60,6 +93,9 @@ pub(crate) struct Auth {
     /// File with the user's secret, 12 to 255 bytes; `-` for standard input.
     #[arg(long, requires = "chap_user", value_name = "FILE")]
     chap_secret_file: Option<PathBuf>,
+    /// Initiator group that the user may log in as; may be given several times; any initiator when absent.
+    #[arg(long = "chap-group", requires = "chap_user", value_name = "GROUP")]
+    chap_groups: Vec<String>,
     /// The target proves to be this user to initiators that ask.
     #[arg(long, requires = "mutual_secret_file", requires = "chap_user", value_name = "NAME")]
     mutual_user: Option<String>,
@@ -68,19 +104,25 @@ pub(crate) struct Auth {
     mutual_secret_file: Option<PathBuf>,
 }
 
+/// The secret in a file.
+fn secret(file: &Path) -> CliResult<String> {
+    let text = if file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let text = text.map_err(|error| CliError::here(format!("{}: {error}", file.display())))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
 impl Auth {
     fn read(self) -> CliResult<Option<AuthConfig>> {
         let pair = |user: Option<String>, file: Option<PathBuf>| -> CliResult<Option<ChapUser>> {
             let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
-            let text = if file.as_os_str() == "-" {
-                std::io::read_to_string(std::io::stdin())
-            } else {
-                std::fs::read_to_string(&file)
-            };
-            let text = text.map_err(|error| CliError::here(format!("{}: {error}", file.display())))?;
-            Ok(Some(ChapUser { user, secret: text.trim_end_matches(['\r', '\n']).to_owned() }))
+            Ok(Some(ChapUser { user, secret: secret(&file)?, groups: Vec::new() }))
         };
-        let Some(user) = pair(self.chap_user, self.chap_secret_file)? else { return Ok(None) };
+        let Some(mut user) = pair(self.chap_user, self.chap_secret_file)? else { return Ok(None) };
+        user.groups = self.chap_groups;
         Ok(Some(AuthConfig { chap: vec![user], mutual: pair(self.mutual_user, self.mutual_secret_file)? }))
     }
 }
@@ -88,6 +130,13 @@ impl Auth {
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     let client = &context.client;
     let one = |target: &Target| print(std::slice::from_ref(target));
+    let change = async |name: &str, update: TargetUpdate| -> CliResult {
+        let path = format!("/targets/{}", segment(name));
+        let target: Target = context
+            .confirmed(async |confirm| client.patch(&path, &TargetUpdate { confirm, ..update.clone() }).await)
+            .await?;
+        context.show(&target, one)
+    };
     match command {
         Command::List => context.show_list("/targets", print).await,
         Command::Create { name, alias, portal_groups, auth } => {
@@ -102,9 +151,37 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             if alias.is_none() && portal_groups.is_none() && auth.is_none() {
                 return usage("say what to change: --alias, --portal-group, --chap-user or --no-chap.");
             }
-            let path = format!("/targets/{}", segment(&name));
-            let target: Target = client.patch(&path, &TargetUpdate { alias, portal_groups, auth }).await?;
-            context.show(&target, one)
+            change(&name, TargetUpdate { alias, portal_groups, auth, ..TargetUpdate::default() }).await
+        }
+        Command::SetUser { name, user, secret_file, groups, any_initiator } => {
+            let groups = (any_initiator || !groups.is_empty()).then_some(groups);
+            if secret_file.is_none() && groups.is_none() {
+                return usage("say what to change: --secret-file, --group or --any-initiator.");
+            }
+            let secret = secret_file.as_deref().map(secret).transpose()?;
+            let set_user = Some(ChapUserUpdate { user, secret, groups });
+            change(&name, TargetUpdate { set_user, ..TargetUpdate::default() }).await
+        }
+        Command::RemoveUser { name, user } => {
+            change(&name, TargetUpdate { remove_user: Some(user), ..TargetUpdate::default() }).await
+        }
+        Command::Discovery { chap } => {
+            let iscsi: IscsiConfig = match chap {
+                Some(chap) => {
+                    client.patch("/iscsi", &IscsiUpdate { discovery_chap: Some(chap.is_on()) }).await?
+                }
+                None => client.get("/iscsi").await?,
+            };
+            context.show(&iscsi, |iscsi| {
+                outln!(
+                    "{}",
+                    if iscsi.discovery_chap {
+                        "Discovery asks for CHAP; initiators are told of the targets that would let them in."
+                    } else {
+                        "Discovery asks for nothing; initiators are told of the targets with a LUN for the name that they give."
+                    }
+                );
+            })
         }
         Command::Delete { name } => {
             let path = format!("/targets/{}", segment(&name));
@@ -120,10 +197,18 @@ fn print(targets: &[Target]) {
     let mut table = Table::new(&headings, "There are no targets. Make one with `holdfast target create`.");
     for target in targets {
         let groups: Vec<String> = target.portal_groups.iter().map(u16::to_string).collect();
-        let chap = match (target.chap_users.is_empty(), target.mutual_chap) {
+        let users: Vec<String> = target
+            .chap_users
+            .iter()
+            .map(|user| match user.groups.is_empty() {
+                true => user.user.clone(),
+                false => format!("{} as {}", user.user, user.groups.join(" or ")),
+            })
+            .collect();
+        let chap = match (users.is_empty(), target.mutual_chap) {
             (true, _) => "none".to_owned(),
-            (false, false) => target.chap_users.join(", "),
-            (false, true) => format!("{} (mutual)", target.chap_users.join(", ")),
+            (false, false) => users.join(", "),
+            (false, true) => format!("{} (mutual)", users.join(", ")),
         };
         table.row([
             target.name.clone(),

@@ -160,7 +160,8 @@ fn luns_protect_their_files_and_keep_their_reasons() {
     bench.ok("lun online l");
     assert_eq!(bench.json("lun resize l 2G")["size_bytes"], 2_u64 << 30);
     let (_, message) = bench.refused("lun resize l 1G");
-    assert!(message.contains("is lost"), "{message}");
+    let words = "shrinks from 2.00 GiB to 1.00 GiB: its last 1.00 GiB (1073741824 bytes) are lost.";
+    assert!(message.contains(words) && message.contains("No initiator is connected"), "{message}");
     bench.refused("lun resize l 1000");
     bench.refused("lun create m --size 1G --group nobody");
     assert_eq!(bench.names("file ls v:/luns"), ["l"], "a refused LUN leaves no file");

@@ -37,6 +37,7 @@ mod smb_multichannel;
 mod smb_python;
 mod smb_rpc;
 mod snapshots;
+mod two_hosts;
 mod volume_check;
 
 use std::path::PathBuf;
@@ -252,6 +253,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: reservations::run,
+    },
+    Case {
+        name: "two-hosts",
+        about: "two hosts with CHAP and masking: neither sees, ends or fences the other's, whatever name it gives itself",
+        ci: true,
+        guest: false,
+        run: two_hosts::run,
     },
     Case {
         name: "guest-vanish",

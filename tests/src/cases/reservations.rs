@@ -10,13 +10,13 @@ use crate::process::{command, need, run as run_program};
 use crate::{Outcome, Result, ensure};
 
 /// The little initiator with a name and ISID of our choice.
-struct Tool {
-    binary: PathBuf,
-    url: String,
+pub(super) struct Tool {
+    pub(super) binary: PathBuf,
+    pub(super) url: String,
 }
 
 impl Tool {
-    fn build(context: &Context, url: String) -> Result<Self> {
+    pub(super) fn build(context: &Context, url: String) -> Result<Self> {
         need("gcc", "gcc")?;
         if !std::path::Path::new("/usr/include/iscsi/iscsi.h").is_file() {
             return Err(Outcome::Skip("libiscsi's headers are missing (package libiscsi-dev)".into()));
@@ -29,7 +29,7 @@ impl Tool {
     }
 
     /// What the initiator `who` (1 or 2) is answered.
-    fn ask(&self, who: &str, words: &[&str]) -> Result<String> {
+    pub(super) fn ask(&self, who: &str, words: &[&str]) -> Result<String> {
         let mut tool = command(&self.binary);
         tool.args([&self.url, who]).args(words);
         Ok(run_program(Duration::from_secs(40), &tool)?
@@ -38,7 +38,7 @@ impl Tool {
             .to_string())
     }
 
-    fn expect(&self, who: &str, words: &[&str], answer: &str) -> Result {
+    pub(super) fn expect(&self, who: &str, words: &[&str], answer: &str) -> Result {
         let got = self.ask(who, words)?;
         ensure(got == answer, || format!("initiator {who} {words:?}: `{got}` instead of `{answer}`"))
     }

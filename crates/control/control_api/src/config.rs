@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    CacheConfig, GroupConfig, LunConfig, MediaType, PortalConfig, ShareConfig, SmbConfig, TargetConfig,
-    VolumeConfig,
+    CacheConfig, GroupConfig, IscsiConfig, LunConfig, MediaType, PortalConfig, ShareConfig, SmbConfig,
+    TargetConfig, VolumeConfig,
 };
 
 /// Version of the configuration's schema that this release writes.
@@ -40,6 +40,9 @@ pub struct Config {
     /// How volumes are cached.
     #[serde(default, rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeConfig>,
+    /// What holds for all targets.
+    #[serde(default, skip_serializing_if = "IscsiConfig::is_default")]
+    pub iscsi: IscsiConfig,
     /// Addresses that targets are served on.
     #[serde(default, rename = "portal", skip_serializing_if = "Vec::is_empty")]
     pub portals: Vec<PortalConfig>,
@@ -70,6 +73,7 @@ impl Default for Config {
             disks: Vec::new(),
             pools: Vec::new(),
             volumes: Vec::new(),
+            iscsi: IscsiConfig::default(),
             portals: Vec::new(),
             groups: Vec::new(),
             targets: Vec::new(),

@@ -84,7 +84,7 @@ pub fn check_iscsi_name(name: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_auth(auth: &AuthConfig, target: &str) -> Result<(), Problem> {
+fn check_auth(auth: &AuthConfig, target: &str, groups: &BTreeSet<&str>) -> Result<(), Problem> {
     for user in auth.chap.iter().chain(&auth.mutual) {
         if user.user.is_empty() || user.user.len() > 255 {
             return Err(wrong(format!("target {target}: a CHAP user name has 1 to 255 bytes.")));
@@ -104,7 +104,22 @@ fn check_auth(auth: &AuthConfig, target: &str) -> Result<(), Problem> {
             )));
         }
     }
+    for (user, group) in auth.chap.iter().flat_map(|user| user.groups.iter().map(move |group| (user, group)))
+    {
+        if !groups.contains(group.as_str()) {
+            return Err(wrong(format!(
+                "target {target}: there is no initiator group {group} for CHAP user {}.",
+                user.user
+            ))
+            .todo("Make it with `holdfast initiator-group create`, or take the user away first."));
+        }
+    }
     if let Some(mutual) = &auth.mutual {
+        if !mutual.groups.is_empty() {
+            return Err(wrong(format!(
+                "target {target}: mutual CHAP is what the target proves to be; it has no initiator groups."
+            )));
+        }
         if auth.chap.is_empty() {
             return Err(wrong(format!("target {target}: mutual CHAP needs CHAP users too.")));
         }
@@ -171,7 +186,7 @@ impl Config {
         let targets = unique("target", self.targets.iter().map(|target| target.name.as_str()))?;
         for target in &self.targets {
             check_iscsi_name(&target.name)?;
-            check_auth(&target.auth, &target.name)?;
+            check_auth(&target.auth, &target.name, &groups)?;
         }
         unique("lun", self.luns.iter().map(|lun| lun.name.as_str()))?;
         let mut files = BTreeSet::new();
@@ -250,6 +265,7 @@ mod tests {
                 state: LunState::ReadOnly,
                 reason: "migration".into(),
                 write_cache: true,
+                initiator_write_cache: true,
                 map: vec![MapConfig {
                     target: "iqn.2026-01.io.holdfast:demo".into(),
                     number: 16383,
@@ -281,7 +297,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         type Change = fn(&mut Config);
-        let wrong: [(&str, Change); 12] = [
+        let wrong: [(&str, Change); 13] = [
             ("schema", |c| c.schema = 2),
             ("not an address", |c| c.portals[0].address = "localhost:3260".into()),
             ("a number from 1", |c| c.portals[0].group = 0),
@@ -304,7 +320,18 @@ mod tests {
                 c.luns.push(other);
             }),
             ("secret", |c| {
-                c.targets[0].auth.chap.push(crate::ChapUser { user: "u".into(), secret: "short".into() });
+                c.targets[0].auth.chap.push(crate::ChapUser {
+                    user: "u".into(),
+                    secret: "short".into(),
+                    groups: vec![],
+                });
+            }),
+            ("no initiator group nobody", |c| {
+                c.targets[0].auth.chap.push(crate::ChapUser {
+                    user: "u".into(),
+                    secret: "long-enough-1".into(),
+                    groups: vec!["nobody".into()],
+                });
             }),
         ];
         for (words, change) in wrong {

@@ -24,6 +24,7 @@ impl Config {
         many("disk", &have.disks, &want_shown.disks, |disk| disk.id.clone(), &mut changes);
         many("pool", &have.pools, &want_shown.pools, |pool| pool.guid.to_string(), &mut changes);
         many("volume-policy", &have.volumes, &want_shown.volumes, |volume| volume.name.clone(), &mut changes);
+        one("iscsi", &have.iscsi, &want_shown.iscsi, &mut changes);
         many("portal", &have.portals, &want_shown.portals, |portal| portal.address.clone(), &mut changes);
         many("initiator-group", &have.groups, &want_shown.groups, |group| group.name.clone(), &mut changes);
         many("target", &have.targets, &want_shown.targets, |target| target.name.clone(), &mut changes);
@@ -137,7 +138,7 @@ mod tests {
             alias: String::new(),
             portal_groups: vec![],
             auth: AuthConfig {
-                chap: vec![ChapUser { user: "u".into(), secret: secret.into() }],
+                chap: vec![ChapUser { user: "u".into(), secret: secret.into(), groups: vec![] }],
                 mutual: None,
             },
         }
@@ -153,6 +154,7 @@ mod tests {
             state,
             reason: String::new(),
             write_cache: false,
+            initiator_write_cache: false,
             map: vec![],
         }
     }

@@ -16,6 +16,10 @@ pub struct ChapUser {
     pub user: String,
     /// The secret: 12 to 255 bytes.
     pub secret: String,
+    /// Initiator groups: the user may log in as a member of one of them, and nobody else of this target may log in as
+    /// one. None: as any initiator that no other user is bound to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 /// Secrets are not for logs.
@@ -43,6 +47,31 @@ impl AuthConfig {
     pub fn is_open(&self) -> bool {
         self.chap.is_empty() && self.mutual.is_none()
     }
+}
+
+/// What holds for all targets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IscsiConfig {
+    /// Discovery asks for CHAP: initiators prove to be a user of some target, and are told of the targets that would let
+    /// them in. Otherwise they are told of those that have a LUN for the name that they give.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub discovery_chap: bool,
+}
+
+impl IscsiConfig {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Changes what holds for all targets; fields that are absent stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IscsiUpdate {
+    /// Whether discovery asks for CHAP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery_chap: Option<bool>,
 }
 
 /// A target.
@@ -75,6 +104,45 @@ pub struct TargetUpdate {
     /// Who may log in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthConfig>,
+    /// Makes a CHAP user, or changes the one of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_user: Option<ChapUserUpdate>,
+    /// Takes the CHAP user of this name away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remove_user: Option<String>,
+    /// The target's name, repeated; needed when sessions end because they would not be let in any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
+/// Makes or changes a CHAP user; fields that are absent stay.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChapUserUpdate {
+    /// The name.
+    pub user: String,
+    /// The secret: 12 to 255 bytes; needed for a new user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Initiator groups that it may log in as; an empty list for any initiator. Needed for a new user beside others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
+}
+
+/// Secrets are not for logs.
+impl std::fmt::Debug for ChapUserUpdate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ChapUserUpdate({}, groups {:?}, secret hidden)", self.user, self.groups)
+    }
+}
+
+/// A CHAP user of a target, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TargetUser {
+    /// The name.
+    pub user: String,
+    /// Initiator groups that it may log in as; none for any initiator.
+    pub groups: Vec<String>,
 }
 
 /// A target as it is now.
@@ -86,8 +154,8 @@ pub struct Target {
     pub alias: String,
     /// The portal groups it is served on; none for all.
     pub portal_groups: Vec<u16>,
-    /// Names of CHAP users; none when nobody has to prove anything.
-    pub chap_users: Vec<String>,
+    /// CHAP users; none when nobody has to prove anything.
+    pub chap_users: Vec<TargetUser>,
     /// Whether the target proves itself too.
     pub mutual_chap: bool,
     /// LUNs mapped.
@@ -155,6 +223,9 @@ pub struct LunConfig {
     /// Writes may be acknowledged before they are durable, until the initiator flushes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub write_cache: bool,
+    /// Initiators with a mapping that is not read-only may turn the write cache on and off, for all (MODE SELECT).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub initiator_write_cache: bool,
     /// Where it is seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub map: Vec<MapConfig>,
@@ -181,6 +252,9 @@ pub struct Lun {
     pub allocated_bytes: u64,
     /// Whether it serves now, after everything below was looked at.
     pub serving: LunState,
+    /// Whether writes are acknowledged now before they are durable, whoever turned that on.
+    #[serde(default)]
+    pub caching: bool,
     /// Why it doesn't serve as configured, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -225,8 +299,12 @@ pub struct LunMap {
     /// The number, 0 to 16383; absent for the lowest free one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u16>,
-    /// Who sees it.
-    pub group: String,
+    /// Who sees it: an initiator group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Every initiator sees it: the group that has them all, which is made if there is none. In place of `group`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub everyone: bool,
     /// This group may only read.
     #[serde(default)]
     pub read_only: bool,
@@ -248,6 +326,9 @@ pub struct LunUpdate {
     /// Writes may be acknowledged before they are durable, until the initiator flushes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
+    /// Whether initiators may turn the write cache on and off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiator_write_cache: Option<bool>,
     /// The LUN's name, repeated; needed when the new size is smaller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
@@ -333,6 +414,9 @@ pub struct Session {
     pub protocol: Protocol,
     /// The initiator's name; empty for SMB.
     pub initiator: String,
+    /// The CHAP user that the initiator proved to be, if it had to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap_user: Option<String>,
     /// Where it comes from.
     pub address: String,
     /// The target; empty for discovery and SMB.

@@ -71,8 +71,9 @@ pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, R
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
 pub use iscsi::{
-    AuthConfig, ChapUser, GroupConfig, GroupUpdate, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate,
-    MapConfig, PortalConfig, PortalInfo, Protocol, Session, Target, TargetConfig, TargetUpdate,
+    AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, Lun, LunConfig,
+    LunCreate, LunMap, LunState, LunUpdate, MapConfig, PortalConfig, PortalInfo, Protocol, Session, Target,
+    TargetConfig, TargetUpdate, TargetUser,
 };
 pub use job::{Job, JobKind, JobState};
 pub use pool::{

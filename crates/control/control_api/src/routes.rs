@@ -305,6 +305,15 @@ const CORE: &[Route] = &[
         &["path", "offset", "truncate"],
     ),
     // --- iSCSI ---
+    get("/iscsi", "iscsi_show", "What holds for all targets.", json::<IscsiConfig>()),
+    send(
+        Patch,
+        "/iscsi",
+        "iscsi_update",
+        "Changes what holds for all targets.",
+        json::<IscsiUpdate>(),
+        json::<IscsiConfig>(),
+    ),
     get("/targets", "target_list", "Targets.", json::<List<Target>>()),
     send(Post, "/targets", "target_create", "Makes a target.", json::<TargetConfig>(), json::<Target>()),
     send(

@@ -432,6 +432,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     fn lun_counters(&self) -> Vec<(String, IoTotals)> {
         Vec::new()
     }
+    /// Whether each LUN that is served acknowledges writes before they are durable, by name.
+    fn write_caches(&self) -> Vec<(String, bool)> {
+        Vec::new()
+    }
     /// Ends a session; says whether it was there.
     fn end_session(&self, id: u64) -> Work<'_, bool>;
     /// Takes no more commands, lets those under way end, ends sessions.

@@ -149,7 +149,7 @@ fn what_is_agreed_on_is_kept_to() {
 fn who_is_who() {
     let account = |name: &str, secret: &str| ChapUser { name: name.into(), secret: Secret::new(secret) };
     let auth = AuthConfig::Chap {
-        users: vec![account("me", "a secret of mine")],
+        users: vec![account("me", "a secret of mine").into()],
         mutual: Some(account("it", "a secret of its")),
     };
     let rig = rig(ServerConfig::default(), auth);

@@ -49,6 +49,14 @@ pub struct ChapUser {
     pub secret: Secret,
 }
 
+impl ChapUser {
+    /// Whether name and secret are the same: who has proved to be one of them has proved to be the other.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.name == other.name && self.secret.same_as(&other.secret)
+    }
+}
+
 /// Hash functions by their CHAP_A number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
@@ -138,11 +146,11 @@ pub struct ChapServer {
     users: Vec<ChapUser>,
     mutual: Option<ChapUser>,
     state: State,
-    user: Option<String>,
+    user: Option<ChapUser>,
 }
 
 impl ChapServer {
-    /// Accepts `users`; proves itself as `mutual` when asked.
+    /// Accepts `users`; proves itself as `mutual` when asked. Several users may have one name: the secret tells them apart.
     #[must_use]
     pub fn new(users: Vec<ChapUser>, mutual: Option<ChapUser>) -> Self {
         Self { users, mutual, state: State::WaitAlgorithm, user: None }
@@ -150,8 +158,8 @@ impl ChapServer {
 
     /// Who has proved itself.
     #[must_use]
-    pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
+    pub fn user(&self) -> Option<&ChapUser> {
+        self.user.as_ref()
     }
 
     /// Whether the peer has proved itself.
@@ -194,21 +202,23 @@ impl ChapServer {
                 let name = get("CHAP_N").filter(|n| n.len() <= MAX_USER_BYTES).ok_or(ChapError::Keys)?;
                 let response =
                     get("CHAP_R").and_then(|v| binary(v, MAX_CHALLENGE_BYTES)).ok_or(ChapError::Keys)?;
-                let known = self.users.iter().find(|user| user.name == name);
-                let nobody = Secret::new(challenge.to_vec());
-                let secret = known.map_or(&nobody, |user| &user.secret);
-                let expected = algorithm.response(*identifier, secret, challenge);
-                let right = bool::from(expected.ct_eq(&response));
-                if !right || known.is_none() {
-                    return Err(ChapError::Credentials);
+                let right = |secret: &Secret| {
+                    let expected = algorithm.response(*identifier, secret, challenge);
+                    bool::from(expected.ct_eq(&response))
+                };
+                let mut named = self.users.iter().filter(|user| user.name == name).peekable();
+                if named.peek().is_none() {
+                    // An unknown name takes as long as a wrong secret.
+                    let _ = right(&Secret::new(challenge.to_vec()));
                 }
+                let user = named.find(|user| right(&user.secret)).cloned().ok_or(ChapError::Credentials)?;
                 let answer = match (get("CHAP_I"), get("CHAP_C")) {
                     (None, None) => Vec::new(),
                     (Some(id), Some(theirs)) => {
                         let id = number(id).and_then(|v| u8::try_from(v).ok()).ok_or(ChapError::Keys)?;
                         let theirs = binary(theirs, MAX_CHALLENGE_BYTES).ok_or(ChapError::Keys)?;
                         let mutual = self.mutual.as_ref().ok_or(ChapError::NoMutual)?;
-                        if theirs == challenge || mutual.secret.same_as(secret) {
+                        if theirs == challenge || mutual.secret.same_as(&user.secret) {
                             return Err(ChapError::Reflection);
                         }
                         let proof = algorithm.response(id, &mutual.secret, &theirs);
@@ -216,7 +226,7 @@ impl ChapServer {
                     }
                     _ => return Err(ChapError::Keys),
                 };
-                self.user = Some(name.to_owned());
+                self.user = Some(user);
                 self.state = State::Done;
                 Ok(answer)
             }
@@ -266,6 +276,22 @@ mod tests {
             assert_eq!(run(algorithm, "another secret", false, None), Err(ChapError::Credentials));
         }
         assert_eq!(run(9, "", false, None), Err(ChapError::Algorithm));
+    }
+
+    #[test]
+    fn users_of_one_name_are_told_apart_by_their_secrets() {
+        for secret in ["a secret of mine", "another one's secret"] {
+            let users = vec![user("me", "a secret of mine"), user("me", "another one's secret")];
+            let mut server = ChapServer::new(users, None);
+            let mut random = |out: &mut [u8]| out.fill(0x5a);
+            let first = server.step(&pairs(&[("CHAP_A", "7".to_owned())]), &mut random).unwrap();
+            let challenge = binary(&first[2].1, 1024).unwrap();
+            let id = first[1].1.parse().unwrap();
+            let proof = Algorithm::Sha256.response(id, &Secret::new(secret), &challenge);
+            let keys = pairs(&[("CHAP_N", "me".to_owned()), ("CHAP_R", hex(&proof))]);
+            server.step(&keys, &mut random).unwrap();
+            assert!(server.user().unwrap().same_as(&user("me", secret)));
+        }
     }
 
     #[test]

@@ -142,6 +142,8 @@ pub struct IllegalDeclaration {
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     offer: Offer,
+    /// The first burst was agreed on, and no longer burst than it may be.
+    first_burst_agreed: bool,
     /// The session's parameters so far.
     pub session: SessionParams,
     /// The connection's parameters so far.
@@ -155,7 +157,12 @@ impl Negotiator {
     /// Starts from the RFC's defaults.
     #[must_use]
     pub fn new(offer: Offer) -> Self {
-        Self { offer, session: SessionParams::default(), connection: ConnectionParams::default() }
+        Self {
+            offer,
+            first_burst_agreed: false,
+            session: SessionParams::default(),
+            connection: ConnectionParams::default(),
+        }
     }
 
     /// What we are ready to agree to.
@@ -238,9 +245,19 @@ impl Negotiator {
             }
             "InitialR2T" => boolean(value, |v| v || ours.initial_r2t, |v| now.initial_r2t = v),
             "ImmediateData" => boolean(value, |v| v && ours.immediate_data, |v| now.immediate_data = v),
+            // The first burst is part of a burst (RFC 7143 13.14): what was agreed on for it stays true.
+            "MaxBurstLength"
+                if self.first_burst_agreed
+                    && ranged(value, MIN_SEGMENT, MAX_SEGMENT).is_some_and(|v| v < now.first_burst) =>
+            {
+                None
+            }
             "MaxBurstLength" => lower(value, MIN_SEGMENT, ours.max_burst, MAX_SEGMENT, |v| now.max_burst = v),
             "FirstBurstLength" => {
-                lower(value, MIN_SEGMENT, ours.first_burst, MAX_SEGMENT, |v| now.first_burst = v)
+                let most = ours.first_burst.min(now.max_burst);
+                let answer = lower(value, MIN_SEGMENT, most, MAX_SEGMENT, |v| now.first_burst = v);
+                self.first_burst_agreed |= answer.is_some();
+                answer
             }
             "MaxOutstandingR2T" => lower(value, 1, u32::from(ours.max_outstanding_r2t), 65_535, |v| {
                 now.max_outstanding_r2t = v as u16
@@ -259,7 +276,7 @@ impl Negotiator {
         done.unwrap_or_else(|| REJECT.to_owned())
     }
 
-    /// Settles what depends on several keys: the first burst is part of a burst.
+    /// Settles what depends on several keys: a first burst that nobody spoke of is part of a burst, too.
     pub fn settle(&mut self) {
         self.session.first_burst = self.session.first_burst.min(self.session.max_burst);
     }
@@ -369,5 +386,14 @@ mod tests {
         say(&mut n, "MaxBurstLength", "4096", Phase::Leading);
         n.settle();
         assert_eq!(n.session.first_burst, 4096);
+        // One that is spoken of: the answer says so, and what was answered holds.
+        let mut n = Negotiator::new(Offer::default());
+        assert_eq!(say(&mut n, "MaxBurstLength", "4096", Phase::Leading), "4096");
+        assert_eq!(say(&mut n, "FirstBurstLength", "65536", Phase::Leading), "4096");
+        let mut n = Negotiator::new(Offer::default());
+        assert_eq!(say(&mut n, "FirstBurstLength", "65536", Phase::Leading), "65536");
+        assert_eq!(say(&mut n, "MaxBurstLength", "4096", Phase::Leading), "Reject");
+        n.settle();
+        assert_eq!((n.session.first_burst, n.session.max_burst), (65_536, 262_144));
     }
 }

@@ -181,8 +181,8 @@ pub struct LoginResult {
     pub subject: LoginSubject,
     /// Tag of the portal group.
     pub portal_group: u16,
-    /// The CHAP user, if any.
-    pub user: Option<String>,
+    /// Who the initiator has proved to be, if it had to.
+    pub user: Option<ChapUser>,
     /// Session parameters; meaningful when the connection led its session.
     pub session: SessionParams,
     /// Connection parameters.
@@ -250,7 +250,7 @@ impl LoginMachine {
         Some(LoginResult {
             subject: self.subject.clone()?,
             portal_group: self.access.as_ref()?.portal_group,
-            user: self.chap.as_ref().and_then(|chap| chap.user().map(str::to_owned)),
+            user: self.chap.as_ref().and_then(ChapServer::user).cloned(),
             session: self.negotiator.session.clone(),
             connection: self.negotiator.connection.clone(),
         })
@@ -450,7 +450,9 @@ impl LoginMachine {
             Some(LoginSubject { tsih: 0, .. }) => Phase::Leading,
             _ => Phase::Joining,
         };
-        for (key, value) in pairs {
+        // Whatever the order in which they come: the longest burst bounds the first one, so it is settled first.
+        let (bounds, others): (Vec<_>, Vec<_>) = pairs.iter().partition(|(key, _)| key == "MaxBurstLength");
+        for (key, value) in bounds.into_iter().chain(others) {
             match self.negotiator.handle(key, value, phase) {
                 Ok(Answer::Silent) => {}
                 Ok(Answer::Value(answer)) => put(out, key, &answer),

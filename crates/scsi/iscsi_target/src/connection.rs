@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use iscsi_protocol::chap::ChapUser;
 use iscsi_protocol::login::LoginResult;
 use iscsi_protocol::pdu::{RESERVED_TAG, flag, opcode};
 use iscsi_protocol::text::TextBuffer;
@@ -71,6 +72,8 @@ pub(crate) struct Connection {
     shared: Arc<Shared>,
     stream: TcpStream,
     initiator: IscsiName,
+    /// Who the initiator has proved to be when this connection logged in.
+    user: Option<ChapUser>,
     /// `None` in a discovery session.
     session: Option<Arc<Session>>,
     peer: Arc<Peer>,
@@ -123,6 +126,7 @@ impl Connection {
             transmit: Transmit::new(params.header_digest, params.data_digest),
             receive: Receive::new(),
             initiator: result.subject.initiator,
+            user: result.user,
             shared,
             stream,
             session,

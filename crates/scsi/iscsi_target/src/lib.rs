@@ -35,6 +35,9 @@ mod server;
 mod session;
 mod transmit;
 
-pub use config::{AuthConfig, ConfigError, InitiatorAccess, PortalConfig, ServerConfig, TargetConfig};
+pub use config::{
+    Account, AuthConfig, ConfigError, DiscoveryAuth, InitiatorAccess, PortalConfig, ServerConfig,
+    TargetConfig,
+};
 pub use listing::{ConnectionInfo, SessionInfo};
 pub use server::IscsiServer;

@@ -4,9 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use iscsi_protocol::chap::ChapUser;
 use iscsi_protocol::login::{
-    Access, LoginMachine, LoginPolicy, LoginResponse, LoginResult, LoginStatus, LoginSubject, MAX_LOGIN_DATA,
-    Outcome,
+    Access, Auth, LoginMachine, LoginPolicy, LoginResponse, LoginResult, LoginStatus, LoginSubject,
+    MAX_LOGIN_DATA, Outcome,
 };
 use iscsi_protocol::pdu::padded;
 use iscsi_protocol::{BHS_BYTES, Bhs};
@@ -16,6 +17,7 @@ use tcp_service::Arrived;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::config::{AuthConfig, DiscoveryAuth, TargetConfig};
 use crate::connection::Connection;
 use crate::limits::{LOGIN_TIMEOUT, MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
 use crate::server::{Shared, Target};
@@ -29,7 +31,12 @@ struct Policy<'a> {
 impl LoginPolicy for Policy<'_> {
     fn access(&self, subject: &LoginSubject) -> Result<Access, LoginStatus> {
         let Some(name) = &subject.target else {
-            let auth = self.shared.config.read().discovery_auth.to_auth();
+            let auth = match self.shared.config.read().discovery {
+                DiscoveryAuth::Open => Auth::None,
+                DiscoveryAuth::Chap => {
+                    Auth::Chap { users: self.shared.discovery_users(&subject.initiator), mutual: None }
+                }
+            };
             return Ok(Access { portal_group: self.group, alias: None, auth });
         };
         let target = self.shared.targets.read().get(name).cloned().ok_or(LoginStatus::NOT_FOUND)?;
@@ -38,9 +45,12 @@ impl LoginPolicy for Policy<'_> {
             return Err(LoginStatus::NOT_FOUND);
         }
         if !config.access.allows(&subject.initiator) {
-            return Err(LoginStatus::FORBIDDEN);
+            // The same as for a target that does not exist: who may not log in does not learn which targets there are.
+            tracing::info!(target = %name, initiator = %subject.initiator, "no LUN of the target is mapped to the initiator");
+            return Err(LoginStatus::NOT_FOUND);
         }
-        Ok(Access { portal_group: self.group, alias: config.alias.clone(), auth: config.auth.to_auth() })
+        let auth = config.auth.to_auth(&subject.initiator);
+        Ok(Access { portal_group: self.group, alias: config.alias.clone(), auth })
     }
 }
 
@@ -204,11 +214,13 @@ async fn establish(
         {
             return Err(LoginStatus::NO_SESSION);
         }
+        same_user(&target.config.read(), &session, result)?;
         session.reserve(subject.cid).map_err(|error| match error {
             ReserveError::Ended => LoginStatus::NO_SESSION,
             ReserveError::Full => LoginStatus::TOO_MANY_CONNECTIONS,
+            ReserveError::Joining => LoginStatus::OUT_OF_RESOURCES,
         })?;
-        let place = Place { shared, session, taken: false };
+        let place = Place { shared, session, cid: subject.cid, taken: false };
         if let Some(old) = place.session.peer(subject.cid) {
             // Connection reinstatement: the old one ends, with its commands, before the new one begins.
             old.tell(Message::Close);
@@ -216,7 +228,15 @@ async fn establish(
                 return Err(LoginStatus::OUT_OF_RESOURCES);
             }
         }
-        return Ok(Some(place.take(peer)));
+        let session = place.take(peer);
+        // A target that was changed meanwhile ended the sessions that it would not let in; this connection may have
+        // been too late for that, and proved what no longer counts.
+        let admitted = still_admitted(&target.config.read(), result);
+        if let Err(status) = admitted {
+            leave(shared, &session, peer);
+            return Err(status);
+        }
+        return Ok(Some(session));
     }
     let session = loop {
         let old = match begin(shared, &target, result, peer, first_cmd_sn)? {
@@ -243,6 +263,31 @@ enum Begun {
     Old(Arc<Session>),
 }
 
+/// A session is one user's: another one who gives the same names neither joins nor ends it. The name is what counts,
+/// as a user may come back with a new secret.
+fn same_user(config: &TargetConfig, session: &Session, result: &LoginResult) -> Result<(), LoginStatus> {
+    let name = |user: &Option<ChapUser>| user.as_ref().map(|user| user.name.clone());
+    if matches!(config.auth, AuthConfig::None) || name(&session.user) == name(&result.user) {
+        return Ok(());
+    }
+    tracing::info!(
+        initiator = %session.initiator,
+        user = name(&result.user),
+        owner = name(&session.user),
+        "the session of another user stays as it is"
+    );
+    Err(LoginStatus::FORBIDDEN)
+}
+
+/// Whether what the login has proved still lets it in.
+fn still_admitted(config: &TargetConfig, result: &LoginResult) -> Result<(), LoginStatus> {
+    let subject = &result.subject;
+    match config.admits(&subject.initiator, result.user.as_ref(), result.portal_group) {
+        true => Ok(()),
+        false => Err(LoginStatus::AUTHENTICATION_FAILURE),
+    }
+}
+
 /// Looks for a session of the same initiator port and makes one if there is none, in one step: two logins at
 /// once never both begin.
 fn begin(
@@ -253,14 +298,17 @@ fn begin(
     first_cmd_sn: u32,
 ) -> Result<Begun, LoginStatus> {
     let subject = &result.subject;
-    let config = Arc::clone(&target.config.read());
     let mut sessions = target.sessions.lock();
+    // Read under the lock: whoever changes the target looks at its sessions afterwards, and sees this one or is seen here.
+    let config = Arc::clone(&target.config.read());
+    still_admitted(&config, result)?;
     let same = |session: &&Arc<Session>| {
         session.initiator == subject.initiator
             && session.isid == subject.isid
             && session.nexus.target_port == result.portal_group
     };
     if let Some(old) = sessions.values().find(same) {
+        same_user(&config, old, result)?;
         return Ok(Begun::Old(Arc::clone(old)));
     }
     if sessions.len() >= MAX_SESSIONS_PER_TARGET {
@@ -289,6 +337,7 @@ fn begin(
         tsih,
         params: result.session.clone(),
         first_cmd_sn,
+        first_cid: peer.cid,
     });
     sessions.insert(tsih, Arc::clone(&session));
     session.join(peer);
@@ -299,6 +348,7 @@ fn begin(
 struct Place<'a> {
     shared: &'a Shared,
     session: Arc<Session>,
+    cid: u16,
     taken: bool,
 }
 
@@ -312,7 +362,7 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if !self.taken && self.session.give_up() {
+        if !self.taken && self.session.give_up(self.cid) {
             end(self.shared, &self.session);
         }
     }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use iscsi_protocol::IscsiName;
+use iscsi_protocol::chap::ChapUser;
 use iscsi_protocol::discovery::TargetListing;
 use parking_lot::{Mutex, RwLock};
 use shard_runtime::Entropy;
 use tcp_service::{Limits, Listeners, Serve, Spawner};
 
-use crate::config::{ConfigError, PortalConfig, ServerConfig, TargetConfig, check_auth};
+use crate::config::{ConfigError, DiscoveryAuth, PortalConfig, ServerConfig, TargetConfig, check_auth};
 use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS};
 use crate::listing::{ConnectionInfo, SessionInfo};
 use crate::session::{Message, Session};
@@ -42,13 +43,12 @@ impl IscsiServer {
     /// A server without portals and targets.
     ///
     /// # Errors
-    /// When the discovery authentication cannot work.
+    /// None at present.
     pub fn new(
         config: ServerConfig,
         spawner: Arc<dyn Spawner>,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, ConfigError> {
-        check_auth(&config.discovery_auth)?;
         let limits = Limits {
             connections: MAX_CONNECTIONS_PER_PORTAL,
             logins: MAX_LOGINS,
@@ -66,14 +66,15 @@ impl IscsiServer {
         })
     }
 
-    /// Changes what new logins are measured by.
-    ///
-    /// # Errors
-    /// When the discovery authentication cannot work.
-    pub fn reconfigure(&self, config: ServerConfig) -> Result<(), ConfigError> {
-        check_auth(&config.discovery_auth)?;
+    /// What new logins are measured by.
+    #[must_use]
+    pub fn config(&self) -> ServerConfig {
+        ServerConfig::clone(&self.shared.config.read())
+    }
+
+    /// Changes what new logins are measured by, and what discovery sessions are told from now on.
+    pub fn reconfigure(&self, config: ServerConfig) {
         *self.shared.config.write() = Arc::new(config);
-        Ok(())
     }
 
     /// Starts to listen; the address says which port was taken.
@@ -136,8 +137,8 @@ impl IscsiServer {
         let sessions: Vec<_> = target.sessions.lock().values().cloned().collect();
         for session in sessions {
             let same = Arc::ptr_eq(&session.device, &config.device);
-            let reachable = config.in_group(session.nexus.target_port);
-            if !same || !reachable || !config.access.allows(&session.initiator) {
+            let group = session.nexus.target_port;
+            if !same || !config.admits(&session.initiator, session.user.as_ref(), group) {
                 session.close();
             }
         }
@@ -204,7 +205,7 @@ impl SessionInfo {
             target: session.target.clone(),
             initiator: session.initiator.clone(),
             initiator_alias: session.alias.clone(),
-            user: session.user.clone(),
+            user: session.user.as_ref().map(|user| user.name.clone()),
             isid: session.isid,
             tsih: session.tsih,
             portal_group: session.nexus.target_port,
@@ -241,10 +242,33 @@ async fn drain(targets: Vec<Arc<Target>>, grace: Duration) {
 }
 
 impl Shared {
-    /// What `initiator` may know of, as seen over a connection to `local` in group `group`.
+    /// Who a discovery session of `initiator` may prove to be: a user of any target that lets it in.
+    pub(crate) fn discovery_users(&self, initiator: &IscsiName) -> Vec<ChapUser> {
+        let mut users = Vec::new();
+        for target in self.targets.read().values() {
+            let config = Arc::clone(&target.config.read());
+            if config.access.allows(initiator) {
+                users.extend(config.auth.users_for(initiator).cloned());
+            }
+        }
+        users
+    }
+
+    /// Whether a discovery session that began so may be told anything now.
+    pub(crate) fn may_discover(&self, initiator: &IscsiName, user: Option<&ChapUser>) -> bool {
+        match self.config.read().discovery {
+            DiscoveryAuth::Open => true,
+            DiscoveryAuth::Chap => user
+                .is_some_and(|user| self.discovery_users(initiator).iter().any(|known| known.same_as(user))),
+        }
+    }
+
+    /// What `initiator` may know of, as seen over a connection to `local`. `proved` is the user it has proved to be;
+    /// without, targets are told of by the initiator's name alone.
     pub(crate) fn listing(
         &self,
         initiator: &IscsiName,
+        proved: Option<&ChapUser>,
         local: SocketAddr,
         only: Option<&IscsiName>,
     ) -> Vec<TargetListing> {
@@ -252,7 +276,8 @@ impl Shared {
         let mut list = Vec::new();
         for (name, target) in self.targets.read().iter() {
             let config = Arc::clone(&target.config.read());
-            if only.is_some_and(|only| only != name) || !config.access.allows(initiator) {
+            let hidden = proved.is_some_and(|user| !config.auth.admits(initiator, Some(user)));
+            if only.is_some_and(|only| only != name) || !config.access.allows(initiator) || hidden {
                 continue;
             }
             let addresses = portals

@@ -1,11 +1,12 @@
 //! What the connections of one session share: numbering of commands, membership, the nexus.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::task::AtomicWaker;
+use iscsi_protocol::chap::ChapUser;
 use iscsi_protocol::pdu::sn_lt;
 use iscsi_protocol::{ConnectionParams, IscsiName, SessionParams};
 use parking_lot::Mutex;
@@ -110,8 +111,10 @@ pub(crate) enum Turn {
 
 struct Members {
     peers: BTreeMap<u16, Arc<Peer>>,
-    /// Logins about to put a connection in; the session stays alive for them.
-    joining: usize,
+    /// Connections about to be put in by their logins; the session stays alive for them.
+    joining: BTreeSet<u16>,
+    /// Nobody may join any more, and who is about to is told to end.
+    closing: bool,
     ended: bool,
 }
 
@@ -122,7 +125,7 @@ pub(crate) struct Session {
     pub(crate) target: IscsiName,
     pub(crate) initiator: IscsiName,
     pub(crate) alias: Option<String>,
-    pub(crate) user: Option<String>,
+    pub(crate) user: Option<ChapUser>,
     pub(crate) isid: [u8; 6],
     pub(crate) tsih: u16,
     pub(crate) params: SessionParams,
@@ -138,10 +141,12 @@ pub(crate) struct SessionSeed {
     pub(crate) target: IscsiName,
     pub(crate) initiator: IscsiName,
     pub(crate) alias: Option<String>,
-    pub(crate) user: Option<String>,
+    pub(crate) user: Option<ChapUser>,
     pub(crate) tsih: u16,
     pub(crate) params: SessionParams,
     pub(crate) first_cmd_sn: u32,
+    /// The connection that begins the session; it has its place already.
+    pub(crate) first_cid: u16,
 }
 
 impl Session {
@@ -162,7 +167,12 @@ impl Session {
                 max: seed.first_cmd_sn.wrapping_add(COMMAND_WINDOW - 1),
                 held: BTreeMap::new(),
             }),
-            members: Mutex::new(Members { peers: BTreeMap::new(), joining: 1, ended: false }),
+            members: Mutex::new(Members {
+                peers: BTreeMap::new(),
+                joining: BTreeSet::from([seed.first_cid]),
+                closing: false,
+                ended: false,
+            }),
             ended: watch::Sender::new(false),
         })
     }
@@ -208,36 +218,44 @@ impl Session {
         self.members.lock().peers.get(&cid).cloned()
     }
 
-    /// Reserves a place for a connection about to join; `false` when the session is over or full.
+    /// Reserves a place for a connection about to join. A connection identifier stands for one connection (RFC 7143
+    /// 4.4.3): of two logins with the same one at the same time the later is refused, and replaces the earlier
+    /// when it tries again.
     pub(crate) fn reserve(&self, cid: u16) -> Result<(), ReserveError> {
         let mut members = self.members.lock();
-        if members.ended {
+        if members.ended || members.closing {
             return Err(ReserveError::Ended);
         }
-        let others = members.peers.keys().filter(|other| **other != cid).count() + members.joining;
+        if members.joining.contains(&cid) {
+            return Err(ReserveError::Joining);
+        }
+        let others = members.peers.keys().filter(|other| **other != cid).count() + members.joining.len();
         if others >= usize::from(self.params.max_connections) {
             return Err(ReserveError::Full);
         }
-        members.joining += 1;
+        members.joining.insert(cid);
         Ok(())
     }
 
     /// Puts a connection into the place reserved for it.
     pub(crate) fn join(&self, peer: &Arc<Peer>) {
         let mut members = self.members.lock();
-        members.joining -= 1;
+        members.joining.remove(&peer.cid);
         members.peers.insert(peer.cid, Arc::clone(peer));
+        if members.closing {
+            peer.tell(Message::Close);
+        }
     }
 
     /// Gives a reserved place back; whether the session is over.
-    pub(crate) fn give_up(&self) -> bool {
+    pub(crate) fn give_up(&self, cid: u16) -> bool {
         let mut members = self.members.lock();
-        members.joining -= 1;
+        members.joining.remove(&cid);
         Self::is_over(&mut members)
     }
 
     fn is_over(members: &mut Members) -> bool {
-        let over = members.peers.is_empty() && members.joining == 0 && !members.ended;
+        let over = members.peers.is_empty() && members.joining.is_empty() && !members.ended;
         members.ended |= over;
         over
     }
@@ -261,9 +279,14 @@ impl Session {
         self.ended.send_replace(true);
     }
 
-    /// Makes all connections end.
+    /// Makes all connections end, also those about to join.
     pub(crate) fn close(&self) {
-        for peer in self.peers() {
+        let peers: Vec<_> = {
+            let mut members = self.members.lock();
+            members.closing = true;
+            members.peers.values().cloned().collect()
+        };
+        for peer in peers {
             peer.tell(Message::Close);
         }
     }
@@ -280,4 +303,91 @@ impl Session {
 pub(crate) enum ReserveError {
     Ended,
     Full,
+    /// Another login with the same connection identifier is on its way.
+    Joining,
+}
+
+#[cfg(test)]
+mod tests {
+    use observe::IoTally;
+    use scsi_core::{ScsiCommand, ScsiFuture, ScsiResponse, TaskManagement, TaskManagementOutcome};
+
+    use super::*;
+
+    struct Nothing;
+
+    impl ScsiDevice for Nothing {
+        fn nexus_established(&self, _: &Arc<Nexus>) {}
+        fn nexus_lost(&self, _: &Arc<Nexus>) {}
+        fn execute<'a>(
+            &'a self,
+            _: &'a Arc<Nexus>,
+            _: WireLun,
+            _: ScsiCommand,
+        ) -> ScsiFuture<'a, Option<ScsiResponse>> {
+            Box::pin(async { None })
+        }
+        fn task_management<'a>(
+            &'a self,
+            _: &'a Arc<Nexus>,
+            _: WireLun,
+            _: TaskManagement,
+        ) -> ScsiFuture<'a, TaskManagementOutcome> {
+            Box::pin(async { TaskManagementOutcome::Rejected })
+        }
+    }
+
+    fn peer(cid: u16) -> Arc<Peer> {
+        let address: SocketAddr = "127.0.0.1:3260".parse().expect("address");
+        Peer::new(cid, (address, address), 0, ConnectionParams::default())
+    }
+
+    /// A session of up to four connections, of which the first, number 0, is there.
+    fn session() -> Arc<Session> {
+        let initiator = IscsiName::parse("iqn.2026-01.org.example:host").expect("name");
+        let nexus = Nexus {
+            id: 1,
+            initiator: initiator.to_string(),
+            initiator_port: [0; 6],
+            target_port: 1,
+            io: IoTally::default(),
+        };
+        let session = Session::new(SessionSeed {
+            nexus: Arc::new(nexus),
+            device: Arc::new(Nothing),
+            target: IscsiName::parse("iqn.2026-01.org.example:disk").expect("name"),
+            initiator,
+            alias: None,
+            user: None,
+            tsih: 1,
+            params: SessionParams { max_connections: 4, ..SessionParams::default() },
+            first_cmd_sn: 1,
+            first_cid: 0,
+        });
+        session.join(&peer(0));
+        session
+    }
+
+    #[test]
+    fn of_two_logins_with_one_cid_one_joins() {
+        let session = session();
+        assert_eq!(session.reserve(1), Ok(()));
+        assert_eq!(session.reserve(1), Err(ReserveError::Joining));
+        assert_eq!(session.reserve(2), Ok(()), "another connection may join meanwhile");
+        session.join(&peer(1));
+        assert_eq!(session.reserve(1), Ok(()), "it may be reinstated when it is there");
+        assert!(!session.give_up(1));
+        assert_eq!(session.peers().len(), 2);
+    }
+
+    #[test]
+    fn who_joins_a_session_that_is_being_closed_is_closed_too() {
+        let session = session();
+        assert_eq!(session.reserve(1), Ok(()));
+        session.close();
+        assert_eq!(session.reserve(2), Err(ReserveError::Ended));
+        let late = peer(1);
+        session.join(&late);
+        assert!(matches!(late.mail()[..], [Message::Close]));
+    }
 }

@@ -400,7 +400,7 @@ fn discovery() {
 #[test]
 fn chap_and_masking() {
     let user = |name: &str, secret: &str| ChapUser { name: name.into(), secret: Secret::new(secret) };
-    let (users, mutual) = (vec![user("me", "my own secret")], Some(user("it", "its own secret")));
+    let (users, mutual) = (vec![user("me", "my own secret").into()], Some(user("it", "its own secret")));
     let rig = rig_with(|config| config.auth = AuthConfig::Chap { users, mutual });
     let names = [("InitiatorName", INITIATOR), ("TargetName", TARGET)];
     assert_eq!(rig.initiator().login(&[]).bhs.u16_at(36), 0x0201);
@@ -423,7 +423,7 @@ fn chap_and_masking() {
         }
     }
     let masked = rig_with(|config| config.access = InitiatorAccess::Check(Arc::new(|_| false)));
-    assert_eq!(masked.initiator().login(&[]).bhs.u16_at(36), 0x0202);
+    assert_eq!(masked.initiator().login(&[]).bhs.u16_at(36), 0x0203, "as if there were none");
 }
 
 #[test]

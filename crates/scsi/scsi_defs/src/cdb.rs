@@ -56,6 +56,7 @@ commands! {
     Release6 0x17 None, Always, [0, 0, 0, 0, 0];
     ModeSense6 0x1a None, Exclusive, [8, 0xff, 0xff, 0xff, 0];
     StartStop 0x1b None, Always, [1, 0, 0x0f, 0xf7, 0];
+    SendDiagnostic 0x1d None, Exclusive, [0x17, 0, 0xff, 0xff, 0];
     PreventAllow 0x1e None, Always, [0, 0, 0, 3, 0];
     ReadCapacity10 0x25 None, Always, [0, 0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0];
     Read10 0x28 None, Read, [0xfa, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0];
@@ -155,6 +156,25 @@ impl Op {
                 | PrInReportCapabilities
                 | PrInReadFullStatus
                 | PrOutRegister
+                | PrOutReserve
+                | PrOutRelease
+                | PrOutClear
+                | PrOutPreempt
+                | PrOutPreemptAbort
+                | PrOutRegisterIgnore
+                | PrOutRegisterMove
+        )
+    }
+}
+
+impl Op {
+    /// Whether this is one of the PERSISTENT RESERVE OUT service actions.
+    #[must_use]
+    pub fn is_persistent_reserve_out(self) -> bool {
+        use Op::*;
+        matches!(
+            self,
+            PrOutRegister
                 | PrOutReserve
                 | PrOutRelease
                 | PrOutClear

@@ -58,6 +58,8 @@ pub mod asc {
     pub const COMMAND_SEQUENCE_ERROR: u16 = 0x2c00;
     pub const COMMANDS_CLEARED: u16 = 0x2f00;
     pub const SANITIZE_FAILED: u16 = 0x3103;
+    pub const FAILED_SELF_TEST: u16 = 0x3e03;
+    pub const NOT_RESERVED: u16 = 0x2c0b;
     pub const SAVING_NOT_SUPPORTED: u16 = 0x3900;
     pub const MEDIUM_NOT_PRESENT: u16 = 0x3a00;
     pub const INQUIRY_DATA_CHANGED: u16 = 0x3f03;

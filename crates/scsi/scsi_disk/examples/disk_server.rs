@@ -75,6 +75,7 @@ fn main() {
         id: *b"\x60disk-server-001",
         product: "memory".into(),
         block_size,
+        initiator_write_cache: false,
         write_cache: false,
         target_ports: vec![1],
     };

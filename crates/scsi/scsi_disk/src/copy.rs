@@ -11,7 +11,7 @@ use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 use crate::data::STEP_BYTES;
 use crate::reply::{Failure, Outcome, Reply};
 use crate::target::{Caller, MappedUnit};
-use crate::unit::LogicalUnit;
+use crate::unit::{LogicalUnit, UnitState};
 
 /// Longest segment: what its 16-bit count can say in 4 KiB blocks.
 const MAX_SEGMENT_BYTES: u32 = 65535 * 4096;
@@ -134,7 +134,7 @@ impl LogicalUnit {
         for designator in &list.targets {
             let found = caller.view.values().find(|m| {
                 designator.get(1).is_some_and(|kind| kind & 0x3f == 3)
-                    && designator.get(4..) == Some(&m.unit.naa()[..])
+                    && designator.get(4..) == Some(&m.unit.designator()[..])
             });
             targets.push(found.ok_or_else(|| aborted(asc::UNREACHABLE_COPY_TARGET))?);
         }
@@ -142,9 +142,10 @@ impl LogicalUnit {
             let (from, to) = (targets[segment.source], targets[segment.destination]);
             let counted = if segment.destination_count { &to.unit } else { &from.unit };
             let bytes = u64::from(segment.blocks) * counted.block();
+            // Blocks past the end: the unit is there, so the copy is aborted without the word that it cannot be reached.
             let place = |unit: &LogicalUnit, lba| {
                 let range = unit.range(lba, bytes.div_ceil(unit.block()));
-                range.map(|(start, _)| start).map_err(|_| aborted(asc::COPY_TARGET_NOT_REACHABLE))
+                range.map(|(start, _)| start).map_err(|_| aborted(asc::NONE))
             };
             let source = place(&from.unit, segment.source_lba)?;
             let target = place(&to.unit, segment.destination_lba)?;
@@ -156,20 +157,8 @@ impl LogicalUnit {
                 true => None,
                 false => Some(to.unit.join(caller.nexus.id)?),
             };
-            for (unit, writes) in [(&from.unit, false), (&to.unit, true)] {
-                let inner = unit.inner.lock();
-                let me = caller.nexus.id;
-                let port = inner.port_of(me);
-                let reserved = inner.legacy.is_some_and(|holder| holder != me)
-                    || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
-                let there = Caller { read_only: to.read_only, ..*caller };
-                if inner.sanitize_allows(Op::ExtendedCopy1).is_err()
-                    || reserved
-                    || (writes && unit.protected(&inner, &there))
-                {
-                    return Err(aborted(asc::COPY_TARGET_NOT_REACHABLE));
-                }
-            }
+            from.unit.third_party(caller, false)?;
+            to.unit.third_party(&Caller { read_only: to.read_only, ..*caller }, true)?;
             let wanted = || {
                 self.still_wanted(task)?;
                 guest.as_ref().map_or(Ok(()), |guest| to.unit.still_wanted(guest.1))
@@ -178,6 +167,26 @@ impl LogicalUnit {
             ended.segments += 1;
             ended.bytes += bytes;
         }
+        Ok(())
+    }
+
+    /// Whether a command to another unit may read here for the caller, or write: not where this unit itself would refuse it
+    /// that. `caller` is as this unit is mapped to it.
+    pub(crate) fn third_party(&self, caller: &Caller<'_>, writes: bool) -> Result<(), Failure> {
+        let mut inner = self.inner.lock();
+        let me = caller.nexus.id;
+        let port = inner.port_of(me);
+        let reserved = inner.legacy.is_some_and(|holder| holder != me)
+            || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
+        let serves = !matches!(inner.state, UnitState::Offline(_)) && !inner.stopped;
+        if !serves
+            || reserved
+            || inner.sanitize_allows(Op::ExtendedCopy1).is_err()
+            || (writes && self.protected(&inner, caller))
+        {
+            return Err(Sense::new(SenseKey::CopyAborted, asc::COPY_TARGET_NOT_REACHABLE).into());
+        }
+        inner.uses(me);
         Ok(())
     }
 
@@ -211,6 +220,6 @@ impl LogicalUnit {
             to.0.backing().write(to.1 + at, buf.freeze(), durability).await?;
             done += step;
         }
-        Ok(())
+        to.0.settle(durability).await
     }
 }

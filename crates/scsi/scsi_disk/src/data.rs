@@ -39,6 +39,15 @@ impl LogicalUnit {
         Durability::Volatile
     }
 
+    /// Ends what was written: whoever turned the write cache off meanwhile relies on all that is answered from then on, and
+    /// may have flushed before this was written.
+    pub(crate) async fn settle(&self, durability: Durability) -> Result<(), Failure> {
+        if durability == Durability::Volatile && !self.inner.lock().mode.write_cache {
+            self.backing().flush().await?;
+        }
+        Ok(())
+    }
+
     pub(crate) async fn read_exact(&self, offset: u64, len: u64) -> Result<IoBuf, Failure> {
         let buf = self.backing().read(offset, IoBuf::new(len as usize)).await?;
         if buf.len() as u64 == len { Ok(buf) } else { Err(Sense::illegal(asc::LBA_OUT_OF_RANGE).into()) }
@@ -114,7 +123,11 @@ impl LogicalUnit {
                     return Err(miscompare(at));
                 }
             }
-            _ => self.backing().write(offset, data, self.durability(fua)).await?,
+            _ => {
+                let durability = self.durability(fua);
+                self.backing().write(offset, data, durability).await?;
+                self.settle(durability).await?;
+            }
         }
         Reply::good(len)
     }
@@ -229,6 +242,7 @@ impl LogicalUnit {
             }
             at += step;
         }
+        self.settle(durability).await?;
         Reply::good(if no_data { 0 } else { self.block() })
     }
 

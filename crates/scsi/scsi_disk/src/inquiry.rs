@@ -65,10 +65,18 @@ pub(crate) fn report_luns(view: &BTreeMap<u16, MappedUnit>, cdb: &Cdb) -> Result
 }
 
 impl LogicalUnit {
-    /// NAA 6 (locally assigned) designator of the unit.
-    pub(crate) fn naa(&self) -> [u8; 16] {
-        let mut naa = self.config.id;
-        naa[0] = 0x60 | naa[0] & 0x0f;
+    /// NAA designator of the unit (SPC-4 7.8.6.6). An id that is a UUID of version 8 gives NAA 3, locally assigned: 60
+    /// bits of chance that claim to be nobody's. All other ids give the NAA 6 that units had before there was that;
+    /// the designator of a unit never changes, as to a host it would become another disk.
+    pub(crate) fn designator(&self) -> Vec<u8> {
+        let id = self.config.id;
+        if id[6] >> 4 != 8 {
+            let mut naa = id.to_vec();
+            naa[0] = 0x60 | naa[0] & 0x0f;
+            return naa;
+        }
+        let mut naa = id[8..].to_vec();
+        naa[0] = 0x30 | naa[0] & 0x0f;
         naa
     }
 
@@ -135,7 +143,7 @@ impl LogicalUnit {
             _ => return Err(Sense::cdb_field(1)),
         };
         let mut groups = Vec::new();
-        for port in &self.config.target_ports {
+        for port in &self.inner.lock().target_ports {
             let [high, low] = port.to_be_bytes();
             // Active/optimised, preferred; only that state is supported; one port.
             groups.extend_from_slice(&[0x80, 0x01, high, low, 0, 0, 0, 1, 0, 0, high, low]);
@@ -155,8 +163,9 @@ impl LogicalUnit {
             0x00 => out.extend_from_slice(&[0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2]),
             0x80 => out.extend_from_slice(self.serial().as_bytes()),
             0x83 => {
-                out.extend_from_slice(&[1, 3, 0, 16]);
-                out.extend_from_slice(&self.naa());
+                let designator = self.designator();
+                out.extend_from_slice(&[1, 3, 0, designator.len() as u8]);
+                out.extend_from_slice(&designator);
                 out.extend_from_slice(&[2, 1, 0, 40]);
                 out.extend_from_slice(VENDOR);
                 out.extend_from_slice(self.serial().as_bytes());

@@ -1,5 +1,6 @@
 //! Mode pages: caching and control can be changed and saved; the rest only tells (SPC-4 7.5, SBC-3 6.5).
 
+use file_store::StoreError;
 use scsi_defs::{Cdb, Op, Sense, asc, be};
 
 use crate::reply::{Failure, Outcome, Reply};
@@ -61,14 +62,65 @@ impl Mode {
 }
 
 const PAGES: [u8; 4] = [0x01, 0x08, 0x0a, 0x1c];
-const ALL_SET: Mode = Mode { write_cache: true, d_sense: true, tas: true, swp: true };
+
+/// Whose the write cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WriteCache {
+    /// What the administrator said last.
+    pub(crate) on: bool,
+    /// Whether initiators may say otherwise.
+    pub(crate) by_initiators: bool,
+}
 
 impl LogicalUnit {
+    /// Whether writes are cached now until SYNCHRONIZE CACHE.
+    #[must_use]
+    pub fn caches_writes(&self) -> bool {
+        self.inner.lock().mode.write_cache
+    }
+
+    /// What the administrator said last of the write cache: whether it is on, and whether initiators may change that.
+    #[must_use]
+    pub fn write_cache_policy(&self) -> (bool, bool) {
+        let WriteCache { on, by_initiators } = self.inner.lock().cache;
+        (on, by_initiators)
+    }
+
+    /// Turns the write cache on or off, and says whether initiators may do so from now on. What was cached is flushed; if
+    /// that fails, each nexus is told at its next flush. Initiators hear of the change.
+    ///
+    /// # Errors
+    /// The flush failed, or what initiators had saved could not be changed; the write cache is as asked for all the same.
+    pub async fn set_write_cache(&self, on: bool, by_initiators: bool) -> Result<(), StoreError> {
+        let _one_at_a_time = self.changes.lock().await;
+        let wanted = WriteCache { on, by_initiators };
+        let (before, saved) = {
+            let mut inner = self.inner.lock();
+            if inner.cache == wanted {
+                return Ok(());
+            }
+            inner.cache = wanted;
+            let before = inner.mode.write_cache;
+            (inner.mode.write_cache, inner.saved_mode.write_cache) = (on, on);
+            if before != on {
+                inner.attention_all(None, asc::MODE_PARAMETERS_CHANGED);
+            }
+            (before, inner.saved_mode)
+        };
+        let flushed = if before && !on { self.flush_cached(None).await.1 } else { Ok(()) };
+        // Only a row that initiators saved says anything; the administrator's word is in the configuration.
+        let key = Self::row_key(&self.config.id, b'm');
+        if self.store().load(&key).await?.is_some() {
+            self.store().save(&key, Some(saved.encode())).await?;
+        }
+        flushed
+    }
+
     pub(crate) fn mode_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {
         let (long, control, code, subpage) =
             (cdb.op == Op::ModeSense10, cdb.byte(2) >> 6, cdb.byte(2) & 0x3f, cdb.byte(3));
         let inner = self.inner.lock();
-        let (saved, current) = (inner.saved_mode, inner.mode);
+        let (saved, current, cache) = (inner.saved_mode, inner.mode, inner.cache);
         let protected = u8::from(self.protected(&inner, caller)) << 7;
         drop(inner);
         if !(subpage == 0 || subpage == 0xff && code == 0x3f) {
@@ -76,9 +128,9 @@ impl LogicalUnit {
         }
         let mode = match control {
             0 => current,
-            2 => Mode { write_cache: self.config.write_cache, ..Mode::default() },
+            2 => Mode { write_cache: cache.on, ..Mode::default() },
             3 => saved,
-            _ => ALL_SET,
+            _ => Mode { write_cache: cache.by_initiators, d_sense: true, tas: true, swp: true },
         };
         let mut pages = Vec::new();
         for known in PAGES {
@@ -137,7 +189,10 @@ impl LogicalUnit {
         };
         let mut rest = data.get(header + descriptor..).ok_or_else(short)?;
         let _one_at_a_time = self.changes.lock().await;
-        let mut mode = self.inner.lock().mode;
+        let (mut mode, by_initiators) = {
+            let inner = self.inner.lock();
+            (inner.mode, inner.cache.by_initiators)
+        };
         while !rest.is_empty() {
             let at = (length - rest.len()) as u16;
             let current = mode.page(rest[0] & 0x3f).ok_or(Sense::parameter_field(at))?;
@@ -146,7 +201,7 @@ impl LogicalUnit {
             }
             let page = rest.get(..current.len()).ok_or_else(short)?;
             match rest[0] & 0x3f {
-                0x08 => mode.write_cache = page[2] & 4 != 0,
+                0x08 if by_initiators => mode.write_cache = page[2] & 4 != 0,
                 0x0a => {
                     (mode.d_sense, mode.swp, mode.tas) =
                         (page[2] & 4 != 0, page[4] & 8 != 0, page[5] & 0x40 != 0)

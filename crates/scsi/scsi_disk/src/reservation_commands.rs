@@ -54,20 +54,21 @@ impl LogicalUnit {
         let data = data.get(..length as usize).ok_or(short)?;
         let parameters = OutParameters::parse(data, cdb.op == Op::PrOutRegisterMove)?;
         let _one_at_a_time = self.changes.lock().await;
-        let (before, port) = {
+        let (before, port, ports) = {
             let inner = self.inner.lock();
             let Some(port) = inner.port_of(caller.nexus.id) else {
                 return Err(Failure::Status(ScsiStatus::ReservationConflict));
             };
-            (inner.reservations.clone(), port)
+            (inner.reservations.clone(), port, inner.target_ports.clone())
         };
         let mut after = before.clone();
-        let effects = after
-            .apply(cdb.op, cdb.byte(2), &port, &parameters, &self.config.target_ports)
-            .map_err(|refused| match refused {
-                Refused::Conflict => Failure::Status(ScsiStatus::ReservationConflict),
-                Refused::Sense(sense) => Failure::Sense(sense),
-            })?;
+        let effects =
+            after.apply(cdb.op, cdb.byte(2), &port, &parameters, &ports).map_err(
+                |refused| match refused {
+                    Refused::Conflict => Failure::Status(ScsiStatus::ReservationConflict),
+                    Refused::Sense(sense) => Failure::Sense(sense),
+                },
+            )?;
         if after.aptpl || before.aptpl {
             let row = after.aptpl.then(|| after.encode());
             self.store().save(&Self::row_key(&self.config.id, b'r'), row).await?;

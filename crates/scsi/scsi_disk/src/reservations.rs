@@ -18,6 +18,15 @@ pub struct Port {
     pub target: u16,
 }
 
+impl Port {
+    /// Whether it is a port of the initiator with this name, in lower case: an iSCSI port's name is the initiator's, then its
+    /// session identifier (RFC 7143 4.2.7.1).
+    #[must_use]
+    pub fn is_of(&self, initiator: &str) -> bool {
+        self.initiator.strip_prefix(initiator).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+    }
+}
+
 /// One registered I_T nexus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {

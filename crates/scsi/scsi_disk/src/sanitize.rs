@@ -4,6 +4,9 @@
 //! little but how far it is. Until it has ended well a row of the store says so: a unit that starts with that row
 //! is failed, and says so to everything until a further SANITIZE succeeds (or, if allowed, is waived).
 //!
+//! It takes everything from everybody, so whoever asks for it must have the unit for itself: no other initiator that is
+//! there has read or written, or an exclusive reservation of the caller's keeps them out.
+//!
 //! What it does not reach: copies that the storage below keeps, such as snapshots or clones of the file.
 
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use scsi_defs::{Cdb, Op, Sense, SenseKey, asc, be};
 
 use crate::data::STEP_BYTES;
 use crate::reply::{Failure, Outcome, Reply};
+use crate::target::Caller;
 use crate::unit::{Inner, LogicalUnit};
 
 /// Whether the unit is being or has been sanitized.
@@ -72,6 +76,21 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Whether no other initiator uses the unit: none that is there has read or written, or the caller's reservation keeps them
+    /// all out, as exclusive access does. The paths of one host are one initiator.
+    fn has_alone(&self, caller: &Caller<'_>) -> bool {
+        let own = caller.nexus.initiator.to_lowercase();
+        let mut others =
+            self.nexuses.values().filter(|entry| entry.used && !entry.port.is_of(&own)).peekable();
+        let legacy = self.legacy == Some(caller.nexus.id);
+        others.peek().is_none()
+            || legacy
+            || self.port_of(caller.nexus.id).is_some_and(|port| self.reservations.holds(&port))
+                && others.all(|entry| !self.reservations.allows(&entry.port, true))
+    }
+}
+
 /// What is written.
 enum Plan {
     Erase,
@@ -100,6 +119,7 @@ impl Plan {
 impl LogicalUnit {
     pub(crate) async fn sanitize_command(
         self: &Arc<Self>,
+        caller: &Caller<'_>,
         task: u64,
         cdb: &Cdb,
         data: &SharedBuf,
@@ -112,10 +132,22 @@ impl LogicalUnit {
         let plan = Plan::parse(cdb, data, self.block() as usize)?;
         {
             let _one_at_a_time = self.changes.lock().await;
-            // Another one may have begun since this one was admitted.
-            self.inner.lock().sanitize_allows(cdb.op)?;
-            self.store().save(&Self::row_key(&self.config.id, b's'), Some(Sanitize::row(may_exit))).await?;
-            self.inner.lock().sanitize = Sanitize::Running(0);
+            let before = {
+                let mut inner = self.inner.lock();
+                // Another one may have begun since this one was admitted.
+                inner.sanitize_allows(cdb.op)?;
+                if !inner.has_alone(caller) {
+                    return Err(Sense::illegal(asc::NOT_RESERVED).into());
+                }
+                // From here on nobody else gets in, whoever connects meanwhile.
+                std::mem::replace(&mut inner.sanitize, Sanitize::Running(0))
+            };
+            let row = Some(Sanitize::row(may_exit));
+            if let Err(error) = self.store().save(&Self::row_key(&self.config.id, b's'), row).await {
+                self.inner.lock().sanitize = before;
+                self.tasks_changed.notify_waiters();
+                return Err(error.into());
+            }
         }
         let unit = self.clone();
         shard_runtime::detach(async move {

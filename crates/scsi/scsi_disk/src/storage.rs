@@ -105,11 +105,7 @@ impl LogicalUnit {
 
     /// Makes cached writes durable, or tells the nexus that it cannot be relied on that they are.
     pub(crate) async fn flush(&self, nexus: u64) -> Result<(), Failure> {
-        let cached = self.unflushed.swap(false, Ordering::AcqRel);
-        let flushed = self.backing().flush().await;
-        if flushed.is_err() && cached {
-            self.lost_writes(Some(nexus));
-        }
+        let (cached, flushed) = self.flush_cached(Some(nexus)).await;
         let lost = self.inner.lock().take_lost_writes(nexus);
         let write_error = || Err(Sense::new(SenseKey::HardwareError, asc::WRITE_ERROR).into());
         match flushed {
@@ -118,6 +114,17 @@ impl LogicalUnit {
             Err(error) if cached && error.kind() == StoreErrorKind::Stopped => write_error(),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Flushes; the first part says whether anything was cached. When that may be lost, every nexus but `teller`, which is
+    /// told by whoever calls, is to learn of it.
+    pub(crate) async fn flush_cached(&self, teller: Option<u64>) -> (bool, Result<(), StoreError>) {
+        let cached = self.unflushed.swap(false, Ordering::AcqRel);
+        let flushed = self.backing().flush().await;
+        if flushed.is_err() && cached {
+            self.lost_writes(teller);
+        }
+        (cached, flushed)
     }
 
     /// Every nexus but one is to learn at its next flush that cached writes may be lost.

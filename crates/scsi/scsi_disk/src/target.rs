@@ -157,6 +157,12 @@ impl TargetDevice {
 }
 
 impl ScsiDevice for TargetDevice {
+    fn reaches(&self, nexus: &Arc<Nexus>, other: &Arc<Nexus>) -> bool {
+        let (Some(own), Some(theirs)) = (self.view(nexus.id), self.view(other.id)) else { return false };
+        own.values()
+            .any(|mine| !mine.read_only && theirs.values().any(|their| Arc::ptr_eq(&mine.unit, &their.unit)))
+    }
+
     fn nexus_established(&self, nexus: &Arc<Nexus>) {
         let mut state = self.state.write();
         let view = view_of(&state.groups, &nexus.initiator);
@@ -212,7 +218,11 @@ impl ScsiDevice for TargetDevice {
             let Some(view) = self.view(nexus.id) else { return TaskManagementOutcome::Rejected };
             if matches!(function, TaskManagement::TargetWarmReset | TaskManagement::TargetColdReset) {
                 for mapped in view.values() {
-                    mapped.unit.reset().await;
+                    // One that may only read takes nothing from others.
+                    match mapped.read_only {
+                        true => drop(mapped.unit.abort(|id| id == nexus.id, None).await),
+                        false => mapped.unit.reset().await,
+                    }
                 }
                 return TaskManagementOutcome::Complete;
             }
@@ -220,6 +230,9 @@ impl ScsiDevice for TargetDevice {
                 return TaskManagementOutcome::IncorrectLun;
             };
             match function {
+                TaskManagement::ClearTaskSet | TaskManagement::LogicalUnitReset if mapped.read_only => {
+                    return TaskManagementOutcome::Rejected;
+                }
                 TaskManagement::AbortTaskSet => {
                     mapped.unit.abort(|id| id == nexus.id, None).await;
                 }

@@ -16,6 +16,7 @@ use crate::*;
 
 mod counting;
 mod going_on;
+mod neighbours;
 mod storage;
 mod tokens;
 
@@ -38,6 +39,7 @@ impl ReservationStore for Rows {
 }
 
 const BLOCKS: u64 = 2048;
+const INITIATORS: [&str; 2] = ["iqn.2026-11.example:i1", "iqn.2026-11.example:i2"];
 
 struct Rig {
     device: TargetDevice,
@@ -65,6 +67,7 @@ async fn open_on(rows: Arc<Rows>, disk: block_device::Device) -> Arc<LogicalUnit
         product: "disk".into(),
         block_size: 512,
         write_cache: false,
+        initiator_write_cache: true,
         target_ports: vec![1],
     };
     LogicalUnit::open(config, Arc::new(DeviceBacking::new(disk)), rows).await.unwrap()
@@ -76,26 +79,25 @@ impl Rig {
     }
 
     async fn over(rows: Arc<Rows>) -> Self {
-        Self::with(open(rows.clone()).await, rows).await
+        Self::with(open(rows.clone()).await, rows, INITIATORS).await
     }
 
-    async fn with(unit: Arc<LogicalUnit>, rows: Arc<Rows>) -> Self {
-        let rig = Self::untried(unit, rows);
+    async fn with(unit: Arc<LogicalUnit>, rows: Arc<Rows>, initiators: [&str; 2]) -> Self {
+        let rig = Self::untried(unit, rows, initiators);
         for who in 0..2 {
             assert_eq!(rig.sense(who, &[0; 6], &[]).await, (6, 0x2900));
         }
         rig
     }
 
-    fn untried(unit: Arc<LogicalUnit>, rows: Arc<Rows>) -> Self {
+    fn untried(unit: Arc<LogicalUnit>, rows: Arc<Rows>, initiators: [&str; 2]) -> Self {
         let device = TargetDevice::new();
         let mapped = MappedUnit { unit: unit.clone(), read_only: false };
         device.configure(vec![Group { luns: BTreeMap::from([(1, mapped)]), ..Group::default() }]);
         let nexuses = [1, 2].map(|id| {
-            let initiator = format!("iqn.2026-11.example:i{id}");
             Arc::new(Nexus {
                 id,
-                initiator,
+                initiator: initiators[id as usize - 1].to_owned(),
                 initiator_port: [id as u8; 6],
                 target_port: 1,
                 io: IoTally::default(),
@@ -206,13 +208,17 @@ fn pages_and_luns() {
         let luns = [0xa0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0];
         assert_eq!(rig.send(0, 0, &luns, &[]).await.data_in.unwrap()[8..], [0, 1, 0, 0, 0, 0, 0, 0]);
         // A nexus is told of new units, once.
-        let mapped = MappedUnit { unit: rig.unit.clone(), read_only: true };
-        rig.device.configure(vec![Group { luns: BTreeMap::from([(1, mapped)]), ..Group::default() }]);
-        assert_eq!(rig.sense(0, &[0; 6], &[]).await, (6, 0x3f0e));
-        assert_eq!(rig.sense(0, &rw(0x2a, 0, 0, 1), &[0; 512]).await, (7, 0x2700));
-        // MODE SENSE says write protected; MODE SELECT turns the cache on and survives.
+        for (read_only, write) in [(true, (7, 0x2700)), (false, (0, 0))] {
+            let mapped = MappedUnit { unit: rig.unit.clone(), read_only };
+            rig.device.configure(vec![Group { luns: BTreeMap::from([(1, mapped)]), ..Group::default() }]);
+            assert_eq!(rig.sense(0, &[0; 6], &[]).await, (6, 0x3f0e));
+            assert_eq!(rig.sense(0, &rw(0x2a, 0, 0, 1), &[0; 512]).await, write);
+            // MODE SENSE says write protected.
+            let mode = rig.good(0, &[0x1a, 8, 8, 0, 255, 0], &[]).await;
+            assert_eq!((mode[2] & 0x80, mode[6] & 4), (u8::from(read_only) << 7, 0));
+        }
+        // MODE SELECT turns the cache on, where initiators may, and that survives.
         let mode = rig.good(0, &[0x1a, 8, 8, 0, 255, 0], &[]).await;
-        assert_eq!((mode[2] & 0x80, mode[6] & 4), (0x80, 0));
         let mut list = mode.clone();
         (list[0], list[2], list[6]) = (0, 0, 4);
         list[4] &= 0x3f;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use scsi_defs::{Cdb, Op, Sense, SenseKey, asc, be};
+use scsi_defs::{Cdb, Op, Sense, asc, be};
 use shard_runtime::{Entropy, SystemEntropy};
 
 use crate::reply::{Failure, Outcome, Reply};
@@ -220,8 +220,9 @@ impl LogicalUnit {
         let mut id = [0; 16];
         SystemEntropy.fill(&mut id);
         let mut token = [&ROD_TYPE[..], &[0, 0, 1, 0xf8], &id[..8]].concat();
-        token.extend_from_slice(&[0xe4, 0, 0, 0, 1, 3, 0, 16]);
-        token.extend_from_slice(&self.naa());
+        let designator = self.designator();
+        token.extend_from_slice(&[0xe4, 0, 0, 0, 1, 3, 0, designator.len() as u8]);
+        token.extend_from_slice(&designator);
         token.resize(48, 0);
         token.extend_from_slice(&u128::from(bytes).to_be_bytes());
         token.resize(96, 0);
@@ -260,7 +261,9 @@ impl LogicalUnit {
             for (offset, len) in targets {
                 self.still_wanted(task)?;
                 self.tokens.changing(offset, len);
-                self.backing().write_zeroes(offset, len, self.durability(false)).await?;
+                let durability = self.durability(false);
+                self.backing().write_zeroes(offset, len, durability).await?;
+                self.settle(durability).await?;
                 ended.blocks += len / self.block();
             }
             return Ok(());
@@ -270,21 +273,13 @@ impl LogicalUnit {
         }
         let unknown = || Failure::Sense(Sense::illegal(asc::INVALID_TOKEN_UNKNOWN));
         let id = &token[128..144];
-        let source = caller.view.values().map(|mapped| &mapped.unit).find(|unit| unit.naa() == token[24..40]);
+        let designator = token.get(24..24 + usize::from(token[23]));
+        let mut units = caller.view.values().map(|mapped| &mapped.unit);
+        let source = units.find(|unit| designator == Some(&unit.designator()[..]));
         let source = source.ok_or_else(unknown)?;
         let mut pieces = source.tokens.find(id).ok_or_else(unknown)?;
-        {
-            // What may not be read there now may not be read through a token.
-            let inner = source.inner.lock();
-            let me = caller.nexus.id;
-            let port = inner.port_of(me);
-            if inner.legacy.is_some_and(|holder| holder != me)
-                || !port.is_some_and(|port| inner.reservations.allows(&port, true))
-            {
-                return Err(Sense::new(SenseKey::CopyAborted, asc::COPY_TARGET_NOT_REACHABLE).into());
-            }
-            inner.sanitize_allows(Op::WriteUsingToken)?;
-        }
+        // What may not be read there now may not be read through a token.
+        source.third_party(caller, false)?;
         let represented: u64 = pieces.iter().map(|(_, len)| len).sum();
         let skip = be(data, 8, 8).checked_mul(self.block()).filter(|skip| *skip < represented);
         let mut skip = skip.ok_or(Sense::parameter_field(8))?;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::backing::{Backing, ReservationStore};
 use crate::copy::EndedCopy;
 use crate::meter::Meter;
-use crate::mode::Mode;
+use crate::mode::{Mode, WriteCache};
 use crate::reply::{Failure, Outcome};
 use crate::reservations::{Port, Reservations};
 use crate::sanitize::Sanitize;
@@ -36,9 +36,11 @@ pub struct UnitConfig {
     pub product: String,
     /// Logical block size: 512 or 4096.
     pub block_size: u32,
-    /// Whether writes are cached until SYNCHRONIZE CACHE, unless the initiators say otherwise.
+    /// Whether writes are cached until SYNCHRONIZE CACHE.
     pub write_cache: bool,
-    /// Relative identifiers of all target ports (also their groups' tags).
+    /// Whether initiators may turn that on and off (MODE SELECT); what they saved then counts.
+    pub initiator_write_cache: bool,
+    /// Relative identifiers of all target ports (also their groups' tags), until [`LogicalUnit::set_target_ports`].
     pub target_ports: Vec<u16>,
 }
 
@@ -54,7 +56,9 @@ pub enum UnitState {
 }
 
 pub(crate) struct NexusEntry {
-    port: Port,
+    pub(crate) port: Port,
+    /// It has read or written: what is on the medium is somebody's.
+    pub(crate) used: bool,
     pub(crate) attentions: Vec<u16>,
     copies: VecDeque<EndedCopy>,
     pub(crate) tokens: VecDeque<EndedToken>,
@@ -75,7 +79,9 @@ pub(crate) struct Inner {
     pub(crate) legacy: Option<u64>,
     pub(crate) mode: Mode,
     pub(crate) saved_mode: Mode,
-    state: UnitState,
+    pub(crate) cache: WriteCache,
+    pub(crate) target_ports: Vec<u16>,
+    pub(crate) state: UnitState,
     pub(crate) stopped: bool,
     capacity: u64,
 }
@@ -119,9 +125,14 @@ impl LogicalUnit {
             Some(row) => Reservations::decode(&row).ok_or("the stored reservations are damaged")?,
             None => Reservations::default(),
         };
-        let mut mode = Mode { write_cache: config.write_cache, ..Mode::default() };
+        let cache = WriteCache { on: config.write_cache, by_initiators: config.initiator_write_cache };
+        let mut mode = Mode { write_cache: cache.on, ..Mode::default() };
         if let Some(row) = load(b'm').await? {
             mode = Mode::decode(&row).ok_or("the stored mode pages are damaged")?;
+            if !cache.by_initiators {
+                // Saved when initiators still might.
+                mode.write_cache = cache.on;
+            }
         }
         let sanitize = match load(b's').await? {
             Some(row) => Sanitize::decode(&row).ok_or("the stored state of SANITIZE is damaged")?,
@@ -138,6 +149,8 @@ impl LogicalUnit {
             legacy: None,
             mode,
             saved_mode: mode,
+            cache,
+            target_ports: config.target_ports.clone(),
             state: UnitState::Online,
             stopped: false,
             capacity: backing.size() / u64::from(config.block_size),
@@ -180,6 +193,16 @@ impl LogicalUnit {
         self.inner.lock().state = state;
     }
 
+    /// Changes through which target ports the unit is reached; initiators hear of it. What it knows of its nexuses and their
+    /// reservations stays.
+    pub fn set_target_ports(&self, ports: Vec<u16>) {
+        let mut inner = self.inner.lock();
+        if inner.target_ports != ports {
+            inner.target_ports = ports;
+            inner.attention_all(None, asc::INQUIRY_DATA_CHANGED);
+        }
+    }
+
     /// Reservations now, for the administrator.
     #[must_use]
     pub fn reservations(&self) -> Reservations {
@@ -210,6 +233,7 @@ impl LogicalUnit {
         let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
         let entry = NexusEntry {
             port,
+            used: false,
             attentions: vec![asc::POWER_ON],
             copies: VecDeque::new(),
             tokens: VecDeque::new(),
@@ -276,7 +300,7 @@ impl LogicalUnit {
 
     /// Reservations, state and write protection.
     pub(crate) fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         inner.sanitize_allows(cdb.op)?;
         let always = cdb.effect == Effect::Always;
         let reserving = cdb.op.is_reservation_command();
@@ -310,8 +334,13 @@ impl LogicalUnit {
                 return Err(Sense::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED).into());
             }
         }
-        if cdb.effect == Effect::Write && self.protected(&inner, caller) {
+        if cdb.effect == Effect::Write && self.protected(&inner, caller)
+            || caller.read_only && inner.would_change_for_all(cdb)
+        {
             return Err(Sense::new(SenseKey::DataProtect, asc::WRITE_PROTECTED).into());
+        }
+        if matches!(cdb.effect, Effect::Read | Effect::Write) {
+            inner.uses(caller.nexus.id);
         }
         Ok(())
     }
@@ -365,18 +394,34 @@ impl LogicalUnit {
             | Op::ReceiveCopyStatus4
             | Op::ReceiveCopyParameters => self.copy_command(caller, task, cdb, &command.data_out).await,
             Op::SanitizeOverwrite | Op::SanitizeBlockErase | Op::SanitizeExitFailure => {
-                self.sanitize_command(task, cdb, &command.data_out).await
+                self.sanitize_command(caller, task, cdb, &command.data_out).await
             }
             Op::PopulateToken | Op::WriteUsingToken | Op::ReceiveRodTokenInformation => {
                 self.token_command(caller, task, cdb, &command.data_out).await
             }
             Op::RequestSense => self.request_sense(caller, cdb),
+            Op::SendDiagnostic => self.self_test(cdb).await,
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
             _ => {
                 let work = self.data_command(caller.nexus.id, task, cdb, command.data_out.clone());
                 self.counted(caller.nexus, cdb.op, work).await
             }
         }
+    }
+
+    /// SEND DIAGNOSTIC (SPC-4 6.42): the default self-test, which looks whether the medium can be read.
+    async fn self_test(&self, cdb: &Cdb) -> Outcome {
+        let length = u16::from_be_bytes([cdb.byte(3), cdb.byte(4)]);
+        if length != 0 {
+            return Err(Sense::cdb_field(3).into()); // there are no diagnostic pages
+        }
+        if cdb.bit(1, 2) && self.blocks() > 0 {
+            self.read_exact(0, self.block()).await.map_err(|failure| match failure {
+                Failure::Away => Failure::Away,
+                _ => Sense::new(SenseKey::HardwareError, asc::FAILED_SELF_TEST).into(),
+            })?;
+        }
+        crate::reply::Reply::good(0)
     }
 
     fn request_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {
@@ -393,6 +438,23 @@ impl LogicalUnit {
 }
 
 impl Inner {
+    /// Whether a command that leaves the medium alone changes what other nexuses find: not for one that may only read.
+    fn would_change_for_all(&self, cdb: &Cdb) -> bool {
+        match cdb.op {
+            Op::ModeSelect6 | Op::ModeSelect10 | Op::Reserve6 | Op::Reserve10 => true,
+            // Power conditions are not kept; START stands for a unit that runs.
+            Op::StartStop => cdb.byte(4) >> 4 == 0 && cdb.bit(4, 0) == self.stopped,
+            op => op.is_persistent_reserve_out(),
+        }
+    }
+
+    /// Takes note that a nexus reads or writes.
+    pub(crate) fn uses(&mut self, nexus: u64) {
+        if let Some(entry) = self.nexuses.get_mut(&nexus) {
+            entry.used = true;
+        }
+    }
+
     fn attention(&mut self, nexus: u64, code: u16) {
         if let Some(entry) = self.nexuses.get_mut(&nexus)
             && !entry.attentions.contains(&code)

@@ -138,7 +138,7 @@ fn another_disk_is_not_written_to() {
 fn who_may_and_what_fits() {
     let account = |name: &str, secret: &str| ChapUser { name: name.into(), secret: Secret::new(secret) };
     let auth = AuthConfig::Chap {
-        users: vec![account("me", "a-secret-of-mine")],
+        users: vec![account("me", "a-secret-of-mine").into()],
         mutual: Some(account("it", "a-secret-of-its")),
     };
     let disk = MemoryDisk::new(SIZE);

@@ -10,7 +10,7 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
-    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, List, LogCreate, LunCreate, LunMap,
+    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, IscsiUpdate, List, LogCreate, LunCreate, LunMap,
     LunUpdate, PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig,
     TargetUpdate, VolumeCreate, VolumeUpdate,
 };
@@ -259,6 +259,10 @@ async fn file_get(
 fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
     type P = Path<String>;
     Some(match id {
+        "iscsi_show" => handle(f, async |State(n): S| Json(n.iscsi_show())),
+        "iscsi_update" => {
+            handle(f, async |State(n): S, Sent(b): Sent<IscsiUpdate>| answer(n.iscsi_update(b).await))
+        }
         "target_list" => handle(f, async |State(n): S| answer(n.target_list().await.map(List::from))),
         "target_create" => {
             handle(f, async |State(n): S, Sent(b): Sent<TargetConfig>| answer(n.target_create(b).await))

@@ -1,11 +1,11 @@
 //! Targets, initiator groups, portals: changes of the configuration, put into effect.
 
 use control_api::{
-    Code, Config, Done, GroupConfig, GroupUpdate, PortalConfig, PortalInfo, Problem, Target, TargetConfig,
-    TargetUpdate, check_name,
+    Code, Config, Done, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, PortalConfig, PortalInfo,
+    Problem, Target, TargetConfig, TargetUpdate, TargetUser, check_name,
 };
 
-use super::{Node, confirm, missing, taken};
+use super::{Node, chap, confirm, missing, taken};
 
 impl Node {
     /// Changes the configuration and puts the change into effect.
@@ -16,6 +16,23 @@ impl Node {
         let value = self.config.change(change)?;
         self.reconcile().await;
         Ok(value)
+    }
+
+    /// What holds for all targets.
+    pub fn iscsi_show(&self) -> IscsiConfig {
+        self.config.with(|config| config.iscsi.clone())
+    }
+
+    /// Changes what holds for all targets.
+    pub async fn iscsi_update(&self, update: IscsiUpdate) -> Result<IscsiConfig, Problem> {
+        let _changing = self.changes.lock().await;
+        self.change(|config| {
+            if let Some(chap) = update.discovery_chap {
+                config.iscsi.discovery_chap = chap;
+            }
+            Ok(config.iscsi.clone())
+        })
+        .await
     }
 
     /// Targets, by name.
@@ -29,7 +46,12 @@ impl Node {
                 name: target.name.clone(),
                 alias: target.alias.clone(),
                 portal_groups: target.portal_groups.clone(),
-                chap_users: target.auth.chap.iter().map(|user| user.user.clone()).collect(),
+                chap_users: target
+                    .auth
+                    .chap
+                    .iter()
+                    .map(|user| TargetUser { user: user.user.clone(), groups: user.groups.clone() })
+                    .collect(),
                 mutual_chap: target.auth.mutual.is_some(),
                 luns: config
                     .luns
@@ -69,18 +91,24 @@ impl Node {
     /// Changes a target.
     pub async fn target_update(&self, name: &str, update: TargetUpdate) -> Result<Target, Problem> {
         let _changing = self.changes.lock().await;
+        let before = self.config.get();
+        let mut after = before.clone();
+        let target = after.targets.iter_mut().find(|target| target.name == name);
+        let target = target.ok_or_else(|| missing("target", name, "holdfast target list"))?;
+        chap::update_auth(target, &update)?;
+        if let Some(alias) = update.alias {
+            target.alias = alias;
+        }
+        if let Some(groups) = update.portal_groups {
+            target.portal_groups = groups;
+        }
+        after.check()?;
+        let ending = chap::ending(&before, &after, name, &self.backends.iscsi.sessions());
+        if !ending.is_empty() {
+            confirm(name, update.confirm.as_deref(), || ending)?;
+        }
         self.change(|config| {
-            let target = config.targets.iter_mut().find(|target| target.name == name);
-            let target = target.ok_or_else(|| missing("target", name, "holdfast target list"))?;
-            if let Some(alias) = update.alias {
-                target.alias = alias;
-            }
-            if let Some(groups) = update.portal_groups {
-                target.portal_groups = groups;
-            }
-            if let Some(auth) = update.auth {
-                target.auth = auth;
-            }
+            *config = after;
             Ok(())
         })
         .await?;

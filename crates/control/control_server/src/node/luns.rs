@@ -1,12 +1,13 @@
 //! LUNs: files of volumes that targets serve.
 
 use control_api::{
-    Code, Done, FileCreate, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER,
-    MapConfig, Problem, TargetConfig, check_name,
+    Code, Done, FileCreate, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate, MapConfig,
+    Problem, check_name, human_bytes,
 };
 use file_store::Access;
 use uuid::Uuid;
 
+use super::mapping::{connected, group_of, place, whose};
 use super::{Node, confirm, missing, taken};
 use crate::files;
 
@@ -24,7 +25,9 @@ impl Node {
             Err(why) => problem = Some(why.detail),
         }
         let serving = if problem.is_some() { LunState::Offline } else { config.state };
-        Lun { config, size_bytes: size, allocated_bytes: allocated, serving, problem }
+        let caches = self.backends.iscsi.write_caches();
+        let caching = caches.iter().any(|(name, on)| *name == config.name && *on);
+        Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, problem }
     }
 
     /// LUNs, those in trouble first.
@@ -69,16 +72,19 @@ impl Node {
             state: LunState::Online,
             reason: String::new(),
             write_cache: request.write_cache,
+            initiator_write_cache: false,
             map: Vec::new(),
         };
         for map in &request.map {
-            let map = place(&wanted.targets, &wanted.luns, &lun.map, map)?;
+            let group = group_of(&mut wanted.groups, map)?;
+            let map = place(&wanted.targets, &wanted.luns, &lun.map, group, map)?;
             lun.map.push(map);
         }
         wanted.luns.push(lun.clone());
         wanted.check()?;
         let made = self.lun_file(&request, &volume, &path, block_size).await?;
         let saved = self.config.change(|config| {
+            config.groups = wanted.groups;
             config.luns.push(lun);
             Ok(())
         });
@@ -171,9 +177,7 @@ impl Node {
             }
             let now = self.file_stat(&lun.volume, &lun.path).await?.size_bytes;
             if size < now {
-                confirm(name, request.confirm.as_deref(), || {
-                    vec![format!("LUN {name} shrinks from {now} to {size} bytes; what lies beyond is lost.")]
-                })?;
+                confirm(name, request.confirm.as_deref(), || self.shrinking(&lun, now, size))?;
             }
             let handle = self.volume(&lun.volume)?;
             let (store, path) = (handle.store(), lun.path.clone());
@@ -192,10 +196,32 @@ impl Node {
             if let Some(cache) = request.write_cache {
                 lun.write_cache = cache;
             }
+            if let Some(initiators) = request.initiator_write_cache {
+                lun.initiator_write_cache = initiators;
+            }
             Ok(())
         })?;
         self.reconcile().await;
         self.lun_show(name).await
+    }
+
+    /// What becomes of a LUN that shrinks, and whose disk it is.
+    fn shrinking(&self, lun: &LunConfig, now: u64, size: u64) -> Vec<String> {
+        let mut lines = vec![format!(
+            "LUN {} shrinks from {} to {}: its last {} ({} bytes) are lost.",
+            lun.name,
+            human_bytes(now),
+            human_bytes(size),
+            human_bytes(now - size),
+            now - size
+        )];
+        let groups = self.config.with(|config| config.groups.clone());
+        let sessions = self.backends.iscsi.sessions();
+        lines.extend(connected(lun, &groups, &sessions));
+        if lines.len() == 1 {
+            lines.push("No initiator is connected to it.".to_owned());
+        }
+        lines
     }
 
     /// Takes a LUN away.
@@ -237,7 +263,8 @@ impl Node {
         let _changing = self.changes.lock().await;
         self.config.change(|config| {
             let own = find(&mut config.luns, name)?.map.clone();
-            let map = place(&config.targets, &config.luns, &own, &request)?;
+            let group = group_of(&mut config.groups, &request)?;
+            let map = place(&config.targets, &config.luns, &own, group, &request)?;
             let lun = find(&mut config.luns, name)?;
             if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
                 return Err(taken("mapping to this target and group of LUN", name));
@@ -254,8 +281,15 @@ impl Node {
         let _changing = self.changes.lock().await;
         self.config.change(|config| {
             let lun = find(&mut config.luns, name)?;
+            let groups: Vec<&str> = match (&request.group, request.everyone) {
+                (Some(group), false) => vec![group.as_str()],
+                (None, true) => {
+                    config.groups.iter().filter(|group| group.any).map(|group| group.name.as_str()).collect()
+                }
+                _ => return Err(whose()),
+            };
             let meant = |map: &MapConfig| {
-                map.group == request.group
+                groups.contains(&map.group.as_str())
                     && request.target.as_ref().is_none_or(|target| *target == map.target)
                     && request.number.is_none_or(|number| number == map.number)
             };
@@ -281,71 +315,8 @@ fn find<'a>(luns: &'a mut [LunConfig], name: &str) -> Result<&'a mut LunConfig, 
     luns.iter_mut().find(|lun| lun.name == name).ok_or_else(|| missing("LUN", name, "holdfast lun list"))
 }
 
-/// Completes a mapping: the only target, the lowest number that is free there for this group.
-fn place(
-    targets: &[TargetConfig],
-    luns: &[LunConfig],
-    own: &[MapConfig],
-    wanted: &LunMap,
-) -> Result<MapConfig, Problem> {
-    let target = match (&wanted.target, targets) {
-        (Some(target), _) => target.clone(),
-        (None, [only]) => only.name.clone(),
-        (None, []) => {
-            return Err(Problem::new(Code::NotFound, "There is no target yet.")
-                .todo("Make one with `holdfast target create`."));
-        }
-        (None, _) => {
-            return Err(Problem::new(Code::InvalidRequest, "There are several targets.")
-                .todo("Say which one with --target."));
-        }
-    };
-    let taken: std::collections::BTreeSet<u16> = luns
-        .iter()
-        .flat_map(|lun| &lun.map)
-        .chain(own)
-        .filter(|map| map.target == target && map.group == wanted.group)
-        .map(|map| map.number)
-        .collect();
-    let number = match wanted.number {
-        Some(number) => number,
-        None => (0..=MAX_LUN_NUMBER).find(|number| !taken.contains(number)).ok_or_else(|| {
-            Problem::new(Code::NoSpace, format!("target {target} has no free number for this group."))
-        })?,
-    };
-    Ok(MapConfig { target, number, group: wanted.group.clone(), read_only: wanted.read_only })
-}
-
-/// A new random identity.
+/// A new random identity. Its version, 8, says that initiators see it as a locally assigned designator (NAA 3); LUNs that
+/// were made earlier have version 4, and keep the designator that they had.
 pub(super) fn new_guid() -> Result<Uuid, Problem> {
-    Ok(uuid::Builder::from_random_bytes(crate::entropy()?).into_uuid())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_the_lowest_free_ones_for_the_group() {
-        let target = |name: &str| TargetConfig {
-            name: name.into(),
-            alias: String::new(),
-            portal_groups: vec![],
-            auth: control_api::AuthConfig::default(),
-        };
-        let map = |number, group: &str| MapConfig {
-            target: "t".into(),
-            number,
-            group: group.into(),
-            read_only: false,
-        };
-        let wanted =
-            |group: &str| LunMap { target: None, number: None, group: group.into(), read_only: false };
-        let own = [map(0, "g"), map(2, "g"), map(1, "h")];
-        let targets = [target("t")];
-        assert_eq!(place(&targets, &[], &own, &wanted("g")).expect("placed").number, 1);
-        assert_eq!(place(&targets, &[], &own, &wanted("h")).expect("placed").number, 0);
-        assert!(place(&[], &[], &own, &wanted("g")).is_err());
-        assert!(place(&[target("t"), target("u")], &[], &own, &wanted("g")).is_err());
-    }
+    Ok(uuid::Builder::from_custom_bytes(crate::entropy()?).into_uuid())
 }

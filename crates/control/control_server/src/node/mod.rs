@@ -3,6 +3,7 @@
 mod accounts;
 mod apply;
 mod cache;
+mod chap;
 mod counters;
 mod disk_table;
 mod disks;
@@ -11,6 +12,7 @@ mod findings;
 mod fullness;
 mod iscsi;
 mod luns;
+mod mapping;
 mod pool_disks;
 mod pool_export;
 mod pool_upkeep;
@@ -46,6 +48,7 @@ use crate::backend::{Backends, PoolHandle, VolumeHandle, on_shard};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::jobs::Jobs;
+pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
 use disk_table::DiskTable;
 

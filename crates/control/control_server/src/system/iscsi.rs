@@ -13,14 +13,14 @@ use control_api::{
 };
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{ChapUser, Secret};
-use iscsi_target::{ConfigError, InitiatorAccess, IscsiServer, ServerConfig};
+use iscsi_target::{Account, ConfigError, DiscoveryAuth, InitiatorAccess, IscsiServer, ServerConfig};
 use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use shard_runtime::SystemEntropy;
 
 use crate::backend::{IscsiBackend, ServedLun, ShardBackend, Work};
-use crate::node::operations;
+use crate::node::{bound_to, operations};
 
 /// How long initiators may take to log out when their target goes or the node stops. Linux and Windows answer
 /// a logout request at once; who doesn't is cut off.
@@ -40,6 +40,8 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn close(&self) -> Work<'_, ()>;
     /// What initiators have read and written since each unit was made, by its LUN's name.
     fn counters(&self) -> Vec<(String, IoTotals)>;
+    /// Whether each unit acknowledges writes before they are durable, by its LUN's name.
+    fn write_caches(&self) -> Vec<(String, bool)>;
     /// The live state, for diagnosis.
     fn inspect(&self) -> serde_json::Value;
 }
@@ -57,6 +59,13 @@ struct InEffect {
 struct Admitted {
     any: bool,
     initiators: BTreeSet<String>,
+    /// For each CHAP user of the target, which initiators it may be; `None` for any.
+    users: Vec<Option<BTreeSet<String>>>,
+}
+
+/// The members of the groups with these names, in lower case.
+fn members<'a>(groups: impl Iterator<Item = &'a GroupConfig>) -> BTreeSet<String> {
+    groups.flat_map(|group| &group.initiators).map(|name| name.to_lowercase()).collect()
 }
 
 impl Admitted {
@@ -65,12 +74,14 @@ impl Admitted {
         let groups: BTreeSet<&str> = maps.map(|map| map.group.as_str()).collect();
         let groups: Vec<&GroupConfig> =
             config.groups.iter().filter(|group| groups.contains(group.name.as_str())).collect();
+        let itself = config.targets.iter().find(|there| there.name == target);
         Self {
             any: groups.iter().any(|group| group.any),
-            initiators: groups
-                .iter()
-                .flat_map(|group| &group.initiators)
-                .map(|name| name.to_lowercase())
+            initiators: members(groups.into_iter()),
+            users: itself
+                .into_iter()
+                .flat_map(|target| &target.auth.chap)
+                .map(|user| bound_to(config, user))
                 .collect(),
         }
     }
@@ -79,8 +90,12 @@ impl Admitted {
         if self.any {
             return InitiatorAccess::Any;
         }
-        InitiatorAccess::Check(Arc::new(move |name: &IscsiName| self.initiators.contains(&name.to_string())))
+        only(self.initiators)
     }
+}
+
+fn only(initiators: BTreeSet<String>) -> InitiatorAccess {
+    InitiatorAccess::Check(Arc::new(move |name: &IscsiName| initiators.contains(&name.to_string())))
 }
 
 /// The iSCSI service of this node.
@@ -177,14 +192,14 @@ impl Iscsi {
         let mut config = iscsi_target::TargetConfig::new(name, self.units.device(&target.name));
         config.alias = (!target.alias.is_empty()).then(|| target.alias.clone());
         config.portal_groups.clone_from(&target.portal_groups);
-        config.auth = auth(&target.auth);
+        config.auth = auth(&target.auth, &admitted.users);
         config.access = admitted.check();
         let put = if there { self.server.update_target(config) } else { self.server.add_target(config) };
         put.map_err(|error| error.to_string())
     }
 }
 
-fn auth(config: &AuthConfig) -> iscsi_target::AuthConfig {
+fn auth(config: &AuthConfig, bound: &[Option<BTreeSet<String>>]) -> iscsi_target::AuthConfig {
     let user = |user: &control_api::ChapUser| ChapUser {
         name: user.user.clone(),
         secret: Secret::new(user.secret.as_bytes()),
@@ -193,7 +208,15 @@ fn auth(config: &AuthConfig) -> iscsi_target::AuthConfig {
         return iscsi_target::AuthConfig::None;
     }
     iscsi_target::AuthConfig::Chap {
-        users: config.chap.iter().map(user).collect(),
+        users: config
+            .chap
+            .iter()
+            .zip(bound)
+            .map(|(config, bound)| Account {
+                user: user(config),
+                initiators: bound.clone().map_or(InitiatorAccess::Any, only),
+            })
+            .collect(),
         mutual: config.mutual.as_ref().map(user),
     }
 }
@@ -203,6 +226,10 @@ impl IscsiBackend for Iscsi {
         Box::pin(async move {
             // Units first: who logs in sees them at once. Targets before portals, for the same reason.
             let mut trouble = self.units.apply(config, luns).await?;
+            // Before the targets: where discovery asks for proof, a new target never shows without.
+            let discovery =
+                if config.iscsi.discovery_chap { DiscoveryAuth::Chap } else { DiscoveryAuth::Open };
+            self.server.reconfigure(ServerConfig { discovery, ..self.server.config() });
             trouble.extend(self.apply_targets(config).await);
             self.apply_portals(&config.portals).await;
             for (address, (_, listening)) in &self.in_effect.lock().portals {
@@ -245,6 +272,7 @@ impl IscsiBackend for Iscsi {
                     id: session.nexus,
                     protocol: Protocol::Iscsi,
                     initiator: session.initiator.to_string(),
+                    chap_user: session.user,
                     address: connections.first().map(|c| c.remote.to_string()).unwrap_or_default(),
                     target: session.target.to_string(),
                     isid: session.isid.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -264,6 +292,10 @@ impl IscsiBackend for Iscsi {
 
     fn lun_counters(&self) -> Vec<(String, IoTotals)> {
         self.units.counters()
+    }
+
+    fn write_caches(&self) -> Vec<(String, bool)> {
+        self.units.write_caches()
     }
 
     fn end_session(&self, id: u64) -> Work<'_, bool> {
@@ -306,6 +338,7 @@ mod tests {
                 state: LunState::Online,
                 reason: String::new(),
                 write_cache: false,
+                initiator_write_cache: false,
                 map: vec![MapConfig { target: "t".into(), number: 0, group: "a".into(), read_only: false }],
             }],
             ..Config::default()

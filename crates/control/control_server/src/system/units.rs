@@ -31,8 +31,6 @@ struct Identity {
     guid: [u8; 16],
     path: String,
     block_size: u32,
-    write_cache: bool,
-    ports: Vec<u16>,
 }
 
 /// A unit in service.
@@ -72,9 +70,10 @@ impl SystemUnits {
         &self,
         lun: &LunConfig,
         identity: Identity,
+        ports: Vec<u16>,
         volume: Arc<dyn VolumeHandle>,
     ) -> Result<Entry, Problem> {
-        let config = unit_config(&identity);
+        let config = unit_config(&identity, lun, ports);
         let (store, path, name) = (volume.store(), lun.path.clone(), lun.name.clone());
         let (watch, watched) = watch();
         let unit = self.shards.run(volume.shard(), move || async move {
@@ -131,8 +130,14 @@ impl SystemUnits {
     }
 
     /// A unit that is not ready, because of `why`.
-    async fn absent(&self, identity: Identity, why: &str) -> Result<Entry, Problem> {
-        let config = unit_config(&identity);
+    async fn absent(
+        &self,
+        lun: &LunConfig,
+        identity: Identity,
+        ports: Vec<u16>,
+        why: &str,
+    ) -> Result<Entry, Problem> {
+        let config = unit_config(&identity, lun, ports);
         let unit = self.shards.run(0, move || async move {
             let opened =
                 LogicalUnit::open(config, Arc::<AbsentBacking>::default(), Arc::new(NoReservationStore))
@@ -142,6 +147,26 @@ impl SystemUnits {
         let unit = unit.await?;
         unit.set_state(UnitState::Offline(why.to_owned()));
         Ok(Entry { identity, volume: None, away: false, unit, watch: None })
+    }
+
+    /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
+    async fn set_write_cache(&self, lun: &LunConfig, unit: Arc<LogicalUnit>) -> Result<(), Problem> {
+        if unit.write_cache_policy() == (lun.write_cache, lun.initiator_write_cache) {
+            return Ok(());
+        }
+        let shard = {
+            let state = self.state.lock();
+            let volume = state.units.get(&lun.name).and_then(|entry| entry.volume.as_ref());
+            volume.map_or(0, |volume| volume.shard())
+        };
+        let (name, on, by_initiators) = (lun.name.clone(), lun.write_cache, lun.initiator_write_cache);
+        let set = self.shards.run(shard, move || async move {
+            if let Err(error) = unit.set_write_cache(on, by_initiators).await {
+                tracing::warn!(lun = name, %error, "the write cache was changed, but not all of it is durable");
+            }
+            Ok(())
+        });
+        set.await
     }
 
     /// Lets go of units, on the shards of their files, and waits for that.
@@ -242,13 +267,14 @@ async fn watch_size(unit: Arc<LogicalUnit>, (stopped, ended): Watched) {
     let _ = ended.send(());
 }
 
-fn unit_config(identity: &Identity) -> UnitConfig {
+fn unit_config(identity: &Identity, lun: &LunConfig, target_ports: Vec<u16>) -> UnitConfig {
     UnitConfig {
         id: identity.guid,
         product: PRODUCT.into(),
         block_size: identity.block_size,
-        write_cache: identity.write_cache,
-        target_ports: identity.ports.clone(),
+        write_cache: lun.write_cache,
+        initiator_write_cache: lun.initiator_write_cache,
+        target_ports,
     }
 }
 
@@ -295,13 +321,8 @@ impl UnitBackend for SystemUnits {
                     trouble.push((format!("lun {}", lun.name), "it has no identity".to_owned()));
                     continue;
                 };
-                let identity = Identity {
-                    guid: guid.into_bytes(),
-                    path: lun.path.clone(),
-                    block_size: lun.block_size,
-                    write_cache: lun.write_cache,
-                    ports: ports(config, lun),
-                };
+                let identity =
+                    Identity { guid: guid.into_bytes(), path: lun.path.clone(), block_size: lun.block_size };
                 wanted.insert(lun.name.clone(), (lun, identity, volumes.remove(&lun.name)));
             }
             // Those that go or are made anew: first out of sight, then let go of.
@@ -347,10 +368,14 @@ impl UnitBackend for SystemUnits {
                         .get(&name)
                         .map(|entry| (entry.unit.clone(), entry.away, entry.volume.is_some()))
                 };
+                let ports = ports(config, lun);
                 if let Some((unit, away, open)) = known {
                     if away || open {
                         unit.set_state(state(lun));
                     }
+                    // Under its sessions: made anew, it would forget who has fenced whom off.
+                    unit.set_target_ports(ports);
+                    self.set_write_cache(lun, unit.clone()).await?;
                     if let Some(volume) = volume.filter(|_| away) {
                         match self.attach(lun, unit, &volume).await {
                             Ok(watch) => {
@@ -366,9 +391,10 @@ impl UnitBackend for SystemUnits {
                     continue;
                 }
                 let opened = match volume {
-                    Some(volume) => {
-                        self.open(lun, identity.clone(), volume).await.map_err(|problem| problem.detail)
-                    }
+                    Some(volume) => self
+                        .open(lun, identity.clone(), ports.clone(), volume)
+                        .await
+                        .map_err(|problem| problem.detail),
                     None => Err(format!("its volume {} is not open", lun.volume)),
                 };
                 let entry = match opened {
@@ -380,7 +406,7 @@ impl UnitBackend for SystemUnits {
                         if !trouble.iter().any(|(known, _)| *known == subject) {
                             trouble.push((subject.clone(), why.clone()));
                         }
-                        self.absent(identity, &why).await
+                        self.absent(lun, identity, ports, &why).await
                     }
                 };
                 match entry {
@@ -412,6 +438,11 @@ impl UnitBackend for SystemUnits {
     fn counters(&self) -> Vec<(String, IoTotals)> {
         let state = self.state.lock();
         state.units.iter().map(|(name, entry)| (name.clone(), entry.unit.totals())).collect()
+    }
+
+    fn write_caches(&self) -> Vec<(String, bool)> {
+        let state = self.state.lock();
+        state.units.iter().map(|(name, entry)| (name.clone(), entry.unit.caches_writes())).collect()
     }
 
     fn inspect(&self) -> serde_json::Value {

@@ -75,7 +75,7 @@ fn chap_then_operational() {
     assert_eq!(step.response.bhs.flags(), 0x81);
     let (step, _) = send(&mut m, &policy, 0x87, &[("HeaderDigest", "CRC32C")]);
     assert_eq!(step.outcome, Outcome::Done);
-    assert_eq!(m.result().unwrap().user.as_deref(), Some("me"));
+    assert_eq!(m.result().unwrap().user.map(|user| user.name).as_deref(), Some("me"));
 }
 
 #[test]

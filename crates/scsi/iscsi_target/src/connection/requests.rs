@@ -26,6 +26,7 @@ mod tmf {
     pub(super) const NO_LUN: u8 = 2;
     pub(super) const NO_REASSIGN: u8 = 4;
     pub(super) const NOT_SUPPORTED: u8 = 5;
+    pub(super) const NOT_AUTHORIZED: u8 = 6;
     pub(super) const REJECTED: u8 = 255;
 }
 
@@ -137,6 +138,9 @@ impl Connection {
             8 => return now(self, tmf::NO_REASSIGN),
             _ => return now(self, tmf::NOT_SUPPORTED),
         };
+        if function == TaskManagement::TargetColdReset && self.concerns_others() {
+            return now(self, tmf::NOT_AUTHORIZED);
+        }
         if self.immediate >= MAX_IMMEDIATE {
             return now(self, tmf::REJECTED);
         }
@@ -180,6 +184,18 @@ impl Connection {
         if cold {
             self.end_all_sessions();
         }
+    }
+
+    /// Whether a cold reset would end the session of another initiator whose units this one does not reach: it is not
+    /// authorized then (RFC 7143 11.6.1).
+    fn concerns_others(&self) -> bool {
+        let Some(session) = self.session() else { return false };
+        let target = self.shared.targets.read().get(&session.target).cloned();
+        let others: Vec<Arc<Session>> =
+            target.map_or_else(Vec::new, |t| t.sessions.lock().values().cloned().collect());
+        others.iter().any(|other| {
+            other.initiator != session.initiator && !session.device.reaches(&session.nexus, &other.nexus)
+        })
     }
 
     /// A cold reset ends all sessions of the target, this one after its answer.
@@ -299,7 +315,11 @@ impl Connection {
                 _ => return,
             },
         };
-        let list = self.shared.listing(&self.initiator, self.peer.local, only.as_ref());
+        // What holds now counts: the user may be gone since this discovery session began.
+        if self.session.is_none() && !self.shared.may_discover(&self.initiator, self.user.as_ref()) {
+            return;
+        }
+        let list = self.shared.listing(&self.initiator, self.user.as_ref(), self.peer.local, only.as_ref());
         out.extend_from_slice(&send_targets(list.iter()));
     }
 

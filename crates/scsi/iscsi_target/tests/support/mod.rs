@@ -9,7 +9,7 @@
 pub mod initiator;
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
@@ -72,6 +72,8 @@ pub struct MemoryDisk {
     /// First CDB bytes in the order of their start.
     pub started: Mutex<Vec<u8>>,
     pub hanging: Arc<AtomicUsize>,
+    /// Its nexuses do not reach each other's units.
+    pub apart: AtomicBool,
 }
 
 impl MemoryDisk {
@@ -83,6 +85,7 @@ impl MemoryDisk {
             functions: Mutex::default(),
             started: Mutex::default(),
             hanging: Arc::default(),
+            apart: AtomicBool::new(false),
         })
     }
 
@@ -165,6 +168,9 @@ impl Drop for Hang {
 }
 
 impl ScsiDevice for MemoryDisk {
+    fn reaches(&self, _: &Arc<Nexus>, _: &Arc<Nexus>) -> bool {
+        !self.apart.load(Ordering::SeqCst)
+    }
     fn nexus_established(&self, _: &Arc<Nexus>) {
         self.established.fetch_add(1, Ordering::SeqCst);
     }

@@ -90,9 +90,14 @@ pub(super) async fn pending<T>(future: &mut (impl Future<Output = T> + Unpin)) -
 }
 
 pub(super) async fn gated() -> (Arc<Layered<Gate>>, Rig) {
+    gated_for(INITIATORS).await
+}
+
+/// The same for initiators with these names.
+pub(super) async fn gated_for(initiators: [&str; 2]) -> (Arc<Layered<Gate>>, Rig) {
     let (gate, rows) = (Gate::new(), Arc::new(Rows::default()));
     let unit = open_on(rows.clone(), gate.clone()).await;
-    (gate, Rig::with(unit, rows).await)
+    (gate, Rig::with(unit, rows, initiators).await)
 }
 
 #[test]
@@ -156,7 +161,7 @@ const ERASE: [u8; 10] = [0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0];
 #[test]
 fn sanitize_replaces_everything() {
     run(async {
-        let (_gate, rig) = gated().await;
+        let (_gate, rig) = gated_for(["iqn.2026-11.example:host"; 2]).await;
         let overwrite = [0x48, 1, 0, 0, 0, 0, 0, 0, 7, 0];
         rig.good(0, &overwrite, &[1, 0, 0, 3, 0xa, 0xb, 0xc]).await;
         let block = rig.good(1, &rw(0x28, 0, 2047, 1), &[]).await;
@@ -187,7 +192,7 @@ fn sanitize_replaces_everything() {
 #[test]
 fn sanitize_goes_on_and_its_failure_sticks() {
     run(async {
-        let (gate, rig) = gated().await;
+        let (gate, rig) = gated_for(["iqn.2026-11.example:host"; 2]).await;
         gate.set(true, false);
         let mut erase = Box::pin(rig.sense(0, &ERASE, &[]));
         assert!(pending(&mut erase).await);
@@ -206,7 +211,7 @@ fn sanitize_goes_on_and_its_failure_sticks() {
         assert_eq!(rig.sense(1, &[0; 6], &[]).await, (2, 0x041b));
         // A node that starts now does not trust the medium.
         let unit = open(rig.rows.clone()).await;
-        let early = Rig::untried(unit, rig.rows.clone());
+        let early = Rig::untried(unit, rig.rows.clone(), ["iqn.2026-11.example:host"; 2]);
         assert_eq!(early.sense(0, &[0; 6], &[]).await, (6, 0x2900));
         assert_eq!(early.sense(0, &[0; 6], &[]).await, (3, 0x3103));
         assert_eq!(early.sense(0, &rw(0x28, 0, 0, 1), &[]).await, (3, 0x3103));
@@ -237,11 +242,11 @@ fn sanitize_goes_on_and_its_failure_sticks() {
 }
 
 /// An EXTENDED COPY list with one segment on the unit itself.
-fn copy_list(id: u8, naa: &[u8; 16], target: u16, blocks: u16, lba: u64) -> Vec<u8> {
+pub(super) fn copy_list(id: u8, naa: &[u8], target: u16, blocks: u16, lba: u64) -> Vec<u8> {
     let mut list = vec![id, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
-    list.extend_from_slice(&[0xe4, 0, 0, 0, 1, 3, 0, 16]);
+    list.extend_from_slice(&[0xe4, 0, 0, 0, 1, 3, 0, naa.len() as u8]);
     list.extend_from_slice(naa);
-    list.extend_from_slice(&[0; 8]);
+    list.resize(48, 0);
     list.extend_from_slice(&[2, 0, 0, 0x18, 0, 0]);
     list.extend_from_slice(&target.to_be_bytes());
     list.extend_from_slice(&[0, 0]);
@@ -255,7 +260,7 @@ fn copy_list(id: u8, naa: &[u8; 16], target: u16, blocks: u16, lba: u64) -> Vec<
 fn copies_and_what_became_of_them() {
     run(async {
         let (_gate, rig) = gated().await;
-        let naa = rig.unit.naa();
+        let naa = rig.unit.designator();
         let cdb = |list: &[u8]| {
             let [high, low] = (list.len() as u16).to_be_bytes();
             [0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low, 0, 0]
@@ -272,7 +277,7 @@ fn copies_and_what_became_of_them() {
         let list = copy_list(2, &naa, 1, 1, 0);
         assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0x0804));
         let list = copy_list(3, &naa, 0, 2, BLOCKS - 1);
-        assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0x0d02));
+        assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0));
         assert_eq!(rig.good(0, &status(3), &[]).await[4..7], [2, 0, 0]);
         // Only so many are kept, the latest.
         for id in 10..40 {
@@ -292,7 +297,7 @@ fn copies_and_what_became_of_them() {
 fn copies_with_long_identifiers() {
     run(async {
         let (_gate, rig) = gated().await;
-        let naa = rig.unit.naa();
+        let naa = rig.unit.designator();
         // The descriptors are those of the other kind, after a head of 48 bytes.
         let long = |id: u32, destination: u16, lba: u64| {
             let short = copy_list(0, &naa, destination, 1, lba);
@@ -324,7 +329,7 @@ fn copies_with_long_identifiers() {
         assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0x0804));
         assert_eq!(rig.sense(0, &status(2), &[]).await, (5, 0x2400), "it was refused before it began");
         let list = long(0x8000_0003, 0, BLOCKS);
-        assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0x0d02));
+        assert_eq!(rig.sense(0, &cdb(&list), &list).await, (0xa, 0));
         assert_eq!(rig.good(0, &status(3), &[]).await[5], 2);
         for (at, value) in [(0, 0), (3, 0x10), (16, 0xe4), (47, 1)] {
             let mut list = long(4, 0, 100);

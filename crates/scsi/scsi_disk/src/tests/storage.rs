@@ -105,11 +105,12 @@ fn cached_writes_that_may_be_lost_fail_a_flush_of_each_nexus() {
             product: "disk".into(),
             block_size: 512,
             write_cache: true,
+            initiator_write_cache: true,
             target_ports: vec![1],
         };
         let rows = Arc::new(Rows::default());
         let unit = LogicalUnit::open(config, disk(), rows.clone()).await.unwrap();
-        let rig = Rig::with(unit, rows).await;
+        let rig = Rig::with(unit, rows, INITIATORS).await;
         assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
         assert!(good(&rig.send(0, 1, &SYNC, &[]).await));
         // Flushed: nothing can be lost.

@@ -3,7 +3,7 @@
 use super::going_on::{gated, pending};
 use super::*;
 
-fn cdb(action: u8, id: u8, len: usize) -> [u8; 16] {
+pub(super) fn cdb(action: u8, id: u8, len: usize) -> [u8; 16] {
     let [high, low] = (len as u16).to_be_bytes();
     [0x83, action, 0, 0, 0, 0, 0, 0, 0, id, 0, 0, high, low, 0, 0]
 }
@@ -24,7 +24,7 @@ fn populate(ranges: &[(u64, u32)]) -> Vec<u8> {
     with_ranges(vec![0; 14], ranges)
 }
 
-fn write(token: &[u8], skip: u64, ranges: &[(u64, u32)]) -> Vec<u8> {
+pub(super) fn write(token: &[u8], skip: u64, ranges: &[(u64, u32)]) -> Vec<u8> {
     let mut list = vec![0; 8];
     list.extend_from_slice(&skip.to_be_bytes());
     list.extend_from_slice(token);
@@ -37,7 +37,7 @@ impl Rig {
         self.good(who, &[0x84, 7, 0, 0, 0, id, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0], &[]).await
     }
 
-    async fn token(&self, who: usize, ranges: &[(u64, u32)]) -> Vec<u8> {
+    pub(super) async fn token(&self, who: usize, ranges: &[(u64, u32)]) -> Vec<u8> {
         let list = populate(ranges);
         self.good(who, &cdb(0x10, 1, list.len()), &list).await;
         let data = self.information(who, 1).await;
@@ -50,7 +50,13 @@ impl Rig {
         data[38..].to_vec()
     }
 
-    async fn use_token(&self, who: usize, token: &[u8], skip: u64, ranges: &[(u64, u32)]) -> (u8, u16) {
+    pub(super) async fn use_token(
+        &self,
+        who: usize,
+        token: &[u8],
+        skip: u64,
+        ranges: &[(u64, u32)],
+    ) -> (u8, u16) {
         let list = write(token, skip, ranges);
         self.sense(who, &cdb(0x11, 2, list.len()), &list).await
     }
@@ -103,7 +109,10 @@ fn tokens_copy_until_something_changes() {
         ];
         for (change, data) in changes {
             let token = rig.token(0, &[(4, 1)]).await;
+            // SANITIZE wants it.
+            rig.good(0, &[0x16, 0, 0, 0, 0, 0], &[]).await;
             rig.good(0, &change, data).await;
+            rig.good(0, &[0x17, 0, 0, 0, 0, 0], &[]).await;
             assert_eq!(rig.use_token(0, &token, 0, &[(100, 1)]).await, (5, 0x2300), "{change:x?}");
         }
         // So does a copy onto them; onto itself it does not end well.

@@ -129,9 +129,17 @@ fn lun(serving: LunState, problem: Option<&str>) -> Lun {
         state: serving,
         reason: String::new(),
         write_cache: false,
+        initiator_write_cache: false,
         map: Vec::new(),
     };
-    Lun { config, size_bytes: 0, allocated_bytes: 0, serving, problem: problem.map(str::to_owned) }
+    Lun {
+        config,
+        size_bytes: 0,
+        allocated_bytes: 0,
+        serving,
+        caching: false,
+        problem: problem.map(str::to_owned),
+    }
 }
 
 #[test]

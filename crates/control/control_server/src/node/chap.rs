@@ -1,0 +1,236 @@
+//! CHAP users of targets: which initiators they may be, and which sessions end when that changes.
+
+use std::collections::BTreeSet;
+
+use control_api::{
+    AuthConfig, ChapUser, ChapUserUpdate, Code, Config, Issue, Problem, Session, Severity, TargetConfig,
+    TargetUpdate,
+};
+
+use super::missing;
+
+/// The initiators that a CHAP user may be, in lower case; `None` for any.
+pub(crate) fn bound_to(config: &Config, user: &ChapUser) -> Option<BTreeSet<String>> {
+    let groups = || config.groups.iter().filter(|group| user.groups.contains(&group.name));
+    if user.groups.is_empty() || groups().any(|group| group.any) {
+        return None;
+    }
+    Some(groups().flat_map(|group| &group.initiators).map(|name| name.to_lowercase()).collect())
+}
+
+/// Carries out what an update says about who may log in.
+pub(super) fn update_auth(target: &mut TargetConfig, update: &TargetUpdate) -> Result<(), Problem> {
+    if let Some(auth) = &update.auth {
+        target.auth = auth.clone();
+    }
+    if let Some(wanted) = &update.set_user {
+        set_user(&target.name, &mut target.auth, wanted)?;
+    }
+    if let Some(user) = &update.remove_user {
+        let before = target.auth.chap.len();
+        target.auth.chap.retain(|there| there.user != *user);
+        if target.auth.chap.len() == before {
+            return Err(missing(&format!("CHAP user of {}", target.name), user, "holdfast target list"));
+        }
+        if target.auth.chap.is_empty() {
+            // Without a user everybody would be let in, which is not what taking one away means.
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                format!("{user} is the only CHAP user of {}.", target.name),
+            )
+            .todo(
+                "Make another one first, or let initiators in without CHAP: `holdfast target set --no-chap`.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn set_user(target: &str, auth: &mut AuthConfig, wanted: &ChapUserUpdate) -> Result<(), Problem> {
+    if let Some(user) = auth.chap.iter_mut().find(|user| user.user == wanted.user) {
+        if let Some(secret) = &wanted.secret {
+            user.secret.clone_from(secret);
+        }
+        if let Some(groups) = &wanted.groups {
+            user.groups.clone_from(groups);
+        }
+        return Ok(());
+    }
+    let refuse = |why: &str, todo: &str| {
+        Err(Problem::new(Code::InvalidRequest, format!("CHAP user {} of {target}: {why}", wanted.user))
+            .todo(todo))
+    };
+    let Some(secret) = wanted.secret.clone() else {
+        return refuse(
+            "there is none of this name yet, and a new one needs a secret.",
+            "Say it with --secret-file.",
+        );
+    };
+    let groups = match &wanted.groups {
+        Some(groups) => groups.clone(),
+        None if auth.chap.is_empty() => Vec::new(),
+        None => {
+            return refuse(
+                "the target has other users, and this one could log in as any initiator that none of them is bound to.",
+                "Bind it with --group, or say --any-initiator.",
+            );
+        }
+    };
+    auth.chap.push(ChapUser { user: wanted.user.clone(), secret, groups });
+    Ok(())
+}
+
+/// The sessions of a target that its next configuration would not let in, in sentences. `before` is what they were let
+/// in with.
+pub(super) fn ending(before: &Config, after: &Config, target: &str, sessions: &[Session]) -> Vec<String> {
+    let users = |config: &Config| {
+        let target = config.targets.iter().find(|there| there.name == target);
+        target.map(|target| target.auth.chap.clone()).unwrap_or_default()
+    };
+    let (old, new) = (users(before), users(after));
+    let stays = |session: &Session| {
+        let name = session.initiator.to_lowercase();
+        let bound = |user: &ChapUser| bound_to(after, user).map(|initiators| initiators.contains(&name));
+        let taken = new.iter().any(|user| bound(user) == Some(true));
+        let proved = old.iter().find(|user| Some(&user.user) == session.chap_user.as_ref());
+        new.is_empty()
+            || new.iter().any(|user| {
+                let may = if taken { bound(user) == Some(true) } else { bound(user).is_none() };
+                may && proved.is_some_and(|old| old.user == user.user && old.secret == user.secret)
+            })
+    };
+    let ending = sessions.iter().filter(|session| session.target == target && !stays(session));
+    ending
+        .map(|session| {
+            let user =
+                session.chap_user.as_ref().map_or("without CHAP".to_owned(), |user| format!("as {user}"));
+            format!(
+                "The session of {} from {}, logged in {user}, ends: it would not be let in any more. \
+                 Its host's requests fail until it logs in as it is asked then.",
+                session.initiator, session.address
+            )
+        })
+        .collect()
+}
+
+/// Users that could stand in for each other's hosts.
+pub(super) fn issues(config: &Config) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    for target in config.targets.iter().filter(|target| target.auth.chap.len() > 1) {
+        let loose = target.auth.chap.iter().filter(|user| bound_to(config, user).is_none());
+        let names: Vec<&str> = loose.map(|user| user.user.as_str()).collect();
+        if names.is_empty() {
+            continue;
+        }
+        issues.push(Issue {
+            severity: Severity::Warning,
+            subject: format!("target {}", target.name),
+            detail: format!(
+                "it has several CHAP users, and may be reached by {} as any initiator that no other user is bound to",
+                names.join(", ")
+            ),
+            todo: format!(
+                "Bind each to its initiators: `holdfast target set-user {} {} --group GROUP`.",
+                target.name, names[0]
+            ),
+        });
+    }
+    issues
+}
+
+#[cfg(test)]
+mod tests {
+    use control_api::GroupConfig;
+
+    use super::*;
+
+    const TARGET: &str = "iqn.2026-01.org.example:t";
+
+    fn user(name: &str, secret: &str, groups: &[&str]) -> ChapUser {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        ChapUser { user: name.into(), secret: secret.into(), groups }
+    }
+
+    fn config(chap: Vec<ChapUser>) -> Config {
+        let group = |name: &str| GroupConfig {
+            name: name.into(),
+            initiators: vec![format!("iqn.2026-01.org.example:{name}")],
+            any: false,
+        };
+        let target = TargetConfig {
+            name: TARGET.into(),
+            alias: String::new(),
+            portal_groups: vec![],
+            auth: AuthConfig { chap, mutual: None },
+        };
+        Config { groups: vec![group("a"), group("b")], targets: vec![target], ..Config::default() }
+    }
+
+    fn session(host: &str, user: Option<&str>) -> Session {
+        Session {
+            initiator: format!("iqn.2026-01.org.example:{host}"),
+            target: TARGET.into(),
+            chap_user: user.map(str::to_owned),
+            ..Session::default()
+        }
+    }
+
+    fn ends(before: Vec<ChapUser>, after: Vec<ChapUser>, session: Session) -> bool {
+        !ending(&config(before), &config(after), TARGET, &[session]).is_empty()
+    }
+
+    #[test]
+    fn what_ends_sessions() {
+        let (a, b) = (|| user("a", "secret of a!", &["a"]), || user("b", "secret of b!", &["b"]));
+        assert!(ends(vec![], vec![a()], session("a", None)), "CHAP is turned on");
+        assert!(!ends(vec![a()], vec![], session("a", Some("a"))), "and off");
+        assert!(!ends(vec![a()], vec![a(), b()], session("a", Some("a"))), "another user comes");
+        assert!(ends(vec![a(), b()], vec![a()], session("b", Some("b"))), "a user goes");
+        assert!(
+            ends(vec![a()], vec![user("a", "another one!", &["a"])], session("a", Some("a"))),
+            "its secret"
+        );
+        assert!(
+            ends(vec![a()], vec![user("a", "secret of a!", &["b"])], session("a", Some("a"))),
+            "its hosts"
+        );
+        let loose = || user("l", "secret of l!", &[]);
+        assert!(
+            ends(vec![loose()], vec![loose(), a()], session("a", Some("l"))),
+            "its name is another's now"
+        );
+        assert!(!ends(vec![loose()], vec![loose(), a()], session("c", Some("l"))));
+    }
+
+    #[test]
+    fn users_come_change_and_go() {
+        let mut target = config(vec![]).targets.remove(0);
+        let set = |user: &str, secret: Option<&str>, groups: Option<&[&str]>| TargetUpdate {
+            set_user: Some(ChapUserUpdate {
+                user: user.into(),
+                secret: secret.map(str::to_owned),
+                groups: groups.map(|groups| groups.iter().map(|group| (*group).to_owned()).collect()),
+            }),
+            ..TargetUpdate::default()
+        };
+        let remove = |user: &str| TargetUpdate { remove_user: Some(user.into()), ..TargetUpdate::default() };
+        assert!(update_auth(&mut target, &set("a", None, None)).is_err(), "without a secret");
+        update_auth(&mut target, &set("a", Some("secret of a!"), None)).expect("the first");
+        assert!(update_auth(&mut target, &set("b", Some("secret of b!"), None)).is_err(), "as whom?");
+        update_auth(&mut target, &set("b", Some("secret of b!"), Some(&["b"]))).expect("the second");
+        update_auth(&mut target, &set("a", None, Some(&["a"]))).expect("bound");
+        assert_eq!(target.auth.chap, [user("a", "secret of a!", &["a"]), user("b", "secret of b!", &["b"])]);
+        assert!(update_auth(&mut target, &remove("c")).is_err());
+        update_auth(&mut target, &remove("a")).expect("gone");
+        assert!(update_auth(&mut target, &remove("b")).is_err(), "would let everybody in");
+    }
+
+    #[test]
+    fn users_that_may_be_anybody_are_named() {
+        let bound = user("a", "secret of a!", &["a"]);
+        assert!(issues(&config(vec![user("l", "secret of l!", &[])])).is_empty(), "one alone");
+        assert!(issues(&config(vec![bound.clone(), user("b", "secret of b!", &["b"])])).is_empty());
+        let found = issues(&config(vec![bound, user("l", "secret of l!", &[])]));
+        assert!(found.len() == 1 && found[0].detail.contains("by l as any"), "{found:?}");
+    }
+}

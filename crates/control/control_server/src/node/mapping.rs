@@ -1,0 +1,177 @@
+//! Whose a mapping of a LUN is, where it goes, and who uses it.
+
+use control_api::{
+    Code, GroupConfig, LunConfig, LunMap, MAX_LUN_NUMBER, MapConfig, Problem, Session, TargetConfig,
+};
+
+/// Name of the group of all initiators, where it has to be made.
+const EVERYONE: &str = "everyone";
+
+pub(super) fn whose() -> Problem {
+    Problem::new(Code::InvalidRequest, "Whose is the mapping: an initiator group's, or everyone's?")
+        .todo("Say --group GROUP or --everyone.")
+}
+
+/// The group that a mapping is for; that of all initiators is made where there is none.
+pub(super) fn group_of(groups: &mut Vec<GroupConfig>, wanted: &LunMap) -> Result<String, Problem> {
+    match (&wanted.group, wanted.everyone) {
+        (Some(group), false) => return Ok(group.clone()),
+        (None, true) => {}
+        _ => return Err(whose()),
+    }
+    let all = |group: &&GroupConfig| group.any;
+    let named = groups.iter().filter(all).find(|group| group.name == EVERYONE);
+    if let Some(group) = named.or_else(|| groups.iter().find(all)) {
+        return Ok(group.name.clone());
+    }
+    if groups.iter().any(|group| group.name == EVERYONE) {
+        return Err(Problem::new(
+            Code::AlreadyExists,
+            format!("The initiator group {EVERYONE} does not have every initiator in it."),
+        )
+        .todo("Make one that has, with `holdfast initiator-group create NAME --any`, and map to it with --group."));
+    }
+    groups.push(GroupConfig { name: EVERYONE.to_owned(), initiators: Vec::new(), any: true });
+    Ok(EVERYONE.to_owned())
+}
+
+/// The sessions that a LUN is seen through, in sentences.
+pub(super) fn connected(lun: &LunConfig, groups: &[GroupConfig], sessions: &[Session]) -> Vec<String> {
+    let sees = |session: &Session, map: &MapConfig| {
+        let member = |name: &String| name.eq_ignore_ascii_case(&session.initiator);
+        map.target == session.target
+            && groups
+                .iter()
+                .any(|group| group.name == map.group && (group.any || group.initiators.iter().any(member)))
+    };
+    let seen = sessions.iter().filter(|session| lun.map.iter().any(|map| sees(session, map)));
+    seen.map(|session| {
+        format!(
+            "{} is connected to it from {}, through {}.",
+            session.initiator, session.address, session.target
+        )
+    })
+    .collect()
+}
+
+/// Completes a mapping: the only target, the lowest number that is free there for this group.
+pub(super) fn place(
+    targets: &[TargetConfig],
+    luns: &[LunConfig],
+    own: &[MapConfig],
+    group: String,
+    wanted: &LunMap,
+) -> Result<MapConfig, Problem> {
+    let target = match (&wanted.target, targets) {
+        (Some(target), _) => target.clone(),
+        (None, [only]) => only.name.clone(),
+        (None, []) => {
+            return Err(Problem::new(Code::NotFound, "There is no target yet.")
+                .todo("Make one with `holdfast target create`."));
+        }
+        (None, _) => {
+            let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                format!("There are several targets: {}.", names.join(", ")),
+            )
+            .todo("Say which one with --target."));
+        }
+    };
+    let taken: std::collections::BTreeSet<u16> = luns
+        .iter()
+        .flat_map(|lun| &lun.map)
+        .chain(own)
+        .filter(|map| map.target == target && map.group == group)
+        .map(|map| map.number)
+        .collect();
+    let number = match wanted.number {
+        Some(number) => number,
+        None => (0..=MAX_LUN_NUMBER).find(|number| !taken.contains(number)).ok_or_else(|| {
+            Problem::new(Code::NoSpace, format!("target {target} has no free number for this group."))
+        })?,
+    };
+    Ok(MapConfig { target, number, group, read_only: wanted.read_only })
+}
+
+#[cfg(test)]
+mod tests {
+    use control_api::LunState;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_lowest_free_ones_for_the_group() {
+        let target = |name: &str| TargetConfig {
+            name: name.into(),
+            alias: String::new(),
+            portal_groups: vec![],
+            auth: control_api::AuthConfig::default(),
+        };
+        let map = |number, group: &str| MapConfig {
+            target: "t".into(),
+            number,
+            group: group.into(),
+            read_only: false,
+        };
+        let wanted = LunMap { target: None, number: None, group: None, everyone: false, read_only: false };
+        let own = [map(0, "g"), map(2, "g"), map(1, "h")];
+        let targets = [target("t")];
+        assert_eq!(place(&targets, &[], &own, "g".into(), &wanted).expect("placed").number, 1);
+        assert_eq!(place(&targets, &[], &own, "h".into(), &wanted).expect("placed").number, 0);
+        assert!(place(&[], &[], &own, "g".into(), &wanted).is_err());
+        let several = place(&[target("t"), target("u")], &[], &own, "g".into(), &wanted);
+        assert_eq!(several.expect_err("which one?").detail, "There are several targets: t, u.");
+    }
+
+    #[test]
+    fn everyones_group_is_the_one_of_all_initiators() {
+        let map = |group: Option<&str>, everyone| LunMap {
+            target: None,
+            number: None,
+            group: group.map(str::to_owned),
+            everyone,
+            read_only: false,
+        };
+        let group = |name: &str, any| GroupConfig { name: name.into(), initiators: vec![], any };
+        let mut groups = vec![];
+        assert_eq!(group_of(&mut groups, &map(None, true)).expect("made"), "everyone");
+        assert_eq!(groups, [group("everyone", true)]);
+        let mut groups = vec![group("some", false), group("all", true)];
+        assert_eq!(group_of(&mut groups, &map(None, true)).expect("found"), "all");
+        assert_eq!(group_of(&mut groups, &map(Some("some"), false)).expect("named"), "some");
+        assert!(group_of(&mut groups, &map(Some("some"), true)).is_err());
+        assert!(group_of(&mut groups, &map(None, false)).is_err());
+        assert!(group_of(&mut vec![group("everyone", false)], &map(None, true)).is_err());
+    }
+
+    #[test]
+    fn whose_disk_shrinks() {
+        let lun = LunConfig {
+            name: "l".into(),
+            guid: None,
+            volume: "v".into(),
+            path: "/l".into(),
+            block_size: 512,
+            state: LunState::Online,
+            reason: String::new(),
+            write_cache: false,
+            initiator_write_cache: false,
+            map: vec![MapConfig { target: "t".into(), number: 0, group: "g".into(), read_only: false }],
+        };
+        let groups = [GroupConfig {
+            name: "g".into(),
+            initiators: vec!["iqn.2026-01.org.example:A".into()],
+            any: false,
+        }];
+        let session = |initiator: &str, target: &str| Session {
+            initiator: initiator.into(),
+            target: target.into(),
+            address: "192.0.2.1:1000".into(),
+            ..Session::default()
+        };
+        let (a, b) = ("iqn.2026-01.org.example:a", "iqn.2026-01.org.example:b");
+        let said = connected(&lun, &groups, &[session(a, "t"), session(a, "u"), session(b, "t")]);
+        assert_eq!(said, [format!("{a} is connected to it from 192.0.2.1:1000, through t.")]);
+    }
+}
