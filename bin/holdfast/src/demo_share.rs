@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use control_api::{
-    Password, PasswordChange, Share, ShareCaching, ShareCreate, SharePermission, ShareRight, SmbStatus,
+    Password, PasswordChange, Share, ShareCaching, ShareCreate, ShareKind, SharePermission, ShareRight, SmbStatus,
     SmbUpdate, User, UserCreate,
 };
 use control_client::Client;
@@ -94,7 +94,7 @@ pub(crate) async fn make(
             volume: Some(volume.into()),
             folder: None,
             comment: "Virtual machines of the demo".into(),
-            ca: true,
+            kind: ShareKind::ScaleOut,
             encrypt: false,
             caching: ShareCaching::Manual,
             access_based_enumeration: false,

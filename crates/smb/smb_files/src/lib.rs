@@ -56,7 +56,7 @@ mod wildcard;
 mod write_time;
 
 pub use api::{
-    CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
+    CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, Kept, LeaseBreak, LeaseRequest,
     LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use error::{Detail, FileError, Result};

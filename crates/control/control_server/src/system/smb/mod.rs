@@ -73,6 +73,8 @@ pub struct Smb {
     guid: Uuid,
     view: Arc<NodeView>,
     in_effect: Arc<Mutex<InEffect>>,
+    /// Who puts a configuration into effect.
+    turns: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Smb {
@@ -102,7 +104,7 @@ impl Smb {
         };
         let server = SmbServer::new(ServerConfig::default(), parts);
         view.show(Some(server.clone()));
-        Self { server, shards, clock, users, interfaces, guid, view, in_effect }
+        Self { server, shards, clock, users, interfaces, guid, view, in_effect, turns: Arc::default() }
     }
 
     /// Puts the server's own part in effect.
@@ -228,11 +230,11 @@ impl SmbBackend for Smb {
         volumes: Vec<OpenVolume>,
     ) -> Work<'a, Vec<(String, String)>> {
         Box::pin(async move {
+            let turn = Arc::new(self.turns.clone().lock_owned().await);
             self.configure(&config.smb, node);
             self.close_shares(config, &volumes);
-            let opened = self.open_volumes(volumes).await?;
-            let mut trouble = self.put_shares(config);
-            trouble.extend(self.restore(opened).await);
+            let unserved = self.open_volumes(config, volumes, &turn).await?;
+            let mut trouble = self.put_shares(config, &unserved);
             trouble.extend(self.missing_folders(config).await);
             // Listeners last: a client that is refused tries again, one that finds no share gives up.
             self.apply_listeners(&config.smb.listen).await;
@@ -289,6 +291,7 @@ impl SmbBackend for Smb {
 
     fn stop(&self) -> Work<'_, ()> {
         Box::pin(async move {
+            let _turn = self.turns.lock().await;
             self.server.shutdown().await;
             self.view.show(None);
             *self.in_effect.lock() = InEffect::default();
