@@ -405,6 +405,9 @@ pub struct SmbOpen {
     pub directory: bool,
     /// Rights, in hexadecimal as MS-SMB2 2.2.13.1 has them.
     pub access: String,
+    /// The same in words: "read, write, delete"; "attributes" where it can do nothing else.
+    #[serde(default)]
+    pub rights: String,
     /// What of it the client may cache: "none", "oplock …", "lease RWH".
     pub caching: String,
     /// How it outlives its connection: "no", "durable", "persistent", "resilient".

@@ -13,7 +13,7 @@ mod share_changes;
 mod tests;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -61,6 +61,8 @@ struct InEffect {
     volumes: BTreeMap<String, (Arc<dyn VolumeHandle>, FileSystem)>,
     /// By the upper case of their names.
     shares: BTreeMap<String, Served>,
+    /// Shares of these whose folder is gone: nobody can connect to one.
+    astray: BTreeSet<String>,
 }
 
 /// The SMB service of this node.
@@ -252,6 +254,9 @@ impl SmbBackend for Smb {
     }
 
     fn traffic(&self, share: &str) -> Option<ShareTraffic> {
+        if self.in_effect.lock().astray.contains(&share.to_uppercase()) {
+            return None;
+        }
         self.server.share_traffic(share).map(listing::traffic)
     }
 

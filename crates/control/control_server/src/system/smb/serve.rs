@@ -1,6 +1,6 @@
 //! Volumes and shares: what of the configuration can be served, and why the rest cannot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{Code, Config, Problem, ShareCaching, ShareKind, ShareRight};
@@ -224,7 +224,7 @@ impl Smb {
 
     /// Shares whose folder cannot be found.
     pub(super) async fn missing_folders(&self, config: &Config) -> Vec<(String, String)> {
-        let mut trouble = Vec::new();
+        let (mut trouble, mut astray) = (Vec::new(), BTreeSet::new());
         for share in &config.shares {
             let found = self.in_effect.lock().volumes.get(&share.volume).map(|(volume, _)| volume.clone());
             let Some(volume) = found else { continue };
@@ -238,7 +238,9 @@ impl Smb {
                 Err(problem) => problem.detail,
             };
             trouble.push((format!("share {}", share.name), why));
+            astray.insert(key(&share.name));
         }
+        self.in_effect.lock().astray = astray;
         trouble
     }
 }

@@ -154,6 +154,7 @@ async fn shares_come_and_go_with_their_volume() {
     assert_eq!(trouble.len(), 2, "{trouble:?}");
     assert!(trouble[0].contains("name alice"), "{trouble:?}");
     assert!(trouble[1].starts_with("share vmstore: /vms"), "{trouble:?}");
+    assert_eq!(bench.smb.traffic("vmstore"), None, "nobody can connect to it");
 
     let alice = bench.user("alice");
     bench.folder("vms").await;
