@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use control_api::{
-    Password, PasswordChange, Share, ShareCaching, ShareCreate, ShareKind, SharePermission, ShareRight, SmbStatus,
-    SmbUpdate, User, UserCreate,
+    Password, PasswordChange, Share, ShareCaching, ShareCreate, ShareKind, SharePermission, ShareRight,
+    SmbStatus, SmbUpdate, User, UserCreate,
 };
 use control_client::Client;
 

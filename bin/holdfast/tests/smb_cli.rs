@@ -110,6 +110,12 @@ fn shares_are_made_changed_and_removed() {
         (&share["encrypt"], &share["kind"], &share["caching"]),
         (&true.into(), &"plain".into(), &"none".into())
     );
+    for kind in ["clustered", "scale-out", "plain"] {
+        bench.ok(&format!("share set vmstore --kind {kind}"));
+        assert!(bench.ok("share list").contains(kind));
+        assert!(bench.ok("share show vmstore").contains(&format!("kind      {kind}, encrypted")));
+    }
+    assert_eq!(bench.refused("share create k --kind plain --no-ca --full alice").0, 2);
     assert!(bench.refused("share set vmstore --revoke bob").1.contains("no permission for bob"));
     assert_eq!(bench.refused("share set vmstore").0, 2);
     assert!(bench.ok("share show vmstore").contains("alice change"));

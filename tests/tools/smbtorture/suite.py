@@ -7,8 +7,9 @@ import signal
 import subprocess
 import time
 
-# Seconds of silence after which one test is stopped; the longest wait of a test that passes is 64 seconds.
+# Seconds of silence after which one test is stopped, in its suite and by itself.
 TEST_LIMIT = 75
+SINGLE_LIMIT = 240
 # Seconds for a suite, with what is tried again test by test after a hang or a crash.
 SUITE_LIMIT = 420
 
@@ -51,7 +52,7 @@ class Suite:
         # What a hang or a crash kept it from.
         for test in self.tests:
             if test not in done and time.monotonic() < end:
-                self.once([f"{self.name}.{test}"], time.monotonic() + TEST_LIMIT, done, test)
+                self.once([f"{self.name}.{test}"], end, done, test)
         return {test: done.get(test, ("not run", "the suite's time was over")) for test in self.tests}
 
     def known(self, name):
@@ -61,13 +62,14 @@ class Suite:
         return alike[0] if name not in self.tests and len(alike) == 1 else name
 
     def once(self, names, end, done, only=None):
-        """Runs smbtorture once and puts what it tells into `done`."""
+        """Runs smbtorture once and puts what it tells into `done`; `only` names a test that is run by itself."""
+        silence = SINGLE_LIMIT if only else TEST_LIMIT
         process = subprocess.Popen(self.command + names, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, start_new_session=True)
         running, told, rest, hung, heard = None, [], b"", False, time.monotonic()
         whole = []
         while True:
-            left = min(end, heard + TEST_LIMIT) - time.monotonic()
+            left = min(end, heard + silence) - time.monotonic()
             if left <= 0:
                 hung = True
                 # Its own group: children that it made are in it.

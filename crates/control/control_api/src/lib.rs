@@ -82,8 +82,8 @@ pub use pool::{
     ReplaceDisk, Scrub, SpaceState,
 };
 pub use problem::{Code, Problem};
-pub use share_kind::ShareKind;
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
+pub use share_kind::ShareKind;
 pub use smb::{
     Demand, Share, ShareCaching, ShareConfig, ShareCreate, SharePermission, ShareRight, ShareTraffic,
     ShareUpdate, Smb1Attempt, SmbConfig, SmbConstraint, SmbDialect, SmbInterface, SmbListener, SmbOpen,

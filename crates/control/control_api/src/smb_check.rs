@@ -143,7 +143,9 @@ pub(crate) fn check_shares(shares: &[ShareConfig]) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Demand, ShareCaching, ShareKind, SharePermission, ShareRight, SmbConstraint, SmbDialect};
+    use crate::{
+        Config, Demand, ShareCaching, ShareKind, SharePermission, ShareRight, SmbConstraint, SmbDialect,
+    };
 
     fn sample() -> Config {
         Config {

@@ -103,12 +103,7 @@ fn acknowledge(connection: &mut Connection, tree: u32, state: LeaseState) {
 }
 
 /// Begins an open that waits for somebody, and says how it ends when `meanwhile` has been done.
-fn open_while(
-    connection: &mut Connection,
-    tree: u32,
-    wanted: &Wanted,
-    meanwhile: impl FnOnce(),
-) -> Received {
+fn open_while(connection: &mut Connection, tree: u32, wanted: &Wanted, meanwhile: impl FnOnce()) -> Received {
     let message = wanted.begin(connection, tree);
     meanwhile();
     connection.answer_to(message).unwrap()

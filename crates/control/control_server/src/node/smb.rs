@@ -179,7 +179,9 @@ impl Node {
                 Some(why) => {
                     let (volume, folder) = (&share.config.volume, &share.config.folder);
                     let todo = if self.volume(volume).is_err() {
-                        format!("`holdfast volume show {volume}` says why its volume is not open; it is served again with it.")
+                        format!(
+                            "`holdfast volume show {volume}` says why its volume is not open; it is served again with it."
+                        )
                     } else {
                         format!(
                             "`holdfast file stat {volume}:{folder}` shows its folder, `holdfast file mkdir` makes it, `holdfast volume check {volume}` looks for damage; it is served again by itself."

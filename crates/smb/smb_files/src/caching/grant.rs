@@ -4,7 +4,9 @@ use smb_protocol::Guid;
 use smb_protocol::access::OplockLevel;
 use smb_protocol::create::lease::{LeaseFlags, LeaseState};
 
-use super::{Breaking, Caching, Entry, H, Kind, LeaseName, LeaseView, NONE, Others, R, RWH, W, level, state_of};
+use super::{
+    Breaking, Caching, Entry, H, Kind, LeaseName, LeaseView, NONE, Others, R, RWH, W, level, state_of,
+};
 use crate::api::{Granted, LeaseRequest, OpenId};
 
 impl Caching {

@@ -30,8 +30,14 @@ pub(super) struct Admission {
 /// What one look at the others came to.
 enum Look {
     /// It is in. `raised`: others that share its lease have more of it now than before.
-    In { caching: Granted, raised: bool },
-    Wait { deadline: Option<shard_runtime::Monotonic>, closes: bool },
+    In {
+        caching: Granted,
+        raised: bool,
+    },
+    Wait {
+        deadline: Option<shard_runtime::Monotonic>,
+        closes: bool,
+    },
     Gone,
 }
 
@@ -192,7 +198,8 @@ impl Core {
             self.leases.lock().insert(name, (open.node.file, open.stream.clone()));
         }
         state.opens.push(Arc::clone(open));
-        let raised = matches!((shared, granted), (Some(before), Granted::Lease { state, .. }) if state != before);
+        let raised =
+            matches!((shared, granted), (Some(before), Granted::Lease { state, .. }) if state != before);
         Ok((granted, raised))
     }
 

@@ -24,7 +24,8 @@ impl Open {
         let (oplock, lease, locks, pending) = {
             let state = self.node.state.lock();
             let stream = state.streams.get(&self.stream);
-            let (oplock, lease) = stream.map_or_else(Default::default, |stream| stream.caching.recorded(self.id));
+            let (oplock, lease) =
+                stream.map_or_else(Default::default, |stream| stream.caching.recorded(self.id));
             let locks = stream.into_iter().flat_map(|stream| stream.locks.of(self.id));
             let locks = locks.map(|lock| LockRecord {
                 offset: lock.range.offset,

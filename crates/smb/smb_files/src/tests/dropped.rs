@@ -100,7 +100,11 @@ fn a_rename_is_done_or_not_wherever_it_is_dropped() {
             seen.set(if done { (seen.get().0, true) } else { (true, seen.get().1) });
             // The name leads to the open, and the target of a rename that was not done is there and can be opened.
             let left = f.status("a", &Ask::open()).await;
-            assert_eq!(left, if done { NtStatus::OBJECT_NAME_NOT_FOUND } else { NtStatus::SUCCESS }, "{polls}");
+            assert_eq!(
+                left,
+                if done { NtStatus::OBJECT_NAME_NOT_FOUND } else { NtStatus::SUCCESS },
+                "{polls}"
+            );
             let b = f.open("b", &Ask::open()).await;
             assert_eq!(read(&b, 0, 9).await.unwrap(), if done { b"a" } else { b"b" }, "{polls}");
             f.close_all().await;

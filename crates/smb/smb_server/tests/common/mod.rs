@@ -16,7 +16,8 @@ use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_security::Token;
 use smb_server::{
-    Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, ShareKind, SharePermission, ShareRight, SmbServer,
+    Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, ShareKind, SharePermission, ShareRight,
+    SmbServer,
 };
 
 /// What is done in the middle of a login.

@@ -185,8 +185,13 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
 fn what_lacks_copies_is_not_said_to_have_none_to_make() {
     let detail = |redundancy, repair_bytes| {
         let reason = Some("1.31 GiB have 1 of 2 copies at the least".into());
-        let state =
-            SpaceState { name: "v".into(), resiliency: Resiliency::Mirror2, redundancy, repair_bytes, reason };
+        let state = SpaceState {
+            name: "v".into(),
+            resiliency: Resiliency::Mirror2,
+            redundancy,
+            repair_bytes,
+            reason,
+        };
         of_space(&state).expect("an issue").detail
     };
     let reduced = detail(RedundancyState::Reduced, 0);

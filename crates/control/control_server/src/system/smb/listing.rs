@@ -67,7 +67,10 @@ fn rights(mask: AccessMask, directory: bool) -> String {
     let words = [
         (has(AccessMask::READ_DATA), if directory { "list" } else { "read" }),
         (writes, if directory { "make files" } else { "write" }),
-        (has(AccessMask::APPEND_DATA) && (directory || !writes), if directory { "make folders" } else { "append" }),
+        (
+            has(AccessMask::APPEND_DATA) && (directory || !writes),
+            if directory { "make folders" } else { "append" },
+        ),
         (has(AccessMask::EXECUTE) && !directory, "execute"),
         (has(AccessMask::DELETE), "delete"),
         (has(AccessMask::WRITE_DAC), "change permissions"),

@@ -154,7 +154,10 @@ impl Smb {
                     for served in prepared {
                         server.release_share(&served.config.name);
                     }
-                    Err(Problem::new(Code::Io, format!("what clients had open cannot be brought back: {status}")))
+                    Err(Problem::new(
+                        Code::Io,
+                        format!("what clients had open cannot be brought back: {status}"),
+                    ))
                 }
             }
         });
