@@ -289,6 +289,36 @@ fn reads_that_became_wrong_while_their_client_was_away_stay_wrong() {
 }
 
 #[test]
+fn a_create_whose_answer_was_lost_with_the_server_is_sent_again() {
+    for (share, otherwise) in
+        [("ca", NtStatus::FILE_NOT_AVAILABLE), ("clustered", NtStatus::DUPLICATE_OBJECTID)]
+    {
+        let store = Arc::new(MemoryStore::new(1 << 30));
+        let first = served(&store);
+        let wanted = || with_oplock(Wanted::persistent(60_000), OplockLevel::BATCH);
+        let (mut connection, tree) = client(&first, ME, share);
+        let before = wanted().open(&mut connection, tree);
+        let second = restarted(first, &store, 1);
+        let (mut connection, tree) = client(&second, ME, share);
+        assert_eq!(wanted().open(&mut connection, tree).header.status, otherwise, "not sent again, but anew");
+        let mut again = wanted();
+        again.replay = true;
+        let (mut stranger, their_tree) = client(&second, Guid([2; 16]), share);
+        let refused = again.open(&mut stranger, their_tree).header.status;
+        assert_eq!(refused, NtStatus::FILE_NOT_AVAILABLE, "another client's name for it");
+        again.name = "another.vhdx";
+        assert_eq!(again.open(&mut connection, tree).header.status, NtStatus::ACCESS_DENIED);
+        again.name = wanted().name;
+        let back = again.open(&mut connection, tree);
+        assert_eq!((file_id(&back), oplock(&back)), (file_id(&before), oplock(&before)));
+        assert!(is_persistent(&back));
+        assert_eq!(write(&mut connection, tree, file_id(&back), b"on"), NtStatus::SUCCESS);
+        assert_eq!(file_id(&again.open(&mut connection, tree)), file_id(&back), "and again, as ever");
+        assert_eq!(second.server.opens().len(), 1);
+    }
+}
+
+#[test]
 fn who_connects_to_a_share_waits_until_what_others_have_open_is_back() {
     let store = Arc::new(MemoryStore::new(1 << 30));
     let served = served(&store);

@@ -131,7 +131,7 @@ pub(crate) async fn run(
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
     }
     if let Some(durable) = &contexts.durable_v2
-        && let Some(open) = reconnect::replayed(call, session, tree, &contexts, durable)?
+        && let Some(open) = reconnect::replayed(call, session, tree, &request, &contexts, durable)?
     {
         // The first one may have been dropped with its connection before it came so far.
         persistence::save(&open).await?;
