@@ -78,6 +78,7 @@ class Node:
         self.do("smb", "set", "--signing", "offered")
         for job in range(JOBS):
             self.share(f"torture{job}")
+            self.do("file", "create", f"vm:/shares/torture{job}/zero", "--size", "1MiB")
         # acls.ACCESSBASED knows it by this name.
         self.share("hideunread", "--access-based-enumeration")
 
