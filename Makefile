@@ -9,7 +9,7 @@ SOAK_SECONDS ?= 3600
 SOAK_SEEDS ?= 2000
 DEMO_DIR ?= holdfast-demo
 
-.PHONY: help run prepare test unit lint deny e2e fuzz bench campaign soak clean
+.PHONY: help run prepare test unit lint deny e2e fuzz bench smbtorture campaign soak clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -42,6 +42,11 @@ fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly
 bench: prepare ## compare with tgt, smbd and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh smb
+
+smbtorture: prepare ## Samba's suites against each kind of share on a volume (as root); writes docs/results/
+	cargo build --locked --package holdfast
+	python3 tests/tools/smbtorture/run.py --holdfast "$${CARGO_TARGET_DIR:-target}/debug/holdfast" \
+		--work "$$(mktemp -d)" --report docs/results
 
 campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of eleven subjects and layouts; writes docs/results/
 	@mkdir -p docs/results

@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use control_api::{
-    Password, PasswordChange, Share, ShareCaching, ShareCreate, SharePermission, ShareRight, SmbStatus,
-    SmbUpdate, User, UserCreate,
+    Password, PasswordChange, Share, ShareCaching, ShareCreate, ShareKind, SharePermission, ShareRight,
+    SmbStatus, SmbUpdate, User, UserCreate,
 };
 use control_client::Client;
 
@@ -94,7 +94,7 @@ pub(crate) async fn make(
             volume: Some(volume.into()),
             folder: None,
             comment: "Virtual machines of the demo".into(),
-            ca: true,
+            kind: ShareKind::ScaleOut,
             encrypt: false,
             caching: ShareCaching::Manual,
             access_based_enumeration: false,

@@ -42,7 +42,7 @@ fn print(opens: &[SmbOpen]) {
             open.address.clone(),
             open.share.clone(),
             if open.directory { format!("{}\\", open.path) } else { open.path.clone() },
-            open.access.clone(),
+            open.rights.clone(),
             open.caching.clone(),
             open.lasting.clone(),
         ]);

@@ -2,7 +2,7 @@
 
 use clap::{Subcommand, ValueEnum};
 use control_api::{
-    Confirm, Done, Share, ShareCaching, ShareCreate, SharePermission, ShareRight, ShareUpdate,
+    Confirm, Done, Share, ShareCaching, ShareCreate, ShareKind, SharePermission, ShareRight, ShareUpdate,
 };
 use control_client::segment;
 
@@ -36,9 +36,11 @@ pub(crate) enum Command {
         comment: String,
         #[command(flatten)]
         grants: Grants,
-        /// Not continuously available: what clients have open is lost when the node restarts, and writes may wait in
-        /// memory until the client flushes.
-        #[arg(long)]
+        /// What it promises its clients, and what they may cache for it.
+        #[arg(long, value_enum, default_value = "scale-out")]
+        kind: Kind,
+        /// Not continuously available: the same as --kind plain.
+        #[arg(long, conflicts_with = "kind")]
         no_ca: bool,
         /// Everything over it must be encrypted.
         #[arg(long)]
@@ -81,9 +83,9 @@ pub(crate) struct Set {
     /// This user or group loses its permission; may be given several times.
     #[arg(long, value_name = "WHO")]
     revoke: Vec<String>,
-    /// Continuously available.
+    /// What it promises its clients, and what they may cache for it. What they have open keeps what it was given.
     #[arg(long, value_enum)]
-    ca: Option<Switch>,
+    kind: Option<Kind>,
     /// Everything over it must be encrypted.
     #[arg(long, value_enum)]
     encrypt: Option<Switch>,
@@ -143,6 +145,28 @@ impl Switch {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Kind {
+    /// Continuously available: what clients have open outlives the server, and each write is durable when it is answered.
+    /// Clients cache reads only, so nobody waits for one that is away: for virtual machines.
+    ScaleOut,
+    /// Continuously available, and clients cache writes and handles, too: who wants a file whose client is away waits until
+    /// it comes back or its time is over.
+    Clustered,
+    /// What clients have open is lost when the node restarts, and writes may wait in memory until the client flushes.
+    Plain,
+}
+
+impl Kind {
+    fn value(self) -> ShareKind {
+        match self {
+            Self::ScaleOut => ShareKind::ScaleOut,
+            Self::Clustered => ShareKind::Clustered,
+            Self::Plain => ShareKind::Plain,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Caching {
     /// Nothing.
     None,
@@ -184,6 +208,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             folder,
             comment,
             grants,
+            kind,
             no_ca,
             encrypt,
             caching,
@@ -201,7 +226,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 volume,
                 folder,
                 comment,
-                ca: !no_ca,
+                kind: if no_ca { ShareKind::Plain } else { kind.value() },
                 encrypt,
                 caching: caching.value(),
                 access_based_enumeration,
@@ -217,7 +242,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let Set { name, comment, grants, revoke, preset_folder, .. } = *set;
             let update = ShareUpdate {
                 comment,
-                ca: set.ca.map(Switch::is_on),
+                kind: set.kind.map(Kind::value),
                 encrypt: set.encrypt.map(Switch::is_on),
                 caching: set.caching.map(Caching::value),
                 access_based_enumeration: set.access_based_enumeration.map(Switch::is_on),
@@ -246,7 +271,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
 fn kinds(share: &Share) -> String {
     let config = &share.config;
     let words = [
-        (config.ca, "ca"),
+        (true, config.kind.name()),
         (config.encrypt, "encrypted"),
         (config.read_only, "read-only"),
         (config.hidden, "hidden"),
@@ -291,12 +316,7 @@ fn detail(share: &Share) {
         outln!("  comment   {}", config.comment);
     }
     outln!("  folder    {} of volume {}", config.folder, config.volume);
-    let kinds = kinds(share);
-    outln!(
-        "  kind      {}; clients may keep: {}",
-        if kinds.is_empty() { "plain" } else { &kinds },
-        word(&config.caching)
-    );
+    outln!("  kind      {}; clients may keep: {}", kinds(share), word(&config.caching));
     outln!("  who       {}", permissions(share));
     outln!("  in use    {}, {}", many(share.sessions, "session"), many(share.opens, "open"));
     outln!(

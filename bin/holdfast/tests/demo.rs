@@ -57,8 +57,8 @@ fn data_survives_kill_loss_and_restart() {
     let shares = demo.json(&["share", "list"]);
     let share = &shares["items"][0];
     assert_eq!(
-        (&share["name"], &share["online"], &share["ca"]),
-        (&"vmstore".into(), &true.into(), &true.into())
+        (&share["name"], &share["online"], &share["kind"]),
+        (&"vmstore".into(), &true.into(), &"scale-out".into())
     );
     let password = demo.text("smb_password");
     put(&demo, "a", &content(1));

@@ -91,8 +91,8 @@ fn shares_are_made_changed_and_removed() {
     bench.ok("share create vmstore --full alice --read Everyone");
     let share = &bench.items("share list")[0];
     assert_eq!(
-        (&share["online"], &share["ca"], &share["folder"]),
-        (&true.into(), &true.into(), &"/shares/vmstore".into())
+        (&share["online"], &share["kind"], &share["folder"]),
+        (&true.into(), &"scale-out".into(), &"/shares/vmstore".into())
     );
     assert_eq!(bench.names("file ls v:/shares"), ["vmstore"]);
     assert!(bench.refused("share create VMSTORE --full alice").1.contains("already"));
@@ -103,13 +103,19 @@ fn shares_are_made_changed_and_removed() {
     bench.ok("lun delete l --yes");
     assert!(bench.refused("volume delete v --yes").1.contains("shares vmstore"));
 
-    bench.ok("share set vmstore --change alice --revoke everyone --encrypt on --ca off --caching none");
+    bench.ok("share set vmstore --change alice --revoke everyone --encrypt on --kind plain --caching none");
     let share = bench.json("share show VMStore");
     assert_eq!(share["permission"], serde_json::json!([{ "who": "alice", "right": "change" }]));
     assert_eq!(
-        (&share["encrypt"], &share["ca"], &share["caching"]),
-        (&true.into(), &false.into(), &"none".into())
+        (&share["encrypt"], &share["kind"], &share["caching"]),
+        (&true.into(), &"plain".into(), &"none".into())
     );
+    for kind in ["clustered", "scale-out", "plain"] {
+        bench.ok(&format!("share set vmstore --kind {kind}"));
+        assert!(bench.ok("share list").contains(kind));
+        assert!(bench.ok("share show vmstore").contains(&format!("kind      {kind}, encrypted")));
+    }
+    assert_eq!(bench.refused("share create k --kind plain --no-ca --full alice").0, 2);
     assert!(bench.refused("share set vmstore --revoke bob").1.contains("no permission for bob"));
     assert_eq!(bench.refused("share set vmstore").0, 2);
     assert!(bench.ok("share show vmstore").contains("alice change"));

@@ -40,6 +40,7 @@ mod pool;
 mod problem;
 pub mod routes;
 mod selector;
+mod share_kind;
 mod smb;
 mod smb_check;
 mod snapshot;
@@ -83,6 +84,7 @@ pub use pool::{
 };
 pub use problem::{Code, Problem};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
+pub use share_kind::ShareKind;
 pub use smb::{
     Demand, Share, ShareCaching, ShareConfig, ShareCreate, SharePermission, ShareRight, ShareTraffic,
     ShareUpdate, Smb1Attempt, SmbConfig, SmbConstraint, SmbDialect, SmbInterface, SmbListener, SmbOpen,

@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ShareKind;
+
 /// Whether something is demanded of clients, or used with those that want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -250,9 +252,9 @@ pub struct ShareConfig {
     /// What people read about it.
     #[serde(default)]
     pub comment: String,
-    /// Continuously available: what clients have open outlives the server, and each write is durable when it is answered.
-    #[serde(default = "yes")]
-    pub ca: bool,
+    /// What it promises its clients, and what they may cache for it.
+    #[serde(default, alias = "ca")]
+    pub kind: ShareKind,
     /// Everything over it must be encrypted.
     #[serde(default)]
     pub encrypt: bool,
@@ -273,10 +275,6 @@ pub struct ShareConfig {
     pub permissions: Vec<SharePermission>,
 }
 
-fn yes() -> bool {
-    true
-}
-
 /// Makes a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -292,9 +290,9 @@ pub struct ShareCreate {
     /// What people read about it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub comment: String,
-    /// Continuously available.
-    #[serde(default = "yes")]
-    pub ca: bool,
+    /// What it promises its clients, and what they may cache for it.
+    #[serde(default, alias = "ca")]
+    pub kind: ShareKind,
     /// Everything over it must be encrypted.
     #[serde(default)]
     pub encrypt: bool,
@@ -325,9 +323,9 @@ pub struct ShareUpdate {
     /// What people read about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// Continuously available.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<bool>,
+    /// What it promises its clients; what they have open keeps what it was given.
+    #[serde(skip_serializing_if = "Option::is_none", alias = "ca")]
+    pub kind: Option<ShareKind>,
     /// Everything over it must be encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<bool>,
@@ -407,6 +405,9 @@ pub struct SmbOpen {
     pub directory: bool,
     /// Rights, in hexadecimal as MS-SMB2 2.2.13.1 has them.
     pub access: String,
+    /// The same in words: "read, write, delete"; "attributes" where it can do nothing else.
+    #[serde(default)]
+    pub rights: String,
     /// What of it the client may cache: "none", "oplock …", "lease RWH".
     pub caching: String,
     /// How it outlives its connection: "no", "durable", "persistent", "resilient".

@@ -143,7 +143,9 @@ pub(crate) fn check_shares(shares: &[ShareConfig]) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Demand, ShareCaching, SharePermission, ShareRight, SmbConstraint, SmbDialect};
+    use crate::{
+        Config, Demand, ShareCaching, ShareKind, SharePermission, ShareRight, SmbConstraint, SmbDialect,
+    };
 
     fn sample() -> Config {
         Config {
@@ -164,7 +166,7 @@ mod tests {
                 volume: "v1".into(),
                 folder: "/shares/vmstore".into(),
                 comment: "virtual machines".into(),
-                ca: false,
+                kind: ShareKind::Plain,
                 encrypt: true,
                 caching: ShareCaching::None,
                 access_based_enumeration: true,
@@ -189,7 +191,8 @@ mod tests {
         let text =
             "schema = 1\n[smb]\nlisten = ['0.0.0.0:445']\n[[share]]\nname='a'\nvolume='v'\nfolder='/a'\n";
         let config: Config = toml::from_str(text).expect("parses");
-        assert!(config.shares[0].ca && config.shares[0].permissions.is_empty());
+        assert_eq!(config.shares[0].kind, ShareKind::ScaleOut);
+        assert!(config.shares[0].permissions.is_empty());
         assert_eq!(config.smb.signing, Demand::Required);
         assert!(
             !toml::to_string(&Config::default()).expect("text").contains("smb"),

@@ -92,6 +92,12 @@ pub(crate) async fn resolve(store: &dyn FileStore, path: &str) -> Result<(FileId
     let (mut here, rest) = match in_snapshot(path) {
         Some((name, rest)) => {
             let found = crate::differences::find_snapshot(store, name).await?;
+            if found.kind == StoreKind::File && !split(rest)?.is_empty() {
+                let detail = format!("{path}: snapshot {name} is of the file {} alone.", found.path);
+                return Err(
+                    Problem::new(Code::NotFound, detail).todo(format!("The file in it is `@{name}`."))
+                );
+            }
             ((found.root, found.kind), rest)
         }
         None => ((store.root(), StoreKind::Directory), path),

@@ -38,6 +38,10 @@ pub enum ShareKind {
     /// Files.
     #[default]
     Disk,
+    /// Files, served by a cluster.
+    ClusterDisk,
+    /// Files, served by all nodes of a cluster at once.
+    ScaleOutDisk,
     /// Pipes.
     Ipc,
 }

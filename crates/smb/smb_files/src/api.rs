@@ -1,5 +1,6 @@
 //! What callers give and get: who asks, what CREATE asks for, and who is told of breaks.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use file_store::FileId;
@@ -238,7 +239,17 @@ pub trait Holder: Send + Sync {
     fn record_changed(&self, open: OpenId) {
         let _ = open;
     }
+
+    /// Ends when the open's record as it is now is on stable storage, or cannot be: somebody is about to do what a break made
+    /// way for, and a restart must not give back what was broken.
+    fn keep_record(&self, open: OpenId) -> Kept<'_> {
+        let _ = open;
+        Box::pin(std::future::ready(()))
+    }
 }
+
+/// The future of [`Holder::keep_record`].
+pub type Kept<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A holder that ignores everything: for opens that nobody caches.
 #[derive(Clone, Copy, Debug, Default)]

@@ -44,11 +44,14 @@ impl Core {
             let (Notice::Oplock(id, _) | Notice::Lease(id, _) | Notice::Close(id) | Notice::Changed(id)) =
                 notice;
             let Some(open) = self.opens.lock().get(id).cloned() else { continue };
-            let holder = open.holder();
-            match (notice, holder) {
+            match (notice, open.holder()) {
                 (Notice::Oplock(_, to), Some(holder)) => holder.break_oplock(*id, *to),
                 (Notice::Lease(_, change), Some(holder)) => holder.break_lease(*id, *change),
-                (Notice::Changed(_), Some(holder)) => holder.record_changed(*id),
+                (Notice::Changed(_), _) => {
+                    if let Some(recorder) = open.recorder() {
+                        recorder.record_changed(*id);
+                    }
+                }
                 (Notice::Close(_), _) => to_close.push(open),
                 (_, None) => {}
             }
@@ -62,6 +65,19 @@ impl Core {
             if open.is_detached() {
                 self.close_from_outside(&open).await;
             }
+        }
+    }
+
+    /// Caching of a stream was broken, and what it was in the way of is about to be done: waits until a restart would not
+    /// give it back any more. Only persistent opens are given anything back.
+    pub(crate) async fn keep_records(&self, node: &Node, stream: &str) {
+        let recorders: Vec<_> = {
+            let state = node.state.lock();
+            let opens = state.opens_of(stream);
+            opens.filter_map(|open| Some((open.id, open.recorder()?))).collect()
+        };
+        for (open, recorder) in recorders {
+            recorder.keep_record(open).await;
         }
     }
 
@@ -95,6 +111,7 @@ impl Core {
         };
         if !notices.is_empty() {
             self.deliver(notices).await;
+            self.keep_records(node, stream).await;
         }
     }
 
@@ -109,6 +126,7 @@ impl Core {
         by: &By,
         on_wait: &dyn Fn(),
     ) -> Result<()> {
+        let mut broken = false;
         loop {
             let (now, limit) = self.timing();
             let changed;
@@ -124,6 +142,7 @@ impl Core {
                 found.unwrap_or_default()
             };
             let closes = outcome.notices.iter().any(|notice| matches!(notice, Notice::Close(_)));
+            broken |= outcome.wait || !outcome.notices.is_empty();
             self.deliver(outcome.notices).await;
             if outcome.unavailable {
                 return refuse(
@@ -132,6 +151,9 @@ impl Core {
                 );
             }
             if !outcome.wait {
+                if broken {
+                    self.keep_records(node, stream).await;
+                }
                 return Ok(());
             }
             if closes {
@@ -180,6 +202,7 @@ impl Core {
         };
         if !notices.is_empty() {
             self.deliver(notices).await;
+            self.keep_records(directory, "").await;
         }
     }
 

@@ -116,6 +116,12 @@ impl FileSystem {
         let _ = self.core.limit.set(Box::new(can_hold));
     }
 
+    /// Whether both are the same one.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
     /// The store below.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn FileStore> {

@@ -56,8 +56,8 @@ mod wildcard;
 mod write_time;
 
 pub use api::{
-    CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, LeaseBreak, LeaseRequest,
-    LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
+    CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, Kept, LeaseBreak,
+    LeaseRequest, LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use error::{Detail, FileError, Result};
 pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};

@@ -53,6 +53,8 @@ pub struct Open {
 /// What of an open changes.
 pub(crate) struct OpenState {
     pub(crate) holder: Option<Arc<dyn Holder>>,
+    /// Who keeps its record: the holder, also while it is away.
+    recorder: Option<Arc<dyn Holder>>,
     pub(crate) owner: OwnerId,
     pub(crate) durability: Durability,
     pub(crate) position: u64,
@@ -123,6 +125,7 @@ pub(crate) struct NewOpen {
 impl Open {
     pub(crate) fn new(core: &Arc<Core>, new: NewOpen) -> Self {
         let state = OpenState {
+            recorder: new.holder.clone(),
             holder: new.holder,
             owner: new.caller.owner,
             durability: Durability::None,
@@ -267,6 +270,7 @@ impl Open {
     /// Its client is back.
     pub fn attach(&self, holder: Arc<dyn Holder>, owner: OwnerId) {
         let mut state = self.state.lock();
+        state.recorder = Some(Arc::clone(&holder));
         state.holder = Some(holder);
         state.owner = owner;
         self.link.store(0, Ordering::Release);
@@ -295,6 +299,17 @@ impl Open {
     /// Who it is when it operates.
     pub(crate) fn by(&self) -> By {
         By { open: Some(self.id), lease: self.lease, creates: false }
+    }
+
+    /// Says who keeps its record before its client is back: for one that came back after a restart.
+    pub fn recorded_by(&self, holder: Arc<dyn Holder>) {
+        self.state.lock().recorder = Some(holder);
+    }
+
+    /// Who keeps its record, if it is one that outlives the server.
+    pub(crate) fn recorder(&self) -> Option<Arc<dyn Holder>> {
+        let state = self.state.lock();
+        state.recorder.clone().filter(|_| state.durability == Durability::Persistent)
     }
 
     pub(crate) fn holder(&self) -> Option<Arc<dyn Holder>> {

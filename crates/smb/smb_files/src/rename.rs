@@ -45,8 +45,11 @@ impl Open {
         let ignore_read_only = info.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
         self.core.break_handles(&self.node, &self.stream, &self.by(), on_wait).await?;
         for _ in 0..ATTEMPTS_MAX {
-            let wanted = Wanted { target: &target, name, replace, ignore_read_only };
-            match self.try_rename(&wanted).await? {
+            let wanted = Wanted { target: target.clone(), name: name.to_owned(), replace, ignore_read_only };
+            // To its end, once begun: the store and what is known of names here must not come apart when the connection goes.
+            let open = Arc::clone(self);
+            let renaming = shard_runtime::finish_anyway(async move { open.try_rename(&wanted).await });
+            match renaming.await? {
                 None => return Ok(()),
                 Some(in_the_way) => {
                     let by = self.by();
@@ -82,18 +85,18 @@ impl Open {
     }
 
     /// Renames; returns the file to be replaced if it is open.
-    async fn try_rename(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Option<Pin>> {
+    async fn try_rename(self: &Arc<Self>, wanted: &Wanted) -> Result<Option<Pin>> {
         let core = &self.core;
         let Some((from, old_name)) = self.node.place() else {
             return refuse(NtStatus::ACCESS_DENIED, "the root has no name");
         };
-        let (target, name) = (wanted.target, wanted.name);
+        let (target, name) = (&wanted.target, wanted.name.as_str());
         let guards = core.names.lock_two((from.file, &old_name), (target.file, name)).await;
         // The name may have changed while this one waited for its turn.
         if self.node.place().is_none_or(|(at, now)| at.file != from.file || now != old_name) {
             return refuse(NtStatus::RETRY, "the file was renamed meanwhile");
         }
-        if from.file == target.file && old_name == *name {
+        if from.file == target.file && old_name == name {
             return Ok(None);
         }
         self.check_sharing(&from, target)?;
@@ -166,7 +169,7 @@ impl Open {
         Ok(())
     }
 
-    async fn check_replacing(&self, node: &Pin, wanted: &Wanted<'_>) -> Result<()> {
+    async fn check_replacing(&self, node: &Pin, wanted: &Wanted) -> Result<()> {
         if node.kind == FileKind::Directory || self.directory {
             return refuse(NtStatus::ACCESS_DENIED, "directories neither replace nor are replaced");
         }
@@ -177,7 +180,7 @@ impl Open {
         }
         let token = &self.caller.token;
         let own = smb_security::maximal(&*self.core.security(node).await?, token);
-        let parent = smb_security::maximal(&*self.core.security(wanted.target).await?, token);
+        let parent = smb_security::maximal(&*self.core.security(&wanted.target).await?, token);
         let may = own.contains(AccessMask::DELETE) || parent.contains(AccessMask::DELETE_CHILD);
         if !may || !self.caller.share.maximal_access.contains(AccessMask::DELETE) {
             return refuse(NtStatus::ACCESS_DENIED, "the user may not delete the file to be replaced");
@@ -213,9 +216,9 @@ impl Open {
 }
 
 /// What a rename is to come to.
-struct Wanted<'a> {
-    target: &'a Pin,
-    name: &'a str,
+struct Wanted {
+    target: Pin,
+    name: String,
     replace: bool,
     ignore_read_only: bool,
 }

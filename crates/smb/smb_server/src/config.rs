@@ -111,6 +111,28 @@ pub struct SharePermission {
     pub right: ShareRight,
 }
 
+/// What a share promises its clients (MS-SMB2 3.3.1.6: Share.IsCA, Share.Type; MS-SRVS 2.2.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShareKind {
+    /// What clients have open is lost with the server.
+    #[default]
+    Plain,
+    /// Continuously available, STYPE_CLUSTER_FS: handles survive the server with all that they may cache. Others wait for
+    /// who is away to come back and give it up.
+    Clustered,
+    /// Continuously available, STYPE_CLUSTER_SOFS: handles survive the server and cache no more than reads, which nobody
+    /// has to wait for.
+    ScaleOut,
+}
+
+impl ShareKind {
+    /// Whether handles survive the server (persistent handles); all writes are durable then.
+    #[must_use]
+    pub fn is_continuously_available(self) -> bool {
+        self != Self::Plain
+    }
+}
+
 /// A folder of a volume under a name.
 #[derive(Clone)]
 pub struct ShareConfig {
@@ -124,8 +146,8 @@ pub struct ShareConfig {
     pub folder: String,
     /// Who may do what. Nobody else may connect.
     pub permissions: Vec<SharePermission>,
-    /// Whether handles survive the server (persistent handles); all writes are durable then.
-    pub continuously_available: bool,
+    /// What it promises its clients.
+    pub kind: ShareKind,
     /// Whether everything over it must be encrypted.
     pub encrypt: bool,
     /// What clients may keep on their own disks.

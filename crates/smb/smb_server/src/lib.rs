@@ -44,7 +44,8 @@ mod share;
 mod tree;
 
 pub use config::{
-    ConfigError, Directory, Encryption, ServerConfig, ShareConfig, SharePermission, ShareRight, Signing,
+    ConfigError, Directory, Encryption, ServerConfig, ShareConfig, ShareKind, SharePermission, ShareRight,
+    Signing,
 };
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt, TreeInfo};
 pub use persistence::Restored;

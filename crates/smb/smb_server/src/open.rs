@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use smb_files::{Durability, Granted, Holder, LeaseBreak, OpenId};
+use smb_files::{Durability, Granted, Holder, Kept, LeaseBreak, OpenId};
 use smb_protocol::access::{CreateAction, OplockLevel};
 use smb_protocol::create::lease::LeaseFlags;
 use smb_protocol::file::FileId;
@@ -232,6 +232,16 @@ impl Holder for Link {
                 let _ = persistence::forget(&open).await;
             })
         }));
+    }
+
+    fn keep_record(&self, _: OpenId) -> Kept<'_> {
+        Box::pin(async move {
+            let found = self.opens.read().upgrade().and_then(|opens| opens.find(self.id.persistent));
+            // One that is not among the opens yet is stored as it is then.
+            if let Some(open) = found {
+                let _ = persistence::save(&open).await;
+            }
+        })
     }
 
     fn record_changed(&self, _: OpenId) {

@@ -198,6 +198,9 @@ impl Opens {
     pub(crate) fn restore(&self, open: Open) {
         let open = Arc::new(open);
         *open.link.opens.write() = Arc::downgrade(&self.table);
+        if let Thing::File(file) = &open.thing {
+            file.recorded_by(Arc::clone(&open.link) as Arc<dyn Holder>);
+        }
         self.table.index.lock().insert(&open);
         self.wait_for_client(&open);
     }

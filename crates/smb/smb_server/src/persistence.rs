@@ -3,8 +3,8 @@
 //! A row of the volume's durable state for each (table [`TABLE`], key: the persistent part of the identifier, big-endian):
 //! whoever owns the volume has them. The row is durable
 //! * before a CREATE, LOCK or SET_INFO that changes it is answered, so that what a client was told is true after a crash;
-//! * soon after a break has changed the caching: until then it promises the client more caching than it has, and a client
-//!   that reconnects is told what it really has;
+//! * before anybody goes on with what a break of its caching made way for, so that no restart gives back what others rely on
+//!   having been taken; soon after a break that nobody waits for;
 //! * gone before a CLOSE is answered.
 //!
 //! The volume batches rows that change at the same time into one commit.
@@ -110,11 +110,11 @@ pub struct Restored {
     pub given_up: usize,
 }
 
-/// Brings the persistent opens of a volume back. To be called when the volume has been opened and its shares are there,
-/// and before any client is served.
+/// Brings the persistent opens of a volume back. To be called when the volume has been opened and its shares have been
+/// prepared, and before they are published.
 ///
 /// # Errors
-/// When the rows cannot be read.
+/// When the rows cannot be read, or those that are given up cannot be removed.
 pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<Restored, NtStatus> {
     let store = files.store();
     let rows =
@@ -124,7 +124,7 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
     for stored in rows {
         match Row::decode(&stored.value) {
             Ok(row) if stored.key == row.id.persistent.to_be_bytes() => {
-                match shared.shares.find(&row.share) {
+                match shared.shares.find_of(&row.share, files) {
                     Some(share) => good.push((row, share, stored.value)),
                     None => gone.push((stored.key, "its share is gone")),
                 }

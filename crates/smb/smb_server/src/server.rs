@@ -229,12 +229,30 @@ impl SmbServer {
         self.shared.listeners.close(address)
     }
 
-    /// Shares a folder.
+    /// Shares a folder, at once: for volumes that nobody can have had anything open in, or that have been
+    /// [restored](Self::restore).
     ///
     /// # Errors
     /// When the name is taken or cannot be one.
     pub fn add_share(&self, config: ShareConfig) -> Result<(), ConfigError> {
-        self.shared.shares.add(config)
+        let name = config.name.clone();
+        self.prepare_share(config)?;
+        self.publish_share(&name);
+        Ok(())
+    }
+
+    /// Makes a share that what clients had open can come back to. Who connects to it waits until it is published, or taken
+    /// away: a client that finds no share gives up, and so would what it had open.
+    ///
+    /// # Errors
+    /// When the name is taken or cannot be one.
+    pub fn prepare_share(&self, config: ShareConfig) -> Result<(), ConfigError> {
+        self.shared.shares.prepare(config)
+    }
+
+    /// Lets clients connect to a share that was prepared; `false` when there is none of the name.
+    pub fn publish_share(&self, name: &str) -> bool {
+        self.shared.shares.publish(name)
     }
 
     /// Changes a share. What is connected already keeps the rights that it connected with; new connects have the new ones.
@@ -270,10 +288,10 @@ impl SmbServer {
         true
     }
 
-    /// The shares.
+    /// The shares that clients can connect to.
     #[must_use]
     pub fn shares(&self) -> Vec<Arc<ShareConfig>> {
-        self.shared.shares.all().iter().map(|share| share.config()).collect()
+        self.shared.shares.published().iter().map(|share| share.config()).collect()
     }
 
     /// All sessions.
@@ -304,11 +322,12 @@ impl SmbServer {
         of_user.map(|session| self.shared.end_session(session, false, None)).count()
     }
 
-    /// Brings the persistent opens of a volume back. To be called when its shares have been added, and before clients are
-    /// served.
+    /// Brings the persistent opens of a volume back. To be called when its shares have been prepared, and before they are
+    /// published: who could connect to them earlier would find files free that others have open.
     ///
     /// # Errors
-    /// When the volume's durable state cannot be read.
+    /// When the volume's durable state cannot be read, or what is given up cannot be removed from it. Opens may have come
+    /// back all the same: the shares have to be [released](Self::release_share) then.
     pub async fn restore(&self, files: &FileSystem) -> Result<Restored, NtStatus> {
         persistence::restore(&self.shared, files).await
     }
@@ -327,10 +346,10 @@ impl SmbServer {
         true
     }
 
-    /// What has passed over a share; `None` when there is none of the name.
+    /// What has passed over a share; `None` when clients can connect to none of the name.
     #[must_use]
     pub fn share_traffic(&self, name: &str) -> Option<ShareTraffic> {
-        self.shared.shares.find(name).map(|share| ShareTraffic::of(&share.counters))
+        self.shared.shares.find_published(name).map(|share| ShareTraffic::of(&share.counters))
     }
 
     /// The last clients that spoke SMB 1, oldest first, and how many there were in all.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use observe::IoTally;
 use parking_lot::RwLock;
-use smb_files::SharedFolder;
+use smb_files::{FileSystem, SharedFolder};
+use tokio::sync::watch;
 
 use crate::config::{ConfigError, ShareConfig, check_share_name};
 
@@ -27,16 +28,42 @@ impl ShareCounters {
     }
 }
 
+/// How far a share has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// What clients had open over it may still have to come back: nobody is connected yet.
+    Prepared,
+    /// Clients connect to it.
+    Published,
+    /// It has been taken away.
+    Gone,
+}
+
 /// A share; its configuration can change while it is used.
 pub(crate) struct Share {
     /// With what keeps clients from deleting its folder.
     config: RwLock<(Arc<ShareConfig>, SharedFolder)>,
+    stage: watch::Sender<Stage>,
     pub(crate) counters: ShareCounters,
 }
 
 impl Share {
     pub(crate) fn config(&self) -> Arc<ShareConfig> {
         Arc::clone(&self.config.read().0)
+    }
+
+    fn is_published(&self) -> bool {
+        *self.stage.borrow() == Stage::Published
+    }
+
+    /// Waits until clients may connect to it; `false` when it is taken away instead. `waits` is called if it is not at
+    /// once.
+    pub(crate) async fn published(&self, waits: impl FnOnce()) -> bool {
+        let mut stage = self.stage.subscribe();
+        if *stage.borrow() == Stage::Prepared {
+            waits();
+        }
+        stage.wait_for(|stage| *stage != Stage::Prepared).await.is_ok_and(|stage| *stage == Stage::Published)
     }
 }
 
@@ -55,16 +82,27 @@ fn key(name: &str) -> String {
 }
 
 impl Shares {
-    pub(crate) fn add(&self, config: ShareConfig) -> Result<(), ConfigError> {
+    /// Puts a share in that clients have to wait for until it is [published](Self::publish).
+    pub(crate) fn prepare(&self, config: ShareConfig) -> Result<(), ConfigError> {
         check_share_name(&config.name)?;
         let mut shares = self.0.write();
         if shares.contains_key(&key(&config.name)) {
             return Err(ConfigError::Exists(config.name));
         }
         let name = key(&config.name);
-        let share = Share { config: RwLock::new(in_use(config)), counters: ShareCounters::default() };
+        let share = Share {
+            config: RwLock::new(in_use(config)),
+            stage: watch::Sender::new(Stage::Prepared),
+            counters: ShareCounters::default(),
+        };
         shares.insert(name, Arc::new(share));
         Ok(())
+    }
+
+    /// Lets clients connect to a share that was prepared; `false` when there is none of the name.
+    pub(crate) fn publish(&self, name: &str) -> bool {
+        let share = self.find(name);
+        share.is_some_and(|share| share.stage.send_replace(Stage::Published) != Stage::Gone)
     }
 
     pub(crate) fn update(&self, config: ShareConfig) -> Result<Arc<Share>, ConfigError> {
@@ -74,14 +112,28 @@ impl Shares {
     }
 
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Share>> {
-        self.0.write().remove(&key(name))
+        let share = self.0.write().remove(&key(name))?;
+        share.stage.send_replace(Stage::Gone);
+        Some(share)
     }
 
+    /// A share of any stage.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Share>> {
         self.0.read().get(&key(name)).cloned()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Share>> {
-        self.0.read().values().cloned().collect()
+    /// A share of a volume, of any stage.
+    pub(crate) fn find_of(&self, name: &str, files: &FileSystem) -> Option<Arc<Share>> {
+        self.find(name).filter(|share| share.config().files.is(files))
+    }
+
+    /// A share that clients may connect to.
+    pub(crate) fn find_published(&self, name: &str) -> Option<Arc<Share>> {
+        self.find(name).filter(|share| share.is_published())
+    }
+
+    /// All shares that clients may connect to.
+    pub(crate) fn published(&self) -> Vec<Arc<Share>> {
+        self.0.read().values().filter(|share| share.is_published()).cloned().collect()
     }
 }

@@ -154,7 +154,10 @@ pub(super) fn of_luns(luns: &[Lun], ready: bool) -> Vec<Issue> {
                 Severity::Error,
                 subject,
                 format!("it is not served: {why}"),
-                "Put right what it names; it is served again by itself.",
+                format!(
+                    "`holdfast volume show {0}` shows its volume, `holdfast file stat {0}:{1}` its file; it is served again by itself.",
+                    lun.config.volume, lun.config.path
+                ),
             )),
             (None, LunState::Online) => None,
             (None, state) => {
@@ -202,8 +205,13 @@ fn of_space(state: &SpaceState) -> Option<Issue> {
         RedundancyState::Full => return None,
     };
     let why = state.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    let left = control_api::human_bytes(state.repair_bytes);
-    let detail = format!("{what} ({} promised, {left} to copy){why}", state.resiliency);
+    // Nothing is copied where the copies find no place: no bytes to copy would sound as if all were well.
+    let left = match (state.repair_bytes, state.redundancy) {
+        (0, RedundancyState::Reduced) => ", nothing is being copied".to_owned(),
+        (0, _) => String::new(),
+        (bytes, _) => format!(", {} to copy", control_api::human_bytes(bytes)),
+    };
+    let detail = format!("{what} ({} promised{left}){why}", state.resiliency);
     Some(issue(severity, format!("volume {}", state.name), detail, todo))
 }
 

@@ -77,7 +77,7 @@ impl Node {
             name: request.name,
             volume,
             comment: request.comment,
-            ca: request.ca,
+            kind: request.kind,
             encrypt: request.encrypt,
             caching: request.caching,
             access_based_enumeration: request.access_based_enumeration,
@@ -153,7 +153,7 @@ impl Node {
         let mut share = self.share_config(name)?;
         let ShareUpdate {
             comment,
-            ca,
+            kind,
             encrypt,
             caching,
             access_based_enumeration,
@@ -164,7 +164,7 @@ impl Node {
             preset_folder,
         } = update;
         share.comment = comment.unwrap_or(share.comment);
-        share.ca = ca.unwrap_or(share.ca);
+        share.kind = kind.unwrap_or(share.kind);
         share.encrypt = encrypt.unwrap_or(share.encrypt);
         share.caching = caching.unwrap_or(share.caching);
         share.access_based_enumeration = access_based_enumeration.unwrap_or(share.access_based_enumeration);

@@ -170,14 +170,25 @@ impl Node {
                     "Wait until its volume is open.",
                 ),
                 Some(why) if share.online => {
-                    issue(Severity::Warning, subject, why.clone(), "Put right what it names.")
+                    let todo = format!(
+                        "Take the name out with `holdfast share set {} --revoke`, or make who it names (`holdfast user create`, `holdfast group create`).",
+                        share.config.name
+                    );
+                    issue(Severity::Warning, subject, why.clone(), &todo)
                 }
-                Some(why) => issue(
-                    Severity::Error,
-                    subject,
-                    format!("it is not served: {why}"),
-                    "Put right what it names; it is served again by itself.",
-                ),
+                Some(why) => {
+                    let (volume, folder) = (&share.config.volume, &share.config.folder);
+                    let todo = if self.volume(volume).is_err() {
+                        format!(
+                            "`holdfast volume show {volume}` says why its volume is not open; it is served again with it."
+                        )
+                    } else {
+                        format!(
+                            "`holdfast file stat {volume}:{folder}` shows its folder, `holdfast file mkdir` makes it, `holdfast volume check {volume}` looks for damage; it is served again by itself."
+                        )
+                    };
+                    issue(Severity::Error, subject, format!("it is not served: {why}"), &todo)
+                }
                 None => {}
             }
         }
@@ -197,7 +208,7 @@ impl Node {
                 Severity::Error,
                 "users".into(),
                 problem.detail.clone(),
-                "Put right what it names and start the node again; nobody can log in to shares meanwhile.",
+                "Put `users.db` and `users.key` back from your backups and restart the node (`systemctl restart holdfast`); nobody can log in to shares meanwhile.",
             );
         }
         let (_, now) = self.times();

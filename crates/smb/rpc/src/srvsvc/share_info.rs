@@ -9,8 +9,10 @@ use crate::view::{NewShare, Share, ShareChange, ShareKind, share_flag};
 
 /// What has no limit.
 const UNLIMITED: u32 = u32::MAX;
-/// STYPE_IPC, STYPE_SPECIAL.
+/// STYPE_IPC, STYPE_CLUSTER_FS, STYPE_CLUSTER_SOFS, STYPE_SPECIAL (MS-SRVS 2.2.2.4).
 const TYPE_IPC: u32 = 3;
+const TYPE_CLUSTER_FS: u32 = 0x0200_0000;
+const TYPE_CLUSTER_SOFS: u32 = 0x0400_0000;
 const TYPE_SPECIAL: u32 = 0x8000_0000;
 /// What a client may set (MS-SRVS 3.1.4.11): not what the server or DFS says of a share.
 const SETTABLE: u32 = share_flag::CSC_MASK
@@ -39,10 +41,12 @@ pub(super) fn share_type(share: &Share) -> u32 {
     kind(share.kind) | if share.special { TYPE_SPECIAL } else { 0 }
 }
 
-/// STYPE_DISKTREE or STYPE_IPC.
+/// STYPE_DISKTREE, with what says that it is a cluster's, or STYPE_IPC.
 pub(super) fn kind(kind: ShareKind) -> u32 {
     match kind {
         ShareKind::Disk => 0,
+        ShareKind::ClusterDisk => TYPE_CLUSTER_FS,
+        ShareKind::ScaleOutDisk => TYPE_CLUSTER_SOFS,
         ShareKind::Ipc => TYPE_IPC,
     }
 }

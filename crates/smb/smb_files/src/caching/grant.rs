@@ -2,9 +2,11 @@
 
 use smb_protocol::Guid;
 use smb_protocol::access::OplockLevel;
-use smb_protocol::create::lease::LeaseFlags;
+use smb_protocol::create::lease::{LeaseFlags, LeaseState};
 
-use super::{Caching, Entry, H, Kind, LeaseView, NONE, Others, R, RWH, W, level, state_of};
+use super::{
+    Breaking, Caching, Entry, H, Kind, LeaseName, LeaseView, NONE, Others, R, RWH, W, level, state_of,
+};
 use crate::api::{Granted, LeaseRequest, OpenId};
 
 impl Caching {
@@ -88,6 +90,26 @@ impl Caching {
         entry.map_or(Granted::Oplock(OplockLevel::NONE), granted)
     }
 
+    /// What a lease is now, if it is one of the stream's.
+    pub(crate) fn lease_state(&self, name: LeaseName) -> Option<LeaseState> {
+        let is_it = |e: &&Entry| matches!(e.kind, Kind::Lease { name: n, .. } if n == name);
+        self.entries.iter().find(is_it).map(|entry| entry.state)
+    }
+
+    /// What of an open's caching a restart may give back: its oplock, or its lease. What is being broken is still held until
+    /// it is given up, but for reads that nobody waits for: data may have changed under them.
+    pub(crate) fn recorded(&self, open: OpenId) -> (OplockLevel, Option<LeaseView>) {
+        let Some(entry) = self.entries.iter().find(|entry| entry.opens.contains(&open)) else {
+            return (OplockLevel::NONE, None);
+        };
+        let wrong = |breaking: Breaking| !breaking.required.contains(R) && !entry.state.contains(W);
+        let state = if entry.breaking.is_some_and(wrong) { NONE } else { entry.state };
+        match self.lease_of(open) {
+            Some(view) => (OplockLevel::LEASE, Some(LeaseView { state, ..view })),
+            None => (level(state), None),
+        }
+    }
+
     /// The lease that an open shares.
     pub(crate) fn lease_of(&self, open: OpenId) -> Option<LeaseView> {
         self.entries.iter().filter(|entry| entry.opens.contains(&open)).find_map(|entry| match entry.kind {
@@ -110,6 +132,8 @@ impl Caching {
     pub(crate) fn restore_lease(&mut self, open: OpenId, view: &LeaseView) {
         let same = |e: &&mut Entry| matches!(e.kind, Kind::Lease { name, .. } if name == view.name);
         if let Some(entry) = self.entries.iter_mut().find(same) {
+            // The power may have gone between two records of a lease that changed: then nobody went on with either.
+            entry.state = entry.state & view.state;
             entry.opens.push(open);
             return;
         }

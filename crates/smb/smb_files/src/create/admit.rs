@@ -29,8 +29,15 @@ pub(super) struct Admission {
 
 /// What one look at the others came to.
 enum Look {
-    In(Granted),
-    Wait { deadline: Option<shard_runtime::Monotonic>, closes: bool },
+    /// It is in. `raised`: others that share its lease have more of it now than before.
+    In {
+        caching: Granted,
+        raised: bool,
+    },
+    Wait {
+        deadline: Option<shard_runtime::Monotonic>,
+        closes: bool,
+    },
     Gone,
 }
 
@@ -58,7 +65,7 @@ impl Core {
                 delete_on_close: plan.has(CreateOptions::DELETE_ON_CLOSE),
             },
         ));
-        let mut first = true;
+        let (mut first, mut broken) = (true, false);
         let caching = loop {
             let mut notices = Vec::new();
             let changed;
@@ -68,12 +75,17 @@ impl Core {
                 self.look(plan, &open, &mut state, (first, overwrites), &mut notices)
             };
             first = false;
+            broken |= !notices.is_empty();
             self.deliver(notices).await;
             match look? {
-                Look::In(caching) => break caching,
+                Look::In { caching, raised } => {
+                    broken |= raised;
+                    break caching;
+                }
                 Look::Gone => return Ok(None),
                 Look::Wait { closes: true, .. } => {}
                 Look::Wait { deadline, closes: false } => {
+                    broken = true;
                     (plan.request.on_wait)();
                     self.wait_changed(changed, deadline).await;
                 }
@@ -81,6 +93,9 @@ impl Core {
         };
         // From here on it is an open like any other; should this future be dropped, it has to go again.
         plan.unwind.arm(&open);
+        if broken {
+            self.keep_records(&open.node, &open.stream).await;
+        }
         self.open_data(&open, make_stream, overwrites).await?;
         Ok(Some((open, caching)))
     }
@@ -158,11 +173,17 @@ impl Core {
                 return refuse(NtStatus::SHARING_VIOLATION, "an open of a stream does not share deletion");
             }
         }
-        self.enter(plan, open, state).map(Look::In)
+        let (caching, raised) = self.enter(plan, open, state)?;
+        Ok(Look::In { caching, raised })
     }
 
-    /// Puts the open into the tables and grants caching.
-    fn enter(self: &Arc<Self>, plan: &Plan<'_>, open: &Arc<Open>, state: &mut NodeState) -> Result<Granted> {
+    /// Puts the open into the tables and grants caching; says whether a lease that others share is more than before.
+    fn enter(
+        self: &Arc<Self>,
+        plan: &Plan<'_>,
+        open: &Arc<Open>,
+        state: &mut NodeState,
+    ) -> Result<(Granted, bool)> {
         {
             let mut opens = self.opens.lock();
             if opens.len() >= OPENS_MAX {
@@ -171,12 +192,15 @@ impl Core {
             opens.insert(open.id, Arc::clone(open));
         }
         state.stream(&open.stream);
+        let shared = open.lease.and_then(|name| state.stream(&open.stream).caching.lease_state(name));
         let granted = self.grant(plan, open, state);
         if let (Some(name), Granted::Lease { .. }) = (open.lease, granted) {
             self.leases.lock().insert(name, (open.node.file, open.stream.clone()));
         }
         state.opens.push(Arc::clone(open));
-        Ok(granted)
+        let raised =
+            matches!((shared, granted), (Some(before), Granted::Lease { state, .. }) if state != before);
+        Ok((granted, raised))
     }
 
     fn grant(&self, plan: &Plan<'_>, open: &Arc<Open>, state: &mut NodeState) -> Granted {

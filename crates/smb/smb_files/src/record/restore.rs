@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use file_store::FileKind;
 use smb_protocol::NtStatus;
-use smb_protocol::access::OplockLevel;
 
 use super::{LeaseRecord, LockRecord, OpenRecord};
 use crate::FileSystem;
@@ -25,8 +24,8 @@ impl Open {
         let (oplock, lease, locks, pending) = {
             let state = self.node.state.lock();
             let stream = state.streams.get(&self.stream);
-            let oplock = stream.map_or(OplockLevel::NONE, |stream| stream.caching.of(self.id).level());
-            let lease = stream.and_then(|stream| stream.caching.lease_of(self.id));
+            let (oplock, lease) =
+                stream.map_or_else(Default::default, |stream| stream.caching.recorded(self.id));
             let locks = stream.into_iter().flat_map(|stream| stream.locks.of(self.id));
             let locks = locks.map(|lock| LockRecord {
                 offset: lock.range.offset,
@@ -59,7 +58,7 @@ impl Open {
             granted: self.granted,
             share_access: self.share_access,
             options: self.options,
-            oplock: if lease.is_some() { OplockLevel::LEASE } else { oplock },
+            oplock,
             lease: lease.map(|view| LeaseRecord {
                 key: view.name.1,
                 state: view.state,

@@ -86,6 +86,36 @@ fn a_close_comes_to_its_end_wherever_it_is_dropped() {
 }
 
 #[test]
+fn a_rename_is_done_or_not_wherever_it_is_dropped() {
+    let (mut polls, ended, seen) = (0, Cell::new(false), Cell::new((false, false)));
+    while !ended.get() {
+        run_on(late_store, async |f| {
+            f.file("a", b"a").await;
+            f.file("b", b"b").await;
+            let open = f.open("a", &Ask::open()).await;
+            ended.set(poll_often(polls, pin!(super::rename::rename(&open, "b", true))).await);
+            settle().await;
+            let done = open.path() == "b";
+            assert!(done || open.path() == "a", "{}", open.path());
+            seen.set(if done { (seen.get().0, true) } else { (true, seen.get().1) });
+            // The name leads to the open, and the target of a rename that was not done is there and can be opened.
+            let left = f.status("a", &Ask::open()).await;
+            assert_eq!(
+                left,
+                if done { NtStatus::OBJECT_NAME_NOT_FOUND } else { NtStatus::SUCCESS },
+                "{polls}"
+            );
+            let b = f.open("b", &Ask::open()).await;
+            assert_eq!(read(&b, 0, 9).await.unwrap(), if done { b"a" } else { b"b" }, "{polls}");
+            f.close_all().await;
+            f.assert_clean();
+        });
+        polls += 1;
+    }
+    assert_eq!(seen.get(), (true, true), "it was dropped before and after");
+}
+
+#[test]
 fn a_create_that_is_dropped_still_deletes_what_others_have_deleted() {
     let met = Cell::new(false);
     for polls in 1..12 {

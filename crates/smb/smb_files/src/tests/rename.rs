@@ -52,6 +52,31 @@ fn replacing_needs_to_be_asked_for_and_an_unused_file() {
     });
 }
 
+/// What Linux' client does with an open target (fs/smb/client/inode.c cifs_rename2, before 6.17): it asks, and when it is
+/// refused deletes the target by itself and asks again.
+#[test]
+fn a_refused_rename_leaves_its_target() {
+    run(|f| async move {
+        f.file("new", b"new").await;
+        f.file("old", b"old").await;
+        let reader = f.open("old", &Ask::open()).await;
+        let open = f.open("new", &Ask::open()).await;
+        for _ in 0..2 {
+            assert_eq!(rename(&open, "old", true).await, NtStatus::ACCESS_DENIED);
+            assert_eq!(f.status("old", &Ask::open()).await, NtStatus::SUCCESS, "it can still be opened");
+        }
+        reader.set_info(FileClass::DISPOSITION, &[1], &|| {}).await.unwrap();
+        assert_eq!(rename(&open, "old", true).await, NtStatus::ACCESS_DENIED, "it waits for its last close");
+        // Whoever asked for the deletion takes it back: refusals have not made it final.
+        reader.set_info(FileClass::DISPOSITION, &[0], &|| {}).await.unwrap();
+        reader.close(false).await.unwrap();
+        let old = f.open("old", &Ask::open()).await;
+        assert_eq!(read(&old, 0, 9).await.unwrap(), b"old");
+        f.close_all().await;
+        f.assert_clean();
+    });
+}
+
 #[test]
 fn directories_with_open_files_stay() {
     run(|f| async move {

@@ -19,6 +19,7 @@ use smb_protocol::negotiate::Capabilities;
 use smb_protocol::{Dialect, FileTime, Guid, NtStatus, Wire as _};
 
 use super::{Call, reconnect};
+use crate::config::ShareKind;
 use crate::connection::answer::{Body, Outcome};
 use crate::connection::state::Pending;
 use crate::open::{App, Lasting, Open, State, Thing};
@@ -96,8 +97,13 @@ impl<'a> Contexts<'a> {
         Ok(found)
     }
 
-    fn caching(&self, oplock: OplockLevel) -> CachingRequest {
-        match (oplock, self.lease) {
+    /// What the client may have to cache at most, of what it asks for. On a scale-out share who is away could not give it
+    /// up, and others would have to wait: a client of SMB 3 gets reads only there (3.3.5.9, 3.3.5.9.8, 3.3.5.9.11).
+    fn caching(&self, oplock: OplockLevel, only_reads: bool) -> CachingRequest {
+        let cut = |lease: LeaseRequest| LeaseRequest { state: lease.state & LeaseState::READ, ..lease };
+        let lease = if only_reads { self.lease.map(cut) } else { self.lease };
+        let oplock = if only_reads && oplock == OplockLevel::BATCH { OplockLevel::II } else { oplock };
+        match (oplock, lease) {
             (OplockLevel::LEASE, Some(lease)) => CachingRequest::Lease(lease),
             (OplockLevel::LEASE | OplockLevel::NONE, _) => CachingRequest::None,
             (level, _) => CachingRequest::Oplock(level),
@@ -115,7 +121,7 @@ pub(crate) async fn run(
     let Target::Disk(disk) = &tree.target else { return pipe(call, session, tree) };
     let share = &disk.share;
     share.counters.other();
-    let mut contexts = Contexts::of(&request, call.dialect())?;
+    let contexts = Contexts::of(&request, call.dialect())?;
     let opens = &call.conn.shared.opens;
     if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
         let open = reconnect::run(call, session, tree, &request, &contexts)?;
@@ -125,7 +131,7 @@ pub(crate) async fn run(
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
     }
     if let Some(durable) = &contexts.durable_v2
-        && let Some(open) = reconnect::replayed(call, session, tree, &contexts, durable)?
+        && let Some(open) = reconnect::replayed(call, session, tree, &request, &contexts, durable)?
     {
         // The first one may have been dropped with its connection before it came so far.
         persistence::save(&open).await?;
@@ -148,13 +154,7 @@ pub(crate) async fn run(
         take_over(call, tree, &caller, &request, contexts.app).await?;
     }
     let config = share.config();
-    if config.continuously_available
-        && let Some(lease) = &mut contexts.lease
-    {
-        // Who is away cannot give up what it caches, and others would have to wait for it: at most reading, as Windows
-        // grants it on scale-out shares.
-        lease.state = lease.state & LeaseState::READ;
-    }
+    let only_reads = config.kind == ShareKind::ScaleOut && call.dialect().is_smb3();
     let id = opens.new_id();
     let link = opens.link(id, session);
     let pending = call.pending.clone();
@@ -166,7 +166,7 @@ pub(crate) async fn run(
         share_access: request.share_access,
         disposition: request.disposition,
         options: request.options,
-        caching: contexts.caching(request.oplock),
+        caching: contexts.caching(request.oplock, only_reads),
         security: contexts.security,
         ea: contexts.ea,
         allocation_size: contexts.allocation,
@@ -348,11 +348,9 @@ fn lasting(
             .conn
             .negotiated()
             .is_some_and(|negotiated| negotiated.capabilities.contains(Capabilities::PERSISTENT_HANDLES));
-        let plain = matches!(granted, Granted::Lease { .. } | Granted::Oplock(OplockLevel::NONE));
         let persistent = wanted.flags.contains(DurableFlags::PERSISTENT)
-            && config.continuously_available
-            && capable
-            && plain;
+            && config.kind.is_continuously_available()
+            && capable;
         if persistent || (keeps_handle && !directory) {
             let wish = Duration::from_millis(u64::from(wanted.timeout));
             let timeout = if wish.is_zero() { V2_TIMEOUT } else { wish.min(V2_TIMEOUT_MAX) };

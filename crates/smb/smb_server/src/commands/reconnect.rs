@@ -13,6 +13,7 @@ use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
 
 use super::Call;
 use super::create::{Answered, Contexts, durable_reply, is_replay, lease_key, lease_reply, respond};
+use crate::config::ShareKind;
 use crate::connection::answer::Outcome;
 use crate::open::{Lasting, Open};
 use crate::session::Session;
@@ -64,16 +65,24 @@ pub(crate) fn run(
         return Err(gone);
     }
     // A lease belongs to a file, so the name counts; without one it is not looked at (3.3.5.9.7, 3.3.5.9.12).
-    if contexts.lease.is_some() {
-        let name = request.name.to_string().map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        if name.to_uppercase() != open.file()?.path().to_uppercase() {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
+    if contexts.lease.is_some() && !same_name(request, &open)? {
+        return Err(NtStatus::INVALID_PARAMETER);
     }
     if open.user != session.user().token.user {
         tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), "SMB reconnection refused: the open is another user's");
         return Err(NtStatus::ACCESS_DENIED);
     }
+    take_up(call, session, tree, &open)
+}
+
+/// Gives an open that waits for its client to that client's session.
+fn take_up(
+    call: &Call<'_>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+    open: &Arc<Open>,
+) -> Result<Arc<Open>, NtStatus> {
+    let (opens, gone) = (&call.conn.shared.opens, NtStatus::OBJECT_NAME_NOT_FOUND);
     let same_share = match (open.tree.share(), tree.share()) {
         (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
         _ => false,
@@ -81,7 +90,7 @@ pub(crate) fn run(
     if !same_share {
         return Err(gone);
     }
-    let open = opens.reconnect(&open, session, tree).ok_or_else(|| {
+    let open = opens.reconnect(open, session, tree).ok_or_else(|| {
         tracing::debug!(persistent = open.id.persistent, "SMB reconnection refused: it does not wait");
         gone
     })?;
@@ -91,6 +100,12 @@ pub(crate) fn run(
         return Err(status);
     }
     Ok(open)
+}
+
+/// Whether the request names the file of an open.
+fn same_name(request: &CreateRequest<'_>, open: &Open) -> Result<bool, NtStatus> {
+    let name = request.name.to_string().map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    Ok(name.to_uppercase() == open.file()?.path().to_uppercase())
 }
 
 /// What the client cached it must still want under the same key.
@@ -140,6 +155,7 @@ pub(crate) fn replayed(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
+    request: &CreateRequest<'_>,
     contexts: &Contexts<'_>,
     durable: &DurableRequestV2,
 ) -> Result<Option<Arc<Open>>, NtStatus> {
@@ -150,10 +166,25 @@ pub(crate) fn replayed(
     if open.used.load(Ordering::Relaxed) && !persistent {
         return Ok(None);
     }
+    let away = persistent && open.file()?.is_detached();
     if !is_replay(call) {
-        return Err(NtStatus::DUPLICATE_OBJECTID);
+        // On a scale-out share its own client is told what any other is, as Windows does.
+        let scale_out = tree.share().is_some_and(|share| share.config().kind == ShareKind::ScaleOut);
+        let status =
+            if away && scale_out { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
+        return Err(status);
     }
-    if open.user != session.user().token.user || open.tree.id != tree.id {
+    if open.user != session.user().token.user {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if away {
+        // The answer was lost with the connection, or with the server: the client knows no other name for the open.
+        if !same_caching(call, &open, contexts)? || !same_name(request, &open)? {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        return take_up(call, session, tree, &open).map(Some);
+    }
+    if open.tree.id != tree.id {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if session.open(open.id.volatile).is_none() {

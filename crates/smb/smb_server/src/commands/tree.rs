@@ -11,6 +11,7 @@ use smb_protocol::tree::{ShareCapabilities, ShareFlags, ShareType, TreeConnectRe
 use smb_protocol::{Dialect, Wire as _};
 
 use super::Call;
+use crate::config::ShareKind;
 use crate::connection::answer::{Body, Outcome};
 use crate::session::Session;
 use crate::tree::{Disk, Target, Tree, maximal_access};
@@ -52,10 +53,15 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         tracing::warn!(remote = %call.conn.peer.remote, share = name, "access to the share denied: nobody has logged in");
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let Some(share) = call.conn.shared.shares.find(name) else {
+    let no_such_share = || {
         tracing::debug!(remote = %call.conn.peer.remote, user = user.name(), share = name, "no such share");
-        return Err(NtStatus::BAD_NETWORK_NAME);
+        NtStatus::BAD_NETWORK_NAME
     };
+    let share = call.conn.shared.shares.find(name).ok_or_else(no_such_share)?;
+    // What clients had open comes back first.
+    if !share.published(|| call.pending.say_waiting()).await {
+        return Err(no_such_share());
+    }
     let config = share.config();
     let maximal = maximal_access(&config, &user.token).ok_or_else(|| {
         tracing::warn!(remote = %call.conn.peer.remote, user = user.name(), share = name, "access to the share denied: no permission names the user");
@@ -72,7 +78,7 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         root,
         maximal_access: maximal,
         access_based_enumeration: config.access_based_enumeration,
-        write_through: config.continuously_available,
+        write_through: config.kind.is_continuously_available(),
     });
     let mut flags = config.caching.flags();
     if config.access_based_enumeration {
@@ -81,10 +87,7 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
     if config.encrypt {
         flags |= ShareFlags::ENCRYPT_DATA;
     }
-    let mut capabilities = ShareCapabilities::NONE;
-    if config.continuously_available && dialect.is_smb3() {
-        capabilities |= ShareCapabilities::CONTINUOUS_AVAILABILITY;
-    }
+    let capabilities = if dialect.is_smb3() { capabilities(config.kind) } else { ShareCapabilities::NONE };
     let files = config.files.clone();
     let tree = session.add_tree(|id| Tree {
         id,
@@ -95,6 +98,16 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
     })?;
     call.carried.borrow_mut().tree = tree.id;
     respond(&tree, ShareType::DISK, flags, capabilities)
+}
+
+/// What a client of SMB 3 is told of a share's kind. Not SHARE_CAP_CLUSTER: that promises a Witness service (MS-SWN) to
+/// register with, and there is none.
+fn capabilities(kind: ShareKind) -> ShareCapabilities {
+    match kind {
+        ShareKind::Plain => ShareCapabilities::NONE,
+        ShareKind::Clustered => ShareCapabilities::CONTINUOUS_AVAILABILITY,
+        ShareKind::ScaleOut => ShareCapabilities::CONTINUOUS_AVAILABILITY | ShareCapabilities::SCALEOUT,
+    }
 }
 
 /// The folder of a share in its volume.

@@ -16,7 +16,8 @@ use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_security::Token;
 use smb_server::{
-    Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, SharePermission, ShareRight, SmbServer,
+    Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, ShareKind, SharePermission, ShareRight,
+    SmbServer,
 };
 
 /// What is done in the middle of a login.
@@ -99,7 +100,7 @@ pub fn share(files: &FileSystem) -> ShareConfig {
         files: files.clone(),
         folder: String::new(),
         permissions: vec![SharePermission { who: Sid::AUTHENTICATED_USERS, right: ShareRight::Full }],
-        continuously_available: false,
+        kind: ShareKind::Plain,
         encrypt: false,
         caching: CachingMode::Manual,
         access_based_enumeration: false,
@@ -108,7 +109,7 @@ pub fn share(files: &FileSystem) -> ShareConfig {
     }
 }
 
-/// Serves the shares `share`, `ca` (continuously available), `sealed` (encrypted), `read`
+/// Serves the shares `share`, `ca` (scale-out), `clustered` (continuously available, too), `sealed` (encrypted), `read`
 /// (read-only) and `hideunread` (listings leave out what the user may not read) of a store.
 pub fn serve(
     store: Arc<impl FileStore>,
@@ -143,10 +144,14 @@ pub fn serve(
             guid: Guid([9; 16]),
         },
     );
-    for name in ["share", "share2", "share3", "ca", "sealed", "read", "hideunread"] {
+    for name in ["share", "share2", "share3", "ca", "clustered", "sealed", "read", "hideunread"] {
         server.add_share(ShareConfig {
             name: name.to_owned(),
-            continuously_available: name == "ca",
+            kind: match name {
+                "ca" => ShareKind::ScaleOut,
+                "clustered" => ShareKind::Clustered,
+                _ => ShareKind::Plain,
+            },
             encrypt: name == "sealed",
             access_based_enumeration: name == "hideunread",
             read_only: name == "read",

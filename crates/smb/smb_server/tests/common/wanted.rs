@@ -87,6 +87,12 @@ impl Wanted {
     }
 
     pub fn open(&self, connection: &mut Connection, tree: u32) -> Received {
+        let id = self.begin(connection, tree);
+        connection.answer_to(id).unwrap()
+    }
+
+    /// Sends the request; its number is what the answer has.
+    pub fn begin(&self, connection: &mut Connection, tree: u32) -> u64 {
         let name = utf16(self.name);
         let request = Request::Create(CreateRequest {
             oplock: self.oplock,
@@ -104,7 +110,7 @@ impl Wanted {
         }
         let id = header.message_id;
         connection.send_as(&[(header, &request)]).unwrap();
-        connection.answer_to(id).unwrap()
+        id
     }
 }
 

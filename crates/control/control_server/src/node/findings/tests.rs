@@ -190,6 +190,25 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
 }
 
 #[test]
+fn what_lacks_copies_is_not_said_to_have_none_to_make() {
+    let detail = |redundancy, repair_bytes| {
+        let reason = Some("1.31 GiB have 1 of 2 copies at the least".into());
+        let state = SpaceState {
+            name: "v".into(),
+            resiliency: Resiliency::Mirror2,
+            redundancy,
+            repair_bytes,
+            reason,
+        };
+        of_space(&state).expect("an issue").detail
+    };
+    let reduced = detail(RedundancyState::Reduced, 0);
+    assert!(!reduced.contains("0 B") && reduced.contains("nothing is being copied"), "{reduced}");
+    assert!(!detail(RedundancyState::Restoring, 0).contains("copy)"));
+    assert!(detail(RedundancyState::Restoring, 3 << 30).contains("3.00 GiB to copy"));
+}
+
+#[test]
 fn a_check_is_advised_for_damage_only() {
     let closed = [volume(false, Some("it had stopped"), None)];
     let todo = |damaged: bool| of_volumes(&closed, true, &|_| damaged)[0].todo.clone();

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use control_api::{Protocol, Session, ShareTraffic, Smb1Attempt, SmbListener, SmbOpen, SmbSession};
+use smb_protocol::access::AccessMask;
 use smb_server::{OpenInfo, SessionInfo};
 
 use super::Smb;
@@ -59,6 +60,26 @@ pub(super) fn session(info: SessionInfo) -> Session {
     }
 }
 
+/// What an open may do, in words.
+fn rights(mask: AccessMask, directory: bool) -> String {
+    let has = |right: AccessMask| mask.0 & right.0 == right.0;
+    let writes = has(AccessMask::WRITE_DATA);
+    let words = [
+        (has(AccessMask::READ_DATA), if directory { "list" } else { "read" }),
+        (writes, if directory { "make files" } else { "write" }),
+        (
+            has(AccessMask::APPEND_DATA) && (directory || !writes),
+            if directory { "make folders" } else { "append" },
+        ),
+        (has(AccessMask::EXECUTE) && !directory, "execute"),
+        (has(AccessMask::DELETE), "delete"),
+        (has(AccessMask::WRITE_DAC), "change permissions"),
+        (has(AccessMask::WRITE_OWNER), "change owner"),
+    ];
+    let granted: Vec<&str> = words.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect();
+    if granted.is_empty() { "attributes".into() } else { granted.join(", ") }
+}
+
 pub(super) fn open(info: OpenInfo) -> SmbOpen {
     SmbOpen {
         id: info.id,
@@ -69,6 +90,7 @@ pub(super) fn open(info: OpenInfo) -> SmbOpen {
         path: info.path,
         directory: info.directory,
         access: format!("{:#010x}", info.access.0),
+        rights: rights(info.access, info.directory),
         caching: info.caching,
         lasting: info.lasting.to_owned(),
     }
@@ -95,6 +117,26 @@ impl Smb {
             offered: self.interfaces.offered(),
             smb1_count,
             smb1_attempts: attempts.into_iter().rev().map(attempt).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_said_in_words() {
+        for (mask, directory, words) in [
+            (0x0013_019f, false, "read, write, delete"),
+            (0x0012_0089, false, "read"),
+            (0x0010_0080, false, "attributes"),
+            (0x0012_0114, false, "append"),
+            (0x001f_01ff, false, "read, write, execute, delete, change permissions, change owner"),
+            (0x0012_00a9, true, "list"),
+            (0x0013_019f, true, "list, make files, make folders, delete"),
+        ] {
+            assert_eq!(rights(AccessMask(mask), directory), words, "{mask:#x}");
         }
     }
 }

@@ -13,7 +13,7 @@ mod share_changes;
 mod tests;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -61,6 +61,8 @@ struct InEffect {
     volumes: BTreeMap<String, (Arc<dyn VolumeHandle>, FileSystem)>,
     /// By the upper case of their names.
     shares: BTreeMap<String, Served>,
+    /// Shares of these whose folder is gone: nobody can connect to one.
+    astray: BTreeSet<String>,
 }
 
 /// The SMB service of this node.
@@ -73,6 +75,8 @@ pub struct Smb {
     guid: Uuid,
     view: Arc<NodeView>,
     in_effect: Arc<Mutex<InEffect>>,
+    /// Who puts a configuration into effect.
+    turns: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Smb {
@@ -102,7 +106,7 @@ impl Smb {
         };
         let server = SmbServer::new(ServerConfig::default(), parts);
         view.show(Some(server.clone()));
-        Self { server, shards, clock, users, interfaces, guid, view, in_effect }
+        Self { server, shards, clock, users, interfaces, guid, view, in_effect, turns: Arc::default() }
     }
 
     /// Puts the server's own part in effect.
@@ -228,11 +232,11 @@ impl SmbBackend for Smb {
         volumes: Vec<OpenVolume>,
     ) -> Work<'a, Vec<(String, String)>> {
         Box::pin(async move {
+            let turn = Arc::new(self.turns.clone().lock_owned().await);
             self.configure(&config.smb, node);
             self.close_shares(config, &volumes);
-            let opened = self.open_volumes(volumes).await?;
-            let mut trouble = self.put_shares(config);
-            trouble.extend(self.restore(opened).await);
+            let unserved = self.open_volumes(config, volumes, &turn).await?;
+            let mut trouble = self.put_shares(config, &unserved);
             trouble.extend(self.missing_folders(config).await);
             // Listeners last: a client that is refused tries again, one that finds no share gives up.
             self.apply_listeners(&config.smb.listen).await;
@@ -250,6 +254,9 @@ impl SmbBackend for Smb {
     }
 
     fn traffic(&self, share: &str) -> Option<ShareTraffic> {
+        if self.in_effect.lock().astray.contains(&share.to_uppercase()) {
+            return None;
+        }
         self.server.share_traffic(share).map(listing::traffic)
     }
 
@@ -289,6 +296,7 @@ impl SmbBackend for Smb {
 
     fn stop(&self) -> Work<'_, ()> {
         Box::pin(async move {
+            let _turn = self.turns.lock().await;
             self.server.shutdown().await;
             self.view.show(None);
             *self.in_effect.lock() = InEffect::default();

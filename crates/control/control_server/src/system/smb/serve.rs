@@ -1,13 +1,15 @@
 //! Volumes and shares: what of the configuration can be served, and why the rest cannot.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use control_api::{Code, Config, Problem, ShareCaching, ShareRight};
+use control_api::{Code, Config, Problem, ShareCaching, ShareKind, ShareRight};
 use shard_runtime::SystemEntropy;
 use smb_files::{FileSystem, VolumeOptions};
 use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_server::{ShareConfig, SharePermission};
+use tokio::sync::OwnedMutexGuard;
 
 use super::{Served, Smb};
 use crate::backend::{OpenVolume, VolumeHandle, on_shard};
@@ -15,6 +17,15 @@ use crate::files;
 
 /// What clients take a volume's file system for: they decide by the name what to try, and this one can do what NTFS can.
 const KIND: &str = "NTFS";
+
+/// Volumes that are open and cannot be served, with the reasons.
+#[derive(Default)]
+pub(super) struct Unserved {
+    volumes: BTreeMap<String, String>,
+}
+
+/// One configuration is put into effect at a time: this is whose turn it is, for as long as something of it goes on.
+pub(super) type Turn = Arc<OwnedMutexGuard<()>>;
 
 fn key(name: &str) -> String {
     name.to_uppercase()
@@ -59,9 +70,15 @@ impl Smb {
         now.volumes.retain(|name, (handle, _)| there(name, handle));
     }
 
-    /// Makes a file system for each volume that has none yet, and returns these.
-    pub(super) async fn open_volumes(&self, volumes: Vec<OpenVolume>) -> Result<Vec<String>, Problem> {
-        let mut opened = Vec::new();
+    /// Makes a file system for each volume that has none yet, brings back what clients had open in it, and only then lets
+    /// clients connect to its shares. Says why shares stay away.
+    pub(super) async fn open_volumes(
+        &self,
+        config: &Config,
+        volumes: Vec<OpenVolume>,
+        turn: &Turn,
+    ) -> Result<Unserved, Problem> {
+        let mut unserved = Unserved::default();
         for OpenVolume { name, volume } in volumes {
             if self.in_effect.lock().volumes.contains_key(&name) {
                 continue;
@@ -84,21 +101,79 @@ impl Smb {
             let files = FileSystem::new(store, self.clock.clone(), Arc::new(SystemEntropy), options);
             let below = volume.clone();
             files.limit_space(move || below.can_hold());
-            self.in_effect.lock().volumes.insert(name.clone(), (volume, files));
-            opened.push(name);
+            if let Err(problem) = self.open_volume(config, &name, volume, files, turn).await {
+                tracing::error!(volume = name, reason = problem.detail, "the volume's shares stay away");
+                unserved.volumes.insert(name, problem.detail);
+            }
         }
-        Ok(opened)
+        Ok(unserved)
+    }
+
+    /// Brings back what clients had open in a volume, then publishes its shares. All of it happens whether or not anybody
+    /// waits for it, and keeps its turn until then.
+    async fn open_volume(
+        &self,
+        config: &Config,
+        name: &str,
+        volume: Arc<dyn VolumeHandle>,
+        files: FileSystem,
+        turn: &Turn,
+    ) -> Result<(), Problem> {
+        let machine = self.machine_name();
+        let mut prepared = Vec::new();
+        for share in config.shares.iter().filter(|share| share.volume == name) {
+            let (permissions, _) = self.permissions(share, &machine);
+            let wanted = share_config(share, files.clone(), permissions.clone());
+            // One that cannot be made is looked at again with all shares, and what is wrong with it told then.
+            if self.server.prepare_share(wanted).is_ok() {
+                prepared.push(Served { config: share.clone(), permissions });
+            }
+        }
+        let (server, in_effect, turn) = (self.server.clone(), self.in_effect.clone(), turn.clone());
+        let (name, shard) = (name.to_owned(), volume.shard());
+        let restoring = on_shard(&*self.shards, shard, move || async move {
+            let _turn = turn;
+            let restored = server.restore(&files).await;
+            let mut now = in_effect.lock();
+            match restored {
+                Ok(restored) => {
+                    tracing::info!(
+                        volume = name,
+                        opens = restored.opens,
+                        given_up = restored.given_up,
+                        "volume is ready for SMB"
+                    );
+                    now.volumes.insert(name, (volume, files));
+                    for served in prepared {
+                        server.publish_share(&served.config.name);
+                        now.shares.insert(key(&served.config.name), served);
+                    }
+                    Ok(())
+                }
+                Err(status) => {
+                    for served in prepared {
+                        server.release_share(&served.config.name);
+                    }
+                    Err(Problem::new(
+                        Code::Io,
+                        format!("what clients had open cannot be brought back: {status}"),
+                    ))
+                }
+            }
+        });
+        restoring.await
     }
 
     /// Serves the shares whose volumes are there; says what is wrong with the others.
-    pub(super) fn put_shares(&self, config: &Config) -> Vec<(String, String)> {
+    pub(super) fn put_shares(&self, config: &Config, unserved: &Unserved) -> Vec<(String, String)> {
         let mut trouble = Vec::new();
         let machine = self.machine_name();
         let mut now = self.in_effect.lock();
         for share in &config.shares {
             let mut wrong = |why: String| trouble.push((format!("share {}", share.name), why));
             let Some(files) = now.volumes.get(&share.volume).map(|(_, files)| files.clone()) else {
-                wrong(format!("volume {} is not there", share.volume));
+                let why = unserved.volumes.get(&share.volume).cloned();
+                wrong(why.unwrap_or_else(|| format!("volume {} is not there", share.volume)));
                 continue;
             };
             let (permissions, unknown) = self.permissions(share, &machine);
@@ -150,36 +225,9 @@ impl Smb {
         (known, unknown)
     }
 
-    /// Brings back what clients had open in volumes that were opened now.
-    pub(super) async fn restore(&self, opened: Vec<String>) -> Vec<(String, String)> {
-        let mut trouble = Vec::new();
-        for name in opened {
-            let found = self.in_effect.lock().volumes.get(&name).cloned();
-            let Some((volume, files)) = found else { continue };
-            let server = self.server.clone();
-            let restored = on_shard(&*self.shards, volume.shard(), move || async move {
-                server.restore(&files).await.map_err(|status| {
-                    Problem::new(Code::Io, format!("what clients had open is lost: {status}"))
-                })
-            });
-            match restored.await {
-                Ok(restored) => {
-                    tracing::info!(
-                        volume = name,
-                        opens = restored.opens,
-                        given_up = restored.given_up,
-                        "volume is ready for SMB"
-                    );
-                }
-                Err(problem) => trouble.push((format!("SMB on volume {name}"), problem.detail)),
-            }
-        }
-        trouble
-    }
-
     /// Shares whose folder cannot be found.
     pub(super) async fn missing_folders(&self, config: &Config) -> Vec<(String, String)> {
-        let mut trouble = Vec::new();
+        let (mut trouble, mut astray) = (Vec::new(), BTreeSet::new());
         for share in &config.shares {
             let found = self.in_effect.lock().volumes.get(&share.volume).map(|(volume, _)| volume.clone());
             let Some(volume) = found else { continue };
@@ -193,7 +241,9 @@ impl Smb {
                 Err(problem) => problem.detail,
             };
             trouble.push((format!("share {}", share.name), why));
+            astray.insert(key(&share.name));
         }
+        self.in_effect.lock().astray = astray;
         trouble
     }
 }
@@ -209,7 +259,11 @@ fn share_config(
         files,
         folder: share.folder.trim_start_matches('/').replace('/', "\\"),
         permissions,
-        continuously_available: share.ca,
+        kind: match share.kind {
+            ShareKind::ScaleOut => smb_server::ShareKind::ScaleOut,
+            ShareKind::Clustered => smb_server::ShareKind::Clustered,
+            ShareKind::Plain => smb_server::ShareKind::Plain,
+        },
         encrypt: share.encrypt,
         caching: match share.caching {
             ShareCaching::None => CachingMode::None,

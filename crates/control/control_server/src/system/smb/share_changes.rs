@@ -53,7 +53,11 @@ pub(super) fn shown(served: &Served, current_uses: u32) -> Share {
     let config = &served.config;
     Share {
         name: config.name.clone(),
-        kind: ShareKind::Disk,
+        kind: match config.kind {
+            control_api::ShareKind::ScaleOut => ShareKind::ScaleOutDisk,
+            control_api::ShareKind::Clustered => ShareKind::ClusterDisk,
+            control_api::ShareKind::Plain => ShareKind::Disk,
+        },
         special: false,
         hidden: config.hidden,
         comment: config.comment.clone(),
@@ -75,7 +79,7 @@ fn flags(config: &ShareConfig) -> u32 {
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
     caching
         | flag(config.access_based_enumeration, share_flag::ACCESS_BASED_ENUMERATION)
-        | flag(config.ca, share_flag::CONTINUOUSLY_AVAILABLE)
+        | flag(config.kind.is_continuously_available(), share_flag::CONTINUOUSLY_AVAILABLE)
         | flag(config.encrypt, share_flag::ENCRYPT_DATA)
 }
 
@@ -171,7 +175,7 @@ pub(super) fn creation(share: &NewShare, name: impl Fn(Sid) -> Option<String>) -
         volume: Some(volume),
         folder: Some(folder),
         comment: share.comment.clone(),
-        ca: true,
+        kind: control_api::ShareKind::default(),
         encrypt: false,
         caching: ShareCaching::default(),
         access_based_enumeration: false,
@@ -204,7 +208,12 @@ pub(super) fn update(
             _ => ShareCaching::Manual,
         });
         update.access_based_enumeration = has(share_flag::ACCESS_BASED_ENUMERATION);
-        update.ca = has(share_flag::CONTINUOUSLY_AVAILABLE);
+        // The flag knows two kinds; who does not change it keeps the kind.
+        let available = flags & share_flag::CONTINUOUSLY_AVAILABLE != 0;
+        update.kind = (available != before.kind.is_continuously_available()).then_some(match available {
+            true => control_api::ShareKind::default(),
+            false => control_api::ShareKind::Plain,
+        });
         update.encrypt = has(share_flag::ENCRYPT_DATA);
     }
     if let Some(security) = &change.security {

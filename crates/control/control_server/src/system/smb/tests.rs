@@ -1,24 +1,57 @@
 //! The real SMB server with volumes in memory: what is served when, and why the rest is not.
 
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 
-use control_api::{CheckFinding, ShareCaching, ShareConfig, SharePermission, ShareRight};
-use file_store::{Attributes, FileKind, FileStore, MemoryStore, NewFile};
+use control_api::{CheckFinding, ShareCaching, ShareConfig, ShareKind, SharePermission, ShareRight};
+use file_store::{
+    Attributes, FileKind, FileStore, MemoryStore, NewFile, StateRow, StoreError, StoreErrorKind, StoreFuture,
+};
 use rpc::RpcClient;
 use shard_runtime::SystemClock;
 use smb_auth::Accounts as _;
 use smb_server::Directory as _;
 use smb_users::{Files, NewUser, Policy, Secret, UserChange};
+use test_layers::{Layered, StoreLayer};
 
 use super::*;
 use crate::memory::now;
 use crate::system::SystemShards;
 
-struct Volume(Arc<MemoryStore>);
+/// What is before the reading of the volume's durable state.
+#[derive(Default)]
+struct Hurdle {
+    /// Locked, reading waits.
+    held: tokio::sync::Mutex<()>,
+    /// How often reading was begun.
+    begun: std::sync::atomic::AtomicUsize,
+    broken: std::sync::atomic::AtomicBool,
+}
+
+struct Hindered(Arc<MemoryStore>, Arc<Hurdle>);
+
+impl StoreLayer for Hindered {
+    fn below(&self) -> &dyn FileStore {
+        &*self.0
+    }
+
+    fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
+        Box::pin(async move {
+            self.1.begun.fetch_add(1, Ordering::SeqCst);
+            let _passed = self.1.held.lock().await;
+            if self.1.broken.load(Ordering::SeqCst) {
+                return Err(StoreError::new(StoreErrorKind::Corrupt, "the rows cannot be read"));
+            }
+            self.0.state_scan(table, prefix).await
+        })
+    }
+}
+
+struct Volume(Arc<MemoryStore>, Arc<Hurdle>);
 
 impl VolumeHandle for Volume {
     fn store(&self) -> Arc<dyn FileStore> {
-        self.0.clone()
+        Arc::new(Layered(Hindered(self.0.clone(), self.1.clone())))
     }
 
     fn shard(&self) -> usize {
@@ -47,6 +80,7 @@ struct Bench {
     users: Arc<Users>,
     smb: Smb,
     store: Arc<MemoryStore>,
+    hurdle: Arc<Hurdle>,
     volume: Arc<dyn VolumeHandle>,
 }
 
@@ -60,8 +94,9 @@ impl Bench {
         let shards = SystemShards::start(Some(1)).expect("a shard");
         let smb = Smb::new(shards, clock, Some(users.clone()), identity(dir.path()).expect("kept"));
         let store = Arc::new(MemoryStore::new(1 << 30));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
-        Self { _dir: dir, users, smb, store, volume }
+        let hurdle: Arc<Hurdle> = Arc::default();
+        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone(), hurdle.clone()));
+        Self { _dir: dir, users, smb, store, hurdle, volume }
     }
 
     async fn folder(&self, name: &str) {
@@ -97,7 +132,7 @@ fn config() -> Config {
             volume: "v".into(),
             folder: "/vms".into(),
             comment: String::new(),
-            ca: true,
+            kind: ShareKind::ScaleOut,
             encrypt: false,
             caching: ShareCaching::None,
             access_based_enumeration: false,
@@ -119,12 +154,13 @@ async fn shares_come_and_go_with_their_volume() {
     assert_eq!(trouble.len(), 2, "{trouble:?}");
     assert!(trouble[0].contains("name alice"), "{trouble:?}");
     assert!(trouble[1].starts_with("share vmstore: /vms"), "{trouble:?}");
+    assert_eq!(bench.smb.traffic("vmstore"), None, "nobody can connect to it");
 
     let alice = bench.user("alice");
     bench.folder("vms").await;
     assert_eq!(bench.apply(&config, true).await, [""; 0], "what was missing has come");
     let shares = bench.smb.server.shares();
-    assert_eq!((shares[0].folder.as_str(), shares[0].continuously_available), ("vms", true));
+    assert_eq!((shares[0].folder.as_str(), shares[0].kind), ("vms", smb_server::ShareKind::ScaleOut));
     assert_eq!(shares[0].permissions[0].who, alice.sid);
     assert_eq!(bench.smb.traffic("VMSTORE"), Some(ShareTraffic::default()));
     drop(shares);
@@ -133,6 +169,57 @@ async fn shares_come_and_go_with_their_volume() {
     assert!(bench.smb.server.shares().is_empty());
     assert_eq!(Arc::strong_count(&bench.volume), 1, "nothing of the volume is held any more");
     assert_eq!(bench.apply(&config, true).await, [""; 0]);
+    assert_eq!(bench.smb.server.shares().len(), 1);
+}
+
+#[tokio::test]
+async fn shares_are_published_when_what_clients_had_open_is_back() {
+    let bench = Bench::new();
+    bench.user("alice");
+    bench.folder("vms").await;
+    let config = config();
+    let held = bench.hurdle.held.lock().await;
+    {
+        let mut applying = std::pin::pin!(bench.apply(&config, true));
+        while bench.hurdle.begun.load(Ordering::SeqCst) == 0 {
+            tokio::select! {
+                trouble = &mut applying => panic!("it did not wait: {trouble:?}"),
+                () = tokio::time::sleep(LISTEN_PAUSE) => {}
+            }
+        }
+        assert!(bench.smb.server.shares().is_empty(), "clients could take what others have open");
+        assert_eq!(bench.smb.traffic("vmstore"), None, "and nobody is told that it is served");
+        // Who wanted it does not wait any more.
+    }
+    let mut again = std::pin::pin!(bench.apply(&config, true));
+    tokio::select! {
+        trouble = &mut again => panic!("two at once: {trouble:?}"),
+        () = tokio::time::sleep(LISTEN_PAUSE) => {}
+    }
+    drop(held);
+    assert_eq!(again.await, [""; 0]);
+    assert_eq!(bench.smb.server.shares().len(), 1);
+    assert_eq!(bench.hurdle.begun.load(Ordering::SeqCst), 1, "what was begun went on to its end");
+}
+
+#[tokio::test]
+async fn what_cannot_come_back_keeps_its_shares_away() {
+    let bench = Bench::new();
+    bench.user("alice");
+    bench.folder("vms").await;
+    let config = config();
+    bench.hurdle.broken.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        let trouble = bench.apply(&config, true).await;
+        assert!(
+            trouble.len() == 1 && trouble[0].starts_with("share vmstore: what clients had open cannot"),
+            "{trouble:?}"
+        );
+        assert!(bench.smb.server.shares().is_empty());
+        assert_eq!(bench.smb.traffic("vmstore"), None);
+    }
+    bench.hurdle.broken.store(false, Ordering::SeqCst);
+    assert_eq!(bench.apply(&config, true).await, [""; 0], "it is tried again");
     assert_eq!(bench.smb.server.shares().len(), 1);
 }
 
