@@ -56,8 +56,7 @@ impl Format {
     #[must_use]
     pub fn current(self) -> u32 {
         match self {
-            Self::Pool => 3,
-            Self::Volume => 2,
+            Self::Pool | Self::Volume => 3,
             Self::WriteLog | Self::Diff => 1,
         }
     }

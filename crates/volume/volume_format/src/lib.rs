@@ -13,7 +13,7 @@ pub use byte_codec::DecodeError;
 pub use inode::{Entry, Inode, StreamRecord};
 pub use length::LengthRecord;
 pub use snapshot::SnapshotRecord;
-pub use superblock::{FEATURE_SNAPSHOTS, KNOWN_FEATURES, Superblock, layout_for};
+pub use superblock::{FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES, Superblock, layout_for};
 
 /// Unit of everything on disk, in bytes.
 pub const BLOCK: u64 = 4096;
