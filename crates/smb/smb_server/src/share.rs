@@ -51,7 +51,7 @@ fn in_use(config: ShareConfig) -> (Arc<ShareConfig>, SharedFolder) {
 }
 
 fn key(name: &str) -> String {
-    name.to_uppercase()
+    upcase::upper(name)
 }
 
 impl Shares {

@@ -66,12 +66,14 @@ pub(crate) fn run(
     // A lease belongs to a file, so the name counts; without one it is not looked at (3.3.5.9.7, 3.3.5.9.12).
     if contexts.lease.is_some() {
         let name = request.name.to_string().map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        if name.to_uppercase() != open.file()?.path().to_uppercase() {
+        if !upcase::same(&name, &open.file()?.path()) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
     }
     if open.user != session.user().token.user {
-        tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), "SMB reconnection refused: the open is another user's");
+        if call.conn.may_tell("reconnection refused") {
+            tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), "SMB reconnection refused: the open is another user's");
+        }
         return Err(NtStatus::ACCESS_DENIED);
     }
     let same_share = match (open.tree.share(), tree.share()) {

@@ -17,7 +17,7 @@ use crate::files;
 const KIND: &str = "NTFS";
 
 fn key(name: &str) -> String {
-    name.to_uppercase()
+    upcase::upper(name)
 }
 
 fn same(a: &Arc<dyn VolumeHandle>, b: &Arc<dyn VolumeHandle>) -> bool {
