@@ -137,8 +137,9 @@ impl Volume {
         };
         let (metadata, (clusters, folded)) =
             Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
-        if upgrade || outdated {
-            // Before anything is written that an older release would take for damage.
+        if upgrade || outdated || !folded {
+            // Before anything is written that an older release would take for damage. Where the names are not all filed anew, an
+            // upgrade was cut short, and it may have left a copy torn.
             superblock.features |= KNOWN_FEATURES;
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {
