@@ -48,6 +48,17 @@ fn print(status: &Status) {
         counts.shares_online,
         many(counts.sessions, "session"),
     );
+    let memory = &status.request_memory;
+    if memory.waits > 0 || memory.ended > 0 {
+        outln!(
+            "requests under way hold {} of {} of memory; {} waiting for some, {} since the start; {} ended for want of it",
+            bytes(memory.used_bytes),
+            bytes(memory.limit_bytes),
+            many(memory.waiting, "connection"),
+            many(memory.waits, "wait"),
+            many(memory.ended, "connection"),
+        );
+    }
     outln!(
         "node {}, Holdfast {}, up {}, disk I/O by {}{}",
         status.node,

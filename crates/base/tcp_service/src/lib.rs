@@ -1,22 +1,29 @@
 //! What every service over TCP needs, whatever its protocol: listeners whose connections are spread over the shards, a
-//! bound on what strangers can take, and a queue that sends headers and data in one system call.
+//! bound on what strangers can take, another on what all peers together make the node hold, and a queue that sends headers and data in one system call.
 //!
 //! ```text
 //!   Listeners ─ accept ─► seat (connections of the listener) ─► login seat (not logged in, by address) ─► shard ─► serve
+//!   Budget: memory for the requests of all peers ─► Account: what one connection holds of it
 //!   SendQueue: small pieces copied into one buffer, large ones as they are ─► one writev
 //! ```
 //! Invariant: a connection holds its seats until it is dropped; a login seat may be given back earlier, when the peer has
 //! proven who it is.
 
+mod budget;
 mod listeners;
 mod seats;
 mod send_queue;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
+pub use budget::{
+    ALLOWANCE, Account, Admission, Budget, BudgetUse, MIN_BUDGET, MIN_PROGRESS, QUIET_SWEEPS, SHOWN,
+};
 pub use listeners::{Arrived, Limits, Listeners, Serve};
 pub use seats::LoginSeat;
 pub use send_queue::SendQueue;
+pub use throttle::Throttle;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,12 +13,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::seats::{Logins, Seat};
-use crate::{LoginSeat, ShardJob, Spawner};
+use crate::{LoginSeat, ShardJob, Spawner, Throttle};
 
 /// How long nothing is accepted after an error: out of descriptors, mostly, and waiting lets others end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What peers can take at most; further connections are closed at once.
+/// What peers can take at most. For a further connection the one goes that has been there longest without a login; where there is
+/// none, the further one is closed at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections of one listener.
@@ -48,6 +49,7 @@ pub struct Arrived {
 pub type Serve = Arc<dyn Fn(Arrived) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
 
 struct Listener {
+    number: u64,
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     close: watch::Sender<bool>,
@@ -60,6 +62,8 @@ struct Shared {
     logins: Arc<Logins>,
     listeners: Mutex<Vec<Arc<Listener>>>,
     next_shard: AtomicUsize,
+    next_listener: AtomicU64,
+    throttle: Throttle,
 }
 
 /// The listeners of a service. Cheap to clone.
@@ -70,8 +74,15 @@ impl Listeners {
     /// None yet.
     #[must_use]
     pub fn new(spawner: Arc<dyn Spawner>, limits: Limits) -> Self {
-        let (logins, listeners, next_shard) = (Arc::default(), Mutex::default(), AtomicUsize::new(0));
-        Self(Arc::new(Shared { spawner, limits, logins, listeners, next_shard }))
+        Self(Arc::new(Shared {
+            spawner,
+            limits,
+            logins: Arc::default(),
+            listeners: Mutex::default(),
+            next_shard: AtomicUsize::new(0),
+            next_listener: AtomicU64::new(0),
+            throttle: Throttle::default(),
+        }))
     }
 
     /// Starts to listen; the address says which port was taken.
@@ -83,7 +94,8 @@ impl Listeners {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let (connections, close) = (Arc::default(), watch::Sender::new(false));
-        let listener = Arc::new(Listener { address, connections, close, serve });
+        let number = self.0.next_listener.fetch_add(1, Ordering::Relaxed);
+        let listener = Arc::new(Listener { number, address, connections, close, serve });
         self.0.listeners.lock().push(Arc::clone(&listener));
         let shared = Arc::clone(&self.0);
         self.0.spawner.spawn(0, Box::new(move || Box::pin(accept(shared, listener, socket))));
@@ -139,17 +151,31 @@ async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, socket: std::net::
     }
 }
 
-/// Gives a connection to a shard; closes it where there is no seat for it.
+/// Gives a connection to a shard; closes it where there is no seat for it, not even one of somebody who has not logged in.
 fn place(shared: &Arc<Shared>, listener: &Arc<Listener>, stream: TcpStream, remote: SocketAddr) {
     let Limits { connections, logins, logins_per_address } = shared.limits;
-    let Some(seat) = Seat::take(&listener.connections, connections) else {
-        tracing::debug!(%remote, address = %listener.address, "connection refused: there are too many");
-        return;
+    let tell = |kind, peer| shared.throttle.admits(kind, peer);
+    let seat = match Seat::take(&listener.connections, connections) {
+        Some(seat) => seat,
+        None => match shared.logins.end_oldest(listener.number) {
+            Some(from) => {
+                if tell("dropped for another", from) {
+                    tracing::warn!(%from, address = %listener.address, connections, "connection dropped: there are too many, and it had not logged in");
+                }
+                Seat::instead(&listener.connections)
+            }
+            None => {
+                if tell("no room", remote.ip()) {
+                    tracing::warn!(%remote, address = %listener.address, connections, "connection refused: there are too many, and all have logged in");
+                }
+                return;
+            }
+        },
     };
-    let Some(login) = shared.logins.seat(remote.ip(), logins, logins_per_address) else {
-        tracing::debug!(%remote, address = %listener.address, "connection refused: too many have not logged in");
-        return;
-    };
+    let (login, lost, dropped) = shared.logins.seat(listener.number, remote.ip(), logins, logins_per_address);
+    if let Some(from) = dropped.filter(|from| tell("dropped without a login", *from)) {
+        tracing::warn!(%from, address = %listener.address, logins, logins_per_address, "connection dropped: too many have not logged in");
+    }
     // Without Nagle: answers leave when they are ready. A failure costs speed only.
     let _ = stream.set_nodelay(true);
     let Ok(local) = stream.local_addr() else { return };
@@ -160,7 +186,12 @@ fn place(shared: &Arc<Shared>, listener: &Arc<Listener>, stream: TcpStream, remo
         Box::pin(async move {
             let _seat = seat;
             if let Ok(stream) = TcpStream::from_std(stream) {
-                serve(Arrived { stream, remote, local, shard, login }).await;
+                let serving = serve(Arrived { stream, remote, local, shard, login });
+                tokio::select! {
+                    () = serving => {}
+                    // It goes to somebody who may log in.
+                    () = lost.notified() => {}
+                }
             }
         })
     });

@@ -27,6 +27,19 @@ fn is_taken(address: SocketAddr) -> (bool, std::net::TcpStream) {
     (taken, stream)
 }
 
+/// Whether the server has closed the connection, or does so soon.
+fn has_ended(mut stream: std::net::TcpStream) -> bool {
+    stream.read(&mut [0]).is_ok_and(|got| got == 0)
+}
+
+/// Whether the server keeps the connection so far.
+fn is_open(mut stream: &std::net::TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let open = stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+    stream.set_nonblocking(false).unwrap();
+    open
+}
+
 /// Says hello, and holds the connection; a peer that sends a byte has logged in.
 fn greet() -> Serve {
     Arc::new(|arrived| {
@@ -58,14 +71,26 @@ fn seats_are_counted_and_given_back() {
     let (first, mut one) = is_taken(address);
     let (second, two) = is_taken(address);
     assert!(first && second);
-    assert!(!is_taken(address).0, "two that have not logged in are enough");
-    // One logs in: a third may come, but a fourth is too many for the listener.
+    // One logs in. Of the others, the one who has waited longest makes room.
     std::io::Write::write_all(&mut one, &[9]).unwrap();
     one.read_exact(&mut [0]).unwrap();
     let (third, three) = is_taken(address);
     assert!(third);
-    assert!(!is_taken(address).0);
-    drop((one, two, three));
+    let (fourth, four) = is_taken(address);
+    assert!(fourth);
+    assert!(has_ended(two) && is_open(&three) && is_open(&one));
+    let (fifth, five) = is_taken(address);
+    assert!(fifth);
+    assert!(has_ended(three) && is_open(&four) && is_open(&five) && is_open(&one));
+    // Who has logged in makes room for nobody.
+    for mut stream in [&four, &five] {
+        std::io::Write::write_all(&mut stream, &[9]).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    }
+    assert!(!is_taken(address).0, "a fourth is too many for the listener");
+    assert!(is_open(&four) && is_open(&five) && is_open(&one));
+    let three = (four, five);
+    drop((one, three));
     let again = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         is_taken(address).0
@@ -78,6 +103,31 @@ fn seats_are_counted_and_given_back() {
         std::net::TcpStream::connect(address).is_err()
     });
     assert!(gone, "nothing listens there any more");
+}
+
+/// Strangers from one address who open connections and say nothing keep nobody out who comes from there.
+#[test]
+fn who_says_nothing_keeps_nobody_out() {
+    let shards = Shards::start(1).unwrap();
+    let limits = Limits { connections: 1000, logins: 20, logins_per_address: 10 };
+    let listeners = Listeners::new(Arc::new(shards.all().to_vec()), limits);
+    let address = listeners.listen(ANY, greet()).unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..50 {
+        silent.push(is_taken(address));
+    }
+    assert!(silent.iter().all(|(taken, _)| *taken));
+    let (taken, mut host) = is_taken(address);
+    assert!(taken);
+    std::io::Write::write_all(&mut host, &[9]).unwrap();
+    host.read_exact(&mut [0]).unwrap();
+    for _ in 0..50 {
+        silent.push(is_taken(address));
+    }
+    std::io::Write::write_all(&mut host, &[9]).unwrap();
+    host.read_exact(&mut [0]).unwrap();
+    let open = silent.iter().filter(|(_, stream)| is_open(stream)).count();
+    assert_eq!(open, 10, "no more of them stay than may");
 }
 
 #[test]

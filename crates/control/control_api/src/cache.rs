@@ -75,6 +75,10 @@ pub struct CacheConfig {
     /// Bytes of memory for reads of all volumes; absent for an eighth of the machine's, 0 for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_bytes: Option<u64>,
+    /// Bytes of memory for the requests of all clients that are under way, and their answers; absent for an eighth of the
+    /// machine's, at least 64 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_bytes: Option<u64>,
 }
 
 impl CacheConfig {

@@ -193,7 +193,7 @@ impl Config {
         let mut numbers = BTreeSet::new();
         for lun in &self.luns {
             check_lun(lun, &groups, &targets)?;
-            if !files.insert((&lun.volume, lun.path.to_lowercase())) {
+            if !files.insert((&lun.volume, upcase::upper(&lun.path))) {
                 return Err(wrong(format!(
                     "lun {}: its file {} of volume {} is another LUN's too.",
                     lun.name, lun.path, lun.volume

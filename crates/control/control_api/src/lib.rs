@@ -92,7 +92,7 @@ pub use smb::{
 };
 pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
-pub use status::{Counts, Issue, Severity, Status, Verdict};
+pub use status::{Counts, Issue, RequestMemory, Severity, Status, Verdict};
 pub use units::{human_bytes, parse_bytes};
 pub use volume::{Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate};
 

@@ -114,7 +114,7 @@ pub(crate) fn check_shares(shares: &[ShareConfig]) -> Result<(), Problem> {
     for share in shares {
         check_share_name(&share.name)?;
         let name = &share.name;
-        if !names.insert(name.to_uppercase()) {
+        if !names.insert(upcase::upper(name)) {
             return Err(wrong(format!("share {name} is there twice: case does not count.")));
         }
         if !share.folder.starts_with('/') {
@@ -131,7 +131,7 @@ pub(crate) fn check_shares(shares: &[ShareConfig]) -> Result<(), Problem> {
             if permission.who.is_empty() {
                 return Err(wrong(format!("share {name}: a permission names nobody.")));
             }
-            if !who.insert(permission.who.to_uppercase()) {
+            if !who.insert(upcase::upper(&permission.who)) {
                 return Err(wrong(format!("share {name}: {} has two permissions.", permission.who))
                     .todo("Keep the one that is meant."));
             }

@@ -73,6 +73,21 @@ pub struct Counts {
     pub shares_online: u64,
 }
 
+/// Memory for clients' requests that are under way, and their answers: all of them together, iSCSI and SMB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestMemory {
+    /// Bytes that they may take, beside a little for each connection.
+    pub limit_bytes: u64,
+    /// Bytes that they take now.
+    pub used_bytes: u64,
+    /// Connections that wait for memory now.
+    pub waiting: u64,
+    /// How often one has waited since the node started.
+    pub waits: u64,
+    /// Connections that were ended since then: they held memory and did nothing while others waited, or too many waited.
+    pub ended: u64,
+}
+
 /// The node at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
@@ -98,6 +113,9 @@ pub struct Status {
     pub capacity_bytes: u64,
     /// Bytes that are free in all pools.
     pub free_bytes: u64,
+    /// Memory for clients' requests that are under way.
+    #[serde(default)]
+    pub request_memory: RequestMemory,
     /// How the node does its disk I/O ("ring" or "blocking").
     pub io_engine: String,
     /// Process id.

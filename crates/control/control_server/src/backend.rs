@@ -18,7 +18,7 @@ use file_store::FileStore;
 use observe::IoTotals;
 use read_cache::ReadCache;
 use smb_users::Users;
-use tcp_service::Spawner;
+use tcp_service::{Budget, Spawner};
 use uuid::Uuid;
 
 mod smb;
@@ -464,6 +464,8 @@ pub struct Backends {
     pub pools: Arc<dyn PoolBackend>,
     /// The cache that volumes share.
     pub cache: Arc<ReadCache>,
+    /// Memory for the requests of all clients that are under way.
+    pub budget: Budget,
     /// iSCSI.
     pub iscsi: Arc<dyn IscsiBackend>,
     /// SMB.

@@ -23,6 +23,7 @@ use iscsi_protocol::login::LoginResult;
 use iscsi_protocol::pdu::{RESERVED_TAG, flag, opcode};
 use iscsi_protocol::text::TextBuffer;
 use iscsi_protocol::{Bhs, ConnectionParams, IscsiName};
+use tcp_service::Account;
 use tokio::net::TcpStream;
 
 use crate::limits::{IDLE_TICKS, SEND_BATCH, SEND_HIGH_WATER, TICK};
@@ -43,6 +44,8 @@ enum End {
     Protocol(&'static str),
     /// The peer does not answer.
     Silent,
+    /// The node has no memory for more commands, and this connection was the newest or stood still.
+    NoMemory,
     /// We were told to.
     Told,
     /// Logged out.
@@ -86,6 +89,14 @@ pub(crate) struct Connection {
     waiting: VecDeque<u32>,
     /// Bytes of running and receiving commands.
     charged: u64,
+    /// Bytes of data that came unasked, or was asked for to see whether it comes, of commands that wait.
+    early: u64,
+    /// What the connection holds of the node's memory.
+    account: Account,
+    /// Bytes received and sent.
+    moved: u64,
+    /// The node has no room for this connection's commands, not even in its queue.
+    refused: bool,
     /// Numbered requests other than SCSI commands that wait for their turn, by CmdSN.
     deferred: BTreeMap<u32, (Bhs, Vec<u8>)>,
     immediate: usize,
@@ -122,6 +133,7 @@ impl Connection {
     ) -> Self {
         let params = result.connection;
         let pace = Pace::new(shared.config.read().dead_after);
+        let account = shared.budget.account();
         Self {
             transmit: Transmit::new(params.header_digest, params.data_digest),
             receive: Receive::new(),
@@ -136,6 +148,10 @@ impl Connection {
             running: FuturesUnordered::new(),
             waiting: VecDeque::new(),
             charged: 0,
+            early: 0,
+            account,
+            moved: 0,
+            refused: false,
             deferred: BTreeMap::new(),
             immediate: 0,
             started: false,
@@ -160,14 +176,19 @@ impl Connection {
         let Some(connection) = guard.0.as_mut() else { return };
         let end = poll_fn(|cx| connection.poll(cx)).await;
         let initiator = &connection.initiator;
+        let remote = connection.peer.remote.ip();
+        let may_tell = |kind| connection.shared.throttle.admits(kind, remote);
         match end {
-            End::Protocol(what) => {
+            End::Protocol(what) if may_tell("protocol error") => {
                 tracing::warn!(%initiator, remote = %connection.peer.remote, what, "iSCSI connection closed: protocol error");
             }
-            End::Silent => {
+            End::Silent if may_tell("silent") => {
                 tracing::warn!(%initiator, remote = %connection.peer.remote, "iSCSI connection closed: the initiator does not answer");
             }
-            End::Disconnected | End::Told | End::Logout => {
+            End::NoMemory if may_tell("no memory") => {
+                tracing::warn!(%initiator, remote = %connection.peer.remote, "iSCSI connection closed: too many commands are under way for the node's memory");
+            }
+            _ => {
                 tracing::debug!(%initiator, remote = %connection.peer.remote, ?end, "iSCSI connection ended");
             }
         }
@@ -181,6 +202,7 @@ impl Connection {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.peer.waker.register(cx.waker());
+        self.account.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = Box::pin(shard_runtime::sleep(self.pace.tick));
             if let Err(end) = self.on_tick() {
@@ -221,6 +243,12 @@ impl Connection {
         }
         self.start_waiting();
         moved |= self.send(cx)?;
+        // Looking through all commands is worth it only where it may count.
+        let tight = self.account.budget().is_tight();
+        let for_peer = self.transmit.waiting() > 0 || tight && self.is_receiving();
+        if !self.account.settle(self.held(), for_peer, self.moved) || self.refused {
+            return Err(End::NoMemory);
+        }
         match self.closing {
             Some(end) if self.transmit.waiting() == 0 => Err(end),
             _ => Ok(moved),
@@ -233,7 +261,9 @@ impl Connection {
         if std::mem::take(&mut self.started) {
             shard_runtime::flush_engine();
         }
+        let before = self.transmit.waiting();
         let sent = self.transmit.poll_send(&mut self.stream, cx).map_err(|_| End::Disconnected)?;
+        self.moved += (before - self.transmit.waiting()) as u64;
         if sent {
             self.stuck_ticks = 0;
         }

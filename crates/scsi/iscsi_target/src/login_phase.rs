@@ -129,7 +129,7 @@ async fn login(
         let policy = Policy { shared, group };
         let mut step = machine.request(&bhs, &data, &policy, &mut |out| entropy.fill(out));
         if let Outcome::Refused(status) = step.outcome {
-            refused(&machine, addresses.0, status);
+            refused(shared, &machine, addresses.0, status);
         }
         let mut admitted = None;
         if step.outcome == Outcome::Done
@@ -146,7 +146,7 @@ async fn login(
                     admitted = Some(Admitted { result, seat, stat_sn, first_cmd_sn: bhs.cmd_sn() });
                 }
                 Err(status) => {
-                    refused(&machine, addresses.0, status);
+                    refused(shared, &machine, addresses.0, status);
                     step.response.refuse(status);
                     step.outcome = Outcome::Refused(status);
                 }
@@ -167,7 +167,10 @@ async fn login(
     }
 }
 
-fn refused(machine: &LoginMachine, remote: std::net::SocketAddr, status: LoginStatus) {
+fn refused(shared: &Shared, machine: &LoginMachine, remote: std::net::SocketAddr, status: LoginStatus) {
+    if !shared.throttle.admits("login refused", remote.ip()) {
+        return;
+    }
     let subject = machine.subject();
     tracing::info!(
         %remote,

@@ -11,7 +11,7 @@ use iscsi_protocol::chap::ChapUser;
 use iscsi_protocol::discovery::TargetListing;
 use parking_lot::{Mutex, RwLock};
 use shard_runtime::Entropy;
-use tcp_service::{Limits, Listeners, Serve, Spawner};
+use tcp_service::{Budget, Limits, Listeners, Serve, Spawner, Throttle};
 
 use crate::config::{ConfigError, DiscoveryAuth, PortalConfig, ServerConfig, TargetConfig, check_auth};
 use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS};
@@ -28,6 +28,9 @@ pub(crate) struct Shared {
     pub(crate) config: RwLock<Arc<ServerConfig>>,
     pub(crate) targets: RwLock<BTreeMap<IscsiName, Arc<Target>>>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) budget: Budget,
+    /// For lines in the log that initiators can cause at will.
+    pub(crate) throttle: Throttle,
     pub(crate) next_nexus: AtomicU64,
     listeners: Listeners,
     portals: Mutex<Vec<PortalConfig>>,
@@ -40,7 +43,7 @@ pub struct IscsiServer {
 }
 
 impl IscsiServer {
-    /// A server without portals and targets.
+    /// A server without portals and targets, with memory of its own for the commands of its initiators.
     ///
     /// # Errors
     /// None at present.
@@ -48,6 +51,20 @@ impl IscsiServer {
         config: ServerConfig,
         spawner: Arc<dyn Spawner>,
         entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, ConfigError> {
+        Self::with_budget(config, spawner, entropy, Budget::default())
+    }
+
+    /// A server without portals and targets; the memory for the commands of its initiators comes out of `budget`, which the
+    /// node's other services share.
+    ///
+    /// # Errors
+    /// When the discovery authentication cannot work.
+    pub fn with_budget(
+        config: ServerConfig,
+        spawner: Arc<dyn Spawner>,
+        entropy: Arc<dyn Entropy>,
+        budget: Budget,
     ) -> Result<Self, ConfigError> {
         let limits = Limits {
             connections: MAX_CONNECTIONS_PER_PORTAL,
@@ -59,6 +76,8 @@ impl IscsiServer {
                 config: RwLock::new(Arc::new(config)),
                 targets: RwLock::new(BTreeMap::new()),
                 entropy,
+                budget,
+                throttle: Throttle::default(),
                 next_nexus: AtomicU64::new(1),
                 listeners: Listeners::new(spawner, limits),
                 portals: Mutex::new(Vec::new()),

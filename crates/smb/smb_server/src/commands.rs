@@ -90,7 +90,9 @@ pub(crate) fn admit(
     let signed = Conn::is_signed(header);
     if sealed.is_none() && signed && channel.signer.verify(message).is_err() {
         let user = channel.session.user();
-        tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: its signature is wrong");
+        if conn.may_tell("wrong signature") {
+            tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: its signature is wrong");
+        }
         return Err(Reply::new(NtStatus::ACCESS_DENIED, None));
     }
     if channel.session.has_ended() {
@@ -102,7 +104,9 @@ pub(crate) fn admit(
     let must_sign = session.signing_required && header.command != Command::CANCEL;
     if sealed.is_none() && ((session.encrypt && !setup) || (must_sign && !signed)) {
         let user = session.user();
-        tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: it must be signed or encrypted");
+        if conn.may_tell("not signed") {
+            tracing::warn!(remote = %conn.peer.remote, user = user.name(), command = ?header.command, "SMB request refused: it must be signed or encrypted");
+        }
         return Err(Reply::new(NtStatus::ACCESS_DENIED, Some(channel).filter(|_| signed)));
     }
     Ok(Some(channel))

@@ -212,7 +212,7 @@ pub fn check_share_name(name: &str) -> Result<(), ConfigError> {
     if name.chars().any(|c| c.is_control() || r#"\/[]:|<>+=;,*?""#.contains(c)) {
         return bad("it contains none of \\ / [ ] : | < > + = ; , * ? \"");
     }
-    if reserved.contains(name.to_uppercase().as_str()) {
+    if reserved.contains(upcase::upper(name).as_str()) {
         return bad("it is reserved");
     }
     Ok(())

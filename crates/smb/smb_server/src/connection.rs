@@ -31,7 +31,7 @@ use smb_protocol::header::Routing;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header};
-use tcp_service::LoginSeat;
+use tcp_service::{Account, Admission, LoginSeat};
 use tokio::net::TcpStream;
 
 use crate::commands;
@@ -42,7 +42,7 @@ use crate::peer::{Mail, Peer};
 use crate::server::Shared;
 use chain::Chain;
 use channel::Channel;
-use receive::{Got, Packet, Receive};
+use receive::{Got, Next, Packet, Receive};
 use state::Conn;
 
 /// How often a quiet connection is looked at.
@@ -59,6 +59,8 @@ enum End {
     Protocol(&'static str),
     /// No user logged in in time.
     NoLogin,
+    /// The node has no memory for more requests, and this one was the newest or stood still.
+    NoMemory,
     /// We were told to.
     Told,
 }
@@ -79,6 +81,14 @@ impl Future for Running {
     }
 }
 
+/// A packet whose work has not begun.
+struct Ready {
+    chain: Chain,
+    /// Bytes that it and its answers take.
+    bytes: usize,
+    outlives: Rc<Cell<bool>>,
+}
+
 /// Bytes that a message will make us hold for its answer: what a READ asks for. All else is small, or bounded by
 /// [`crate::limits::MAX_PENDING`].
 fn expected(header: &Header, message: &[u8]) -> usize {
@@ -94,6 +104,14 @@ pub(crate) struct Connection {
     stream: TcpStream,
     receive: Receive,
     running: FuturesUnordered<Running>,
+    /// What the connection holds of the node's memory.
+    account: Account,
+    /// A packet that waits for it.
+    ready: Option<Ready>,
+    /// Whether the next packet waits for it.
+    starved: bool,
+    /// Bytes received and sent.
+    moved: u64,
     tick: Pin<Box<dyn Future<Output = ()>>>,
     age: Duration,
     /// Ticks for which the client has to hear soon: it was told of a break.
@@ -103,12 +121,17 @@ pub(crate) struct Connection {
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>, login: LoginSeat) {
+    let account = shared.parts.budget.account();
     let conn = Rc::new(Conn::new(shared, peer, login));
     let mut connection = Connection {
         conn: Rc::clone(&conn),
         stream,
         receive: Receive::new(),
         running: FuturesUnordered::new(),
+        account,
+        ready: None,
+        starved: false,
+        moved: 0,
         tick: Box::pin(shard_runtime::sleep(TICK)),
         age: Duration::ZERO,
         urgent: 0,
@@ -119,9 +142,16 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer
     let end = poll_fn(|cx| connection.poll(cx)).await;
     let remote = conn.peer.remote;
     match end {
-        End::Protocol(what) => tracing::warn!(%remote, what, "SMB connection closed: protocol error"),
-        End::NoLogin => tracing::info!(%remote, "SMB connection closed: nobody logged in"),
-        End::Disconnected | End::Told => tracing::debug!(%remote, ?end, "SMB connection ended"),
+        End::Protocol(what) if conn.may_tell("protocol error") => {
+            tracing::warn!(%remote, what, "SMB connection closed: protocol error");
+        }
+        End::NoLogin if conn.may_tell("no login") => {
+            tracing::info!(%remote, "SMB connection closed: nobody logged in");
+        }
+        End::NoMemory if conn.may_tell("no memory") => {
+            tracing::warn!(%remote, "SMB connection closed: too many requests are under way for the node's memory");
+        }
+        _ => tracing::debug!(%remote, ?end, "SMB connection ended"),
     }
     let sessions: Vec<_> =
         conn.sessions.borrow().values().map(|channel| Arc::clone(&channel.session)).collect();
@@ -154,6 +184,7 @@ impl Connection {
     /// has named, and finds it under way or done.
     async fn finish(self) {
         drop(self.stream);
+        let _account = self.account;
         let rest = self.running.into_iter().filter(|running| running.outlives.get());
         let mut rest: FuturesUnordered<_> = rest.collect();
         while rest.next().await.is_some() {}
@@ -170,6 +201,7 @@ impl Connection {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.conn.peer.waker.register(cx.waker());
+        self.account.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = Box::pin(shard_runtime::sleep(TICK));
             self.age += TICK;
@@ -199,12 +231,18 @@ impl Connection {
         }
         if self.has_room() {
             moved |= self.poll_receive(cx)?;
+        } else {
+            self.account.withdraw();
         }
         while let Poll::Ready(Some(bytes)) = self.running.poll_next_unpin(cx) {
             moved = true;
             self.conn.working.set(self.conn.working.get().saturating_sub(bytes));
         }
         moved |= self.send(cx)?;
+        let for_peer = self.receive.held() > 0 || self.conn.transmit.borrow().waiting() > 0;
+        if !self.account.settle(self.held(), for_peer, self.moved) {
+            return Err(End::NoMemory);
+        }
         match self.conn.fatal.get() {
             Some(why) => Err(End::Protocol(why)),
             None => Ok(moved),
@@ -223,6 +261,7 @@ impl Connection {
         let before = transmit.waiting();
         let sent = transmit.poll_send(&mut self.stream, cx).map_err(|_| End::Disconnected)?;
         let gone = before - transmit.waiting();
+        self.moved += gone as u64;
         self.conn.peer.counters.bytes_out.fetch_add(gone as u64, Ordering::Relaxed);
         Ok(sent)
     }
@@ -242,10 +281,16 @@ impl Connection {
         self.conn.transmit.borrow().waiting() < SEND_HIGH_WATER && self.conn.working.get() < WORK_HIGH_WATER
     }
 
+    /// Bytes that it holds: packets that come, wait or are worked on, and answers.
+    fn held(&self) -> usize {
+        let ready = self.ready.as_ref().map_or(0, |ready| ready.chain.packet.buf.len());
+        self.receive.held() + ready + self.conn.working.get() + self.conn.transmit.borrow().waiting()
+    }
+
     /// Begins what is there already, reads once, and begins what that brought.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let began = self.take_packets(cx)?;
-        if !self.has_room() {
+        if !self.has_room() || self.starved {
             return Ok(began);
         }
         let got = match self.receive.poll_read(&mut self.stream, cx) {
@@ -254,6 +299,7 @@ impl Connection {
             Poll::Ready(Ok(Got::End) | Err(_)) => return Err(End::Disconnected),
         };
         self.conn.peer.counters.bytes_in.fetch_add(got as u64, Ordering::Relaxed);
+        self.moved += got as u64;
         self.take_packets(cx)?;
         Ok(true)
     }
@@ -261,16 +307,34 @@ impl Connection {
     /// Begins the packets that have been received, as far as there is room; whether there was one.
     fn take_packets(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let mut began = false;
+        self.starved = false;
         while self.has_room() {
-            let packet = self.receive.next_packet().map_err(|error| {
+            if !self.begin_ready(cx)? {
+                self.starved = true;
+                break;
+            }
+            let besides = self.held();
+            let next = self.receive.next_packet(&mut self.account, besides).map_err(|error| {
                 tracing::debug!(remote = %self.conn.peer.remote, %error, "packet refused");
                 End::Protocol("not a packet of SMB, or too long")
             })?;
-            let Some(packet) = packet else { break };
+            let packet = match next {
+                Next::Packet(packet) => packet,
+                Next::More => break,
+                Next::Wait => {
+                    self.starved = true;
+                    break;
+                }
+                Next::Refused => return Err(End::NoMemory),
+            };
             began = true;
-            self.on_packet(packet, cx)?;
+            self.on_packet(packet)?;
+            self.starved = !self.begin_ready(cx)?;
             if self.conn.is_logged_in() {
                 self.receive.allow_long();
+            }
+            if self.starved {
+                break;
             }
         }
         if began {
@@ -280,7 +344,7 @@ impl Connection {
         Ok(began)
     }
 
-    fn on_packet(&mut self, mut packet: Packet, cx: &mut Context<'_>) -> Result<(), End> {
+    fn on_packet(&mut self, mut packet: Packet) -> Result<(), End> {
         let mut sealed = None;
         match PacketKind::of(packet.bytes()) {
             Some(PacketKind::Smb2) => {}
@@ -327,13 +391,30 @@ impl Connection {
             + messages.iter().map(|(range, header)| expected(header, packet.message(range))).sum::<usize>();
         let outlives = Rc::new(Cell::new(false));
         let chain = Chain { packet, messages, sealed, outlives: Rc::clone(&outlives) };
+        self.ready = Some(Ready { chain, bytes, outlives });
+        Ok(())
+    }
+
+    /// Begins the packet that waits, if there is memory for its answers; whether none waits any more.
+    fn begin_ready(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let Some(ready) = self.ready.take() else { return Ok(true) };
+        let besides = self.held();
+        match self.account.admit(besides + ready.bytes) {
+            Admission::Now => {}
+            Admission::Wait => {
+                self.ready = Some(ready);
+                return Ok(false);
+            }
+            Admission::Refused => return Err(End::NoMemory),
+        }
+        let Ready { chain, bytes, outlives } = ready;
         let mut running = Running { work: Box::pin(chain.run(Rc::clone(&self.conn))), bytes, outlives };
         // Once, here: requests begin in the order in which they came, and what needs no waiting is done.
         if Pin::new(&mut running).poll(cx).is_pending() {
             self.conn.working.set(self.conn.working.get() + bytes);
             self.running.push(running);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn multi_credit(&self) -> bool {

@@ -12,7 +12,7 @@ use smb_files::FileSystem;
 use smb_protocol::fsctl::network::NetworkInterface;
 use smb_protocol::security::sid::Sid;
 use smb_protocol::{FileTime, Guid, NtStatus};
-use tcp_service::{Arrived, Limits, Listeners, Serve, Spawner};
+use tcp_service::{Arrived, Budget, Limits, Listeners, Serve, Spawner, Throttle};
 
 use crate::config::{ConfigError, Directory, ServerConfig, ShareConfig};
 use crate::endings::Endings;
@@ -49,6 +49,8 @@ pub struct Parts {
     pub interfaces: Arc<dyn Interfaces>,
     /// The server's identity; the same after a restart.
     pub guid: Guid,
+    /// Memory for the requests of all clients, shared with the node's other services.
+    pub budget: Budget,
 }
 
 /// What all connections share.
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) endings: Endings,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     listeners: Listeners,
+    /// For lines in the log that clients can cause at will.
+    pub(crate) throttle: Throttle,
     next_peer: AtomicU64,
     smb1: Mutex<VecDeque<Smb1Attempt>>,
     smb1_count: AtomicU64,
@@ -196,6 +200,7 @@ impl SmbServer {
                 endings: Endings::default(),
                 peers: Mutex::new(BTreeMap::new()),
                 listeners,
+                throttle: Throttle::default(),
                 next_peer: AtomicU64::new(1),
                 smb1: Mutex::new(VecDeque::new()),
                 smb1_count: AtomicU64::new(0),

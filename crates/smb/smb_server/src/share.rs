@@ -78,7 +78,7 @@ fn in_use(config: ShareConfig) -> (Arc<ShareConfig>, SharedFolder) {
 }
 
 fn key(name: &str) -> String {
-    name.to_uppercase()
+    upcase::upper(name)
 }
 
 impl Shares {

@@ -57,8 +57,8 @@ impl Format {
     #[must_use]
     pub fn current(self) -> u32 {
         match self {
-            Self::Pool => 3,
-            Self::Volume | Self::WriteLog => 2,
+            Self::Pool | Self::Volume => 3,
+            Self::WriteLog => 2,
             Self::Diff => 1,
         }
     }

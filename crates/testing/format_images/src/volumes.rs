@@ -23,6 +23,8 @@ const SIZE: usize = 12 << 20;
 const CLUSTER: u64 = volume_format::CLUSTER;
 const LEN: u64 = 3 * CLUSTER;
 const NAMED: &str = "Straße.vhdx";
+/// Names that version 3 tells apart and those before did not.
+const APART: [(&str, &str); 2] = [("straße", "STRASSE"), ("ﬁle", "FILE")];
 const TIME: u64 = 1_700_000_000_123_456_789;
 
 pub(crate) fn environment(seed: u64) -> Environment {
@@ -50,7 +52,7 @@ async fn write(file: &Arc<dyn OpenFile>, what: &str, round: u32, offset: u64, le
 }
 
 /// The image: two directories, a file with all there is, one that shares its space, one removed while it is open, and, from
-/// version 2 on, two snapshots, a clone of each kind, and a snapshot on its way out.
+/// version 2 on, two snapshots, a clone of each kind, and a snapshot on its way out; from version 3 on, names that differ where full upper case does not.
 ///
 /// # Errors
 /// When a step fails.
@@ -83,6 +85,12 @@ pub async fn make() -> Fallible<Image> {
     volume.remove(root, "removed").await?;
     if crate::Format::Volume.current() >= 2 {
         snapshots(&volume, (directory, file)).await?;
+    }
+    if crate::Format::Volume.current() >= 3 {
+        for (name, beside) in APART {
+            volume.create(directory, name, new(FileKind::File, b"")).await?;
+            volume.create(directory, beside, new(FileKind::File, b"")).await?;
+        }
     }
     // Overwritten after the snapshots, and where space is shared.
     write(&main, "main", 2, CLUSTER + 4096, 8192).await?;
@@ -153,7 +161,8 @@ async fn compare(volume: &Volume, version: u32, extra: bool) -> Fallible {
     found.sort_by_key(|name| name.to_lowercase());
     expected.sort_by_key(|name| name.to_lowercase());
     same("the names in the root", &found, &expected.iter().map(|name| (*name).to_owned()).collect())?;
-    let directory = volume.resolve("/GRÜSSE").await?;
+    let directory = volume.resolve("/GRÜßE").await?;
+    ensure(volume.resolve("/GRÜSSE").await.is_err(), || "another name leads to the directory".into())?;
     let file = volume.resolve(&format!("/grüße/{NAMED}")).await?;
     same("a security descriptor", &volume.security(directory).await?, &b"of a directory".to_vec())?;
     same("a security descriptor", &volume.security(file).await?, &b"of a file".to_vec())?;
@@ -173,6 +182,11 @@ async fn compare(volume: &Volume, version: u32, extra: bool) -> Fallible {
     shared.extend(content("main", 1, 0, 2 * CLUSTER));
     same_file(volume, "what shares space", volume.resolve("/sharing").await?, "", &shared).await?;
     same("a row", &volume.state_get("golden", b"k2").await?, &Some(b"value 2".to_vec()))?;
+    for (name, beside) in APART.iter().filter(|_| version >= 3) {
+        let found =
+            [volume.lookup(directory, name).await?.name, volume.lookup(directory, beside).await?.name];
+        same("names that Windows tells apart", &found, &[(*name).to_owned(), (*beside).to_owned()])?;
+    }
     if version >= 2 { compare_snapshots(volume).await } else { Ok(()) }
 }
 

@@ -5,10 +5,11 @@ use crate::{StoreError, StoreErrorKind};
 /// Longest name, in UTF-16 units: what Windows and NTFS know.
 pub const NAME_MAX: usize = 255;
 
-/// The form in which names are compared: two names are the same if their folded forms are.
+/// The form in which names are compared: two names are the same if their folded forms are. It is what NTFS has, letter by
+/// letter and never changing: folded names are keys on disks.
 #[must_use]
 pub fn fold(name: &str) -> String {
-    name.chars().flat_map(char::to_uppercase).collect()
+    upcase::upper(name)
 }
 
 /// Checks a name of a file, directory or named stream against the contract of [`crate::FileStore`].

@@ -117,6 +117,7 @@ macro_rules! checks {
 /// All checks, in the order in which [`run`] does them.
 pub const CHECKS: &[Check] = checks! {
     "names are found in any case" => names::any_case,
+    "letters that Windows keeps apart stay apart" => names::kept_apart,
     "names have limits" => names::limits,
     "directories nest and empty" => names::directories,
     "errors of names" => names::errors,

@@ -1,29 +1,80 @@
 //! Names and directories.
 
-use file_store::{FileId, FileKind, StoreErrorKind as Kind};
+use aligned_buffer::IoBuf;
+use block_device::Durability;
+use file_store::{Access, FileId, FileKind, OpenOptions, StoreErrorKind as Kind};
 
 use crate::Outcome;
 use crate::check::{Probe, new};
 
 pub(crate) async fn any_case(p: &Probe<'_>) -> Outcome {
     let (store, root) = (p.store(), p.root());
-    for name in ["Plain", "Straße", "Ünïcödé ß", "Σίσυφος", "日本語", "a.b.c", " spaced "] {
+    for (name, upper) in [
+        ("Plain", "PLAIN"),
+        ("Straße", "STRAßE"),
+        ("Ünïcödé ﬁ", "ÜNÏCÖDÉ ﬁ"),
+        ("Οδυσσέας", "ΟΔΥΣΣΈΑς"),
+        ("日本語", "日本語"),
+        ("a.b.c", "A.B.C"),
+        (" spaced ", " SPACED "),
+    ] {
         let file = p.file(name).await?;
-        for other in [name.to_uppercase(), name.to_lowercase(), name.to_owned()] {
-            let found = p.done("lookup", store.lookup(root, &other).await)?;
+        for other in [upper, name] {
+            let found = p.done("lookup", store.lookup(root, other).await)?;
             p.equal("the name keeps its case", found.name.as_str(), name)?;
             p.equal("the file", found.file, file)?;
             p.equal("the kind", found.kind, FileKind::File)?;
-            let again = store.create(root, &other, new(FileKind::File)).await;
+            let again = store.create(root, other, new(FileKind::File)).await;
             p.refused(&format!("create {other} beside {name}"), again, Kind::AlreadyExists)?;
         }
-        p.done("remove in another case", store.remove(root, &name.to_uppercase()).await)?;
+        p.done("remove in another case", store.remove(root, upper).await)?;
         p.refused("lookup after removal", store.lookup(root, name).await, Kind::NotFound)?;
     }
     p.file("same").await?;
     let inner = p.make(root, "directory", FileKind::Directory).await?;
     p.make(inner, "SAME", FileKind::File).await?;
     Ok(())
+}
+
+/// Windows takes letters one by one: what becomes the same by taking two for one, or one for another, are two files.
+pub(crate) async fn kept_apart(p: &Probe<'_>) -> Outcome {
+    let (store, root) = (p.store(), p.root());
+    for (one, other) in [
+        ("straße.vhdx", "STRASSE.vhdx"),
+        ("ﬁle", "FILE"),
+        ("ıd", "ID"),
+        ("ſ", "s"),
+        ("σάς", "σάσ"),
+        ("𐐨", "𐐀"),
+    ] {
+        let (first, second) = (p.file(one).await?, p.file(other).await?);
+        for (name, file) in [(one, first), (other, second)] {
+            let found = p.done("lookup", store.lookup(root, name).await)?;
+            p.equal(&format!("the file {name}"), found.file, file)?;
+        }
+        for (stream, bytes) in [(one, b"1"), (other, b"2")] {
+            let open = p.done("a stream", store.open(first, named(stream)).await)?;
+            p.done("write", open.write(0, IoBuf::copy_from(bytes).freeze(), Durability::Volatile).await)?;
+        }
+        let streams = p.done("streams", store.streams(first).await)?;
+        p.equal("streams", streams.len(), 3)?;
+        p.done("removal of a stream", store.remove_stream(first, other).await)?;
+        let open =
+            p.done("a stream", store.open(first, OpenOptions { create_stream: false, ..named(one) }).await)?;
+        let left = p.done("read", open.read(0, IoBuf::new(1)).await)?;
+        p.equal("the other stream's content", &left[..], &b"1"[..])?;
+        drop(open);
+        p.done("rename", store.rename((root, other), (root, "moved"), false).await)?;
+        p.refused("lookup of the old name", store.lookup(root, other).await, Kind::NotFound)?;
+        p.done("removal of what moved", store.remove(root, "moved").await)?;
+        let still = p.done("lookup", store.lookup(root, one).await)?;
+        p.equal("the file beside what moved", still.file, first)?;
+    }
+    Ok(())
+}
+
+fn named(stream: &str) -> OpenOptions {
+    OpenOptions { stream: stream.into(), create_stream: true, ..OpenOptions::shared(Access::READ_WRITE) }
 }
 
 pub(crate) async fn limits(p: &Probe<'_>) -> Outcome {

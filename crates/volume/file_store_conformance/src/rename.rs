@@ -35,13 +35,13 @@ pub(crate) async fn case(p: &Probe<'_>) -> Outcome {
         let file = p.make(root, "name", kind).await?;
         for (from, to) in [("NAME", "Name"), ("name", "NAME"), ("NAME", "NAME"), ("name", "straße")] {
             for replace in [false, true] {
-                let (from, to) = if replace && to == "straße" { ("STRASSE", "Straße") } else { (from, to) };
+                let (from, to) = if replace && to == "straße" { ("STRAßE", "Straße") } else { (from, to) };
                 p.done("rename of case", store.rename((root, from), (root, to), replace).await)?;
                 let found = p.done("lookup", store.lookup(root, to).await)?;
                 p.equal("the name", (found.name.as_str(), found.file), (to, file))?;
             }
         }
-        p.done("remove", store.remove(root, "STRASSE").await)?;
+        p.done("remove", store.remove(root, "STRAßE").await)?;
     }
     Ok(())
 }

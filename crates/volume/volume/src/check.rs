@@ -36,13 +36,15 @@ use std::sync::Arc;
 
 use block_device::Device;
 use file_store::StoreError;
+use file_store::names::fold;
 use redb::TableHandle;
 use volume_format::Inode;
 
 use crate::database::{Session, database_error, make_tables};
+use crate::folding;
 use crate::free::Free;
 use crate::integrity;
-use crate::tables::{ROOT, SNAPSHOT_TABLES, TABLES};
+use crate::tables::{COUNTERS, ROOT, SNAPSHOT_TABLES, TABLES};
 use crate::volume::{Environment, Volume};
 
 /// How bad a finding is; the order is worst first.
@@ -198,6 +200,8 @@ pub(crate) struct Examination<'a, 'b> {
     maps: maps::Maps,
     /// A volume that no release with snapshots has opened has no tables for them.
     pub(crate) has_snapshots: bool,
+    /// Names may still be filed as older releases did it.
+    folded_before: bool,
     lost_and_found: Option<u64>,
 }
 
@@ -216,6 +220,7 @@ impl<'a, 'b> Examination<'a, 'b> {
             roots: BTreeSet::new(),
             maps: maps::Maps::default(),
             has_snapshots: true,
+            folded_before: false,
             lost_and_found: None,
         }
     }
@@ -251,7 +256,20 @@ impl<'a, 'b> Examination<'a, 'b> {
             let how = Some("it is made anew, and empty: what only it said is lost");
             self.note(Severity::Critical, "table", name, "is missing", how);
         }
-        make_tables(self.session.txn)
+        make_tables(self.session.txn)?;
+        let counters = self.session.txn.open_table(COUNTERS).map_err(database_error)?;
+        self.folded_before = !folding::is_done(&counters)?;
+        Ok(())
+    }
+
+    /// What an entry of this name is filed under.
+    fn key_of(&self, name: &str) -> String {
+        if self.folded_before { folding::before(name) } else { fold(name) }
+    }
+
+    /// Whether an entry of this name may be filed under `key`: where names are on their way to their new keys, under either.
+    fn is_key(&self, name: &str, key: &str) -> bool {
+        fold(name) == key || self.folded_before && folding::before(name) == key
     }
 
     fn note(

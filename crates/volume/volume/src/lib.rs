@@ -36,6 +36,7 @@ mod database;
 mod differences;
 mod extents;
 mod fail_stop;
+mod folding;
 mod free;
 mod freed;
 mod gate;

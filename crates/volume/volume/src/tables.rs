@@ -15,6 +15,8 @@
 //! | `security` | file | security descriptor |
 //! | `state` | table, key | durable state of the layers above |
 //! | `counters` | name | number |
+//!
+//! "Upper case" is `file_store::names::fold`; what older releases had in its place, and how it becomes this: `folding.rs`.
 
 use redb::TableDefinition;
 
@@ -54,5 +56,9 @@ pub(crate) const SHARED: u8 = 1;
 pub(crate) const ZERO_UNTIL: &str = "zero_until";
 /// Counter: the next file's number, which is also that of the next map, and of the next snapshot.
 pub(crate) const NEXT_FILE: &str = "next_file";
+/// Counter: how the names of `entries` are folded: [`FOLDED_AS_NTFS`], or missing where an older release has made some.
+pub(crate) const NAMES: &str = "names";
+/// Value of [`NAMES`]: all of them are folded by `file_store::names::fold`.
+pub(crate) const FOLDED_AS_NTFS: u64 = 1;
 /// The root directory.
 pub(crate) const ROOT: u64 = 1;

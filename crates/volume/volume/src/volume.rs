@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
-use redb::Database;
+use redb::{Database, ReadableDatabase};
 use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{
     BLOCK, CLUSTER, FEATURE_LOG, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for,
@@ -17,11 +17,12 @@ use crate::core::{Core, clear};
 use crate::database::{Metadata, Session, database_error, make_tables};
 use crate::extents::Extent;
 use crate::fail_stop::FailStop;
+use crate::folding;
 use crate::integrity;
 use crate::load::{self, Space};
 use crate::registry::Pin;
 use crate::stream::Stream;
-use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, ZERO_UNTIL};
+use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL};
 
 /// What volumes need from their surroundings.
 #[derive(Clone)]
@@ -105,6 +106,10 @@ impl Volume {
                 .map_err(database_error)?
                 .insert(ZERO_UNTIL, clusters)
                 .map_err(database_error)?;
+            txn.open_table(COUNTERS)
+                .map_err(database_error)?
+                .insert(NAMES, FOLDED_AS_NTFS)
+                .map_err(database_error)?;
             txn.commit().map_err(database_error)?;
             Ok((Space::default(), ()))
         };
@@ -138,17 +143,29 @@ impl Volume {
             }
             let space = load::read_space(database, clusters)?;
             let clusters = space.clusters;
-            Ok((space, clusters))
+            let txn = database.begin_read().map_err(database_error)?;
+            let folded = folding::is_done(&txn.open_table(COUNTERS).map_err(database_error)?)?;
+            Ok((space, (clusters, folded)))
         };
-        let (metadata, clusters) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
-        if upgrade || outdated {
-            // Before anything is written that an older release would take for damage.
+        let (metadata, (clusters, folded)) =
+            Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
+        if upgrade || outdated || !folded {
+            // Before anything is written that an older release would take for damage. Where the names are not all filed anew, an
+            // upgrade was cut short, and it may have left a copy torn.
             superblock.features |= USUAL_FEATURES;
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {
                 metadata.close().await;
             }
             written?;
+        }
+        if !folded {
+            // After the superblocks: an older release would look for these names elsewhere.
+            let converted = folding::convert(&metadata).await;
+            if converted.is_err() {
+                metadata.close().await;
+            }
+            converted?;
         }
         let is_logged = superblock.features & FEATURE_LOG != 0;
         let core = Arc::new(Core {

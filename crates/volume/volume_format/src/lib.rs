@@ -14,7 +14,7 @@ pub use inode::{Entry, Inode, StreamRecord};
 pub use length::LengthRecord;
 pub use snapshot::SnapshotRecord;
 pub use superblock::{
-    FEATURE_LOG, FEATURE_SNAPSHOTS, KNOWN_FEATURES, Superblock, USUAL_FEATURES, layout_for,
+    FEATURE_LOG, FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES, Superblock, USUAL_FEATURES, layout_for,
 };
 
 /// Unit of everything on disk, in bytes.

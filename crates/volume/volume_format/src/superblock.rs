@@ -8,13 +8,16 @@ const MAGIC: [u8; 16] = *b"\x89HFVOLUME\r\n\x1a\n\0\0\0";
 const VERSION: u32 = 1;
 /// Feature: maps shared by reference and snapshots, with the tables `links`, `uses`, `maps` and `snapshots`.
 pub const FEATURE_SNAPSHOTS: u32 = 1;
+/// Feature: entries are filed under names folded letter by letter, as NTFS does it, or are on their way there: the counter
+/// `names` says that all are.
+pub const FEATURE_UPCASE: u32 = 2;
 /// Feature: a write log may stand before the device, and then what is read without it is old. Blocks 4 and 5 of the device
 /// say whether one does (`write_log_format::LABELS_INSIDE`).
-pub const FEATURE_LOG: u32 = 2;
+pub const FEATURE_LOG: u32 = 4;
 /// Features that a reader must know (bits). Tiers and checksums get theirs.
-pub const KNOWN_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_LOG;
+pub const KNOWN_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_UPCASE | FEATURE_LOG;
 /// Features that every volume gets, an older one when it is opened.
-pub const USUAL_FEATURES: u32 = FEATURE_SNAPSHOTS;
+pub const USUAL_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_UPCASE;
 const CRC_AT: usize = BLOCK as usize - 4;
 /// The database may grow to this fraction of the volume: 1 TiB of 64 KiB extents, one by one, takes 1 GiB.
 const METADATA_FRACTION: u64 = 64;
@@ -24,7 +27,7 @@ const METADATA_MAX: u64 = 64 << 30;
 /// What a volume is and where its areas lie. Offsets and sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// What a reader must know, in bits: [`FEATURE_SNAPSHOTS`], [`FEATURE_LOG`].
+    /// What a reader must know, in bits: [`FEATURE_SNAPSHOTS`], [`FEATURE_UPCASE`], [`FEATURE_LOG`].
     pub features: u32,
     /// Its identity.
     pub guid: [u8; 16],

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use control_api::{Code, FaultKind, FaultRule, Problem};
 use observe::IoTotals;
 use parking_lot::Mutex;
-use tcp_service::{ShardJob, Spawner};
+use tcp_service::{Budget, ShardJob, Spawner};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -46,6 +46,7 @@ impl Machine {
             disks: Arc::new(Disks(self.clone())),
             pools: Arc::new(pools::Pools(self.clone())),
             cache: read_cache::ReadCache::new(0),
+            budget: Budget::default(),
             iscsi: Arc::new(MemoryIscsi::default()),
             smb: Arc::new(MemorySmb::default()),
             users: crate::system::users(data, Arc::new(SystemClock::new())),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
+use file_store::names::fold;
 use file_store::{
     Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, FileStore,
     InfoChange, NewFile, OpenFile, OpenOptions, Range, StateChange, StateRow, StoreError, StoreErrorKind,
@@ -48,13 +49,13 @@ impl FileStore for MemoryStore {
 
     fn lookup<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, DirectoryEntry> {
         let tree = self.0.lock();
-        let found = tree.names.get(&(directory, name.to_lowercase())).cloned();
+        let found = tree.names.get(&(directory, fold(name))).cloned();
         at_once(found.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, format!("no {name}"))))
     }
 
     fn create<'a>(&'a self, directory: FileId, name: &'a str, new: NewFile) -> StoreFuture<'a, FileId> {
         let mut tree = self.0.lock();
-        let key = (directory, name.to_lowercase());
+        let key = (directory, fold(name));
         if tree.names.contains_key(&key) {
             return at_once(fail(StoreErrorKind::AlreadyExists, "name is taken"));
         }
@@ -67,7 +68,7 @@ impl FileStore for MemoryStore {
 
     fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()> {
         let mut tree = self.0.lock();
-        let key = (directory, name.to_lowercase());
+        let key = (directory, fold(name));
         let Some(file) = tree.names.get(&key).map(|entry| entry.file) else {
             return at_once(fail(StoreErrorKind::NotFound, "no such name"));
         };
@@ -85,11 +86,11 @@ impl FileStore for MemoryStore {
         replace: bool,
     ) -> StoreFuture<'a, ()> {
         let mut tree = self.0.lock();
-        let target = (to.0, to.1.to_lowercase());
+        let target = (to.0, fold(to.1));
         if tree.names.contains_key(&target) && !replace {
             return at_once(fail(StoreErrorKind::AlreadyExists, "name is taken"));
         }
-        let Some(mut entry) = tree.names.remove(&(from.0, from.1.to_lowercase())) else {
+        let Some(mut entry) = tree.names.remove(&(from.0, fold(from.1))) else {
             return at_once(fail(StoreErrorKind::NotFound, "no such name"));
         };
         entry.name = to.1.into();
@@ -108,10 +109,7 @@ impl FileStore for MemoryStore {
         let own = tree.names.iter().filter(|((parent, name), _)| *parent == directory && *name > after);
         let entries: Vec<DirectoryEntry> = own.map(|(_, entry)| entry.clone()).take(limit).collect();
         let full = entries.len() == limit;
-        let next = entries
-            .last()
-            .filter(|_| full)
-            .map(|last| DirectoryCursor(last.name.to_lowercase().into_bytes()));
+        let next = entries.last().filter(|_| full).map(|last| DirectoryCursor(fold(&last.name).into_bytes()));
         at_once(Ok(DirectoryPage { entries, next }))
     }
 

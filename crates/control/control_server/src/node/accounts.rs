@@ -7,6 +7,7 @@ use control_api::{
     UserGroupUpdate, UserUpdate,
 };
 use smb_protocol::security::Sid;
+use smb_users::names::upper;
 use smb_users::{Directory, GroupChange, NewUser, Principal, Secret, UserChange, Users, UsersError};
 
 use super::{Node, confirm};
@@ -67,7 +68,7 @@ impl Node {
 
     fn describe_user(&self, users: &Users, directory: &Directory, user: &smb_users::User) -> User {
         let sessions = self.backends.smb.sessions().into_iter();
-        let is_its = |name: &str| name.to_uppercase() == user.name.to_uppercase();
+        let is_its = |name: &str| upper(name) == upper(&user.name);
         User {
             name: user.name.clone(),
             sid: user.sid.to_string(),
@@ -89,7 +90,7 @@ impl Node {
         let directory = users.snapshot();
         let mut list: Vec<User> =
             directory.users().map(|user| self.describe_user(users, &directory, user)).collect();
-        list.sort_by_key(|user| user.name.to_uppercase());
+        list.sort_by_key(|user| upper(&user.name));
         Ok(list)
     }
 
@@ -209,7 +210,7 @@ impl Node {
         let directory = self.users()?.snapshot();
         let mut list: Vec<UserGroup> =
             directory.groups().map(|group| describe_group(&directory, group)).collect();
-        list.sort_by_key(|group| (group.built_in, group.name.to_uppercase()));
+        list.sort_by_key(|group| (group.built_in, upper(&group.name)));
         Ok(list)
     }
 
@@ -275,7 +276,7 @@ impl Node {
 }
 
 fn is(who: &str, name: &str) -> bool {
-    who.to_uppercase() == name.to_uppercase()
+    upper(who) == upper(name)
 }
 
 fn describe_group(directory: &Directory, group: &smb_users::Group) -> UserGroup {

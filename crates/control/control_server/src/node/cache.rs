@@ -1,4 +1,5 @@
-//! The node's read cache: its size, and which volumes use it how; and the logs of volumes.
+//! The node's memory: the read cache, its size, and which volumes use it how; the logs of volumes; and what requests under
+//! way may take.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use read_cache::MemorySample;
 use super::{Node, confirm};
 use crate::system::read_counters;
 
-/// What the cache takes of the machine's memory when nothing was said, as a divisor.
+/// What the cache takes of the machine's memory when nothing was said, and what requests may take, each as a divisor.
 const MEMORY_PART: u64 = 8;
 
 impl Node {
@@ -22,6 +23,8 @@ impl Node {
         if cache.sizes().limit != limit {
             cache.set_limit(limit);
         }
+        let requests = config.cache.request_bytes.unwrap_or_else(unsaid);
+        self.backends.budget.resize(usize::try_from(requests).unwrap_or(usize::MAX));
         let volumes: Vec<_> = {
             let volumes = self.volumes.lock();
             volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?))).collect()

@@ -48,7 +48,7 @@ impl Node {
     /// Refuses to change a file that a LUN is made of, or a directory above one.
     pub(crate) fn refuse_lun_file(&self, volume: &str, path: &str) -> Result<(), Problem> {
         let names = |path: &str| -> Vec<String> {
-            path.split('/').filter(|name| !name.is_empty()).map(str::to_lowercase).collect()
+            path.split('/').filter(|name| !name.is_empty()).map(upcase::upper).collect()
         };
         let wanted = names(path);
         let lun = self.config.with(|config| {

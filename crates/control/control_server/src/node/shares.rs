@@ -14,7 +14,7 @@ use crate::files;
 
 /// Names of shares are compared as Windows does.
 fn same(a: &str, b: &str) -> bool {
-    a.to_uppercase() == b.to_uppercase()
+    upcase::same(a, b)
 }
 
 impl Node {
@@ -54,7 +54,7 @@ impl Node {
     pub async fn share_list(&self) -> Result<Vec<Share>, Problem> {
         let configs = self.config.with(|config| config.shares.clone());
         let mut shares: Vec<Share> = configs.into_iter().map(|config| self.describe_share(config)).collect();
-        let key = |share: &Share| (share.online, share.problem.is_none(), share.config.name.to_uppercase());
+        let key = |share: &Share| (share.online, share.problem.is_none(), upcase::upper(&share.config.name));
         shares.sort_by_key(key);
         Ok(shares)
     }

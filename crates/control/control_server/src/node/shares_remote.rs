@@ -25,7 +25,7 @@ impl SmbAdministration for Node {
             // Case does not count in what clients say of paths.
             let said = request.volume.take().unwrap_or_default();
             let volumes: Vec<String> = self.volumes.lock().keys().cloned().collect();
-            let is = |name: &&String| name.to_uppercase() == said.to_uppercase();
+            let is = |name: &&String| upcase::same(name, &said);
             let volume = volumes.iter().find(|name| **name == said).or_else(|| volumes.iter().find(is));
             let volume = volume
                 .ok_or_else(|| Problem::new(Code::NotFound, format!("There is no volume {said}.")))?

@@ -1,7 +1,10 @@
 //! The node at a glance: is all data as redundant as promised, and if not, what to do.
 
-use control_api::{CheckFinding, CheckReport, Counts, JobState, LunState, Problem, Severity, Status};
+use control_api::{
+    CheckFinding, CheckReport, Counts, JobState, LunState, Problem, RequestMemory, Severity, Status,
+};
 use observe::Inspect;
+use tcp_service::BudgetUse;
 
 use super::{Node, findings};
 
@@ -48,10 +51,16 @@ impl Node {
             },
             capacity_bytes: pools.iter().map(|pool| pool.capacity_bytes).sum(),
             free_bytes: pools.iter().map(|pool| pool.free_bytes).sum(),
+            request_memory: self.request_memory(),
             io_engine: self.backends.shards.engine(),
             pid: std::process::id(),
             data_dir: self.data.path().to_string_lossy().into_owned(),
         })
+    }
+
+    fn request_memory(&self) -> RequestMemory {
+        let BudgetUse { limit, used, waiting, waits, refused } = self.backends.budget.usage();
+        RequestMemory { limit_bytes: limit, used_bytes: used, waiting, waits, ended: refused }
     }
 
     /// The node's name: the configured one, or the machine's.

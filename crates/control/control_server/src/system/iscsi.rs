@@ -18,6 +18,7 @@ use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use shard_runtime::SystemEntropy;
+use tcp_service::Budget;
 
 use crate::backend::{IscsiBackend, ServedLun, ShardBackend, Work};
 use crate::node::{bound_to, operations};
@@ -110,9 +111,14 @@ impl Iscsi {
     ///
     /// # Errors
     /// Those of the server.
-    pub fn new(shards: Arc<dyn ShardBackend>, units: Arc<dyn UnitBackend>) -> Result<Self, Problem> {
-        let server = IscsiServer::new(ServerConfig::default(), shards, Arc::new(SystemEntropy))
-            .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    pub fn new(
+        shards: Arc<dyn ShardBackend>,
+        units: Arc<dyn UnitBackend>,
+        budget: Budget,
+    ) -> Result<Self, Problem> {
+        let server =
+            IscsiServer::with_budget(ServerConfig::default(), shards, Arc::new(SystemEntropy), budget)
+                .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
         Ok(Self { server, units, in_effect: Mutex::default() })
     }
 

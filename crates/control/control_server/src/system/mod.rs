@@ -17,6 +17,7 @@ use std::sync::Arc;
 use control_api::{Code, Problem};
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
+use tcp_service::Budget;
 use tokio::runtime::Handle;
 
 use crate::backend::Backends;
@@ -48,15 +49,17 @@ pub(crate) fn backends(
     let shards = SystemShards::start(count)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
+    let budget = Budget::new(0);
     let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone()));
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
-    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?));
+    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?, budget.clone()));
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone())),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, witness, cache.clone())),
         cache,
-        iscsi: Arc::new(Iscsi::new(shards.clone(), units)?),
+        iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.clone())?),
+        budget,
         smb,
         users,
         shards,

@@ -17,8 +17,10 @@ use scsi_core::{ScsiCommand, ScsiResponse, ScsiStatus, TaskAttribute, WireLun};
 use super::receive::extensions;
 use super::running::{Abort, Done, Running};
 use super::{Connection, End};
-use crate::limits::{MAX_IMMEDIATE, MAX_TRANSFER, SEND_HIGH_WATER, TRANSFER_BUDGET};
+use crate::limits::{MAX_IMMEDIATE, MAX_TRANSFER, TRANSFER_BUDGET};
 use crate::session::Turn;
+
+mod admission;
 
 /// Additional sense of an aborted command (RFC 7143 11.4.7.2).
 #[derive(Clone, Copy)]
@@ -67,6 +69,8 @@ pub(super) struct Task {
     r2t_sn: u32,
     /// Whether the command's turn has come.
     turn: bool,
+    /// Bytes that its data takes while it waits for the budgets.
+    early: u64,
     /// What the budget is charged with; taken from it when the command is in `waiting` no more.
     charge: u64,
     charged: bool,
@@ -147,21 +151,24 @@ impl Connection {
         } else {
             None
         };
-        let charge = if read || write { u64::from(capped) } else { 0 };
-        let charged = charge == 0
-            || self.charged == 0
-            || (self.waiting.is_empty() && self.charged + charge <= TRANSFER_BUDGET);
+        // A command that has failed is answered at once, and holds nothing.
+        let charge = if failed.is_none() && (read || write) { u64::from(capped) } else { 0 };
+        let fits = self.waiting.is_empty() && (self.charged == 0 || self.charged + charge <= TRANSFER_BUDGET);
+        let charged = charge == 0 || fits && self.admit(charge, wanted, len as u32, 0);
         let data = if wanted == 0 || failed.is_some() {
             None
         } else if charged {
             Some(IoBuf::new(wanted as usize))
         } else {
-            // Room for what may come unasked; the rest when the budget allows.
-            Some(IoBuf::new(wanted.min(params.first_burst) as usize))
+            // Room for what may come unasked; the rest when the budgets allow.
+            let unasked = if unsolicited { params.first_burst as usize } else { len };
+            Some(IoBuf::new(unasked.min(wanted as usize)))
         };
+        let early = if charged { 0 } else { data.as_ref().map_or(0, |data| data.len() as u64) };
         if charged {
             self.charged += charge;
         } else {
+            self.early += early;
             self.waiting.push_back(bhs.itt());
         }
         if bhs.immediate() {
@@ -182,6 +189,7 @@ impl Connection {
             r2ts: VecDeque::new(),
             r2t_sn: 0,
             turn: turn == Turn::Now,
+            early,
             charge,
             charged,
             started: false,
@@ -309,36 +317,41 @@ impl Connection {
             return;
         }
         if task.received < task.wanted {
-            let mut asks = Vec::new();
-            task.asked = task.asked.max(task.received);
-            while task.asked < task.wanted
-                && task.r2ts.len() < usize::from(session.params.max_outstanding_r2t)
-            {
-                let len = (task.wanted - task.asked).min(session.params.max_burst);
-                let ttt = self.next_ttt;
-                self.next_ttt = if ttt >= RESERVED_TAG - 1 { 1 } else { ttt + 1 };
-                let mut bhs = Bhs::new(opcode::R2T, flag::FINAL);
-                bhs.set_lun(task.lun.0);
-                bhs.set_u32(16, itt);
-                bhs.set_u32(20, ttt);
-                bhs.set_u32(36, task.r2t_sn);
-                bhs.set_u32(40, task.asked);
-                bhs.set_u32(44, len);
-                asks.push(bhs);
-                task.r2t_sn += 1;
-                task.asked += len;
-                task.r2ts.push_back(Solicited { ttt, end: task.asked, data_sn: 0 });
-            }
-            let (expected, max) = session.window();
-            for mut bhs in asks {
-                // An R2T shows the next StatSN and does not take it.
-                bhs.set_sequence(self.stat_sn, expected, max);
-                self.transmit.pdu(bhs, &[]);
-            }
-            self.update_expectation(itt);
+            let wanted = task.wanted;
+            self.ask(&session, itt, wanted);
             return;
         }
         self.start(itt);
+    }
+
+    /// Asks for the data of a command up to `until`, as far as may be outstanding.
+    fn ask(&mut self, session: &crate::session::Session, itt: u32, until: u32) {
+        let Some(task) = self.tasks.get_mut(&itt) else { return };
+        let mut asks = Vec::new();
+        task.asked = task.asked.max(task.received);
+        while task.asked < until && task.r2ts.len() < usize::from(session.params.max_outstanding_r2t) {
+            let len = (until - task.asked).min(session.params.max_burst);
+            let ttt = self.next_ttt;
+            self.next_ttt = if ttt >= RESERVED_TAG - 1 { 1 } else { ttt + 1 };
+            let mut bhs = Bhs::new(opcode::R2T, flag::FINAL);
+            bhs.set_lun(task.lun.0);
+            bhs.set_u32(16, itt);
+            bhs.set_u32(20, ttt);
+            bhs.set_u32(36, task.r2t_sn);
+            bhs.set_u32(40, task.asked);
+            bhs.set_u32(44, len);
+            asks.push(bhs);
+            task.r2t_sn += 1;
+            task.asked += len;
+            task.r2ts.push_back(Solicited { ttt, end: task.asked, data_sn: 0 });
+        }
+        let (expected, max) = session.window();
+        for mut bhs in asks {
+            // An R2T shows the next StatSN and does not take it.
+            bhs.set_sequence(self.stat_sn, expected, max);
+            self.transmit.pdu(bhs, &[]);
+        }
+        self.update_expectation(itt);
     }
 
     fn start(&mut self, itt: u32) {
@@ -368,38 +381,13 @@ impl Connection {
         self.running.push(Running::new(Rc::clone(&task.abort), future));
     }
 
-    /// Lets commands go on for which the budget has room again.
-    pub(super) fn start_waiting(&mut self) {
-        while let Some(itt) = self.waiting.front().copied() {
-            if self.transmit.waiting() >= SEND_HIGH_WATER {
-                return;
-            }
-            let Some(task) = self.tasks.get_mut(&itt).filter(|task| !task.charged) else {
-                self.waiting.pop_front();
-                continue;
-            };
-            let in_transfer = task.wanted > 0 && task.data.is_none() && task.failed.is_none();
-            if in_transfer || (self.charged > 0 && self.charged + task.charge > TRANSFER_BUDGET) {
-                return;
-            }
-            self.waiting.pop_front();
-            self.charged += task.charge;
-            task.charged = true;
-            if let Some(early) = task.data.take() {
-                let mut whole = IoBuf::new(task.wanted as usize);
-                let here = (task.received as usize).min(early.len());
-                whole[..here].copy_from_slice(&early[..here]);
-                task.data = Some(whole);
-            }
-            self.advance(itt);
-        }
-    }
-
     /// Takes a command out, whatever its state, and gives back what it held.
     pub(super) fn remove_task(&mut self, itt: u32) -> Option<Task> {
         let task = self.tasks.remove(&itt)?;
         if task.charged {
             self.charged -= task.charge;
+        } else {
+            self.early -= task.early;
         }
         if task.bhs.immediate() {
             self.immediate -= 1;

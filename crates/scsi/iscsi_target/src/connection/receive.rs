@@ -66,6 +66,7 @@ impl Connection {
         };
         self.idle_ticks = 0;
         self.peer.counters.bytes_in.fetch_add(got as u64, Ordering::Relaxed);
+        self.moved += got as u64;
         // The buffer is taken out while its PDUs change the rest of the connection.
         let buf = std::mem::take(&mut self.receive.buf);
         let handled = self.handle(&buf);

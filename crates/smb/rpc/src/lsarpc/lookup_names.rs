@@ -106,11 +106,7 @@ fn find(call: &Call<'_>, name: &str) -> Option<Principal> {
     found.or_else(|| {
         let machine = call.view.server().name;
         let name = name.strip_suffix('\\').unwrap_or(name);
-        if machine.to_lowercase() == name.to_lowercase() {
-            call.view.find_sid(call.view.machine())
-        } else {
-            None
-        }
+        if upcase::same(&machine, name) { call.view.find_sid(call.view.machine()) } else { None }
     })
 }
 

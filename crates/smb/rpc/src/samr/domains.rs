@@ -78,9 +78,9 @@ pub(super) fn enumerate(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fa
 /// SamrLookupDomainInSamServer.
 pub(super) fn lookup_domain(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let handle = is_server(call, r)?;
-    let wanted = r.unicode()?.to_lowercase();
+    let wanted = r.unicode()?;
     let found = handle.and_then(|()| {
-        let known = domains(call).into_iter().find(|(name, _)| name.to_lowercase() == wanted);
+        let known = domains(call).into_iter().find(|(name, _)| upcase::same(name, &wanted));
         known.map(|(_, sid)| sid).ok_or(NtStatus::NO_SUCH_DOMAIN)
     });
     Ok(sid_or(found))

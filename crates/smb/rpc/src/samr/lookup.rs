@@ -52,8 +52,8 @@ pub(super) fn names(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault>
         Err(status) => *status,
         Ok(known) => {
             let known: std::collections::BTreeMap<String, (u32, PrincipalKind)> =
-                known.iter().map(|(rid, name, kind)| (name.to_lowercase(), (*rid, *kind))).collect();
-            let found: Vec<_> = names.iter().map(|name| known.get(&name.to_lowercase())).collect();
+                known.iter().map(|(rid, name, kind)| (upcase::upper(name), (*rid, *kind))).collect();
+            let found: Vec<_> = names.iter().map(|name| known.get(&upcase::upper(name))).collect();
             let rids: Vec<u32> = found.iter().map(|found| found.map_or(0, |found| found.0)).collect();
             let kinds: Vec<u32> = found
                 .iter()

@@ -32,13 +32,13 @@ pub(super) fn file_enum(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fa
     let found = if call.is_plain_user() {
         Err(Win32::ACCESS_DENIED)
     } else {
-        let lower =
-            |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| text.to_lowercase());
-        let (path, user) = (lower(path), lower(user));
+        let upper =
+            |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| upcase::upper(&text));
+        let (path, user) = (upper(path), upper(user));
         let mut opens = call.view.opens();
         opens.retain(|open| {
-            path.as_deref().is_none_or(|path| open.path.to_lowercase().starts_with(path))
-                && user.as_deref().is_none_or(|user| open.user.to_lowercase() == user)
+            path.as_deref().is_none_or(|path| upcase::upper(&open.path).starts_with(path))
+                && user.as_deref().is_none_or(|user| upcase::upper(&open.user) == user)
         });
         Ok(opens)
     };

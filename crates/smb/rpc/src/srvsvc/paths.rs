@@ -137,7 +137,7 @@ pub(super) fn path_canonicalize(r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
 /// The order of two texts as a client is told it.
 fn order(one: &str, other: &str) -> NdrOut {
     let mut out = NdrOut::new();
-    out.u32(match one.to_lowercase().cmp(&other.to_lowercase()) {
+    out.u32(match upcase::upper(one).cmp(&upcase::upper(other)) {
         std::cmp::Ordering::Less => u32::MAX,
         std::cmp::Ordering::Equal => 0,
         std::cmp::Ordering::Greater => 1,

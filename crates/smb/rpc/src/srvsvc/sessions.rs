@@ -43,7 +43,7 @@ impl Entry for Session {
 }
 
 fn same(one: &str, other: &str) -> bool {
-    one.to_lowercase() == other.to_lowercase()
+    upcase::same(one, other)
 }
 
 /// Whether a client has this name; clients write backslashes before it.

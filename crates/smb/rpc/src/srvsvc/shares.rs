@@ -26,9 +26,8 @@ pub(super) fn enumerate(call: &Call<'_>, r: &mut NdrIn<'_>, sticky: bool) -> Res
 }
 
 fn find(call: &Call<'_>, name: &str) -> Result<Share, Win32> {
-    let wanted = name.to_lowercase();
     let mut shares = call.view.shares(call.client).into_iter();
-    shares.find(|share| share.name.to_lowercase() == wanted).ok_or(Win32::NET_NAME_NOT_FOUND)
+    shares.find(|share| upcase::same(&share.name, name)).ok_or(Win32::NET_NAME_NOT_FOUND)
 }
 
 /// NetrShareGetInfo.
@@ -169,9 +168,9 @@ pub(super) fn delete_commit(call: &mut Call<'_>, r: &mut NdrIn<'_>) -> Result<Nd
 /// NetrShareCheck: whether a folder or device is shared, and as what. The argument is called a device and is compared
 /// with the folders of shares.
 pub(super) fn check(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
-    let device = r.wide()?.to_lowercase();
+    let device = r.wide()?;
     let shares = call.view.shares(call.client);
-    let found = shares.iter().find(|share| share.path.to_lowercase() == device);
+    let found = shares.iter().find(|share| upcase::same(&share.path, &device));
     let mut out = NdrOut::new();
     out.u32(found.map_or(0, share_type));
     out.win32(if found.is_some() { Win32::SUCCESS } else { Win32::DEVICE_NOT_SHARED });

@@ -148,7 +148,7 @@ impl Memory {
 }
 
 fn same(one: &str, other: &str) -> bool {
-    one.to_lowercase() == other.to_lowercase()
+    upcase::same(one, other)
 }
 
 impl ServerView for Memory {

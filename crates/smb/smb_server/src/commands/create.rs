@@ -255,11 +255,11 @@ async fn take_over(
     request: &CreateRequest<'_>,
     app: App,
 ) -> Result<(), NtStatus> {
-    let name = request.name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?.to_uppercase();
+    let name = request.name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
     for old in call.conn.shared.opens.of_app(app.id, call.conn.client()) {
         let (Thing::File(file), Target::Disk(disk)) = (&old.thing, &old.tree.target) else { continue };
         let same_share = tree.share().is_some_and(|share| Arc::ptr_eq(share, &disk.share));
-        if !same_share || file.path().to_uppercase() != name {
+        if !same_share || !upcase::same(&file.path(), &name) {
             continue;
         }
         if old.app.version.is_some_and(|old| app.version.is_none_or(|new| old >= new)) {
@@ -392,7 +392,9 @@ fn refused(
     );
     if telling {
         let path = request.name.to_string().unwrap_or_default();
-        tracing::info!(remote = %call.conn.peer.remote, user = session.user().name(), share, path, status = %error.status, reason = %error.reason, "SMB open refused");
+        if call.conn.may_tell("open refused") {
+            tracing::info!(remote = %call.conn.peer.remote, user = session.user().name(), share, path, status = %error.status, reason = %error.reason, "SMB open refused");
+        }
     }
 }
 

@@ -104,7 +104,9 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
     let write = file.write(request.offset, data, flags);
     let count = counted(call, (session, &open), IoKind::Write, |count| *count as usize, write).await.inspect_err(|error| {
         if error.status == NtStatus::DISK_FULL {
-            tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
+            if call.conn.may_tell("write refused") {
+                tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
+            }
         }
     })?;
     Ok(Outcome::ok(Body::Written(count)))

@@ -69,7 +69,9 @@ pub(crate) fn run(
         return Err(NtStatus::INVALID_PARAMETER);
     }
     if open.user != session.user().token.user {
-        tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), "SMB reconnection refused: the open is another user's");
+        if call.conn.may_tell("reconnection refused") {
+            tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), "SMB reconnection refused: the open is another user's");
+        }
         return Err(NtStatus::ACCESS_DENIED);
     }
     take_up(call, session, tree, &open)
@@ -105,7 +107,7 @@ fn take_up(
 /// Whether the request names the file of an open.
 fn same_name(request: &CreateRequest<'_>, open: &Open) -> Result<bool, NtStatus> {
     let name = request.name.to_string().map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    Ok(name.to_uppercase() == open.file()?.path().to_uppercase())
+    Ok(upcase::same(&name, &open.file()?.path()))
 }
 
 /// What the client cached it must still want under the same key.

@@ -146,7 +146,9 @@ fn step(
 
 fn refused(conn: &Conn, failure: &Failure) {
     let Failure { error, user, domain, workstation } = failure;
-    tracing::warn!(remote = %conn.peer.remote, user, domain, workstation, reason = %error, "SMB login refused");
+    if conn.may_tell("login refused") {
+        tracing::warn!(remote = %conn.peer.remote, user, domain, workstation, reason = %error, "SMB login refused");
+    }
 }
 
 /// Begins a login; returns the number that its session has or will have.
@@ -294,7 +296,9 @@ fn finish(
     );
     if let Some(session) = login.existing {
         if session.user().token.user != user.token.user {
-            tracing::warn!(remote = %conn.peer.remote, was = session.user().name(), is = user.name(), "SMB session refused to another user");
+            if conn.may_tell("login refused") {
+                tracing::warn!(remote = %conn.peer.remote, was = session.user().name(), is = user.name(), "SMB session refused to another user");
+            }
             return Err(NtStatus::ACCESS_DENIED);
         }
         if login.binding {
@@ -311,7 +315,9 @@ fn finish(
         || SecurityMode(u16::from(request.security_mode)).contains(SecurityMode::SIGNING_REQUIRED);
     let encrypt = config.encryption == Encryption::Required && !anonymous;
     if encrypt && negotiated.terms.cipher.is_none() {
-        tracing::warn!(remote = %conn.peer.remote, user = user.name(), "SMB login refused: the client cannot encrypt, and must");
+        if conn.may_tell("login refused") {
+            tracing::warn!(remote = %conn.peer.remote, user = user.name(), "SMB login refused: the client cannot encrypt, and must");
+        }
         return Err(NtStatus::ACCESS_DENIED);
     }
     let since = shared.parts.clock.wall().0;

@@ -50,7 +50,9 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         return respond(&tree, ShareType::PIPE, ShareFlags(0x30), ShareCapabilities::NONE);
     }
     if user.identity == Identity::Anonymous {
-        tracing::warn!(remote = %call.conn.peer.remote, share = name, "access to the share denied: nobody has logged in");
+        if call.conn.may_tell("share refused") {
+            tracing::warn!(remote = %call.conn.peer.remote, share = name, "access to the share denied: nobody has logged in");
+        }
         return Err(NtStatus::ACCESS_DENIED);
     }
     let no_such_share = || {
@@ -64,11 +66,15 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
     }
     let config = share.config();
     let maximal = maximal_access(&config, &user.token).ok_or_else(|| {
-        tracing::warn!(remote = %call.conn.peer.remote, user = user.name(), share = name, "access to the share denied: no permission names the user");
+        if call.conn.may_tell("share refused") {
+            tracing::warn!(remote = %call.conn.peer.remote, user = user.name(), share = name, "access to the share denied: no permission names the user");
+        }
         NtStatus::ACCESS_DENIED
     })?;
     if config.encrypt && session.seal.is_none() {
-        tracing::warn!(remote = %call.conn.peer.remote, user = user.name(), share = name, "access to the share denied: the client cannot encrypt, and must");
+        if call.conn.may_tell("share refused") {
+            tracing::warn!(remote = %call.conn.peer.remote, user = user.name(), share = name, "access to the share denied: the client cannot encrypt, and must");
+        }
         return Err(NtStatus::ACCESS_DENIED);
     }
     let root = find_folder(&config.files, &config.folder).await.inspect_err(|status| {

@@ -17,6 +17,7 @@ use aligned_buffer::IoBuf;
 use smb_protocol::framing::{PREFIX_BYTES, Prefix};
 use smb_protocol::transform::TRANSFORM_BYTES;
 use smb_protocol::write::WRITE_DATA_AT;
+use tcp_service::{Account, Admission, SHOWN};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -115,6 +116,18 @@ pub(crate) struct Receive {
     limit: usize,
 }
 
+/// What is at the front of what was received.
+pub(crate) enum Next {
+    /// A whole packet.
+    Packet(Packet),
+    /// More has to come.
+    More,
+    /// A long packet, for which there is no memory yet.
+    Wait,
+    /// A long packet, for which there will be none.
+    Refused,
+}
+
 /// What a read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
@@ -196,20 +209,32 @@ impl Receive {
         Poll::Ready(Ok(if got == 0 { Got::End } else { Got::Bytes(got) }))
     }
 
-    /// The next whole packet.
+    /// Bytes that a packet on its way takes.
+    pub(crate) fn held(&self) -> usize {
+        self.bulk.as_ref().map_or(0, |bulk| bulk.packet.buf.len())
+    }
+
+    /// The next whole packet; memory for a long one is asked for, on top of what the connection holds `besides`.
     ///
     /// # Errors
     /// When the stream is something else than SMB, or a packet is too long.
-    pub(crate) fn next_packet(&mut self) -> Result<Option<Packet>, smb_protocol::framing::FramingError> {
-        if let Some(bulk) = &self.bulk {
+    pub(crate) fn next_packet(
+        &mut self,
+        account: &mut Account,
+        besides: usize,
+    ) -> Result<Next, smb_protocol::framing::FramingError> {
+        if let Some(bulk) = self.bulk.take() {
             if bulk.at < bulk.packet.buf.len() {
-                return Ok(None);
+                self.bulk = Some(bulk);
+                return Ok(Next::More);
             }
-            return Ok(self.bulk.take().map(|bulk| bulk.packet));
+            return Ok(Next::Packet(bulk.packet));
         }
         loop {
             let waiting = self.buf.get(self.start..self.end).unwrap_or_default();
-            let Some((prefix, rest)) = waiting.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+            let Some((prefix, rest)) = waiting.split_first_chunk::<PREFIX_BYTES>() else {
+                return Ok(Next::More);
+            };
             let len = match Prefix::decode(*prefix, self.limit)? {
                 Prefix::KeepAlive => {
                     self.start += PREFIX_BYTES;
@@ -217,20 +242,29 @@ impl Receive {
                 }
                 Prefix::Packet(len) => len,
             };
+            let long = len >= BULK_THRESHOLD && rest.len() >= PREFIX_BYTES;
+            if rest.len() < len && (!long || account.budget().is_tight() && rest.len() < SHOWN) {
+                // While memory is short, who only says that much will come gets none for it.
+                account.withdraw();
+                return Ok(Next::More);
+            }
+            match account.admit(besides + DATA_AT + len) {
+                Admission::Now => {}
+                Admission::Wait => return Ok(Next::Wait),
+                Admission::Refused => return Ok(Next::Refused),
+            }
             if let Some(bytes) = rest.get(..len) {
                 let packet = Packet::new(len, bytes);
                 self.start += PREFIX_BYTES + len;
                 self.expect_bulk = false;
-                return Ok(Some(packet));
+                return Ok(Next::Packet(packet));
             }
-            if len >= BULK_THRESHOLD && rest.len() >= PREFIX_BYTES {
-                let packet = Packet::new(len, rest);
-                let at = packet.start + rest.len();
-                (self.start, self.end) = (0, 0);
-                self.expect_bulk = true;
-                self.bulk = Some(Bulk { packet, at });
-            }
-            return Ok(None);
+            let packet = Packet::new(len, rest);
+            let at = packet.start + rest.len();
+            (self.start, self.end) = (0, 0);
+            self.expect_bulk = true;
+            self.bulk = Some(Bulk { packet, at });
+            return Ok(Next::More);
         }
     }
 }

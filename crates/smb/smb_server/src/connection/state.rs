@@ -156,6 +156,11 @@ impl Conn {
         self.login.borrow().is_none()
     }
 
+    /// Whether a line of that kind about the client may go into the log: what it can cause at will is throttled.
+    pub(crate) fn may_tell(&self, kind: &'static str) -> bool {
+        self.shared.throttle.admits(kind, self.peer.remote.ip())
+    }
+
     /// Ends the connection after what is queued has been tried to send.
     pub(crate) fn fail(&self, why: &'static str) {
         if self.fatal.get().is_none() {

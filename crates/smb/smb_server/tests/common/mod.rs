@@ -19,6 +19,7 @@ use smb_server::{
     Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, ShareKind, SharePermission, ShareRight,
     SmbServer,
 };
+use tcp_service::Budget;
 
 /// What is done in the middle of a login.
 type Then = Box<dyn FnOnce() + Send>;
@@ -116,6 +117,16 @@ pub fn serve(
     config: ServerConfig,
     address: SocketAddr,
 ) -> Result<Served, Box<dyn std::error::Error>> {
+    serve_within(store, config, address, Budget::default())
+}
+
+/// As [`serve`], with that much memory for requests.
+pub fn serve_within(
+    store: Arc<impl FileStore>,
+    config: ServerConfig,
+    address: SocketAddr,
+    budget: Budget,
+) -> Result<Served, Box<dyn std::error::Error>> {
     let shards = Shards::start(2)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let files = FileSystem::new(
@@ -142,6 +153,7 @@ pub fn serve(
             pipes: Arc::new(NoPipes),
             interfaces: Arc::new(SameAddress),
             guid: Guid([9; 16]),
+            budget,
         },
     );
     for name in ["share", "share2", "share3", "ca", "clustered", "sealed", "read", "hideunread"] {

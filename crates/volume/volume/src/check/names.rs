@@ -230,12 +230,12 @@ impl Examination<'_, '_> {
             self.note(Severity::Critical, ENTRY, place, detail, removed);
             return self.remove_entry(directory, &key);
         }
-        if fold(&entry.name) != key {
+        if !self.is_key(&entry.name, &key) {
             let detail = format!("is filed under {key}, where nobody looks for it");
             self.note(Severity::Critical, ENTRY, place, detail, removed);
             return self.remove_entry(directory, &key);
         }
-        let agrees = inode.parent == directory && fold(&inode.name) == key;
+        let agrees = inode.parent == directory && self.is_key(&inode.name, &key);
         if let Some((other, other_key)) = named.get(&file).cloned() {
             let detail = format!("is a second name of file {file}, beside {other_key} in directory {other}");
             let how = Some("the name that the file's own record does not have is removed");
@@ -347,7 +347,10 @@ impl Examination<'_, '_> {
                         .get(&at)
                         .map(|inode| (inode.parent, inode.name.clone()))
                         .unwrap_or_default();
-                    self.remove_entry(parent, &fold(&name))?;
+                    // Where names are on their way, under either key.
+                    for key in [fold(&name), self.key_of(&name)] {
+                        self.remove_entry(parent, &key)?;
+                    }
                     self.rescue(at)?;
                 }
             }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use file_store::names::fold;
 use file_store::{Attributes, FileKind, NewFile, StoreError};
 use redb::ReadableTable;
 use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
@@ -39,7 +38,7 @@ impl Examination<'_, '_> {
 
     pub(super) fn put_entry(&mut self, directory: u64, entry: &Entry) -> Result<(), StoreError> {
         let mut table = self.session.txn.open_table(ENTRIES).map_err(database_error)?;
-        let key = fold(&entry.name);
+        let key = self.key_of(&entry.name);
         table.insert((directory, key.as_str()), entry.encode().as_slice()).map_err(database_error)?;
         Ok(())
     }

@@ -27,6 +27,7 @@ use smb_protocol::security::Sid;
 use smb_protocol::{Dialect, Guid};
 use smb_server::{ConfigError, Encryption, Parts, ServerConfig, Signing, SmbServer};
 use smb_users::Users;
+use tcp_service::Budget;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
@@ -88,6 +89,7 @@ impl Smb {
         clock: Arc<dyn Clock>,
         users: Option<Arc<Users>>,
         guid: Uuid,
+        budget: Budget,
     ) -> Self {
         let interfaces = Arc::new(MachineInterfaces::default());
         interfaces.look();
@@ -103,6 +105,7 @@ impl Smb {
             pipes: Arc::new(Pipes::new(view.clone(), runtime)),
             interfaces: interfaces.clone(),
             guid: Guid(guid.to_bytes_le()),
+            budget,
         };
         let server = SmbServer::new(ServerConfig::default(), parts);
         view.show(Some(server.clone()));

@@ -28,7 +28,7 @@ pub(super) struct Unserved {
 pub(super) type Turn = Arc<OwnedMutexGuard<()>>;
 
 fn key(name: &str) -> String {
-    name.to_uppercase()
+    upcase::upper(name)
 }
 
 fn same(a: &Arc<dyn VolumeHandle>, b: &Arc<dyn VolumeHandle>) -> bool {

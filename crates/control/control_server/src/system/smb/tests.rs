@@ -92,7 +92,13 @@ impl Bench {
         let users = Users::open(files, Policy::default(), clock.clone(), Arc::new(SystemEntropy));
         let users = Arc::new(users.expect("users"));
         let shards = SystemShards::start(Some(1)).expect("a shard");
-        let smb = Smb::new(shards, clock, Some(users.clone()), identity(dir.path()).expect("kept"));
+        let smb = Smb::new(
+            shards,
+            clock,
+            Some(users.clone()),
+            identity(dir.path()).expect("kept"),
+            tcp_service::Budget::default(),
+        );
         let store = Arc::new(MemoryStore::new(1 << 30));
         let hurdle: Arc<Hurdle> = Arc::default();
         let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone(), hurdle.clone()));

@@ -195,9 +195,9 @@ impl ServerView for NodeView {
     fn shares(&self, _: &RpcClient) -> Vec<Share> {
         let mut uses: BTreeMap<String, u32> = BTreeMap::new();
         for tree in self.session_infos().iter().flat_map(|session| &session.trees) {
-            *uses.entry(tree.share.to_uppercase()).or_default() += 1;
+            *uses.entry(upcase::upper(&tree.share)).or_default() += 1;
         }
-        let current = |name: &str| uses.get(&name.to_uppercase()).copied().unwrap_or(0);
+        let current = |name: &str| uses.get(&upcase::upper(name)).copied().unwrap_or(0);
         let now = self.in_effect.lock();
         let mut shares: Vec<Share> = now
             .shares
@@ -222,7 +222,7 @@ impl ServerView for NodeView {
 
     fn change_share(&self, _: &RpcClient, name: &str, change: &ShareChange) -> Result<(), Win32> {
         let before =
-            self.in_effect.lock().shares.get(&name.to_uppercase()).map(|served| served.config.clone());
+            self.in_effect.lock().shares.get(&upcase::upper(name)).map(|served| served.config.clone());
         let before = before.ok_or(Win32::NET_NAME_NOT_FOUND)?;
         let update =
             share_changes::update(&before, change, |sid| self.find_sid(sid).map(|found| found.name))?;
@@ -264,7 +264,7 @@ impl ServerView for NodeView {
         // What waits for its client has no user, and pipes are no files.
         let files = opens.into_iter().filter(|open| open.share != IPC);
         let shown = files.map(|open| {
-            let folder = folders.get(&open.share.to_uppercase()).map(String::as_str).unwrap_or_default();
+            let folder = folders.get(&upcase::upper(&open.share)).map(String::as_str).unwrap_or_default();
             let folder = folder.trim_end_matches('\\');
             let has = |mask: AccessMask| open.access.0 & mask.0 != 0;
             let mut permissions = 0;

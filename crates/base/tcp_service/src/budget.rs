@@ -1,0 +1,389 @@
+//! How much memory all peers together may make a node hold for their requests and the answers to them.
+//!
+//! Each connection has an [`Account`]. What it holds beyond [`ALLOWANCE`] comes out of the node's [`Budget`], which all
+//! services share:
+//!
+//! ```text
+//!   request ─► admit(all that the connection would hold) ─► Now      the memory is charged, and taken
+//!                                                       ├─► Wait     nothing is taken; the connection is not read from
+//!                                                       └─► Refused  too many wait already: the newest goes
+//!   end of each turn ─► settle(all that it does hold) ─► whoever waits first is woken
+//! ```
+//! Nobody waits for ever, and nobody waits with half of what a request needs:
+//! * A request is admitted as a whole before memory is taken for it, in the order of asking. What a connection holds while it
+//!   waits belongs to other requests, which end without anything more.
+//! * What a connection holds for its *peer* – a packet that is not all here, an answer that is not taken – it loses, with the
+//!   connection, when others wait and the peer moves less than [`MIN_PROGRESS`] in a second. The newest go first.
+//! * What works in the store, or waits for other clients, ends; where that takes longer than [`QUIET_SWEEPS`] seconds while others
+//!   wait, it goes, too.
+//! * While the budget is half used ([`Budget::is_tight`]), services let a peer show [`SHOWN`] bytes of a long request before they
+//!   ask for the rest: a header alone takes nothing from anybody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Bytes that each connection may hold without asking: small requests never wait for others' large ones.
+pub const ALLOWANCE: usize = 128 << 10;
+/// Bytes of a long request that must be here before the rest is asked for, while the budget is tight.
+pub const SHOWN: usize = 32 << 10;
+/// Bytes that a peer has to move in a second to keep what is held for it while others wait: slower than any network that
+/// storage is used over.
+pub const MIN_PROGRESS: u64 = 16 << 10;
+/// How long what does not wait for its peer may stand still while others wait, in seconds: longer than disks take, shorter
+/// than clients wait for an answer.
+pub const QUIET_SWEEPS: u32 = 50;
+/// The least that makes sense, in bytes: some of the longest requests at once.
+pub const MIN_BUDGET: usize = 64 << 20;
+/// Connections that may wait; those that come later are refused.
+const WAITING_MAX: usize = 4096;
+/// How often those who stand still are looked for while somebody waits.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Whether a request may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may: what it needs is charged.
+    Now,
+    /// Not yet: the connection is woken when it should ask again.
+    Wait,
+    /// Too many wait: the connection ends.
+    Refused,
+}
+
+/// What a budget has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetUse {
+    /// Bytes that there are.
+    pub limit: u64,
+    /// Bytes charged now.
+    pub used: u64,
+    /// Connections that wait now.
+    pub waiting: u64,
+    /// How often one began to wait.
+    pub waits: u64,
+    /// Connections that ended for want of room: refused, or standing still while others waited.
+    pub refused: u64,
+}
+
+/// Memory for the requests of all peers of a node. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+    waiting: AtomicUsize,
+    waits: AtomicU64,
+    refused: AtomicU64,
+    sweeping: AtomicBool,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    next: u64,
+    /// Who waits, in the order of asking, and for how much.
+    queue: BTreeMap<u64, (usize, Waker)>,
+    /// All accounts, oldest first.
+    holders: BTreeMap<u64, Arc<Holder>>,
+}
+
+/// What others see of an account.
+#[derive(Debug, Default)]
+struct Holder {
+    held: AtomicUsize,
+    /// Bytes that the connection has moved, in either direction.
+    moved: AtomicU64,
+    /// Whether some of it is held for the peer.
+    for_peer: AtomicBool,
+    /// Set when the connection has to end.
+    gone: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    /// [`Holder::moved`] at the last sweep, and for how many the connection has stood still.
+    seen: AtomicU64,
+    still: AtomicU32,
+}
+
+impl Budget {
+    /// A budget of so many bytes, at least [`MIN_BUDGET`].
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Shared {
+            limit: AtomicUsize::new(bytes.max(MIN_BUDGET)),
+            used: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            sweeping: AtomicBool::new(false),
+            lists: Mutex::default(),
+        }))
+    }
+
+    /// Changes the size; what is charged beyond it stays until it is given back.
+    pub fn resize(&self, bytes: usize) {
+        self.0.limit.store(bytes.max(MIN_BUDGET), Ordering::SeqCst);
+        self.0.wake_first();
+    }
+
+    /// What it has come to.
+    #[must_use]
+    pub fn usage(&self) -> BudgetUse {
+        let shared = &self.0;
+        BudgetUse {
+            limit: shared.limit.load(Ordering::Relaxed) as u64,
+            used: shared.used.load(Ordering::Relaxed) as u64,
+            waiting: shared.waiting.load(Ordering::Relaxed) as u64,
+            waits: shared.waits.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether half of it is used, or somebody waits.
+    #[must_use]
+    pub fn is_tight(&self) -> bool {
+        let shared = &self.0;
+        shared.waiting.load(Ordering::Relaxed) > 0
+            || shared.used.load(Ordering::Relaxed) > shared.limit.load(Ordering::Relaxed) / 2
+    }
+
+    /// An account for a connection.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        let holder = Arc::new(Holder::default());
+        let mut lists = self.0.lists.lock();
+        let number = lists.next;
+        lists.next += 1;
+        lists.holders.insert(number, Arc::clone(&holder));
+        Account { budget: self.clone(), number, holder, held: 0, ticket: None }
+    }
+}
+
+impl Default for Budget {
+    /// For services that run by themselves, as in tests: 1 GiB.
+    fn default() -> Self {
+        Self::new(1 << 30)
+    }
+}
+
+impl Shared {
+    /// Charges `bytes` if they are there; `own` is what the asker holds already, who is never refused for that alone.
+    fn charge(&self, bytes: usize, own: usize) -> bool {
+        let limit = self.limit.load(Ordering::SeqCst);
+        let fits = |used: usize| {
+            let after = used.saturating_add(bytes);
+            // One that is larger than all that there is goes alone.
+            (after <= limit || used <= own).then_some(after)
+        };
+        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
+    }
+
+    /// Whoever waits first asks again.
+    fn wake_first(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0
+            && let Some((_, waker)) = self.lists.lock().queue.values().next()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// From now on it counts who stands still.
+    fn watch(&self) {
+        for holder in self.lists.lock().holders.values() {
+            holder.seen.store(holder.moved.load(Ordering::Relaxed), Ordering::Relaxed);
+            holder.still.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends those who stand still, newest first, until those who wait have room.
+    fn sweep(&self) {
+        let lists = self.lists.lock();
+        let used = self.used.load(Ordering::SeqCst);
+        let free = self.limit.load(Ordering::SeqCst).saturating_sub(used);
+        let wanted = lists.queue.values().fold(0, |sum: usize, (bytes, _)| sum.saturating_add(*bytes));
+        let mut wanted = wanted.saturating_sub(free);
+        for holder in lists.holders.values().rev() {
+            let held = holder.held.load(Ordering::Relaxed);
+            let moved = holder.moved.load(Ordering::Relaxed);
+            let before = holder.seen.swap(moved, Ordering::Relaxed);
+            if held == 0 || moved.wrapping_sub(before) >= MIN_PROGRESS {
+                holder.still.store(0, Ordering::Relaxed);
+                continue;
+            }
+            // The first look may come right after a request has begun.
+            let still = holder.still.fetch_add(1, Ordering::Relaxed);
+            let patience = if holder.for_peer.load(Ordering::Relaxed) { 1 } else { QUIET_SWEEPS };
+            if still >= patience && wanted > 0 && !holder.gone.swap(true, Ordering::SeqCst) {
+                wanted = wanted.saturating_sub(held);
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                if let Some(waker) = holder.waker.lock().as_ref() {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+    }
+}
+
+/// Looks for those who stand still as long as somebody waits.
+struct Sweeper(Arc<Shared>);
+
+impl Sweeper {
+    /// One at a time, on the shard of who began to wait.
+    fn start(shared: &Arc<Shared>) {
+        if shared.sweeping.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let sweeper = Self(Arc::clone(shared));
+        shard_runtime::spawn_local(async move {
+            sweeper.0.watch();
+            while sweeper.0.waiting.load(Ordering::SeqCst) > 0 {
+                shard_runtime::sleep(SWEEP).await;
+                sweeper.0.sweep();
+            }
+        });
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.0.sweeping.store(false, Ordering::SeqCst);
+        // Who began to wait meanwhile asks again, and so starts another one.
+        self.0.wake_first();
+    }
+}
+
+/// What one connection holds.
+#[derive(Debug)]
+pub struct Account {
+    budget: Budget,
+    number: u64,
+    holder: Arc<Holder>,
+    /// Bytes charged.
+    held: usize,
+    /// The place in the queue.
+    ticket: Option<u64>,
+}
+
+impl Account {
+    /// Whom to wake when the connection may ask again, or has to end. To be called whenever it is polled.
+    pub fn register(&self, waker: &Waker) {
+        let mut known = self.holder.waker.lock();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    /// Whether the connection may hold `total` bytes. [`Admission::Wait`] keeps its place: it asks again when it is woken.
+    pub fn admit(&mut self, total: usize) -> Admission {
+        let more = total.saturating_sub(ALLOWANCE).saturating_sub(self.held);
+        let shared = Arc::clone(&self.budget.0);
+        if more == 0 {
+            self.leave_queue();
+            return Admission::Now;
+        }
+        // Nobody waits: no lock is needed.
+        if self.ticket.is_none()
+            && shared.waiting.load(Ordering::SeqCst) == 0
+            && shared.charge(more, self.held)
+        {
+            self.hold(self.held + more);
+            return Admission::Now;
+        }
+        let mut lists = shared.lists.lock();
+        let first = lists.queue.keys().next().copied();
+        if first.is_none_or(|first| Some(first) == self.ticket) && shared.charge(more, self.held) {
+            drop(lists);
+            self.hold(self.held + more);
+            self.leave_queue();
+            return Admission::Now;
+        }
+        if self.ticket.is_none() {
+            if lists.queue.len() >= WAITING_MAX {
+                shared.refused.fetch_add(1, Ordering::Relaxed);
+                return Admission::Refused;
+            }
+            let ticket = lists.next;
+            lists.next += 1;
+            let waker = self.holder.waker.lock().clone();
+            lists.queue.insert(ticket, (more, waker.unwrap_or_else(|| Waker::noop().clone())));
+            shared.waiting.fetch_add(1, Ordering::SeqCst);
+            shared.waits.fetch_add(1, Ordering::Relaxed);
+            self.ticket = Some(ticket);
+        } else if let Some((bytes, waker)) = self.ticket.and_then(|ticket| lists.queue.get_mut(&ticket)) {
+            *bytes = more;
+            waker.clone_from(self.holder.waker.lock().as_ref().unwrap_or(Waker::noop()));
+        }
+        // Once more, now that whoever gives back knows that somebody waits.
+        let first = lists.queue.keys().next().copied();
+        if first == self.ticket && shared.charge(more, self.held) {
+            drop(lists);
+            self.hold(self.held + more);
+            self.leave_queue();
+            return Admission::Now;
+        }
+        drop(lists);
+        Sweeper::start(&shared);
+        Admission::Wait
+    }
+
+    /// At the end of a turn: the connection holds `total` bytes, some of them `for_peer` (a packet that is not all here, an answer
+    /// that is not taken), and has moved `moved` bytes since it began. `false` when it has to end.
+    #[must_use]
+    pub fn settle(&mut self, total: usize, for_peer: bool, moved: u64) -> bool {
+        self.holder.moved.store(moved, Ordering::Relaxed);
+        self.holder.for_peer.store(for_peer, Ordering::Relaxed);
+        let now = total.saturating_sub(ALLOWANCE);
+        let before = self.held;
+        if now != before {
+            self.hold(now);
+            if now > before {
+                self.budget.0.used.fetch_add(now - before, Ordering::SeqCst);
+            } else {
+                self.budget.0.used.fetch_sub(before - now, Ordering::SeqCst);
+                self.budget.0.wake_first();
+            }
+        }
+        !self.holder.gone.load(Ordering::SeqCst)
+    }
+
+    /// The connection has something else to do before it asks again: others may go first.
+    pub fn withdraw(&mut self) {
+        self.leave_queue();
+    }
+
+    /// The budget that it belongs to.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    fn hold(&mut self, bytes: usize) {
+        self.held = bytes;
+        self.holder.held.store(bytes, Ordering::Relaxed);
+    }
+
+    fn leave_queue(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.budget.0.lists.lock().queue.remove(&ticket);
+            self.budget.0.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.budget.0.wake_first();
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.budget.0.lists.lock().holders.remove(&self.number);
+        self.budget.0.used.fetch_sub(self.held, Ordering::SeqCst);
+        self.leave_queue();
+        self.budget.0.wake_first();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Initiators that make the target hold memory for them, and one that only wants to work.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use iscsi_protocol::IscsiName;
+use iscsi_protocol::pdu::opcode;
+use iscsi_target::{IscsiServer, PortalConfig, ServerConfig, TargetConfig};
+use support::initiator::{Initiator, TARGET, rw};
+use support::{MemoryDisk, Threads, eventually};
+use tcp_service::{Budget, MIN_BUDGET};
+
+const MIB: usize = 1 << 20;
+
+struct Rig {
+    _server: IscsiServer,
+    address: SocketAddr,
+    budget: Budget,
+}
+
+fn rig() -> Rig {
+    let budget = Budget::new(MIN_BUDGET);
+    let threads = Threads::start(2);
+    let server =
+        IscsiServer::with_budget(ServerConfig::default(), threads, support::random(), budget.clone())
+            .unwrap();
+    let config = TargetConfig::new(IscsiName::parse(TARGET).unwrap(), MemoryDisk::new(8 * MIB));
+    server.add_target(config).unwrap();
+    let address =
+        server.add_portal(PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }).unwrap();
+    Rig { _server: server, address, budget }
+}
+
+fn initiator(rig: &Rig, number: u8) -> Initiator {
+    let mut initiator = Initiator::connect(rig.address);
+    initiator.stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    initiator.isid[5] = number;
+    let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "16776192")];
+    assert_eq!(initiator.login(&keys).bhs.u16_at(36), 0);
+    initiator
+}
+
+/// Writes `data` at the block, answering each R2T; whether it went well.
+fn write(i: &mut Initiator, lba: usize, data: &[u8]) -> bool {
+    let blocks = data.len() / support::BLOCK;
+    let itt = i.command(0xa1, &rw(0x2a, lba as u32, blocks as u16), data.len() as u32, &[]);
+    loop {
+        let pdu = i.receive();
+        match pdu.bhs.opcode() {
+            opcode::R2T => {
+                let (offset, len) = (pdu.bhs.u32_at(40) as usize, pdu.bhs.u32_at(44) as usize);
+                for (sn, at) in (offset..offset + len).step_by(64 << 10).enumerate() {
+                    let end = (at + (64 << 10)).min(offset + len);
+                    let last = end == offset + len;
+                    i.data_out(itt, pdu.bhs.ttt(), (sn as u32, at as u32), last, &data[at..end]);
+                }
+            }
+            opcode::SCSI_RESPONSE => return pdu.bhs.0[3] == 0,
+            opcode::NOP_IN => {}
+            other => panic!("unexpected opcode {other:#x}"),
+        }
+    }
+}
+
+fn read(i: &mut Initiator, lba: usize, len: usize) -> Vec<u8> {
+    i.command(0xc1, &rw(0x28, lba as u32, (len / support::BLOCK) as u16), len as u32, &[]);
+    let mut data = Vec::new();
+    while data.len() < len {
+        let pdu = i.receive();
+        if pdu.bhs.opcode() == opcode::DATA_IN {
+            data.extend_from_slice(&pdu.data);
+        }
+    }
+    data
+}
+
+fn work(rig: &Rig, rounds: u8) {
+    let mut i = initiator(rig, 255);
+    for round in 1..=rounds {
+        for (lba, len) in [(0, 4096), (64, 64 << 10), (2048, 4 * MIB)] {
+            assert!(write(&mut i, lba, &vec![round; len]), "round {round}");
+            assert_eq!(read(&mut i, lba, len), vec![round; len], "round {round}");
+        }
+    }
+}
+
+/// Large writes without data: those that come while memory is short are asked for a little first, and give nothing.
+#[test]
+fn writes_without_data_take_nothing_that_others_need() {
+    let rig = rig();
+    let mut hostile = Vec::new();
+    for number in 0..60 {
+        let mut i = initiator(&rig, number);
+        // The longest that is taken: 32 MiB, in blocks of 512 bytes as WRITE(16).
+        let mut cdb = [0; 16];
+        cdb[0] = 0x8a;
+        cdb[10..14].copy_from_slice(&(32_u32 << 11).to_be_bytes());
+        i.command(0xa1, &cdb, 32 << 20, &[]);
+        hostile.push(i);
+    }
+    eventually("the commands are there", || rig.budget.is_tight());
+    work(&rig, 3);
+    let usage = rig.budget.usage();
+    assert!(usage.used <= usage.limit, "{usage:?}");
+    drop(hostile);
+    eventually("all is given back", || rig.budget.usage().used == 0);
+    work(&rig, 1);
+}
+
+/// Half of the data of each write: they stand still, and go when somebody needs what they hold.
+#[test]
+fn half_writes_stay_within_the_budget_and_go_when_others_need_it() {
+    let rig = rig();
+    let mut hostile = Vec::new();
+    for number in 0..30 {
+        let mut i = initiator(&rig, number);
+        let itt = i.command(0xa1, &rw(0x2a, 0, 16384), 8 << 20, &[]);
+        i.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        if let Some(pdu) = i.try_receive() {
+            let len = (pdu.bhs.u32_at(44) as usize).min(MIB);
+            i.data_out(itt, pdu.bhs.ttt(), (0, 0), false, &vec![1; len.min(32 << 10) / 2]);
+        }
+        hostile.push(i);
+    }
+    assert!(rig.budget.usage().used <= rig.budget.usage().limit);
+    work(&rig, 3);
+    let usage = rig.budget.usage();
+    assert!(usage.used <= usage.limit, "{usage:?}");
+}
