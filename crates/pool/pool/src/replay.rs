@@ -9,12 +9,14 @@
 //!
 //! After that every block of data is an old or a new one. Where a whole stripe was being written some may be old and
 //! some new, or torn between the two, so its parity is calculated anew. A column of data that is not here is
-//! in the record, or is taken for the zeros that it was.
+//! in the record, or is taken for what it was before where a block that has not been written proves that the write was never
+//! acknowledged. Where nothing does, and too much is damaged to calculate the column, it is lost ([`crate::given_up`]).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
@@ -27,6 +29,7 @@ use pool_layout::parity;
 use crate::at::At;
 use crate::careful::solve_block;
 use crate::core::Core;
+use crate::given_up::GivenUp;
 use crate::journal::{self, Journal, write_anchor};
 use crate::row::{Place, Row};
 use crate::space::Space;
@@ -80,8 +83,8 @@ pub(crate) async fn replay(
             let at = At::new(core, space, &row, place);
             bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
         }
-        given_up.tell(space);
         flush_disks(core).await?;
+        given_up.settle(core, space).await?;
     }
     // Another secret: what the old records say is void from now on.
     let anchor = JournalAnchor {
@@ -227,36 +230,20 @@ struct Fate {
     newest: bool,
     /// The checksum of that, where the record has no more of it and no copy fits.
     wanted: Option<u32>,
+    /// What lies in place fits an older record.
+    fits_older: bool,
 }
 
-/// The blocks at one place of all columns, as the good copies have them; none where no disk is here.
-type Lane = Vec<Vec<Vec<u8>>>;
-
-/// Blocks on missing disks that nothing tells of any more, beside others of their stripes that are damaged.
-#[derive(Default)]
-struct GivenUp {
-    blocks: u64,
-    disks: BTreeSet<String>,
+/// What lies in one place of a column.
+struct InPlace {
+    /// The block, as each good copy has it that can be read.
+    blocks: Vec<Vec<u8>>,
+    /// A copy is here whose disk cannot read it.
+    unreadable: bool,
 }
 
-impl GivenUp {
-    fn add(&mut self, at: At<'_>) {
-        self.blocks += 1;
-        self.disks.extend(at.column().copies().iter().map(|copy| format!("disk {}", copy.id())));
-    }
-
-    fn tell(&self, space: &Space) {
-        if self.blocks > 0 {
-            let (name, bytes) = (space.name(), self.blocks * BLOCK);
-            let disks: Vec<&str> = self.disks.iter().map(String::as_str).collect();
-            tracing::warn!(
-                "space {name}: {bytes} bytes of stripes that were first written just before the crash are on disks that are \
-                 missing ({}), and too much of the stripes is damaged to calculate them: they read as zeros, as before",
-                disks.join(", ")
-            );
-        }
-    }
-}
+/// The blocks at one place of all columns.
+type Lane = Vec<InPlace>;
 
 impl Fate {
     /// `about`: what records say of the lane, oldest first; `present`: what lies in place, by copy.
@@ -266,7 +253,7 @@ impl Fate {
         about: &[(&Told, usize)],
         reader: &Reader<'_>,
     ) -> Result<Self, BlockError> {
-        let mut fate = Self { content: None, newest: true, wanted: None };
+        let mut fate = Self { content: None, newest: true, wanted: None, fits_older: false };
         for (told, index) in about.iter().rev().filter(|(told, _)| usize::from(told.entry.column) == column) {
             let Some(sum) = told.entry.sums.get(*index) else { continue };
             if told.entry.kind == JournalKind::Zeroes {
@@ -283,12 +270,21 @@ impl Fate {
             if let Some(found) = present.iter().find(|present| crc32c(present) == *sum) {
                 // While a slab moves there are two copies: both get it.
                 fate.content = present.iter().any(|other| other != found).then(|| found.clone());
+                fate.fits_older = !fate.newest;
                 break;
             }
             fate.wanted = fate.wanted.or(fate.newest.then_some(*sum));
             fate.newest = false;
         }
         Ok(fate)
+    }
+
+    /// Whether a block is what it was before the newest record.
+    fn was(&self, block: &[u8]) -> bool {
+        match &self.content {
+            Some(older) => block == older,
+            None => self.fits_older || block.iter().all(|byte| *byte == 0),
+        }
     }
 }
 
@@ -321,7 +317,7 @@ async fn bring_in_place(
         }
         let mut fates: Vec<Fate> = Vec::with_capacity(columns);
         for (column, present) in lane.iter().enumerate() {
-            fates.push(Fate::of(column, present, &about, reader).await?);
+            fates.push(Fate::of(column, &present.blocks, &about, reader).await?);
         }
         let whole = about
             .iter()
@@ -342,7 +338,7 @@ fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
         return;
     }
     let known = fates.iter().zip(lane).map(|(fate, present)| {
-        let content = fate.content.as_deref().or(present.first().map(Vec::as_slice));
+        let content = fate.content.as_deref().or(present.blocks.first().map(Vec::as_slice));
         content.filter(|_| fate.newest)
     });
     let known: Vec<Option<&[u8]>> = known.collect();
@@ -352,8 +348,20 @@ fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
     });
     let Some(solved) = solved.collect::<Option<Vec<Vec<u8>>>>() else { return };
     for (column, content) in missing.into_iter().zip(solved) {
-        fates[column] = Fate { content: Some(content), newest: true, wanted: None };
+        fates[column] = Fate { content: Some(content), newest: true, wanted: None, fits_older: false };
     }
+}
+
+/// Whether something of a lane is lost: not here or not readable, and too much of the rest is damaged to calculate it. Where a block
+/// is still what it was before, the write was never acknowledged as durable, and the others may be so too, or torn.
+fn is_lost(lane: &Lane, fates: &[Fate]) -> bool {
+    let (mut gone, mut damaged, mut unwritten) = (false, false, false);
+    for (fate, present) in fates.iter().zip(lane).filter(|(fate, _)| !fate.newest) {
+        gone |= present.blocks.is_empty();
+        damaged |= present.unreadable || !present.blocks.iter().all(|block| fate.was(block));
+        unwritten |= present.blocks.iter().any(|block| fate.was(block));
+    }
+    gone && damaged && !unwritten
 }
 
 /// Writes what a lane must hold, and makes its parity agree.
@@ -366,32 +374,29 @@ async fn make_good(
 ) -> Result<(), BlockError> {
     let striping = &at.space.striping;
     let stripe = striping.stripe_at(block * BLOCK);
+    // In a clean region everything was durable, and its checksums are on the disks: what differs is damage, which reads find.
+    let clean = at.group().dirty_durable.load(Ordering::SeqCst) & mask == 0;
+    let lost = whole && is_lost(&lane, &fates);
     let agrees = {
-        let mut here = fates.iter().zip(&lane).filter(|(_, present)| !present.is_empty());
+        let mut here = fates.iter().zip(&lane).filter(|(_, present)| !present.blocks.is_empty());
         !whole || here.all(|(fate, _)| fate.newest)
     };
-    // Zeros were never written, and the write never acknowledged as durable. What is neither may have been.
-    let damaged = fates.iter().zip(&lane).any(|(fate, present)| {
-        !fate.newest && present.iter().any(|block| block.iter().any(|byte| *byte != 0))
-    });
     let mut contents: Vec<Option<Vec<u8>>> = Vec::with_capacity(lane.len());
     for (column, (fate, present)) in fates.into_iter().zip(lane).enumerate() {
+        if lost && !clean {
+            fate.wanted.iter().for_each(|sum| given_up.add(at.other(column), block, *sum));
+        }
         if let Some(content) = &fate.content
-            && !present.is_empty()
+            && !present.blocks.is_empty()
+            && (fate.newest || !(lost || clean))
         {
             put(at.other(column), block, mask, content).await?;
         }
         // Known, even if its disk is not here: parity can be made to hold it.
-        contents.push(fate.content.or_else(|| present.into_iter().next()));
+        contents.push(fate.content.or_else(|| present.blocks.into_iter().next()));
     }
-    if agrees {
+    if agrees || lost || clean {
         return Ok(());
-    }
-    for unit in 0..striping.data() {
-        let column = striping.column_of(stripe, unit);
-        if damaged && contents[column].is_none() {
-            given_up.add(at.other(column));
-        }
     }
     let zeros = vec![0; BYTES];
     let unit = |unit: usize| contents[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
@@ -406,11 +411,13 @@ async fn make_good(
 }
 
 /// What lies in place, from each good copy that can be read.
-async fn in_place(at: At<'_>, block: u64, mask: u64) -> Vec<Vec<u8>> {
-    let mut found = Vec::new();
+async fn in_place(at: At<'_>, block: u64, mask: u64) -> InPlace {
+    let mut found = InPlace { blocks: Vec::new(), unreadable: false };
     for copy in at.column().copies().iter().filter(|copy| copy.is_good(mask)) {
-        let read = copy.disk.read(copy.start + block * BLOCK, IoBuf::new(BYTES)).await;
-        found.extend(read.ok().map(|data| data.to_vec()));
+        match copy.disk.read(copy.start + block * BLOCK, IoBuf::new(BYTES)).await {
+            Ok(data) => found.blocks.push(data.to_vec()),
+            Err(_) => found.unreadable |= copy.disk.is_online(),
+        }
     }
     found
 }
