@@ -37,6 +37,8 @@ pub(crate) struct GivenUp {
     rows: BTreeMap<u32, Lost>,
     /// Blocks of data among them.
     blocks: u64,
+    /// Blocks of data that are what they were before their write, which had not ended.
+    torn: u64,
     disks: BTreeSet<String>,
 }
 
@@ -47,10 +49,20 @@ impl GivenUp {
         if striping.unit_of(striping.stripe_at(block * BLOCK), column) < striping.data() {
             self.blocks += 1;
         }
+        self.name_missing(at);
+        self.rows.entry(at.place.row).or_default().insert((column, block), sum);
+    }
+
+    /// Takes a block that is not here for what it was before its write, of which the power cut has torn others.
+    pub(crate) fn add_torn(&mut self, at: At<'_>) {
+        self.torn += 1;
+        self.name_missing(at);
+    }
+
+    fn name_missing(&mut self, at: At<'_>) {
         let copies = at.column().copies();
         let away = copies.iter().filter(|copy| !copy.disk.is_online());
         self.disks.extend(away.map(|copy| format!("disk {}", copy.id())));
-        self.rows.entry(at.place.row).or_default().insert((column, block), sum);
     }
 
     /// Makes it an error that lasts, and says so. What has been brought to its place is durable.
@@ -60,10 +72,18 @@ impl GivenUp {
             let place = Place { space: space.id(), row: *number, column: 0 };
             settle_row(At::new(core, space, &row, place), lost).await?;
         }
+        let disks: Vec<&str> = self.disks.iter().map(String::as_str).collect();
+        let missing = if disks.is_empty() { "none".to_owned() } else { disks.join(", ") };
+        let name = space.name();
+        if self.torn > 0 {
+            tracing::warn!(
+                "space {name}: {} bytes of stripes whose first write the crash has torn are on disks that are missing ({missing}): \
+                 they read as zeros, as before that write, which was not acknowledged",
+                self.torn * BLOCK
+            );
+        }
         if self.blocks > 0 {
-            let (name, bytes) = (space.name(), self.blocks * BLOCK);
-            let disks: Vec<&str> = self.disks.iter().map(String::as_str).collect();
-            let missing = if disks.is_empty() { "none".to_owned() } else { disks.join(", ") };
+            let bytes = self.blocks * BLOCK;
             tracing::error!(
                 "space {name}: {bytes} bytes of stripes that were first written just before the crash are lost: too much of these \
                  stripes is damaged or on disks that are missing ({missing}) to calculate the rest. Reading them is an error \

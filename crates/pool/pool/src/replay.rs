@@ -9,8 +9,8 @@
 //!
 //! After that every block of data is an old or a new one. Where a whole stripe was being written some may be old and
 //! some new, or torn between the two, so its parity is calculated anew. A column of data that is not here is
-//! in the record, or is taken for what it was before where a block that has not been written proves that the write was never
-//! acknowledged. Where nothing does, and too much is damaged to calculate the column, it is lost ([`crate::given_up`]).
+//! in the record, or is taken for what it was before where a block that has not been written, or not as a whole, proves that the write was never
+//! acknowledged: a sector of it is enough. Where nothing does, and too much is damaged to calculate the column, it is lost ([`crate::given_up`]).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,8 @@ use crate::space::Space;
 use crate::write::{Edit, flush_disks, write_copies};
 
 const BYTES: usize = BLOCK as usize;
+/// What a disk writes as a whole, at the least.
+const SECTOR: usize = 512;
 
 /// What a record says of blocks of a column.
 struct Told {
@@ -279,12 +281,15 @@ impl Fate {
         Ok(fate)
     }
 
-    /// Whether a block is what it was before the newest record.
-    fn was(&self, block: &[u8]) -> bool {
-        match &self.content {
-            Some(older) => block == older,
-            None => self.fits_older || block.iter().all(|byte| *byte == 0),
-        }
+    /// How many of a block's sectors are what they were before the newest record.
+    fn older_sectors(&self, block: &[u8]) -> usize {
+        let zeros = [0; SECTOR];
+        let sectors = block.chunks(SECTOR).enumerate();
+        let is_older = |(index, sector): &(usize, &[u8])| match &self.content {
+            Some(older) => older.get(index * SECTOR..(index + 1) * SECTOR) == Some(*sector),
+            None => self.fits_older || *sector == zeros,
+        };
+        sectors.filter(is_older).count()
     }
 }
 
@@ -352,16 +357,33 @@ fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
     }
 }
 
-/// Whether something of a lane is lost: not here or not readable, and too much of the rest is damaged to calculate it. Where a block
-/// is still what it was before, the write was never acknowledged as durable, and the others may be so too, or torn.
-fn is_lost(lane: &Lane, fates: &[Fate]) -> bool {
+/// What becomes of blocks of a lane that are not what the newest record says, and cannot be calculated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// They are here, or nothing of them was written: the write was never acknowledged as durable.
+    Old,
+    /// Some are not here, and others are torn by the power cut, or damaged: a sector that is still what it was before tells that
+    /// the write was never acknowledged, and that those which are not here may be what they were before, too.
+    Torn,
+    /// Some are not here or cannot be read, and others are damaged in a way that no power cut explains.
+    Lost,
+}
+
+/// Judges a lane. (Damage in a block of which a sector was written with what had been there before is taken for a torn write:
+/// the checksum that the journal has is of the whole block.)
+fn judge(lane: &Lane, fates: &[Fate]) -> Rest {
     let (mut gone, mut damaged, mut unwritten) = (false, false, false);
     for (fate, present) in fates.iter().zip(lane).filter(|(fate, _)| !fate.newest) {
+        let older = present.blocks.iter().map(|block| fate.older_sectors(block));
         gone |= present.blocks.is_empty();
-        damaged |= present.unreadable || !present.blocks.iter().all(|block| fate.was(block));
-        unwritten |= present.blocks.iter().any(|block| fate.was(block));
+        damaged |= present.unreadable || older.clone().any(|sectors| sectors < BYTES / SECTOR);
+        unwritten |= older.clone().any(|sectors| sectors > 0);
     }
-    gone && damaged && !unwritten
+    match (gone && damaged, unwritten) {
+        (true, false) => Rest::Lost,
+        (true, true) => Rest::Torn,
+        (false, _) => Rest::Old,
+    }
 }
 
 /// Writes what a lane must hold, and makes its parity agree.
@@ -376,7 +398,8 @@ async fn make_good(
     let stripe = striping.stripe_at(block * BLOCK);
     // In a clean region everything was durable, and its checksums are on the disks: what differs is damage, which reads find.
     let clean = at.group().dirty_durable.load(Ordering::SeqCst) & mask == 0;
-    let lost = whole && is_lost(&lane, &fates);
+    let rest = if whole { judge(&lane, &fates) } else { Rest::Old };
+    let lost = rest == Rest::Lost;
     let agrees = {
         let mut here = fates.iter().zip(&lane).filter(|(_, present)| !present.blocks.is_empty());
         !whole || here.all(|(fate, _)| fate.newest)
@@ -397,6 +420,11 @@ async fn make_good(
     }
     if agrees || lost || clean {
         return Ok(());
+    }
+    for column in (0..striping.data()).map(|unit| striping.column_of(stripe, unit)) {
+        if rest == Rest::Torn && contents[column].is_none() {
+            given_up.add_torn(at.other(column));
+        }
     }
     let zeros = vec![0; BYTES];
     let unit = |unit: usize| contents[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
