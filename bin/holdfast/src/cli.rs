@@ -298,6 +298,9 @@ mod tests {
             "volume create v --size big",
             "volume create v --size 1T --resiliency raid5",
             "pool create p",
+            "pool create p d1 --slab 128G",
+            "pool create p d1 --slab 128K",
+            "pool create p d1 --slab 96M",
             "pool create p --dry-run",
             "pool create p --select",
             "pool create p --select media=tape",
@@ -325,5 +328,16 @@ mod tests {
             let words = std::iter::once("holdfast").chain(line.split_terminator(' '));
             assert!(Cli::try_parse_from(words).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_slab_that_is_too_large_is_refused_with_the_largest() {
+        let words = "holdfast pool create p d1 --slab 128G".split(' ');
+        let error = Cli::try_parse_from(words).expect_err("refused");
+        assert_eq!(error.exit_code(), 2);
+        assert!(
+            error.to_string().contains("128 GiB is too large for a slab: the largest has 64.0 GiB"),
+            "{error}"
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use control_api::{
     AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, PoolImport,
-    Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector,
+    Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
 };
 use control_client::{Query, segment};
 
@@ -39,8 +39,8 @@ pub(crate) enum Command {
         /// Disk that waits to replace another one; may be given several times.
         #[arg(long = "spare", value_name = "DISK")]
         spares: Vec<String>,
-        /// Size of a slab, the unit of allocation: a power of two.
-        #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+        /// Size of a slab, the unit of allocation: a power of two from 256 KiB to 64 GiB.
+        #[arg(long, value_parser = parse_slab, value_name = "SIZE")]
         slab: Option<u64>,
         /// Destroy data of others that is on the disks that are named.
         #[arg(long)]
@@ -458,4 +458,10 @@ fn print_detail(detail: &PoolDetail) {
 /// What a command needs from its caller.
 pub(crate) fn usage<T>(what: &str) -> CliResult<T> {
     Err(CliError::Usage(what.into()))
+}
+
+/// Reads the size of a slab.
+fn parse_slab(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    check_slab_bytes(bytes).map(|()| bytes)
 }

@@ -80,7 +80,7 @@ pub use job::{Job, JobKind, JobState};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport,
     PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,
-    ReplaceDisk, Scrub, SpaceState,
+    ReplaceDisk, SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
 };
 pub use problem::{Code, Problem};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{DiskState, MediaType, Resiliency, Selector};
+use crate::{DiskState, MediaType, Resiliency, Selector, human_bytes};
 
 /// Whether data is as redundant as promised. The order is by how much it hurts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -222,6 +222,29 @@ pub struct PoolDetail {
     pub balance: Balance,
 }
 
+/// Bytes in the smallest slab that a pool can have.
+pub const SLAB_BYTES_MIN: u64 = 256 << 10;
+/// Bytes in the largest slab that a pool can have: what the metadata can count the checksums of.
+pub const SLAB_BYTES_MAX: u64 = 64 << 30;
+
+/// Whether a pool can have slabs of so many bytes.
+///
+/// # Errors
+/// Says which it can have.
+pub fn check_slab_bytes(bytes: u64) -> Result<(), String> {
+    let (least, most) = (human_bytes(SLAB_BYTES_MIN), human_bytes(SLAB_BYTES_MAX));
+    if bytes > SLAB_BYTES_MAX {
+        return Err(format!("{} is too large for a slab: the largest has {most}", human_bytes(bytes)));
+    }
+    if bytes < SLAB_BYTES_MIN {
+        return Err(format!("{} is too small for a slab: the smallest has {least}", human_bytes(bytes)));
+    }
+    if !bytes.is_power_of_two() {
+        return Err(format!("{bytes} bytes are no slab: its size is a power of two from {least} to {most}"));
+    }
+    Ok(())
+}
+
 /// Makes a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -238,7 +261,7 @@ pub struct PoolCreate {
     /// Ids or paths of disks that wait to replace others.
     #[serde(default)]
     pub spares: Vec<String>,
-    /// Bytes in a slab: a power of two; absent for 64 MiB.
+    /// Bytes in a slab: a power of two from 256 KiB to 64 GiB; absent for 64 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slab_bytes: Option<u64>,
     /// Destroy data of others that is on the disks. Needs `confirm` too.

@@ -70,6 +70,25 @@ async fn every_error_is_a_problem() {
     node.stop().await.expect("stops");
 }
 
+/// Before any disk is touched, and with the size that would do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_slabs_that_are_too_large_is_refused_with_the_largest() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node(&dir).await;
+    for (slab, said) in [
+        (128_u64 << 30, "the largest has 64.0 GiB"),
+        (1 << 63, "the largest has 64.0 GiB"),
+        (3 << 20, "from 256 KiB to 64.0 GiB"),
+        (0, "the smallest has 256 KiB"),
+    ] {
+        let body = format!("{{\"name\":\"p\",\"disks\":[\"a\"],\"slab_bytes\":{slab},\"confirm\":\"p\"}}");
+        let (status, _, problem) = send(&node, "POST", "/v1/pools", &body).await;
+        assert_eq!((status, problem["code"].as_str()), (400, Some("invalid-request")), "{problem}");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(said)), "{slab}: {problem}");
+    }
+    node.stop().await.expect("stops");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn confirmation_must_name_the_thing() {
     let dir = tempfile::tempdir().expect("temp dir");

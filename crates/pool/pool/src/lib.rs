@@ -41,6 +41,7 @@ mod exchange;
 mod find;
 mod fullness;
 mod generations;
+mod given_up;
 mod governor;
 mod health;
 mod journal;

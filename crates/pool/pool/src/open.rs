@@ -66,7 +66,7 @@ pub struct NewDisk {
 pub struct CreateOptions {
     /// Its name.
     pub name: String,
-    /// Size of a slab in bytes: a power of two, at least 256 KiB.
+    /// Size of a slab in bytes: a power of two, 256 KiB to 64 GiB.
     pub slab_size: u64,
     /// Take disks that carry something else. Ask twice before setting this.
     pub overwrite_foreign: bool,
@@ -210,10 +210,11 @@ pub(crate) async fn create(
     if disks.is_empty() {
         return Err(invalid("a pool needs at least one disk".into()));
     }
-    let smallest_slab = u64::from(pool_format::REGIONS) * BLOCK;
-    if !options.slab_size.is_power_of_two() || options.slab_size < smallest_slab {
+    let (smallest, largest) = (u64::from(pool_format::REGIONS) * BLOCK, pool_format::SLAB_BYTES_MAX);
+    if !options.slab_size.is_power_of_two() || !(smallest..=largest).contains(&options.slab_size) {
         return Err(invalid(format!(
-            "the slab size must be a power of two of at least {smallest_slab} bytes"
+            "the slab size must be a power of two from {smallest} to {largest} bytes, not {}",
+            options.slab_size
         )));
     }
     let guid = Guid(entropy.next_id());

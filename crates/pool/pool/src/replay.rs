@@ -9,12 +9,14 @@
 //!
 //! After that every block of data is an old or a new one. Where a whole stripe was being written some may be old and
 //! some new, or torn between the two, so its parity is calculated anew. A column of data that is not here is
-//! in the record, or is taken for the zeros that it was.
+//! in the record, or is taken for what it was before where a block that has not been written, or not as a whole, proves that the write was never
+//! acknowledged: a sector of it is enough. Where nothing does, and too much is damaged to calculate the column, it is lost ([`crate::given_up`]).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
@@ -27,12 +29,15 @@ use pool_layout::parity;
 use crate::at::At;
 use crate::careful::solve_block;
 use crate::core::Core;
+use crate::given_up::GivenUp;
 use crate::journal::{self, Journal, write_anchor};
 use crate::row::{Place, Row};
 use crate::space::Space;
 use crate::write::{Edit, flush_disks, write_copies};
 
 const BYTES: usize = BLOCK as usize;
+/// What a disk writes as a whole, at the least.
+const SECTOR: usize = 512;
 
 /// What a record says of blocks of a column.
 struct Told {
@@ -80,8 +85,8 @@ pub(crate) async fn replay(
             let at = At::new(core, space, &row, place);
             bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
         }
-        given_up.tell(space);
         flush_disks(core).await?;
+        given_up.settle(core, space).await?;
     }
     // Another secret: what the old records say is void from now on.
     let anchor = JournalAnchor {
@@ -227,36 +232,20 @@ struct Fate {
     newest: bool,
     /// The checksum of that, where the record has no more of it and no copy fits.
     wanted: Option<u32>,
+    /// What lies in place fits an older record.
+    fits_older: bool,
 }
 
-/// The blocks at one place of all columns, as the good copies have them; none where no disk is here.
-type Lane = Vec<Vec<Vec<u8>>>;
-
-/// Blocks on missing disks that nothing tells of any more, beside others of their stripes that are damaged.
-#[derive(Default)]
-struct GivenUp {
-    blocks: u64,
-    disks: BTreeSet<String>,
+/// What lies in one place of a column.
+struct InPlace {
+    /// The block, as each good copy has it that can be read.
+    blocks: Vec<Vec<u8>>,
+    /// A copy is here whose disk cannot read it.
+    unreadable: bool,
 }
 
-impl GivenUp {
-    fn add(&mut self, at: At<'_>) {
-        self.blocks += 1;
-        self.disks.extend(at.column().copies().iter().map(|copy| format!("disk {}", copy.id())));
-    }
-
-    fn tell(&self, space: &Space) {
-        if self.blocks > 0 {
-            let (name, bytes) = (space.name(), self.blocks * BLOCK);
-            let disks: Vec<&str> = self.disks.iter().map(String::as_str).collect();
-            tracing::warn!(
-                "space {name}: {bytes} bytes of stripes that were first written just before the crash are on disks that are \
-                 missing ({}), and too much of the stripes is damaged to calculate them: they read as zeros, as before",
-                disks.join(", ")
-            );
-        }
-    }
-}
+/// The blocks at one place of all columns.
+type Lane = Vec<InPlace>;
 
 impl Fate {
     /// `about`: what records say of the lane, oldest first; `present`: what lies in place, by copy.
@@ -266,7 +255,7 @@ impl Fate {
         about: &[(&Told, usize)],
         reader: &Reader<'_>,
     ) -> Result<Self, BlockError> {
-        let mut fate = Self { content: None, newest: true, wanted: None };
+        let mut fate = Self { content: None, newest: true, wanted: None, fits_older: false };
         for (told, index) in about.iter().rev().filter(|(told, _)| usize::from(told.entry.column) == column) {
             let Some(sum) = told.entry.sums.get(*index) else { continue };
             if told.entry.kind == JournalKind::Zeroes {
@@ -283,12 +272,24 @@ impl Fate {
             if let Some(found) = present.iter().find(|present| crc32c(present) == *sum) {
                 // While a slab moves there are two copies: both get it.
                 fate.content = present.iter().any(|other| other != found).then(|| found.clone());
+                fate.fits_older = !fate.newest;
                 break;
             }
             fate.wanted = fate.wanted.or(fate.newest.then_some(*sum));
             fate.newest = false;
         }
         Ok(fate)
+    }
+
+    /// How many of a block's sectors are what they were before the newest record.
+    fn older_sectors(&self, block: &[u8]) -> usize {
+        let zeros = [0; SECTOR];
+        let sectors = block.chunks(SECTOR).enumerate();
+        let is_older = |(index, sector): &(usize, &[u8])| match &self.content {
+            Some(older) => older.get(index * SECTOR..(index + 1) * SECTOR) == Some(*sector),
+            None => self.fits_older || *sector == zeros,
+        };
+        sectors.filter(is_older).count()
     }
 }
 
@@ -321,7 +322,7 @@ async fn bring_in_place(
         }
         let mut fates: Vec<Fate> = Vec::with_capacity(columns);
         for (column, present) in lane.iter().enumerate() {
-            fates.push(Fate::of(column, present, &about, reader).await?);
+            fates.push(Fate::of(column, &present.blocks, &about, reader).await?);
         }
         let whole = about
             .iter()
@@ -342,7 +343,7 @@ fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
         return;
     }
     let known = fates.iter().zip(lane).map(|(fate, present)| {
-        let content = fate.content.as_deref().or(present.first().map(Vec::as_slice));
+        let content = fate.content.as_deref().or(present.blocks.first().map(Vec::as_slice));
         content.filter(|_| fate.newest)
     });
     let known: Vec<Option<&[u8]>> = known.collect();
@@ -352,7 +353,36 @@ fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
     });
     let Some(solved) = solved.collect::<Option<Vec<Vec<u8>>>>() else { return };
     for (column, content) in missing.into_iter().zip(solved) {
-        fates[column] = Fate { content: Some(content), newest: true, wanted: None };
+        fates[column] = Fate { content: Some(content), newest: true, wanted: None, fits_older: false };
+    }
+}
+
+/// What becomes of blocks of a lane that are not what the newest record says, and cannot be calculated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// They are here, or nothing of them was written: the write was never acknowledged as durable.
+    Old,
+    /// Some are not here, and others are torn by the power cut, or damaged: a sector that is still what it was before tells that
+    /// the write was never acknowledged, and that those which are not here may be what they were before, too.
+    Torn,
+    /// Some are not here or cannot be read, and others are damaged in a way that no power cut explains.
+    Lost,
+}
+
+/// Judges a lane. (Damage in a block of which a sector was written with what had been there before is taken for a torn write:
+/// the checksum that the journal has is of the whole block.)
+fn judge(lane: &Lane, fates: &[Fate]) -> Rest {
+    let (mut gone, mut damaged, mut unwritten) = (false, false, false);
+    for (fate, present) in fates.iter().zip(lane).filter(|(fate, _)| !fate.newest) {
+        let older = present.blocks.iter().map(|block| fate.older_sectors(block));
+        gone |= present.blocks.is_empty();
+        damaged |= present.unreadable || older.clone().any(|sectors| sectors < BYTES / SECTOR);
+        unwritten |= older.clone().any(|sectors| sectors > 0);
+    }
+    match (gone && damaged, unwritten) {
+        (true, false) => Rest::Lost,
+        (true, true) => Rest::Torn,
+        (false, _) => Rest::Old,
     }
 }
 
@@ -366,31 +396,34 @@ async fn make_good(
 ) -> Result<(), BlockError> {
     let striping = &at.space.striping;
     let stripe = striping.stripe_at(block * BLOCK);
+    // In a clean region everything was durable, and its checksums are on the disks: what differs is damage, which reads find.
+    let clean = at.group().dirty_durable.load(Ordering::SeqCst) & mask == 0;
+    let rest = if whole { judge(&lane, &fates) } else { Rest::Old };
+    let lost = rest == Rest::Lost;
     let agrees = {
-        let mut here = fates.iter().zip(&lane).filter(|(_, present)| !present.is_empty());
+        let mut here = fates.iter().zip(&lane).filter(|(_, present)| !present.blocks.is_empty());
         !whole || here.all(|(fate, _)| fate.newest)
     };
-    // Zeros were never written, and the write never acknowledged as durable. What is neither may have been.
-    let damaged = fates.iter().zip(&lane).any(|(fate, present)| {
-        !fate.newest && present.iter().any(|block| block.iter().any(|byte| *byte != 0))
-    });
     let mut contents: Vec<Option<Vec<u8>>> = Vec::with_capacity(lane.len());
     for (column, (fate, present)) in fates.into_iter().zip(lane).enumerate() {
+        if lost && !clean {
+            fate.wanted.iter().for_each(|sum| given_up.add(at.other(column), block, *sum));
+        }
         if let Some(content) = &fate.content
-            && !present.is_empty()
+            && !present.blocks.is_empty()
+            && (fate.newest || !(lost || clean))
         {
             put(at.other(column), block, mask, content).await?;
         }
         // Known, even if its disk is not here: parity can be made to hold it.
-        contents.push(fate.content.or_else(|| present.into_iter().next()));
+        contents.push(fate.content.or_else(|| present.blocks.into_iter().next()));
     }
-    if agrees {
+    if agrees || lost || clean {
         return Ok(());
     }
-    for unit in 0..striping.data() {
-        let column = striping.column_of(stripe, unit);
-        if damaged && contents[column].is_none() {
-            given_up.add(at.other(column));
+    for column in (0..striping.data()).map(|unit| striping.column_of(stripe, unit)) {
+        if rest == Rest::Torn && contents[column].is_none() {
+            given_up.add_torn(at.other(column));
         }
     }
     let zeros = vec![0; BYTES];
@@ -406,11 +439,13 @@ async fn make_good(
 }
 
 /// What lies in place, from each good copy that can be read.
-async fn in_place(at: At<'_>, block: u64, mask: u64) -> Vec<Vec<u8>> {
-    let mut found = Vec::new();
+async fn in_place(at: At<'_>, block: u64, mask: u64) -> InPlace {
+    let mut found = InPlace { blocks: Vec::new(), unreadable: false };
     for copy in at.column().copies().iter().filter(|copy| copy.is_good(mask)) {
-        let read = copy.disk.read(copy.start + block * BLOCK, IoBuf::new(BYTES)).await;
-        found.extend(read.ok().map(|data| data.to_vec()));
+        match copy.disk.read(copy.start + block * BLOCK, IoBuf::new(BYTES)).await {
+            Ok(data) => found.blocks.push(data.to_vec()),
+            Err(_) => found.unreadable |= copy.disk.is_online(),
+        }
     }
     found
 }

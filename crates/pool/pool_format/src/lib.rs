@@ -33,7 +33,7 @@ pub use records::{
 };
 pub use released::Released;
 pub use state::PoolState;
-pub use sums::{SUMS_PER_PAGE, SumsPage, sums_pages};
+pub use sums::{SLAB_BYTES_MAX, SUMS_PER_PAGE, SumsPage, sums_pages};
 pub use superblock::{Announced, SUPERBLOCK_BYTES, Superblock, checkpoint_room, layout_for};
 
 /// Unit of everything on disk, in bytes.

@@ -103,7 +103,8 @@ impl PoolState {
                 }
             }
             Change::Generations { space, row, column, pages } => {
-                // A record counts them in 16 bits: further pages, of slabs above 128 GiB, have none.
+                // A record counts them in 16 bits: further pages, of slabs above [`crate::SLAB_BYTES_MAX`], have none. An
+                // earlier release made pools with such slabs.
                 let most = (sums_pages(self.slab_size) as usize).min(usize::from(u16::MAX));
                 if let Some(column) = self.column(*space, *row, *column) {
                     for (page, generation) in pages.iter().filter(|(page, _)| usize::from(*page) < most) {

@@ -284,3 +284,24 @@ fn a_mark_of_release_ends_with_the_first_byte_that_somebody_else_writes() {
     assert_eq!(foreign::detect(&head, &[]), Some(foreign::UNRECOGNISED.to_owned()));
     assert_eq!(foreign::detect(&[0; 8192], &[0; 4096]), None);
 }
+
+#[test]
+fn all_pages_of_the_largest_slab_have_generations() {
+    assert!(SLAB_BYTES_MAX.is_power_of_two());
+    assert!(sums_pages(2 * SLAB_BYTES_MAX) > u64::from(u16::MAX), "a larger one would do");
+    let last = (sums_pages(SLAB_BYTES_MAX) - 1) as u16;
+    let mut state = PoolState { slab_size: SLAB_BYTES_MAX, ..PoolState::default() };
+    let copies = vec![CopyRecord { disk: DiskId(0), slab: 0, stale: 0 }];
+    let record = RowRecord { columns: vec![ColumnRecord { copies, ..ColumnRecord::default() }] };
+    let (id, row) = (SpaceId(0), 0);
+    for change in [
+        Change::PutDisk(disk(0)),
+        Change::PutSpace(space(0)),
+        Change::PutRow { space: id, row, record },
+        Change::Generations { space: id, row, column: 0, pages: vec![(last, 7)] },
+    ] {
+        state.apply(&change);
+    }
+    let read = PoolState::decode(&state.encode()).expect("sound");
+    assert_eq!(read.rows[&(id, row)].columns[0].generation(usize::from(last)), 7);
+}

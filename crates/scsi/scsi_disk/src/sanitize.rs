@@ -43,7 +43,7 @@ impl Sanitize {
         }
     }
 
-    fn row(may_exit: bool) -> Vec<u8> {
+    pub(crate) fn row(may_exit: bool) -> Vec<u8> {
         [MAGIC, &[u8::from(may_exit)]].concat()
     }
 

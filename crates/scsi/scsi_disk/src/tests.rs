@@ -16,6 +16,7 @@ use crate::*;
 
 mod counting;
 mod going_on;
+mod golden;
 mod neighbours;
 mod storage;
 mod tokens;

@@ -41,6 +41,12 @@ impl Image {
         Ok(Self { disks })
     }
 
+    /// What is in it under a name; nothing where there is no such name.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> &[u8] {
+        self.disks.iter().find(|(found, _)| found == name).map_or(&[], |(_, bytes)| bytes)
+    }
+
     /// Disks in memory that hold this, in the same order.
     ///
     /// # Errors

@@ -9,12 +9,15 @@
 //! as a power cut would leave it, so that opening it goes through recovery, too. What is in it, and what has to be there when
 //! a later release opens it, stands side by side in the module of the format.
 //!
+//! What a crate keeps for itself (rows of a state table, files) has its images here too; that crate's tests read them ([`kept`]).
+//!
 //! `docs/formats/README.md` has the rule of versions. A change of a format that its tests here notice is a new version: it
 //! gets a number there, an image here, and the old images stay and must still open.
 
 mod check;
 pub mod diff;
 mod image;
+mod kept;
 pub mod later_log;
 pub mod log;
 pub mod pools;
@@ -22,6 +25,7 @@ pub mod volumes;
 
 pub use check::{Fallible, ensure};
 pub use image::Image;
+pub use kept::kept;
 
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use control_api::{
     Code, DiskState, Done, Pool, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolMember, PoolState,
-    Problem, RedundancyState, check_name, natural_order,
+    Problem, RedundancyState, check_name, check_slab_bytes, natural_order,
 };
 use uuid::Uuid;
 
@@ -166,6 +166,9 @@ impl Node {
     pub async fn pool_create(&self, request: PoolCreate) -> Result<PoolDetail, Problem> {
         let _changing = self.changes.lock().await;
         check_name("pool", &request.name)?;
+        if let Some(Err(why)) = request.slab_bytes.map(check_slab_bytes) {
+            return Err(Problem::new(Code::InvalidRequest, why));
+        }
         if self.config.with(|config| config.pools.iter().any(|pool| pool.name == request.name)) {
             return Err(taken("pool", &request.name));
         }

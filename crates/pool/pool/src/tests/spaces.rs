@@ -8,7 +8,8 @@ use block_device::{BlockDevice, BlockErrorKind, Durability};
 use super::disks::{fill, mirror, until};
 use super::{Bench, SLAB, on_shard};
 use crate::{
-    OpenOptions, Pool, PoolErrorKind, Provisioning, RepairParams, Resiliency, ScrubParams, SpaceSpec,
+    CreateOptions, OpenOptions, Pool, PoolErrorKind, Provisioning, RepairParams, Resiliency, ScrubParams,
+    SpaceSpec,
 };
 
 fn block(byte: u8) -> aligned_buffer::SharedBuf {
@@ -178,5 +179,20 @@ fn a_slow_repair_lets_a_deleted_space_go() {
         shard_runtime::sleep(Duration::from_secs(60)).await;
         assert!(!pool.status().is_fully_redundant(), "repair is at it");
         delete_beside(&pool, space).await;
+    });
+}
+
+/// The last pages of checksums of a larger slab would have no generation: what a disk loses there would go unnoticed.
+#[test]
+fn a_slab_whose_pages_cannot_be_counted_is_refused() {
+    on_shard(async {
+        let bench = Bench::new(1);
+        for slab_size in [128 << 30, 1 << 62, 3 << 20, 4096] {
+            let options = CreateOptions { name: "p".into(), slab_size, overwrite_foreign: false };
+            let made = Pool::create(vec![bench.new_disk(0)], options, bench.surroundings.clone()).await;
+            let error = made.err().unwrap_or_else(|| panic!("{slab_size} is taken"));
+            assert_eq!(error.kind(), PoolErrorKind::Invalid);
+            assert!(error.to_string().contains("from 262144 to 68719476736 bytes"), "{error}");
+        }
     });
 }

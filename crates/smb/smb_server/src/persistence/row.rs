@@ -180,6 +180,41 @@ mod tests {
         assert_eq!(Row::decode(&plain.encode()), Ok(plain));
     }
 
+    /// A row without any of what may be left out.
+    fn plain() -> Row {
+        let row = sample();
+        let record = OpenRecord {
+            stream: String::new(),
+            access_based_enumeration: false,
+            write_through: true,
+            oplock: OplockLevel::NONE,
+            lease: None,
+            locks: Vec::new(),
+            delete_on_close: false,
+            delete_pending: true,
+            ..row.record
+        };
+        Row { app: App::default(), record, ..row }
+    }
+
+    /// What earlier releases wrote: `docs/formats/README.md`.
+    #[test]
+    fn a_row_of_an_earlier_release_is_read() {
+        let now = [("full", sample().encode()), ("plain", plain().encode())];
+        let image = format_images::kept("smb_open", u32::from(VERSION), &now).unwrap();
+        for (name, row) in [("full", sample()), ("plain", plain())] {
+            let bytes = image.bytes(name);
+            assert_eq!(Row::decode(bytes), Ok(row.clone()), "{name}");
+            assert_eq!(row.encode(), bytes, "{name}: what is written now is another version");
+            let mut newer = bytes.to_vec();
+            newer[0] = VERSION + 1;
+            let end = newer.len() - 4;
+            let check = byte_codec::crc32c(&newer[..end]).to_le_bytes();
+            newer[end..].copy_from_slice(&check);
+            assert_eq!(Row::decode(&newer), Err(DecodeError::Invalid("version")), "{name}");
+        }
+    }
+
     #[test]
     fn damage_is_seen() {
         let good = sample().encode();

@@ -1,9 +1,13 @@
 //! There and back, and what is refused.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
 use proptest::prelude::*;
+use shard_runtime::{SystemClock, SystemEntropy};
 
 use super::*;
-use crate::fuzz;
+use crate::{Files, Policy, Users, fuzz};
 
 fn key() -> SealingKey {
     SealingKey::new([3; 8], [4; 32])
@@ -42,6 +46,66 @@ fn keys_there_and_back_and_never_shown() {
         assert!(SealingKey::decode(&bytes[..at]).is_err());
     }
     assert_eq!(format!("{:?}", key()), "SealingKey(redacted)");
+}
+
+/// Everything that the format knows.
+fn everything() -> Directory {
+    let mut directory = Directory::new([0x1122_3344, 0x5566_7788, 0x99aa_bbcc]);
+    for (index, name) in ["alice", "Jürgen", "gone"].into_iter().enumerate() {
+        let user = User {
+            sid: Sid::ANONYMOUS,
+            name: name.into(),
+            full_name: format!("{name} of the image"),
+            comment: if index == 0 { String::new() } else { "for whom".into() },
+            disabled: index == 1,
+            password_set: 1_700_000_000_000_000_000 + index as u64,
+            nt_hash: NtHash::of_password(name),
+        };
+        directory.add_user(user).unwrap();
+    }
+    // Its number is never given again.
+    directory.remove_user("gone").unwrap();
+    directory.add_group("hosts", "who run machines").unwrap();
+    let alice = directory.user("alice").unwrap().sid;
+    let member = directory.user("Jürgen").unwrap().sid;
+    directory.add_member("hosts", member).unwrap();
+    directory.add_member("hosts", Sid::new(5, &[21, 7, 8, 9, 1105]).unwrap()).unwrap();
+    directory.add_member("Administrators", alice).unwrap();
+    directory
+}
+
+/// What earlier releases wrote: `docs/formats/README.md`.
+#[test]
+fn files_of_an_earlier_release_are_read() {
+    let now =
+        [("users.key", key().encode().to_vec()), ("users.db", seal(&everything(), &key(), [5; 12]).unwrap())];
+    let image = format_images::kept("users", VERSION, &now).unwrap();
+    let (key_file, database) = (image.bytes("users.key"), image.bytes("users.db"));
+    let found = SealingKey::decode(key_file).unwrap();
+    assert_eq!(&found.encode()[..], key_file);
+    assert_eq!(open(database, &found), Ok(everything()));
+    assert_eq!(
+        seal(&everything(), &found, [5; 12]).unwrap(),
+        database,
+        "what is written now is another version"
+    );
+    // And as a node does it, with a change after that.
+    let dir = tempfile::tempdir().unwrap();
+    let files = Files::in_directory(dir.path());
+    for (path, bytes) in [(&files.key, key_file), (&files.database, database)] {
+        std::fs::write(path, bytes).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let open_users = || {
+        let (clock, entropy) = (Arc::new(SystemClock::new()), Arc::new(SystemEntropy));
+        Users::open(files.clone(), Policy::default(), clock, entropy).unwrap()
+    };
+    let users = open_users();
+    assert_eq!(*users.snapshot(), everything());
+    users.create_group("later", "").unwrap();
+    let now = open_users().snapshot();
+    assert_eq!(now.user("alice"), everything().user("alice"));
+    assert!(now.group("later").is_some_and(|group| group.sid.rid() >= Some(everything().next_rid())));
 }
 
 proptest! {

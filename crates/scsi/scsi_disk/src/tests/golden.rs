@@ -1,0 +1,88 @@
+//! Rows as earlier releases wrote them are read as what they were; those of a later one keep the unit from opening.
+
+use block_device::MemoryDisk;
+use format_images::{Image, kept};
+use scsi_defs::reservation::Kind;
+
+use super::*;
+use crate::mode::Mode;
+use crate::reservations::Registration;
+use crate::sanitize::Sanitize;
+
+fn registrations() -> Vec<Registration> {
+    let names = ["iqn.1991-05.com.microsoft:host-a,i,0x400001370000", "iqn.2004-10.com.ubuntu:ü,i,0x80", ""];
+    let each = names.into_iter().enumerate().map(|(index, initiator)| {
+        let port = Port { initiator: initiator.into(), target: index as u16 * 256 + 1 };
+        Registration { port, key: 0x1122_3344_5566_7700 + index as u64 }
+    });
+    each.collect()
+}
+
+fn reserved() -> Reservations {
+    let registrations = registrations();
+    let holder = registrations[1].port.clone();
+    let reservation = Some((Kind::from_code(5).unwrap(), holder));
+    Reservations { generation: 0, registrations, reservation, aptpl: true }
+}
+
+fn mode() -> Mode {
+    Mode { write_cache: true, d_sense: false, tas: true, swp: false }
+}
+
+fn image() -> Image {
+    let registered = Reservations { reservation: None, ..reserved() };
+    let now = [
+        ("reserved", reserved().encode()),
+        ("registered", registered.encode()),
+        ("mode", mode().encode()),
+        ("sanitize", Sanitize::row(true)),
+    ];
+    kept("scsi_state", 1, &now).unwrap()
+}
+
+#[test]
+fn rows_of_earlier_releases_are_read() {
+    let image = image();
+    let found = Reservations::decode(image.bytes("reserved")).unwrap();
+    assert_eq!((&found.registrations, &found.reservation), (&registrations(), &reserved().reservation));
+    assert!(found.aptpl);
+    assert_eq!(found.encode(), image.bytes("reserved"), "what is written now is another version");
+    let found = Reservations::decode(image.bytes("registered")).unwrap();
+    assert_eq!((&found.registrations, &found.reservation), (&registrations(), &None));
+    assert_eq!(found.encode(), image.bytes("registered"));
+    assert_eq!(Mode::decode(image.bytes("mode")), Some(mode()));
+    assert_eq!(mode().encode(), image.bytes("mode"));
+    assert_eq!(Sanitize::decode(image.bytes("sanitize")), Some(Sanitize::Failed { may_exit: true }));
+    assert_eq!(Sanitize::row(true), image.bytes("sanitize"));
+}
+
+async fn open_with(kind: u8, row: &[u8]) -> Result<Arc<LogicalUnit>, String> {
+    let config = UnitConfig {
+        id: [7; 16],
+        product: "disk".into(),
+        block_size: 512,
+        write_cache: false,
+        target_ports: vec![1],
+    };
+    let rows = Rows::default();
+    rows.0.lock().insert([&[7; 16][..], &[kind]].concat(), row.to_vec());
+    let disk = Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512));
+    LogicalUnit::open(config, Arc::new(DeviceBacking::new(disk)), Arc::new(rows)).await
+}
+
+#[test]
+fn a_unit_opens_with_them_and_never_without_what_a_later_release_wrote() {
+    let image = image();
+    run(async {
+        for (kind, name) in [(b'r', "reserved"), (b'r', "registered"), (b'm', "mode"), (b's', "sanitize")] {
+            let row = image.bytes(name).to_vec();
+            let unit = open_with(kind, &row).await.unwrap();
+            if name == "reserved" {
+                assert_eq!(unit.inner.lock().reservations.registrations, registrations());
+            }
+            let mut newer = row;
+            newer[4] = 2;
+            assert!(open_with(kind, &newer).await.is_err(), "{name}");
+        }
+    });
+}
