@@ -37,13 +37,15 @@ impl Deadline {
                 return Ok(value);
             }
             ensure(!self.left().is_zero(), || format!("{what}: not within the time limit"))?;
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "no shard here: this is a test program that polls another"
-            )]
-            std::thread::sleep(Duration::from_millis(50));
+            pause(Duration::from_millis(50));
         }
     }
+}
+
+/// Lets time pass, where what goes on meanwhile is what a case is about.
+pub fn pause(time: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "no shard here: this is a program that tests another")]
+    std::thread::sleep(time);
 }
 
 /// Where a program is, or a skip that names the package that has it.

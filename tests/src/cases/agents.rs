@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::multipath::{Net, admin};
-use crate::process::{Deadline, Finished, Running, command, need, need_root};
+use crate::process::{Deadline, Finished, Running, command, need, need_root, pause};
 use crate::{Outcome, Result, ensure};
 
 /// A program that listens.
@@ -107,11 +107,6 @@ impl Fleet {
 
 fn is_whole(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.len() == 4 << 20)
-}
-
-fn pause(time: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "no shard here: load has to go on for a while")]
-    std::thread::sleep(time);
 }
 
 fn report(text: &str) -> Result<Value> {

@@ -9,7 +9,7 @@ use super::load::Fio;
 use super::restart::qemu_io;
 use super::{Context, Server};
 use crate::node::{Node, Options};
-use crate::process::{Running, command, need};
+use crate::process::{Running, command, need, pause};
 use crate::{Outcome, Result, ensure};
 
 const SIZE: &str = "128M";
@@ -76,7 +76,7 @@ pub(super) fn run(context: &Context) -> Result {
             let mut asked = command(node.binary());
             asked.arg("--node").arg(node.told("api_socket")).args(["--yes"]).args(verb);
             let asked = Running::start("log", asked, &context.folder.join(format!("log-{moment}.log")))?;
-            std::thread::sleep(Duration::from_millis(moment));
+            pause(Duration::from_millis(moment));
             node.crash_and_restart()?;
             drop(asked);
             qemu_io(&url, &[&format!("read -P 0x4{number} 5G 64k")])?;
@@ -117,7 +117,7 @@ fn kill_under_load(context: &Context, url: &str, node: &mut Node) -> Result {
     }
     load.arg(url);
     let load = Running::start("load", load, &context.folder.join("killed.log"))?;
-    std::thread::sleep(Duration::from_millis(300));
+    pause(Duration::from_millis(300));
     node.crash_and_restart()?;
     drop(load);
     Ok(())

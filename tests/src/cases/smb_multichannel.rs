@@ -8,7 +8,7 @@ use super::Context;
 use super::multipath::{Net, admin};
 use crate::guest::{Guest, Setup};
 use crate::node::{Node, Options};
-use crate::process::{Deadline, need, need_root};
+use crate::process::{Deadline, need, need_root, pause};
 use crate::{Outcome, Result, ensure};
 
 /// Boot, write and verify under emulation on two busy cores.
@@ -82,9 +82,4 @@ fn channels(node: &Node, least: usize) -> Result {
         Ok(enough.then_some(()))
     });
     waited.map_err(|why| Outcome::Fail(format!("{why}: not {least} from both networks:\n{last}")))
-}
-
-/// Lets time pass: how long a cable is out is what this is about.
-fn pause(time: Duration) {
-    let _ = Deadline::after(time).poll("time", || Ok(None::<()>));
 }

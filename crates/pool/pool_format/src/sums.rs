@@ -20,7 +20,7 @@ use crate::{BLOCK, DecodeError, Epoch, Guid, Reader, Writer};
 pub const SUMS_PER_PAGE: u64 = 512;
 /// Bytes of the largest slab that a pool is made with. The metadata counts a slab's pages of checksums with 16 bits, and a slab is a
 /// power of two: of a larger one, the last pages would have no generation, and a write that a disk lost there would go unnoticed.
-pub const SLAB_BYTES_MAX: u64 = (u16::MAX as u64 + 1) / 2 * SUMS_PER_PAGE * BLOCK;
+pub const SLAB_BYTES_MAX: u64 = (1 << 15) * SUMS_PER_PAGE * BLOCK;
 const MAGIC: [u8; 4] = *b"HFcs";
 const HEAD: usize = 64;
 

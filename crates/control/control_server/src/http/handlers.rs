@@ -10,9 +10,9 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
-    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, IscsiUpdate, List, LogCreate, LunCreate, LunMap,
-    LunUpdate, PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig,
-    TargetUpdate, VolumeCreate, VolumeUpdate,
+    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, IscsiUpdate, List, LogCreate, LunCreate,
+    LunMap, LunUpdate, PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk,
+    TargetConfig, TargetUpdate, VolumeCreate, VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;

@@ -62,6 +62,7 @@ async fn open_with(kind: u8, row: &[u8]) -> Result<Arc<LogicalUnit>, String> {
         product: "disk".into(),
         block_size: 512,
         write_cache: false,
+        initiator_write_cache: true,
         target_ports: vec![1],
     };
     let rows = Rows::default();

@@ -103,10 +103,8 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
     let flags = smb_files::WriteFlags { write_through: request.flags.contains(WriteFlags::WRITE_THROUGH) };
     let write = file.write(request.offset, data, flags);
     let count = counted(call, (session, &open), IoKind::Write, |count| *count as usize, write).await.inspect_err(|error| {
-        if error.status == NtStatus::DISK_FULL {
-            if call.conn.may_tell("write refused") {
-                tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
-            }
+        if error.status == NtStatus::DISK_FULL && call.conn.may_tell("write refused") {
+            tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
         }
     })?;
     Ok(Outcome::ok(Body::Written(count)))

@@ -257,7 +257,7 @@ impl SmbBackend for Smb {
     }
 
     fn traffic(&self, share: &str) -> Option<ShareTraffic> {
-        if self.in_effect.lock().astray.contains(&key(share)) {
+        if self.in_effect.lock().astray.contains(&serve::key(share)) {
             return None;
         }
         self.server.share_traffic(share).map(listing::traffic)

@@ -27,7 +27,7 @@ pub(super) struct Unserved {
 /// One configuration is put into effect at a time: this is whose turn it is, for as long as something of it goes on.
 pub(super) type Turn = Arc<OwnedMutexGuard<()>>;
 
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     upcase::upper(name)
 }
 

@@ -112,7 +112,8 @@ async fn client(rig: &Rig, file: &dyn OpenFile, dice: &Dice, ended: &Cell<bool>)
 }
 
 async fn compare(rig: &Rig, file: &dyn OpenFile) -> Result<(), String> {
-    for (block, possible) in &*rig.blocks.borrow() {
+    let blocks = rig.blocks.borrow().clone();
+    for (block, possible) in &blocks {
         let read = file.read(block * BLOCK, IoBuf::new(BLOCK as usize)).await;
         let read = read.map_err(|error| format!("read: {error}"))?;
         // What nobody was told of may be there in part, by sectors.
