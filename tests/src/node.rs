@@ -284,10 +284,11 @@ impl Node {
     }
 }
 
-/// Whether a log line is a warning, an error or a panic.
+/// Whether a log line is a warning, an error or a panic. One that counts lines left out is none: those before them are.
 fn is_complaint(line: &str) -> bool {
     let head: String = line.chars().take(80).collect();
-    head.split(|c: char| !c.is_ascii_uppercase()).any(|w| w == "WARN" || w == "ERROR")
+    let counts = line.contains("were left out of the log in the last minute");
+    (!counts && head.split(|c: char| !c.is_ascii_uppercase()).any(|w| w == "WARN" || w == "ERROR"))
         || line.contains("panicked at")
 }
 

@@ -38,6 +38,7 @@ pub(super) fn run(context: &Context) -> Result {
         "did not reach a majority",
         "repair",
         "cannot be written",
+        "shares stay away",
     ] {
         node.expect_log(expected);
     }

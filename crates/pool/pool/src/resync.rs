@@ -232,6 +232,11 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         // Of a column that is not here the checksums are unknown until it has been made anew: what a page has of
         // them may lag behind.
         if column.column().good() & mask == 0 {
+            // A disk that is away brings back what is not the truth from here on; where the others can do without it, it lacks
+            // the region. Where they cannot, the truth has to wait for it.
+            for copy in column.column().copies().iter() {
+                whole &= at.core.mark_stale(column.place, at.row, copy, mask).await?;
+            }
             for (_, page) in column.column().sums.iter().flat_map(|sums| sums.loaded(offset, size)) {
                 page.unknown.fetch_or(mask, Ordering::AcqRel);
             }

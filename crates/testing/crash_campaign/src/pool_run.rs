@@ -172,7 +172,7 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
             match pool.close().await {
                 Ok(()) => {
                     run.model.closed();
-                    rig.troubles.closed();
+                    rig.troubles.closed(rig.marked(&pool));
                 }
                 Err(error) if rig.excuses_failure() => rig.trace(|| format!("close: {error}")),
                 Err(error) => rig.broken(format!("the pool cannot be closed: {error}")),

@@ -274,7 +274,7 @@ impl Rig {
         let pool = Pool::create(disks, options, self.surroundings.clone()).await?;
         self.guid.set(Some(pool.guid()));
         self.sabotage(pool.faults());
-        self.troubles.opened(&pool);
+        self.troubles.opened(&pool, &self.marked(&pool));
         Ok(pool)
     }
 
@@ -298,7 +298,7 @@ impl Rig {
         }
         let options = OpenOptions::default();
         let pool = Pool::open_broken(guid, here, options, self.surroundings.clone(), faults).await?;
-        self.troubles.opened(&pool);
+        self.troubles.opened(&pool, &self.marked(&pool));
         // Who was joining when the power went is a member now, or is not.
         for slot in self.with_standing(Standing::Joining) {
             let member = self.id(&pool, slot).is_some();
@@ -313,6 +313,18 @@ impl Rig {
         rot::forget(self, &pool, true);
         space_returns(self, &pool).await;
         Ok(pool)
+    }
+
+    /// The disks that the pool has marked by being opened or closed: those that are there, unless they are full.
+    pub(crate) fn marked(&self, pool: &Pool) -> BTreeSet<usize> {
+        let status = pool.status();
+        let marked = |slot: &usize| {
+            let id = self.id(pool, *slot);
+            let online = status.disks.iter().any(|disk| Some(disk.record.id) == id && disk.online);
+            online && !self.disk(*slot).is_full()
+        };
+        let slots = self.slots.borrow().len();
+        (0..slots).filter(marked).collect()
     }
 
     fn sabotage(&self, faults: &Faults) {

@@ -386,7 +386,8 @@ async fn finish(run: &Rc<Run>, opened: &Opened, end: End) {
         match close(opened).await {
             Ok(()) => {
                 run.model.closed();
-                rig.troubles.closed();
+                let marked = opened.pool.as_ref().map(|pool| rig.marked(pool));
+                rig.troubles.closed(marked.unwrap_or_default());
             }
             Err(error) if run.excuses(&error, &since) => rig.trace(|| format!("close: {error}")),
             Err(error) => rig.broken(format!("the volume cannot be closed: {error}")),

@@ -1,8 +1,8 @@
 //! A disk that goes back to what it was: a restored virtual disk, an old one that is plugged in again.
 //!
 //! One limit is taken for granted: nothing but what a disk holds tells how old it is, so what it was can be told from
-//! what it is only if something was written that marks time in between. An opening does, and so does closing. A
-//! disk therefore goes back to what it was in an earlier epoch, or before the pool was closed.
+//! what it is only if something was written that marks time in between. An opening does, and so does closing, on the disks that
+//! are there. A disk therefore goes back to what it was before the pool was opened or closed with it.
 
 use sim::Image;
 
@@ -54,7 +54,9 @@ pub(crate) fn between_boots(rig: &Rig) {
 fn is_earlier(rig: &Rig, slot: usize) -> bool {
     let troubles = &rig.troubles;
     let images = troubles.images.borrow();
-    images.get(&slot).is_some_and(|earlier| earlier.epoch < troubles.epoch.get() || troubles.closed.get())
+    let closed = troubles.closed.borrow().contains(&slot);
+    let marked = troubles.marked.borrow().get(&slot).copied().unwrap_or(0);
+    images.get(&slot).is_some_and(|earlier| earlier.epoch < marked || closed)
 }
 
 fn take(rig: &Rig) {

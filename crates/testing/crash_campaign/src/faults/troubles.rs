@@ -65,8 +65,10 @@ pub(crate) struct Troubles {
     pub(crate) dice: Dice,
     /// Of the last opening that succeeded.
     pub(super) epoch: Cell<u64>,
-    /// The pool was closed since then.
-    pub(super) closed: Cell<bool>,
+    /// The epoch of the last opening at which each disk was there and got its mark, by slot.
+    pub(super) marked: RefCell<BTreeMap<usize, u64>>,
+    /// The disks that were there when the pool was closed since then: closing marks no others.
+    pub(super) closed: RefCell<BTreeSet<usize>>,
     /// What disks were, by slot.
     pub(super) images: RefCell<BTreeMap<usize, rollback::Earlier>>,
     pub(crate) scattered: RefCell<Scattered>,
@@ -81,22 +83,25 @@ impl Troubles {
             kinds: Kinds::choose(case, &dice),
             dice,
             epoch: Cell::new(0),
-            closed: Cell::new(false),
+            marked: RefCell::default(),
+            closed: RefCell::default(),
             images: RefCell::default(),
             scattered: RefCell::default(),
             lost_quorum: Cell::new(false),
         }
     }
 
-    /// The pool is open.
-    pub(crate) fn opened(&self, pool: &Pool) {
-        self.epoch.set(pool.status().epoch.0);
-        self.closed.set(false);
+    /// The pool is open, and has marked these disks.
+    pub(crate) fn opened(&self, pool: &Pool, marked: &BTreeSet<usize>) {
+        let epoch = pool.status().epoch.0;
+        self.epoch.set(epoch);
+        self.marked.borrow_mut().extend(marked.iter().map(|slot| (*slot, epoch)));
+        self.closed.borrow_mut().clear();
     }
 
-    /// The pool was closed, and knows what each disk has.
-    pub(crate) fn closed(&self) {
-        self.closed.set(true);
+    /// The pool was closed, and has marked these disks.
+    pub(crate) fn closed(&self, marked: BTreeSet<usize>) {
+        *self.closed.borrow_mut() = marked;
     }
 
     /// The disks that are away together now.

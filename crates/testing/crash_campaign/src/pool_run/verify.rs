@@ -146,8 +146,11 @@ fn settle(model: &SpaceModel, seen: &[Option<Value>], durable: bool) {
 /// one slab that moves makes some (`pool_layout`, `exchange.rs` has the proof). Where sizes differ there must be room on as many
 /// disks as a row has, so that each copy finds some on one that its row does not use.
 async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
+    /// Looks of 20 s without any progress, and in all: two disks that went back in time take their time.
+    const PATIENCE: (u32, u32) = (12, 200);
     let rig = &run.rig;
-    for _ in 0..12 {
+    let (mut idle, mut least) = (0, u64::MAX);
+    for _ in 0..PATIENCE.1 {
         shard_runtime::sleep(Duration::from_secs(20)).await;
         if rig.is_over() {
             return false;
@@ -160,6 +163,12 @@ async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
             }
             return true;
         }
+        let owed = owed(&status);
+        idle = if owed < least { 0 } else { idle + 1 };
+        least = least.min(owed);
+        if idle == PATIENCE.0 {
+            break;
+        }
     }
     let missing = rig.with_standing(Standing::Away).len() + rig.with_standing(Standing::Replaced).len();
     let status = pool.status();
@@ -171,6 +180,13 @@ async fn become_redundant(run: &Rc<Run>, pool: &Pool) -> bool {
         rig.broken(format!("all disks are here, and the pool is not redundant again: {status:?}"));
     }
     false
+}
+
+/// Bytes that are still to be made redundant.
+fn owed(status: &PoolStatus) -> u64 {
+    let stale: u64 = status.disks.iter().map(|disk| disk.stale_bytes).sum();
+    let repair: u64 = status.spaces.iter().map(|space| space.repair_bytes).sum();
+    status.unsettled_bytes + stale + repair
 }
 
 fn slabs(status: &PoolStatus, of: impl Fn(&DiskStatus) -> u32) -> u64 {
