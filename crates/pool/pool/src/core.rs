@@ -259,8 +259,11 @@ impl Core {
             let group = row.group(place.column);
             let order = group.order.lock();
             let dirty = group.unflushed(&order);
-            let covered = row.covered_without(place.column, disk.id, dirty);
-            let lost = dirty & !covered & !copy.stale.load(Ordering::Acquire);
+            let stale = copy.stale.load(Ordering::Acquire);
+            // Said of them already, but not durably: who flushes must not go on before it is, or learns that it cannot be.
+            let pending = dirty & stale & !copy.stale_durable.load(Ordering::Acquire);
+            let covered = row.covered_without(place.column, disk.id, dirty) | pending;
+            let lost = dirty & !covered & !stale;
             if unflushed && lost != 0 {
                 space.tell_loss();
                 if group.marks {

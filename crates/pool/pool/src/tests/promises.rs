@@ -10,6 +10,7 @@ use shard_runtime::sleep;
 
 use super::bench_disk::TestDisk;
 use super::{Bench, DISK, SLAB, on_shard};
+use crate::write::flush_disks;
 use crate::{
     CreateOptions, DiskId, Guid, OpenOptions, Pool, PoolError, PoolErrorKind, Resiliency, Space, SpaceSpec,
 };
@@ -441,5 +442,31 @@ fn a_closed_space_can_be_deleted_and_gives_back_what_it_had() {
         pool.delete_space(closed.id()).await.expect("deleted");
         assert_eq!((pool.closed_space("parity").is_none(), pool.status().free), (true, free));
         pool.create_space(spec("parity", Resiliency::Simple)).await.expect("its name is free");
+    });
+}
+
+/// What one of two copies lost with its cache was noted in memory, and the pool stopped before it was durable. A flush that was
+/// under way must not succeed: the next opening would believe that copy.
+#[test]
+fn a_flush_does_not_pass_over_a_loss_that_could_not_be_noted() {
+    on_shard(async {
+        let bench = Bench::new(5);
+        let pool = bench.create().await;
+        let space = pool.create_space(spec("s", Resiliency::Mirror(2))).await.expect("space");
+        space.write(0, block(0x22), Durability::Volatile).await.expect("write");
+        let mut copies = Vec::new();
+        pool.core.for_each_column(|_, place, row| {
+            copies = row.column(place.column).copies().iter().map(|copy| copy.id().0 as usize).collect();
+        });
+        let disks = pool.core.all_disks();
+        // The copy that stays has it durably; the other fails, and so do all disks that the metadata needs.
+        disks[copies[1]].flush().await.expect("flush");
+        for disk in (0..5).filter(|disk| *disk != copies[1]) {
+            bench.disks[disk].gone.store(true, Ordering::SeqCst);
+        }
+        disks[copies[0]].take_offline("it failed");
+        pool.core.mark_losses(&disks[copies[0]]).await.expect_err("no majority is left");
+        disks[copies[1]].take_offline("it failed, too");
+        flush_disks(&pool.core).await.expect_err("nobody knows what the first copy lacks");
     });
 }
