@@ -1,6 +1,8 @@
 //! What a node tells of itself for diagnosis, and of a full pool, with real parts: pools on files.
 #![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
+use std::path::Path;
+
 use control_server::{NodeOptions, Running};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -25,20 +27,26 @@ async fn send(node: &Running, method: &str, path: &str, body: &str) -> serde_jso
     answer
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pools_tell_what_they_count() {
-    let dir = tempfile::tempdir().expect("temp dir");
+/// A node with the pool `p` of two disks of 1 GiB.
+async fn node_with_a_pool(dir: &Path) -> Running {
     let disk = |number: u32| {
-        let path = dir.path().join(format!("disk{number}.img"));
+        let path = dir.join(format!("disk{number}.img"));
         std::fs::File::create(&path).expect("made").set_len(1 << 30).expect("sparse");
         path.display().to_string()
     };
     let disks: Vec<String> = (0..2).map(disk).collect();
-    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: Some(1) };
+    let options = NodeOptions { data_dir: dir.join("data"), socket: None, shards: Some(1) };
     let node = Running::start(options).await.expect("starts");
     node.wait_ready().await;
     let request = serde_json::json!({ "name": "p", "disks": disks, "confirm": "p" });
     send(&node, "POST", "/v1/pools", &request.to_string()).await;
+    node
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pools_tell_what_they_count() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node_with_a_pool(dir.path()).await;
     let told = send(&node, "GET", "/v1/inspect", "").await;
     let inside = &told["pools_inside"]["p"];
     assert!(inside["metadata_commits"].is_u64(), "{inside}");
@@ -49,17 +57,7 @@ async fn pools_tell_what_they_count() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_that_finds_no_room_is_refused_with_numbers_and_leaves_nothing() {
     let dir = tempfile::tempdir().expect("temp dir");
-    let disk = |number: u32| {
-        let path = dir.path().join(format!("disk{number}.img"));
-        std::fs::File::create(&path).expect("made").set_len(1 << 30).expect("sparse");
-        path.display().to_string()
-    };
-    let disks: Vec<String> = (0..2).map(disk).collect();
-    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: Some(1) };
-    let node = Running::start(options).await.expect("starts");
-    node.wait_ready().await;
-    let request = serde_json::json!({ "name": "p", "disks": disks, "confirm": "p" });
-    send(&node, "POST", "/v1/pools", &request.to_string()).await;
+    let node = node_with_a_pool(dir.path()).await;
     let create = async |name: &str, provisioning: &str| {
         let request =
             serde_json::json!({ "name": name, "size_bytes": 64 << 20, "provisioning": provisioning });

@@ -111,7 +111,14 @@ impl Page {
         let (generation, told) = (self.generation.load(Ordering::Acquire), self.told.load(Ordering::Acquire));
         // While it cannot be told what copies have, they must not run away from what is known.
         let ahead = if told == 0 || generation == 0 { 0 } else { distance(told, generation) };
-        if !self.changed.swap(false, Ordering::AcqRel) || ahead >= AHEAD_MAX {
+        if ahead >= AHEAD_MAX {
+            // What has changed gets one of its own as soon as this one has been told.
+            if self.changed.load(Ordering::Acquire) {
+                self.dirty.store(true, Ordering::Release);
+            }
+            return generation;
+        }
+        if !self.changed.swap(false, Ordering::AcqRel) {
             return generation;
         }
         let next = next_generation(generation);

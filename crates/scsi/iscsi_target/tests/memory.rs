@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use iscsi_protocol::IscsiName;
-use iscsi_protocol::pdu::opcode;
+use iscsi_protocol::pdu::{flag, opcode};
 use iscsi_target::{IscsiServer, PortalConfig, ServerConfig, TargetConfig};
 use support::initiator::{Initiator, TARGET, rw};
 use support::{MemoryDisk, Threads, eventually};
-use tcp_service::{Budget, MIN_BUDGET};
+use tcp_service::{ALLOWANCE, Admission, Budget, MIN_BUDGET};
 
 const MIB: usize = 1 << 20;
 
@@ -129,4 +129,23 @@ fn half_writes_stay_within_the_budget_and_go_when_others_need_it() {
     work(&rig, 3);
     let usage = rig.budget.usage();
     assert!(usage.used <= usage.limit, "{usage:?}");
+}
+
+/// What waits for memory is aborted, and its initiator asks for nothing more: nobody waits behind it.
+#[test]
+fn an_aborted_command_keeps_no_place_among_those_that_wait() {
+    let rig = rig();
+    let mut all = rig.budget.account();
+    let limit = rig.budget.usage().limit as usize;
+    assert_eq!(all.admit(limit + ALLOWANCE), Admission::Now);
+    let mut idle = initiator(&rig, 1);
+    idle.command(0xc1, &rw(0x28, 0, 8192), 4 << 20, &[]);
+    eventually("it waits", || rig.budget.usage().waiting == 1);
+    // ABORT TASK SET, at once.
+    let mut abort = idle.request(opcode::TASK_MANAGEMENT | 0x40, flag::FINAL | 2);
+    abort.set_u32(20, u32::MAX);
+    idle.send(abort, &[]);
+    eventually("nobody waits", || rig.budget.usage().waiting == 0);
+    drop(all);
+    work(&rig, 1);
 }

@@ -1,7 +1,5 @@
 //! Commands on the medium. READ and WRITE are one backing call; long ones look for aborts between steps.
 
-use std::sync::atomic::Ordering;
-
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use scsi_core::ScsiStatus;
@@ -35,15 +33,18 @@ impl LogicalUnit {
         if fua || !self.inner.lock().mode.write_cache {
             return Durability::Durable;
         }
-        self.unflushed.store(true, Ordering::Release);
+        self.cached.note();
         Durability::Volatile
     }
 
     /// Ends what was written: whoever turned the write cache off meanwhile relies on all that is answered from then on, and
     /// may have flushed before this was written.
     pub(crate) async fn settle(&self, durability: Durability) -> Result<(), Failure> {
-        if durability == Durability::Volatile && !self.inner.lock().mode.write_cache {
-            self.backing().flush().await?;
+        if durability == Durability::Volatile {
+            self.cached.note();
+            if !self.inner.lock().mode.write_cache {
+                self.backing().flush().await?;
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 //! fences its sender off does not wait for it, and it is admitted anew before it goes on.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
@@ -59,7 +59,7 @@ impl LogicalUnit {
             storage.store = Arc::new(AbsentStore);
             storage.away = true;
         }
-        if self.unflushed.swap(false, Ordering::AcqRel) {
+        if self.cached.forget(self.cached.written()) {
             self.lost_writes(None);
         }
     }
@@ -119,8 +119,10 @@ impl LogicalUnit {
     /// Flushes; the first part says whether anything was cached. When that may be lost, every nexus but `teller`, which is
     /// told by whoever calls, is to learn of it.
     pub(crate) async fn flush_cached(&self, teller: Option<u64>) -> (bool, Result<(), StoreError>) {
-        let cached = self.unflushed.swap(false, Ordering::AcqRel);
+        // Not forgotten before the flush has ended: who waits for it may go, and it may fail then.
+        let written = self.cached.written();
         let flushed = self.backing().flush().await;
+        let cached = self.cached.forget(written);
         if flushed.is_err() && cached {
             self.lost_writes(teller);
         }
@@ -132,6 +134,31 @@ impl LogicalUnit {
         let mut inner = self.inner.lock();
         let others = inner.nexuses.iter_mut().filter(|(id, _)| Some(**id) != except);
         others.for_each(|(_, entry)| entry.lost_writes = true);
+    }
+}
+
+/// Writes that were answered, or may be, before they are durable.
+#[derive(Default)]
+pub(crate) struct Cached {
+    /// Counted when one begins and again when it ends: a flush in between may not have had it.
+    written: AtomicU64,
+    /// So many of them are durable, or were told of as lost.
+    settled: AtomicU64,
+}
+
+impl Cached {
+    /// One begins, or has ended and is about to be answered.
+    pub(crate) fn note(&self) {
+        self.written.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Those up to `written` are durable, or are told of as lost now. Whether there were any.
+    fn forget(&self, written: u64) -> bool {
+        self.settled.fetch_max(written, Ordering::AcqRel) < written
     }
 }
 

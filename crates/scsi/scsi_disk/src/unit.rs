@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 use scsi_core::{Nexus, ScsiCommand, ScsiResponse, ScsiStatus};
@@ -17,7 +16,7 @@ use crate::mode::{Mode, WriteCache};
 use crate::reply::{Failure, Outcome};
 use crate::reservations::{Port, Reservations};
 use crate::sanitize::Sanitize;
-use crate::storage::Storage;
+use crate::storage::{Cached, Storage};
 use crate::target::Caller;
 use crate::task_set::Task;
 use crate::token::{EndedToken, Tokens};
@@ -92,8 +91,8 @@ pub struct LogicalUnit {
     pub(crate) storage: RwLock<Storage>,
     /// Wakes commands that wait for the storage to come back.
     pub(crate) storage_changed: Notify,
-    /// Cached writes were answered that no flush covers yet.
-    pub(crate) unflushed: AtomicBool,
+    /// Writes that no flush covers yet.
+    pub(crate) cached: Cached,
     pub(crate) inner: Mutex<Inner>,
     /// One reservation change at a time, including its durable step.
     pub(crate) changes: tokio::sync::Mutex<()>,
@@ -159,7 +158,7 @@ impl LogicalUnit {
             config,
             storage: RwLock::new(Storage { backing, store, away: false }),
             storage_changed: Notify::new(),
-            unflushed: AtomicBool::new(false),
+            cached: Cached::default(),
             inner: Mutex::new(inner),
             changes: tokio::sync::Mutex::new(()),
             tasks_changed: Notify::new(),

@@ -184,7 +184,9 @@ impl Connection {
     /// has named, and finds it under way or done.
     async fn finish(self) {
         drop(self.stream);
-        let _account = self.account;
+        let mut account = self.account;
+        // It asks for nothing any more, and others must not wait behind it.
+        account.withdraw();
         let rest = self.running.into_iter().filter(|running| running.outlives.get());
         let mut rest: FuturesUnordered<_> = rest.collect();
         while rest.next().await.is_some() {}

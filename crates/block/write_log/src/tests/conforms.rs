@@ -25,6 +25,13 @@ impl Logged {
     }
 }
 
+/// The rig after the power was away, with half of what was not flushed.
+fn after_a_cut(rig: Arc<Rig>) -> Arc<Rig> {
+    rig.power.cut(Survival::Sectors(50));
+    rig.power.restore();
+    rig
+}
+
 impl Subject for Logged {
     fn create(&self) -> SubjectFuture<'_, Device> {
         let mut rig = Rig::new(self.seed, 600 << 10, 14 << 20, self.block_size);
@@ -40,12 +47,7 @@ impl Subject for Logged {
     fn power_cut(&self, device: Device) -> SubjectFuture<'_, Option<Device>> {
         drop(device);
         let rig = self.rig.lock().clone();
-        Box::pin(async move {
-            let rig = rig?;
-            rig.power.cut(Survival::Sectors(50));
-            rig.power.restore();
-            Some(Self::device(rig).await)
-        })
+        Box::pin(async move { Some(Self::device(after_a_cut(rig?)).await) })
     }
 }
 
@@ -93,12 +95,7 @@ impl Subject for MayBeLogged {
     fn power_cut(&self, device: Device) -> SubjectFuture<'_, Option<Device>> {
         drop(device);
         let rig = self.rig.lock().clone();
-        Box::pin(async move {
-            let rig = rig?;
-            rig.power.cut(Survival::Sectors(50));
-            rig.power.restore();
-            Some(Self::device(rig).await)
-        })
+        Box::pin(async move { Some(Self::device(after_a_cut(rig?)).await) })
     }
 }
 

@@ -12,6 +12,8 @@ pub(super) struct Gate {
     disk: MemoryDisk,
     /// Whether what was read is handed over late.
     pub(super) late: Mutex<bool>,
+    /// Whether flushes wait.
+    pub(super) stalled: Mutex<bool>,
     /// What was unmapped.
     unmapped: Mutex<Vec<(u64, u64)>>,
     state: Mutex<(bool, bool)>,
@@ -19,18 +21,19 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    fn new() -> Arc<Layered<Self>> {
+    pub(super) fn new() -> Arc<Layered<Self>> {
         let disk = MemoryDisk::new((BLOCKS * 512) as usize, 512);
         Arc::new(Layered(Self {
             disk,
             late: Mutex::default(),
+            stalled: Mutex::default(),
             unmapped: Mutex::default(),
             state: Mutex::default(),
             changed: Notify::new(),
         }))
     }
 
-    fn set(&self, closed: bool, broken: bool) {
+    pub(super) fn set(&self, closed: bool, broken: bool) {
         *self.state.lock() = (closed, broken);
         self.changed.notify_waiters();
     }
@@ -67,6 +70,14 @@ impl DeviceLayer for Gate {
         Box::pin(async move {
             self.pass().await?;
             self.disk.write(offset, data, durability).await
+        })
+    }
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            while *self.stalled.lock() {
+                tokio::task::yield_now().await;
+            }
+            self.disk.flush().await
         })
     }
     fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {

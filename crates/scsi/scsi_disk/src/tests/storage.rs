@@ -1,6 +1,6 @@
 //! A unit whose storage goes away for a while.
 
-use super::going_on::pending;
+use super::going_on::{Gate, pending};
 use super::*;
 
 /// Runs with a clock that jumps to whatever is waited for.
@@ -97,20 +97,25 @@ fn a_command_that_waits_can_be_aborted_and_fenced_off() {
     });
 }
 
+/// A unit that answers writes before they are durable.
+async fn caching(backing: Arc<DeviceBacking>) -> Rig {
+    let config = UnitConfig {
+        id: [7; 16],
+        product: "disk".into(),
+        block_size: 512,
+        write_cache: true,
+        initiator_write_cache: true,
+        target_ports: vec![1],
+    };
+    let rows = Arc::new(Rows::default());
+    let unit = LogicalUnit::open(config, backing, rows.clone()).await.unwrap();
+    Rig::with(unit, rows, INITIATORS).await
+}
+
 #[test]
 fn cached_writes_that_may_be_lost_fail_a_flush_of_each_nexus() {
     run_quickly(async {
-        let config = UnitConfig {
-            id: [7; 16],
-            product: "disk".into(),
-            block_size: 512,
-            write_cache: true,
-            initiator_write_cache: true,
-            target_ports: vec![1],
-        };
-        let rows = Arc::new(Rows::default());
-        let unit = LogicalUnit::open(config, disk(), rows.clone()).await.unwrap();
-        let rig = Rig::with(unit, rows, INITIATORS).await;
+        let rig = caching(disk()).await;
         assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
         assert!(good(&rig.send(0, 1, &SYNC, &[]).await));
         // Flushed: nothing can be lost.
@@ -127,6 +132,44 @@ fn cached_writes_that_may_be_lost_fail_a_flush_of_each_nexus() {
         // One that fails itself is not done again.
         assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
         rig.unit.detach();
+        assert_eq!(rig.sense(0, &SYNC, &[]).await, WRITE_ERROR);
+    });
+}
+
+/// Who asked for a flush has gone, by an abort or with its connection, before the storage failed.
+#[test]
+fn a_flush_that_nobody_waited_for_covers_nothing() {
+    run_quickly(async {
+        let gate = Gate::new();
+        let rig = caching(Arc::new(DeviceBacking::new(gate.clone()))).await;
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        *gate.stalled.lock() = true;
+        let mut flush = Box::pin(rig.send(0, 1, &SYNC, &[]));
+        assert!(pending(&mut flush).await);
+        drop(flush);
+        rig.unit.detach();
+        rig.unit.attach(disk(), rig.rows.clone());
+        for who in 0..2 {
+            assert_eq!(rig.sense(who, &SYNC, &[]).await, WRITE_ERROR);
+            assert!(good(&rig.send(who, 1, &SYNC, &[]).await));
+        }
+    });
+}
+
+/// The flush began and ended while the write was under way.
+#[test]
+fn a_flush_beside_a_write_does_not_cover_it() {
+    run_quickly(async {
+        let gate = Gate::new();
+        let rig = caching(Arc::new(DeviceBacking::new(gate.clone()))).await;
+        gate.set(true, false);
+        let mut write = Box::pin(rig.send(0, 1, &WRITE, &[5; 512]));
+        assert!(pending(&mut write).await);
+        rig.unit.flush_cached(None).await.1.unwrap();
+        gate.set(false, false);
+        assert!(good(&write.await));
+        rig.unit.detach();
+        rig.unit.attach(disk(), rig.rows.clone());
         assert_eq!(rig.sense(0, &SYNC, &[]).await, WRITE_ERROR);
     });
 }

@@ -97,5 +97,7 @@ impl Connection {
             }
             self.advance(itt);
         }
+        // Whoever waited was aborted or has failed: others do not wait behind it.
+        self.account.withdraw();
     }
 }
