@@ -1,6 +1,7 @@
 //! Looking for what is wrong: structures on every disk, the slab map, and whether mirrors agree.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use pool_format::{BLOCK, SUPERBLOCK_BYTES, Superblock};
@@ -77,11 +78,17 @@ impl Pool {
                         Err(error) => error.to_string(),
                     },
                 };
+                // Being written when the power went, or refused for want of space: that is known, and tried again.
+                let waits = disk.unsigned.load(Ordering::Acquire);
                 findings.push(Finding {
-                    severity: Severity::Error,
+                    severity: if waits { Severity::Warning } else { Severity::Error },
                     structure: "superblock",
                     detail: format!("the {which} superblock of disk {} {what}", disk.id),
-                    todo: "it is written anew when the pool is opened next",
+                    todo: if waits {
+                        "the other one serves; it is written anew as soon as the disk has room"
+                    } else {
+                        "it is written anew when the pool is opened next"
+                    },
                 });
             }
         }

@@ -152,9 +152,15 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
             // Given anew, and told then.
             given.iter().for_each(|given| given.page.dirty.store(true, Ordering::Release));
         } else {
-            changes = generations::told(quiet.at(core), &given);
+            let at = quiet.at(core);
+            changes = generations::told(at, &given);
+            let span = core.slab_size.min(PAGE_SPAN);
+            order.telling =
+                given.iter().fold(0, |mask, given| mask | at.regions(given.index as u64 * PAGE_SPAN, span));
             told.extend(given);
         }
+        // Flushed, and no write has come in between.
+        group.zeroed.fetch_and(!equal, Ordering::AcqRel);
         if equal != 0 {
             let Place { space, row, column } = *place;
             changes.push(Change::Clean { space, row, column, mask: equal });
@@ -167,6 +173,7 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         commit.done().await?;
     }
     told.iter().for_each(|given| given.page.tell(given.generation));
+    groups.iter().for_each(|quiet| quiet.row.group(quiet.place.column).order.lock().telling = 0);
     flushed
 }
 

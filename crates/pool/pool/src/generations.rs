@@ -66,7 +66,7 @@ pub(crate) fn age(at: At<'_>, copy: &CopyState, index: usize, found: u8) -> Age 
     }
     let dirty = {
         let order = at.group().order.lock();
-        at.group().unflushed(&order) & regions
+        (at.group().unflushed(&order) | order.telling) & regions
     };
     if found != 0 && dirty != 0 && distance(known, found) <= AHEAD_MAX {
         return Age::Current;

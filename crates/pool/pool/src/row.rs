@@ -158,6 +158,9 @@ pub(crate) struct Group {
     /// Regions under a page that a copy was found to have damaged, or older than it should be: what the copies hold there is
     /// compared, and the page written anew.
     pub(crate) suspect: AtomicU64,
+    /// Regions of rows with parity in which blocks have become zero that may not be durable yet: a crash can bring back what
+    /// they held before.
+    pub(crate) zeroed: AtomicU64,
     /// Writes under way: counted before they look at `dirty_durable`.
     pub(crate) writing: AtomicU32,
     /// Who may write pages of checksums to disks: the cleaner, alone and in rounds, or copies that catch up. Of pages that stand
@@ -175,6 +178,8 @@ pub(crate) struct Order {
     pub(crate) cleaning: u64,
     /// Regions that the cleaner has taken out of `volatile` and whose flush is under way.
     pub(crate) cleaning_volatile: u64,
+    /// Regions of pages whose generation the metadata is being told: copies have it, and the metadata does not know it yet.
+    pub(crate) telling: u64,
 }
 
 impl Group {
@@ -192,6 +197,7 @@ impl Group {
             torn: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             suspect: AtomicU64::new(0),
+            zeroed: AtomicU64::new(0),
             writing: AtomicU32::new(0),
             pages: tokio::sync::RwLock::default(),
             order: Mutex::new(Order::default()),

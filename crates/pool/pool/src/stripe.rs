@@ -30,7 +30,7 @@ use crate::careful::{from_copies, loss_of, read_column};
 use crate::journal::Ticket;
 use crate::recall::recall;
 use crate::row::Copies;
-use crate::sums::{is_zero, page_at, renew};
+use crate::sums::{is_zero, page_at, renew, zero_sum};
 use crate::write::{Edit, Written, ensure_dirty_for_write, write_copies};
 
 /// What a write does to one column.
@@ -97,11 +97,16 @@ async fn attempt(
     for write in &writes {
         pages.push(page_at(at.other(write.column), write.offset).await);
     }
+    // What is only checksummed in the journal must lie over zeros that a crash cannot take back.
     let fresh = whole
+        && group.zeroed.load(Ordering::Acquire) & mask == 0
         && writes
             .iter()
             .zip(&pages)
             .all(|(write, page)| is_zero(at.other(write.column), page.as_ref(), write.offset, write.len));
+    if !fresh && writes.iter().any(|write| write.sums.contains(&zero_sum())) {
+        group.zeroed.fetch_or(mask, Ordering::AcqRel);
+    }
     let kind = |index: usize| match &writes[index].edit {
         _ if fresh => JournalKind::Fresh,
         Edit::Zero { .. } => JournalKind::Zeroes,

@@ -319,8 +319,11 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         }
     }
     for (good, sums) in unchecked {
-        page.take(at, index, need & good, &sums);
-        need &= !good;
+        // Where the other columns can say what is right, they are asked: this page may lack writes that its disk has lost.
+        let doubtful = need & good & provable(at);
+        lost |= doubtful;
+        page.take(at, index, need & good & !doubtful, &sums);
+        need &= !(good & !doubtful);
     }
     if let Some(sums) = old.filter(|_| at.row.shape.parity == 0) {
         // Nothing else is there that knows what of it is old. (Regions that are dirty are settled as a whole.)
@@ -355,6 +358,15 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         at.core.sums.admit(at.row, at.place.column, index);
     }
     Some(page)
+}
+
+/// Regions of a column for which the other columns of its row, all of which are here, prove what it holds.
+fn provable(at: At<'_>) -> u64 {
+    if at.row.shape.parity == 0 {
+        return 0;
+    }
+    let others = (0..at.row.columns.len()).filter(|column| *column != usize::from(at.place.column));
+    others.fold(u64::MAX, |mask, column| mask & at.row.columns[column].good())
 }
 
 /// Reads the pages of a clean region from every copy, although they are in memory: what is on the disks counts at the next

@@ -319,3 +319,54 @@ fn a_stripe_that_two_disks_were_missing_from_is_whole_when_one_is_back() {
         });
     }
 }
+
+/// A disk has lost writes together with their checksums, leaves, and comes back: it lacks what was written meanwhile, so its page
+/// cannot have the newest generation, and what else the page says is not believed where the other columns know better.
+#[test]
+fn what_a_disk_had_lost_before_it_was_away_is_noticed_when_it_is_back() {
+    for (disks, resiliency) in [(3, Resiliency::Parity(1)), (4, Resiliency::Parity(2))] {
+        for lossy in 0..disks {
+            on_shard(async {
+                let what = format!("{resiliency:?}, disk {lossy}");
+                let bench = Bench::new(disks);
+                let pool = bench.create().await;
+                let guid = pool.guid();
+                pool.create_space(spec(resiliency)).await.expect("space");
+                fill(&pool, 0x11).await;
+                sleep(Duration::from_secs(30)).await;
+                let space = pool.space("s").expect("space");
+                let write = async |at: u64, byte: u8| {
+                    let data = IoBuf::copy_from(&vec![byte; CHUNK as usize]).freeze();
+                    space.write(at, data, Durability::Durable).await.expect("write");
+                };
+                bench.disks[lossy].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
+                write(0, 0x22).await;
+                sleep(Duration::from_secs(30)).await;
+                bench.disks[lossy].lose_from.store(u64::MAX, Ordering::SeqCst);
+                bench.disks[lossy].gone.store(true, Ordering::SeqCst);
+                write(SLAB / 2, 0x33).await;
+                sleep(Duration::from_secs(30)).await;
+                drop(space);
+                drop(pool);
+                sleep(Duration::from_secs(1)).await;
+                bench.disks[lossy].gone.store(false, Ordering::SeqCst);
+                let pool = open(&bench, guid).await;
+                let space = pool.space("s").expect("space");
+                for at in (0..SLAB).step_by(CHUNK as usize) {
+                    let byte = match at {
+                        0 => 0x22,
+                        _ if at == SLAB / 2 => 0x33,
+                        _ => 0x11,
+                    };
+                    let read = space.read(at, IoBuf::new(CHUNK as usize)).await;
+                    let read = read.unwrap_or_else(|error| panic!("{what}: at {at}: {error}"));
+                    assert!(read.iter().all(|found| *found == byte), "{what}: at {at}: {:#x}", read[0]);
+                }
+                // The journal has copies on that disk, too.
+                scrub(&pool).await;
+                sleep(Duration::from_secs(30)).await;
+                assert_eq!(pool.check(true).await, Vec::new(), "{what}");
+            });
+        }
+    }
+}

@@ -72,7 +72,9 @@ pub(super) async fn check(run: &Rc<Run>, volume: &Volume) {
         Ok(findings) => {
             // The check goes on where something cannot be read, and tells; there may be a good reason for that.
             let excused = run.rig.excuses_since(&since);
-            let told = |detail: &str| detail.contains("cannot be read") || detail.contains("no good copy");
+            let told = |detail: &str| {
+                ["cannot be read", "no good copy", "stopped pool"].iter().any(|why| detail.contains(why))
+            };
             if let Some(finding) = findings.iter().find(|finding| !(excused && told(&finding.detail))) {
                 run.rig.broken(format!("the check finds: {finding:?}"));
             }
