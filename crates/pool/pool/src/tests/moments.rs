@@ -15,7 +15,7 @@ use crate::at::At;
 use crate::pages::{put_page, read_page};
 use crate::row::{Place, Purpose, Row};
 use crate::sums::page_at;
-use crate::{Pool, Resiliency, Space, SpaceSpec, clean, repair, resync};
+use crate::{Pool, Resiliency, Space, SpaceSpec, clean, repair, resync, scrub};
 
 fn block(byte: u8) -> SharedBuf {
     IoBuf::copy_from(&[byte; BLOCK as usize]).freeze()
@@ -204,5 +204,33 @@ fn a_copy_that_catches_up_beside_the_cleaner_leaves_one_page_whole() {
                 assert!(whole > 0, "cut at {cut}, the cleaner begins at {begin}: no copy has a whole page");
             });
         }
+    }
+}
+
+/// The cleaner has written a page with its next generation, which the metadata is being told: nobody takes it for a page that has
+/// lost writes meanwhile.
+#[test]
+fn a_page_whose_generation_is_being_told_has_lost_nothing() {
+    for begin in 0..12 {
+        on_shard(async {
+            let bench = Bench::new(2);
+            let pool = bench.create().await;
+            let space = space(&pool, Resiliency::Mirror(2), 1).await;
+            space.write(0, block(1), Durability::Durable).await.expect("write");
+            sleep(Duration::from_secs(30)).await; // clean
+            space.write(SLAB - BLOCK, block(2), Durability::Durable).await.expect("write");
+            bench.disks.iter().for_each(|disk| disk.delay.store(3, Ordering::SeqCst));
+            let (row, place) = first_row(&space);
+            let at = At::new(&pool.core, &space, &row, place);
+            let cleaning = async { clean::clean(&pool.core, true).await.expect("clean") };
+            let looking = async {
+                sleep(Duration::from_millis(begin)).await;
+                for look in 0..12 {
+                    let found = scrub::examine(at, 0, false).await.damaged;
+                    assert!(found.is_empty(), "look {look} from {begin} on finds {found:?}");
+                }
+            };
+            join(cleaning, looking).await;
+        });
     }
 }
