@@ -86,6 +86,7 @@ impl Node {
             }
             let log = node.new_log(guid, &request)?;
             pool.add_log(&name, log).await?;
+            node.note_logs();
             tracing::info!(volume = name, "a log was added");
             node.volume_show(&name).await
         })
@@ -106,6 +107,7 @@ impl Node {
                     .todo("`holdfast volume list` says which volumes have one."));
             }
             pool.remove_log(&name).await?;
+            node.note_logs();
             tracing::info!(volume = name, "its log was removed");
             node.volume_show(&name).await
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use control_api::{
     Code, DiskState, Done, Pool, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolMember, PoolState,
-    Problem, RedundancyState, check_name, check_slab_bytes, natural_order,
+    Problem, RedundancyState, check_name, check_slab_bytes, many, natural_order,
 };
 use uuid::Uuid;
 
@@ -49,6 +49,7 @@ impl Node {
                         self.took_over(pool.guid, &pool.name, handle).await;
                     }
                     Err(problem) => {
+                        let problem = with_verb(problem, &pool.name);
                         // Once, not at every try.
                         if before.as_ref() != Some(&problem.detail) {
                             tracing::error!(pool = pool.name, %problem, "pool can't be opened");
@@ -62,6 +63,7 @@ impl Node {
         }
         join_all(opening).await;
         self.open_volumes().await;
+        self.delete_leftovers().await;
     }
 
     /// Takes an open pool in: limits repair and lets it run.
@@ -76,6 +78,7 @@ impl Node {
             reason: None,
             missing_since: BTreeMap::new(),
             fullness: Fullness::default(),
+            held: None,
         };
         self.pools.lock().insert(guid, slot);
     }
@@ -90,7 +93,8 @@ impl Node {
             None => Err(Problem::new(
                 Code::WrongState,
                 format!(
-                    "pool {name} is not open: {}.",
+                    "pool {} is not open: {}.",
+                    slot.name,
                     slot.reason.as_deref().unwrap_or("it is being opened")
                 ),
             )
@@ -332,18 +336,17 @@ impl Node {
     /// Destroys a pool.
     pub async fn pool_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
+        self.delete_leftovers().await;
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
-        let volumes: Vec<String> = info.spaces.iter().map(|space| space.state.name.clone()).collect();
-        if !volumes.is_empty() {
-            return Err(Problem::new(
-                Code::InUse,
-                format!("pool {} holds the volumes {}.", info.name, volumes.join(", ")),
-            )
-            .todo("Delete the volumes first."));
-        }
+        let orphans = self.refuse_held(&info)?;
         confirm(&info.name, confirmed.as_deref(), || {
-            vec![format!("Pool {} is destroyed; its {} disks become free.", info.name, info.members.len())]
+            let disks = many(info.members.len() as u64, "disk");
+            let mut told = vec![format!("Pool {} is destroyed; its {disks} become free.", info.name)];
+            told.extend(orphans.iter().map(|volume| {
+                format!("It holds a log of volume {volume}, which is in no pool of this node: what is only in the log is lost.")
+            }));
+            told
         })?;
         let disks: Vec<String> =
             self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
@@ -361,7 +364,23 @@ impl Node {
     }
 }
 
+/// The same problem of opening a pool, with the verb that accepts a loss made one for this pool.
+fn with_verb(mut problem: Problem, pool: &str) -> Problem {
+    if problem.code == Code::NotEnoughDisks {
+        problem.todo = Some(bring_back(pool));
+    }
+    problem
+}
+
+/// What to do about a pool that too many disks are missing of.
+pub(super) fn bring_back(pool: &str) -> String {
+    format!(
+        "Bring its disks back; the node tries again by itself. If some are lost for good: `holdfast pool import {pool} --accept-loss` opens it with those that are there."
+    )
+}
+
 fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
+    let held = slot.held.iter().flatten().filter(|space| space.log_of.is_none());
     Pool {
         name: slot.name.clone(),
         guid,
@@ -374,7 +393,7 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         reserved_bytes: 0,
         disks: 0,
         disks_missing: 0,
-        volumes: 0,
+        volumes: held.count() as u64,
         repair_bytes: 0,
         copied_bytes: 0,
         slab_bytes: 0,
@@ -407,7 +426,7 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
             .iter()
             .filter(|m| matches!(m.state, DiskState::Missing | DiskState::Failed))
             .count() as u64,
-        volumes: info.spaces.len() as u64,
+        volumes: info.spaces.iter().filter(|space| space.log_of.is_none()).count() as u64,
         repair_bytes: info.spaces.iter().map(|space| space.state.repair_bytes).sum(),
         copied_bytes: info.copied_bytes,
         slab_bytes: info.slab_bytes,

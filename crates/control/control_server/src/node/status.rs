@@ -19,8 +19,8 @@ impl Node {
         let volumes = self.volume_list().await?;
         let mut issues = self.pool_issues();
         issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
-        issues.extend(findings::of_pools(&pools));
-        issues.extend(findings::of_volumes(&volumes, ready, &|name| self.is_damaged(name)));
+        issues.extend(findings::of_pools(&pools, &|pool| self.can_be_done_without(pool.guid)));
+        issues.extend(findings::of_volumes(&volumes, ready, &|name| self.todo_of(name)));
         issues.extend(findings::of_luns(&luns, ready));
         issues.extend(findings::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));

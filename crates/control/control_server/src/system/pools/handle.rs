@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::room::explain_no_room;
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, Upkeep, VolumeHandle, Work,
+    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Quiet, Repair, Upkeep, VolumeHandle, Work,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -386,6 +386,10 @@ impl PoolHandle for SystemPool {
 
     fn remove_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
         Box::pin(self.remove_log_of(name))
+    }
+
+    fn delete_leftovers(&self) -> Quiet<'_> {
+        Box::pin(self.delete_leftover_logs())
     }
 
     fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
