@@ -291,7 +291,7 @@ async fn make_target(client: &Client, config: &Config, chap: bool) -> CliResult<
             groups: Vec::new(),
         }),
     };
-    let auth = AuthConfig { chap: wanted.iter().cloned().collect(), mutual: None };
+    let auth = AuthConfig { chap: wanted.iter().cloned().collect(), ..AuthConfig::default() };
     if there.is_none() {
         let target = TargetConfig {
             name: TARGET.into(),

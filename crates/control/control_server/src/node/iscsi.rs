@@ -52,6 +52,7 @@ impl Node {
                     .iter()
                     .map(|user| TargetUser { user: user.user.clone(), groups: user.groups.clone() })
                     .collect(),
+                chap_off: target.auth.chap_off,
                 mutual_chap: target.auth.mutual.is_some(),
                 luns: config
                     .luns
@@ -103,9 +104,12 @@ impl Node {
             target.portal_groups = groups;
         }
         after.check()?;
-        let ending = chap::ending(&before, &after, name, &self.backends.iscsi.sessions());
-        if !ending.is_empty() {
-            confirm(name, update.confirm.as_deref(), || ending)?;
+        // Whoever takes one user away by name knows that.
+        let by_name = update.remove_user.is_some();
+        let mut told = if by_name { Vec::new() } else { chap::opening(&before, &after, name) };
+        told.extend(chap::ending(&before, &after, name, &self.backends.iscsi.sessions()));
+        if !told.is_empty() {
+            confirm(name, update.confirm.as_deref(), || told)?;
         }
         self.change(|config| {
             *config = after;
