@@ -85,3 +85,48 @@ fn data_survives_kill_loss_and_restart() {
     assert_eq!(verdict(&demo), "fully-redundant", "a clean stop leaves nothing to do");
     demo.check_all();
 }
+
+#[test]
+fn what_a_refusal_has_looked_at_is_free_again() {
+    let demo = Demo::new("1");
+    let disks = ["one", "two"].map(|name| {
+        let path = demo.dir.path().join(name);
+        std::fs::File::create(&path).expect("made").set_len(1 << 30).expect("sparse");
+        path.to_string_lossy().into_owned()
+    });
+    let create = ["pool", "create", "p", &disks[0], &disks[1]];
+    assert_eq!(demo.run(&create).status.code(), Some(1), "not confirmed");
+    let list = demo.json(&["disk", "list"]);
+    let free: Vec<_> =
+        list["items"].as_array().expect("list").iter().filter(|d| d["state"] == "free").collect();
+    assert!(free.len() == 2 && free.iter().all(|disk| disk["reason"].is_null()), "{free:?}");
+    // What somebody else has says who.
+    let held = std::fs::File::open(&disks[1]).expect("there");
+    held.lock().expect("locked");
+    let output = demo.run(&[&create[..], &["--yes"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
+    drop(held);
+    assert!(demo.run(&[&create[..], &["--yes"]].concat()).status.success());
+}
+
+#[test]
+fn lists_tell_that_all_disks_of_a_pool_are_gone() {
+    let demo = Demo::new("1");
+    for number in 1..=4 {
+        let disk = demo.data().join(format!("disks/disk{number}.img"));
+        assert!(demo.run(&["disk", "fault", &disk.to_string_lossy(), "vanish"]).status.success());
+    }
+    for (list, state, wanted) in [
+        ("volume", "online", serde_json::Value::Bool(false)),
+        ("lun", "serving", "offline".into()),
+        ("share", "online", false.into()),
+    ] {
+        let item = demo.json(&[list, "list"])["items"][0].clone();
+        assert_eq!(item[state], wanted, "{item}");
+        let why = item["reason"].as_str().filter(|why| !why.is_empty()).or(item["problem"].as_str());
+        assert!(why.is_some_and(|why| why.contains("all disks of pool demo are missing")), "{item}");
+    }
+    let status = demo.json(&["status"]);
+    assert_eq!((&status["counts"]["luns_online"], &status["verdict"]), (&0.into(), &"unavailable".into()));
+}

@@ -5,6 +5,7 @@
 //! served under which name) is on this side; the parts that do the work are on the other. The tests of the
 //! logic run on parts in memory. Futures here are `Send`: the implementations move the work to shards.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -267,6 +268,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     /// All it counts and knows of itself, for diagnosis. Waits for nothing.
     fn inspect(&self) -> serde_json::Value {
         serde_json::Value::Null
+    }
+    /// What its disks are called, by their identities, for what it says of them.
+    fn name_disks(&self, names: BTreeMap<Uuid, String>) {
+        let _ = names;
     }
     /// What went through each of its spaces since it was opened, by name. Waits for nothing.
     fn space_counters(&self) -> Vec<(String, IoTotals)> {

@@ -69,6 +69,7 @@ impl Node {
     /// Takes an open pool in: limits repair and lets it run.
     async fn took_over(&self, guid: Uuid, name: &str, handle: Arc<dyn PoolHandle>) {
         handle.set_upkeep(self.upkeep());
+        self.name_disks(guid, &*handle);
         if let Err(problem) = handle.repair().await {
             tracing::error!(pool = name, %problem, "repair can't run");
         }
@@ -205,9 +206,7 @@ impl Node {
             Err(problem) => Err(problem),
         };
         if let Err(problem) = result {
-            for disk in &disks {
-                self.release_disk(&disk.id).await;
-            }
+            self.release_disks(disks).await;
             return Err(problem);
         }
         self.pool_show(&request.name).await
@@ -304,6 +303,10 @@ impl Node {
                 .todo(format!("Name one by its GUID: {}.", guids.join(", "))));
             }
         };
+        let same_name = |pool: &PoolConfig| pool.name == name && pool.guid != guid;
+        if self.config.with(|config| config.pools.iter().any(same_name)) {
+            return Err(taken("pool", &name));
+        }
         if request.accept_loss {
             confirm(&name, request.confirm.as_deref(), || {
                 vec![format!(
@@ -352,6 +355,7 @@ impl Node {
             self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
         let members = self.members(guid).into_iter().map(|(_, disk)| disk).collect();
         handle.destroy(members).await?;
+        drop(handle);
         self.config.change(|config| {
             config.pools.retain(|pool| pool.guid != guid);
             Ok(())
