@@ -1,7 +1,7 @@
 //! `holdfast lun …`.
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate};
+use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER};
 use control_client::{Query, segment};
 
 use crate::context::Context;
@@ -47,7 +47,7 @@ pub(crate) enum Command {
         #[arg(long, requires = "whom")]
         target: Option<String>,
         /// Its number there, 0 to 16383; the lowest free one when absent.
-        #[arg(long, requires = "whom")]
+        #[arg(long, requires = "whom", value_parser = number)]
         number: Option<u16>,
     },
     /// Show a LUN to an initiator group, or to every initiator.
@@ -60,7 +60,7 @@ pub(crate) enum Command {
         #[arg(long)]
         target: Option<String>,
         /// Its number there, 0 to 16383; the lowest free one when absent.
-        #[arg(long)]
+        #[arg(long, value_parser = number)]
         number: Option<u16>,
         /// This group may only read.
         #[arg(long)]
@@ -76,7 +76,7 @@ pub(crate) enum Command {
         #[arg(long)]
         target: Option<String>,
         /// The number; needed when it is mapped under several.
-        #[arg(long)]
+        #[arg(long, value_parser = number)]
         number: Option<u16>,
     },
     /// Change the size of a LUN; initiators are told.
@@ -132,6 +132,12 @@ pub(crate) enum Command {
         #[arg(long)]
         keep_file: bool,
     },
+}
+
+/// The number of a LUN under a target.
+fn number(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| *number <= MAX_LUN_NUMBER);
+    number.ok_or_else(|| format!("a LUN has a number from 0 to {MAX_LUN_NUMBER}"))
 }
 
 /// Who sees a LUN.

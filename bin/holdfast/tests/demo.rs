@@ -107,7 +107,26 @@ fn what_a_refusal_has_looked_at_is_free_again() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
     drop(held);
-    assert!(demo.run(&[&create[..], &["--yes"]].concat()).status.success());
+    // Paths are those of whoever asks, and slabs are whole.
+    let here = |words: &[&str]| {
+        let mut command = common::program(words);
+        command.current_dir(demo.dir.path()).env("HOLDFAST_SOCKET", demo.data());
+        let output = command.output().expect("runs");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    here(&["pool", "create", "p", "one", "./two", "--slab", "512M", "--yes"]);
+    let pool = demo.json(&["pool", "show", "p"]);
+    assert_eq!(
+        (&pool["capacity_bytes"], &pool["free_bytes"]),
+        (&(1_u64 << 30).into(), &(1_u64 << 30).into())
+    );
+    here(&["disk", "set", "one", "--slot", "7"]);
+    here(&["pool", "retire", "p", "./demo/../one"]);
+    here(&["pool", "keep-disk", "p", "one"]);
+    here(&["disk", "fault", "two", "vanish"]);
+    // Also of a disk at whose path nothing is.
+    here(&["disk", "fault", "./two", "return"]);
 }
 
 #[test]

@@ -59,12 +59,19 @@ pub(super) fn headline(
     }
 }
 
-/// What is wrong with pools as a whole; `done_without` says which hold nothing that anyone lacks.
-pub(super) fn of_pools(pools: &[Pool], done_without: &dyn Fn(&Pool) -> bool) -> Vec<Issue> {
+/// What is wrong with pools as a whole; `todo` says what is to be done about one that is not open, if that is known,
+/// `done_without` which hold nothing that anyone lacks.
+pub(super) fn of_pools(
+    pools: &[Pool],
+    todo: &dyn Fn(&Pool) -> Option<String>,
+    done_without: &dyn Fn(&Pool) -> bool,
+) -> Vec<Issue> {
     let of = |pool: &Pool| {
         let why = pool.reason.as_deref().unwrap_or("no reason is known");
-        let (severity, what, todo) = match pool.state {
-            PoolState::Closed => (Severity::Critical, "it is not open", bring_back(&pool.name)),
+        let (severity, what, advice) = match pool.state {
+            PoolState::Closed => {
+                (Severity::Critical, "it is not open", todo(pool).unwrap_or_else(|| bring_back(&pool.name)))
+            }
             PoolState::ReadOnly => (
                 Severity::Critical,
                 "it takes no writes",
@@ -79,7 +86,7 @@ pub(super) fn of_pools(pools: &[Pool], done_without: &dyn Fn(&Pool) -> bool) -> 
         } else {
             severity
         };
-        Some(issue(severity, format!("pool {}", pool.name), detail, todo))
+        Some(issue(severity, format!("pool {}", pool.name), detail, advice))
     };
     pools.iter().filter_map(of).collect()
 }

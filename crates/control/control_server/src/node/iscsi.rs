@@ -2,7 +2,7 @@
 
 use control_api::{
     Code, Config, Done, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, PortalConfig, PortalInfo,
-    Problem, Target, TargetConfig, TargetUpdate, TargetUser, check_name,
+    Problem, Target, TargetConfig, TargetUpdate, TargetUser, check_name, many,
 };
 
 use super::{Node, chap, confirm, missing, taken};
@@ -125,8 +125,9 @@ impl Node {
         let target = self.target(name).await?;
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
-                "Target {name} disappears: {} sessions end, {} LUNs are no longer seen through it. Their data stays.",
-                target.sessions, target.luns
+                "Target {name} disappears: what is connected to it ends ({}), what is seen through it is no longer ({}). All data stays.",
+                many(target.sessions, "session"),
+                many(target.luns, "LUN")
             )]
         })?;
         self.change(|config| {
@@ -189,7 +190,8 @@ impl Node {
         let seen = seen.ok_or_else(|| missing("initiator group", name, "holdfast initiator-group list"))?;
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
-                "Initiator group {name} disappears: its initiators no longer see {seen} LUNs. Their data stays."
+                "Initiator group {name} disappears: its initiators no longer see what they were shown ({}). All data stays.",
+                many(seen as u64, "LUN")
             )]
         })?;
         self.change(|config| {

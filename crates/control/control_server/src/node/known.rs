@@ -66,6 +66,14 @@ impl Node {
         impaired
     }
 
+    /// Pools that are not open, with why.
+    pub(super) fn closed_pools(&self) -> Vec<(String, String)> {
+        let slots = self.pools.lock();
+        let closed = slots.values().filter(|slot| slot.handle.is_none());
+        let why = |slot: &PoolSlot| slot.reason.clone().unwrap_or_else(|| "it is being opened".into());
+        closed.map(|slot| (slot.name.clone(), why(slot))).collect()
+    }
+
     /// Refuses to destroy a pool that volumes need; returns the volumes whose logs it holds and which are in no pool.
     pub(super) fn refuse_held(&self, info: &PoolInfo) -> Result<Vec<String>, Problem> {
         let (logs, volumes): (Vec<_>, Vec<_>) = info.spaces.iter().partition(|space| space.log_of.is_some());
@@ -95,10 +103,7 @@ impl Node {
             }
             orphans.push(volume.to_owned());
         }
-        let closed: Vec<String> = {
-            let slots = self.pools.lock();
-            slots.values().filter(|slot| slot.handle.is_none()).map(|slot| slot.name.clone()).collect()
-        };
+        let closed: Vec<String> = self.closed_pools().into_iter().map(|(name, _)| name).collect();
         if let (Some(volume), false) = (orphans.first(), closed.is_empty()) {
             return Err(Problem::new(
                 Code::InUse,

@@ -134,7 +134,8 @@ impl Node {
                     return Err(Problem::new(
                         Code::AlreadyExists,
                         format!(
-                            "{path} of volume {volume} is there already, with {} bytes.",
+                            "{path} of volume {volume} is there already, with {} ({} bytes).",
+                            human_bytes(file.size_bytes),
                             file.size_bytes
                         ),
                     )

@@ -63,6 +63,8 @@ struct PoolSlot {
     handle: Option<Arc<dyn PoolHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
+    /// What to do about that.
+    todo: Option<String>,
     /// Since when each member is missing.
     missing_since: BTreeMap<Uuid, Monotonic>,
     /// How full it was at the last look.

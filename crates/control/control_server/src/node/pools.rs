@@ -55,7 +55,7 @@ impl Node {
                             tracing::error!(pool = pool.name, %problem, "pool can't be opened");
                         }
                         if let Some(slot) = self.pools.lock().get_mut(&pool.guid) {
-                            slot.reason = Some(problem.detail);
+                            (slot.reason, slot.todo) = (Some(problem.detail), problem.todo);
                         }
                     }
                 }
@@ -77,6 +77,7 @@ impl Node {
             name: name.into(),
             handle: Some(handle),
             reason: None,
+            todo: None,
             missing_since: BTreeMap::new(),
             fullness: Fullness::default(),
             held: None,
@@ -99,7 +100,7 @@ impl Node {
                     slot.reason.as_deref().unwrap_or("it is being opened")
                 ),
             )
-            .todo("`holdfast status` says what to do.")),
+            .todo(slot.todo.as_deref().unwrap_or("`holdfast status` says what to do."))),
         }
     }
 
@@ -368,10 +369,16 @@ impl Node {
     }
 }
 
-/// The same problem of opening a pool, with the verb that accepts a loss made one for this pool.
+/// The same problem of opening a pool, with what to do about this pool.
 fn with_verb(mut problem: Problem, pool: &str) -> Problem {
-    if problem.code == Code::NotEnoughDisks {
-        problem.todo = Some(bring_back(pool));
+    match problem.code {
+        Code::NotEnoughDisks | Code::Unavailable => problem.todo = Some(bring_back(pool)),
+        Code::InUse => {
+            problem.todo = Some(format!(
+                "Export it there (`holdfast pool export {pool}`); or, if that node does not use it any more, `holdfast pool import {pool}` here."
+            ));
+        }
+        _ => {}
     }
     problem
 }
@@ -408,10 +415,10 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
 /// A pool for a list.
 pub(super) fn summary(info: &PoolInfo) -> Pool {
     let there = |state: DiskState| matches!(state, DiskState::Online | DiskState::Retiring);
-    let capacity = info.members.iter().filter(|m| there(m.state)).map(|m| m.size_bytes).sum();
+    let capacity = info.members.iter().filter(|m| there(m.state)).map(|m| m.usable_bytes).sum();
     let allocated = info.members.iter().map(|m| m.allocated_bytes).sum();
     let online = info.members.iter().filter(|m| m.state == DiskState::Online);
-    let free: u64 = online.map(|m| m.size_bytes.saturating_sub(m.allocated_bytes)).sum();
+    let free: u64 = online.map(|m| m.usable_bytes.saturating_sub(m.allocated_bytes)).sum();
     let reserved = info.reserved_bytes.min(free);
     let redundancy = info.spaces.iter().map(|space| space.state.redundancy).min();
     Pool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use control_api::{
     Code, Done, FileCreate, FileKind, Problem, Share, ShareConfig, ShareCreate, SharePermission, ShareRight,
-    ShareUpdate, check_share_name,
+    ShareUpdate, check_share_name, many,
 };
 use file_store::{FileKind as StoreKind, FileStore};
 use smb_security::{Level, Permission};
@@ -223,8 +223,11 @@ impl Node {
         let name = share.config.name.clone();
         confirm(&name, confirmed.as_deref(), || {
             vec![format!(
-                "Share {name} disappears: {} sessions lose it and {} opens are closed. The folder {} of volume {} stays.",
-                share.sessions, share.opens, share.config.folder, share.config.volume
+                "Share {name} disappears: {} and {} on it end. The folder {} of volume {} stays.",
+                many(share.sessions, "session"),
+                many(share.opens, "open file"),
+                share.config.folder,
+                share.config.volume
             )]
         })?;
         self.change(|config| {

@@ -69,7 +69,7 @@ impl Node {
                     tracing::error!(pool = slot.name, "a pool has stopped and is closed");
                     slot.handle = None;
                     slot.held = Some(held);
-                    slot.reason = Some(format!("it had stopped; {WAITS}"));
+                    (slot.reason, slot.todo) = (Some(format!("it had stopped; {WAITS}")), None);
                 }
                 Err(problem) => {
                     // Once, not at every try.

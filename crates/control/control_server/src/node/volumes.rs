@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use control_api::{
     Code, Done, LogCreate, LogMode, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate,
-    VolumeUpdate, check_name,
+    VolumeUpdate, check_name, human_bytes,
 };
 use uuid::Uuid;
 
@@ -198,9 +198,9 @@ impl Node {
             return Err(Problem::new(
                 Code::InvalidRequest,
                 format!(
-                    "A volume has at least {} MiB; {} bytes were asked for.",
-                    LEAST_VOLUME_BYTES >> 20,
-                    request.size_bytes
+                    "A volume has at least {}; {} were asked for.",
+                    human_bytes(LEAST_VOLUME_BYTES),
+                    human_bytes(request.size_bytes)
                 ),
             ));
         }
@@ -232,9 +232,9 @@ impl Node {
     pub(super) fn new_log(&self, pool: Uuid, wanted: &LogCreate) -> Result<NewLog, Problem> {
         if wanted.size_bytes < LEAST_LOG_BYTES {
             let why = format!(
-                "A log has at least {} MiB; {} bytes were asked for.",
-                LEAST_LOG_BYTES >> 20,
-                wanted.size_bytes
+                "A log has at least {}; {} were asked for.",
+                human_bytes(LEAST_LOG_BYTES),
+                human_bytes(wanted.size_bytes)
             );
             return Err(Problem::new(Code::InvalidRequest, why));
         }
@@ -253,7 +253,11 @@ impl Node {
             if size < space.size_bytes {
                 return Err(Problem::new(
                     Code::Unsupported,
-                    format!("volume {name} has {} bytes and can't shrink to {size}.", space.size_bytes),
+                    format!(
+                        "volume {name} has {} and can't shrink to {}.",
+                        human_bytes(space.size_bytes),
+                        human_bytes(size)
+                    ),
                 )
                 .todo("Make a smaller volume and move the files there."));
             }
@@ -287,8 +291,8 @@ impl Node {
         }
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
-                "Volume {name} and every file in it is destroyed ({} bytes in the pool).",
-                space.allocated_bytes
+                "Volume {name} and every file in it is destroyed ({} in the pool).",
+                human_bytes(space.allocated_bytes)
             )]
         })?;
         let slot = self.volumes.lock().remove(name);

@@ -184,7 +184,7 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
             PoolState::Online,
         ] {
             for done_without in [true, false] {
-                let issues = of_pools(&[pool(state)], &|_| done_without);
+                let issues = of_pools(&[pool(state)], &|_| None, &|_| done_without);
                 never_better(ready, false, Some(RedundancyState::Full), &issues);
                 let broken = matches!(state, PoolState::Closed | PoolState::ReadOnly);
                 assert_eq!(issues.len(), usize::from(broken), "{state:?}");

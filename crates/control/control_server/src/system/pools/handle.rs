@@ -92,11 +92,12 @@ impl SystemPool {
         })
     }
 
-    /// What the pool says, with the names of its disks in place of its own numbers for them.
+    /// What the pool says, with the names of its disks in place of its own numbers for them, and sizes as people read them.
     fn named(&self, text: &str) -> String {
         let names = self.names.lock();
         let disks = self.pool.status().disks;
-        names::with_names(text, &|number| {
+        let text = names::with_sizes(text);
+        names::with_names(&text, &|number| {
             let disk = disks.iter().find(|disk| disk.record.id.to_string() == number)?;
             names.get(&Uuid::from_bytes(disk.record.guid.0)).cloned()
         })

@@ -1,5 +1,29 @@
 //! What a pool says of its disks, in the names that people know them by.
 
+/// A text with sizes as people read them beside those in bytes.
+pub(super) fn with_sizes(text: &str) -> String {
+    const BYTES: &str = " bytes";
+    /// Fewer are read as they are.
+    const MANY: u64 = 10_000;
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(BYTES) {
+        let (before, after) = rest.split_at(at);
+        let digits = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (start, number) = before.split_at(before.len() - digits);
+        out.push_str(start);
+        match number.parse::<u64>() {
+            Ok(count) if count >= MANY => {
+                out.push_str(&format!("{} ({number} bytes)", control_api::human_bytes(count)));
+            }
+            _ => out.push_str(&format!("{number}{BYTES}")),
+        }
+        rest = &after[BYTES.len()..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// A text with a name in place of each number in "disk 2"; numbers without one stay.
 pub(super) fn with_names(text: &str, name: &dyn Fn(&str) -> Option<String>) -> String {
     const DISK: &str = "disk ";
@@ -24,7 +48,16 @@ pub(super) fn with_names(text: &str, name: &dyn Fn(&str) -> Option<String>) -> S
 
 #[cfg(test)]
 mod tests {
-    use super::with_names;
+    use super::{with_names, with_sizes};
+
+    #[test]
+    fn sizes_are_read_by_people() {
+        let said = "2147483648 bytes would find no room; 512 bytes do, between bytes 4096 and 8192";
+        let want =
+            "2.00 GiB (2147483648 bytes) would find no room; 512 bytes do, between bytes 4096 and 8192";
+        assert_eq!(with_sizes(said), want);
+        assert_eq!(with_sizes(" bytes"), " bytes");
+    }
 
     #[test]
     fn disks_are_called_what_people_call_them() {
