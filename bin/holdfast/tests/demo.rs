@@ -149,3 +149,17 @@ fn lists_tell_that_all_disks_of_a_pool_are_gone() {
     let status = demo.json(&["status"]);
     assert_eq!((&status["counts"]["luns_online"], &status["verdict"]), (&0.into(), &"unavailable".into()));
 }
+
+#[test]
+fn an_address_that_is_taken_is_told_with_the_option_for_another() {
+    let taken = std::net::TcpListener::bind(ANY).expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    let dir = tempfile::tempdir().expect("temp dir");
+    for (iscsi, smb, option) in [(&*taken, ANY, "--iscsi"), (ANY, &*taken, "--smb")] {
+        let mut demo = common::program(&["demo", "--iscsi", iscsi, "--smb", smb, "--shards", "1", "--dir"]);
+        let output = demo.arg(dir.path()).output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(&taken), "{said}");
+        assert!(said.contains(&format!("Choose another address with {option}")), "{said}");
+    }
+}
