@@ -167,3 +167,21 @@ fn a_start_without_the_pool_of_a_log_says_which_it_is() {
     logged.ok(&["pool", "delete", "fast", "--yes"]);
     assert_eq!(logged.json(&["volume", "check", "vm"])["clean"], true);
 }
+
+#[test]
+fn a_log_goes_with_its_volume_though_its_pool_is_away() {
+    let logged = Logged::new();
+    logged.ok(&["volume", "create", "gone", "--pool", "demo", "--size", "1G"]);
+    logged.ok(&["volume", "log", "add", "gone", "--size", "128M", "--pool", "fast"]);
+    let taken = pool(&logged.json(&["pool", "list"]), "fast")["allocated_bytes"].clone();
+    logged.fault("vanish");
+    // Somebody has noticed: the pool is closed.
+    logged.ok(&["volume", "log", "remove", "vm"]);
+    logged.until(&["pool", "list"], |list| pool(list, "fast")["state"] != "degraded");
+    logged.ok(&["volume", "delete", "gone", "--yes"]);
+    logged.fault("return");
+    logged.until(&["pool", "list"], |list| pool(list, "fast")["state"] == "online");
+    let left = logged.until(&["pool", "list"], |list| pool(list, "fast")["allocated_bytes"] == 0);
+    assert_ne!(pool(&left, "fast")["allocated_bytes"], taken);
+    logged.ok(&["pool", "delete", "fast", "--yes"]);
+}

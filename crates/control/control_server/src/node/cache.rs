@@ -121,6 +121,12 @@ impl Node {
         if self.volume(name).is_ok() {
             return Err(Problem::new(Code::WrongState, format!("volume {name} is open: its log is there.")));
         }
+        let waits = self.volumes.lock().get(name).filter(|slot| !slot.lacks_log && !slot.damaged).cloned();
+        if let Some(slot) = waits {
+            let why = slot.reason.unwrap_or_else(|| "it is being opened".into());
+            let detail = format!("volume {name} does not wait for its log: {why}.");
+            return Err(Problem::new(Code::WrongState, detail).todo("`holdfast status` says what to do."));
+        }
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
                 "What was written to volume {name} and lies only in its log is lost, though it was acknowledged."

@@ -25,45 +25,64 @@ struct Seen {
     pool: Uuid,
     pool_name: String,
     size_bytes: u64,
+    /// The name of its space.
+    space: String,
 }
 
-/// Where logs were when they were last seen, by the names of their volumes.
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Kept {
+    /// By the names of their volumes.
+    places: BTreeMap<String, Seen>,
+    /// Those whose volumes were deleted while their pools were away: they go when the pools are back.
+    doomed: Vec<Seen>,
+}
+
+/// Where logs were when they were last seen.
 pub(super) struct LogPlaces {
     path: PathBuf,
-    places: Mutex<BTreeMap<String, Seen>>,
+    kept: Mutex<Kept>,
 }
 
 impl LogPlaces {
     /// What is known so far. A file that cannot be read costs explanations, not a start.
     pub(super) fn open(path: PathBuf) -> Self {
-        let places = read(&path).unwrap_or_else(|error| {
+        let kept = read(&path).unwrap_or_else(|error| {
             tracing::warn!(
                 "in which pools the logs of volumes lie is not known until they are seen: {}: {error}",
                 path.display()
             );
-            BTreeMap::new()
+            Kept::default()
         });
-        Self { path, places: Mutex::new(places) }
+        Self { path, kept: Mutex::new(kept) }
     }
 
     fn of(&self, volume: &str) -> Option<Seen> {
-        self.places.lock().get(volume).cloned()
+        self.kept.lock().places.get(volume).cloned()
     }
 
-    /// Takes down where logs are, and that volumes have none. Blocks on the data directory's disk when that is new.
+    /// Takes down where logs are, and that volumes have none.
     fn note(&self, seen: Vec<(String, Option<Seen>)>) {
-        let mut places = self.places.lock();
-        let before = places.clone();
-        for (volume, place) in seen {
-            match place {
-                Some(place) => places.insert(volume, place),
-                None => places.remove(&volume),
-            };
-        }
-        if *places == before {
+        self.change(|kept| {
+            for (volume, place) in seen {
+                match place {
+                    Some(place) => kept.places.insert(volume, place),
+                    None => kept.places.remove(&volume),
+                };
+            }
+        });
+    }
+
+    /// Changes what is kept. Blocks on the data directory's disk when that differs then.
+    fn change(&self, change: impl FnOnce(&mut Kept)) {
+        let mut kept = self.kept.lock();
+        let before = kept.clone();
+        change(&mut kept);
+        if *kept == before {
             return;
         }
-        let text = serde_json::to_vec_pretty(&*places).map_err(io::Error::other);
+        let text = serde_json::to_vec_pretty(&*kept).map_err(io::Error::other);
         if let Err(error) = text.and_then(|text| replace_file(&self.path, &text)) {
             tracing::warn!(
                 "in which pools the logs of volumes lie will not be known after a restart: {}: {error}",
@@ -73,9 +92,9 @@ impl LogPlaces {
     }
 }
 
-fn read(path: &PathBuf) -> io::Result<BTreeMap<String, Seen>> {
+fn read(path: &PathBuf) -> io::Result<Kept> {
     match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kept::default()),
         Err(error) => Err(error),
         Ok(meta) if meta.len() > MAX_FILE_BYTES => {
             Err(io::Error::other(format!("it has {} bytes", meta.len())))
@@ -105,9 +124,39 @@ impl Node {
         self.logs.note(seen);
     }
 
-    /// Forgets the log of a volume that is no more.
+    /// Forgets the log of a volume that was deleted. Where its pool is away, or has stopped, its space goes when the pool is back.
     pub(super) fn forget_log(&self, volume: &str) {
-        self.logs.note(vec![(volume.to_owned(), None)]);
+        let open = self.open_handles();
+        let is_gone = |seen: &Seen| {
+            let pool = open.iter().find(|(pool, _)| *pool == seen.pool);
+            pool.is_some_and(|(_, pool)| {
+                pool.info().spaces.iter().all(|space| space.state.name != seen.space)
+            })
+        };
+        self.logs.change(|kept| {
+            let left = kept.places.remove(volume).filter(|seen| !is_gone(seen));
+            kept.doomed.extend(left);
+        });
+    }
+
+    /// Deletes the spaces of logs whose volumes were deleted before.
+    async fn delete_doomed(&self) {
+        let doomed = self.logs.kept.lock().doomed.clone();
+        for seen in doomed {
+            let open = self.open_handles().into_iter().find(|(pool, _)| *pool == seen.pool);
+            let Some((_, handle)) = open.filter(|(_, handle)| !handle.has_stopped()) else { continue };
+            if handle.info().spaces.iter().any(|space| space.state.name == seen.space) {
+                if let Err(problem) = handle.delete_space(&seen.space).await {
+                    tracing::warn!(pool = seen.pool_name, %problem, "the space of a log whose volume was deleted stays");
+                    continue;
+                }
+                tracing::info!(
+                    pool = seen.pool_name,
+                    "the space of a log whose volume was deleted is deleted"
+                );
+            }
+            self.logs.change(|kept| kept.doomed.retain(|there| *there != seen));
+        }
     }
 
     /// The space of the log of a volume, in an open pool.
@@ -115,7 +164,8 @@ impl Node {
         self.open_handles().into_iter().find_map(|(pool, handle)| {
             let info = handle.info();
             let space = info.spaces.into_iter().find(|space| space.log_of.as_deref() == Some(volume))?;
-            Some((Seen { pool, pool_name: info.name, size_bytes: space.size_bytes }, space))
+            let (size_bytes, name) = (space.size_bytes, space.state.name.clone());
+            Some((Seen { pool, pool_name: info.name, size_bytes, space: name }, space))
         })
     }
 
@@ -207,6 +257,7 @@ impl Node {
 
     /// Deletes spaces of logs that no volume asks for any more: their pool was away when the log was removed.
     pub(super) async fn delete_leftovers(&self) {
+        self.delete_doomed().await;
         let handles = self.open_handles();
         join_all(handles.iter().map(|(_, handle)| handle.delete_leftovers()).collect()).await;
     }
@@ -235,7 +286,8 @@ mod tests {
     use super::*;
 
     fn seen(name: &str) -> Seen {
-        Seen { pool: Uuid::from_u128(1), pool_name: name.into(), size_bytes: 1 << 30 }
+        let space = "v.01234567.write-log".into();
+        Seen { pool: Uuid::from_u128(1), pool_name: name.into(), size_bytes: 1 << 30, space }
     }
 
     #[test]
@@ -258,6 +310,6 @@ mod tests {
         fs::write(&path, "[1").expect("written");
         let places = LogPlaces::open(path.clone());
         places.note(vec![("v".into(), Some(seen("fast")))]);
-        assert_eq!(read(&path).expect("whole again").len(), 1);
+        assert_eq!(read(&path).expect("whole again").places.len(), 1);
     }
 }
