@@ -22,9 +22,9 @@ pub(crate) struct Cli {
     /// Without it: HOLDFAST_SOCKET, then /run/holdfast/holdfast.sock, /var/lib/holdfast, ./holdfast-demo.
     #[arg(long, global = true, value_name = "PATH")]
     node: Option<PathBuf>,
-    /// Print JSON; lists are {"items": [...]}.
+    /// Print JSON; lists are {"items": [...]}, errors on standard error have a code and a detail.
     #[arg(long, global = true)]
-    json: bool,
+    pub(crate) json: bool,
     /// Answer yes when asked whether to destroy something.
     #[arg(long, global = true)]
     yes: bool,

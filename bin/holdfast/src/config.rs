@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use control_api::{Config, ConfigDiff, ConfigRequest};
+use control_api::{Config, ConfigDiff, ConfigRequest, Status};
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
+use crate::units::many;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -17,6 +18,9 @@ pub(crate) enum Command {
         redact: bool,
     },
     /// Make the node's configuration what a file says: shows what changes, and makes the changes.
+    ///
+    /// What is not in the file is taken away, after a question; so is the configuration of another node, where the file says
+    /// whose it is (the first line that `config show` writes).
     Apply {
         /// The file (TOML, or JSON as from `config show --json`); `-` for standard input.
         file: PathBuf,
@@ -35,13 +39,15 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 eprintln!("holdfast: this holds secrets; keep it where only you can read it.");
             }
             let text = toml::to_string_pretty(&config).map_err(CliError::here)?;
-            context.show(&config, |_| out!("{text}"))
+            let status: Status = context.client.get("/status").await?;
+            context.show(&config, |_| out!("{OF_NODE}{}\n{text}", status.node))
         }
         Command::Apply { file, dry_run } => {
-            let config = read(&file)?;
+            let (config, of_node) = read(&file)?;
             let diff: ConfigDiff = context
                 .confirmed(async |confirm| {
-                    let request = ConfigRequest { config: config.clone(), dry_run, confirm };
+                    let request =
+                        ConfigRequest { config: config.clone(), dry_run, of_node: of_node.clone(), confirm };
                     context.client.put("/config", &request).await
                 })
                 .await?;
@@ -50,7 +56,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     }
 }
 
-fn read(file: &Path) -> CliResult<Config> {
+/// What a configuration begins with, before the name of the node that it was made by.
+const OF_NODE: &str = "# Configuration of node ";
+
+/// A configuration, and the node that it was made by, if the file says so.
+fn read(file: &Path) -> CliResult<(Config, Option<String>)> {
     let text = if file.as_os_str() == "-" {
         std::io::read_to_string(std::io::stdin())
     } else {
@@ -58,11 +68,13 @@ fn read(file: &Path) -> CliResult<Config> {
     };
     let wrong = |error: String| CliError::here(format!("{}: {error}", file.display()));
     let text = text.map_err(|error| wrong(error.to_string()))?;
-    if text.trim_start().starts_with('{') {
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+    let of_node = text.lines().next().and_then(|line| line.strip_prefix(OF_NODE)).map(str::to_owned);
+    let config = if text.trim_start().starts_with('{') {
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
     } else {
-        toml::from_str(&text).map_err(|error| wrong(error.to_string()))
-    }
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    };
+    Ok((config, of_node))
 }
 
 fn print(diff: &ConfigDiff) {
@@ -72,8 +84,8 @@ fn print(diff: &ConfigDiff) {
     }
     match (diff.items.len(), diff.applied) {
         (0, _) => outln!("The node is configured like that already."),
-        (count, true) => outln!("{count} changes made."),
-        (count, false) => outln!("{count} changes would be made."),
+        (count, true) => outln!("{} made.", many(count as u64, "change")),
+        (count, false) => outln!("{} would be made.", many(count as u64, "change")),
     }
     diff.warnings.iter().for_each(|warning| outln!("note: {warning}"));
 }

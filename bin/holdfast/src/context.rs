@@ -60,7 +60,11 @@ impl Context {
             other => return Ok(other?),
         };
         let name = problem.confirm.clone().unwrap_or_default();
-        for line in &problem.destroys {
+        if self.json && !self.yes {
+            // A program reads it, and is not asked.
+            return Err(ClientError::Problem(problem).into());
+        }
+        for line in problem.destroys.iter().filter(|_| !self.json) {
             eprintln!("{line}");
         }
         if !self.yes {

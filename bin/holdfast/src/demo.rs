@@ -12,7 +12,7 @@ use control_api::{
     PoolDetail, PortalConfig, PortalInfo, Provisioning, Resiliency, Target, TargetConfig, TargetUpdate,
     Volume, VolumeCreate,
 };
-use control_client::{Client, Query, segment};
+use control_client::{Client, ClientError, Query, segment};
 use control_server::{NodeOptions, Running};
 use serde_json::json;
 
@@ -291,7 +291,7 @@ async fn make_target(client: &Client, config: &Config, chap: bool) -> CliResult<
             groups: Vec::new(),
         }),
     };
-    let auth = AuthConfig { chap: wanted.iter().cloned().collect(), mutual: None };
+    let auth = AuthConfig { chap: wanted.iter().cloned().collect(), ..AuthConfig::default() };
     if there.is_none() {
         let target = TargetConfig {
             name: TARGET.into(),
@@ -312,6 +312,14 @@ async fn make_target(client: &Client, config: &Config, chap: bool) -> CliResult<
     Ok(wanted)
 }
 
+/// An address that cannot be had, with the option that chooses another one.
+pub(crate) fn elsewhere(error: &ClientError, option: &str) -> CliError {
+    let why = error.problem().map_or_else(|| error.to_string(), |problem| problem.detail.clone());
+    CliError::here(format!(
+        "{why}\n  Another demo or server may have it. Choose another address with {option} ADDR:PORT (port 0 takes a free one)."
+    ))
+}
+
 /// Listens on `wanted` and nowhere else, and returns where that is.
 async fn make_portal(client: &Client, config: &Config, wanted: String) -> CliResult<String> {
     for portal in config.portals.iter().filter(|portal| portal.address != wanted) {
@@ -320,7 +328,8 @@ async fn make_portal(client: &Client, config: &Config, wanted: String) -> CliRes
         client.delete::<Done>(path.as_str(), &confirm).await?;
     }
     if !config.portals.iter().any(|portal| portal.address == wanted) {
-        client.post::<PortalInfo>("/portals", &PortalConfig { address: wanted.clone(), group: 1 }).await?;
+        let portal = PortalConfig { address: wanted.clone(), group: 1 };
+        client.post::<PortalInfo>("/portals", &portal).await.map_err(|error| elsewhere(&error, "--iscsi"))?;
     }
     let portals: Vec<PortalInfo> = client.list("/portals").await?;
     let portal = portals.into_iter().find(|portal| portal.address == wanted);

@@ -12,6 +12,7 @@ use control_api::{
 };
 use control_client::Client;
 
+use crate::demo::elsewhere;
 use crate::error::{CliError, CliResult};
 
 /// The share.
@@ -127,7 +128,8 @@ async fn default_address(client: &Client) -> CliResult<SocketAddr> {
 /// Serves on an address and nowhere else, and returns where that is.
 async fn listen(client: &Client, wanted: SocketAddr) -> CliResult<SocketAddr> {
     let update = SmbUpdate { listen: Some(vec![wanted.to_string()]), ..SmbUpdate::default() };
-    let status: SmbStatus = client.patch("/smb", &update).await?;
+    let status: SmbStatus =
+        client.patch("/smb", &update).await.map_err(|error| elsewhere(&error, "--smb"))?;
     let listening = status.listeners.first().and_then(|listener| listener.listening.as_ref());
     match listening.and_then(|address| address.parse().ok()) {
         Some(address) => Ok(address),

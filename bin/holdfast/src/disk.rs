@@ -7,6 +7,7 @@ use control_client::Query;
 use crate::context::Context;
 use crate::error::CliResult;
 use crate::fault;
+use crate::pool::here_one;
 use crate::table::{Table, or_dash, word};
 use crate::units::bytes;
 
@@ -44,8 +45,7 @@ pub(crate) enum Command {
         #[arg(long)]
         serial: Option<String>,
     },
-    /// Switch a fault on, for tests.
-    #[command(hide = true)]
+    /// Make a disk fail, to see what the node does: for trials and tests, on disks whose data may be lost.
     Fault(fault::Args),
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 Media::Hdd => MediaType::Hdd,
                 Media::Unspecified => MediaType::Unspecified,
             });
-            let path = Query::new("/disks").with("disk", &disk);
+            let path = Query::new("/disks").with("disk", &here_one(disk));
             let update = DiskUpdate { media, enclosure, slot, model, serial };
             let disk: Disk = context.client.patch(path.as_str(), &update).await?;
             context.show(&disk, |disk| print(std::slice::from_ref(disk)))

@@ -21,7 +21,23 @@ impl CliError {
         Self::Here(what.to_string())
     }
 
-    pub(crate) fn print(&self) {
+    /// Says it on standard error: in JSON where answers are.
+    pub(crate) fn print(&self, json: bool) {
+        if json {
+            let told = match self {
+                Self::Client(ClientError::Problem(problem)) => {
+                    serde_json::to_value(problem).unwrap_or_default()
+                }
+                Self::Usage(what) => serde_json::json!({"code": "usage", "detail": what}),
+                Self::Here(what) => serde_json::json!({"code": "failed", "detail": what}),
+                Self::Client(error @ ClientError::Unreachable { .. }) => {
+                    serde_json::json!({"code": "unreachable", "detail": error.to_string()})
+                }
+                Self::Client(error) => serde_json::json!({"code": "failed", "detail": error.to_string()}),
+            };
+            eprintln!("{told:#}");
+            return;
+        }
         match self {
             Self::Usage(what) | Self::Here(what) => eprintln!("holdfast: {what}"),
             Self::Client(error) => {

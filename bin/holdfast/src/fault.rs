@@ -1,4 +1,4 @@
-//! `holdfast disk fault`: faults for tests, hidden from the help.
+//! `holdfast disk fault`: faults for trials and tests.
 
 use clap::ValueEnum;
 use control_api::{Disk, FaultKind, FaultOperation, FaultRequest, FaultRule};
@@ -7,6 +7,7 @@ use control_client::Query;
 use crate::context::Context;
 use crate::disk;
 use crate::error::CliResult;
+use crate::pool::here_one;
 use crate::units::parse_bytes;
 
 #[derive(Debug, clap::Args)]
@@ -34,14 +35,23 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Kind {
+    /// Requests fail.
     Error,
+    /// Requests take --delay-ms longer.
     Delay,
+    /// Writes are done in part.
     Torn,
+    /// Writes are acknowledged and not done.
     Lost,
+    /// Writes go elsewhere.
     Misdirected,
+    /// What is read differs in a bit from what was written.
     BitRot,
+    /// The disk is gone.
     Vanish,
+    /// It is there again, without faults.
     Return,
+    /// The same.
     None,
 }
 
@@ -79,7 +89,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
         delay_ms: args.delay_ms,
     };
     let request = FaultRequest { rules: kind.map(rule).into_iter().collect() };
-    let path = Query::new("/disks/faults").with("disk", &args.disk);
+    let path = Query::new("/disks/faults").with("disk", &here_one(args.disk));
     let disk: Disk = context.client.put(path.as_str(), &request).await?;
     context.show(&disk, |disk| disk::print(std::slice::from_ref(disk)))
 }

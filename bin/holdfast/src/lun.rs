@@ -1,7 +1,7 @@
 //! `holdfast lun …`.
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate};
+use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER};
 use control_client::{Query, segment};
 
 use crate::context::Context;
@@ -47,7 +47,7 @@ pub(crate) enum Command {
         #[arg(long, requires = "whom")]
         target: Option<String>,
         /// Its number there, 0 to 16383; the lowest free one when absent.
-        #[arg(long, requires = "whom")]
+        #[arg(long, requires = "whom", value_parser = number)]
         number: Option<u16>,
     },
     /// Show a LUN to an initiator group, or to every initiator.
@@ -60,7 +60,7 @@ pub(crate) enum Command {
         #[arg(long)]
         target: Option<String>,
         /// Its number there, 0 to 16383; the lowest free one when absent.
-        #[arg(long)]
+        #[arg(long, value_parser = number)]
         number: Option<u16>,
         /// This group may only read.
         #[arg(long)]
@@ -76,7 +76,7 @@ pub(crate) enum Command {
         #[arg(long)]
         target: Option<String>,
         /// The number; needed when it is mapped under several.
-        #[arg(long)]
+        #[arg(long, value_parser = number)]
         number: Option<u16>,
     },
     /// Change the size of a LUN; initiators are told.
@@ -117,9 +117,12 @@ pub(crate) enum Command {
         lun: String,
         /// Whether it is on.
         state: Switch,
-        /// Initiators may turn it on and off too, for all; without this they may not.
+        /// Initiators may turn it on and off too, for all, from now on.
         #[arg(long)]
         initiators_may_change: bool,
+        /// They may not any more.
+        #[arg(long, conflicts_with = "initiators_may_change")]
+        initiators_may_not_change: bool,
     },
     /// Take a LUN away, and its file.
     Delete {
@@ -129,6 +132,12 @@ pub(crate) enum Command {
         #[arg(long)]
         keep_file: bool,
     },
+}
+
+/// The number of a LUN under a target.
+fn number(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| *number <= MAX_LUN_NUMBER);
+    number.ok_or_else(|| format!("a LUN has a number from 0 to {MAX_LUN_NUMBER}"))
 }
 
 /// Who sees a LUN.
@@ -200,10 +209,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         Command::Online { lun, reason } => state(&lun, LunState::Online, reason).await,
         Command::Offline { lun, reason } => state(&lun, LunState::Offline, reason).await,
         Command::ReadOnly { lun, reason } => state(&lun, LunState::ReadOnly, reason).await,
-        Command::WriteCache { lun, state, initiators_may_change } => {
+        Command::WriteCache { lun, state, initiators_may_change, initiators_may_not_change } => {
+            let said = initiators_may_change || initiators_may_not_change;
             let change = LunUpdate {
                 write_cache: Some(state.is_on()),
-                initiator_write_cache: Some(initiators_may_change),
+                initiator_write_cache: said.then_some(initiators_may_change),
                 ..LunUpdate::default()
             };
             update(&lun, change).await
@@ -238,16 +248,23 @@ fn print(luns: &[Lun]) {
             word(&lun.serving),
             bytes(lun.size_bytes),
             bytes(lun.allocated_bytes),
-            match (lun.caching, config.write_cache) {
-                (true, true) => "on".into(),
-                (true, false) => "on, by an initiator".into(),
-                (false, true) => "off now".into(),
-                (false, false) => "off".into(),
-            },
+            cached(lun),
             format!("{}:{}", config.volume, config.path),
             if maps.is_empty() { "nowhere".into() } else { maps.join(", ") },
             or_dash(lun.problem.as_ref().or(reason.as_ref())),
         ]);
     }
     table.print();
+}
+
+/// Whether writes are cached, and who may say so.
+fn cached(lun: &Lun) -> String {
+    let state = match (lun.caching, lun.config.write_cache) {
+        (true, true) => "on",
+        (true, false) => "on, by an initiator",
+        (false, true) => "off now",
+        (false, false) => "off",
+    };
+    let whose = if lun.config.initiator_write_cache { " (initiators may change it)" } else { "" };
+    format!("{state}{whose}")
 }

@@ -47,16 +47,25 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::error::CliError;
+
 fn main() -> ExitCode {
     if let Some(code) = spd::by_name() {
         return code;
     }
-    let args = cli::Cli::parse();
-    match args.run() {
-        Ok(code) => code,
-        Err(error) => {
-            error.print();
-            ExitCode::from(error.exit_code())
+    let args = match cli::Cli::try_parse() {
+        Ok(args) => args,
+        // What `--help` and the like print is no error.
+        Err(error) if error.use_stderr() && std::env::args().any(|arg| arg == "--json") => {
+            return ended(&CliError::Usage(error.to_string().trim_end().to_owned()), true);
         }
-    }
+        Err(error) => error.exit(),
+    };
+    let json = args.json;
+    args.run().unwrap_or_else(|error| ended(&error, json))
+}
+
+fn ended(error: &CliError, json: bool) -> ExitCode {
+    error.print(json);
+    ExitCode::from(error.exit_code())
 }

@@ -345,13 +345,14 @@ async fn finish(context: &Context, done: &Done, no_wait: bool) -> CliResult {
 }
 
 fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {
-    Query::new(format!("/pools/{}/{verb}", segment(pool))).with("disk", disk)
+    Query::new(format!("/pools/{}/{verb}", segment(pool))).with("disk", &here_one(disk.to_owned()))
 }
 
-/// A path here is another one for the node, which may run elsewhere in the file system: makes it absolute.
-fn here_one(disk: String) -> String {
+/// A path here is another one for the node, which may run elsewhere in the file system: makes it absolute. What is no path here
+/// is a name that the node knows; a lost disk has a path at which nothing is.
+pub(crate) fn here_one(disk: String) -> String {
     match std::path::absolute(&disk) {
-        Ok(path) if path.exists() => path.to_string_lossy().into_owned(),
+        Ok(path) if path.exists() || disk.contains('/') => path.to_string_lossy().into_owned(),
         _ => disk,
     }
 }
@@ -447,6 +448,10 @@ fn print_detail(detail: &PoolDetail) {
     }
     table.print();
     outln!();
+    outln!(
+        "Slabs have {}; CAPACITY and FREE count whole ones: what volumes can take.",
+        bytes(detail.pool.slab_bytes)
+    );
     outln!("Copied since the pool was opened, to restore copies: {}.", bytes(detail.pool.copied_bytes));
     if detail.pool.reserved_bytes > 0 {
         outln!("Kept from new data, for what a lost disk holds: {}.", bytes(detail.pool.reserved_bytes));

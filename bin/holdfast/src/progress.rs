@@ -37,7 +37,7 @@ pub(crate) async fn follow(client: &Client, id: u64, quiet: bool) -> CliResult<J
                 bar.finish_and_clear();
                 return Ok(job);
             }
-            JobState::Failed => {
+            JobState::Failed | JobState::Cancelled => {
                 bar.abandon();
                 return Err(CliError::here(format!("{}: {}", job.subject, job.message)));
             }

@@ -8,6 +8,9 @@ use crate::job;
 use crate::units::{bytes, many, seconds};
 
 /// Is all data as redundant as promised? What is wrong, and what to do.
+///
+/// Exit code: 0 when the node has answered, whatever it says; 1 when it could not be asked. Programs look at `verdict` of `--json`:
+/// fully-redundant, restoring, reduced, unavailable or empty; and at the `severity` of each of its `issues`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

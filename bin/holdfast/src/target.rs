@@ -42,9 +42,15 @@ pub(crate) enum Command {
         /// Portal group it is served on; may be given several times.
         #[arg(long = "portal-group", value_name = "TAG")]
         portal_groups: Vec<u16>,
-        /// Initiators may log in without CHAP from now on.
+        /// Ask initiators for CHAP again, after --no-chap.
+        #[arg(long, conflicts_with_all = ["chap_user", "no_chap"])]
+        chap: bool,
+        /// Let initiators in without CHAP from now on; the users are kept. Discovery asks for what `target discovery` says.
         #[arg(long, conflicts_with = "chap_user")]
         no_chap: bool,
+        /// With --no-chap: forget the users and their secrets.
+        #[arg(long, requires = "no_chap")]
+        forget_users: bool,
         #[command(flatten)]
         auth: Auth,
     },
@@ -123,7 +129,8 @@ impl Auth {
         };
         let Some(mut user) = pair(self.chap_user, self.chap_secret_file)? else { return Ok(None) };
         user.groups = self.chap_groups;
-        Ok(Some(AuthConfig { chap: vec![user], mutual: pair(self.mutual_user, self.mutual_secret_file)? }))
+        let mutual = pair(self.mutual_user, self.mutual_secret_file)?;
+        Ok(Some(AuthConfig { chap: vec![user], mutual, chap_off: false }))
     }
 }
 
@@ -145,13 +152,16 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 client.post("/targets", &TargetConfig { name, alias, portal_groups, auth }).await?;
             context.show(&target, one)
         }
-        Command::Set { name, alias, portal_groups, no_chap, auth } => {
-            let auth = if no_chap { Some(AuthConfig::default()) } else { auth.read()? };
+        Command::Set { name, alias, portal_groups, chap, no_chap, forget_users, auth } => {
+            let auth = if forget_users { Some(AuthConfig::default()) } else { auth.read()? };
+            let chap = (chap || no_chap && !forget_users).then_some(chap);
             let portal_groups = (!portal_groups.is_empty()).then_some(portal_groups);
-            if alias.is_none() && portal_groups.is_none() && auth.is_none() {
-                return usage("say what to change: --alias, --portal-group, --chap-user or --no-chap.");
+            if alias.is_none() && portal_groups.is_none() && auth.is_none() && chap.is_none() {
+                return usage(
+                    "say what to change: --alias, --portal-group, --chap-user, --chap or --no-chap.",
+                );
             }
-            change(&name, TargetUpdate { alias, portal_groups, auth, ..TargetUpdate::default() }).await
+            change(&name, TargetUpdate { alias, portal_groups, auth, chap, ..TargetUpdate::default() }).await
         }
         Command::SetUser { name, user, secret_file, groups, any_initiator } => {
             let groups = (any_initiator || !groups.is_empty()).then_some(groups);
@@ -207,6 +217,7 @@ fn print(targets: &[Target]) {
             .collect();
         let chap = match (users.is_empty(), target.mutual_chap) {
             (true, _) => "none".to_owned(),
+            _ if target.chap_off => format!("off ({} kept)", users.join(", ")),
             (false, false) => users.join(", "),
             (false, true) => format!("{} (mutual)", users.join(", ")),
         };

@@ -1,11 +1,6 @@
 //! Sizes and times as people write them.
 
-pub(crate) use control_api::{human_bytes as bytes, parse_bytes};
-
-/// A number of things: `1 disk`, `2 disks`.
-pub(crate) fn many(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
+pub(crate) use control_api::{human_bytes as bytes, many, parse_bytes};
 
 /// A duration in its two largest units: `3 min 20 s`.
 pub(crate) fn seconds(total: u64) -> String {

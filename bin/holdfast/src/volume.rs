@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use control_api::{
     CachePolicyUpdate, CheckRequest, Confirm, Done, LogCreate, Provisioning, ReadAhead, Resiliency, Volume,
-    VolumeCache, VolumeCreate, VolumeLog, VolumeUpdate,
+    VolumeCache, VolumeCreate, VolumeUpdate,
 };
 use control_client::segment;
 
@@ -295,7 +295,7 @@ fn print(volumes: &[Volume]) {
             volume.columns.to_string(),
             bytes(volume.interleave_bytes),
             cached(&volume.cache),
-            volume.log.as_ref().map_or_else(|| "-".into(), logged),
+            logged(volume),
             word(&volume.provisioning),
             or_dash(volume.reason.as_ref()),
         ]);
@@ -323,11 +323,26 @@ fn cached(cache: &VolumeCache) -> String {
     }
 }
 
-/// What the log does, and how much waits in it.
-fn logged(log: &VolumeLog) -> String {
-    let mut text = format!("{}, {} waiting", word(&log.mode), bytes(log.waiting_bytes));
-    for why in log.reason.iter().chain(&log.back_error) {
-        text += &format!(": {why}");
+/// Where the log of a volume lies, what it does, and how much waits in it: "64.0 GiB in ssd: logging, 0 B waiting".
+fn logged(volume: &Volume) -> String {
+    let Some(place) = &volume.log_place else { return "-".into() };
+    let mut text = match (&place.pool, place.size_bytes) {
+        (Some(pool), Some(size)) => format!("{} in {pool}: ", bytes(size)),
+        (Some(pool), None) => format!("in {pool}: "),
+        (None, _) => String::new(),
+    };
+    match &volume.log {
+        None if place.there => text += "not open",
+        None => text += "missing",
+        Some(log) => {
+            text += &format!("{}, {} waiting", word(&log.mode), bytes(log.waiting_bytes));
+            if !place.there {
+                text += ", its disks are missing";
+            }
+            for why in log.reason.iter().chain(&log.back_error) {
+                text += &format!(": {why}");
+            }
+        }
     }
     text
 }

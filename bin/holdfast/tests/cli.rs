@@ -116,6 +116,18 @@ fn configuration_goes_round() {
     assert_eq!(bench.ok("config show"), saved);
     assert_eq!(bench.json("lun list")["items"][0]["serving"], "online");
     assert!(bench.ok(&format!("config apply {}", full.display())).contains("already"));
+    // Another node's is asked about, though nothing is taken away.
+    let other = bench.dir.path().join("other.toml");
+    let (first, rest) = saved.split_once('\n').expect("lines");
+    assert!(first.starts_with("# Configuration of node "), "{first}");
+    let rest = rest.replace("rescan_seconds = 5", "rescan_seconds = 6");
+    std::fs::write(&other, format!("# Configuration of node elsewhere\n{rest}")).expect("written");
+    let apply = format!("config apply {}", other.display());
+    let (_, message) = bench.refused(&apply);
+    assert!(message.contains("This is node elsewhere's configuration"), "{message}");
+    assert!(bench.ok(&format!("{apply} --dry-run")).contains("This is node elsewhere's configuration"));
+    assert_eq!(bench.ok("config show"), saved, "nothing was done");
+    assert!(bench.ok(&format!("{apply} --yes")).contains("1 change made."));
 }
 
 #[test]
@@ -270,6 +282,38 @@ fn exit_codes_tell_usage_from_failure() {
     assert_eq!(bench.refused("demo --smb nowhere").0, 2);
     assert_eq!(bench.refused("pool show nothing").0, 1);
     assert_eq!(bench.refused(&format!("status --node {}", Path::new("/nowhere").display())).0, 1);
+}
+
+#[test]
+fn errors_in_json_are_json() {
+    let bench = Bench::new();
+    bench.furnish();
+    let told = |line: &str| {
+        let (code, message) = bench.refused(&format!("{line} --json"));
+        let told: serde_json::Value =
+            serde_json::from_str(&message).unwrap_or_else(|error| panic!("{line}: {error}: {message}"));
+        assert!(told["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{told}");
+        (code, told["code"].as_str().expect("a code").to_owned())
+    };
+    assert_eq!(told("pool show nothing"), (1, "not-found".into()));
+    assert_eq!(told("volume delete v"), (1, "in-use".into()));
+    assert_eq!(told("lun delete l"), (1, "confirmation-required".into()), "a program is not asked");
+    assert_eq!(told("volume create v"), (2, "usage".into()));
+    assert_eq!(told("lun create m"), (2, "usage".into()));
+    assert_eq!(told("status --node /nowhere"), (1, "unreachable".into()));
+    let (code, message) = bench.refused("lun map l --group g --number 70000");
+    assert!(code == 2 && message.contains("from 0 to 16383"), "{message}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anybody_is_asked() {
+    let bench = Bench::new();
+    bench.furnish();
+    bench.machine.write_foreign(&bench.disk(5), "ext4 file system \"home\"");
+    let (_, message) = bench.refused(&format!("pool replace p {} --with {}", bench.disk(1), bench.disk(5)));
+    assert!(message.contains("--overwrite-foreign") && !message.contains("is given up"), "{message}");
+    let (_, message) = bench.refused(&format!("pool replace p {} --with {}", bench.disk(1), bench.disk(2)));
+    assert!(message.contains("belongs to pool p"), "{message}");
 }
 
 #[test]

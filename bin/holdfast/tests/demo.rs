@@ -85,3 +85,81 @@ fn data_survives_kill_loss_and_restart() {
     assert_eq!(verdict(&demo), "fully-redundant", "a clean stop leaves nothing to do");
     demo.check_all();
 }
+
+#[test]
+fn what_a_refusal_has_looked_at_is_free_again() {
+    let demo = Demo::new("1");
+    let disks = ["one", "two"].map(|name| {
+        let path = demo.dir.path().join(name);
+        std::fs::File::create(&path).expect("made").set_len(1 << 30).expect("sparse");
+        path.to_string_lossy().into_owned()
+    });
+    let create = ["pool", "create", "p", &disks[0], &disks[1]];
+    assert_eq!(demo.run(&create).status.code(), Some(1), "not confirmed");
+    let list = demo.json(&["disk", "list"]);
+    let free: Vec<_> =
+        list["items"].as_array().expect("list").iter().filter(|d| d["state"] == "free").collect();
+    assert!(free.len() == 2 && free.iter().all(|disk| disk["reason"].is_null()), "{free:?}");
+    // What somebody else has says who.
+    let held = std::fs::File::open(&disks[1]).expect("there");
+    held.lock().expect("locked");
+    let output = demo.run(&[&create[..], &["--yes"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
+    drop(held);
+    // Paths are those of whoever asks, and slabs are whole.
+    let here = |words: &[&str]| {
+        let mut command = common::program(words);
+        command.current_dir(demo.dir.path()).env("HOLDFAST_SOCKET", demo.data());
+        let output = command.output().expect("runs");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    here(&["pool", "create", "p", "one", "./two", "--slab", "512M", "--yes"]);
+    let pool = demo.json(&["pool", "show", "p"]);
+    assert_eq!(
+        (&pool["capacity_bytes"], &pool["free_bytes"]),
+        (&(1_u64 << 30).into(), &(1_u64 << 30).into())
+    );
+    here(&["disk", "set", "one", "--slot", "7"]);
+    here(&["pool", "retire", "p", "./demo/../one"]);
+    here(&["pool", "keep-disk", "p", "one"]);
+    here(&["disk", "fault", "two", "vanish"]);
+    // Also of a disk at whose path nothing is.
+    here(&["disk", "fault", "./two", "return"]);
+}
+
+#[test]
+fn lists_tell_that_all_disks_of_a_pool_are_gone() {
+    let demo = Demo::new("1");
+    for number in 1..=4 {
+        let disk = demo.data().join(format!("disks/disk{number}.img"));
+        assert!(demo.run(&["disk", "fault", &disk.to_string_lossy(), "vanish"]).status.success());
+    }
+    for (list, state, wanted) in [
+        ("volume", "online", serde_json::Value::Bool(false)),
+        ("lun", "serving", "offline".into()),
+        ("share", "online", false.into()),
+    ] {
+        let item = demo.json(&[list, "list"])["items"][0].clone();
+        assert_eq!(item[state], wanted, "{item}");
+        let why = item["reason"].as_str().filter(|why| !why.is_empty()).or(item["problem"].as_str());
+        assert!(why.is_some_and(|why| why.contains("all disks of pool demo are missing")), "{item}");
+    }
+    let status = demo.json(&["status"]);
+    assert_eq!((&status["counts"]["luns_online"], &status["verdict"]), (&0.into(), &"unavailable".into()));
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_with_the_option_for_another() {
+    let taken = std::net::TcpListener::bind(ANY).expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    let dir = tempfile::tempdir().expect("temp dir");
+    for (iscsi, smb, option) in [(&*taken, ANY, "--iscsi"), (ANY, &*taken, "--smb")] {
+        let mut demo = common::program(&["demo", "--iscsi", iscsi, "--smb", smb, "--shards", "1", "--dir"]);
+        let output = demo.arg(dir.path()).output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(&taken), "{said}");
+        assert!(said.contains(&format!("Choose another address with {option}")), "{said}");
+    }
+}

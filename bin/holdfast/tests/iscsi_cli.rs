@@ -39,6 +39,41 @@ fn users_of_a_target_come_change_and_go() {
 }
 
 #[test]
+fn chap_is_turned_off_and_on_with_its_users() {
+    let bench = Bench::new();
+    bench.furnish();
+    let secret = bench.dir.path().join("secret");
+    std::fs::write(&secret, "the-secret-of-a").expect("written");
+    let file = secret.display();
+    bench.ok(&format!("target set {TARGET} --chap-user a --chap-secret-file {file}"));
+    bench.ok(&format!("target set-user {TARGET} b --secret-file {file} --any-initiator"));
+    bench.ok("target discovery --chap on");
+    let (_, message) = bench.refused(&format!("target set {TARGET} --no-chap"));
+    for word in ["without CHAP", "(a, b) are kept", "--chap", "target discovery --chap off"] {
+        assert!(message.contains(word), "{word}: {message}");
+    }
+    assert!(bench.ok("target list").contains("a, b"), "nothing was done");
+    let (_, message) = bench.refused(&format!("target set {TARGET} --chap-user c --chap-secret-file {file}"));
+    assert!(message.contains("(a, b) and their secrets are forgotten"), "{message}");
+    bench.ok(&format!("target set {TARGET} --no-chap --yes"));
+    assert!(bench.ok("target list").contains("off (a, b kept)"));
+    let status = bench.ok("status");
+    assert!(status.contains("iSCSI discovery") && status.contains("--chap off"), "{status}");
+    let saved = bench.ok("config show");
+    assert!(saved.contains("chap_off = true") && saved.contains("the-secret-of-a"), "{saved}");
+    bench.ok(&format!("target set {TARGET} --chap"));
+    assert!(!bench.ok("target list").contains("off"));
+    assert!(!bench.ok("status").contains("iSCSI discovery"));
+    let (_, message) = bench.refused(&format!("target set {TARGET} --no-chap --forget-users"));
+    assert!(message.contains("(a, b) and their secrets are forgotten"), "{message}");
+    bench.ok(&format!("target set {TARGET} --no-chap --forget-users --yes"));
+    assert!(bench.ok("target list").contains("none"));
+    let (_, message) = bench.refused(&format!("target set {TARGET} --chap"));
+    assert!(message.contains("set-user"), "{message}");
+    assert_eq!(bench.refused(&format!("target set {TARGET} --chap --no-chap")).0, 2);
+}
+
+#[test]
 fn who_sees_a_lun_and_who_caches_it() {
     let bench = Bench::new();
     bench.furnish();
@@ -61,4 +96,10 @@ fn who_sees_a_lun_and_who_caches_it() {
     );
     bench.ok("lun write-cache m off --initiators-may-change");
     assert_eq!(bench.items("lun list")[1]["initiator_write_cache"], true);
+    assert!(bench.ok("lun list").contains("off (initiators may change it)"));
+    // It stays until somebody says otherwise.
+    bench.ok("lun write-cache m on");
+    assert!(bench.ok("lun list").contains("off now (initiators may change it)"));
+    bench.ok("lun write-cache m on --initiators-may-not-change");
+    assert!(!bench.ok("lun list").contains("initiators may"));
 }

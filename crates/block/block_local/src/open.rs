@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use io_engine::{IoTarget, device_info};
@@ -43,7 +43,8 @@ pub struct OpenError {
 
 #[derive(Debug)]
 enum Why {
-    Busy,
+    /// With the process that has it locked, if that can be seen.
+    Busy(Option<u32>),
     NotADisk,
     Empty,
     Io(&'static str, io::Error),
@@ -53,7 +54,7 @@ impl OpenError {
     /// Whether another process or a mounted file system has the disk.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        matches!(self.why, Why::Busy)
+        matches!(self.why, Why::Busy(_))
     }
 
     /// Whether there is nothing at the path.
@@ -68,7 +69,11 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.why {
-            Why::Busy => write!(f, "{path} is in use by another process or a mounted file system"),
+            Why::Busy(None) => write!(f, "{path} is in use by another process or a mounted file system"),
+            Why::Busy(Some(process)) if *process == std::process::id() => {
+                write!(f, "{path} is held by this process itself, which has it open already")
+            }
+            Why::Busy(Some(process)) => write!(f, "{path} is in use by process {process}{}", named(*process)),
             Why::NotADisk => write!(f, "{path} is neither a regular file nor a block device"),
             Why::Empty => write!(f, "{path} is smaller than one block"),
             Why::Io(doing, error) => write!(f, "cannot {doing} {path}: {error}"),
@@ -83,6 +88,25 @@ impl Error for OpenError {
             _ => None,
         }
     }
+}
+
+/// The process that has a file locked, as the kernel lists it; one of another namespace is not seen.
+fn holder(file: &File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let place = format!("{:02x}:{:02x}:{}", libc::major(meta.dev()), libc::minor(meta.dev()), meta.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        // `1: FLOCK  ADVISORY  WRITE 709 fe:00:10010804 0 EOF`
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, process, inode, ..] = fields.as_slice() else { return None };
+        process.parse().ok().filter(|process| *inode == place && *process > 0)
+    })
+}
+
+/// The name of a process in brackets, if it can be had.
+fn named(process: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    if name.trim().is_empty() { String::new() } else { format!(" ({})", name.trim()) }
 }
 
 impl LocalDisk {
@@ -109,12 +133,12 @@ impl LocalDisk {
             other => other,
         };
         let file = file.map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => fail(Why::Busy),
+            Some(libc::EBUSY) => fail(Why::Busy(None)),
             _ => fail(Why::Io("open", error)),
         })?;
         if writable {
             device_info::lock_exclusive(&file).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => fail(Why::Busy),
+                io::ErrorKind::WouldBlock => fail(Why::Busy(holder(&file))),
                 _ => fail(Why::Io("lock", error)),
             })?;
         }

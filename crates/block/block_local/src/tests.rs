@@ -82,6 +82,7 @@ fn what_is_no_disk_is_refused_with_the_reason() {
     assert_eq!(disk.size(), SIZE);
     let twice = LocalDisk::open(&path, OpenMode::ReadWrite).err().expect("it is taken");
     assert!(twice.is_busy(), "{twice}");
+    assert!(twice.to_string().contains("held by this process itself"), "{twice}");
     let again = LocalDisk::create_file(&CreateFile { path: path.clone(), size: SIZE, preallocate: false });
     assert!(again.err().is_some_and(|error| error.to_string().contains("create")), "never over a file");
     drop(disk);

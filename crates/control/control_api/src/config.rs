@@ -207,7 +207,10 @@ pub struct ConfigRequest {
     /// Only say what would change.
     #[serde(default)]
     pub dry_run: bool,
-    /// Needed when something is taken away: the word `apply`.
+    /// The node that it was made by, if that is known: another one asks before it becomes like that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_node: Option<String>,
+    /// Needed when something is taken away, or it is another node's: the word `apply`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }

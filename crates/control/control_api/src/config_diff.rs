@@ -140,6 +140,7 @@ mod tests {
             auth: AuthConfig {
                 chap: vec![ChapUser { user: "u".into(), secret: secret.into(), groups: vec![] }],
                 mutual: None,
+                chap_off: false,
             },
         }
     }

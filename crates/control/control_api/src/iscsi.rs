@@ -39,9 +39,18 @@ pub struct AuthConfig {
     /// What the target proves to be to initiators that ask (mutual CHAP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<ChapUser>,
+    /// Nobody is asked for CHAP now; the users are kept for when it is turned on again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub chap_off: bool,
 }
 
 impl AuthConfig {
+    /// The CHAP users that initiators must prove to be one of; none when they need not.
+    #[must_use]
+    pub fn asked_for(&self) -> &[ChapUser] {
+        if self.chap_off { &[] } else { &self.chap }
+    }
+
     /// Whether nobody has to prove anything.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -104,13 +113,17 @@ pub struct TargetUpdate {
     /// Who may log in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthConfig>,
+    /// Whether initiators are asked for CHAP; the users stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap: Option<bool>,
     /// Makes a CHAP user, or changes the one of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_user: Option<ChapUserUpdate>,
     /// Takes the CHAP user of this name away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remove_user: Option<String>,
-    /// The target's name, repeated; needed when sessions end because they would not be let in any more.
+    /// The target's name, repeated; needed when sessions end because they would not be let in any more, and when CHAP is turned
+    /// off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }
@@ -156,6 +169,9 @@ pub struct Target {
     pub portal_groups: Vec<u16>,
     /// CHAP users; none when nobody has to prove anything.
     pub chap_users: Vec<TargetUser>,
+    /// Nobody is asked for CHAP now; the users are kept for when it is turned on again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub chap_off: bool,
     /// Whether the target proves itself too.
     pub mutual_chap: bool,
     /// LUNs mapped.

@@ -29,6 +29,8 @@ pub enum JobState {
     Done,
     /// Ended with an error; `message` says which.
     Failed,
+    /// Ended because somebody took back what it was for.
+    Cancelled,
 }
 
 /// A job.

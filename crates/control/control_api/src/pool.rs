@@ -50,7 +50,7 @@ pub struct Pool {
     pub reason: Option<String>,
     /// Whether its data is as redundant as promised.
     pub redundancy: RedundancyState,
-    /// Bytes of all members.
+    /// Bytes of all members that slabs can take: whole slabs, so that a large slab leaves a rest on each disk that is not counted.
     pub capacity_bytes: u64,
     /// Bytes that slabs take.
     pub allocated_bytes: u64,
@@ -91,6 +91,9 @@ pub struct PoolMember {
     pub reason: Option<String>,
     /// Size in bytes.
     pub size_bytes: u64,
+    /// Bytes of these that slabs can take in all: whole slabs, without what the pool keeps for itself.
+    #[serde(default)]
+    pub usable_bytes: u64,
     /// Bytes that slabs take.
     pub allocated_bytes: u64,
     /// Reads and writes that failed since the pool was opened.

@@ -52,6 +52,12 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of things: `1 disk`, `2 disks`.
+#[must_use]
+pub fn many(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -124,6 +124,22 @@ pub struct Volume {
     /// The log before it, if it has one and is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<VolumeLog>,
+    /// Where its log lies, if it has one, open or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_place: Option<LogPlace>,
+}
+
+/// Where the log of a volume lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogPlace {
+    /// The pool; absent when the log is missing and this node has never seen it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The size of its space there, in bytes, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// Whether its pool is open and has it.
+    pub there: bool,
 }
 
 /// Makes a space and a volume on it.

@@ -5,6 +5,7 @@
 //! served under which name) is on this side; the parts that do the work are on the other. The tests of the
 //! logic run on parts in memory. Futures here are `Send`: the implementations move the work to shards.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -29,6 +30,9 @@ pub use smb::{SmbBackend, SmbInfo};
 
 /// The future of work that is done elsewhere.
 pub type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + Send + 'a>>;
+
+/// The same of work that tells nobody how it went.
+pub(crate) type Quiet<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The threads that serve.
 pub trait ShardBackend: Spawner {
@@ -265,6 +269,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn inspect(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
+    /// What its disks are called, by their identities, for what it says of them.
+    fn name_disks(&self, names: BTreeMap<Uuid, String>) {
+        let _ = names;
+    }
     /// What went through each of its spaces since it was opened, by name. Waits for nothing.
     fn space_counters(&self) -> Vec<(String, IoTotals)> {
         Vec::new()
@@ -307,6 +315,11 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn add_log<'a>(&'a self, name: &'a str, log: NewLog) -> Work<'a, ()>;
     /// Brings everything in the log of a volume that is open to the volume, and deletes the log.
     fn remove_log<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
+    /// Deletes the spaces of logs that no open volume of this pool asks for any more, wherever they are: their pools were away
+    /// when the logs were removed.
+    fn delete_leftovers(&self) -> Quiet<'_> {
+        Box::pin(std::future::ready(()))
+    }
     /// Gives up the log of a volume, which is closed because the log is not there, with what was only in it.
     fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Grows a space.

@@ -95,6 +95,14 @@ impl Jobs {
         job.bytes_per_second = 0;
     }
 
+    /// Ends a job because what it was for was taken back.
+    pub(crate) fn cancel(&self, id: u64, message: String) {
+        self.end(id, Err(message));
+        if let Some(Entry { job, .. }) = self.inner.lock().entries.get_mut(&id) {
+            job.state = JobState::Cancelled;
+        }
+    }
+
     /// The running job of this kind on `subject`.
     pub(crate) fn running(&self, kind: JobKind, subject: &str) -> Option<u64> {
         let inner = self.inner.lock();
@@ -146,7 +154,11 @@ mod tests {
         assert_eq!((job.done_bytes, job.total_bytes), (100, 1500));
         jobs.end(id, Ok("restored".into()));
         assert_eq!(jobs.get(id).expect("remembered").state, JobState::Done);
-        assert_ne!(jobs.start(JobKind::Repair, "pool p", 5, 1000), id);
+        let next = jobs.start(JobKind::Repair, "pool p", 5, 1000);
+        assert_ne!(next, id);
+        jobs.cancel(next, "taken back".into());
+        let job = jobs.get(next).expect("remembered");
+        assert_eq!((job.state, &*job.message), (JobState::Cancelled, "taken back"));
     }
 
     #[test]

@@ -78,7 +78,7 @@ async fn a_volume_that_finds_no_room_is_refused_with_numbers_and_leaves_nothing(
         assert_eq!(code, "no-space", "{answer}");
         // A slab on each of two disks.
         assert!(
-            detail.starts_with("Pool p has no room for ") && detail.contains("134217728 bytes"),
+            detail.starts_with("Pool p has no room for ") && detail.contains("it takes at least 128 MiB"),
             "{answer}"
         );
         assert!(answer["todo"].as_str().is_some_and(|todo| todo.contains("add-disk")), "{answer}");

@@ -209,11 +209,7 @@ pub(crate) async fn find_state(
         && !options.take_over
         && !options.read_only
     {
-        let detail = format!(
-            "pool {name} is node {}'s, which has not let go of it: export it there, or take it over with `pool import` if that \
-             node does not use it any more",
-            owner.name
-        );
+        let detail = format!("pool {name} is node {}'s, which has not let go of it", owner.name);
         return Err(PoolError::new(PoolErrorKind::InUse, detail));
     }
     if let Some(Node { id: node, name }) = node.filter(|_| !options.read_only) {

@@ -31,6 +31,7 @@
 mod backing;
 mod copy;
 mod data;
+mod departed;
 pub mod fuzz;
 mod hole_map;
 mod inquiry;

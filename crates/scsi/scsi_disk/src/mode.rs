@@ -89,31 +89,48 @@ impl LogicalUnit {
     /// Turns the write cache on or off, and says whether initiators may do so from now on. What was cached is flushed; if
     /// that fails, each nexus is told at its next flush. Initiators hear of the change.
     ///
+    /// Where the storage is away, what initiators had saved is changed by the call that follows its return: see
+    /// [`LogicalUnit::owes_its_mode`].
+    ///
     /// # Errors
-    /// The flush failed, or what initiators had saved could not be changed; the write cache is as asked for all the same.
+    /// The flush failed, or what initiators had saved could not be changed, which the next call tries again; the write cache
+    /// is as asked for all the same.
     pub async fn set_write_cache(&self, on: bool, by_initiators: bool) -> Result<(), StoreError> {
         let _one_at_a_time = self.changes.lock().await;
         let wanted = WriteCache { on, by_initiators };
-        let (before, saved) = {
+        let flush = {
             let mut inner = self.inner.lock();
             if inner.cache == wanted {
-                return Ok(());
+                false
+            } else {
+                inner.cache = wanted;
+                let before = inner.mode.write_cache;
+                (inner.mode.write_cache, inner.saved_mode.write_cache) = (on, on);
+                inner.mode_unsaved = true;
+                if before != on {
+                    inner.attention_all(None, asc::MODE_PARAMETERS_CHANGED);
+                }
+                before && !on
             }
-            inner.cache = wanted;
-            let before = inner.mode.write_cache;
-            (inner.mode.write_cache, inner.saved_mode.write_cache) = (on, on);
-            if before != on {
-                inner.attention_all(None, asc::MODE_PARAMETERS_CHANGED);
-            }
-            (before, inner.saved_mode)
         };
-        let flushed = if before && !on { self.flush_cached(None).await.1 } else { Ok(()) };
-        // Only a row that initiators saved says anything; the administrator's word is in the configuration.
-        let key = Self::row_key(&self.config.id, b'm');
-        if self.store().load(&key).await?.is_some() {
-            self.store().save(&key, Some(saved.encode())).await?;
+        let flushed = if flush { self.flush_cached(None).await.1 } else { Ok(()) };
+        if self.owes_its_mode() && !self.is_away() {
+            // Only a row that initiators saved says anything; the administrator's word is in the configuration.
+            let key = Self::row_key(&self.config.id, b'm');
+            if self.store().load(&key).await?.is_some() {
+                let saved = self.inner.lock().saved_mode;
+                self.store().save(&key, Some(saved.encode())).await?;
+            }
+            self.inner.lock().mode_unsaved = false;
         }
         flushed
+    }
+
+    /// Whether what initiators had saved still says otherwise than the administrator did since:
+    /// [`LogicalUnit::set_write_cache`] with the same words puts that right once the storage is there.
+    #[must_use]
+    pub fn owes_its_mode(&self) -> bool {
+        self.inner.lock().mode_unsaved
     }
 
     pub(crate) fn mode_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {

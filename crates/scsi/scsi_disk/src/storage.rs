@@ -134,6 +134,8 @@ impl LogicalUnit {
         let mut inner = self.inner.lock();
         let others = inner.nexuses.iter_mut().filter(|(id, _)| Some(**id) != except);
         others.for_each(|(_, entry)| entry.lost_writes = true);
+        // Those that have gone may have cached some, and come back.
+        inner.departed.lose_writes();
     }
 }
 

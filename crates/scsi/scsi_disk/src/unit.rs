@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use scsi_core::{Nexus, ScsiCommand, ScsiResponse, ScsiStatus};
+use scsi_core::{ScsiCommand, ScsiResponse, ScsiStatus};
 use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 use tokio::sync::Notify;
 
 use crate::backing::{Backing, ReservationStore};
 use crate::copy::EndedCopy;
+use crate::departed::Departed;
 use crate::meter::Meter;
 use crate::mode::{Mode, WriteCache};
 use crate::reply::{Failure, Outcome};
@@ -59,7 +60,7 @@ pub(crate) struct NexusEntry {
     /// It has read or written: what is on the medium is somebody's.
     pub(crate) used: bool,
     pub(crate) attentions: Vec<u16>,
-    copies: VecDeque<EndedCopy>,
+    pub(crate) copies: VecDeque<EndedCopy>,
     pub(crate) tokens: VecDeque<EndedToken>,
     /// Cached writes may have been lost that this nexus has not been told of; its next flush does.
     pub(crate) lost_writes: bool,
@@ -79,6 +80,10 @@ pub(crate) struct Inner {
     pub(crate) mode: Mode,
     pub(crate) saved_mode: Mode,
     pub(crate) cache: WriteCache,
+    /// The row of saved mode pages does not say what `saved_mode` does: the storage was away.
+    pub(crate) mode_unsaved: bool,
+    /// Who was connected, and what it is to be told.
+    pub(crate) departed: Departed,
     pub(crate) target_ports: Vec<u16>,
     pub(crate) state: UnitState,
     pub(crate) stopped: bool,
@@ -149,6 +154,8 @@ impl LogicalUnit {
             mode,
             saved_mode: mode,
             cache,
+            mode_unsaved: false,
+            departed: Departed::default(),
             target_ports: config.target_ports.clone(),
             state: UnitState::Online,
             stopped: false,
@@ -225,27 +232,6 @@ impl LogicalUnit {
         if inner.capacity != now {
             inner.capacity = now;
             inner.attention_all(None, asc::CAPACITY_CHANGED);
-        }
-    }
-
-    pub(crate) fn connect(&self, nexus: &Nexus) {
-        let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
-        let entry = NexusEntry {
-            port,
-            used: false,
-            attentions: vec![asc::POWER_ON],
-            copies: VecDeque::new(),
-            tokens: VecDeque::new(),
-            lost_writes: false,
-        };
-        self.inner.lock().nexuses.entry(nexus.id).or_insert(entry);
-    }
-
-    pub(crate) fn disconnect(&self, nexus: u64) {
-        let mut inner = self.inner.lock();
-        inner.nexuses.remove(&nexus);
-        if inner.legacy == Some(nexus) {
-            inner.legacy = None;
         }
     }
 

@@ -63,6 +63,7 @@ impl Pools {
             state: if disk.spare { DiskState::Spare } else { DiskState::Online },
             reason: None,
             size_bytes: disk.disk.size(),
+            usable_bytes: disk.disk.size(),
             allocated_bytes: 0,
             io_errors: 0,
             checksum_errors: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use control_api::{
     Code, Config, Done, Password, PasswordChange, Problem, User, UserCreate, UserGroup, UserGroupCreate,
-    UserGroupUpdate, UserUpdate,
+    UserGroupUpdate, UserUpdate, many,
 };
 use smb_protocol::security::Sid;
 use smb_users::names::upper;
@@ -167,8 +167,9 @@ impl Node {
         let user = self.user_show(name)?;
         confirm(&user.name, confirmed.as_deref(), || {
             let mut lost = vec![format!(
-                "User {} disappears: {} sessions end. What it owns stays, and no user will ever be the same one again.",
-                user.name, user.sessions
+                "User {} disappears, and {} of its own with it. What it owns stays, and no user will ever be the same one again.",
+                user.name,
+                many(user.sessions, "session")
             )];
             lost.extend(self.permissions_lost(&user.name));
             lost

@@ -17,16 +17,21 @@ impl Node {
         keep_identities(&have, &mut want)?;
         want.check()?;
         let items = have.diff(&want);
-        if request.dry_run || items.is_empty() {
-            return Ok(ConfigDiff { items, applied: !request.dry_run, warnings: Vec::new() });
+        let mut told: Vec<String> = Vec::new();
+        if let Some(other) = request.of_node.filter(|name| *name != self.name()) {
+            told.push(format!(
+                "This is node {other}'s configuration, and this node is {}: it opens {other}'s pools, serves its targets and shares, \
+                 and listens on its addresses. Two nodes must never do so at the same time.",
+                self.name()
+            ));
         }
-        let removed: Vec<String> = items
-            .iter()
-            .filter(|change| change.sign == '-')
-            .map(|change| format!("{} is taken away.", change.subject))
-            .collect();
-        if !removed.is_empty() {
-            super::confirm("apply", request.confirm.as_deref(), || removed)?;
+        if request.dry_run || items.is_empty() {
+            return Ok(ConfigDiff { items, applied: !request.dry_run, warnings: told });
+        }
+        let removed = items.iter().filter(|change| change.sign == '-');
+        told.extend(removed.map(|change| format!("{} is taken away.", change.subject)));
+        if !told.is_empty() {
+            super::confirm("apply", request.confirm.as_deref(), || told)?;
         }
         self.config.change(|config| {
             *config = want;
@@ -40,9 +45,12 @@ impl Node {
         self.close_dropped_pools().await;
         self.open_pools(&[]).await;
         self.reconcile().await;
-        let unserved =
-            self.unserved.lock().iter().map(|(subject, why)| format!("{subject}: {why}")).collect();
-        Ok(ConfigDiff { items, applied: true, warnings: unserved })
+        // First what the others come of.
+        let closed = self.closed_pools().into_iter();
+        let mut warnings: Vec<String> =
+            closed.map(|(name, why)| format!("pool {name}: it is not open: {why}")).collect();
+        warnings.extend(self.unserved.lock().iter().map(|(subject, why)| format!("{subject}: {why}")));
+        Ok(ConfigDiff { items, applied: true, warnings })
     }
 
     /// Closes pools that the configuration no longer names. Their data stays on their disks.

@@ -86,6 +86,7 @@ impl Node {
             }
             let log = node.new_log(guid, &request)?;
             pool.add_log(&name, log).await?;
+            node.note_logs();
             tracing::info!(volume = name, "a log was added");
             node.volume_show(&name).await
         })
@@ -106,6 +107,7 @@ impl Node {
                     .todo("`holdfast volume list` says which volumes have one."));
             }
             pool.remove_log(&name).await?;
+            node.note_logs();
             tracing::info!(volume = name, "its log was removed");
             node.volume_show(&name).await
         })
@@ -118,6 +120,12 @@ impl Node {
         let (_, pool, _) = self.space(name)?;
         if self.volume(name).is_ok() {
             return Err(Problem::new(Code::WrongState, format!("volume {name} is open: its log is there.")));
+        }
+        let waits = self.volumes.lock().get(name).filter(|slot| !slot.lacks_log && !slot.damaged).cloned();
+        if let Some(slot) = waits {
+            let why = slot.reason.unwrap_or_else(|| "it is being opened".into());
+            let detail = format!("volume {name} does not wait for its log: {why}.");
+            return Err(Problem::new(Code::WrongState, detail).todo("`holdfast status` says what to do."));
         }
         confirm(name, confirmed.as_deref(), || {
             vec![format!(

@@ -23,6 +23,16 @@ pub(super) fn update_auth(target: &mut TargetConfig, update: &TargetUpdate) -> R
     if let Some(auth) = &update.auth {
         target.auth = auth.clone();
     }
+    if let Some(on) = update.chap {
+        if on && target.auth.chap.is_empty() {
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                format!("target {} has no CHAP users, so nobody could log in.", target.name),
+            )
+            .todo(format!("Make one: `holdfast target set-user {} USER --secret-file FILE`.", target.name)));
+        }
+        target.auth.chap_off = !on;
+    }
     if let Some(wanted) = &update.set_user {
         set_user(&target.name, &mut target.auth, wanted)?;
     }
@@ -32,7 +42,7 @@ pub(super) fn update_auth(target: &mut TargetConfig, update: &TargetUpdate) -> R
         if target.auth.chap.len() == before {
             return Err(missing(&format!("CHAP user of {}", target.name), user, "holdfast target list"));
         }
-        if target.auth.chap.is_empty() {
+        if target.auth.chap.is_empty() && !target.auth.chap_off {
             // Without a user everybody would be let in, which is not what taking one away means.
             return Err(Problem::new(
                 Code::InvalidRequest,
@@ -42,6 +52,8 @@ pub(super) fn update_auth(target: &mut TargetConfig, update: &TargetUpdate) -> R
                 "Make another one first, or let initiators in without CHAP: `holdfast target set --no-chap`.",
             ));
         }
+        // Without any there is nothing to turn on again.
+        target.auth.chap_off &= !target.auth.chap.is_empty();
     }
     Ok(())
 }
@@ -85,7 +97,7 @@ fn set_user(target: &str, auth: &mut AuthConfig, wanted: &ChapUserUpdate) -> Res
 pub(super) fn ending(before: &Config, after: &Config, target: &str, sessions: &[Session]) -> Vec<String> {
     let users = |config: &Config| {
         let target = config.targets.iter().find(|there| there.name == target);
-        target.map(|target| target.auth.chap.clone()).unwrap_or_default()
+        target.map(|target| target.auth.asked_for().to_vec()).unwrap_or_default()
     };
     let (old, new) = (users(before), users(after));
     let stays = |session: &Session| {
@@ -113,10 +125,69 @@ pub(super) fn ending(before: &Config, after: &Config, target: &str, sessions: &[
         .collect()
 }
 
-/// Users that could stand in for each other's hosts.
+/// Whether discovery asks for a proof that nobody can give: no initiator is told of any target.
+fn nobody_discovers(config: &Config) -> bool {
+    config.iscsi.discovery_chap && config.targets.iter().all(|target| target.auth.asked_for().is_empty())
+}
+
+/// What it means that a target asks for CHAP no more, or forgets users, in sentences; none if it does neither.
+pub(super) fn opening(before: &Config, after: &Config, target: &str) -> Vec<String> {
+    let auth = |config: &Config| {
+        let target = config.targets.iter().find(|there| there.name == target);
+        target.map(|target| target.auth.clone()).unwrap_or_default()
+    };
+    let (old, new) = (auth(before), auth(after));
+    let listed = |users: Vec<&ChapUser>| {
+        let names: Vec<&str> = users.iter().map(|user| user.user.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let stays = |user: &ChapUser| new.chap.iter().any(|there| there.user == user.user);
+    let gone = listed(old.chap.iter().filter(|user| !stays(user)).collect());
+    let gone =
+        gone.map(|names| format!("CHAP users of target {target} ({names}) and their secrets are forgotten."));
+    if old.asked_for().is_empty() || !new.asked_for().is_empty() {
+        return gone.into_iter().collect();
+    }
+    let mut told = vec![format!(
+        "Target {target} lets initiators in without CHAP: whoever gives a name that sees a LUN may read and write it."
+    )];
+    told.extend(gone);
+    if let Some(names) = listed(new.chap.iter().collect()) {
+        told.push(format!(
+            "Its CHAP users ({names}) are kept; `holdfast target set {target} --chap` asks for them again."
+        ));
+    }
+    if nobody_discovers(after) {
+        told.push(
+            "Discovery asks for CHAP all the same, and no target has a user then: no initiator is told which targets there are. \
+             `holdfast target discovery --chap off` changes that."
+                .to_owned(),
+        );
+    }
+    told
+}
+
+/// Users that could stand in for each other's hosts, and proofs that nobody asks for or nobody can give.
 pub(super) fn issues(config: &Config) -> Vec<Issue> {
     let mut issues = Vec::new();
-    for target in config.targets.iter().filter(|target| target.auth.chap.len() > 1) {
+    if nobody_discovers(config) && !config.targets.is_empty() {
+        issues.push(Issue {
+            severity: Severity::Warning,
+            subject: "iSCSI discovery".into(),
+            detail: "it asks for CHAP, and no target has a CHAP user: no initiator is told of any target"
+                .into(),
+            todo: "`holdfast target discovery --chap off`, or make users: `holdfast target set-user`.".into(),
+        });
+    }
+    for target in config.targets.iter().filter(|target| target.auth.chap_off) {
+        issues.push(Issue {
+            severity: Severity::Info,
+            subject: format!("target {}", target.name),
+            detail: "it has CHAP users and asks nobody for CHAP".into(),
+            todo: format!("`holdfast target set {} --chap` asks for it again.", target.name),
+        });
+    }
+    for target in config.targets.iter().filter(|target| target.auth.asked_for().len() > 1) {
         let loose = target.auth.chap.iter().filter(|user| bound_to(config, user).is_none());
         let names: Vec<&str> = loose.map(|user| user.user.as_str()).collect();
         if names.is_empty() {
@@ -161,7 +232,7 @@ mod tests {
             name: TARGET.into(),
             alias: String::new(),
             portal_groups: vec![],
-            auth: AuthConfig { chap, mutual: None },
+            auth: AuthConfig { chap, ..AuthConfig::default() },
         };
         Config { groups: vec![group("a"), group("b")], targets: vec![target], ..Config::default() }
     }

@@ -1,6 +1,7 @@
 //! The disks that are known: found by discovery, files of the configuration, open ones.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use control_api::{DiskConfig, FaultRule};
@@ -97,10 +98,18 @@ impl DiskTable {
         self.disks.lock().values().cloned().collect()
     }
 
-    /// The disk with this id or path.
+    /// The disk with this id or path, or at the end of this link.
     pub(super) fn find(&self, name: &str) -> Option<Known> {
-        let disks = self.disks.lock();
-        disks.get(name).or_else(|| disks.values().find(|known| known.found.path == name)).cloned()
+        let find = |name: &str| {
+            let disks = self.disks.lock();
+            disks.get(name).or_else(|| disks.values().find(|known| known.found.path == name)).cloned()
+        };
+        let behind = || {
+            let path = Path::new(name);
+            let path = path.is_absolute().then(|| path.canonicalize().ok()).flatten()?;
+            find(path.to_str()?)
+        };
+        find(name).or_else(behind)
     }
 
     /// Changes what is known of a disk.

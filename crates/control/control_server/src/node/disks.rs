@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::counters::io_counters;
 use super::disk_table::Known;
 use super::{Node, missing};
-use crate::backend::{DiskContent, FoundDisk, PoolDisk};
+use crate::backend::{DiskContent, FoundDisk, PoolDisk, PoolHandle};
 
 /// How often, and after which time, disks that somebody has open are looked at again when the node starts: five
 /// seconds in all. Later the rescans do it.
@@ -128,6 +128,15 @@ impl Node {
         members
     }
 
+    /// Tells a pool what its disks are called.
+    pub(super) fn name_disks(&self, pool: Uuid, handle: &dyn PoolHandle) {
+        let names = self.disks.all().into_iter().filter_map(|known| match known.content {
+            Some(DiskContent::Member { pool: of, disk, .. }) if of == pool => Some((disk, known.found.id)),
+            _ => None,
+        });
+        handle.name_disks(names.collect());
+    }
+
     /// A disk that a person named, for a pool: known or a file, not in use, open.
     pub(super) async fn take_disk(&self, name: &str, spare: bool) -> Result<PoolDisk, Problem> {
         let known = self.known_or_file(name).await?;
@@ -168,7 +177,17 @@ impl Node {
         Ok(())
     }
 
-    /// Gives back what [`Node::take_disk`] took but was not used.
+    /// Gives back what [`Node::take_disk`] took but was not used: first the handles, as a disk that this node itself has open
+    /// cannot be opened to be looked at.
+    pub(super) async fn release_disks(&self, disks: Vec<PoolDisk>) {
+        let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
+        drop(disks);
+        for id in ids {
+            self.release_disk(&id).await;
+        }
+    }
+
+    /// Looks at a disk anew that this node has used. Nothing else holds it.
     pub(super) async fn release_disk(&self, id: &str) {
         self.disks.change(id, |known| known.open = None);
         self.probe(id).await;

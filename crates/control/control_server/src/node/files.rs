@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Bytes;
-use control_api::{Code, Done, FileClone, FileCreate, FileEntry, FileRename, Problem};
+use control_api::{Code, Done, FileClone, FileCreate, FileEntry, FileRename, Problem, human_bytes};
 use file_store::{Access, FileStore};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
@@ -90,7 +90,11 @@ impl Node {
         self.refuse_share_folder(volume, path)?;
         let entry = self.file_stat(volume, path).await?;
         confirm(path, confirmed.as_deref(), || {
-            vec![format!("{path} of volume {volume} is removed ({} bytes).", entry.size_bytes)]
+            vec![format!(
+                "{path} of volume {volume} is removed ({}, {} bytes).",
+                human_bytes(entry.size_bytes),
+                entry.size_bytes
+            )]
         })?;
         let owned = path.to_owned();
         self.with_store(volume, async move |store| files::remove(&*store, &owned).await).await?;
@@ -107,8 +111,9 @@ impl Node {
         {
             confirm(&request.to, request.confirm.as_deref(), || {
                 vec![format!(
-                    "{} of volume {volume} is replaced; its {} bytes are lost.",
-                    there.path, there.size_bytes
+                    "{} of volume {volume} is replaced; what it holds is lost ({}).",
+                    there.path,
+                    human_bytes(there.size_bytes)
                 )]
             })?;
         }

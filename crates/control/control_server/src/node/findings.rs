@@ -4,10 +4,12 @@
 
 use control_api::{
     DiskState, Issue, LogMode, Lun, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity,
-    SpaceState, Verdict, Volume,
+    SpaceState, Verdict, Volume, human_bytes,
 };
 
 use super::Node;
+use super::pools::bring_back;
+use crate::backend::SpaceInfo;
 
 fn issue(severity: Severity, subject: String, detail: String, todo: impl Into<String>) -> Issue {
     Issue { severity, subject, detail, todo: todo.into() }
@@ -57,31 +59,45 @@ pub(super) fn headline(
     }
 }
 
-/// What is wrong with pools as a whole.
-pub(super) fn of_pools(pools: &[Pool]) -> Vec<Issue> {
+/// What is wrong with pools as a whole; `todo` says what is to be done about one that is not open, if that is known,
+/// `done_without` which hold nothing that anyone lacks.
+pub(super) fn of_pools(
+    pools: &[Pool],
+    todo: &dyn Fn(&Pool) -> Option<String>,
+    done_without: &dyn Fn(&Pool) -> bool,
+) -> Vec<Issue> {
     let of = |pool: &Pool| {
         let why = pool.reason.as_deref().unwrap_or("no reason is known");
-        let (severity, what, todo) = match pool.state {
-            PoolState::Closed => (
-                Severity::Critical,
-                "it is not open",
-                "Bring its disks back; the node tries again by itself. If they are lost for good: `holdfast pool import --accept-loss`.",
-            ),
+        let (severity, what, advice) = match pool.state {
+            PoolState::Closed => {
+                (Severity::Critical, "it is not open", todo(pool).unwrap_or_else(|| bring_back(&pool.name)))
+            }
             PoolState::ReadOnly => (
                 Severity::Critical,
                 "it takes no writes",
-                "Bring its missing disks back; the node opens it again by itself.",
+                "Bring its missing disks back; the node opens it again by itself.".to_owned(),
             ),
             PoolState::Opening | PoolState::Degraded | PoolState::Online => return None,
         };
-        Some(issue(severity, format!("pool {}", pool.name), format!("{what}: {why}"), todo))
+        let mut detail = format!("{what}: {why}");
+        let severity = if done_without(pool) {
+            detail.push_str("; it holds no more than logs, and their volumes are served without them");
+            Severity::Error
+        } else {
+            severity
+        };
+        Some(issue(severity, format!("pool {}", pool.name), detail, advice))
     };
     pools.iter().filter_map(of).collect()
 }
 
-/// What is wrong with volumes and their logs. `ready` says that all has been opened that could be, `is_damaged` that an
-/// opening found damage.
-pub(super) fn of_volumes(volumes: &[Volume], ready: bool, is_damaged: &dyn Fn(&str) -> bool) -> Vec<Issue> {
+/// What is wrong with volumes and their logs. `ready` says that all has been opened that could be, `todo` what is to be done
+/// about a volume that is not open, if more is known than that disks are missing.
+pub(super) fn of_volumes(
+    volumes: &[Volume],
+    ready: bool,
+    todo: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Issue> {
     let mut issues = Vec::new();
     for volume in volumes {
         let subject = format!("volume {}", volume.name);
@@ -94,23 +110,23 @@ pub(super) fn of_volumes(volumes: &[Volume], ready: bool, is_damaged: &dyn Fn(&s
                     Severity::Critical,
                     subject.clone(),
                     format!("it is not open: {}", why.as_deref().unwrap_or("no reason is known")),
-                    if is_damaged(&volume.name) {
-                        format!("`holdfast volume check {}` says what is damaged.", volume.name)
-                    } else {
+                    todo(&volume.name).unwrap_or_else(|| {
                         format!(
                             "Bring missing disks back; it is opened again by itself. `holdfast volume reopen {}` tries at once.",
                             volume.name
                         )
-                    },
+                    }),
                 ),
             });
         }
-        issues.extend(volume.log.iter().flat_map(|log| of_log(&subject, log)));
+        let pool = volume.log_place.as_ref().and_then(|place| place.pool.as_deref());
+        issues.extend(volume.log.iter().flat_map(|log| of_log(&subject, log, pool)));
     }
     issues
 }
 
-fn of_log(subject: &str, log: &control_api::VolumeLog) -> Vec<Issue> {
+fn of_log(subject: &str, log: &control_api::VolumeLog, pool: Option<&str>) -> Vec<Issue> {
+    let pool = pool.map_or_else(|| "the pool of the log".to_owned(), |pool| format!("pool {pool}"));
     let why = log.reason.as_deref().unwrap_or("no reason is known");
     let mut issues = Vec::new();
     match log.mode {
@@ -118,21 +134,21 @@ fn of_log(subject: &str, log: &control_api::VolumeLog) -> Vec<Issue> {
         LogMode::Stopped => issues.push(issue(
             Severity::Critical,
             subject.to_owned(),
-            format!("its log stopped, and it takes no writes: {why}"),
+            format!("its log in {pool} stopped, and it takes no writes: {why}"),
             "Put its disks right; the volume is opened again by itself, and what is in the log is brought to it then.",
         )),
         _ => issues.push(issue(
             Severity::Warning,
             subject.to_owned(),
-            format!("its writes do without the log: {why}"),
-            "Put the pool of the log right; the next opening of the volume (`holdfast volume reopen`) begins a new log.",
+            format!("its writes do without the log in {pool}: {why}"),
+            format!("Put {pool} right; the next opening of the volume (`holdfast volume reopen`) begins a new log. `holdfast volume log remove` takes the log away."),
         )),
     }
     if let Some(why) = &log.back_error {
         issues.push(issue(
             Severity::Error,
             subject.to_owned(),
-            format!("{} bytes in its log can't be brought to its disks: {why}", log.waiting_bytes),
+            format!("{} in its log can't be brought to its disks: {why}", human_bytes(log.waiting_bytes)),
             "Put the volume's disks right; the log keeps the data, and tries again by itself.",
         ));
     }
@@ -150,10 +166,10 @@ pub(super) fn of_luns(luns: &[Lun], ready: bool) -> Vec<Issue> {
                 "it is not served yet".into(),
                 "Wait until its volume is open.",
             )),
-            (Some(why), _) => Some(issue(
+            (Some(why), state) => Some(issue(
                 Severity::Error,
                 subject,
-                format!("it is not served: {why}"),
+                if state == LunState::Offline { format!("it is not served: {why}") } else { why.clone() },
                 format!(
                     "`holdfast volume show {0}` shows its volume, `holdfast file stat {0}:{1}` its file; it is served again by itself.",
                     lun.config.volume, lun.config.path
@@ -186,9 +202,15 @@ pub(super) fn of_portals(portals: &[PortalInfo]) -> Vec<Issue> {
     portals.iter().filter_map(of).collect()
 }
 
-/// What is wrong with the redundancy of a space.
-fn of_space(state: &SpaceState) -> Option<Issue> {
+/// What is wrong with the redundancy of a space; `done_without` says that it is that of a log, and its volume is served.
+fn of_space(space: &SpaceInfo, pool: &str, done_without: bool) -> Option<Issue> {
+    let state = &space.state;
     let (severity, what, todo) = match state.redundancy {
+        RedundancyState::Unavailable if done_without => (
+            Severity::Error,
+            "its disks are missing, and writes go to the volume without it",
+            "Bring missing disks back.",
+        ),
         RedundancyState::Unavailable => {
             (Severity::Critical, "some of its data cannot be read", "Bring missing disks back.")
         }
@@ -212,7 +234,11 @@ fn of_space(state: &SpaceState) -> Option<Issue> {
         (bytes, _) => format!(", {} to copy", control_api::human_bytes(bytes)),
     };
     let detail = format!("{what} ({} promised{left}){why}", state.resiliency);
-    Some(issue(severity, format!("volume {}", state.name), detail, todo))
+    let subject = match &space.log_of {
+        Some(volume) => format!("log of volume {volume} in pool {pool}"),
+        None => format!("volume {}", state.name),
+    };
+    Some(issue(severity, subject, detail, todo))
 }
 
 /// A thin space that finds no disks for new data.
@@ -226,9 +252,13 @@ fn no_room(state: &SpaceState, pool: &str) -> Issue {
 }
 
 impl Node {
-    /// Whether the last opening of a volume found damage.
-    pub(super) fn is_damaged(&self, volume: &str) -> bool {
-        self.volumes.lock().get(volume).is_some_and(|slot| slot.damaged)
+    /// What to do about a volume that could not be opened, if its last opening has shown that.
+    pub(super) fn todo_of(&self, volume: &str) -> Option<String> {
+        let volumes = self.volumes.lock();
+        let slot = volumes.get(volume)?;
+        let check =
+            || slot.damaged.then(|| format!("`holdfast volume check {volume}` says what is damaged."));
+        slot.todo.clone().or_else(check)
     }
 
     /// What is wrong with members and spaces of open pools.
@@ -300,7 +330,11 @@ impl Node {
                     todo,
                 });
             }
-            issues.extend(info.spaces.iter().filter_map(|space| of_space(&space.state)));
+            issues.extend(
+                info.spaces
+                    .iter()
+                    .filter_map(|space| of_space(space, &info.name, self.is_done_without(space))),
+            );
             issues.extend(
                 info.spaces
                     .iter()

@@ -82,9 +82,9 @@ impl Node {
             if now > before {
                 tracing::warn!(
                     pool = pool.name,
-                    "the pool is {} % full, {} bytes are free",
+                    "the pool is {} % full, {} are free",
                     percent(for_data(&pool), pool.free_bytes),
-                    pool.free_bytes
+                    human_bytes(pool.free_bytes)
                 );
             }
         }

@@ -2,7 +2,7 @@
 
 use control_api::{
     Code, Config, Done, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, PortalConfig, PortalInfo,
-    Problem, Target, TargetConfig, TargetUpdate, TargetUser, check_name,
+    Problem, Target, TargetConfig, TargetUpdate, TargetUser, check_name, many,
 };
 
 use super::{Node, chap, confirm, missing, taken};
@@ -52,6 +52,7 @@ impl Node {
                     .iter()
                     .map(|user| TargetUser { user: user.user.clone(), groups: user.groups.clone() })
                     .collect(),
+                chap_off: target.auth.chap_off,
                 mutual_chap: target.auth.mutual.is_some(),
                 luns: config
                     .luns
@@ -103,9 +104,12 @@ impl Node {
             target.portal_groups = groups;
         }
         after.check()?;
-        let ending = chap::ending(&before, &after, name, &self.backends.iscsi.sessions());
-        if !ending.is_empty() {
-            confirm(name, update.confirm.as_deref(), || ending)?;
+        // Whoever takes one user away by name knows that.
+        let by_name = update.remove_user.is_some();
+        let mut told = if by_name { Vec::new() } else { chap::opening(&before, &after, name) };
+        told.extend(chap::ending(&before, &after, name, &self.backends.iscsi.sessions()));
+        if !told.is_empty() {
+            confirm(name, update.confirm.as_deref(), || told)?;
         }
         self.change(|config| {
             *config = after;
@@ -121,8 +125,9 @@ impl Node {
         let target = self.target(name).await?;
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
-                "Target {name} disappears: {} sessions end, {} LUNs are no longer seen through it. Their data stays.",
-                target.sessions, target.luns
+                "Target {name} disappears: what is connected to it ends ({}), what is seen through it is no longer ({}). All data stays.",
+                many(target.sessions, "session"),
+                many(target.luns, "LUN")
             )]
         })?;
         self.change(|config| {
@@ -185,7 +190,8 @@ impl Node {
         let seen = seen.ok_or_else(|| missing("initiator group", name, "holdfast initiator-group list"))?;
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
-                "Initiator group {name} disappears: its initiators no longer see {seen} LUNs. Their data stays."
+                "Initiator group {name} disappears: its initiators no longer see what they were shown ({}). All data stays.",
+                many(seen as u64, "LUN")
             )]
         })?;
         self.change(|config| {

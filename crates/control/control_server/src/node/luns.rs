@@ -7,6 +7,7 @@ use control_api::{
 use file_store::Access;
 use uuid::Uuid;
 
+use super::known::Impaired;
 use super::mapping::{connected, group_of, place, whose};
 use super::{Node, confirm, missing, taken};
 use crate::files;
@@ -17,14 +18,16 @@ impl Node {
         found.ok_or_else(|| missing("LUN", name, "holdfast lun list"))
     }
 
-    async fn describe_lun(&self, config: LunConfig) -> Lun {
+    async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>) -> Lun {
         let mut problem = self.unserved.lock().get(&format!("lun {}", config.name)).cloned();
         let (mut size, mut allocated) = (0, 0);
         match self.file_stat(&config.volume, &config.path).await {
             Ok(file) => (size, allocated) = (file.size_bytes, file.allocated_bytes),
             Err(why) => problem = Some(why.detail),
         }
-        let serving = if problem.is_some() { LunState::Offline } else { config.state };
+        let lost = problem.is_some() || impaired.is_some_and(|impaired| impaired.wholly);
+        let serving = if lost { LunState::Offline } else { config.state };
+        let problem = problem.or_else(|| impaired.map(|impaired| impaired.why.clone()));
         let caches = self.backends.iscsi.write_caches();
         let caching = caches.iter().any(|(name, on)| *name == config.name && *on);
         Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, problem }
@@ -32,9 +35,10 @@ impl Node {
 
     /// LUNs, those in trouble first.
     pub async fn lun_list(&self) -> Result<Vec<Lun>, Problem> {
-        let mut luns = Vec::new();
+        let (mut luns, impaired) = (Vec::new(), self.impaired());
         for config in self.config.with(|config| config.luns.clone()) {
-            luns.push(self.describe_lun(config).await);
+            let impaired = impaired.get(&config.volume);
+            luns.push(self.describe_lun(config, impaired).await);
         }
         luns.sort_by(|a, b| {
             (a.problem.is_none(), a.serving, &a.config.name).cmp(&(
@@ -48,7 +52,10 @@ impl Node {
 
     /// A LUN.
     pub async fn lun_show(&self, name: &str) -> Result<Lun, Problem> {
-        Ok(self.describe_lun(self.lun_config(name)?).await)
+        let config = self.lun_config(name)?;
+        let impaired = self.impaired();
+        let impaired = impaired.get(&config.volume);
+        Ok(self.describe_lun(config, impaired).await)
     }
 
     /// Makes a LUN.
@@ -127,7 +134,8 @@ impl Node {
                     return Err(Problem::new(
                         Code::AlreadyExists,
                         format!(
-                            "{path} of volume {volume} is there already, with {} bytes.",
+                            "{path} of volume {volume} is there already, with {} ({} bytes).",
+                            human_bytes(file.size_bytes),
                             file.size_bytes
                         ),
                     )

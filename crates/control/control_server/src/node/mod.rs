@@ -11,6 +11,8 @@ mod files;
 mod findings;
 mod fullness;
 mod iscsi;
+mod known;
+mod log_places;
 mod luns;
 mod mapping;
 mod pool_disks;
@@ -44,7 +46,7 @@ use shard_runtime::{Clock, Monotonic};
 use tokio::sync::watch as signal;
 use uuid::Uuid;
 
-use crate::backend::{Backends, PoolHandle, VolumeHandle, on_shard};
+use crate::backend::{Backends, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::jobs::Jobs;
@@ -61,10 +63,14 @@ struct PoolSlot {
     handle: Option<Arc<dyn PoolHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
+    /// What to do about that.
+    todo: Option<String>,
     /// Since when each member is missing.
     missing_since: BTreeMap<Uuid, Monotonic>,
     /// How full it was at the last look.
     fullness: fullness::Fullness,
+    /// What it held when it was last open.
+    held: Option<Vec<SpaceInfo>>,
 }
 
 /// A volume of an open pool.
@@ -80,18 +86,31 @@ struct VolumeSlot {
     waits: bool,
     /// What is wrong with it a check explains.
     damaged: bool,
+    /// It cannot be opened because its log is not there.
+    lacks_log: bool,
+    /// What to do about the reason, where more is known than to bring missing disks back.
+    todo: Option<String>,
 }
 
 impl VolumeSlot {
     /// One that is open.
     fn open(pool: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
-        Self { pool, handle: Some(handle), reason: None, kept_closed: false, waits: false, damaged: false }
+        Self { handle: Some(handle), reason: None, ..Self::closed(pool, "") }
     }
 
     /// One that is not.
     fn closed(pool: Uuid, reason: impl Into<String>) -> Self {
         let reason = Some(reason.into());
-        Self { pool, handle: None, reason, kept_closed: false, waits: false, damaged: false }
+        Self {
+            pool,
+            handle: None,
+            reason,
+            kept_closed: false,
+            waits: false,
+            damaged: false,
+            lacks_log: false,
+            todo: None,
+        }
     }
 }
 
@@ -110,6 +129,7 @@ pub struct Node {
     /// Why returned disks of pools can't be used, by disk: said once.
     unusable: Mutex<BTreeMap<String, String>>,
     retirements: retirements::Retirements,
+    logs: log_places::LogPlaces,
     jobs: Jobs,
     /// Held by whoever changes the configuration or the shape of pools.
     changes: tokio::sync::Mutex<()>,
@@ -132,6 +152,7 @@ impl Node {
     pub fn with(data: DataDir, config: ConfigStore, clock: Arc<dyn Clock>, backends: Backends) -> Self {
         Self {
             retirements: retirements::Retirements::open(data.join("retirements.json")),
+            logs: log_places::LogPlaces::open(data.join("logs.json")),
             data,
             config,
             started: clock.now(),

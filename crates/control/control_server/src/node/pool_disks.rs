@@ -47,9 +47,8 @@ impl Node {
         for disk in disks.iter().take(added) {
             self.probe(&disk.id).await;
         }
-        for disk in disks.iter().skip(added) {
-            self.release_disk(&disk.id).await;
-        }
+        self.name_disks(handle.info().guid, &**handle);
+        self.release_disks(disks.split_off(added.min(disks.len()))).await;
         result
     }
 
@@ -196,9 +195,8 @@ impl Node {
                 !matches!(member.state, DiskState::Retiring | DiskState::Failed)
             };
             if now.as_ref().is_some_and(stays) {
-                break Err(format!(
-                    "Disk {name} stays in the pool: `holdfast pool keep-disk` took that back."
-                ));
+                let why = format!("Disk {name} stays in the pool: `holdfast pool keep-disk` took that back.");
+                return self.jobs.cancel(job, why);
             }
             let left = now.map_or(0, |member| member.allocated_bytes);
             self.jobs.progress(job, left, "is being emptied", self.times().0);
@@ -225,6 +223,13 @@ impl Node {
         let (guid, handle) = self.pool(pool)?;
         let member = self.member(&handle, disk)?;
         let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
+        if let Some(with) = &request.with {
+            // What cannot be is refused before anybody is asked.
+            let disk = self.take_disk(with, false).await?;
+            let refused = self.refuse_foreign(std::slice::from_ref(&disk), request.overwrite_foreign).await;
+            self.release_disks(vec![disk]).await;
+            refused?;
+        }
         confirm(disk, request.confirm.as_deref(), || {
             vec![format!(
                 "Disk {name} is given up: what it holds is restored elsewhere from other copies, and it leaves pool {pool}."

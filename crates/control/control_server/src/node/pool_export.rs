@@ -17,6 +17,7 @@ impl Node {
     /// When a volume needs this pool and another one, a volume cannot be closed, or it was not confirmed.
     pub async fn pool_export(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
+        self.delete_leftovers().await;
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
         let name = info.name.clone();
@@ -38,7 +39,9 @@ impl Node {
                 Code::InUse,
                 format!("volume {volume} has its log in one pool and its data in another, and pool {name} is one of them."),
             )
-            .todo("A volume's log can be moved with it only when both are in one pool."));
+            .todo(format!(
+                "`holdfast volume log remove {volume}` takes the log away while the volume is in use; where the pool goes, `holdfast volume log add` gives it another one."
+            )));
         }
         let (luns, shares) = self.config.with(|config| {
             let luns = config.luns.iter().filter(|lun| volumes.contains(&lun.volume));

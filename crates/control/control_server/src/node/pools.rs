@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use control_api::{
     Code, DiskState, Done, Pool, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolMember, PoolState,
-    Problem, RedundancyState, check_name, check_slab_bytes, natural_order,
+    Problem, RedundancyState, check_name, check_slab_bytes, many, natural_order,
 };
 use uuid::Uuid;
 
@@ -49,12 +49,13 @@ impl Node {
                         self.took_over(pool.guid, &pool.name, handle).await;
                     }
                     Err(problem) => {
+                        let problem = with_verb(problem, &pool.name);
                         // Once, not at every try.
                         if before.as_ref() != Some(&problem.detail) {
                             tracing::error!(pool = pool.name, %problem, "pool can't be opened");
                         }
                         if let Some(slot) = self.pools.lock().get_mut(&pool.guid) {
-                            slot.reason = Some(problem.detail);
+                            (slot.reason, slot.todo) = (Some(problem.detail), problem.todo);
                         }
                     }
                 }
@@ -62,11 +63,13 @@ impl Node {
         }
         join_all(opening).await;
         self.open_volumes().await;
+        self.delete_leftovers().await;
     }
 
     /// Takes an open pool in: limits repair and lets it run.
     async fn took_over(&self, guid: Uuid, name: &str, handle: Arc<dyn PoolHandle>) {
         handle.set_upkeep(self.upkeep());
+        self.name_disks(guid, &*handle);
         if let Err(problem) = handle.repair().await {
             tracing::error!(pool = name, %problem, "repair can't run");
         }
@@ -74,8 +77,10 @@ impl Node {
             name: name.into(),
             handle: Some(handle),
             reason: None,
+            todo: None,
             missing_since: BTreeMap::new(),
             fullness: Fullness::default(),
+            held: None,
         };
         self.pools.lock().insert(guid, slot);
     }
@@ -90,11 +95,12 @@ impl Node {
             None => Err(Problem::new(
                 Code::WrongState,
                 format!(
-                    "pool {name} is not open: {}.",
+                    "pool {} is not open: {}.",
+                    slot.name,
                     slot.reason.as_deref().unwrap_or("it is being opened")
                 ),
             )
-            .todo("`holdfast status` says what to do.")),
+            .todo(slot.todo.as_deref().unwrap_or("`holdfast status` says what to do."))),
         }
     }
 
@@ -201,9 +207,7 @@ impl Node {
             Err(problem) => Err(problem),
         };
         if let Err(problem) = result {
-            for disk in &disks {
-                self.release_disk(&disk.id).await;
-            }
+            self.release_disks(disks).await;
             return Err(problem);
         }
         self.pool_show(&request.name).await
@@ -300,6 +304,10 @@ impl Node {
                 .todo(format!("Name one by its GUID: {}.", guids.join(", "))));
             }
         };
+        let same_name = |pool: &PoolConfig| pool.name == name && pool.guid != guid;
+        if self.config.with(|config| config.pools.iter().any(same_name)) {
+            return Err(taken("pool", &name));
+        }
         if request.accept_loss {
             confirm(&name, request.confirm.as_deref(), || {
                 vec![format!(
@@ -332,23 +340,23 @@ impl Node {
     /// Destroys a pool.
     pub async fn pool_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
+        self.delete_leftovers().await;
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
-        let volumes: Vec<String> = info.spaces.iter().map(|space| space.state.name.clone()).collect();
-        if !volumes.is_empty() {
-            return Err(Problem::new(
-                Code::InUse,
-                format!("pool {} holds the volumes {}.", info.name, volumes.join(", ")),
-            )
-            .todo("Delete the volumes first."));
-        }
+        let orphans = self.refuse_held(&info)?;
         confirm(&info.name, confirmed.as_deref(), || {
-            vec![format!("Pool {} is destroyed; its {} disks become free.", info.name, info.members.len())]
+            let disks = many(info.members.len() as u64, "disk");
+            let mut told = vec![format!("Pool {} is destroyed; its {disks} become free.", info.name)];
+            told.extend(orphans.iter().map(|volume| {
+                format!("It holds a log of volume {volume}, which is in no pool of this node: what is only in the log is lost.")
+            }));
+            told
         })?;
         let disks: Vec<String> =
             self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
         let members = self.members(guid).into_iter().map(|(_, disk)| disk).collect();
         handle.destroy(members).await?;
+        drop(handle);
         self.config.change(|config| {
             config.pools.retain(|pool| pool.guid != guid);
             Ok(())
@@ -361,7 +369,29 @@ impl Node {
     }
 }
 
+/// The same problem of opening a pool, with what to do about this pool.
+fn with_verb(mut problem: Problem, pool: &str) -> Problem {
+    match problem.code {
+        Code::NotEnoughDisks | Code::Unavailable => problem.todo = Some(bring_back(pool)),
+        Code::InUse => {
+            problem.todo = Some(format!(
+                "Export it there (`holdfast pool export {pool}`); or, if that node does not use it any more, `holdfast pool import {pool}` here."
+            ));
+        }
+        _ => {}
+    }
+    problem
+}
+
+/// What to do about a pool that too many disks are missing of.
+pub(super) fn bring_back(pool: &str) -> String {
+    format!(
+        "Bring its disks back; the node tries again by itself. If some are lost for good: `holdfast pool import {pool} --accept-loss` opens it with those that are there."
+    )
+}
+
 fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
+    let held = slot.held.iter().flatten().filter(|space| space.log_of.is_none());
     Pool {
         name: slot.name.clone(),
         guid,
@@ -374,7 +404,7 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         reserved_bytes: 0,
         disks: 0,
         disks_missing: 0,
-        volumes: 0,
+        volumes: held.count() as u64,
         repair_bytes: 0,
         copied_bytes: 0,
         slab_bytes: 0,
@@ -385,10 +415,10 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
 /// A pool for a list.
 pub(super) fn summary(info: &PoolInfo) -> Pool {
     let there = |state: DiskState| matches!(state, DiskState::Online | DiskState::Retiring);
-    let capacity = info.members.iter().filter(|m| there(m.state)).map(|m| m.size_bytes).sum();
+    let capacity = info.members.iter().filter(|m| there(m.state)).map(|m| m.usable_bytes).sum();
     let allocated = info.members.iter().map(|m| m.allocated_bytes).sum();
     let online = info.members.iter().filter(|m| m.state == DiskState::Online);
-    let free: u64 = online.map(|m| m.size_bytes.saturating_sub(m.allocated_bytes)).sum();
+    let free: u64 = online.map(|m| m.usable_bytes.saturating_sub(m.allocated_bytes)).sum();
     let reserved = info.reserved_bytes.min(free);
     let redundancy = info.spaces.iter().map(|space| space.state.redundancy).min();
     Pool {
@@ -407,7 +437,7 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
             .iter()
             .filter(|m| matches!(m.state, DiskState::Missing | DiskState::Failed))
             .count() as u64,
-        volumes: info.spaces.len() as u64,
+        volumes: info.spaces.iter().filter(|space| space.log_of.is_none()).count() as u64,
         repair_bytes: info.spaces.iter().map(|space| space.state.repair_bytes).sum(),
         copied_bytes: info.copied_bytes,
         slab_bytes: info.slab_bytes,

@@ -195,6 +195,7 @@ mod tests {
             state,
             reason: Some("as the pool says".into()),
             size_bytes: 0,
+            usable_bytes: 0,
             allocated_bytes: 0,
             io_errors: 0,
             checksum_errors: 0,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use control_api::{
     Code, Done, FileCreate, FileKind, Problem, Share, ShareConfig, ShareCreate, SharePermission, ShareRight,
-    ShareUpdate, check_share_name,
+    ShareUpdate, check_share_name, many,
 };
 use file_store::{FileKind as StoreKind, FileStore};
 use smb_security::{Level, Permission};
 
+use super::known::Impaired;
 use super::{Node, confirm, missing, taken};
 use crate::files;
 
@@ -32,7 +33,7 @@ impl Node {
         })
     }
 
-    fn describe_share(&self, config: ShareConfig) -> Share {
+    fn describe_share(&self, config: ShareConfig, impaired: Option<&Impaired>) -> Share {
         let problem = self.unserved.lock().get(&format!("share {}", config.name)).cloned();
         let traffic = self.backends.smb.traffic(&config.name);
         let is_this = |name: &String| same(name, &config.name);
@@ -41,8 +42,8 @@ impl Node {
             sessions.filter(|session| session.smb.as_ref().is_some_and(|smb| smb.shares.iter().any(is_this)));
         let opens = self.backends.smb.opens().into_iter().filter(|open| is_this(&open.share));
         Share {
-            online: traffic.is_some(),
-            problem,
+            online: traffic.is_some() && !impaired.is_some_and(|impaired| impaired.wholly),
+            problem: problem.or_else(|| impaired.map(|impaired| impaired.why.clone())),
             sessions: sessions.count() as u64,
             opens: opens.count() as u64,
             traffic: traffic.unwrap_or_default(),
@@ -53,7 +54,12 @@ impl Node {
     /// Shares, those in trouble first.
     pub async fn share_list(&self) -> Result<Vec<Share>, Problem> {
         let configs = self.config.with(|config| config.shares.clone());
-        let mut shares: Vec<Share> = configs.into_iter().map(|config| self.describe_share(config)).collect();
+        let impaired = self.impaired();
+        let describe = |config: ShareConfig| {
+            let impaired = impaired.get(&config.volume);
+            self.describe_share(config, impaired)
+        };
+        let mut shares: Vec<Share> = configs.into_iter().map(describe).collect();
         let key = |share: &Share| (share.online, share.problem.is_none(), upcase::upper(&share.config.name));
         shares.sort_by_key(key);
         Ok(shares)
@@ -61,7 +67,10 @@ impl Node {
 
     /// A share.
     pub async fn share_show(&self, name: &str) -> Result<Share, Problem> {
-        Ok(self.describe_share(self.share_config(name)?))
+        let config = self.share_config(name)?;
+        let impaired = self.impaired();
+        let impaired = impaired.get(&config.volume);
+        Ok(self.describe_share(config, impaired))
     }
 
     /// Makes a share, and its folder if that isn't there.
@@ -214,8 +223,11 @@ impl Node {
         let name = share.config.name.clone();
         confirm(&name, confirmed.as_deref(), || {
             vec![format!(
-                "Share {name} disappears: {} sessions lose it and {} opens are closed. The folder {} of volume {} stays.",
-                share.sessions, share.opens, share.config.folder, share.config.volume
+                "Share {name} disappears: {} and {} on it end. The folder {} of volume {} stays.",
+                many(share.sessions, "session"),
+                many(share.opens, "open file"),
+                share.config.folder,
+                share.config.volume
             )]
         })?;
         self.change(|config| {

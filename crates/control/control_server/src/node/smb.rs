@@ -2,7 +2,7 @@
 
 use control_api::{
     Code, Done, Issue, Problem, Protocol, Session, Severity, Share, SmbListener, SmbOpen, SmbStatus,
-    SmbUpdate,
+    SmbUpdate, many,
 };
 
 use super::{Node, confirm, missing};
@@ -111,8 +111,10 @@ impl Node {
                     session.initiator, session.target
                 ),
                 Some(smb) => format!(
-                    "The session of {} from {} ends, and what it has open is closed ({} opens). The client may log in again.",
-                    smb.user, session.address, smb.opens
+                    "The session of {} from {} ends, and what it has open is closed ({}). The client may log in again.",
+                    smb.user,
+                    session.address,
+                    many(smb.opens, "open file")
                 ),
             }]
         })?;

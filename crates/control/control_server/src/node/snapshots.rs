@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use control_api::{Code, Done, FileClone, FileEntry, FileKind, Problem, Snapshot, SnapshotCreate, SpaceUse};
+use control_api::{
+    Code, Done, FileClone, FileEntry, FileKind, Problem, Snapshot, SnapshotCreate, SpaceUse, human_bytes,
+};
 use diff_format::{Parser, Record};
 use file_store::{FileId, FileKind as StoreKind, FileStore, NewSnapshot};
 use futures_util::{Stream, StreamExt};
@@ -129,9 +131,9 @@ impl Node {
     ) -> Result<Done, Problem> {
         let found = self.snapshot_show(volume, snapshot).await?;
         confirm(&found.name, confirmed.as_deref(), || {
-            let unique = found.space.map_or(0, |space| space.unique_bytes);
+            let unique = human_bytes(found.space.map_or(0, |space| space.unique_bytes));
             vec![format!(
-                "Snapshot {} of {} of volume {volume} is deleted; {unique} bytes are in no other file.",
+                "Snapshot {} of {} of volume {volume} is deleted; {unique} are in no other file.",
                 found.name, found.path
             )]
         })?;

@@ -1,7 +1,7 @@
 //! The node at a glance: is all data as redundant as promised, and if not, what to do.
 
 use control_api::{
-    CheckFinding, CheckReport, Counts, JobState, LunState, Problem, RequestMemory, Severity, Status,
+    CheckFinding, CheckReport, Counts, JobState, LunState, Pool, Problem, RequestMemory, Severity, Status,
 };
 use observe::Inspect;
 use tcp_service::BudgetUse;
@@ -19,8 +19,10 @@ impl Node {
         let volumes = self.volume_list().await?;
         let mut issues = self.pool_issues();
         issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
-        issues.extend(findings::of_pools(&pools));
-        issues.extend(findings::of_volumes(&volumes, ready, &|name| self.is_damaged(name)));
+        let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
+        let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
+        issues.extend(findings::of_pools(&pools, &todo, &done_without));
+        issues.extend(findings::of_volumes(&volumes, ready, &|name| self.todo_of(name)));
         issues.extend(findings::of_luns(&luns, ready));
         issues.extend(findings::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));

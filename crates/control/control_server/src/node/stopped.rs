@@ -60,6 +60,7 @@ impl Node {
             volumes.into_iter().map(|(name, why)| (name, format!("it had stopped ({why}); {WAITS}")));
         self.close_volumes(closing.collect()).await;
         for (guid, handle) in pools {
+            let held = handle.info().spaces;
             let abandoned = handle.abandon().await;
             let mut slots = self.pools.lock();
             let Some(slot) = slots.get_mut(&guid) else { continue };
@@ -67,7 +68,8 @@ impl Node {
                 Ok(()) => {
                     tracing::error!(pool = slot.name, "a pool has stopped and is closed");
                     slot.handle = None;
-                    slot.reason = Some(format!("it had stopped; {WAITS}"));
+                    slot.held = Some(held);
+                    (slot.reason, slot.todo) = (Some(format!("it had stopped; {WAITS}")), None);
                 }
                 Err(problem) => {
                     // Once, not at every try.
@@ -110,9 +112,14 @@ impl Node {
     /// When it cannot be opened, or serves and that it is interrupted was not confirmed.
     pub async fn volume_reopen(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
-        if self.space(name).is_err() && self.has_volume(name) {
-            return Err(Problem::new(Code::WrongState, format!("the pool of volume {name} is not open."))
-                .todo("`holdfast status` says what it waits for; the volume is opened with it."));
+        let of = self.volumes.lock().get(name).map(|slot| slot.pool);
+        if let (Err(_), Some(of)) = (self.space(name), of) {
+            let pool = self.pool_name(of).unwrap_or_else(|| of.to_string());
+            return Err(Problem::new(
+                Code::WrongState,
+                format!("pool {pool}, which volume {name} lies in, is not open."),
+            )
+            .todo("`holdfast status` says what it waits for; the volume is opened with it."));
         }
         self.space(name)?;
         if let Ok(handle) = self.volume(name) {

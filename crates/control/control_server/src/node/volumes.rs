@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use control_api::{
-    Code, Done, LogCreate, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate, VolumeUpdate,
-    check_name,
+    Code, Done, LogCreate, LogMode, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate,
+    VolumeUpdate, check_name, human_bytes,
 };
 use uuid::Uuid;
 
@@ -47,11 +47,20 @@ impl Node {
                             VolumeSlot::open(guid, handle)
                         }
                         Err(problem) => {
+                            let lacks_log = problem.code == Code::NotEnoughDisks;
+                            let problem =
+                                if lacks_log { self.explain_missing_log(&name, problem) } else { problem };
                             if before.as_ref() != Some(&problem.detail) {
                                 tracing::error!(volume = name, %problem, "volume can't be opened");
                             }
                             let damaged = problem.code == Code::Damaged;
-                            VolumeSlot { damaged, ..VolumeSlot::closed(guid, problem.detail) }
+                            let todo = problem.todo;
+                            VolumeSlot {
+                                damaged,
+                                lacks_log,
+                                todo,
+                                ..VolumeSlot::closed(guid, problem.detail)
+                            }
                         }
                     };
                     self.volumes.lock().insert(name, slot);
@@ -59,6 +68,7 @@ impl Node {
             }
         }
         join_all(opening).await;
+        self.note_logs();
     }
 
     /// An open volume.
@@ -68,7 +78,7 @@ impl Node {
         slot.handle.clone().ok_or_else(|| {
             let why = slot.reason.as_deref().unwrap_or("it is being opened");
             Problem::new(Code::WrongState, format!("volume {name} is not open: {why}."))
-                .todo("`holdfast status` says what to do.")
+                .todo(slot.todo.as_deref().unwrap_or("`holdfast status` says what to do."))
         })
     }
 
@@ -102,16 +112,19 @@ impl Node {
         Err(missing("volume", name, "holdfast volume list"))
     }
 
-    async fn describe_volume(&self, pool: &str, space: SpaceInfo) -> Volume {
+    /// What a volume is now; `lost` says why none of its data can be had, where the pool does not know yet.
+    async fn describe_volume(&self, pool: &str, space: SpaceInfo, lost: Option<String>) -> Volume {
         let name = space.state.name.clone();
         let slot = self.volumes.lock().get(&name).cloned();
+        let lacks_log = slot.as_ref().is_some_and(|slot| slot.lacks_log);
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
         let mut used = 0;
         let policy = self.cache_policy(&name);
         let stopped = handle.as_ref().and_then(|handle| handle.why_stopped());
         let stopped = stopped.map(|why| format!("it has stopped: {why}"));
-        let working = handle.as_ref().filter(|_| stopped.is_none());
-        let mut reason = stopped.clone().or_else(|| slot.and_then(|slot| slot.reason)).or(space.state.reason);
+        let working = handle.as_ref().filter(|_| stopped.is_none() && lost.is_none());
+        let mut reason =
+            stopped.or_else(|| slot.and_then(|slot| slot.reason)).or(lost).or(space.state.reason);
         if let Some(handle) = working {
             let store = handle.store();
             let usage = self.on_shard(handle.shard(), move || async move {
@@ -122,7 +135,9 @@ impl Node {
                 Err(problem) => reason = Some(problem.detail),
             }
         }
+        let log = handle.as_ref().and_then(|handle| handle.log());
         Volume {
+            log_place: self.log_place(&name, handle.is_some(), log.is_some(), lacks_log),
             name,
             pool: pool.into(),
             online: working.is_some(),
@@ -141,17 +156,16 @@ impl Node {
                 read_ahead: policy.read_ahead,
                 counters: handle.as_ref().and_then(|handle| handle.cache()),
             },
-            log: handle.and_then(|handle| handle.log()),
+            log,
         }
     }
 
     /// Volumes, those in trouble first.
     pub async fn volume_list(&self) -> Result<Vec<Volume>, Problem> {
         let mut volumes = Vec::new();
-        for (_, pool) in self.open_handles() {
-            let info = pool.info();
-            for space in info.spaces.into_iter().filter(|space| space.log_of.is_none()) {
-                volumes.push(self.describe_volume(&info.name, space).await);
+        for (name, spaces, lost) in self.known_spaces() {
+            for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
+                volumes.push(self.describe_volume(&name, space, lost.clone()).await);
             }
         }
         volumes.sort_by(|a, b| (a.online, a.redundancy, &a.name).cmp(&(b.online, b.redundancy, &b.name)));
@@ -160,8 +174,13 @@ impl Node {
 
     /// A volume.
     pub async fn volume_show(&self, name: &str) -> Result<Volume, Problem> {
-        let (_, pool, space) = self.space(name)?;
-        Ok(self.describe_volume(&pool.info().name, space).await)
+        for (pool, spaces, lost) in self.known_spaces() {
+            let mut volumes = spaces.into_iter().filter(|space| space.log_of.is_none());
+            if let Some(space) = volumes.find(|space| space.state.name == name) {
+                return Ok(self.describe_volume(&pool, space, lost).await);
+            }
+        }
+        Err(missing("volume", name, "holdfast volume list"))
     }
 
     /// Makes a space and a volume on it.
@@ -179,9 +198,9 @@ impl Node {
             return Err(Problem::new(
                 Code::InvalidRequest,
                 format!(
-                    "A volume has at least {} MiB; {} bytes were asked for.",
-                    LEAST_VOLUME_BYTES >> 20,
-                    request.size_bytes
+                    "A volume has at least {}; {} were asked for.",
+                    human_bytes(LEAST_VOLUME_BYTES),
+                    human_bytes(request.size_bytes)
                 ),
             ));
         }
@@ -203,6 +222,7 @@ impl Node {
         let handle = pool.create_volume(space).await?;
         let slot = VolumeSlot::open(guid, handle);
         self.volumes.lock().insert(request.name.clone(), slot);
+        self.note_logs();
         self.set_cache_policy(&request.name, request.cache)?;
         self.reconcile().await;
         self.volume_show(&request.name).await
@@ -212,9 +232,9 @@ impl Node {
     pub(super) fn new_log(&self, pool: Uuid, wanted: &LogCreate) -> Result<NewLog, Problem> {
         if wanted.size_bytes < LEAST_LOG_BYTES {
             let why = format!(
-                "A log has at least {} MiB; {} bytes were asked for.",
-                LEAST_LOG_BYTES >> 20,
-                wanted.size_bytes
+                "A log has at least {}; {} were asked for.",
+                human_bytes(LEAST_LOG_BYTES),
+                human_bytes(wanted.size_bytes)
             );
             return Err(Problem::new(Code::InvalidRequest, why));
         }
@@ -233,7 +253,11 @@ impl Node {
             if size < space.size_bytes {
                 return Err(Problem::new(
                     Code::Unsupported,
-                    format!("volume {name} has {} bytes and can't shrink to {size}.", space.size_bytes),
+                    format!(
+                        "volume {name} has {} and can't shrink to {}.",
+                        human_bytes(space.size_bytes),
+                        human_bytes(size)
+                    ),
                 )
                 .todo("Make a smaller volume and move the files there."));
             }
@@ -267,8 +291,8 @@ impl Node {
         }
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
-                "Volume {name} and every file in it is destroyed ({} bytes in the pool).",
-                space.allocated_bytes
+                "Volume {name} and every file in it is destroyed ({} in the pool).",
+                human_bytes(space.allocated_bytes)
             )]
         })?;
         let slot = self.volumes.lock().remove(name);
@@ -278,6 +302,7 @@ impl Node {
             handle.close().await?;
         }
         pool.delete_space(name).await?;
+        self.forget_log(name);
         self.config.change(|config| {
             config.volumes.retain(|volume| volume.name != name);
             Ok(())
@@ -287,10 +312,21 @@ impl Node {
 
     /// Whether all data is as redundant as promised, over all pools.
     pub(super) fn worst_redundancy(&self) -> Option<RedundancyState> {
-        self.open_handles()
-            .iter()
-            .flat_map(|(_, pool)| pool.info().spaces)
-            .map(|space| space.state.redundancy)
-            .min()
+        let spaces = self.open_handles().into_iter().flat_map(|(_, pool)| pool.info().spaces);
+        let worst =
+            spaces.filter(|space| !self.is_done_without(space)).map(|space| space.state.redundancy).min();
+        // What its log had, and the volume has not yet, is in memory only.
+        let handles: Vec<_> = self.volumes.lock().values().filter_map(|slot| slot.handle.clone()).collect();
+        let in_memory = |log: control_api::VolumeLog| log.mode != LogMode::Logging && log.waiting_bytes > 0;
+        if handles.iter().filter_map(|handle| handle.log()).any(in_memory) {
+            return Some(worst.map_or(RedundancyState::Reduced, |worst| worst.min(RedundancyState::Reduced)));
+        }
+        worst
+    }
+
+    /// Whether a space is that of a log which is not there, while its volume is served all the same.
+    pub(super) fn is_done_without(&self, space: &SpaceInfo) -> bool {
+        space.state.redundancy == RedundancyState::Unavailable
+            && space.log_of.as_deref().is_some_and(|volume| self.serves(volume))
     }
 }

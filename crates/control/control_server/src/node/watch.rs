@@ -64,6 +64,7 @@ impl Node {
         let (new, _gone) = self.look().await;
         let mut report = RescanReport { found: new, ..RescanReport::default() };
         for (guid, handle) in self.open_handles() {
+            self.name_disks(guid, &*handle);
             for member in handle.info().members {
                 let known = self.disks.all().into_iter().find(|known| {
                     matches!(&known.content, Some(DiskContent::Member { pool, disk, .. }) if *pool == guid && *disk == member.guid)

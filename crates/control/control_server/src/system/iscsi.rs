@@ -210,7 +210,7 @@ fn auth(config: &AuthConfig, bound: &[Option<BTreeSet<String>>]) -> iscsi_target
         name: user.user.clone(),
         secret: Secret::new(user.secret.as_bytes()),
     };
-    if config.chap.is_empty() {
+    if config.asked_for().is_empty() {
         return iscsi_target::AuthConfig::None;
     }
     iscsi_target::AuthConfig::Chap {

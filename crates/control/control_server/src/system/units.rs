@@ -151,7 +151,8 @@ impl SystemUnits {
 
     /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
     async fn set_write_cache(&self, lun: &LunConfig, unit: Arc<LogicalUnit>) -> Result<(), Problem> {
-        if unit.write_cache_policy() == (lun.write_cache, lun.initiator_write_cache) {
+        let same = unit.write_cache_policy() == (lun.write_cache, lun.initiator_write_cache);
+        if same && !unit.owes_its_mode() {
             return Ok(());
         }
         let shard = {
@@ -377,12 +378,14 @@ impl UnitBackend for SystemUnits {
                     unit.set_target_ports(ports);
                     self.set_write_cache(lun, unit.clone()).await?;
                     if let Some(volume) = volume.filter(|_| away) {
-                        match self.attach(lun, unit, &volume).await {
+                        match self.attach(lun, unit.clone(), &volume).await {
                             Ok(watch) => {
                                 if let Some(entry) = self.state.lock().units.get_mut(&name) {
                                     (entry.volume, entry.watch, entry.away) =
                                         (Some(volume), Some(watch), false);
                                 }
+                                // What was said of its write cache meanwhile can be saved now.
+                                self.set_write_cache(lun, unit).await?;
                                 tracing::info!(lun = name, "a LUN has its volume again");
                             }
                             Err(problem) => trouble.push((subject, problem.detail)),

@@ -2,6 +2,7 @@
 
 use super::going_on::{Gate, pending};
 use super::*;
+use crate::mode::Mode;
 
 /// Runs with a clock that jumps to whatever is waited for.
 fn run_quickly<T>(future: impl Future<Output = T>) -> T {
@@ -171,5 +172,52 @@ fn a_flush_beside_a_write_does_not_cover_it() {
         rig.unit.detach();
         rig.unit.attach(disk(), rig.rows.clone());
         assert_eq!(rig.sense(0, &SYNC, &[]).await, WRITE_ERROR);
+    });
+}
+
+/// Its connection broke, and it logs in again: before or after what it had cached was lost.
+#[test]
+fn who_logs_in_again_learns_of_lost_writes() {
+    run_quickly(async {
+        for leaves_first in [true, false] {
+            let rig = caching(disk()).await;
+            assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+            if leaves_first {
+                rig.device.nexus_lost(&rig.nexuses[0]);
+            }
+            rig.unit.detach();
+            rig.unit.attach(disk(), rig.rows.clone());
+            if !leaves_first {
+                rig.device.nexus_lost(&rig.nexuses[0]);
+            }
+            rig.device.nexus_established(&rig.nexuses[0]);
+            let _power_on = rig.send(0, 1, &[0; 6], &[]).await;
+            assert_eq!(rig.sense(0, &SYNC, &[]).await, WRITE_ERROR, "leaves first: {leaves_first}");
+            assert!(good(&rig.send(0, 1, &SYNC, &[]).await), "once");
+            // Told, it is not told again when it comes back.
+            rig.device.nexus_lost(&rig.nexuses[0]);
+            rig.device.nexus_established(&rig.nexuses[0]);
+            let _power_on = rig.send(0, 1, &[0; 6], &[]).await;
+            assert!(good(&rig.send(0, 1, &SYNC, &[]).await));
+        }
+    });
+}
+
+/// What initiators had saved counts again when the unit is opened anew, unless the administrator has said otherwise since.
+#[test]
+fn what_is_said_of_the_cache_while_the_storage_is_away_outlives_a_restart() {
+    run_quickly(async {
+        let rig = caching(disk()).await;
+        let key = LogicalUnit::row_key(&[7; 16], b'm');
+        let on = Mode { write_cache: true, ..Mode::default() };
+        rig.rows.save(&key, Some(on.encode())).await.unwrap();
+        rig.unit.detach();
+        let _not_durable = rig.unit.set_write_cache(false, true).await;
+        assert!(!rig.unit.caches_writes() && rig.unit.owes_its_mode());
+        rig.unit.attach(disk(), rig.rows.clone());
+        rig.unit.set_write_cache(false, true).await.unwrap();
+        assert!(!rig.unit.owes_its_mode());
+        let row = rig.rows.load(&key).await.unwrap().unwrap();
+        assert!(!Mode::decode(&row).unwrap().write_cache, "its row says what the administrator said");
     });
 }

@@ -1,6 +1,6 @@
 //! The sentence is never better than the worst line below it.
 
-use control_api::{LunConfig, Provisioning, Resiliency, VolumeCache, VolumeLog};
+use control_api::{LogPlace, LunConfig, Provisioning, Resiliency, VolumeCache, VolumeLog};
 
 use super::*;
 
@@ -100,6 +100,11 @@ fn volume(online: bool, reason: Option<&str>, log: Option<VolumeLog>) -> Volume 
         used_bytes: 0,
         allocated_bytes: 0,
         cache: VolumeCache::default(),
+        log_place: log.as_ref().map(|_| LogPlace {
+            pool: Some("fast".into()),
+            size_bytes: Some(1 << 30),
+            there: false,
+        }),
         log,
     }
 }
@@ -117,6 +122,32 @@ fn log(mode: LogMode, back_error: Option<&str>) -> VolumeLog {
         batches: 0,
         destaged_bytes: 0,
     }
+}
+
+fn space(redundancy: RedundancyState, repair_bytes: u64, reason: Option<String>) -> SpaceInfo {
+    let resiliency = Resiliency::Mirror2;
+    SpaceInfo {
+        state: SpaceState { name: "v".into(), resiliency, redundancy, repair_bytes, reason },
+        log_of: None,
+        size_bytes: 0,
+        allocated_bytes: 0,
+        out_of_room: false,
+        provisioning: Provisioning::Thin,
+        columns: 1,
+        interleave_bytes: 0,
+        integrity: true,
+    }
+}
+
+#[test]
+fn a_log_that_is_away_is_told_of_by_its_names() {
+    let log_of = Some("v".to_owned());
+    let away = SpaceInfo { log_of, ..space(RedundancyState::Unavailable, 0, None) };
+    let served = of_space(&away, "fast", true).expect("an issue");
+    assert_eq!((served.severity, &*served.subject), (Severity::Error, "log of volume v in pool fast"));
+    assert_eq!(of_space(&away, "fast", false).expect("an issue").severity, Severity::Critical);
+    let issues = of_volumes(&[volume(true, None, Some(log(LogMode::Through, None)))], true, &|_| None);
+    assert!(issues[0].detail.contains("pool fast"), "{issues:?}");
 }
 
 fn lun(serving: LunState, problem: Option<&str>) -> Lun {
@@ -152,16 +183,20 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
             PoolState::Degraded,
             PoolState::Online,
         ] {
-            let issues = of_pools(&[pool(state)]);
-            never_better(ready, false, Some(RedundancyState::Full), &issues);
-            let broken = matches!(state, PoolState::Closed | PoolState::ReadOnly);
-            assert_eq!(issues.len(), usize::from(broken), "{state:?}");
+            for done_without in [true, false] {
+                let issues = of_pools(&[pool(state)], &|_| None, &|_| done_without);
+                never_better(ready, false, Some(RedundancyState::Full), &issues);
+                let broken = matches!(state, PoolState::Closed | PoolState::ReadOnly);
+                assert_eq!(issues.len(), usize::from(broken), "{state:?}");
+                let critical = issues.iter().any(|issue| issue.severity == Severity::Critical);
+                assert_eq!(critical, broken && !done_without, "{issues:?}");
+            }
         }
         for mode in [LogMode::Logging, LogMode::Draining, LogMode::Through, LogMode::Stopped] {
             for back_error in [None, Some("no disk")] {
                 for (online, reason) in [(true, None), (false, None), (false, Some("it had stopped"))] {
                     let volume = volume(online, reason, Some(log(mode, back_error)));
-                    let issues = of_volumes(&[volume], ready, &|_| false);
+                    let issues = of_volumes(&[volume], ready, &|_| None);
                     never_better(ready, false, Some(RedundancyState::Full), &issues);
                     let sound = online && mode == LogMode::Logging && back_error.is_none();
                     assert_eq!(issues.is_empty(), sound, "{issues:?}");
@@ -175,14 +210,8 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
             }
         }
         for redundancy in REDUNDANCIES {
-            let state = SpaceState {
-                name: "v".into(),
-                resiliency: Resiliency::Mirror2,
-                redundancy,
-                repair_bytes: 0,
-                reason: None,
-            };
-            let issues: Vec<Issue> = of_space(&state).into_iter().collect();
+            let space = space(redundancy, 0, None);
+            let issues: Vec<Issue> = of_space(&space, "p", false).into_iter().collect();
             never_better(ready, false, Some(redundancy), &issues);
             assert_eq!(issues.is_empty(), redundancy == RedundancyState::Full);
         }
@@ -193,14 +222,7 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
 fn what_lacks_copies_is_not_said_to_have_none_to_make() {
     let detail = |redundancy, repair_bytes| {
         let reason = Some("1.31 GiB have 1 of 2 copies at the least".into());
-        let state = SpaceState {
-            name: "v".into(),
-            resiliency: Resiliency::Mirror2,
-            redundancy,
-            repair_bytes,
-            reason,
-        };
-        of_space(&state).expect("an issue").detail
+        of_space(&space(redundancy, repair_bytes, reason), "p", false).expect("an issue").detail
     };
     let reduced = detail(RedundancyState::Reduced, 0);
     assert!(!reduced.contains("0 B") && reduced.contains("nothing is being copied"), "{reduced}");
@@ -211,9 +233,9 @@ fn what_lacks_copies_is_not_said_to_have_none_to_make() {
 #[test]
 fn a_check_is_advised_for_damage_only() {
     let closed = [volume(false, Some("it had stopped"), None)];
-    let todo = |damaged: bool| of_volumes(&closed, true, &|_| damaged)[0].todo.clone();
-    assert!(todo(true).contains("volume check") && !todo(false).contains("volume check"));
-    assert!(todo(false).contains("volume reopen v"));
-    let opening = of_volumes(&[volume(false, None, None)], false, &|_| false);
+    let todo = |known: Option<&str>| of_volumes(&closed, true, &|_| known.map(str::to_owned))[0].todo.clone();
+    assert_eq!(todo(Some("check it")), "check it");
+    assert!(todo(None).contains("volume reopen v") && !todo(None).contains("volume check"));
+    let opening = of_volumes(&[volume(false, None, None)], false, &|_| None);
     assert_eq!(opening[0].severity, Severity::Info);
 }

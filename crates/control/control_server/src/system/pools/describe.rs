@@ -201,6 +201,7 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
         state,
         reason,
         size_bytes: record.size,
+        usable_bytes: u64::from(record.slab_count) * slab,
         allocated_bytes: u64::from(disk.used_slabs) * slab,
         io_errors: disk.read_errors + disk.write_errors,
         checksum_errors: disk.checksum_errors,

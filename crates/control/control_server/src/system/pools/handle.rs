@@ -1,6 +1,7 @@
 //! An open pool of this machine.
 
 mod logs;
+mod names;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use super::room::explain_no_room;
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Repair, Upkeep, VolumeHandle, Work,
+    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Quiet, Repair, Upkeep, VolumeHandle, Work,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -49,6 +50,8 @@ pub(super) struct SystemPool {
     cache: Arc<ReadCache>,
     opened: Opened,
     comebacks: Mutex<BTreeMap<Uuid, u32>>,
+    /// What people call its disks, by their identities.
+    names: Mutex<BTreeMap<Uuid, String>>,
     /// Volumes that are open, by name.
     volumes: Mutex<BTreeMap<String, Weak<SystemVolume>>>,
 }
@@ -68,8 +71,8 @@ impl SystemPool {
             // A shard that has just stopped has no pool to look after either.
             let _ = shard.spawn(move || remove_given_up(watched));
         }
-        let (comebacks, volumes) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { pool, home, shards, surroundings, cache, opened, comebacks, volumes })
+        let (comebacks, names, volumes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { pool, home, shards, surroundings, cache, opened, comebacks, names, volumes })
     }
 
     /// Runs work on the pool's home.
@@ -83,7 +86,21 @@ impl SystemPool {
         let run = self
             .shards
             .run(self.home, move || async move { work(pool).await.map_err(|error| problem(&error)) });
-        run.await
+        run.await.map_err(|mut problem| {
+            problem.detail = self.named(&problem.detail);
+            problem
+        })
+    }
+
+    /// What the pool says, with the names of its disks in place of its own numbers for them, and sizes as people read them.
+    fn named(&self, text: &str) -> String {
+        let names = self.names.lock();
+        let disks = self.pool.status().disks;
+        let text = names::with_sizes(text);
+        names::with_names(&text, &|number| {
+            let disk = disks.iter().find(|disk| disk.record.id.to_string() == number)?;
+            names.get(&Uuid::from_bytes(disk.record.guid.0)).cloned()
+        })
     }
 
     fn id(&self, guid: Uuid) -> Result<DiskId, Problem> {
@@ -190,6 +207,10 @@ impl PoolHandle for SystemPool {
 
     fn inspect(&self) -> serde_json::Value {
         observe::Inspect::inspect(&*self.pool)
+    }
+
+    fn name_disks(&self, names: BTreeMap<Uuid, String>) {
+        *self.names.lock() = names;
     }
 
     fn space_counters(&self) -> Vec<(String, IoTotals)> {
@@ -328,7 +349,12 @@ impl PoolHandle for SystemPool {
         Box::pin(async move {
             let place = format!("pool {}", self.pool.name());
             let findings = self.at_home(move |pool| async move { Ok(pool.check(deep).await) }).await?;
-            Ok(findings.into_iter().map(|found| finding(found, &place)).collect())
+            let told = |found| {
+                let mut found = finding(found, &place);
+                found.detail = self.named(&found.detail);
+                found
+            };
+            Ok(findings.into_iter().map(told).collect())
         })
     }
 
@@ -388,6 +414,10 @@ impl PoolHandle for SystemPool {
         Box::pin(self.remove_log_of(name))
     }
 
+    fn delete_leftovers(&self) -> Quiet<'_> {
+        Box::pin(self.delete_leftover_logs())
+    }
+
     fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
         Box::pin(async move {
             let storage = self.storage(name)?;
@@ -411,7 +441,11 @@ impl PoolHandle for SystemPool {
             let (id, log) = (space.id(), self.find_log(&space));
             drop(space);
             self.at_home(move |pool| async move { pool.delete_space(id).await }).await?;
-            self.delete_log(log).await
+            if let Err(problem) = self.delete_log(log).await {
+                // The volume is gone; the node deletes what is left when the pool of the log takes writes again.
+                tracing::warn!(volume = name, %problem, "the space of the log of a volume that was deleted stays");
+            }
+            Ok(())
         })
     }
 

@@ -1,6 +1,6 @@
 //! What a pool without room for a new space lacks, in numbers.
 
-use control_api::{Code, Problem};
+use control_api::{Code, Problem, human_bytes, many};
 use pool::{DiskUse, Pool, Provisioning, SpaceSpec};
 
 /// The problem of a space that could not be made: where room is what it lacks, how much, instead of what failed first.
@@ -29,13 +29,17 @@ pub(super) fn explain_no_room(pool: &Pool, problem: Problem, spec: &SpaceSpec) -
     }
     let kept = match status.reserved.min(status.free) {
         0 => String::new(),
-        kept => format!(" ({kept} more are kept for repair)"),
+        kept => format!(" ({} more are kept for repair)", human_bytes(kept)),
     };
     let detail = format!(
-        "Pool {} has no room for {}: it takes at least {needed} bytes, in slabs of {slab} on {slabs_in_row} different disks; \
-         {free} bytes are free for new data{kept}, and {with_room} disks have a free slab.",
+        "Pool {} has no room for {}: it takes at least {}, in slabs of {} on {}; {} are free for new data{kept}, and {} a free slab.",
         pool.name(),
         spec.name,
+        human_bytes(needed),
+        human_bytes(slab),
+        many(slabs_in_row, "different disk"),
+        human_bytes(free),
+        if with_room == 1 { "1 disk has".to_owned() } else { format!("{with_room} disks have") },
     );
     let todo = "Add disks to the pool (`holdfast pool add-disk`), or delete volumes. Nothing was made.";
     Problem::new(Code::NoSpace, detail).todo(todo)

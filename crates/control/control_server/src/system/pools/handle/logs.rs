@@ -72,19 +72,39 @@ impl SystemPool {
     /// one was interrupted.
     pub(super) async fn keep_volume(&self, name: &str, volume: Arc<SystemVolume>) -> Arc<SystemVolume> {
         self.volumes.lock().insert(name.to_owned(), Arc::downgrade(&volume));
-        if volume.has_leftover()
-            && let Ok(space) = self.space(name)
-        {
-            match self.delete_log(self.find_log(&space)).await {
-                Ok(()) => {
-                    tracing::info!(volume = name, "the space of a log that nobody asks for is deleted")
-                }
-                Err(problem) => {
-                    tracing::warn!(volume = name, %problem, "the space of a log that nobody asks for stays")
-                }
-            }
+        if volume.has_leftover() {
+            self.delete_leftover_of(name).await;
         }
         volume
+    }
+
+    async fn delete_leftover_of(&self, name: &str) {
+        let Ok(space) = self.space(name) else { return };
+        let Some((home, log)) = self.find_log(&space) else { return };
+        // Of a pool that does nothing more until it is opened again: then is the time.
+        if home.pool.has_stopped() {
+            return;
+        }
+        match self.delete_log(Some((home, log))).await {
+            Ok(()) => tracing::info!(volume = name, "the space of a log that nobody asks for is deleted"),
+            Err(problem) => {
+                tracing::warn!(volume = name, %problem, "the space of a log that nobody asks for stays")
+            }
+        }
+    }
+
+    /// Deletes spaces of logs that the open volumes of this pool do not ask for: the pools that they lie in were away when the
+    /// logs were removed, or opened later than the volumes. Changes of logs wait meanwhile.
+    pub(super) async fn delete_leftover_logs(&self) {
+        let open: Vec<_> = {
+            let volumes = self.volumes.lock();
+            volumes.iter().filter_map(|(name, volume)| Some((name.clone(), volume.upgrade()?))).collect()
+        };
+        for (name, volume) in open {
+            if volume.wants_no_log() {
+                self.delete_leftover_of(&name).await;
+            }
+        }
     }
 
     fn opened_volume(&self, name: &str) -> Result<Arc<SystemVolume>, Problem> {

@@ -1,0 +1,187 @@
+//! A volume whose log lies in another pool, as its user sees it: what lists and `status` say while the pool of the log is there,
+//! while it is away, and at a start without it, and that nothing of the log stays where it cannot be got rid of.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
+#[allow(dead_code, reason = "not every test needs all of it")]
+mod common;
+
+use std::process::{Child, Output, Stdio};
+
+use common::{Demo, json, program};
+use serde_json::Value;
+
+/// A demo node with a second pool, `fast`, on two files, in which the log of its volume lies.
+struct Logged {
+    demo: Demo,
+    disks: [String; 2],
+    /// The node on the data of the demo, when it runs as any other node does.
+    served: Option<Child>,
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.served.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Logged {
+    fn new() -> Self {
+        let demo = Demo::new("1");
+        let disks = ["one", "two"].map(|name| {
+            let path = demo.dir.path().join(name);
+            let file = std::fs::File::create(&path).expect("made");
+            file.set_len(2 << 30).expect("sparse");
+            path.to_string_lossy().into_owned()
+        });
+        let logged = Self { demo, disks, served: None };
+        logged.ok(&["pool", "create", "fast", &logged.disks[0], &logged.disks[1], "--yes"]);
+        logged.ok(&["volume", "log", "add", "vm", "--size", "128M", "--pool", "fast"]);
+        logged
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        program(words).env("HOLDFAST_SOCKET", self.demo.data()).output().expect("runs")
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        json(&self.run(&[words, &["--json"]].concat()))
+    }
+
+    fn ok(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {said}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        String::from_utf8(output.stderr).expect("text")
+    }
+
+    fn fault(&self, what: &str) {
+        self.disks.iter().for_each(|disk| {
+            self.ok(&["disk", "fault", disk, what]);
+        });
+    }
+
+    /// Starts the node on its data without what the demo asks for, and waits until it has opened what it can.
+    fn serve(&mut self) {
+        let mut command = program(&["serve", "--shards", "1", "--data-dir"]);
+        command.arg(self.demo.data()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.served = Some(command.spawn().expect("starts"));
+        while !self.run(&["status"]).status.success() {
+            std::thread::yield_now();
+        }
+        self.until(&["status"], |status| status["ready"] == true);
+    }
+
+    /// Asks until the answer is as wanted. The test runner's deadline is the only one.
+    fn until(&self, words: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let answer = self.json(words);
+            if wanted(&answer) {
+                return answer;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The worst that `status` lists, and its first sentence.
+    fn status(&self) -> (String, String) {
+        let status = self.json(&["status"]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&status["issues"][0]["severity"]), text(&status["summary"]))
+    }
+}
+
+fn pool<'a>(list: &'a Value, name: &str) -> &'a Value {
+    list["items"].as_array().expect("list").iter().find(|pool| pool["name"] == name).expect("there")
+}
+
+#[test]
+fn a_log_is_shown_and_leaves_nothing_behind() {
+    let logged = Logged::new();
+    let list = logged.ok(&["volume", "list"]);
+    assert!(list.contains("128 MiB in fast: logging"), "{list}");
+    let shown = logged.json(&["volume", "show", "vm"]);
+    let place = &shown["log_place"];
+    assert_eq!((&place["pool"], &place["size_bytes"]), (&"fast".into(), &(128_u64 << 20).into()), "{shown}");
+    assert_eq!(pool(&logged.json(&["pool", "list"]), "fast")["volumes"], 0, "a log is no volume");
+
+    let said = logged.refused(&["pool", "delete", "fast", "--yes"]);
+    assert!(said.contains("holdfast volume log remove vm"), "{said}");
+    let said = logged.refused(&["pool", "export", "fast", "--yes"]);
+    assert!(said.contains("holdfast volume log remove vm"), "{said}");
+
+    // All its disks go while nobody writes: the volume is served, and the sentence says neither more nor less.
+    logged.fault("vanish");
+    let (worst, summary) = logged.status();
+    assert_eq!(worst, "error", "{summary}");
+    assert!(summary.starts_with("FAULT: all data is as redundant as promised"), "{summary}");
+    let status = logged.ok(&["status"]);
+    assert!(status.contains("log of volume vm in pool fast"), "{status}");
+    let list = logged.ok(&["volume", "list"]);
+    assert!(list.contains("its disks are missing"), "{list}");
+
+    // Taken away meanwhile, nothing of it stays in the pool once that is back.
+    logged.ok(&["volume", "log", "remove", "vm"]);
+    logged.until(&["pool", "list"], |list| pool(list, "fast")["state"] != "degraded");
+    let (worst, summary) = logged.status();
+    assert_eq!(worst, "error", "{summary}");
+    logged.fault("return");
+    logged.until(&["pool", "list"], |list| pool(list, "fast")["state"] == "online");
+    logged.until(&["pool", "list"], |list| pool(list, "fast")["allocated_bytes"] == 0);
+    logged.ok(&["pool", "delete", "fast", "--yes"]);
+    assert!(logged.status().1.starts_with("OK: "));
+    assert_eq!(logged.json(&["volume", "check", "vm"])["clean"], true);
+}
+
+#[test]
+fn a_start_without_the_pool_of_a_log_says_which_it_is() {
+    let mut logged = Logged::new();
+    logged.demo.end("TERM");
+    let hidden = |disk: &String| format!("{disk}.hidden");
+    logged.disks.iter().for_each(|disk| std::fs::rename(disk, hidden(disk)).expect("moved"));
+    logged.serve();
+    let wanted = |said: &str| said.contains("pool fast") && said.contains("holdfast volume give-up-log vm");
+    let status = logged.ok(&["status"]);
+    assert!(wanted(&status) && status.contains("holdfast pool import fast --accept-loss"), "{status}");
+    for words in [&["volume", "reopen", "vm"][..], &["volume", "log", "remove", "vm"]] {
+        let said = logged.refused(words);
+        assert!(wanted(&said), "{words:?}: {said}");
+    }
+    let list = logged.ok(&["volume", "list"]);
+    assert!(list.contains("128 MiB in fast: missing"), "{list}");
+
+    logged.disks.iter().for_each(|disk| std::fs::rename(hidden(disk), disk).expect("moved"));
+    logged.ok(&["disk", "rescan"]);
+    let list = logged.ok(&["volume", "list"]);
+    assert!(list.contains("128 MiB in fast: logging"), "{list}");
+    logged.ok(&["volume", "log", "remove", "vm"]);
+    logged.ok(&["pool", "delete", "fast", "--yes"]);
+    assert_eq!(logged.json(&["volume", "check", "vm"])["clean"], true);
+}
+
+#[test]
+fn a_log_goes_with_its_volume_though_its_pool_is_away() {
+    let logged = Logged::new();
+    logged.ok(&["volume", "create", "gone", "--pool", "demo", "--size", "1G"]);
+    logged.ok(&["volume", "log", "add", "gone", "--size", "128M", "--pool", "fast"]);
+    let taken = pool(&logged.json(&["pool", "list"]), "fast")["allocated_bytes"].clone();
+    logged.fault("vanish");
+    // Somebody has noticed: the pool is closed.
+    logged.ok(&["volume", "log", "remove", "vm"]);
+    logged.until(&["pool", "list"], |list| pool(list, "fast")["state"] != "degraded");
+    logged.ok(&["volume", "delete", "gone", "--yes"]);
+    logged.fault("return");
+    logged.until(&["pool", "list"], |list| pool(list, "fast")["state"] == "online");
+    let left = logged.until(&["pool", "list"], |list| pool(list, "fast")["allocated_bytes"] == 0);
+    assert_ne!(pool(&left, "fast")["allocated_bytes"], taken);
+    logged.ok(&["pool", "delete", "fast", "--yes"]);
+}

@@ -1,0 +1,120 @@
+//! What lists tell of things whose pool is away: what it held when it was last there, and that nobody can use it now.
+
+use std::collections::BTreeMap;
+
+use control_api::{Code, DiskState, Problem, RedundancyState};
+
+use super::{Node, PoolSlot};
+use crate::backend::{PoolInfo, SpaceInfo};
+
+/// How a volume that is open is kept from its data.
+#[derive(Clone, Debug)]
+pub(super) struct Impaired {
+    /// All of it cannot be had, not only a part.
+    pub(super) wholly: bool,
+    /// Why.
+    pub(super) why: String,
+}
+
+/// Why nothing in an open pool can be had, when it has lost all its disks and has not stopped: nobody has asked it for anything.
+fn all_lost(info: &PoolInfo) -> Option<String> {
+    let lost = |state| matches!(state, DiskState::Missing | DiskState::Failed);
+    let all = !info.members.is_empty() && info.members.iter().all(|member| lost(member.state));
+    all.then(|| format!("all disks of pool {} are missing", info.name))
+}
+
+impl Node {
+    /// The spaces of each pool, open or not, as far as they are known, with the pool's name and why none of their data can be had.
+    pub(super) fn known_spaces(&self) -> Vec<(String, Vec<SpaceInfo>, Option<String>)> {
+        let slots: Vec<PoolSlot> = self.pools.lock().values().cloned().collect();
+        let of = |slot: PoolSlot| match slot.handle {
+            Some(handle) => {
+                let info = handle.info();
+                let lost = all_lost(&info);
+                Some((info.name, info.spaces, lost))
+            }
+            None => {
+                let mut held = slot.held?;
+                held.iter_mut().for_each(|space| space.state.redundancy = RedundancyState::Unavailable);
+                let why = slot.reason.unwrap_or_else(|| "it is being opened".into());
+                let lost = format!("pool {} is not open: {why}", slot.name);
+                Some((slot.name, held, Some(lost)))
+            }
+        };
+        slots.into_iter().filter_map(of).collect()
+    }
+
+    /// Volumes of open pools that are kept from their data, or a part of it.
+    pub(super) fn impaired(&self) -> BTreeMap<String, Impaired> {
+        let mut impaired = BTreeMap::new();
+        for (_, spaces, lost) in self.known_spaces() {
+            for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
+                let state = space.state;
+                if state.redundancy != RedundancyState::Unavailable {
+                    continue;
+                }
+                let (wholly, why) = match &lost {
+                    Some(why) => (true, why.clone()),
+                    None => {
+                        let why = state.reason.unwrap_or_else(|| "disks are missing".into());
+                        (false, format!("some data of volume {} cannot be had: {why}", state.name))
+                    }
+                };
+                impaired.insert(state.name, Impaired { wholly, why });
+            }
+        }
+        impaired
+    }
+
+    /// Pools that are not open, with why.
+    pub(super) fn closed_pools(&self) -> Vec<(String, String)> {
+        let slots = self.pools.lock();
+        let closed = slots.values().filter(|slot| slot.handle.is_none());
+        let why = |slot: &PoolSlot| slot.reason.clone().unwrap_or_else(|| "it is being opened".into());
+        closed.map(|slot| (slot.name.clone(), why(slot))).collect()
+    }
+
+    /// Refuses to destroy a pool that volumes need; returns the volumes whose logs it holds and which are in no pool.
+    pub(super) fn refuse_held(&self, info: &PoolInfo) -> Result<Vec<String>, Problem> {
+        let (logs, volumes): (Vec<_>, Vec<_>) = info.spaces.iter().partition(|space| space.log_of.is_some());
+        if !volumes.is_empty() {
+            let names: Vec<&str> = volumes.iter().map(|space| space.state.name.as_str()).collect();
+            return Err(Problem::new(
+                Code::InUse,
+                format!("pool {} holds the volumes {}.", info.name, names.join(", ")),
+            )
+            .todo("Delete the volumes first."));
+        }
+        let mut orphans = Vec::new();
+        for volume in logs.into_iter().filter_map(|space| space.log_of.as_deref()) {
+            if self
+                .known_spaces()
+                .iter()
+                .flat_map(|(_, spaces, _)| spaces)
+                .any(|space| space.state.name == volume)
+            {
+                return Err(Problem::new(
+                    Code::InUse,
+                    format!("pool {} holds the log of volume {volume}.", info.name),
+                )
+                .todo(format!(
+                    "Take the log away first, while the volume is in use: `holdfast volume log remove {volume}`."
+                )));
+            }
+            orphans.push(volume.to_owned());
+        }
+        let closed: Vec<String> = self.closed_pools().into_iter().map(|(name, _)| name).collect();
+        if let (Some(volume), false) = (orphans.first(), closed.is_empty()) {
+            return Err(Problem::new(
+                Code::InUse,
+                format!(
+                    "pool {} holds the log of volume {volume}, which may lie in a pool that is not open: {}.",
+                    info.name,
+                    closed.join(", ")
+                ),
+            )
+            .todo("`holdfast status` says what it waits for."));
+        }
+        Ok(orphans)
+    }
+}

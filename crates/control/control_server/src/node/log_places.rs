@@ -1,0 +1,315 @@
+//! Where the logs of volumes lie. A volume whose log is away knows which log it is, and not in which pool: what the node has
+//! seen while both were there is kept for then.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+use control_api::{LogPlace, Problem, RedundancyState};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::Node;
+use super::pools::join_all;
+use crate::backend::SpaceInfo;
+use crate::data_dir::replace_file;
+
+/// Bytes that are read of the file at most; a log takes some 200.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Where a log was when it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    pool: Uuid,
+    pool_name: String,
+    size_bytes: u64,
+    /// The name of its space.
+    space: String,
+}
+
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Kept {
+    /// By the names of their volumes.
+    places: BTreeMap<String, Seen>,
+    /// Those whose volumes were deleted while their pools were away: they go when the pools are back.
+    doomed: Vec<Seen>,
+}
+
+/// Where logs were when they were last seen.
+pub(super) struct LogPlaces {
+    path: PathBuf,
+    kept: Mutex<Kept>,
+}
+
+impl LogPlaces {
+    /// What is known so far. A file that cannot be read costs explanations, not a start.
+    pub(super) fn open(path: PathBuf) -> Self {
+        let kept = read(&path).unwrap_or_else(|error| {
+            tracing::warn!(
+                "in which pools the logs of volumes lie is not known until they are seen: {}: {error}",
+                path.display()
+            );
+            Kept::default()
+        });
+        Self { path, kept: Mutex::new(kept) }
+    }
+
+    fn of(&self, volume: &str) -> Option<Seen> {
+        self.kept.lock().places.get(volume).cloned()
+    }
+
+    /// Takes down where logs are, and that volumes have none.
+    fn note(&self, seen: Vec<(String, Option<Seen>)>) {
+        self.change(|kept| {
+            for (volume, place) in seen {
+                match place {
+                    Some(place) => kept.places.insert(volume, place),
+                    None => kept.places.remove(&volume),
+                };
+            }
+        });
+    }
+
+    /// Changes what is kept. Blocks on the data directory's disk when that differs then.
+    fn change(&self, change: impl FnOnce(&mut Kept)) {
+        let mut kept = self.kept.lock();
+        let before = kept.clone();
+        change(&mut kept);
+        if *kept == before {
+            return;
+        }
+        let text = serde_json::to_vec_pretty(&*kept).map_err(io::Error::other);
+        if let Err(error) = text.and_then(|text| replace_file(&self.path, &text)) {
+            tracing::warn!(
+                "in which pools the logs of volumes lie will not be known after a restart: {}: {error}",
+                self.path.display()
+            );
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> io::Result<Kept> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kept::default()),
+        Err(error) => Err(error),
+        Ok(meta) if meta.len() > MAX_FILE_BYTES => {
+            Err(io::Error::other(format!("it has {} bytes", meta.len())))
+        }
+        Ok(_) => serde_json::from_slice(&fs::read(path)?).map_err(io::Error::other),
+    }
+}
+
+impl Node {
+    /// Takes down where the logs of open volumes lie.
+    pub(super) fn note_logs(&self) {
+        let handles: Vec<_> = {
+            let volumes = self.volumes.lock();
+            volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?))).collect()
+        };
+        let mut seen = Vec::new();
+        for (volume, handle) in handles {
+            match handle.log() {
+                None => seen.push((volume, None)),
+                // One whose pool is away stays where it was.
+                Some(_) => {
+                    let found = self.find_log(&volume);
+                    seen.extend(found.map(|(place, _)| (volume, Some(place))));
+                }
+            }
+        }
+        self.logs.note(seen);
+    }
+
+    /// Forgets the log of a volume that was deleted. Where its pool is away, or has stopped, its space goes when the pool is back.
+    pub(super) fn forget_log(&self, volume: &str) {
+        let open = self.open_handles();
+        let is_gone = |seen: &Seen| {
+            let pool = open.iter().find(|(pool, _)| *pool == seen.pool);
+            pool.is_some_and(|(_, pool)| {
+                pool.info().spaces.iter().all(|space| space.state.name != seen.space)
+            })
+        };
+        self.logs.change(|kept| {
+            let left = kept.places.remove(volume).filter(|seen| !is_gone(seen));
+            kept.doomed.extend(left);
+        });
+    }
+
+    /// Deletes the spaces of logs whose volumes were deleted before.
+    async fn delete_doomed(&self) {
+        let doomed = self.logs.kept.lock().doomed.clone();
+        for seen in doomed {
+            let open = self.open_handles().into_iter().find(|(pool, _)| *pool == seen.pool);
+            let Some((_, handle)) = open.filter(|(_, handle)| !handle.has_stopped()) else { continue };
+            if handle.info().spaces.iter().any(|space| space.state.name == seen.space) {
+                if let Err(problem) = handle.delete_space(&seen.space).await {
+                    tracing::warn!(pool = seen.pool_name, %problem, "the space of a log whose volume was deleted stays");
+                    continue;
+                }
+                tracing::info!(
+                    pool = seen.pool_name,
+                    "the space of a log whose volume was deleted is deleted"
+                );
+            }
+            self.logs.change(|kept| kept.doomed.retain(|there| *there != seen));
+        }
+    }
+
+    /// The space of the log of a volume, in an open pool.
+    fn find_log(&self, volume: &str) -> Option<(Seen, SpaceInfo)> {
+        self.open_handles().into_iter().find_map(|(pool, handle)| {
+            let info = handle.info();
+            let space = info.spaces.into_iter().find(|space| space.log_of.as_deref() == Some(volume))?;
+            let (size_bytes, name) = (space.size_bytes, space.state.name.clone());
+            Some((Seen { pool, pool_name: info.name, size_bytes, space: name }, space))
+        })
+    }
+
+    /// Where the log of a volume lies; none if it has none. `is_missing` says that the volume is closed for want of it,
+    /// `has_log` that it is open and has one.
+    pub(super) fn log_place(
+        &self,
+        volume: &str,
+        is_open: bool,
+        has_log: bool,
+        is_missing: bool,
+    ) -> Option<LogPlace> {
+        if is_open && !has_log {
+            return None;
+        }
+        if let Some((seen, space)) = self.find_log(volume) {
+            return Some(LogPlace {
+                pool: Some(seen.pool_name),
+                size_bytes: Some(seen.size_bytes),
+                there: space.state.redundancy != RedundancyState::Unavailable,
+            });
+        }
+        let seen = self.logs.of(volume);
+        if seen.is_none() && !has_log && !is_missing {
+            return None;
+        }
+        let pool =
+            seen.as_ref().map(|seen| self.pool_name(seen.pool).unwrap_or_else(|| seen.pool_name.clone()));
+        Some(LogPlace { pool, size_bytes: seen.map(|seen| seen.size_bytes), there: false })
+    }
+
+    /// The name of a pool of the configuration, open or not.
+    pub(super) fn pool_name(&self, guid: Uuid) -> Option<String> {
+        self.pools.lock().get(&guid).map(|slot| slot.name.clone())
+    }
+
+    /// Says of a volume that cannot be opened without its log where the log is, and what can be done.
+    pub(super) fn explain_missing_log(&self, volume: &str, problem: Problem) -> Problem {
+        let may_hold = "the log may hold acknowledged data";
+        let give_up =
+            format!("`holdfast volume give-up-log {volume}` opens it without what is only in its log.");
+        let (detail, todo) = match self.logs.of(volume) {
+            Some(seen) => {
+                let slots = self.pools.lock();
+                let slot = slots.get(&seen.pool);
+                let name = slot.map_or(&seen.pool_name, |slot| &slot.name);
+                let (state, todo) = match slot {
+                    Some(slot) if slot.handle.is_none() => (
+                        format!("is not open: {}", slot.reason.as_deref().unwrap_or("it is being opened")),
+                        format!("Bring the disks of pool {name} back; the volume is opened with it."),
+                    ),
+                    Some(_) => (
+                        "does not have it any more".to_owned(),
+                        format!("Bring back the disks of pool {name} that had it."),
+                    ),
+                    None => (
+                        "is not this node's any more".to_owned(),
+                        format!(
+                            "`holdfast pool import {name}` takes the pool over, and the volume is opened with it."
+                        ),
+                    ),
+                };
+                (
+                    format!("its log lies in pool {name}, which {state}; {may_hold}"),
+                    format!("{todo} If the log is lost for good: {give_up}"),
+                )
+            }
+            None => {
+                let slots = self.pools.lock();
+                let closed: Vec<&str> = slots
+                    .values()
+                    .filter(|slot| slot.handle.is_none())
+                    .map(|slot| slot.name.as_str())
+                    .collect();
+                let closed = match closed.as_slice() {
+                    [] => String::new(),
+                    names => format!(" (not open: {})", names.join(", ")),
+                };
+                (
+                    format!("its log is in no pool that is open{closed}; {may_hold}"),
+                    format!(
+                        "Bring back the pool that its log lies in; the volume is opened with it. If the log is lost for good: {give_up}"
+                    ),
+                )
+            }
+        };
+        Problem::new(problem.code, detail).todo(todo)
+    }
+
+    /// Deletes spaces of logs that no volume asks for any more: their pool was away when the log was removed.
+    pub(super) async fn delete_leftovers(&self) {
+        self.delete_doomed().await;
+        let handles = self.open_handles();
+        join_all(handles.iter().map(|(_, handle)| handle.delete_leftovers()).collect()).await;
+    }
+
+    /// Whether a pool holds nothing that anyone lacks while it is away: nothing at all, or the logs of volumes that are served
+    /// without it. Not known of one that this node has not had open.
+    pub(super) fn can_be_done_without(&self, pool: Uuid) -> bool {
+        let slot = self.pools.lock().get(&pool).cloned();
+        let spaces = match slot {
+            Some(slot) => slot.handle.map(|handle| handle.info().spaces).or(slot.held),
+            None => None,
+        };
+        spaces.is_some_and(|spaces| {
+            spaces.iter().all(|space| space.log_of.as_deref().is_some_and(|volume| self.serves(volume)))
+        })
+    }
+
+    /// Whether a volume is open and works.
+    pub(super) fn serves(&self, volume: &str) -> bool {
+        self.volume(volume).is_ok_and(|handle| handle.why_stopped().is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(name: &str) -> Seen {
+        let space = "v.01234567.write-log".into();
+        Seen { pool: Uuid::from_u128(1), pool_name: name.into(), size_bytes: 1 << 30, space }
+    }
+
+    #[test]
+    fn places_outlive_the_node_until_there_is_no_log() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("logs.json");
+        let places = LogPlaces::open(path.clone());
+        places.note(vec![("v".into(), Some(seen("fast"))), ("w".into(), Some(seen("fast")))]);
+        let again = LogPlaces::open(path.clone());
+        assert_eq!(again.of("v"), Some(seen("fast")));
+        again.note(vec![("v".into(), None)]);
+        let last = LogPlaces::open(path);
+        assert_eq!((last.of("v"), last.of("w")), (None, Some(seen("fast"))));
+    }
+
+    #[test]
+    fn a_damaged_file_costs_explanations_only() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("logs.json");
+        fs::write(&path, "[1").expect("written");
+        let places = LogPlaces::open(path.clone());
+        places.note(vec![("v".into(), Some(seen("fast")))]);
+        assert_eq!(read(&path).expect("whole again").places.len(), 1);
+    }
+}
