@@ -53,6 +53,11 @@ impl Matrix {
 
     /// Takes the next cell of `row`; cells come in the order of the columns. `got` says what was wrong, if anything.
     pub fn cell(&mut self, row: &str, expected: &str, got: Result<(), String>) {
+        self.cells(row, expected, usize::from(!expected.is_empty()), got);
+    }
+
+    /// The same for a column that stands for `count` kinds of askers.
+    pub fn cells(&mut self, row: &str, expected: &str, count: usize, got: Result<(), String>) {
         if self.rows.last().is_none_or(|(name, _)| name != row) {
             self.rows.push((row.to_owned(), Vec::new()));
         }
@@ -63,7 +68,7 @@ impl Matrix {
             }
             cells.push(expected.to_owned());
         }
-        self.cells += usize::from(!expected.is_empty());
+        self.cells += count;
     }
 
     /// All rows have been tried.
