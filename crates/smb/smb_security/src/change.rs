@@ -190,6 +190,8 @@ mod tests {
         let all = AccessMask::WRITE_OWNER | AccessMask::WRITE_DAC | AccessMask::ACCESS_SYSTEM_SECURITY;
         assert_eq!(required_to_set(SecurityInformation::BACKUP), all);
         assert_eq!(required_to_query(SecurityInformation::SCOPE), AccessMask::READ_CONTROL);
-        assert!(!replaces(SecurityInformation::LABEL | SecurityInformation::PROTECTED_DACL) && replaces(sacl));
+        assert!(
+            !replaces(SecurityInformation::LABEL | SecurityInformation::PROTECTED_DACL) && replaces(sacl)
+        );
     }
 }

@@ -224,7 +224,8 @@ fn access_matrix_of_controls() {
 
 #[test]
 fn access_matrix_of_queries() {
-    let rows = [&rows::queries::FILE[..], &rows::queries::VOLUME, &rows::queries::LIST, &rows::queries::SECURITY];
+    let rows =
+        [&rows::queries::FILE[..], &rows::queries::VOLUME, &rows::queries::LIST, &rows::queries::SECURITY];
     try_rows("SMB queries", &rows.concat());
 }
 
@@ -236,6 +237,7 @@ fn access_matrix_of_changes() {
 
 #[test]
 fn access_matrix_of_commands() {
-    let rows: Vec<Row> = rows::commands::ROWS.into_iter().filter(|row| !matches!(row.send, Send::Elsewhere(..))).collect();
+    let rows: Vec<Row> =
+        rows::commands::ROWS.into_iter().filter(|row| !matches!(row.send, Send::Elsewhere(..))).collect();
     try_rows("SMB commands on handles", &rows);
 }

@@ -13,8 +13,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Mutex;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/results/access-matrix.md");
+
+static WRITING: Mutex<()> = Mutex::new(());
 
 /// Whether some value has no row, for `const _: () = assert!(…)`: a new operation without a row does not compile.
 #[must_use]
@@ -88,6 +91,8 @@ impl Matrix {
             self.cells,
             wrong.join("\n")
         );
+        // The tests of a crate run at the same time, and each writes its own section.
+        let _one_at_a_time = WRITING.lock();
         let page = std::fs::read_to_string(PAGE).unwrap_or_default();
         let made = self.placed(&page);
         if std::env::var_os("HOLDFAST_UPDATE_DOCS").is_some() {

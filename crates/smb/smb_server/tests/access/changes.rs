@@ -57,8 +57,12 @@ fn renamed(given: &Given, ex: bool) -> Vec<u8> {
 
 fn basic(_: &Given) -> Vec<u8> {
     let time = FileTime(116_444_736_010_000_000);
-    BasicInformation { last_write_time: time, attributes: FileAttributes::HIDDEN, ..BasicInformation::default() }
-        .to_bytes()
+    BasicInformation {
+        last_write_time: time,
+        attributes: FileAttributes::HIDDEN,
+        ..BasicInformation::default()
+    }
+    .to_bytes()
 }
 
 fn ea(_: &Given) -> Vec<u8> {
@@ -104,8 +108,11 @@ pub const FILE: [Row; FileClass::NAMED.len()] = [
     no_file(FileClass::ALL),
     file(FileClass::ALLOCATION, DATA, |_| AllocationInformation { allocation_size: 4096 }.to_bytes())
         .changing(&[Part::Data, Part::Size, Part::Attributes]),
-    file(FileClass::END_OF_FILE, DATA, |_| EndOfFileInformation { end_of_file: 10 }.to_bytes())
-        .changing(&[Part::Data, Part::Size, Part::Attributes]),
+    file(FileClass::END_OF_FILE, DATA, |_| EndOfFileInformation { end_of_file: 10 }.to_bytes()).changing(&[
+        Part::Data,
+        Part::Size,
+        Part::Attributes,
+    ]),
     no_file(FileClass::ALTERNATE_NAME),
     no_file(FileClass::STREAM),
     no_file(FileClass::PIPE),

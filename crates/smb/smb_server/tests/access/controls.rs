@@ -5,7 +5,9 @@ use smb_protocol::fsctl::copy::{
     CopyChunk, DuplicateExtents, DuplicateExtentsEx, OffloadWriteInput, copy_request,
 };
 use smb_protocol::fsctl::network::Resiliency;
-use smb_protocol::fsctl::ranges::{AllocatedRange, Compression, SetIntegrity, SetIntegrityEx, TrimRange, ZeroData, trim_request};
+use smb_protocol::fsctl::ranges::{
+    AllocatedRange, Compression, SetIntegrity, SetIntegrityEx, TrimRange, ZeroData, trim_request,
+};
 use smb_protocol::fsctl::reparse::Reparse;
 
 use super::super::world::SIZE;

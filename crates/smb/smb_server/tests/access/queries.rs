@@ -39,9 +39,15 @@ const fn security(parts: SecurityInformation, needs: &'static [AccessMask]) -> R
 
 const _: () = {
     assert!(!missing_row(&named!(FileClass), &codes(&FILE)), "a class has no row for QUERY_INFO");
-    assert!(!missing_row(&named!(VolumeClass), &codes(&VOLUME)), "a volume's class has no row for QUERY_INFO");
+    assert!(
+        !missing_row(&named!(VolumeClass), &codes(&VOLUME)),
+        "a volume's class has no row for QUERY_INFO"
+    );
     assert!(!missing_row(&named!(FileClass), &codes(&LIST)), "a class has no row for QUERY_DIRECTORY");
-    assert!(!missing_row(&named!(SecurityInformation), &codes(&SECURITY)), "a part has no row for QUERY_INFO");
+    assert!(
+        !missing_row(&named!(SecurityInformation), &codes(&SECURITY)),
+        "a part has no row for QUERY_INFO"
+    );
     // FILE, FILESYSTEM, SECURITY and QUOTA.
     assert!(InfoType::NAMED.len() == 4, "a kind of information has no rows");
 };

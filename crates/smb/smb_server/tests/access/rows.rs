@@ -6,11 +6,15 @@ pub mod controls;
 pub mod queries;
 
 use smb_protocol::access::AccessMask;
-use smb_protocol::directory::{ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter, QueryDirectoryFlags, QueryDirectoryRequest};
+use smb_protocol::directory::{
+    ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter, QueryDirectoryFlags, QueryDirectoryRequest,
+};
 use smb_protocol::file::{CloseRequest, FileId, FlushRequest};
 use smb_protocol::fscc::{FileClass, VolumeClass};
 use smb_protocol::fsctl::FsctlCode;
-use smb_protocol::fsctl::copy::{OffloadReadInput, OffloadReadOutput, OffloadToken, ResumeKey, ResumeKeyReply};
+use smb_protocol::fsctl::copy::{
+    OffloadReadInput, OffloadReadOutput, OffloadToken, ResumeKey, ResumeKeyReply,
+};
 use smb_protocol::info::{InfoType, QueryInfoFlags, QueryInfoRequest, SecurityInformation, SetInfoRequest};
 use smb_protocol::ioctl::{IoctlFlags, IoctlRequest};
 use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
@@ -131,10 +135,7 @@ impl Row {
     }
 
     pub fn of_no_file(&self) -> bool {
-        matches!(
-            self.send,
-            Send::ControlOfNone(_) | Send::Control(FsctlCode::VALIDATE_NEGOTIATE_INFO)
-        )
+        matches!(self.send, Send::ControlOfNone(_) | Send::Control(FsctlCode::VALIDATE_NEGOTIATE_INFO))
     }
 
     pub fn is_met(&self, rights: AccessMask) -> bool {
@@ -216,14 +217,16 @@ fn control(code: FsctlCode, file_id: FileId, input: &[u8]) -> Request<'_> {
 impl World {
     /// Sends a row's request with a seat's handles, and says how it ends. `own`: whether the handle is one of the sender's.
     pub fn send(&mut self, seat: &Seat, row: &Row, own: bool) -> NtStatus {
-        let mut given = Given { who: Some(seat.client.sid()), name: self.next_name("new"), ..Given::default() };
+        let mut given =
+            Given { who: Some(seat.client.sid()), name: self.next_name("new"), ..Given::default() };
         if row.second && own {
             self.open_source(seat, &mut given);
         }
         let input = (row.input)(&given);
         let file_id = seat.file;
         let pattern = utf16("*");
-        let lock = LockElement { offset: 0, length: 1, flags: LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY };
+        let lock =
+            LockElement { offset: 0, length: 1, flags: LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY };
         let lock = lock.to_bytes();
         let request = match row.send {
             Send::Control(code) => control(code, file_id, &input),
@@ -251,8 +254,12 @@ impl World {
             Send::Command(Command::WRITE) => {
                 Request::Write(WriteRequest { file_id, ..WriteRequest::default() }, b"changed")
             }
-            Send::Command(Command::FLUSH) => Request::Flush(FlushRequest { file_id, ..FlushRequest::default() }),
-            Send::Command(Command::CLOSE) => Request::Close(CloseRequest { file_id, ..CloseRequest::default() }),
+            Send::Command(Command::FLUSH) => {
+                Request::Flush(FlushRequest { file_id, ..FlushRequest::default() })
+            }
+            Send::Command(Command::CLOSE) => {
+                Request::Close(CloseRequest { file_id, ..CloseRequest::default() })
+            }
             Send::Command(Command::LOCK) => Request::Lock(LockRequest::new(0, file_id, &lock)),
             Send::Command(Command::OPLOCK_BREAK) => {
                 Request::OplockBreak(BreakAck::Oplock(OplockBreak { file_id, ..OplockBreak::default() }))

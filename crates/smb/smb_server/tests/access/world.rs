@@ -159,10 +159,8 @@ impl World {
         let volume_thread = Shards::start(1).unwrap();
         let device: Device = Arc::new(MemoryDisk::new(DISK_BYTES, 4096));
         let volume = on(&volume_thread, move || async move {
-            let environment = || Environment {
-                clock: Arc::new(SystemClock::new()),
-                entropy: Arc::new(SystemEntropy),
-            };
+            let environment =
+                || Environment { clock: Arc::new(SystemClock::new()), entropy: Arc::new(SystemEntropy) };
             let options = FormatOptions { name: "v".into() };
             Volume::format(Arc::clone(&device), options, environment()).await.unwrap();
             let volume = Volume::open(device, environment()).await.unwrap();
@@ -318,7 +316,8 @@ impl World {
     pub fn state(&self, seat: &Seat) -> State {
         let number = seat.number;
         let name = seat.name.clone();
-        let mut state = self.run(move |volume| async move { looked(&volume, number, (volume.root(), &name)).await });
+        let mut state =
+            self.run(move |volume| async move { looked(&volume, number, (volume.root(), &name)).await });
         let opens: Vec<_> = self.served.files.opens();
         let mine = opens.iter().filter(|open| open.file == number);
         let opens: Vec<_> = mine.map(|open| (open.id, open.locks, open.delete_pending)).collect();
@@ -352,7 +351,8 @@ impl World {
         let (folder, file) = (place.folder, place.file);
         self.run(move |volume| async move {
             let mut state = looked(&volume, file, (folder, "file")).await;
-            let page = volume.read_directory(folder, file_store::DirectoryCursor::default(), 100).await.unwrap();
+            let page =
+                volume.read_directory(folder, file_store::DirectoryCursor::default(), 100).await.unwrap();
             let mut names: Vec<_> = page.entries.iter().map(|entry| entry.name.clone()).collect();
             names.sort();
             for (part, bytes) in &mut state {
@@ -380,7 +380,8 @@ impl World {
         connection.send_as(&[(header, request)]).unwrap();
         let folder = seat.name.replace("file-", "");
         let folder = format!("folder-{}\\x", folder.parse::<u32>().unwrap() + 1);
-        let made = self.make(&folder, descriptor(Sid::EVERYONE, AccessMask::NONE), CreateOptions::DELETE_ON_CLOSE);
+        let made =
+            self.make(&folder, descriptor(Sid::EVERYONE, AccessMask::NONE), CreateOptions::DELETE_ON_CLOSE);
         self.close_id(Client::Owner, "share", made);
         self.connection(seat.client).answer_to(number).unwrap().header.status
     }
@@ -434,8 +435,10 @@ async fn looked(volume: &Volume, number: StoreFile, (folder, name): (StoreFile, 
     state.push((Part::Times, text(&info.as_ref().ok().map(|info| info.times))));
     state.push((Part::Security, text(&volume.security(number).await.ok())));
     let key = number.0.to_be_bytes();
-    let extras =
-        (volume.state_get("smb_ea", &key).await.unwrap(), volume.state_get("smb_reparse", &key).await.unwrap());
+    let extras = (
+        volume.state_get("smb_ea", &key).await.unwrap(),
+        volume.state_get("smb_reparse", &key).await.unwrap(),
+    );
     state.push((Part::Extras, text(&extras)));
     let there = volume.lookup(folder, name).await.map(|entry| entry.file).map_err(|error| error.kind());
     let place = (there, info.as_ref().ok().map(|info| info.parent));
