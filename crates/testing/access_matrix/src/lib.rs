@@ -17,6 +17,9 @@ use std::sync::Mutex;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/results/access-matrix.md");
 
+/// Most operations that a line of the page names.
+const NAMES_TOLD: usize = 32;
+
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// Whether some value has no row, for `const _: () = assert!(…)`: a new operation without a row does not compile.
@@ -140,7 +143,9 @@ impl Matrix {
             told.push(cells);
             let same = self.rows.iter().filter(|(_, other)| other == cells);
             let names: Vec<&str> = same.map(|(row, _)| row.as_str()).collect();
-            let _ = writeln!(out, "| {} | {} |", names.join(", "), cells.join(" | "));
+            let (told, more) = names.split_at(names.len().min(NAMES_TOLD));
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            let _ = writeln!(out, "| {}{more} | {} |", told.join(", "), cells.join(" | "));
         }
         out
     }

@@ -97,6 +97,11 @@ impl Connection {
     /// Checks a SCSI Command or Data-Out PDU with `len` bytes of data and finds their place.
     pub(super) fn place(&mut self, bhs: &Bhs, ahs: &[u8], len: usize) -> Result<Placement, End> {
         if bhs.opcode() == opcode::DATA_OUT {
+            if self.session.is_none() {
+                // A discovery session has no commands that it could be of, not even aborted ones.
+                self.reject(reject::COMMAND_NOT_SUPPORTED, bhs);
+                return Ok(Placement::Nowhere);
+            }
             return Ok(self.place_data(bhs, len));
         }
         self.place_command(bhs, ahs, len)
