@@ -133,11 +133,11 @@ pub const ROWS: [Row; FsctlCode::NAMED.len()] = [
     does(FsctlCode::FILE_LEVEL_TRIM, WRITE)
         .with(|_| trim_request(&[TrimRange { offset: 0, length: SIZE as u64 }]))
         .changing(CONTENT),
-    does(FsctlCode::OFFLOAD_WRITE, WRITE).from_second(offload_write).changing(CONTENT),
+    does(FsctlCode::OFFLOAD_WRITE, WRITE).with_second(offload_write).changing(CONTENT),
     does(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, WRITE)
-        .from_second(|given| extents(given).to_bytes())
+        .with_second(|given| extents(given).to_bytes())
         .changing(CONTENT),
-    does(FsctlCode::DUPLICATE_EXTENTS_TO_FILE_EX, WRITE).from_second(extents_ex).changing(CONTENT),
+    does(FsctlCode::DUPLICATE_EXTENTS_TO_FILE_EX, WRITE).with_second(extents_ex).changing(CONTENT),
     does(FsctlCode::SET_COMPRESSION, CHANGE).with(|_| Compression::default().to_bytes()),
     does(FsctlCode::SET_INTEGRITY_INFORMATION, CHANGE).with(|_| SetIntegrity::default().to_bytes()),
     not(FsctlCode::PIPE_PEEK),
@@ -146,7 +146,7 @@ pub const ROWS: [Row; FsctlCode::NAMED.len()] = [
     not(FsctlCode::LMR_SET_LINK_TRACKING_INFORMATION),
     does(FsctlCode::LMR_REQUEST_RESILIENCY, ANY).with(|_| Resiliency::default().to_bytes()),
     does(FsctlCode::SRV_ENUMERATE_SNAPSHOTS, ANY),
-    does(FsctlCode::SRV_COPYCHUNK, &[AccessMask::READ_DATA, WRITES]).from_second(chunks).changing(CONTENT),
+    does(FsctlCode::SRV_COPYCHUNK, &[AccessMask::READ_DATA, WRITES]).with_second(chunks).changing(CONTENT),
     not(FsctlCode::SRV_READ_HASH),
-    does(FsctlCode::SRV_COPYCHUNK_WRITE, &[WRITES]).from_second(chunks).changing(CONTENT),
+    does(FsctlCode::SRV_COPYCHUNK_WRITE, &[WRITES]).with_second(chunks).changing(CONTENT),
 ];

@@ -94,7 +94,7 @@ impl Row {
         Self { input, ..self }
     }
 
-    pub const fn from_second(self, input: Input) -> Self {
+    pub const fn with_second(self, input: Input) -> Self {
         Self { input, second: true, ..self }
     }
 
@@ -254,9 +254,7 @@ impl World {
             Send::Command(Command::WRITE) => {
                 Request::Write(WriteRequest { file_id, ..WriteRequest::default() }, b"changed")
             }
-            Send::Command(Command::FLUSH) => {
-                Request::Flush(FlushRequest { file_id, ..FlushRequest::default() })
-            }
+            Send::Command(Command::FLUSH) => Request::Flush(FlushRequest { file_id }),
             Send::Command(Command::CLOSE) => {
                 Request::Close(CloseRequest { file_id, ..CloseRequest::default() })
             }
