@@ -35,9 +35,10 @@ impl LoginPolicy for Policy<'_> {
         let Some(name) = &subject.target else {
             let auth = match self.shared.config.read().discovery {
                 DiscoveryAuth::Open => Auth::None,
-                DiscoveryAuth::Chap => {
-                    Auth::Chap { users: self.shared.discovery_users(&subject.initiator), mutual: None }
-                }
+                DiscoveryAuth::Chap => Auth::Chap {
+                    users: self.shared.discovery_users(&subject.initiator),
+                    mutual: self.shared.discovery_mutual(&subject.initiator),
+                },
             };
             return Ok(Access { portal_group: self.group, alias: None, auth });
         };
