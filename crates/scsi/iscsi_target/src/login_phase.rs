@@ -1,6 +1,7 @@
 //! From an accepted socket to a connection in full feature phase.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,6 +27,7 @@ use crate::session::{Message, Peer, ReserveError, Session, SessionSeed};
 struct Policy<'a> {
     shared: &'a Shared,
     group: u16,
+    remote: SocketAddr,
 }
 
 impl LoginPolicy for Policy<'_> {
@@ -33,9 +35,10 @@ impl LoginPolicy for Policy<'_> {
         let Some(name) = &subject.target else {
             let auth = match self.shared.config.read().discovery {
                 DiscoveryAuth::Open => Auth::None,
-                DiscoveryAuth::Chap => {
-                    Auth::Chap { users: self.shared.discovery_users(&subject.initiator), mutual: None }
-                }
+                DiscoveryAuth::Chap => Auth::Chap {
+                    users: self.shared.discovery_users(&subject.initiator),
+                    mutual: self.shared.discovery_mutual(&subject.initiator),
+                },
             };
             return Ok(Access { portal_group: self.group, alias: None, auth });
         };
@@ -46,7 +49,9 @@ impl LoginPolicy for Policy<'_> {
         }
         if !config.access.allows(&subject.initiator) {
             // The same as for a target that does not exist: who may not log in does not learn which targets there are.
-            tracing::info!(target = %name, initiator = %subject.initiator, "no LUN of the target is mapped to the initiator");
+            if self.shared.throttle.admits("login masked", self.remote.ip()) {
+                tracing::info!(remote = %self.remote, target = %name, initiator = %subject.initiator, "no LUN of the target is mapped to the initiator");
+            }
             return Err(LoginStatus::NOT_FOUND);
         }
         let auth = config.auth.to_auth(&subject.initiator);
@@ -126,7 +131,7 @@ async fn login(
     let mut stat_sn = 0;
     loop {
         let (bhs, data) = read_request(stream).await?;
-        let policy = Policy { shared, group };
+        let policy = Policy { shared, group, remote: addresses.0 };
         let mut step = machine.request(&bhs, &data, &policy, &mut |out| entropy.fill(out));
         if let Outcome::Refused(status) = step.outcome {
             refused(shared, &machine, addresses.0, status);
@@ -167,7 +172,7 @@ async fn login(
     }
 }
 
-fn refused(shared: &Shared, machine: &LoginMachine, remote: std::net::SocketAddr, status: LoginStatus) {
+fn refused(shared: &Shared, machine: &LoginMachine, remote: SocketAddr, status: LoginStatus) {
     if !shared.throttle.admits("login refused", remote.ip()) {
         return;
     }
@@ -217,7 +222,7 @@ async fn establish(
         {
             return Err(LoginStatus::NO_SESSION);
         }
-        same_user(&target.config.read(), &session, result)?;
+        same_user(shared, &target.config.read(), &session, result, peer)?;
         session.reserve(subject.cid).map_err(|error| match error {
             ReserveError::Ended => LoginStatus::NO_SESSION,
             ReserveError::Full => LoginStatus::TOO_MANY_CONNECTIONS,
@@ -268,17 +273,26 @@ enum Begun {
 
 /// A session is one user's: another one who gives the same names neither joins nor ends it. The name is what counts,
 /// as a user may come back with a new secret.
-fn same_user(config: &TargetConfig, session: &Session, result: &LoginResult) -> Result<(), LoginStatus> {
+fn same_user(
+    shared: &Shared,
+    config: &TargetConfig,
+    session: &Session,
+    result: &LoginResult,
+    peer: &Peer,
+) -> Result<(), LoginStatus> {
     let name = |user: &Option<ChapUser>| user.as_ref().map(|user| user.name.clone());
     if matches!(config.auth, AuthConfig::None) || name(&session.user) == name(&result.user) {
         return Ok(());
     }
-    tracing::info!(
-        initiator = %session.initiator,
-        user = name(&result.user),
-        owner = name(&session.user),
-        "the session of another user stays as it is"
-    );
+    if shared.throttle.admits("another's session", peer.remote.ip()) {
+        tracing::info!(
+            remote = %peer.remote,
+            initiator = %session.initiator,
+            user = name(&result.user),
+            owner = name(&session.user),
+            "the session of another user stays as it is"
+        );
+    }
     Err(LoginStatus::FORBIDDEN)
 }
 
@@ -311,7 +325,7 @@ fn begin(
             && session.nexus.target_port == result.portal_group
     };
     if let Some(old) = sessions.values().find(same) {
-        same_user(&config, old, result)?;
+        same_user(shared, &config, old, result, peer)?;
         return Ok(Begun::Old(Arc::clone(old)));
     }
     if sessions.len() >= MAX_SESSIONS_PER_TARGET {

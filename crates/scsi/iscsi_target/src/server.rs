@@ -13,7 +13,9 @@ use parking_lot::{Mutex, RwLock};
 use shard_runtime::Entropy;
 use tcp_service::{Budget, Limits, Listeners, Serve, Spawner, Throttle};
 
-use crate::config::{ConfigError, DiscoveryAuth, PortalConfig, ServerConfig, TargetConfig, check_auth};
+use crate::config::{
+    AuthConfig, ConfigError, DiscoveryAuth, PortalConfig, ServerConfig, TargetConfig, check_auth,
+};
 use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS};
 use crate::listing::{ConnectionInfo, SessionInfo};
 use crate::session::{Message, Session};
@@ -271,6 +273,23 @@ impl Shared {
             }
         }
         users
+    }
+
+    /// How we prove ourselves to a discovery session of `initiator` that asks for it: as the targets do that it could prove
+    /// itself to, where they all have the same name and secret. A secret that any user has as well is none to prove with.
+    pub(crate) fn discovery_mutual(&self, initiator: &IscsiName) -> Option<ChapUser> {
+        let (mut found, mut secrets) = (Vec::<ChapUser>::new(), Vec::new());
+        for target in self.targets.read().values() {
+            let config = Arc::clone(&target.config.read());
+            let AuthConfig::Chap { users, mutual } = &config.auth else { continue };
+            secrets.extend(users.iter().map(|account| account.user.secret.clone()));
+            if config.access.allows(initiator) && config.auth.users_for(initiator).next().is_some() {
+                found.extend(mutual.clone());
+            }
+        }
+        let own = found.pop()?;
+        let one = found.iter().all(|other| other.same_as(&own));
+        (one && !secrets.iter().any(|secret| secret.same_as(&own.secret))).then_some(own)
     }
 
     /// Whether a discovery session that began so may be told anything now.

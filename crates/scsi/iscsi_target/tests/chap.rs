@@ -251,6 +251,55 @@ fn discovery_with_proof_tells_of_what_would_let_in() {
     assert_eq!(rig.discover(HOST_B, (A.0, "a third secret")), Ok(vec![OTHER_DISK.to_owned()]));
 }
 
+/// What a discovery session of a user is told when it asks who we are: our name, and whether we know the secret.
+fn mutual_discovery(
+    rig: &Rig,
+    initiator: &str,
+    user: (&str, &str),
+    own: &str,
+) -> Result<(String, bool), u16> {
+    let mut i = Initiator::connect(rig.address);
+    let keys = [("InitiatorName", initiator), ("SessionType", "Discovery"), ("AuthMethod", "CHAP")];
+    assert_eq!(i.login_request(0x00, &keys).bhs.u16_at(36), 0);
+    let offer = i.login_request(0x00, &[("CHAP_A", "7")]).text();
+    let get = |list: &[(String, String)], k: &str| list.iter().find(|(key, _)| key == k).unwrap().1.clone();
+    let challenge = binary(&get(&offer, "CHAP_C"), 1024).unwrap();
+    let secret = Secret::new(user.1);
+    let proof = Algorithm::Sha256.response(get(&offer, "CHAP_I").parse().unwrap(), &secret, &challenge);
+    let (proof, asked) = (hex(&proof), [0x5a; 32]);
+    let asks = [("CHAP_N", user.0), ("CHAP_R", &*proof), ("CHAP_I", "9"), ("CHAP_C", &*hex(&asked))];
+    let answer = i.login_request(0x81, &asks);
+    if answer.bhs.u16_at(36) != 0 {
+        return Err(answer.bhs.u16_at(36));
+    }
+    let expected = hex(&Algorithm::Sha256.response(9, &Secret::new(own), &asked));
+    let right = get(&answer.text(), "CHAP_R") == expected;
+    finish(i)?;
+    Ok((get(&answer.text(), "CHAP_N"), right))
+}
+
+#[test]
+fn discovery_proves_itself_where_all_targets_would_alike() {
+    const OWN: &str = "the secret of the node";
+    let own = |secret: &str| Some(ChapUser { name: "node".into(), secret: Secret::new(secret) });
+    let with = |users: Vec<Account>, mutual| AuthConfig::Chap { users, mutual };
+    let rig = Rig::start(with(vec![account(A, only(HOST_A))], own(OWN)));
+    rig.server.reconfigure(ServerConfig { discovery: DiscoveryAuth::Chap, ..rig.server.config() });
+    assert_eq!(mutual_discovery(&rig, HOST_A, A, OWN), Ok(("node".into(), true)));
+    assert_eq!(rig.discover(HOST_A, A), Ok(vec![DISK.to_owned()]), "who does not ask is not told");
+    // Another target, of which this initiator is no user, has no say; one of which it is has.
+    let other = |users, secret| rig.target(OTHER_DISK, with(users, own(secret)));
+    rig.server.add_target(other(vec![account(B, only(HOST_B))], "another secret of it")).unwrap();
+    assert_eq!(mutual_discovery(&rig, HOST_A, A, OWN), Ok(("node".into(), true)));
+    rig.server.update_target(other(vec![account(A, only(HOST_A))], "another secret of it")).unwrap();
+    assert_eq!(mutual_discovery(&rig, HOST_A, A, OWN), Err(AUTHENTICATION));
+    // A proof with a secret that a user has, too, would be that user's.
+    rig.server
+        .update_target(other(vec![account(("carol", OWN), only(HOST_B))], "another secret of it"))
+        .unwrap();
+    assert_eq!(mutual_discovery(&rig, HOST_A, A, OWN), Err(AUTHENTICATION));
+}
+
 #[test]
 fn a_target_that_is_not_for_an_initiator_does_not_show() {
     let rig = Rig::start(AuthConfig::None);

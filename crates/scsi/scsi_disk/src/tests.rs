@@ -14,6 +14,7 @@ use scsi_core::*;
 use crate::reservations::{MAX_REGISTRATIONS, Port, Reservations};
 use crate::*;
 
+mod access;
 mod counting;
 mod going_on;
 mod golden;

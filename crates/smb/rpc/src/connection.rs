@@ -278,12 +278,12 @@ impl Connection {
         let mut arguments = NdrIn::new(&request.stub, request.order);
         let mut handles = group.handles.lock();
         let mut call = Call { view: &*self.shared.view, client: &client, handles: &mut handles };
-        let done = (interface.dispatch)(&mut call, request.operation, &mut arguments);
+        let done = interface.run(&mut call, request.operation, &mut arguments);
         drop(handles);
         match done {
             Ok(out) => self.respond(request, &out.finish()),
             Err(error) => {
-                tracing::debug!(interface = interface.name, operation = request.operation, %error, "call");
+                tracing::debug!(interface = interface.name, operation = interface.name_of(request.operation), %error, "call");
                 fault(error, true)
             }
         }

@@ -11,43 +11,73 @@ use crate::service::RpcClient;
 use crate::view::ServerView;
 use crate::{lsarpc, samr, srvsvc, wkssvc};
 
-/// What answers an operation: its number and its arguments in, its results out.
-type Dispatch = fn(&mut Call<'_>, u16, &mut NdrIn<'_>) -> Result<NdrOut, Fault>;
+/// An operation of an interface.
+pub(crate) struct Operation {
+    pub(crate) number: u16,
+    /// The specification's name.
+    pub(crate) name: &'static str,
+    /// Its arguments in, its results out.
+    pub(crate) run: fn(&mut Call<'_>, &mut NdrIn<'_>) -> Result<NdrOut, Fault>,
+}
+
+/// A table of operations, which is all that an interface answers. The access matrix has a row for each (`tests/access.rs`).
+macro_rules! operations {
+    ($($number:literal $name:ident => $run:expr;)*) => {
+        &[$(crate::interface::Operation { number: $number, name: stringify!($name), run: $run }),*]
+    };
+}
+pub(crate) use operations;
 
 /// An interface.
 pub(crate) struct Interface {
     pub(crate) name: &'static str,
     pub(crate) syntax: Syntax,
-    pub(crate) dispatch: Dispatch,
+    pub(crate) operations: &'static [Operation],
 }
 
 /// 4b324fc8-1670-01d3-1278-5a47bf6ee188 (MS-SRVS 1.9).
-const SRVSVC: Interface = Interface {
+pub(crate) const SRVSVC: Interface = Interface {
     name: "srvsvc",
     syntax: Syntax::new(0x4b32_4fc8, 0x1670, 0x01d3, [0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1, 0x88], 3, 0),
-    dispatch: srvsvc::dispatch,
+    operations: srvsvc::OPERATIONS,
 };
 
 /// 6bffd098-a112-3610-9833-46c3f87e345a (MS-WKST 1.9).
-const WKSSVC: Interface = Interface {
+pub(crate) const WKSSVC: Interface = Interface {
     name: "wkssvc",
     syntax: Syntax::new(0x6bff_d098, 0xa112, 0x3610, [0x98, 0x33, 0x46, 0xc3, 0xf8, 0x7e, 0x34, 0x5a], 1, 0),
-    dispatch: wkssvc::dispatch,
+    operations: wkssvc::OPERATIONS,
 };
 
 /// 12345778-1234-abcd-ef00-0123456789ab (MS-LSAD 1.9, MS-LSAT 1.9).
-const LSARPC: Interface = Interface {
+pub(crate) const LSARPC: Interface = Interface {
     name: "lsarpc",
     syntax: Syntax::new(0x1234_5778, 0x1234, 0xabcd, [0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xab], 0, 0),
-    dispatch: lsarpc::dispatch,
+    operations: lsarpc::OPERATIONS,
 };
 
 /// 12345778-1234-abcd-ef00-0123456789ac (MS-SAMR 1.9).
-const SAMR: Interface = Interface {
+pub(crate) const SAMR: Interface = Interface {
     name: "samr",
     syntax: Syntax::new(0x1234_5778, 0x1234, 0xabcd, [0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xac], 1, 0),
-    dispatch: samr::dispatch,
+    operations: samr::OPERATIONS,
 };
+
+impl Interface {
+    /// What the specification calls an operation, for the log.
+    pub(crate) fn name_of(&self, number: u16) -> &'static str {
+        self.operations.iter().find(|operation| operation.number == number).map_or("?", |found| found.name)
+    }
+
+    /// Runs an operation.
+    ///
+    /// # Errors
+    /// OP_RANGE for one that there is not, and the operation's.
+    pub(crate) fn run(&self, call: &mut Call<'_>, number: u16, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
+        let found = self.operations.iter().find(|operation| operation.number == number);
+        (found.ok_or(Fault::OP_RANGE)?.run)(call, r)
+    }
+}
 
 /// A pipe and what answers there.
 pub(crate) struct Endpoint {

@@ -11,29 +11,29 @@ use smb_protocol::NtStatus;
 
 use crate::error::Fault;
 use crate::handles::Object;
-use crate::interface::Call;
-use crate::ndr::{NdrIn, NdrOut};
+use crate::interface::{Call, Operation, operations};
+use crate::ndr::NdrIn;
 
-pub(crate) fn dispatch(call: &mut Call<'_>, operation: u16, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
-    match operation {
-        0 => call.close(r),
-        6 => policy::open(call, r, false),
-        7 | 46 => policy::query(call, r),
-        11 => rights::enumerate_accounts(call, r),
-        13 | 50 => policy::no_trusted_domains(call, r),
-        14 => lookup_names::lookup(call, r, lookup_names::Version::Names),
-        15 => lookup_sids::lookup(call, r, lookup_sids::Version::Sids),
-        36 => rights::enumerate_rights(call, r),
-        44 => policy::open(call, r, true),
-        45 => policy::user_name(call, r),
-        57 => lookup_sids::lookup(call, r, lookup_sids::Version::Sids2),
-        58 => lookup_names::lookup(call, r, lookup_names::Version::Names2),
-        68 => lookup_names::lookup(call, r, lookup_names::Version::Names3),
-        76 => lookup_sids::lookup(call, r, lookup_sids::Version::Sids3),
-        77 => lookup_names::lookup(call, r, lookup_names::Version::Names4),
-        _ => Err(Fault::OP_RANGE),
-    }
-}
+/// What is answered.
+pub(crate) const OPERATIONS: &[Operation] = operations! {
+    0 LsarClose => |call, r| call.close(r);
+    6 LsarOpenPolicy => |call, r| policy::open(call, r, false);
+    7 LsarQueryInformationPolicy => |call, r| policy::query(call, r);
+    11 LsarEnumerateAccounts => |call, r| rights::enumerate_accounts(call, r);
+    13 LsarEnumerateTrustedDomains => |call, r| policy::no_trusted_domains(call, r);
+    14 LsarLookupNames => |call, r| lookup_names::lookup(call, r, lookup_names::Version::Names);
+    15 LsarLookupSids => |call, r| lookup_sids::lookup(call, r, lookup_sids::Version::Sids);
+    36 LsarEnumerateAccountRights => |call, r| rights::enumerate_rights(call, r);
+    44 LsarOpenPolicy2 => |call, r| policy::open(call, r, true);
+    45 LsarGetUserName => |call, r| policy::user_name(call, r);
+    46 LsarQueryInformationPolicy2 => |call, r| policy::query(call, r);
+    50 LsarEnumerateTrustedDomainsEx => |call, r| policy::no_trusted_domains(call, r);
+    57 LsarLookupSids2 => |call, r| lookup_sids::lookup(call, r, lookup_sids::Version::Sids2);
+    58 LsarLookupNames2 => |call, r| lookup_names::lookup(call, r, lookup_names::Version::Names2);
+    68 LsarLookupNames3 => |call, r| lookup_names::lookup(call, r, lookup_names::Version::Names3);
+    76 LsarLookupSids3 => |call, r| lookup_sids::lookup(call, r, lookup_sids::Version::Sids3);
+    77 LsarLookupNames4 => |call, r| lookup_names::lookup(call, r, lookup_names::Version::Names4);
+};
 
 /// Takes a handle of the policy; another one is a client's mistake that has a status.
 fn policy_handle(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<Result<(), NtStatus>, Fault> {

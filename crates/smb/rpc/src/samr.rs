@@ -18,41 +18,45 @@ use smb_protocol::security::sid::Sid;
 
 use crate::error::Fault;
 use crate::handles::Object;
-use crate::interface::Call;
+use crate::interface::{Call, Operation, operations};
 use crate::ndr::{NdrIn, NdrOut};
 use crate::view::accounts::{AliasView, UserView};
 
-pub(crate) fn dispatch(call: &mut Call<'_>, operation: u16, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
-    match operation {
-        0 | 57 | 62 => domains::connect(call, r, operation),
-        1 => call.close(r),
-        5 => domains::lookup_domain(call, r),
-        6 => domains::enumerate(call, r),
-        7 => domains::open(call, r),
-        8 | 46 => domain_info::query(call, r),
-        11 => enumerate::groups(call, r),
-        13 => enumerate::users(call, r),
-        15 => enumerate::aliases(call, r),
-        16 => aliases::membership(call, r),
-        17 => lookup::names(call, r),
-        18 => lookup::ids(call, r),
-        19 => groups::open(call, r),
-        20 => groups::query(call, r),
-        25 => groups::members(call, r),
-        27 => aliases::open(call, r),
-        28 => aliases::query(call, r),
-        33 => aliases::members(call, r),
-        34 => users::open(call, r),
-        36 | 47 => user_info::query(call, r),
-        39 => users::groups(call, r),
-        40 | 48 | 51 => display::query(call, r),
-        44 => users::password_rules(call, r),
-        56 => users::domain_password_rules(call, r),
-        64 => domains::connect5(call, r),
-        65 => domains::rid_to_sid(call, r),
-        _ => Err(Fault::OP_RANGE),
-    }
-}
+/// What is answered.
+pub(crate) const OPERATIONS: &[Operation] = operations! {
+    0 SamrConnect => |call, r| domains::connect(call, r, 0);
+    1 SamrCloseHandle => |call, r| call.close(r);
+    5 SamrLookupDomainInSamServer => |call, r| domains::lookup_domain(call, r);
+    6 SamrEnumerateDomainsInSamServer => |call, r| domains::enumerate(call, r);
+    7 SamrOpenDomain => |call, r| domains::open(call, r);
+    8 SamrQueryInformationDomain => |call, r| domain_info::query(call, r);
+    11 SamrEnumerateGroupsInDomain => |call, r| enumerate::groups(call, r);
+    13 SamrEnumerateUsersInDomain => |call, r| enumerate::users(call, r);
+    15 SamrEnumerateAliasesInDomain => |call, r| enumerate::aliases(call, r);
+    16 SamrGetAliasMembership => |call, r| aliases::membership(call, r);
+    17 SamrLookupNamesInDomain => |call, r| lookup::names(call, r);
+    18 SamrLookupIdsInDomain => |call, r| lookup::ids(call, r);
+    19 SamrOpenGroup => |call, r| groups::open(call, r);
+    20 SamrQueryInformationGroup => |call, r| groups::query(call, r);
+    25 SamrGetMembersInGroup => |call, r| groups::members(call, r);
+    27 SamrOpenAlias => |call, r| aliases::open(call, r);
+    28 SamrQueryInformationAlias => |call, r| aliases::query(call, r);
+    33 SamrGetMembersInAlias => |call, r| aliases::members(call, r);
+    34 SamrOpenUser => |call, r| users::open(call, r);
+    36 SamrQueryInformationUser => |call, r| user_info::query(call, r);
+    39 SamrGetGroupsForUser => |call, r| users::groups(call, r);
+    40 SamrQueryDisplayInformation => |call, r| display::query(call, r);
+    44 SamrGetUserDomainPasswordInformation => |call, r| users::password_rules(call, r);
+    46 SamrQueryInformationDomain2 => |call, r| domain_info::query(call, r);
+    47 SamrQueryInformationUser2 => |call, r| user_info::query(call, r);
+    48 SamrQueryDisplayInformation2 => |call, r| display::query(call, r);
+    51 SamrQueryDisplayInformation3 => |call, r| display::query(call, r);
+    56 SamrGetDomainPasswordInformation => |call, r| users::domain_password_rules(call, r);
+    57 SamrConnect2 => |call, r| domains::connect(call, r, 57);
+    62 SamrConnect4 => |call, r| domains::connect(call, r, 62);
+    64 SamrConnect5 => |call, r| domains::connect5(call, r);
+    65 SamrRidToSid => |call, r| domains::rid_to_sid(call, r);
+};
 
 /// A handle's domain, or a status for one of another kind.
 fn domain(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<Result<Sid, NtStatus>, Fault> {

@@ -12,47 +12,43 @@ mod share_info;
 mod shares;
 
 use crate::error::{Fault, Win32};
-use crate::interface::Call;
+use crate::interface::{Operation, operations};
 use crate::ndr::{NdrIn, NdrOut};
 
-pub(crate) fn dispatch(call: &mut Call<'_>, operation: u16, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
-    // The first argument of almost all is the server's name, as the client knows it; nothing depends on it.
-    let r = match operation {
-        8..=28 | 30..=38 => {
-            if operation != 38 {
-                r.wide_pointer()?;
-            }
-            r
-        }
-        _ => return Err(Fault::OP_RANGE),
-    };
-    match operation {
-        8 => sessions::connection_enum(call, r),
-        9 => files::file_enum(call, r),
-        10 => files::file_get_info(call, r),
-        11 => files::file_close(call, r),
-        12 => sessions::session_enum(call, r),
-        13 => sessions::session_del(call, r),
-        14 => shares::add(call, r),
-        15 | 36 => shares::enumerate(call, r, operation == 36),
-        16 => shares::get_info(call, r),
-        17 => shares::set_info(call, r),
-        18 | 19 => shares::delete(call, r),
-        20 => shares::check(call, r),
-        21 => server::get_info(call, r),
-        23 => server::disk_enum(call, r),
-        26 => server::transport_enum(call, r),
-        28 => Ok(server::remote_tod(call)),
-        30 => paths::path_type(r),
-        31 => paths::path_canonicalize(r),
-        32 => paths::path_compare(r),
-        33 => paths::name_validate(r),
-        34 => paths::name_canonicalize(r),
-        35 => paths::name_compare(r),
-        37 => shares::delete_start(call, r),
-        38 => shares::delete_commit(call, r),
-        _ => Err(Fault::OP_RANGE),
-    }
+/// What is answered.
+pub(crate) const OPERATIONS: &[Operation] = operations! {
+    8 NetrConnectionEnum => |call, r| sessions::connection_enum(call, named(r)?);
+    9 NetrFileEnum => |call, r| files::file_enum(call, named(r)?);
+    10 NetrFileGetInfo => |call, r| files::file_get_info(call, named(r)?);
+    11 NetrFileClose => |call, r| files::file_close(call, named(r)?);
+    12 NetrSessionEnum => |call, r| sessions::session_enum(call, named(r)?);
+    13 NetrSessionDel => |call, r| sessions::session_del(call, named(r)?);
+    14 NetrShareAdd => |call, r| shares::add(call, named(r)?);
+    15 NetrShareEnum => |call, r| shares::enumerate(call, named(r)?, false);
+    16 NetrShareGetInfo => |call, r| shares::get_info(call, named(r)?);
+    17 NetrShareSetInfo => |call, r| shares::set_info(call, named(r)?);
+    18 NetrShareDel => |call, r| shares::delete(call, named(r)?);
+    19 NetrShareDelSticky => |call, r| shares::delete(call, named(r)?);
+    20 NetrShareCheck => |call, r| shares::check(call, named(r)?);
+    21 NetrServerGetInfo => |call, r| server::get_info(call, named(r)?);
+    23 NetrServerDiskEnum => |call, r| server::disk_enum(call, named(r)?);
+    26 NetrServerTransportEnum => |call, r| server::transport_enum(call, named(r)?);
+    28 NetrRemoteTOD => |call, r| { named(r)?; Ok(server::remote_tod(call)) };
+    30 NetprPathType => |_, r| paths::path_type(named(r)?);
+    31 NetprPathCanonicalize => |_, r| paths::path_canonicalize(named(r)?);
+    32 NetprPathCompare => |_, r| paths::path_compare(named(r)?);
+    33 NetprNameValidate => |_, r| paths::name_validate(named(r)?);
+    34 NetprNameCanonicalize => |_, r| paths::name_canonicalize(named(r)?);
+    35 NetprNameCompare => |_, r| paths::name_compare(named(r)?);
+    36 NetrShareEnumSticky => |call, r| shares::enumerate(call, named(r)?, true);
+    37 NetrShareDelStart => |call, r| shares::delete_start(call, named(r)?);
+    38 NetrShareDelCommit => |call, r| shares::delete_commit(call, r);
+};
+
+/// The arguments behind the server's name, which is the first of almost all; as the client knows it, and nothing depends on it.
+fn named<'r, 'a>(r: &'r mut NdrIn<'a>) -> Result<&'r mut NdrIn<'a>, Fault> {
+    r.wide_pointer()?;
+    Ok(r)
 }
 
 /// The results of an operation that has none but what it returns.

@@ -1,5 +1,6 @@
 //! Whole conversations: what is answered to whom, and what ends one.
 
+mod access;
 mod logins;
 
 use std::sync::Arc;

@@ -1,16 +1,14 @@
 //! The workstation service (MS-WKST): only what the server is.
 
 use crate::error::Fault;
-use crate::interface::Call;
+use crate::interface::{Call, Operation, operations};
 use crate::ndr::{NdrIn, NdrOut};
 use crate::server_info;
 
-pub(crate) fn dispatch(call: &mut Call<'_>, operation: u16, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
-    match operation {
-        0 => get_info(call, r),
-        _ => Err(Fault::OP_RANGE),
-    }
-}
+/// What is answered.
+pub(crate) const OPERATIONS: &[Operation] = operations! {
+    0 NetrWkstaGetInfo => |call, r| get_info(call, r);
+};
 
 /// NetrWkstaGetInfo (3.2.4.1).
 fn get_info(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {

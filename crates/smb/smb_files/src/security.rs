@@ -8,7 +8,7 @@ use smb_protocol::directory::CompletionFilter;
 use smb_protocol::fscc::notify::NotifyAction;
 use smb_protocol::info::SecurityInformation;
 use smb_protocol::security::SecurityDescriptor;
-use smb_security::{ChangeError, merge, required_to_query, required_to_set};
+use smb_security::{ChangeError, merge, replaces, required_to_query, required_to_set};
 
 use crate::api::Caller;
 use crate::error::{Detail, FileError, Result, refuse};
@@ -55,6 +55,9 @@ impl Open {
             let reason = format!("the security descriptor cannot be read: {error}");
             FileError::new(NtStatus::INVALID_SECURITY_DESCR, reason)
         })?;
+        if !replaces(parts) {
+            return Ok(());
+        }
         let old = self.core.security(&self.node).await?;
         let merged = merge(&old, &new, parts, &self.caller.token).map_err(|error| match error {
             ChangeError::Owner => {

@@ -61,6 +61,8 @@ macro_rules! bit_flags {
         impl $name {
             /// No bit.
             pub const NONE: Self = Self(0);
+            /// Every bit that has a name.
+            pub const NAMED: &'static [Self] = &[$(Self::$v),*];
 
             /// Whether all bits of `other` are here.
             #[must_use]
@@ -144,6 +146,9 @@ macro_rules! named_values {
         }
 
         impl $name {
+            /// Every value that has a name.
+            pub const NAMED: &'static [Self] = &[$(Self::$v),*];
+
             /// The specification's name for this value.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {

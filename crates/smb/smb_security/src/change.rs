@@ -21,34 +21,51 @@ pub enum ChangeError {
 const OWNERSHIP: SecurityInformation =
     SecurityInformation(SecurityInformation::OWNER.0 | SecurityInformation::GROUP.0);
 
-/// The rights that an open needs to read these parts.
+/// Parts of a descriptor that can be replaced; the others are not kept.
+const KEPT: SecurityInformation =
+    SecurityInformation(OWNERSHIP.0 | SecurityInformation::DACL.0 | SecurityInformation::SACL.0);
+
+/// The rights that an open needs to read these parts (MS-SMB2 3.3.5.20.3), those that there never are included: nobody learns
+/// without a right that there are none.
 #[must_use]
 pub fn required_to_query(parts: SecurityInformation) -> AccessMask {
+    let described = OWNERSHIP
+        | SecurityInformation::DACL
+        | SecurityInformation::LABEL
+        | SecurityInformation::ATTRIBUTE
+        | SecurityInformation::SCOPE
+        | SecurityInformation::BACKUP;
     let mut rights = AccessMask::NONE;
-    let readable = OWNERSHIP | SecurityInformation::DACL | SecurityInformation::LABEL;
-    if parts.intersects(readable) {
+    if parts.intersects(described) {
         rights |= AccessMask::READ_CONTROL;
     }
-    if parts.contains(SecurityInformation::SACL) {
+    if parts.intersects(SecurityInformation::SACL | SecurityInformation::BACKUP) {
         rights |= AccessMask::ACCESS_SYSTEM_SECURITY;
     }
     rights
 }
 
-/// The rights that an open needs to replace these parts.
+/// The rights that an open needs to replace these parts (MS-SMB2 3.3.5.21.3).
 #[must_use]
 pub fn required_to_set(parts: SecurityInformation) -> AccessMask {
+    let backup = SecurityInformation::BACKUP;
     let mut rights = AccessMask::NONE;
-    if parts.intersects(OWNERSHIP | SecurityInformation::LABEL) {
+    if parts.intersects(OWNERSHIP | SecurityInformation::LABEL | backup) {
         rights |= AccessMask::WRITE_OWNER;
     }
-    if parts.contains(SecurityInformation::DACL) {
+    if parts.intersects(SecurityInformation::DACL | SecurityInformation::ATTRIBUTE | backup) {
         rights |= AccessMask::WRITE_DAC;
     }
-    if parts.contains(SecurityInformation::SACL) {
+    if parts.intersects(SecurityInformation::SACL | SecurityInformation::SCOPE | backup) {
         rights |= AccessMask::ACCESS_SYSTEM_SECURITY;
     }
     rights
+}
+
+/// Whether any of these parts can be replaced; if none can, there is nothing to write.
+#[must_use]
+pub fn replaces(parts: SecurityInformation) -> bool {
+    parts.intersects(KEPT)
 }
 
 /// `old` with the parts of `new` that `parts` names.
@@ -170,5 +187,11 @@ mod tests {
             AccessMask::WRITE_OWNER | AccessMask::ACCESS_SYSTEM_SECURITY
         );
         assert_eq!(required_to_set(SecurityInformation::DACL), AccessMask::WRITE_DAC);
+        let all = AccessMask::WRITE_OWNER | AccessMask::WRITE_DAC | AccessMask::ACCESS_SYSTEM_SECURITY;
+        assert_eq!(required_to_set(SecurityInformation::BACKUP), all);
+        assert_eq!(required_to_query(SecurityInformation::SCOPE), AccessMask::READ_CONTROL);
+        assert!(
+            !replaces(SecurityInformation::LABEL | SecurityInformation::PROTECTED_DACL) && replaces(sacl)
+        );
     }
 }

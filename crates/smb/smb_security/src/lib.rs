@@ -21,7 +21,7 @@ pub mod preset;
 pub mod token;
 
 pub use access::{Denied, Request, check, maximal};
-pub use change::{ChangeError, merge, required_to_query, required_to_set};
+pub use change::{ChangeError, merge, replaces, required_to_query, required_to_set};
 pub use inherit::{NewObject, default_descriptor, new_object};
 pub use preset::{Level, Permission, folder};
 pub use token::{Privileges, Token};

@@ -18,7 +18,7 @@ use super::receive::extensions;
 use super::running::{Abort, Done, Running};
 use super::{Connection, End};
 use crate::limits::{MAX_IMMEDIATE, MAX_TRANSFER, TRANSFER_BUDGET};
-use crate::session::Turn;
+use crate::session::{Session, Turn};
 
 mod admission;
 
@@ -96,25 +96,23 @@ impl Connection {
 
     /// Checks a SCSI Command or Data-Out PDU with `len` bytes of data and finds their place.
     pub(super) fn place(&mut self, bhs: &Bhs, ahs: &[u8], len: usize) -> Result<Placement, End> {
-        if bhs.opcode() == opcode::DATA_OUT {
-            return Ok(self.place_data(bhs, len));
-        }
-        self.place_command(bhs, ahs, len)
-    }
-
-    fn place_command(&mut self, bhs: &Bhs, ahs: &[u8], len: usize) -> Result<Placement, End> {
+        // A discovery session has no commands, not even aborted ones that data could be of.
         let Some(session) = self.session.clone() else {
             self.reject(reject::COMMAND_NOT_SUPPORTED, bhs);
             return Ok(Placement::Nowhere);
         };
+        match bhs.opcode() {
+            opcode::DATA_OUT => Ok(self.place_data(bhs, len)),
+            _ => self.place_command(&session, bhs, ahs, len),
+        }
+    }
+
+    fn place_command(&mut self, by: &Session, bhs: &Bhs, ahs: &[u8], len: usize) -> Result<Placement, End> {
         if bhs.itt() == RESERVED_TAG {
             return Err(End::Protocol("SCSI command with the reserved task tag"));
         }
-        let turn = if bhs.immediate() {
-            Turn::Now
-        } else {
-            session.turn(bhs.cmd_sn(), &self.peer, &mut self.released)
-        };
+        let turn =
+            if bhs.immediate() { Turn::Now } else { by.turn(bhs.cmd_sn(), &self.peer, &mut self.released) };
         if turn == Turn::Ignore {
             return Ok(Placement::Nowhere);
         }
@@ -130,13 +128,13 @@ impl Connection {
                 return Err(End::Protocol("task tag in use"));
             }
             if !bhs.immediate() {
-                session.credit();
+                by.credit();
             }
             self.reject(reason, bhs);
             return Ok(Placement::Nowhere);
         }
         self.peer.counters.commands.fetch_add(1, Ordering::Relaxed);
-        let params = &session.params;
+        let params = &by.params;
         let expected = bhs.ttt();
         let (read, write) = (bhs.flags() & flag::READ != 0, bhs.flags() & flag::WRITE != 0);
         let capped = expected.min(MAX_TRANSFER);

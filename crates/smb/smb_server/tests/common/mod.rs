@@ -24,7 +24,7 @@ use tcp_service::Budget;
 /// What is done in the middle of a login.
 type Then = Box<dyn FnOnce() + Send>;
 
-/// Two users with the password "secret": `admin`, and `user`, who is nobody special.
+/// Users with the password "secret": `admin`, and `user`, `owner`, `stranger` and `ended`, who are nobody special.
 #[derive(Default)]
 pub struct TwoUsers {
     disabled: AtomicBool,
@@ -49,6 +49,9 @@ impl Accounts for TwoUsers {
         let rid = match user.to_lowercase().as_str() {
             "admin" => 500,
             "user" => 1001,
+            "owner" => 1002,
+            "stranger" => 1003,
+            "ended" => 1004,
             _ => return None,
         };
         let nt_hash = NtHash::of_password("secret");
