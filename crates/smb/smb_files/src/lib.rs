@@ -61,7 +61,9 @@ pub use api::{
 };
 pub use error::{Detail, FileError, Result};
 pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};
+pub use fsctl::FSCTLS;
 pub use open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
+pub use set::SET_CLASSES;
 pub use shared_folders::SharedFolder;
 
 /// How long a client has to acknowledge a break before it counts as done (MS-SMB2 3.3.2.1, 3.3.2.5: 35 seconds).

@@ -162,7 +162,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer
 }
 
 /// Takes the connection out of its sessions.
-struct Leaving(Rc<Conn>);
+pub(crate) struct Leaving(pub(crate) Rc<Conn>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
