@@ -35,6 +35,7 @@ impl Open {
         // Nothing of it stops half-way when the connection goes: nobody else would close it.
         let open = Arc::clone(self);
         let closing = async move {
+            open.changes.ended().await;
             open.show_write_time_at_close().await;
             let info = if query { open.info().await.ok() } else { None };
             open.finish_closing().await;

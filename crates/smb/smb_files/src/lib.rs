@@ -22,6 +22,7 @@
 mod api;
 mod breaks;
 mod caching;
+mod changes;
 mod close;
 mod create;
 mod data;

@@ -43,6 +43,9 @@ pub(crate) struct StreamState {
     pub(crate) locks: LockTable,
     /// The stream (not the file) goes with its last open.
     pub(crate) delete_pending: bool,
+    /// How often caching changed since the records of its opens were kept, or 0: whoever relies on what was broken keeps them first,
+    /// also where the one who broke it was dropped before it could.
+    pub(crate) unrecorded: u64,
     /// The store's handles, shared by opens that need the same.
     pub(crate) reader: Option<Weak<dyn OpenFile>>,
     pub(crate) writer: Option<Weak<dyn OpenFile>>,
@@ -148,6 +151,11 @@ impl Node {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Data change, or have changed. Said before and after: a token made in between stands for neither the old data nor the new.
+    pub(crate) fn data_changes(&self) {
+        self.data_version.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Forgets the security descriptor too.
     pub(crate) fn forget(&self) {
         self.touched();
@@ -199,6 +207,13 @@ impl NodeState {
     pub(crate) fn stream(&mut self, folded: &str) -> &mut StreamState {
         // The unnamed one, which is nearly always meant, costs no allocation.
         self.streams.entry(folded.to_owned()).or_default()
+    }
+
+    /// Takes note that the caching of a stream has changed, if it has; whether that, or an earlier change, is still to be recorded.
+    pub(crate) fn changes_caching(&mut self, folded: &str, changed: bool) -> bool {
+        let Some(stream) = self.streams.get_mut(folded) else { return changed };
+        stream.unrecorded += u64::from(changed);
+        stream.unrecorded > 0
     }
 
     /// The opens of a stream.

@@ -12,6 +12,7 @@ use smb_protocol::fscc::FileClass;
 use smb_protocol::fsctl::copy::ResumeKey;
 
 use crate::api::{Caller, Durability, Granted, Holder, OpenId, OpenSummary, OwnerId};
+use crate::changes::Changes;
 use crate::caching::{By, LeaseName, Link};
 use crate::directory::Scan;
 use crate::error::{Result, refuse};
@@ -45,6 +46,8 @@ pub struct Open {
     pub(crate) watch: OnceLock<Arc<Watch>>,
     /// 0 connected, 1 away and closable, 2 away and protecting: what breaks look at.
     link: AtomicU8,
+    /// Changes that are under way through it.
+    pub(crate) changes: Changes,
     pub(crate) closed: AtomicBool,
     /// It changed data: its close is a change of its directory's listing.
     pub(crate) wrote: AtomicBool,
@@ -123,6 +126,19 @@ pub(crate) struct NewOpen {
 }
 
 impl Open {
+    /// A change through this open. Once begun it goes on to its end, whatever becomes of the request that wanted it: what is known
+    /// here and what the store has do not come apart half-way. Closing waits for it, so that nobody who may come in then meets it.
+    pub(crate) fn change<T: 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + 'static,
+    ) -> impl Future<Output = T> + 'static {
+        let open = Arc::clone(self);
+        shard_runtime::finish_anyway(async move {
+            let _counted = open.changes.begin();
+            work.await
+        })
+    }
+
     pub(crate) fn new(core: &Arc<Core>, new: NewOpen) -> Self {
         let state = OpenState {
             recorder: new.holder.clone(),
@@ -154,6 +170,7 @@ impl Open {
             watch: OnceLock::new(),
             link: AtomicU8::new(0),
             closed: AtomicBool::new(false),
+            changes: Changes::default(),
             wrote: AtomicBool::new(false),
         }
     }

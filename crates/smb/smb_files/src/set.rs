@@ -86,14 +86,23 @@ impl Open {
             return refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be set"));
         }
         match class {
+            FileClass::RENAME => return self.rename(buffer, false, on_wait).await,
+            FileClass::RENAME_EX => return self.rename(buffer, true, on_wait).await,
+            _ => {}
+        }
+        let (open, buffer) = (Arc::clone(self), buffer.to_vec());
+        self.change(async move { open.set_now(class, &buffer).await }).await
+    }
+
+    /// What waits for nobody else.
+    async fn set_now(self: &Arc<Self>, class: FileClass, buffer: &[u8]) -> Result<()> {
+        match class {
             FileClass::BASIC => self.set_basic(&decode(buffer)?).await,
             FileClass::DISPOSITION => {
                 let info: DispositionInformation = decode(buffer)?;
                 self.set_disposition(info.delete_pending, false).await
             }
             FileClass::DISPOSITION_EX => self.set_disposition_ex(&decode(buffer)?).await,
-            FileClass::RENAME => self.rename(buffer, false, on_wait).await,
-            FileClass::RENAME_EX => self.rename(buffer, true, on_wait).await,
             FileClass::LINK | FileClass::LINK_EX => {
                 refuse(NtStatus::NOT_SUPPORTED, "files have one name each")
             }
@@ -253,9 +262,10 @@ impl Open {
             return refuse(NtStatus::INVALID_PARAMETER, "a directory has no size");
         }
         self.needs(AccessMask::WRITE_DATA, "the open may not write")?;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
         let data = self.data()?;
         let old = data.size();
+        self.node.data_changes();
         data.set_size(end).await?;
         self.core.data_changed(self, old != end).await;
         self.tell_parent().await;
@@ -267,7 +277,7 @@ impl Open {
             return refuse(NtStatus::INVALID_PARAMETER, "a directory has no allocation");
         }
         self.needs(AccessMask::WRITE_DATA, "the open may not write")?;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
         let data = self.data()?;
         if bytes >= data.size() {
             data.allocate(0, bytes, false).await?;
@@ -276,6 +286,7 @@ impl Open {
             return Ok(());
         }
         // Less than there is cuts the file (MS-FSA 2.1.5.15.1).
+        self.node.data_changes();
         data.set_size(bytes).await?;
         self.core.data_changed(self, true).await;
         self.tell_parent().await;

@@ -14,6 +14,7 @@ use smb_protocol::{Guid, NtStatus, Wire as _};
 
 use super::cases::{Prepared, Scene};
 use super::client::Client;
+use super::dropped::Cut;
 use super::world::{Ask, World, query_request, set_request};
 use crate::open::{Lasting, Open, Thing};
 use crate::persistence::TABLE;
@@ -54,7 +55,7 @@ async fn names(world: &World) -> Vec<String> {
 }
 
 /// Looks at everything, and then ends all that clients have and looks whether nothing is left.
-pub(super) async fn after(scene: Scene, prepared: &Prepared, watcher: Watcher, lives: bool) {
+pub(super) async fn after(scene: Scene, prepared: &Prepared, watcher: Watcher, cut: Cut) {
     let Scene { world, victim, second, other } = scene;
     assert!(victim.conn.pending.borrow().is_empty(), "a request can be cancelled that is gone");
     for traffic in ["plain", "ca"].map(|share| world.server.share_traffic(share).unwrap()) {
@@ -62,13 +63,19 @@ pub(super) async fn after(scene: Scene, prepared: &Prepared, watcher: Watcher, l
     }
     stored_is_true(&world).await;
     known_is_true(&world).await;
-    if lives {
-        let session = second.state();
+    let survivor = match cut {
+        Cut::Connection => None,
+        Cut::Channel => Some(&second),
+        Cut::Cancel => Some(&victim),
+    };
+    if let Some(client) = survivor.filter(|client| client.conn.channel(client.session.get()).is_some()) {
+        let session = client.state();
         assert!(!session.is_writing(), "a write counts as under way");
         for open in world.server.shared.opens.all() {
             assert!(open.state.lock().sequence.is_quiet(), "a request of an open counts as under way");
         }
-        second.call(&Request::Logoff).await;
+        client.call(&Request::Logoff).await;
+        client.leave();
     }
     for id in watcher.0 {
         assert_eq!(other.close(id).await, NtStatus::SUCCESS);
@@ -107,7 +114,12 @@ async fn stored_is_true(world: &World) {
     wanted.sort_by(|a, b| a.0.cmp(&b.0));
     let rows = world.memory.state_scan(TABLE, &[]).await.unwrap();
     let stored: Vec<_> = rows.into_iter().map(|row| (row.key, Row::decode(&row.value).unwrap())).collect();
-    assert_eq!(stored, wanted, "what is stored of persistent opens (left) is not what there is");
+    let keys = |rows: &[(Vec<u8>, Row)]| rows.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    assert_eq!(keys(&stored), keys(&wanted), "rows (left) and persistent opens");
+    for ((_, stored), (_, wanted)) in stored.into_iter().zip(wanted) {
+        assert_eq!(stored.record, wanted.record, "what is stored of a persistent open (left)");
+        assert_eq!(stored, wanted, "what is stored of a persistent open (left)");
+    }
 }
 
 /// What the server knows of files that are open is what the store says.

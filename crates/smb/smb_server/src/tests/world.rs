@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use file_store::{FileStore, MemoryStore};
-use shard_runtime::{Clock, SeededEntropy, spawn_local};
-use sim::SimClock;
+use shard_runtime::{Clock, Monotonic, SeededEntropy, WallTime, spawn_local};
 use smb_auth::{Account, AccountState, Accounts, NtHash};
 use smb_files::{FileSystem, VolumeOptions};
 use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockLevel, ShareAccess};
@@ -83,6 +82,29 @@ impl Spawner for Here {
     }
 }
 
+/// The timers' clock.
+struct VirtualClock(tokio::time::Instant);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Monotonic {
+        Monotonic(self.0.elapsed().as_nanos() as u64)
+    }
+
+    fn wall(&self) -> WallTime {
+        // In 2026.
+        WallTime(1_790_000_000_000_000_000 + self.now().0)
+    }
+}
+
+thread_local! {
+    /// When this world began; the same for all that is in it.
+    static BEGAN: std::cell::Cell<Option<tokio::time::Instant>> = const { std::cell::Cell::new(None) };
+}
+
+fn clock() -> Arc<VirtualClock> {
+    Arc::new(VirtualClock(BEGAN.get().unwrap_or_else(tokio::time::Instant::now)))
+}
+
 /// A server, and what it serves.
 pub(super) struct World {
     pub(super) memory: Arc<MemoryStore>,
@@ -93,8 +115,7 @@ pub(super) struct World {
 impl World {
     /// On a store; what clients had open comes back with [`SmbServer::restore`].
     pub(super) fn on(memory: &Arc<MemoryStore>, store: Arc<dyn FileStore>) -> Self {
-        let clock = Arc::new(SimClock::default());
-        clock.begin();
+        let clock = clock();
         let options = VolumeOptions {
             label: "memory".to_owned(),
             serial: 7,
@@ -138,7 +159,9 @@ impl World {
 
     /// On an empty store whose operations can be dropped.
     pub(super) fn new(on_drop: OnDrop) -> Self {
-        let memory = Arc::new(MemoryStore::new(1 << 26));
+        BEGAN.set(Some(tokio::time::Instant::now()));
+        let clock = clock();
+        let memory = Arc::new(MemoryStore::with_clock(1 << 26, move || clock.wall().0));
         Self::on(&memory, slow(Arc::clone(&memory) as Arc<dyn FileStore>, on_drop))
     }
 
