@@ -59,8 +59,12 @@ impl Core {
         to_close
     }
 
-    /// Tells holders, and closes disconnected opens that are in the way.
-    pub(crate) async fn deliver(self: &Arc<Self>, notices: Vec<Notice>) {
+    /// Tells holders of a stream's opens, and closes disconnected ones that are in the way. What has changed is recorded soon, also
+    /// if nobody goes on to wait for that.
+    pub(crate) async fn deliver(self: &Arc<Self>, node: &Node, stream: &str, notices: Vec<Notice>) {
+        if !notices.is_empty() {
+            node.record_soon(|open| open.stream == stream);
+        }
         for open in self.tell(&notices) {
             if open.is_detached() {
                 self.close_from_outside(&open).await;
@@ -138,7 +142,7 @@ impl Core {
             }
             notices
         };
-        self.deliver(notices).await;
+        self.deliver(node, stream, notices).await;
         self.keep_records(node, stream).await
     }
 
@@ -170,7 +174,7 @@ impl Core {
                 found
             };
             let closes = outcome.notices.iter().any(|notice| matches!(notice, Notice::Close(_)));
-            self.deliver(outcome.notices).await;
+            self.deliver(node, stream, outcome.notices).await;
             if outcome.unavailable {
                 return refuse(
                     NtStatus::FILE_NOT_AVAILABLE,
@@ -202,7 +206,7 @@ impl Core {
             state.changes_caching(stream, !notices.is_empty());
             notices
         };
-        self.deliver(notices).await;
+        self.deliver(node, stream, notices).await;
     }
 
     /// What a directory lists changed: leases on it are broken, and what is known of it forgotten.
@@ -229,7 +233,7 @@ impl Core {
             notices
         };
         if !notices.is_empty() {
-            self.deliver(notices).await;
+            self.deliver(directory, "", notices).await;
             if let Err(error) = self.keep_records(directory, "").await {
                 // The listing has changed already. Whoever next relies on the break keeps the records first.
                 tracing::warn!("a break of what a client knows of a folder is not durable yet: {error}");
@@ -261,6 +265,7 @@ impl Core {
         };
         let (now_has, notices) = answered?;
         node.changed.notify_waiters();
+        node.record_soon(|open| open.stream == stream);
         self.tell(&notices);
         Ok(now_has)
     }
@@ -283,6 +288,7 @@ impl Open {
         };
         // Also when the answer was wrong: the oplock is gone then.
         self.node.changed.notify_waiters();
+        self.node.record_soon(|open| open.stream == self.stream);
         let Some(answered) = answered else {
             return refuse(NtStatus::INVALID_OPLOCK_PROTOCOL, "there is no oplock");
         };

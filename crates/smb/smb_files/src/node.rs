@@ -151,6 +151,18 @@ impl Node {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Lets the records of opens be kept soon, without waiting for it: something that is in them has changed.
+    pub(crate) fn record_soon(&self, which: impl Fn(&Open) -> bool) {
+        let recorders: Vec<_> = {
+            let state = self.state.lock();
+            let opens = state.opens.iter().filter(|open| which(open));
+            opens.filter_map(|open| Some((open.id, open.recorder()?))).collect()
+        };
+        for (open, recorder) in recorders {
+            recorder.record_changed(open);
+        }
+    }
+
     /// Data change, or have changed. Said before and after: a token made in between stands for neither the old data nor the new.
     pub(crate) fn data_changes(&self) {
         self.data_version.fetch_add(1, Ordering::AcqRel);

@@ -91,7 +91,13 @@ impl Open {
             _ => {}
         }
         let (open, buffer) = (Arc::clone(self), buffer.to_vec());
-        self.change(async move { open.set_now(class, &buffer).await }).await
+        self.change(async move {
+            let done = open.set_now(class, &buffer).await;
+            // Deletion and position are in the records; who asked may be gone.
+            open.node.record_soon(|each| each.stream == open.stream);
+            done
+        })
+        .await
     }
 
     /// What waits for nobody else.

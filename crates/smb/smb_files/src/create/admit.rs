@@ -78,7 +78,7 @@ impl Core {
                 look
             };
             first = false;
-            self.deliver(notices).await;
+            self.deliver(&open.node, &open.stream, notices).await;
             match look? {
                 Look::In { caching, .. } => break caching,
                 Look::Gone => return Ok(None),

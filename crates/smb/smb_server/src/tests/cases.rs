@@ -52,15 +52,21 @@ pub(super) struct Prepared {
     pub(super) status: NtStatus,
     /// What files may have then; `None` is that there is none of the name.
     pub(super) files: Vec<(&'static str, Vec<Option<Vec<u8>>>)>,
+    /// A file that nobody else may have open.
+    pub(super) alone: &'static str,
 }
 
 impl Prepared {
     pub(super) fn new(packet: Vec<u8>) -> Self {
-        Self { packet, status: NtStatus::SUCCESS, files: Vec::new() }
+        Self { packet, status: NtStatus::SUCCESS, files: Vec::new(), alone: "" }
     }
 
     pub(super) fn status(self, status: NtStatus) -> Self {
         Self { status, ..self }
+    }
+
+    pub(super) fn alone(self, alone: &'static str) -> Self {
+        Self { alone, ..self }
     }
 
     /// A file is there all the same, with one of these contents.
@@ -343,7 +349,9 @@ fn opens() -> Vec<Case> {
             let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
             s.other.call_bytes(&lock(&s.other, theirs, flags)).await.good();
             let id = s.victim.open(&Ask::open("f").persistent()).await;
-            Prepared::new(lock(&s.victim, id, LockFlags::EXCLUSIVE)).file("f", &[&OLD])
+            let element = LockElement { offset: 0, length: 1, flags: LockFlags::EXCLUSIVE }.to_bytes();
+            let request = Request::Lock(LockRequest::new(1 << 4 | 1, id, &element));
+            Prepared::new(s.victim.packet(&[&request])).file("f", &[&OLD])
         }),
         case!("unlock", [of(Command::LOCK)], "ca", |s| {
             s.other.file("f", &OLD).await;

@@ -32,7 +32,7 @@ async fn two(s: &Scene) -> (FileId, FileId) {
     (from, there(s).await)
 }
 
-const NEW: [u8; 131_072] = [b'n'; 131_072];
+static NEW: [u8; 131_072] = [b'n'; 131_072];
 
 fn ask(s: &Scene, id: FileId, code: FsctlCode, input: &[u8]) -> Prepared {
     Prepared::new(s.victim.packet(&[&ioctl_request(id, code, input)]))

@@ -13,10 +13,10 @@ use smb_protocol::fscc::{FileClass, VolumeClass};
 use smb_protocol::info::{InfoType, SetInfoRequest};
 use smb_protocol::message::Request;
 use smb_protocol::utf16::{Utf16, utf16};
-use smb_protocol::{Command, FileTime, NtStatus, Wire as _};
+use smb_protocol::{Command, FileTime, Guid, NtStatus, Wire as _};
 
 use super::cases::{Case, Covers, KEY, Prepared, RWH, Scene, case};
-use super::world::{Ask, OLD, query_request, set_request};
+use super::world::{Ask, OLD, query_request, set_request, settle};
 
 /// A list of extended attributes.
 pub(super) fn ea() -> Vec<u8> {
@@ -77,6 +77,12 @@ fn files() -> Vec<Case> {
             let info = DispositionInformation { delete_pending: true };
             set(s, id, FileClass::DISPOSITION, &info.to_bytes()).or_none("f", &[&OLD])
         }),
+        case!("delete a folder", [covers(FileClass::DISPOSITION)], "ca", |s| {
+            let folder = Ask::with("folder", CreateDisposition::CREATE).options(CreateOptions::DIRECTORY_FILE);
+            let id = s.victim.open(&folder.persistent()).await;
+            let info = DispositionInformation { delete_pending: true };
+            set(s, id, FileClass::DISPOSITION, &info.to_bytes())
+        }),
         case!("delete a stream", [covers(FileClass::DISPOSITION)], "ca", |s| {
             s.other.file("f", &OLD).await;
             s.other.file("f:stream", &OLD).await;
@@ -122,7 +128,16 @@ fn files() -> Vec<Case> {
         case!("rename over a file", [covers(FileClass::RENAME)], "ca", |s| {
             let id = kept(s).await;
             s.other.file("to", b"target").await;
-            rename(s, id, false).or_none("f", &[&OLD]).file("to", &[b"target", &OLD])
+            rename(s, id, false).or_none("f", &[&OLD]).file("to", &[b"target", &OLD]).alone("to")
+        }),
+        case!("rename what another has open that is away", [covers(FileClass::RENAME)], "ca", |s| {
+            s.other.file("f", &OLD).await;
+            let away = s.world.client(9, Guid([0xcc; 16]), "ca").await;
+            away.open(&Ask::open("f").persistent()).await;
+            away.leave();
+            settle().await;
+            let id = s.victim.open(&Ask::open("f")).await;
+            rename(s, id, false).or_none("f", &[&OLD]).or_none("to", &[&OLD])
         }),
         case!("rename a folder", [covers(FileClass::RENAME)], "ca", |s| {
             let folder = Ask::with("folder", CreateDisposition::CREATE).options(CreateOptions::DIRECTORY_FILE);

@@ -53,7 +53,7 @@ fn run(case: &Case, on_drop: OnDrop, cut: Cut, point: usize) -> Run {
         if cut != Cut::Channel {
             scene.second.leave();
         }
-        let watcher = look::Watcher::begin(&scene).await;
+        let watcher = look::Watcher::begin(&scene, prepared.alone).await;
         let mut work = scene.victim.begin(&prepared.packet);
         let left = until_wait(point, pin!(&mut work.future)).await;
         let ran = match left {

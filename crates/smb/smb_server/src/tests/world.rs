@@ -38,7 +38,7 @@ pub(super) const VICTIM: Guid = Guid([0xaa; 16]);
 /// A client that is there, too.
 pub(super) const OTHER: Guid = Guid([0xbb; 16]);
 /// What files have in the beginning: two clusters, so that ranges can be cloned.
-pub(super) const OLD: [u8; 131_072] = [b'o'; 131_072];
+pub(super) static OLD: [u8; 131_072] = [b'o'; 131_072];
 
 struct Admin;
 
