@@ -15,6 +15,7 @@ use crate::reservations::{MAX_REGISTRATIONS, Port, Reservations};
 use crate::*;
 
 mod counting;
+mod dropped;
 mod going_on;
 mod golden;
 mod neighbours;

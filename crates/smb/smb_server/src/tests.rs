@@ -12,4 +12,5 @@ mod cases_info;
 mod client;
 mod dropped;
 mod look;
+mod recorded;
 mod world;

@@ -20,7 +20,7 @@ fn with_ranges(mut list: Vec<u8>, ranges: &[(u64, u32)]) -> Vec<u8> {
     list
 }
 
-fn populate(ranges: &[(u64, u32)]) -> Vec<u8> {
+pub(super) fn populate(ranges: &[(u64, u32)]) -> Vec<u8> {
     with_ranges(vec![0; 14], ranges)
 }
 

@@ -103,7 +103,7 @@ pub(super) async fn after(scene: Scene, prepared: &Prepared, watcher: Watcher, c
 }
 
 /// The rows of persistent opens are those of the opens that there are.
-async fn stored_is_true(world: &World) {
+pub(super) async fn stored_is_true(world: &World) {
     let persistent = |open: &Arc<Open>| open.state.lock().lasting == Lasting::V2 { persistent: true };
     let mut wanted: Vec<(Vec<u8>, Row)> = Vec::new();
     for open in world.server.shared.opens.all().iter().filter(|open| persistent(open)) {
