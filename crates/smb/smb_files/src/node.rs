@@ -17,6 +17,7 @@ use smb_protocol::security::SecurityDescriptor;
 use tokio::sync::Notify;
 
 use crate::caching::Caching;
+use crate::changes::Changes;
 use crate::error::Result;
 use crate::file_system::Core;
 use crate::locks::LockTable;
@@ -80,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) changed: Notify,
     /// Told when byte ranges become free.
     pub(crate) unlocked: Notify,
+    /// Changes whose requests were dropped, and emptying it by CREATE: what comes after them waits.
+    pub(crate) orphans: Changes,
     /// Appending takes turns.
     pub(crate) append: tokio::sync::Mutex<()>,
     /// Byte ranges locked, of all streams: where there are none, reads and writes need not look.
@@ -269,6 +272,7 @@ impl Core {
             state: Mutex::default(),
             changed: Notify::new(),
             unlocked: Notify::new(),
+            orphans: Changes::default(),
             append: tokio::sync::Mutex::new(()),
             locked: AtomicUsize::new(0),
             late_writer: AtomicU64::new(0),

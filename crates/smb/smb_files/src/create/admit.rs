@@ -66,6 +66,7 @@ impl Core {
             },
         ));
         let mut first = true;
+        plan.asker.is_there()?;
         let caching = loop {
             let mut notices = Vec::new();
             let changed;

@@ -17,6 +17,8 @@ use super::{cases_controls, cases_info};
 pub(super) enum Cut {
     /// Its connection, the only one of its session, is lost.
     Connection,
+    /// The same, and another client changes the file at once.
+    Followed,
     /// One of two connections of the session is lost.
     Channel,
     /// The client cancels it.
@@ -82,6 +84,10 @@ fn run(case: &Case, on_drop: OnDrop, cut: Cut, point: usize) -> Run {
             }
         };
         LAST.set(ran == Run::Last);
+        let mut prepared = prepared;
+        if cut == Cut::Followed {
+            look::follow(&scene, &mut prepared).await;
+        }
         settle().await;
         look::after(scene, &prepared, watcher, cut).await;
         ran
@@ -98,7 +104,7 @@ fn every_command_dropped_at_each_of_its_waits() {
     for case in all().iter().filter(|case| case.name.contains(&only)) {
         let before = points;
         for on_drop in [OnDrop::Stops, OnDrop::GoesOn] {
-            for cut in [Cut::Connection, Cut::Channel, Cut::Cancel] {
+            for cut in [Cut::Connection, Cut::Followed, Cut::Channel, Cut::Cancel] {
                 for point in 0.. {
                     LAST.set(false);
                     let ran = std::panic::catch_unwind(|| run(case, on_drop, cut, point));

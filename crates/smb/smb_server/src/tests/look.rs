@@ -54,6 +54,28 @@ async fn names(world: &World) -> Vec<String> {
     page.entries.into_iter().map(|entry| entry.name).collect()
 }
 
+/// What the other client writes as soon as the connection is lost.
+const AFTER: &[u8] = b"after";
+
+/// The other client writes to the file; what it was told is written, is what the file has.
+pub(super) async fn follow(scene: &Scene, prepared: &mut Prepared) {
+    let Some((name, contents)) = prepared.files.iter_mut().find(|(name, _)| *name == "f") else { return };
+    let got = scene.other.create(&Ask::open(name).access(AccessMask::WRITE_DATA)).await;
+    if got.status() != NtStatus::SUCCESS {
+        return;
+    }
+    let id = super::world::file_id(&got);
+    let written = scene.other.call(&super::world::write_request(id, 0, AFTER)).await.status();
+    if written == NtStatus::SUCCESS {
+        for content in contents.iter_mut().flatten() {
+            content.resize(content.len().max(AFTER.len()), 0);
+            content[..AFTER.len()].copy_from_slice(AFTER);
+        }
+    }
+    // Who deletes it or renames it was there before.
+    scene.other.close(id).await;
+}
+
 /// Looks at everything, and then ends all that clients have and looks whether nothing is left.
 pub(super) async fn after(scene: Scene, prepared: &Prepared, watcher: Watcher, cut: Cut) {
     let Scene { world, victim, second, other } = scene;
@@ -64,7 +86,7 @@ pub(super) async fn after(scene: Scene, prepared: &Prepared, watcher: Watcher, c
     stored_is_true(&world).await;
     known_is_true(&world).await;
     let survivor = match cut {
-        Cut::Connection => None,
+        Cut::Connection | Cut::Followed => None,
         Cut::Channel => Some(&second),
         Cut::Cancel => Some(&victim),
     };
