@@ -65,7 +65,8 @@ impl Inner {
         let id = self.next_task;
         self.next_task += 1;
         self.ordered += usize::from(ordered);
-        self.tasks.insert(id, Task { nexus, ordered, started, aborted: false, orphan: false, guests: Vec::new() });
+        self.tasks
+            .insert(id, Task { nexus, ordered, started, aborted: false, orphan: false, guests: Vec::new() });
         id
     }
 }

@@ -85,8 +85,7 @@ impl Core {
                 return Ok(());
             };
             let opens = state.opens_of(stream);
-            let recorders: Vec<_> =
-                opens.filter_map(|open| Some((open.id, open.recorder()?))).collect();
+            let recorders: Vec<_> = opens.filter_map(|open| Some((open.id, open.recorder()?))).collect();
             (version, recorders)
         };
         for (open, recorder) in recorders {
@@ -119,12 +118,7 @@ impl Core {
     ///
     /// # Errors
     /// When what is broken cannot be made durable; the change must not be made.
-    pub(crate) async fn break_for_change(
-        self: &Arc<Self>,
-        node: &Node,
-        stream: &str,
-        by: &By,
-    ) -> Result<()> {
+    pub(crate) async fn break_for_change(self: &Arc<Self>, node: &Node, stream: &str, by: &By) -> Result<()> {
         let (now, limit) = self.timing();
         let notices = {
             let mut state = node.state.lock();

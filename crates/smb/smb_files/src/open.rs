@@ -12,8 +12,8 @@ use smb_protocol::fscc::FileClass;
 use smb_protocol::fsctl::copy::ResumeKey;
 
 use crate::api::{Caller, Durability, Granted, Holder, OpenId, OpenSummary, OwnerId};
-use crate::changes::{Asking, Changes};
 use crate::caching::{By, LeaseName, Link};
+use crate::changes::{Asking, Changes};
 use crate::directory::Scan;
 use crate::error::{Result, refuse};
 use crate::file_system::Core;

@@ -293,7 +293,10 @@ impl Connection {
 
     /// Bytes that it holds: packets that come, wait or are worked on, and answers.
     fn held(&self) -> usize {
-        self.receive.held() + self.ready_bytes() + self.conn.working.get() + self.conn.transmit.borrow().waiting()
+        self.receive.held()
+            + self.ready_bytes()
+            + self.conn.working.get()
+            + self.conn.transmit.borrow().waiting()
     }
 
     /// Bytes of the packet that waits for memory.

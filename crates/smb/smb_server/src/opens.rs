@@ -167,7 +167,8 @@ impl Opens {
     #[cfg(test)]
     pub(crate) fn is_quiet(&self) -> bool {
         let index = self.table.index.lock();
-        index.creating.is_empty() && (!index.by_persistent.is_empty() || index.by_guid.is_empty() && index.by_app.is_empty())
+        index.creating.is_empty()
+            && (!index.by_persistent.is_empty() || index.by_guid.is_empty() && index.by_app.is_empty())
     }
 
     /// An open that is no session's any more: with `keep` it waits for its client if it lasts, else it is closed.

@@ -366,7 +366,9 @@ async fn run_at(op: Op, on_drop: OnDrop, cached: bool, cut: Cut, point: usize) -
         let lun = asked.unit as u16 + 1;
         let write = bytes(Op::Write10, &[(5, AT as u8), (8, blocks as u8)]);
         let mut tries = 0;
-        while world.rig.send(1, lun, &write, &vec![AFTER; blocks as usize * 512]).await.status != ScsiStatus::Good {
+        while world.rig.send(1, lun, &write, &vec![AFTER; blocks as usize * 512]).await.status
+            != ScsiStatus::Good
+        {
             tries += 1;
             assert!(tries < 1000, "the unit never comes back");
             shard_runtime::sleep(Duration::from_millis(100)).await;
@@ -382,12 +384,18 @@ async fn run_at(op: Op, on_drop: OnDrop, cached: bool, cut: Cut, point: usize) -
     }
     look_at_content(&world, &asked, &old).await;
     for at in 0..2 {
-        let dirty = world.files[at].written.load(Ordering::SeqCst) > world.files[at].flushed.load(Ordering::SeqCst);
+        let dirty =
+            world.files[at].written.load(Ordering::SeqCst) > world.files[at].flushed.load(Ordering::SeqCst);
         assert!(!dirty || world.units[at].cached.is_any(), "a cached write that no flush is asked for");
         let again = world.restarted(at, cached).await;
-        assert_eq!(again.inner.lock().saved_mode, world.units[at].inner.lock().saved_mode, "saved mode pages");
+        assert_eq!(
+            again.inner.lock().saved_mode,
+            world.units[at].inner.lock().saved_mode,
+            "saved mode pages"
+        );
         let (memory, row) = (world.units[at].reservations(), again.reservations());
-        let durable = if memory.aptpl { Reservations { generation: 0, ..memory } } else { before[at].clone() };
+        let durable =
+            if memory.aptpl { Reservations { generation: 0, ..memory } } else { before[at].clone() };
         assert_eq!(row, Reservations { generation: 0, ..durable }, "stored reservations (left)");
     }
     if !fenced || op == Op::PrOutRegister {
@@ -412,15 +420,21 @@ async fn look_at_content(world: &World, asked: &Asked, old: &[u8]) {
         let at = at as u64;
         let meant = (AT..AT + asked.blocks).contains(&at) || asked.blocks == LENGTH;
         if (AT..AT + asked.blocks.min(8)).contains(&at) {
-            assert!(is(AFTER), "block {at} has {:x}: what was dropped came after what was written then", block[0]);
+            assert!(
+                is(AFTER),
+                "block {at} has {:x}: what was dropped came after what was written then",
+                block[0]
+            );
         } else if meant {
-            assert!(is(new) || block == &old[at as usize * 512..][..512], "block {at} is neither old nor new");
+            assert!(
+                is(new) || block == &old[at as usize * 512..][..512],
+                "block {at} is neither old nor new"
+            );
         } else {
             assert_eq!(block, &old[at as usize * 512..][..512], "block {at} was never meant");
         }
     }
 }
-
 
 #[test]
 fn every_command_dropped_at_each_of_its_waits() {

@@ -10,9 +10,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 
-use smb_protocol::access::{
-    AccessMask, CreateDisposition, CreateOptions, FileAttributes, ShareAccess,
-};
+use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, FileAttributes, ShareAccess};
 use smb_protocol::{FileTime, NtStatus, Utf16};
 use tokio::sync::Notify;
 

@@ -5,8 +5,8 @@
 //! Where they changed since, the token is void: the client copies by itself, which is always right.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use shard_runtime::{Entropy, Monotonic};
@@ -211,10 +211,12 @@ impl Open {
     async fn write_transfer(self: &Arc<Self>, asked: &OffloadWriteInput, room: u64) -> Result<u64> {
         let found = self.core.tokens.lock().find(&asked.token, &self.caller, self.core.clock.now());
         let void = || {
-            let reason = "the token is unknown, another user's, of another share, too old, or its data changed";
+            let reason =
+                "the token is unknown, another user's, of another share, too old, or its data changed";
             refuse(NtStatus::INVALID_TOKEN, reason)
         };
-        let Some((transfer, source)) = found.and_then(|found| Some((found.source()?, found))).map(|(s, t)| (t, s))
+        let Some((transfer, source)) =
+            found.and_then(|found| Some((found.source()?, found))).map(|(s, t)| (t, s))
         else {
             return void();
         };

@@ -23,9 +23,7 @@ use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::{Command, Guid, NtStatus, Wire as _};
 
 use super::client::Client;
-use super::world::{
-    Ask, OLD, World, close_request, read_request, settle, write_request,
-};
+use super::world::{Ask, OLD, World, close_request, read_request, settle, write_request};
 
 /// What a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,7 +357,8 @@ fn opens() -> Vec<Case> {
             let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
             s.victim.call_bytes(&lock(&s.victim, id, flags)).await.good();
             let elements = [(0, 10), (100, 10)];
-            let elements = elements.map(|(offset, length)| LockElement { offset, length, flags: LockFlags::UNLOCK });
+            let elements =
+                elements.map(|(offset, length)| LockElement { offset, length, flags: LockFlags::UNLOCK });
             let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_bytes()).collect();
             let request = Request::Lock(LockRequest::new(2 << 4 | 1, id, &bytes));
             Prepared::new(s.victim.packet(&[&request])).file("f", &[&OLD])

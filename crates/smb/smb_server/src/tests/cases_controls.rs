@@ -101,7 +101,8 @@ fn ranges() -> Vec<Case> {
         }),
         case!("trim", [covers(FsctlCode::FILE_LEVEL_TRIM)], "plain", |s| {
             let id = there(s).await;
-            let ranges = [TrimRange { offset: 0, length: 65_536 }, TrimRange { offset: 65_536, length: 65_536 }];
+            let ranges =
+                [TrimRange { offset: 0, length: 65_536 }, TrimRange { offset: 65_536, length: 65_536 }];
             ask(s, id, FsctlCode::FILE_LEVEL_TRIM, &trim_request(&ranges))
                 .file("f", &[&OLD, &zeros(0, 65_536), &zeros(0, 131_072)])
         }),
@@ -128,8 +129,7 @@ fn copies() -> Vec<Case> {
         }),
         case!("duplicate extents", [covers(FsctlCode::DUPLICATE_EXTENTS_TO_FILE)], "plain", |s| {
             let (source, to) = two(s).await;
-            let extents =
-                DuplicateExtents { source, source_offset: 0, target_offset: 0, byte_count: 65_536 };
+            let extents = DuplicateExtents { source, source_offset: 0, target_offset: 0, byte_count: 65_536 };
             ask(s, to, FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents.to_bytes())
                 .file("f", &[&OLD, &mixed(65_536)])
         }),
@@ -158,7 +158,8 @@ fn offloads() -> Vec<Case> {
         }),
         case!("offload write", [covers(FsctlCode::OFFLOAD_WRITE)], "plain", |s| {
             let (from, to) = two(s).await;
-            let got = s.victim.call(&ioctl_request(from, FsctlCode::OFFLOAD_READ, &token_of(0).to_bytes())).await;
+            let got =
+                s.victim.call(&ioctl_request(from, FsctlCode::OFFLOAD_READ, &token_of(0).to_bytes())).await;
             got.good();
             let token = OffloadReadOutput::decode(&got.output()).unwrap().token;
             let write = write_token(token);
@@ -200,12 +201,14 @@ fn plain() -> Vec<Case> {
         }),
         case!("resilience", [Covers::Command(Command::IOCTL)], "plain", |s| {
             let id = there(s).await;
-            ask(s, id, Code::LMR_REQUEST_RESILIENCY, &Resiliency { timeout: 60_000 }.to_bytes()).file("f", &[&OLD])
+            ask(s, id, Code::LMR_REQUEST_RESILIENCY, &Resiliency { timeout: 60_000 }.to_bytes())
+                .file("f", &[&OLD])
         }),
         case!("resilience of what is persistent", [Covers::Command(Command::IOCTL)], "ca", |s| {
             s.other.file("f", &OLD).await;
             let id = s.victim.open(&Ask::open("f").persistent()).await;
-            ask(s, id, Code::LMR_REQUEST_RESILIENCY, &Resiliency { timeout: 60_000 }.to_bytes()).file("f", &[&OLD])
+            ask(s, id, Code::LMR_REQUEST_RESILIENCY, &Resiliency { timeout: 60_000 }.to_bytes())
+                .file("f", &[&OLD])
         }),
         case!("compression", [covers(Code::GET_COMPRESSION), covers(Code::SET_COMPRESSION)], "plain", |s| {
             let id = there(s).await;

@@ -78,7 +78,8 @@ fn files() -> Vec<Case> {
             set(s, id, FileClass::DISPOSITION, &info.to_bytes()).or_none("f", &[&OLD])
         }),
         case!("delete a folder", [covers(FileClass::DISPOSITION)], "ca", |s| {
-            let folder = Ask::with("folder", CreateDisposition::CREATE).options(CreateOptions::DIRECTORY_FILE);
+            let folder =
+                Ask::with("folder", CreateDisposition::CREATE).options(CreateOptions::DIRECTORY_FILE);
             let id = s.victim.open(&folder.persistent()).await;
             let info = DispositionInformation { delete_pending: true };
             set(s, id, FileClass::DISPOSITION, &info.to_bytes())
@@ -88,7 +89,9 @@ fn files() -> Vec<Case> {
             s.other.file("f:stream", &OLD).await;
             let id = s.victim.open(&Ask::open("f:stream").persistent()).await;
             let info = DispositionInformation { delete_pending: true };
-            set(s, id, FileClass::DISPOSITION, &info.to_bytes()).file("f", &[&OLD]).or_none("f:stream", &[&OLD])
+            set(s, id, FileClass::DISPOSITION, &info.to_bytes())
+                .file("f", &[&OLD])
+                .or_none("f:stream", &[&OLD])
         }),
         case!("delete no more", [covers(FileClass::DISPOSITION)], "ca", |s| {
             let id = kept(s).await;
@@ -140,7 +143,8 @@ fn files() -> Vec<Case> {
             rename(s, id, false).or_none("f", &[&OLD]).or_none("to", &[&OLD])
         }),
         case!("rename a folder", [covers(FileClass::RENAME)], "ca", |s| {
-            let folder = Ask::with("folder", CreateDisposition::CREATE).options(CreateOptions::DIRECTORY_FILE);
+            let folder =
+                Ask::with("folder", CreateDisposition::CREATE).options(CreateOptions::DIRECTORY_FILE);
             let id = s.victim.open(&folder.persistent()).await;
             rename(s, id, false)
         }),

@@ -75,7 +75,8 @@ fn run(case: &Case, on_drop: OnDrop, cut: Cut, point: usize) -> Run {
                     if !scene.victim.cancel(work.last) && !last {
                         return Run::NotHere;
                     }
-                    let ended = shard_runtime::timeout(std::time::Duration::from_secs(100), work.future).await;
+                    let ended =
+                        shard_runtime::timeout(std::time::Duration::from_secs(100), work.future).await;
                     assert!(ended.is_some() || case.of_others, "it goes on although it was cancelled");
                 } else {
                     scene.victim.lose(work);

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use file_store::{
-    FileStore, MemoryStore, StateChange, StoreError, StoreErrorKind, StoreFuture,
-};
+use file_store::{FileStore, MemoryStore, StateChange, StoreError, StoreErrorKind, StoreFuture};
 use smb_protocol::NtStatus;
 use smb_protocol::create::lease::LeaseState;
 use smb_protocol::message::Request;
@@ -41,7 +39,8 @@ impl StoreLayer for Forgetful {
 fn what_a_break_made_way_for_waits_until_the_break_is_durable() {
     sim::on_shard(async {
         let memory = Arc::new(MemoryStore::new(1 << 26));
-        let store = Arc::new(Layered(Forgetful { store: Arc::clone(&memory), fails: AtomicBool::new(false) }));
+        let store =
+            Arc::new(Layered(Forgetful { store: Arc::clone(&memory), fails: AtomicBool::new(false) }));
         let world = World::on(&memory, Arc::clone(&store) as Arc<dyn FileStore>);
         let owner = world.client(1, VICTIM, "ca").await;
         let other = world.client(2, OTHER, "ca").await;
@@ -56,7 +55,11 @@ fn what_a_break_made_way_for_waits_until_the_break_is_durable() {
         owner.call(&Request::OplockBreak(ack)).await.good();
         asked.await.unwrap();
         let status = other.answer(number).await.unwrap().status();
-        assert_ne!(status, NtStatus::SUCCESS, "a restart gives back what the open relies on having been taken");
+        assert_ne!(
+            status,
+            NtStatus::SUCCESS,
+            "a restart gives back what the open relies on having been taken"
+        );
         // There is nothing to break any more, and yet the next one must not rely on it either.
         assert_ne!(other.create(&Ask::open("f")).await.status(), NtStatus::SUCCESS);
         store.fails.store(false, Ordering::SeqCst);

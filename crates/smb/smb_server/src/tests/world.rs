@@ -42,7 +42,7 @@ pub(super) static OLD: [u8; 131_072] = [b'o'; 131_072];
 
 struct Admin;
 
-fn sid(rid: u32) -> Sid {
+pub(super) fn sid(rid: u32) -> Sid {
     Sid::new(5, &[21, 1, 2, 3, rid]).unwrap()
 }
 
@@ -136,7 +136,8 @@ impl World {
             guid: Guid([9; 16]),
             budget: Budget::default(),
         };
-        let server = SmbServer::new(ServerConfig { signing: Signing::Offered, ..ServerConfig::default() }, parts);
+        let server =
+            SmbServer::new(ServerConfig { signing: Signing::Offered, ..ServerConfig::default() }, parts);
         for (name, kind) in [("plain", ShareKind::Plain), ("ca", ShareKind::Clustered)] {
             server
                 .add_share(ShareConfig {
@@ -144,7 +145,10 @@ impl World {
                     comment: String::new(),
                     files: files.clone(),
                     folder: String::new(),
-                    permissions: vec![SharePermission { who: Sid::AUTHENTICATED_USERS, right: ShareRight::Full }],
+                    permissions: vec![SharePermission {
+                        who: Sid::AUTHENTICATED_USERS,
+                        right: ShareRight::Full,
+                    }],
                     kind,
                     encrypt: false,
                     caching: CachingMode::Manual,
