@@ -81,7 +81,6 @@ struct World {
     rig: Rig,
     units: [Arc<LogicalUnit>; 2],
     files: [Arc<Layered<Tracked>>; 2],
-    store: Arc<dyn FileStore>,
     memory: Arc<MemoryStore>,
 }
 
@@ -124,7 +123,7 @@ impl World {
         let mapped = |unit: &Arc<LogicalUnit>| MappedUnit { unit: unit.clone(), read_only: false };
         let luns = BTreeMap::from([(1, mapped(&units[0])), (2, mapped(&units[1]))]);
         rig.device.configure(vec![Group { luns, ..Group::default() }]);
-        let world = Self { rig, units, files: files.try_into().ok().unwrap(), store, memory };
+        let world = Self { rig, units, files: files.try_into().ok().unwrap(), memory };
         for who in 0..2 {
             world.ready(who).await;
         }
@@ -337,7 +336,6 @@ async fn run_at(op: Op, on_drop: OnDrop, cached: bool, cut: Cut, point: usize) -
     let world = World::new(on_drop, cached).await;
     let before = [0, 1].map(|at| world.units[at].reservations());
     let asked = asked(op, &world).await;
-    let registered = world.units[0].reservations();
     let old = world.content(asked.unit).await;
     let command = ScsiCommand {
         cdb: asked.cdb.clone(),
@@ -383,7 +381,7 @@ async fn run_at(op: Op, on_drop: OnDrop, cached: bool, cut: Cut, point: usize) -
         assert!(cut == Cut::Abort || inner.legacy.is_none(), "a reservation of a session that is gone");
     }
     look_at_content(&world, &asked, &old).await;
-    for at in 0..2 {
+    for (at, before) in before.iter().enumerate() {
         let dirty =
             world.files[at].written.load(Ordering::SeqCst) > world.files[at].flushed.load(Ordering::SeqCst);
         assert!(!dirty || world.units[at].cached.is_any(), "a cached write that no flush is asked for");
@@ -394,8 +392,7 @@ async fn run_at(op: Op, on_drop: OnDrop, cached: bool, cut: Cut, point: usize) -
             "saved mode pages"
         );
         let (memory, row) = (world.units[at].reservations(), again.reservations());
-        let durable =
-            if memory.aptpl { Reservations { generation: 0, ..memory } } else { before[at].clone() };
+        let durable = if memory.aptpl { Reservations { generation: 0, ..memory } } else { before.clone() };
         assert_eq!(row, Reservations { generation: 0, ..durable }, "stored reservations (left)");
     }
     if !fenced || op == Op::PrOutRegister {
@@ -404,7 +401,6 @@ async fn run_at(op: Op, on_drop: OnDrop, cached: bool, cut: Cut, point: usize) -
         let flushed = &world.files[0];
         assert!(flushed.flushed.load(Ordering::SeqCst) >= flushed.written.load(Ordering::SeqCst));
     }
-    drop((registered, world.store));
     !ended
 }
 
