@@ -11,7 +11,8 @@
 //! ```
 //! Nobody waits for ever, and nobody waits with half of what a request needs:
 //! * A request is admitted as a whole before memory is taken for it, in the order of asking. What a connection holds while it
-//!   waits belongs to other requests, which end without anything more.
+//!   waits belongs to other requests, which end without anything more. Where that cannot be – what a packet's answers need shows only
+//!   when it is here – the connection says that it holds the packet for its peer.
 //! * What a connection holds for its *peer* – a packet that is not all here, an answer that is not taken – it loses, with the
 //!   connection, when others wait and the peer moves less than [`MIN_PROGRESS`] in a second. The newest go first.
 //! * What works in the store, or waits for other clients, ends; where that takes longer than [`QUIET_SWEEPS`] seconds while others

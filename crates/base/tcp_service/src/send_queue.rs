@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 
 use aligned_buffer::SharedBuf;
 use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 
 /// Pieces per system call: header and data of 32 answers.
 const MAX_PIECES: usize = 64;
@@ -64,7 +63,11 @@ impl SendQueue {
     ///
     /// # Errors
     /// Those of the socket.
-    pub fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> io::Result<bool> {
+    pub fn poll_send(
+        &mut self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+    ) -> io::Result<bool> {
         let mut progress = false;
         while !self.pieces.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_PIECES];

@@ -155,7 +155,7 @@ impl LogicalUnit {
             // The destination's own task set knows of the copy, so that who fences us there waits for it.
             let guest = match std::ptr::eq(Arc::as_ptr(&to.unit), self) {
                 true => None,
-                false => Some(to.unit.join(caller.nexus.id)?),
+                false => Some(to.unit.join(caller.nexus.id, (self, task))?),
             };
             from.unit.third_party(caller, false)?;
             to.unit.third_party(&Caller { read_only: to.read_only, ..*caller }, true)?;

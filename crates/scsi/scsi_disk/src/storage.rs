@@ -154,6 +154,12 @@ impl Cached {
         self.written.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Whether a flush has something to do.
+    #[cfg(test)]
+    pub(crate) fn is_any(&self) -> bool {
+        self.written() > self.settled.load(Ordering::Acquire)
+    }
+
     fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use scsi_core::{ScsiStatus, TaskAttribute};
 use scsi_defs::{Cdb, Op, Sense, SenseKey};
@@ -24,6 +24,8 @@ pub(crate) struct Task {
     aborted: bool,
     /// The transport has dropped it, but it goes on: what it has begun cannot be taken back.
     orphan: bool,
+    /// What of it is in the task sets of other units.
+    guests: Vec<(Weak<LogicalUnit>, u64)>,
 }
 
 /// Takes a command out of the task set when it ends or is dropped.
@@ -63,7 +65,8 @@ impl Inner {
         let id = self.next_task;
         self.next_task += 1;
         self.ordered += usize::from(ordered);
-        self.tasks.insert(id, Task { nexus, ordered, started, aborted: false, orphan: false });
+        self.tasks
+            .insert(id, Task { nexus, ordered, started, aborted: false, orphan: false, guests: Vec::new() });
         id
     }
 }
@@ -127,25 +130,45 @@ impl LogicalUnit {
         Ok(TaskGuard(self, id))
     }
 
-    /// A command of another unit that writes here: it can be aborted here, and is waited for.
-    pub(crate) fn join(&self, nexus: u64) -> Result<TaskGuard<'_>, Failure> {
-        let mut inner = self.inner.lock();
-        if inner.tasks.len() >= MAX_TASKS {
-            return Err(Failure::Status(ScsiStatus::TaskSetFull));
+    /// A command `of` another unit that writes here: it can be aborted here, and is waited for, also when the transport has dropped
+    /// it.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        nexus: u64,
+        of: (&LogicalUnit, u64),
+    ) -> Result<TaskGuard<'_>, Failure> {
+        let guest = {
+            let mut inner = self.inner.lock();
+            if inner.tasks.len() >= MAX_TASKS {
+                return Err(Failure::Status(ScsiStatus::TaskSetFull));
+            }
+            TaskGuard(self, inner.add_task(nexus, false, true))
+        };
+        // Known there before it begins to write here: whoever drops it makes both orphans.
+        match of.0.inner.lock().tasks.get_mut(&of.1) {
+            Some(task) if !task.aborted => task.guests.push((Arc::downgrade(self), guest.1)),
+            _ => return Err(Failure::Status(ScsiStatus::TaskAborted)),
         }
-        Ok(TaskGuard(self, inner.add_task(nexus, false, true)))
+        Ok(guest)
     }
 
     /// The transport has dropped a command: it ends soon, and nothing on the medium overtakes it.
     pub(crate) fn orphan(&self, id: u64) {
-        {
+        let guests = {
             let Inner { tasks, orphans, .. } = &mut *self.inner.lock();
             let Some(task) = tasks.get_mut(&id) else { return };
             task.aborted = true;
             *orphans += usize::from(task.started && !task.orphan);
             task.orphan = task.started;
-        }
+            std::mem::take(&mut task.guests)
+        };
         self.tasks_changed.notify_waiters();
+        // Without the lock of this unit, as theirs is taken.
+        for (unit, guest) in guests {
+            if let Some(unit) = unit.upgrade() {
+                unit.orphan(guest);
+            }
+        }
     }
 
     /// Waits for the commands this one is ordered after and, if it concerns the `medium`, for older ones that were

@@ -16,6 +16,7 @@ use crate::*;
 
 mod access;
 mod counting;
+mod dropped;
 mod going_on;
 mod golden;
 mod neighbours;

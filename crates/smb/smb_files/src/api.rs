@@ -9,7 +9,7 @@ use smb_protocol::access::{
 };
 use smb_protocol::create::contexts::{MaximalAccessReply, OnDiskIdReply};
 use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState};
-use smb_protocol::{FileTime, Guid, Utf16};
+use smb_protocol::{FileTime, Guid, NtStatus, Utf16};
 use smb_security::Token;
 
 use crate::open::Open;
@@ -240,16 +240,16 @@ pub trait Holder: Send + Sync {
         let _ = open;
     }
 
-    /// Ends when the open's record as it is now is on stable storage, or cannot be: somebody is about to do what a break made
-    /// way for, and a restart must not give back what was broken.
+    /// Ends when the open's record as it is now is on stable storage: somebody is about to do what a break made way for, and a
+    /// restart must not give back what was broken. With an error it is not done.
     fn keep_record(&self, open: OpenId) -> Kept<'_> {
         let _ = open;
-        Box::pin(std::future::ready(()))
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
 /// The future of [`Holder::keep_record`].
-pub type Kept<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+pub type Kept<'a> = Pin<Box<dyn Future<Output = std::result::Result<(), NtStatus>> + 'a>>;
 
 /// A holder that ignores everything: for opens that nobody caches.
 #[derive(Clone, Copy, Debug, Default)]

@@ -59,8 +59,12 @@ impl Core {
         to_close
     }
 
-    /// Tells holders, and closes disconnected opens that are in the way.
-    pub(crate) async fn deliver(self: &Arc<Self>, notices: Vec<Notice>) {
+    /// Tells holders of a stream's opens, and closes disconnected ones that are in the way. What has changed is recorded soon, also
+    /// if nobody goes on to wait for that.
+    pub(crate) async fn deliver(self: &Arc<Self>, node: &Node, stream: &str, notices: Vec<Notice>) {
+        if !notices.is_empty() {
+            node.record_soon(|open| open.stream == stream);
+        }
         for open in self.tell(&notices) {
             if open.is_detached() {
                 self.close_from_outside(&open).await;
@@ -68,17 +72,33 @@ impl Core {
         }
     }
 
-    /// Caching of a stream was broken, and what it was in the way of is about to be done: waits until a restart would not
-    /// give it back any more. Only persistent opens are given anything back.
-    pub(crate) async fn keep_records(&self, node: &Node, stream: &str) {
-        let recorders: Vec<_> = {
+    /// Caching of a stream may have been broken, and what it was in the way of is about to be done: waits until a restart would
+    /// not give it back any more. Only persistent opens are given anything back.
+    ///
+    /// # Errors
+    /// When a record cannot be kept; what was to be done must not be.
+    pub(crate) async fn keep_records(&self, node: &Node, stream: &str) -> Result<()> {
+        let (version, recorders) = {
             let state = node.state.lock();
+            let Some(version) = state.streams.get(stream).map(|stream| stream.unrecorded).filter(|v| *v > 0)
+            else {
+                return Ok(());
+            };
             let opens = state.opens_of(stream);
-            opens.filter_map(|open| Some((open.id, open.recorder()?))).collect()
+            let recorders: Vec<_> = opens.filter_map(|open| Some((open.id, open.recorder()?))).collect();
+            (version, recorders)
         };
         for (open, recorder) in recorders {
-            recorder.keep_record(open).await;
+            if let Err(status) = recorder.keep_record(open).await {
+                return refuse(status, "what was broken of another open's caching cannot be made durable");
+            }
         }
+        if let Some(stream) = node.state.lock().streams.get_mut(stream)
+            && stream.unrecorded == version
+        {
+            stream.unrecorded = 0;
+        }
+        Ok(())
     }
 
     /// Waits until something of the node changed, or the first of its breaks under way ends by itself. `changed` was made
@@ -95,7 +115,10 @@ impl Core {
     }
 
     /// Data or size or locks of a stream are about to change, or have: caches of it become wrong.
-    pub(crate) async fn break_for_change(self: &Arc<Self>, node: &Node, stream: &str, by: &By) {
+    ///
+    /// # Errors
+    /// When what is broken cannot be made durable; the change must not be made.
+    pub(crate) async fn break_for_change(self: &Arc<Self>, node: &Node, stream: &str, by: &By) -> Result<()> {
         let (now, limit) = self.timing();
         let notices = {
             let mut state = node.state.lock();
@@ -107,12 +130,14 @@ impl Core {
                 notices.extend(caching.break_for_change(by, now, limit, link).notices);
                 notices
             });
-            found.unwrap_or_default()
+            let notices = found.unwrap_or_default();
+            if !state.changes_caching(stream, !notices.is_empty()) {
+                return Ok(());
+            }
+            notices
         };
-        if !notices.is_empty() {
-            self.deliver(notices).await;
-            self.keep_records(node, stream).await;
-        }
+        self.deliver(node, stream, notices).await;
+        self.keep_records(node, stream).await
     }
 
     /// The file, or its name, is about to go: waits until nobody caches handles of it.
@@ -126,7 +151,6 @@ impl Core {
         by: &By,
         on_wait: &dyn Fn(),
     ) -> Result<()> {
-        let mut broken = false;
         loop {
             let (now, limit) = self.timing();
             let changed;
@@ -139,11 +163,12 @@ impl Core {
                     notices.append(&mut outcome.notices);
                     (Outcome { notices, ..outcome }, caching.next_deadline())
                 });
-                found.unwrap_or_default()
+                let found = found.unwrap_or_default();
+                state.changes_caching(stream, !found.0.notices.is_empty());
+                found
             };
             let closes = outcome.notices.iter().any(|notice| matches!(notice, Notice::Close(_)));
-            broken |= outcome.wait || !outcome.notices.is_empty();
-            self.deliver(outcome.notices).await;
+            self.deliver(node, stream, outcome.notices).await;
             if outcome.unavailable {
                 return refuse(
                     NtStatus::FILE_NOT_AVAILABLE,
@@ -151,10 +176,7 @@ impl Core {
                 );
             }
             if !outcome.wait {
-                if broken {
-                    self.keep_records(node, stream).await;
-                }
-                return Ok(());
+                return self.keep_records(node, stream).await;
             }
             if closes {
                 continue;
@@ -174,9 +196,11 @@ impl Core {
                 notices.extend(caching.break_handles(by, now, limit, link).notices);
                 notices
             });
-            found.unwrap_or_default()
+            let notices = found.unwrap_or_default();
+            state.changes_caching(stream, !notices.is_empty());
+            notices
         };
-        self.deliver(notices).await;
+        self.deliver(node, stream, notices).await;
     }
 
     /// What a directory lists changed: leases on it are broken, and what is known of it forgotten.
@@ -198,11 +222,16 @@ impl Core {
                 notices.extend(caching.break_listing(parent_lease, now, limit, link).notices);
                 notices
             });
-            found.unwrap_or_default()
+            let notices = found.unwrap_or_default();
+            state.changes_caching("", !notices.is_empty());
+            notices
         };
         if !notices.is_empty() {
-            self.deliver(notices).await;
-            self.keep_records(directory, "").await;
+            self.deliver(directory, "", notices).await;
+            if let Err(error) = self.keep_records(directory, "").await {
+                // The listing has changed already. Whoever next relies on the break keeps the records first.
+                tracing::warn!("a break of what a client knows of a folder is not durable yet: {error}");
+            }
         }
     }
 
@@ -223,12 +252,14 @@ impl Core {
                 notices.extend(outcome.notices);
                 Ok((state, notices))
             })
+            .inspect(|_| _ = state.changes_caching(stream, true))
         };
         let Some(answered) = answered else {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such lease");
         };
         let (now_has, notices) = answered?;
         node.changed.notify_waiters();
+        node.record_soon(|open| open.stream == stream);
         self.tell(&notices);
         Ok(now_has)
     }
@@ -247,9 +278,11 @@ impl Open {
                 caching.expire(now);
                 caching.acknowledge_oplock(self.id, level)
             })
+            .inspect(|_| _ = state.changes_caching(&self.stream, true))
         };
         // Also when the answer was wrong: the oplock is gone then.
         self.node.changed.notify_waiters();
+        self.node.record_soon(|open| open.stream == self.stream);
         let Some(answered) = answered else {
             return refuse(NtStatus::INVALID_OPLOCK_PROTOCOL, "there is no oplock");
         };

@@ -35,6 +35,7 @@ impl Open {
         // Nothing of it stops half-way when the connection goes: nobody else would close it.
         let open = Arc::clone(self);
         let closing = async move {
+            open.changes.ended().await;
             open.show_write_time_at_close().await;
             let info = if query { open.info().await.ok() } else { None };
             open.finish_closing().await;
@@ -221,7 +222,8 @@ impl Core {
 
     /// Closes an open that its holder did not close; says whether it was open.
     pub(crate) async fn close_from_outside(self: &Arc<Self>, open: &Arc<Open>) -> bool {
-        let holder = open.holder();
+        // Also where the client is away: what stands for the open elsewhere goes with it.
+        let holder = open.keeper();
         // A box, as closing may need others to be closed in turn.
         let closing: std::pin::Pin<Box<dyn Future<Output = Result<Option<OpenInfo>>> + '_>> =
             Box::pin(open.close(false));

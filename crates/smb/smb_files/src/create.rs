@@ -8,12 +8,15 @@
 //! done again when the file turns out to have changed meanwhile.
 
 mod admit;
+mod asker;
 mod existing;
 mod new_file;
 mod plan;
 mod resolve;
 
 use std::sync::Arc;
+
+use std::rc::Rc;
 
 use parking_lot::Mutex;
 use smb_protocol::access::{AccessMask, CreateAction};
@@ -27,6 +30,7 @@ use crate::file_system::Core;
 use crate::node::Pin;
 use crate::open::Open;
 
+use asker::{Asker, OwnRequest};
 use plan::Plan;
 use resolve::Found;
 
@@ -49,15 +53,27 @@ enum Attempt {
 }
 
 impl FileSystem {
-    /// CREATE (MS-FSA 2.1.5.1). Dropping the future before it ends leaves nothing open.
+    /// CREATE (MS-FSA 2.1.5.1). Dropping the future before it ends leaves nothing open, and no file half made or half emptied: what has
+    /// begun to change something comes to its end, and is closed then.
     ///
     /// # Errors
     /// Those of the specification, among them STOPPED_ON_SYMLINK with its data in the detail, SHARING_VIOLATION after
     /// breaks that could have helped, and FILE_NOT_AVAILABLE where a disconnected persistent open protects the file.
     pub async fn create(&self, caller: &Caller, request: CreateRequest<'_>) -> Result<Created> {
-        let plan = Plan::new(caller, &request)?;
-        let root = self.core.share_root(caller.share.root).await?;
+        let asker = Rc::new(Asker::default());
+        let (files, own, with) = (self.clone(), OwnRequest::of(caller, &request), Rc::clone(&asker));
+        let work = async move { files.create_for(&own, &with).await };
+        asker::ask(asker, request.on_wait, work).await
+    }
+
+    async fn create_for(&self, own: &OwnRequest, asker: &Asker) -> Result<Created> {
+        let on_wait = || asker.waits();
+        let request = own.request(&on_wait)?;
+        let plan = Plan::new(&own.caller, &request, asker)?;
+        let root = self.core.share_root(own.caller.share.root).await?;
         let made = self.attempts(&plan, &root).await;
+        // Nobody would close what nobody hears of.
+        let made = made.and_then(|made| asker.is_there().map(|()| made));
         match made {
             Ok(_) => plan.unwind.defuse(),
             Err(_) => plan.unwind.run().await,
@@ -67,6 +83,7 @@ impl FileSystem {
 
     async fn attempts(&self, plan: &Plan<'_>, root: &Pin) -> Result<Created> {
         for _ in 0..ATTEMPTS_MAX {
+            plan.asker.is_there()?;
             let attempt = match self.core.resolve(root, plan).await? {
                 Found::Existing(node) => self.core.open_existing(plan, node).await?,
                 Found::Missing(directory, name) => self.core.make(plan, &directory, &name).await?,

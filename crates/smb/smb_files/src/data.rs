@@ -48,11 +48,16 @@ impl Open {
     ///
     /// # Errors
     /// ACCESS_DENIED, INVALID_DEVICE_REQUEST, FILE_LOCK_CONFLICT, DISK_FULL, INVALID_PARAMETER, FILE_CLOSED.
-    pub async fn write(&self, offset: u64, data: SharedBuf, flags: WriteFlags) -> Result<u32> {
+    pub async fn write(self: &Arc<Self>, offset: u64, data: SharedBuf, flags: WriteFlags) -> Result<u32> {
         if self.directory {
             return refuse(NtStatus::INVALID_DEVICE_REQUEST, "a directory has no data");
         }
         self.needs_any(WRITES, "the open may not write")?;
+        let open = Arc::clone(self);
+        self.change(async move { open.write_now(offset, data, flags).await }).await
+    }
+
+    async fn write_now(&self, offset: u64, data: SharedBuf, flags: WriteFlags) -> Result<u32> {
         // Who may only append does so wherever it wants to write (MS-FSA 2.1.5.3); for others the offset of appending is a
         // negative one like any other, as Windows' server has it.
         if !self.granted.contains(AccessMask::WRITE_DATA) {
@@ -71,10 +76,9 @@ impl Open {
         if len == 0 {
             return Ok(0);
         }
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
         self.hold_write_time().await?;
-        // Before and after: a token made in between stands for neither the old data nor the new.
-        self.node.data_version.fetch_add(1, Ordering::AcqRel);
+        self.node.data_changes();
         let grows = self.core.watches.any() && data.size() < offset.saturating_add(u64::from(len));
         data.write(offset, bytes, self.durability_of(flags)).await?;
         self.wrote(grows).await?;
@@ -92,7 +96,7 @@ impl Open {
     /// Data changed through this open: times that it froze stay as they are, and watchers hear of it.
     pub(crate) async fn wrote(&self, grew: bool) -> Result<()> {
         self.wrote.store(true, Ordering::Release);
-        self.node.data_version.fetch_add(1, Ordering::AcqRel);
+        self.node.data_changes();
         let (written, changed) = {
             let state = self.state.lock();
             (state.sticky.written, state.sticky.changed)
@@ -159,7 +163,10 @@ impl Open {
 impl Core {
     /// Data or size changed other than by WRITE.
     pub(crate) async fn data_changed(self: &Arc<Self>, open: &Open, resized: bool) {
-        self.break_for_change(&open.node, &open.stream, &open.by()).await;
+        if let Err(error) = self.break_for_change(&open.node, &open.stream, &open.by()).await {
+            // The data have changed already. Whoever next relies on the break keeps the records first.
+            tracing::warn!("a break of what a client caches is not durable yet: {error}");
+        }
         open.node.show_write_time();
         if let Err(error) = open.wrote(resized).await {
             tracing::warn!("times of a file were not put back: {error}");

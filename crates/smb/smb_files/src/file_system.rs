@@ -150,6 +150,35 @@ impl FileSystem {
         self.core.opens.lock().len()
     }
 
+    /// What is kept of files although nothing is open: nothing, unless something was forgotten. For tests of who uses this.
+    #[must_use]
+    pub fn leftovers(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        if !self.core.leases.lock().is_empty() {
+            left.push("leases".to_owned());
+        }
+        if !self.core.names.is_free() {
+            left.push("names that are being changed".to_owned());
+        }
+        if self.core.watches.any() {
+            left.push("watches".to_owned());
+        }
+        let roots = self.core.roots.lock();
+        for (file, node) in self.core.nodes.lock().iter() {
+            let state = node.state.lock();
+            if !state.opens.is_empty() || !state.streams.is_empty() {
+                left.push(format!("opens or streams of {file:?}"));
+            }
+            if state.delete_pending && !state.deleted {
+                left.push(format!("a deletion of {file:?} that nobody will do"));
+            }
+            if *file != self.core.store.root() && !roots.contains_key(file) {
+                left.push(format!("the node of {file:?}"));
+            }
+        }
+        left
+    }
+
     /// The open with this number.
     #[must_use]
     pub fn open_by_id(&self, id: OpenId) -> Option<Arc<Open>> {

@@ -10,7 +10,9 @@
 //! ```
 //!
 //! * **Threads.** Everything may be called from several shards. State is behind short mutexes, which are never held
-//!   across an await; a future stays on the shard that started it. Dropping a future cancels what it waits for.
+//!   across an await; a future stays on the shard that started it.
+//! * **Dropping** a future cancels what it waits for of others. A change that it has begun comes to its end (`changes`, a CREATE:
+//!   `create::asker`), so that what is known here is what the store has; closing, and whatever changes the file next, waits for it.
 //! * **Opens** live until [`Open::close`]; dropping the `Arc` closes nothing, as the tables keep one too.
 //! * **Waiting.** Whoever needs another client's acknowledgement says so through `on_wait`, and goes on after
 //!   [`BREAK_TIMEOUT`] at the latest.
@@ -22,6 +24,7 @@
 mod api;
 mod breaks;
 mod caching;
+mod changes;
 mod close;
 mod create;
 mod data;
@@ -61,7 +64,9 @@ pub use api::{
 };
 pub use error::{Detail, FileError, Result};
 pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};
+pub use fsctl::FSCTLS;
 pub use open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
+pub use set::SET_CLASSES;
 pub use shared_folders::SharedFolder;
 
 /// How long a client has to acknowledge a break before it counts as done (MS-SMB2 3.3.2.1, 3.3.2.5: 35 seconds).

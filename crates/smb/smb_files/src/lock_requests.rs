@@ -98,7 +98,7 @@ impl Open {
             wanted.push(Lock { open: self.id, range, exclusive });
         }
         // Cached reads of others would not see that the range is locked (MS-FSA 2.1.5.8).
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
         loop {
             let unlocked = self.node.unlocked.notified();
             if self.is_closed() {

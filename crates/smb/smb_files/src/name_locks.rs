@@ -46,6 +46,11 @@ impl NameLocks {
         }
     }
 
+    /// Whether no name is being changed.
+    pub(crate) fn is_free(&self) -> bool {
+        self.held.lock().is_empty()
+    }
+
     /// Two names, in an order that cannot deadlock. The second guard is missing when they are the same.
     pub(crate) async fn lock_two<'a>(
         &'a self,

@@ -17,6 +17,7 @@ use smb_protocol::security::SecurityDescriptor;
 use tokio::sync::Notify;
 
 use crate::caching::Caching;
+use crate::changes::Changes;
 use crate::error::Result;
 use crate::file_system::Core;
 use crate::locks::LockTable;
@@ -43,6 +44,9 @@ pub(crate) struct StreamState {
     pub(crate) locks: LockTable,
     /// The stream (not the file) goes with its last open.
     pub(crate) delete_pending: bool,
+    /// How often caching changed since the records of its opens were kept, or 0: whoever relies on what was broken keeps them first,
+    /// also where the one who broke it was dropped before it could.
+    pub(crate) unrecorded: u64,
     /// The store's handles, shared by opens that need the same.
     pub(crate) reader: Option<Weak<dyn OpenFile>>,
     pub(crate) writer: Option<Weak<dyn OpenFile>>,
@@ -77,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) changed: Notify,
     /// Told when byte ranges become free.
     pub(crate) unlocked: Notify,
+    /// Changes whose requests were dropped, and emptying it by CREATE: what comes after them waits.
+    pub(crate) orphans: Changes,
     /// Appending takes turns.
     pub(crate) append: tokio::sync::Mutex<()>,
     /// Byte ranges locked, of all streams: where there are none, reads and writes need not look.
@@ -148,6 +154,23 @@ impl Node {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Lets the records of opens be kept soon, without waiting for it: something that is in them has changed.
+    pub(crate) fn record_soon(&self, which: impl Fn(&Open) -> bool) {
+        let recorders: Vec<_> = {
+            let state = self.state.lock();
+            let opens = state.opens.iter().filter(|open| which(open));
+            opens.filter_map(|open| Some((open.id, open.recorder()?))).collect()
+        };
+        for (open, recorder) in recorders {
+            recorder.record_changed(open);
+        }
+    }
+
+    /// Data change, or have changed. Said before and after: a token made in between stands for neither the old data nor the new.
+    pub(crate) fn data_changes(&self) {
+        self.data_version.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Forgets the security descriptor too.
     pub(crate) fn forget(&self) {
         self.touched();
@@ -201,6 +224,13 @@ impl NodeState {
         self.streams.entry(folded.to_owned()).or_default()
     }
 
+    /// Takes note that the caching of a stream has changed, if it has; whether that, or an earlier change, is still to be recorded.
+    pub(crate) fn changes_caching(&mut self, folded: &str, changed: bool) -> bool {
+        let Some(stream) = self.streams.get_mut(folded) else { return changed };
+        stream.unrecorded += u64::from(changed);
+        stream.unrecorded > 0
+    }
+
     /// The opens of a stream.
     pub(crate) fn opens_of<'a>(&'a self, folded: &'a str) -> impl Iterator<Item = &'a Arc<Open>> + Clone {
         self.opens.iter().filter(move |open| open.stream == folded)
@@ -242,6 +272,7 @@ impl Core {
             state: Mutex::default(),
             changed: Notify::new(),
             unlocked: Notify::new(),
+            orphans: Changes::default(),
             append: tokio::sync::Mutex::new(()),
             locked: AtomicUsize::new(0),
             late_writer: AtomicU64::new(0),

@@ -13,6 +13,7 @@ use smb_protocol::fsctl::copy::ResumeKey;
 
 use crate::api::{Caller, Durability, Granted, Holder, OpenId, OpenSummary, OwnerId};
 use crate::caching::{By, LeaseName, Link};
+use crate::changes::{Asking, Changes};
 use crate::directory::Scan;
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
@@ -45,6 +46,8 @@ pub struct Open {
     pub(crate) watch: OnceLock<Arc<Watch>>,
     /// 0 connected, 1 away and closable, 2 away and protecting: what breaks look at.
     link: AtomicU8,
+    /// Changes that are under way through it.
+    pub(crate) changes: Changes,
     pub(crate) closed: AtomicBool,
     /// It changed data: its close is a change of its directory's listing.
     pub(crate) wrote: AtomicBool,
@@ -123,6 +126,27 @@ pub(crate) struct NewOpen {
 }
 
 impl Open {
+    /// A change through this open. Once begun it goes on to its end, whatever becomes of the request that wanted it: what is known
+    /// here and what the store has do not come apart half-way. Closing waits for it, so that nobody who may come in then meets it, and
+    /// whatever changes the file after the request was dropped waits for it, so that it surprises nobody.
+    pub(crate) fn change<T: 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + 'static,
+    ) -> impl Future<Output = T> + 'static {
+        let open = Arc::clone(self);
+        async move {
+            // What nobody waits for any more comes before what is asked for now.
+            open.node.orphans.ended().await;
+            let asking = Asking::new(&open);
+            let going = asking.going();
+            let change = shard_runtime::finish_anyway(async move {
+                let _going = going.begin();
+                work.await
+            });
+            change.await
+        }
+    }
+
     pub(crate) fn new(core: &Arc<Core>, new: NewOpen) -> Self {
         let state = OpenState {
             recorder: new.holder.clone(),
@@ -154,6 +178,7 @@ impl Open {
             watch: OnceLock::new(),
             link: AtomicU8::new(0),
             closed: AtomicBool::new(false),
+            changes: Changes::default(),
             wrote: AtomicBool::new(false),
         }
     }
@@ -310,6 +335,12 @@ impl Open {
     pub(crate) fn recorder(&self) -> Option<Arc<dyn Holder>> {
         let state = self.state.lock();
         state.recorder.clone().filter(|_| state.durability == Durability::Persistent)
+    }
+
+    /// Who has to know that it is closed, also while its client is away.
+    pub(crate) fn keeper(&self) -> Option<Arc<dyn Holder>> {
+        let state = self.state.lock();
+        state.holder.clone().or_else(|| state.recorder.clone())
     }
 
     pub(crate) fn holder(&self) -> Option<Arc<dyn Holder>> {

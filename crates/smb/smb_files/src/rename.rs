@@ -206,12 +206,8 @@ impl Open {
         if from.0.file != to.0.file {
             core.listing_changed(to.0, Some(self)).await;
         }
-        let others: Vec<Arc<Open>> = self.node.state.lock().opens.clone();
-        for open in others.iter().filter(|open| open.id != self.id) {
-            if let Some(holder) = open.holder() {
-                holder.record_changed(open.id);
-            }
-        }
+        // This one's, too: who asked may be gone. And those whose clients are away.
+        self.node.record_soon(|_| true);
     }
 }
 

@@ -71,10 +71,14 @@ impl Open {
         if bytes.len() > file_store::SECURITY_MAX {
             return refuse(NtStatus::INVALID_SECURITY_DESCR, "the security descriptor is too long");
         }
-        self.core.store.set_security(self.node.file, bytes).await?;
-        self.node.forget();
-        self.core.watches.tell(&self.node, NotifyAction::MODIFIED, CompletionFilter::SECURITY);
-        self.tell_parent().await;
-        Ok(())
+        let open = Arc::clone(self);
+        self.change(async move {
+            open.core.store.set_security(open.node.file, bytes).await?;
+            open.node.forget();
+            open.core.watches.tell(&open.node, NotifyAction::MODIFIED, CompletionFilter::SECURITY);
+            open.tell_parent().await;
+            Ok(())
+        })
+        .await
     }
 }

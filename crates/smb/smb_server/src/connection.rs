@@ -31,7 +31,7 @@ use smb_protocol::header::Routing;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header};
-use tcp_service::{Account, Admission, LoginSeat};
+use tcp_service::{ALLOWANCE, Account, Admission, LoginSeat};
 use tokio::net::TcpStream;
 
 use crate::commands;
@@ -98,6 +98,13 @@ fn expected(header: &Header, message: &[u8]) -> usize {
     ReadRequest::decode(message).map_or(0, |read| read.length.min(MAX_TRANSFER)) as usize
 }
 
+/// Whether a connection holds much of the node's memory for a packet that waits for the memory of its answers, and nothing that it
+/// works on will give any back: several such wait for each other. It counts as holding it for its peer, and goes first when others
+/// wait, too (`tcp_service::budget`).
+fn holds_while_it_waits(ready: usize, working: usize) -> bool {
+    ready > ALLOWANCE && working == 0
+}
+
 /// One connection.
 pub(crate) struct Connection {
     conn: Rc<Conn>,
@@ -162,7 +169,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer
 }
 
 /// Takes the connection out of its sessions.
-struct Leaving(Rc<Conn>);
+pub(crate) struct Leaving(pub(crate) Rc<Conn>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -242,7 +249,8 @@ impl Connection {
         }
         moved |= self.send(cx)?;
         let for_peer = self.receive.held() > 0 || self.conn.transmit.borrow().waiting() > 0;
-        if !self.account.settle(self.held(), for_peer, self.moved) {
+        let waits = holds_while_it_waits(self.ready_bytes(), self.conn.working.get());
+        if !self.account.settle(self.held(), for_peer || waits, self.moved) {
             return Err(End::NoMemory);
         }
         match self.conn.fatal.get() {
@@ -285,8 +293,15 @@ impl Connection {
 
     /// Bytes that it holds: packets that come, wait or are worked on, and answers.
     fn held(&self) -> usize {
-        let ready = self.ready.as_ref().map_or(0, |ready| ready.chain.packet.buf.len());
-        self.receive.held() + ready + self.conn.working.get() + self.conn.transmit.borrow().waiting()
+        self.receive.held()
+            + self.ready_bytes()
+            + self.conn.working.get()
+            + self.conn.transmit.borrow().waiting()
+    }
+
+    /// Bytes of the packet that waits for memory.
+    fn ready_bytes(&self) -> usize {
+        self.ready.as_ref().map_or(0, |ready| ready.chain.packet.buf.len())
     }
 
     /// Begins what is there already, reads once, and begins what that brought.
@@ -455,5 +470,20 @@ impl Connection {
         if let Some(found) = found {
             found.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_waits_with_much_memory_counts_as_held_for_its_peer() {
+        // A WRITE of 4 MiB with a READ of as much behind it.
+        assert!(holds_while_it_waits(4 << 20, 0));
+        // What is worked on ends, and gives its memory back.
+        assert!(!holds_while_it_waits(4 << 20, 1 << 20));
+        // A READ alone holds next to nothing.
+        assert!(!holds_while_it_waits(receive::DATA_AT + 113, 0) && !holds_while_it_waits(0, 0));
     }
 }

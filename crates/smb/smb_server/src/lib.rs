@@ -41,6 +41,8 @@ mod replay;
 mod server;
 mod session;
 mod share;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 pub use config::{

@@ -238,8 +238,9 @@ impl Holder for Link {
         Box::pin(async move {
             let found = self.opens.read().upgrade().and_then(|opens| opens.find(self.id.persistent));
             // One that is not among the opens yet is stored as it is then.
-            if let Some(open) = found {
-                let _ = persistence::save(&open).await;
+            match found {
+                Some(open) => persistence::save(&open).await,
+                None => Ok(()),
             }
         })
     }

@@ -163,6 +163,14 @@ impl Opens {
         self.table.index.lock().by_persistent.values().cloned().collect()
     }
 
+    /// Whether no CREATE is under way, and no name leads to an open that is gone.
+    #[cfg(test)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        let index = self.table.index.lock();
+        index.creating.is_empty()
+            && (!index.by_persistent.is_empty() || index.by_guid.is_empty() && index.by_app.is_empty())
+    }
+
     /// An open that is no session's any more: with `keep` it waits for its client if it lasts, else it is closed.
     pub(crate) fn leave(&self, open: &Arc<Open>, keep: bool) {
         if keep && open.lasts() && self.disconnect(open) {

@@ -4,7 +4,8 @@
 //! whoever owns the volume has them. The row is durable
 //! * before a CREATE, LOCK or SET_INFO that changes it is answered, so that what a client was told is true after a crash;
 //! * before anybody goes on with what a break of its caching made way for, so that no restart gives back what others rely on
-//!   having been taken; soon after a break that nobody waits for;
+//!   having been taken: who cannot have it durable does not go on. Soon after a break that nobody waits for, or of which those who
+//!   waited are gone; who comes later waits for it first;
 //! * gone before a CLOSE is answered.
 //!
 //! The volume batches rows that change at the same time into one commit.

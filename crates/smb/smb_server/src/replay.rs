@@ -68,6 +68,12 @@ impl Sequence {
         *counter = counter.saturating_sub(1);
     }
 
+    /// Whether no request is under way.
+    #[cfg(test)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.now == 0 && self.before == 0
+    }
+
     /// Whether a lock request was done before; if not, remembers that it is being done. Index 0 says nothing.
     pub(crate) fn lock_was_done(&mut self, index: u32, number: u8) -> bool {
         let Some(place) = index.checked_sub(1).and_then(|at| self.locks.get_mut(at as usize)) else {

@@ -6,6 +6,12 @@
 //! A test implements [`DeviceLayer`], [`StoreLayer`] or [`FileLayer`] and writes only the operations that it changes; all others go
 //! on to what is below. [`Layered`] is the [`BlockDevice`], [`FileStore`] or [`OpenFile`] then: the orphan rule does not let a layer
 //! be one itself.
+//!
+//! [`until_wait`] lets a request go on to one of its waits, to be dropped there, and [`slow`] is the store that makes each of its
+//! operations such a wait.
+
+mod drops;
+mod slow;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,6 +22,9 @@ use file_store::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange, NewFile,
     OpenFile, OpenOptions, Range, SnapshotStore, StateChange, StateRow, StoreFuture, StoreUsage, StreamInfo,
 };
+
+pub use drops::{Left, until_wait};
+pub use slow::{OnDrop, Slow, slow};
 
 /// A layer as what it stands before.
 #[derive(Debug)]

@@ -65,37 +65,34 @@ impl Core {
                 delete_on_close: plan.has(CreateOptions::DELETE_ON_CLOSE),
             },
         ));
-        let (mut first, mut broken) = (true, false);
+        let mut first = true;
+        plan.asker.is_there()?;
         let caching = loop {
             let mut notices = Vec::new();
             let changed;
             let look = {
                 let mut state = open.node.state.lock();
                 changed = open.node.changed.notified();
-                self.look(plan, &open, &mut state, (first, overwrites), &mut notices)
+                let look = self.look(plan, &open, &mut state, (first, overwrites), &mut notices);
+                let raised = matches!(look, Ok(Look::In { raised: true, .. }));
+                state.changes_caching(&open.stream, raised || !notices.is_empty());
+                look
             };
             first = false;
-            broken |= !notices.is_empty();
-            self.deliver(notices).await;
+            self.deliver(&open.node, &open.stream, notices).await;
             match look? {
-                Look::In { caching, raised } => {
-                    broken |= raised;
-                    break caching;
-                }
+                Look::In { caching, .. } => break caching,
                 Look::Gone => return Ok(None),
                 Look::Wait { closes: true, .. } => {}
                 Look::Wait { deadline, closes: false } => {
-                    broken = true;
                     (plan.request.on_wait)();
-                    self.wait_changed(changed, deadline).await;
+                    plan.asker.unless_gone(self.wait_changed(changed, deadline)).await?;
                 }
             }
         };
         // From here on it is an open like any other; should this future be dropped, it has to go again.
         plan.unwind.arm(&open);
-        if broken {
-            self.keep_records(&open.node, &open.stream).await;
-        }
+        self.keep_records(&open.node, &open.stream).await?;
         self.open_data(&open, make_stream, overwrites).await?;
         Ok(Some((open, caching)))
     }

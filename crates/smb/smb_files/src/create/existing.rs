@@ -181,6 +181,11 @@ impl Core {
     /// Empties a file: attributes are those asked for, extended attributes and named streams go (MS-FSA 2.1.5.1.2).
     async fn overwrite(self: &Arc<Self>, plan: &Plan<'_>, open: &Arc<Open>, before: &FileInfo) -> Result<()> {
         let writer = self.writer(open).await?;
+        open.node.orphans.ended().await;
+        plan.asker.is_there()?;
+        // From here on it comes to its end, whoever asks for it: what changes the file next comes after it.
+        let _going = open.node.orphans.begin();
+        open.node.data_changes();
         writer.set_size(0).await?;
         self.reserve(plan, open).await?;
         if open.stream.is_empty() {
@@ -197,7 +202,7 @@ impl Core {
         open.node.touched();
         // Others may have come in since admission, and cached what was there before.
         let by = By { creates: true, ..open.by() };
-        self.break_for_change(&open.node, &open.stream, &by).await;
+        self.break_for_change(&open.node, &open.stream, &by).await?;
         open.wrote(true).await
     }
 

@@ -34,6 +34,7 @@ impl Core {
         if directory.state.lock().delete_pending {
             return refuse(NtStatus::DELETE_PENDING, "the directory is being deleted");
         }
+        plan.asker.is_there()?;
         let file = match self.store.create(directory.file, name, new).await {
             Ok(file) => file,
             // Somebody was faster.

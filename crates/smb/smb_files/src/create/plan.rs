@@ -6,6 +6,7 @@ use smb_protocol::fsctl::snapshots::snapshot_time;
 use smb_protocol::{FileTime, NtStatus};
 
 use super::Unwind;
+use super::asker::Asker;
 use crate::api::{CachingRequest, Caller, CreateRequest};
 use crate::error::{Result, refuse};
 use crate::path::{ParsedPath, StreamPart, parse};
@@ -46,6 +47,7 @@ pub(super) struct Plan<'a> {
     /// Attributes of a new file.
     pub(super) attributes: FileAttributes,
     pub(super) unwind: Unwind,
+    pub(super) asker: &'a Asker,
 }
 
 /// Which file is meant.
@@ -55,7 +57,7 @@ pub(super) enum Target {
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(caller: &'a Caller, request: &'a CreateRequest<'a>) -> Result<Self> {
+    pub(super) fn new(caller: &'a Caller, request: &'a CreateRequest<'a>, asker: &'a Asker) -> Result<Self> {
         // Before everything else, as Windows' server does (MS-SMB2 3.3.5.9).
         let desired = desired(request)?;
         let options = request.options;
@@ -113,6 +115,7 @@ impl<'a> Plan<'a> {
             desired,
             attributes: request.attributes & KEPT_ATTRIBUTES,
             unwind: Unwind::default(),
+            asker,
         })
     }
 

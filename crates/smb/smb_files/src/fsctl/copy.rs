@@ -1,7 +1,6 @@
 //! Copies within the server: COPYCHUNK and DUPLICATE_EXTENTS. What can share storage is not copied.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use smb_protocol::NtStatus;
@@ -120,7 +119,7 @@ impl Open {
     /// count, caches are broken and tokens become void as for any other.
     async fn share_range(
         self: &Arc<Self>,
-        source: &Self,
+        source: &Arc<Self>,
         from: u64,
         to: u64,
         length: u64,
@@ -129,12 +128,16 @@ impl Open {
         self.needs(AccessMask::WRITE_DATA, "the target may not be written")?;
         source.check_locks(ByteRange { offset: from, length }, false)?;
         self.check_locks(ByteRange { offset: to, length }, true)?;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
-        // Before and after, as a write does.
-        self.node.data_version.fetch_add(1, Ordering::AcqRel);
-        self.core.store.clone_range((source.node.file, from), (self.node.file, to), length).await?;
-        self.core.data_changed(self, may_grow).await;
-        Ok(())
+        let (open, source) = (Arc::clone(self), Arc::clone(source));
+        self.change(async move {
+            let core = &open.core;
+            core.break_for_change(&open.node, &open.stream, &open.by()).await?;
+            open.node.data_changes();
+            core.store.clone_range((source.node.file, from), (open.node.file, to), length).await?;
+            core.data_changed(&open, may_grow).await;
+            Ok(())
+        })
+        .await
     }
 
     /// Whether the store can let both ranges share their clusters. Who may only append writes to the end, wherever it asks

@@ -5,8 +5,8 @@
 //! Where they changed since, the token is void: the client copies by itself, which is always right.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use shard_runtime::{Entropy, Monotonic};
@@ -43,7 +43,10 @@ type TokenId = [u8; 24];
 /// What a token stands for.
 #[derive(Clone)]
 struct Transfer {
-    source: Arc<Open>,
+    /// Not kept open, nor known, for the token: with the open it ends.
+    source: Weak<Open>,
+    user: Sid,
+    root: file_store::FileId,
     offset: u64,
     length: u64,
     version: u64,
@@ -51,13 +54,14 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn user(&self) -> Sid {
-        self.source.caller.token.user
+    /// The source, if it is still open.
+    fn source(&self) -> Option<Arc<Open>> {
+        self.source.upgrade().filter(|source| !source.is_closed())
     }
 
     /// Whether this is who asked for the token, over the same share.
     fn is_for(&self, caller: &Caller) -> bool {
-        self.user() == caller.token.user && self.source.caller.share.root == caller.share.root
+        self.user == caller.token.user && self.root == caller.share.root
     }
 }
 
@@ -77,7 +81,7 @@ impl Tokens {
 
     /// Gives a token out; what is returned besides must be dropped without the lock.
     fn give(&mut self, transfer: Transfer, now: Monotonic) -> (OffloadToken, Vec<Transfer>) {
-        let is_dead = |transfer: &Transfer| transfer.expires <= now || transfer.source.is_closed();
+        let is_dead = |transfer: &Transfer| transfer.expires <= now || transfer.source().is_none();
         let mut dead: Vec<TokenId> =
             self.given.iter().filter(|(_, (_, transfer))| is_dead(transfer)).map(|(id, _)| *id).collect();
         if self.given.len() - dead.len() >= TOKENS_MAX {
@@ -96,7 +100,7 @@ impl Tokens {
     fn one_too_many(&self) -> Option<TokenId> {
         let mut users: BTreeMap<Sid, (usize, u64, TokenId)> = BTreeMap::new();
         for (id, (order, transfer)) in &self.given {
-            let (count, oldest, which) = users.entry(transfer.user()).or_insert((0, *order, *id));
+            let (count, oldest, which) = users.entry(transfer.user).or_insert((0, *order, *id));
             *count += 1;
             if order < oldest {
                 (*oldest, *which) = (*order, *id);
@@ -138,7 +142,9 @@ impl Open {
         let life = if wish.is_zero() { LIFE } else { wish.min(LIFE_MAX) };
         let now = self.core.clock.now();
         let transfer = Transfer {
-            source: Arc::clone(self),
+            source: Arc::downgrade(self),
+            user: self.caller.token.user,
+            root: self.caller.share.root,
             offset: asked.file_offset,
             length,
             version: self.node.data_version.load(Ordering::Acquire),
@@ -191,33 +197,47 @@ impl Open {
 
     async fn write_zeros(self: &Arc<Self>, offset: u64, length: u64) -> Result<()> {
         self.check_locks(ByteRange { offset, length }, true)?;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
-        self.data()?.zero_range(offset, length, block_device::Durability::Durable).await?;
-        self.core.data_changed(self, false).await;
-        Ok(())
+        let (open, data) = (Arc::clone(self), self.data()?);
+        self.change(async move {
+            open.core.break_for_change(&open.node, &open.stream, &open.by()).await?;
+            open.node.data_changes();
+            data.zero_range(offset, length, block_device::Durability::Durable).await?;
+            open.core.data_changed(&open, false).await;
+            Ok(())
+        })
+        .await
     }
 
     async fn write_transfer(self: &Arc<Self>, asked: &OffloadWriteInput, room: u64) -> Result<u64> {
         let found = self.core.tokens.lock().find(&asked.token, &self.caller, self.core.clock.now());
-        let current = |t: &Transfer| {
-            t.source.node.data_version.load(Ordering::Acquire) == t.version && !t.source.is_closed()
+        let void = || {
+            let reason =
+                "the token is unknown, another user's, of another share, too old, or its data changed";
+            refuse(NtStatus::INVALID_TOKEN, reason)
         };
-        let Some(transfer) = found.filter(current) else {
-            return refuse(
-                NtStatus::INVALID_TOKEN,
-                "the token is unknown, another user's, of another share, too old, or its data changed",
-            );
+        let Some((transfer, source)) =
+            found.and_then(|found| Some((found.source()?, found))).map(|(s, t)| (t, s))
+        else {
+            return void();
         };
+        let is_current = || source.node.data_version.load(Ordering::Acquire) == transfer.version;
+        if !is_current() {
+            return void();
+        }
         let Some(left) = transfer.length.checked_sub(asked.transfer_offset).filter(|left| *left > 0) else {
             return refuse(NtStatus::INVALID_PARAMETER, "behind what the token stands for");
         };
         let from = transfer.offset + asked.transfer_offset;
-        let there = transfer.source.data()?.size().saturating_sub(from);
+        let there = source.data()?.size().saturating_sub(from);
         let length = asked.copy_length.min(left).min(room).min(there);
         if length == 0 {
             return refuse(NtStatus::INVALID_TOKEN, "nothing is left of what the token stands for");
         }
-        self.copy_range(&transfer.source, from, asked.file_offset, length).await?;
+        self.copy_range(&source, from, asked.file_offset, length).await?;
+        // What was read while it changed is not what the token stands for: the client copies by itself.
+        if self.node.file != source.node.file && !is_current() {
+            return void();
+        }
         Ok(length)
     }
 }

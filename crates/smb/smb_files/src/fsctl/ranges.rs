@@ -74,8 +74,9 @@ impl Open {
         // The file does not grow (MS-FSA 2.1.5.10.39).
         let length = length.min(data.size().saturating_sub(offset));
         self.check_locks(ByteRange { offset, length }, true)?;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
         if length > 0 {
+            self.node.data_changes();
             if self.is_sparse().await? {
                 // To the end of the file: its last cluster goes whole, there is nothing else in it.
                 let cluster = u64::from(self.core.options.cluster.max(1));
@@ -141,7 +142,7 @@ impl Open {
         let data = self.data()?;
         let size = data.size();
         let mut processed = 0;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
         for range in trim.ranges() {
             let Some(end) = range.offset.checked_add(range.length) else {
                 return refuse(NtStatus::INVALID_PARAMETER, "a range that is none");
@@ -149,6 +150,7 @@ impl Open {
             let length = end.min(size).saturating_sub(range.offset);
             self.check_locks(ByteRange { offset: range.offset, length }, true)?;
             if length > 0 {
+                self.node.data_changes();
                 data.punch_hole(range.offset, length).await?;
             }
             processed += 1;

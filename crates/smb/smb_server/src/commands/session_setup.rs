@@ -348,7 +348,7 @@ fn finish(
 }
 
 /// Makes the connection a channel of the session.
-fn join(
+pub(crate) fn join(
     conn: &Conn,
     session: &Arc<Session>,
     algorithm: SigningAlgorithm,

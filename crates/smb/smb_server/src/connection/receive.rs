@@ -67,6 +67,12 @@ impl Packet {
         self.bytes_mut().get_mut(range.clone()).unwrap_or_default()
     }
 
+    /// A packet that has come.
+    #[cfg(test)]
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self::new(bytes.len(), bytes)
+    }
+
     /// Nothing: what stays when the bytes have been taken.
     pub(crate) fn empty() -> Self {
         Self { buf: IoBuf::new(0), start: 0 }

@@ -111,7 +111,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(shared: Arc<Shared>, peer: Arc<Peer>, login: LoginSeat) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, peer: Arc<Peer>, login: impl Into<Option<LoginSeat>>) -> Self {
         Self {
             shared,
             peer,
@@ -126,7 +126,7 @@ impl Conn {
             working: Cell::new(0),
             told_break: Cell::new(false),
             fatal: Cell::new(None),
-            login: RefCell::new(Some(login)),
+            login: RefCell::new(login.into()),
         }
     }
 

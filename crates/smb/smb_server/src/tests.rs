@@ -1,0 +1,16 @@
+//! Requests that are dropped with their connection, with one of several connections, or by a CANCEL, at each of their waits.
+//!
+//! ```text
+//!   cases (what is asked)  ─►  world (server, two clients, a slow store, virtual time)  ─►  look (what must hold after it)
+//! ```
+//! What the product drops, and this does: the packets that are under way when a connection ends, but for those that are marked to
+//! outlive it, and a request that is cancelled once it has been answered with PENDING.
+
+mod cases;
+mod cases_controls;
+mod cases_info;
+mod client;
+mod dropped;
+mod look;
+mod recorded;
+mod world;
