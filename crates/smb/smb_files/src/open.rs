@@ -25,9 +25,10 @@ pub struct Open {
     pub(crate) core: Arc<Core>,
     pub(crate) id: OpenId,
     pub(crate) node: Pin,
-    /// The stream's folded name; empty for the unnamed one and for directories.
+    /// The key of what opens of the stream share: its folded name, while nobody renames it; empty for the unnamed one and for
+    /// directories.
     pub(crate) stream: String,
-    /// The stream's name as it is.
+    /// The stream's name as it was when it was opened; see [`Open::stream_now`].
     pub(crate) stream_name: String,
     /// Whether the directory itself is open, not one of its streams.
     pub(crate) directory: bool,
@@ -136,11 +137,12 @@ impl Open {
             wrote_before: false,
             ea_index: 0,
         };
+        let stream = new.node.state.lock().key_of(&new.stream_name);
         Self {
             core: Arc::clone(core),
             id: core.next_open(),
             node: new.node,
-            stream: crate::node::stream_key(&new.stream_name),
+            stream,
             stream_name: new.stream_name,
             directory: new.directory,
             granted: new.granted,
@@ -203,9 +205,10 @@ impl Open {
     }
 
     fn add_stream(&self, path: &mut String) {
-        if !self.stream_name.is_empty() {
+        let stream = self.stream_now();
+        if !stream.is_empty() {
             path.push(':');
-            path.push_str(&crate::path::to_client(&self.stream_name));
+            path.push_str(&crate::path::to_client(&stream));
         }
     }
 
@@ -359,7 +362,7 @@ impl Open {
             let granted =
                 stream.map_or(Granted::Oplock(OplockLevel::NONE), |stream| stream.caching.of(self.id));
             let locks = stream.map_or(0, |stream| stream.locks.of(self.id).count());
-            (lease, granted, locks, state.delete_pending || stream.is_some_and(|s| s.delete_pending))
+            (lease, granted, locks, self.node.name.is_going() || stream.is_some_and(|s| s.delete_pending))
         };
         let mut path = self.node.path_below(self.core.store.root());
         self.add_stream(&mut path);

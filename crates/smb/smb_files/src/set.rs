@@ -72,9 +72,8 @@ impl Open {
             FileClass::DISPOSITION_EX => self.set_disposition_ex(&decode(buffer)?).await,
             FileClass::RENAME => self.rename(buffer, false, on_wait).await,
             FileClass::RENAME_EX => self.rename(buffer, true, on_wait).await,
-            FileClass::LINK | FileClass::LINK_EX => {
-                refuse(NtStatus::NOT_SUPPORTED, "files have one name each")
-            }
+            FileClass::LINK => self.add_name(buffer, false, on_wait).await,
+            FileClass::LINK_EX => self.add_name(buffer, true, on_wait).await,
             FileClass::END_OF_FILE => {
                 let info: EndOfFileInformation = decode(buffer)?;
                 self.set_end(not_negative(info.end_of_file)?).await
@@ -215,7 +214,7 @@ impl Open {
         if !delete {
             let mut state = self.node.state.lock();
             if self.stream.is_empty() {
-                state.delete_pending = false;
+                self.node.name.set_going(false);
             } else {
                 state.stream(&self.stream).delete_pending = false;
             }
