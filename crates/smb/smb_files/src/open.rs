@@ -44,7 +44,7 @@ pub struct Open {
     pub(crate) scan: tokio::sync::Mutex<Option<Scan>>,
     /// What CHANGE_NOTIFY watches, once it has been asked.
     pub(crate) watch: OnceLock<Arc<Watch>>,
-    /// 0 connected, 1 away and closable, 2 away and protecting: what breaks look at.
+    /// 0 connected, 1 away and closable, 2 away and protecting, 3 away and staying: what breaks look at.
     link: AtomicU8,
     pub(crate) closed: AtomicBool,
     /// It changed data: its close is a change of its directory's listing.
@@ -295,6 +295,7 @@ impl Open {
         match self.link.load(Ordering::Acquire) {
             0 => Link::Connected,
             2 => Link::Persistent,
+            3 => Link::Resilient,
             _ => Link::Durable,
         }
     }
@@ -386,5 +387,9 @@ impl Open {
 }
 
 fn away(durability: Durability) -> u8 {
-    if durability == Durability::Persistent { 2 } else { 1 }
+    match durability {
+        Durability::Persistent => 2,
+        Durability::Resilient => 3,
+        Durability::None | Durability::Durable => 1,
+    }
 }
