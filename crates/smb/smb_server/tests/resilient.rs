@@ -29,9 +29,10 @@ use smb_protocol::message::{Request, Response};
 use smb_protocol::{Guid, NtStatus, Wire as _};
 use wanted::{Wanted, client, close, file_id, read, served, write};
 
+/// How often is looked before something counts as never coming to pass.
+const TRIES: usize = 4000;
 const KEY: LeaseKey = LeaseKey([7; 16]);
-const EVERYTHING: LeaseState =
-    LeaseState(LeaseState::READ.0 | LeaseState::WRITE.0 | LeaseState::HANDLE.0);
+const EVERYTHING: LeaseState = LeaseState(LeaseState::READ.0 | LeaseState::WRITE.0 | LeaseState::HANDLE.0);
 
 fn on_plain(served: &common::Served, id: Guid) -> (Connection, u32) {
     let (mut connection, _) = client(served, id);
@@ -80,7 +81,7 @@ fn resilient(connection: &mut Connection, tree: u32, id: FileId, timeout: u32) -
 /// The open's client is back; tries until the server has noticed that it was away.
 fn back(served: &common::Served, me: Guid, id: FileId) -> (Connection, u32, Received) {
     let (mut connection, tree) = on_plain(served, me);
-    loop {
+    for _ in 0..TRIES {
         let mut wanted = Wanted::plain();
         wanted.contexts.push_value(tag::DURABLE_RECONNECT, &DurableReconnect { file_id: id });
         let received = with_lease(wanted).open(&mut connection, tree);
@@ -90,6 +91,7 @@ fn back(served: &common::Served, me: Guid, id: FileId) -> (Connection, u32, Rece
         assert_eq!(received.header.status, NtStatus::OBJECT_NAME_NOT_FOUND);
         std::thread::sleep(Duration::from_millis(5));
     }
+    panic!("the handle is gone");
 }
 
 #[test]
@@ -108,6 +110,9 @@ fn a_resilient_handle_keeps_its_lease_and_is_not_closed_for_another() {
     let (connection, _, received) = back(&served, me, id);
     assert_eq!((file_id(&received), lease(&received)), (id, Some(EVERYTHING)));
     drop(connection);
+    while served.server.opens().iter().any(|open| open.session.is_some()) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     // Somebody else opens it, and the client that is away caches nothing any more; its handle stays.
     let (mut other, other_tree) = on_plain(&served, Guid([2; 16]));
     let mut wanted = Wanted::plain();
