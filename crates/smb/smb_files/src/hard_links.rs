@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use smb_protocol::NtStatus;
 use smb_protocol::access::AccessMask;
 use smb_protocol::directory::CompletionFilter;
 use smb_protocol::fscc::names::{RenameFlags, RenameInformation, put_hard_links};
 use smb_protocol::fscc::notify::NotifyAction;
+use smb_protocol::{NtStatus, Utf16};
 
 use crate::error::{Result, refuse};
 use crate::node::Pin;
@@ -42,7 +42,9 @@ impl Open {
         if !self.stream.is_empty() {
             return refuse(NtStatus::INVALID_PARAMETER, "names are a file's, not a stream's");
         }
-        let path = parse(info.name)?;
+        // Samba's client writes a backslash before the path of a link, and its server does not mind.
+        let bytes = info.name.bytes();
+        let path = parse(Utf16::new(bytes.strip_prefix(b"\\\0").unwrap_or(bytes))?)?;
         if !matches!(path.stream, StreamPart::None) || path.directory {
             return refuse(NtStatus::OBJECT_NAME_INVALID, "the new name is not a file's");
         }

@@ -162,10 +162,8 @@ impl Core {
             leases.insert(view.name, place);
         }
         let mut state = open.node.state.lock();
-        if open.stream.is_empty() {
-            if record.delete_pending {
-                open.node.name.set_going(true);
-            }
+        if open.stream.is_empty() && record.delete_pending {
+            open.node.name.set_going(true);
         }
         let stream = state.stream(&open.stream);
         if !open.stream.is_empty() {

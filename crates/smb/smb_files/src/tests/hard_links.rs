@@ -136,6 +136,8 @@ fn a_link_replaces_what_nobody_uses() {
         for wrong in ["", "x*", "x:s", ":s"] {
             assert_ne!(link(&a, wrong, false).await, NtStatus::SUCCESS, "{wrong:?}");
         }
+        assert_eq!(link(&a, "\\d\\x", false).await, NtStatus::SUCCESS, "as smbclient writes it");
+        assert_eq!(link(&a, "\\\\d\\y", false).await, NtStatus::INVALID_PARAMETER);
         assert_eq!(link(&a, "nowhere\\x", false).await, NtStatus::OBJECT_PATH_NOT_FOUND);
         let d = f.open("d", &Ask::directory()).await;
         assert_eq!(link(&d, "e", false).await, NtStatus::FILE_IS_A_DIRECTORY);

@@ -1,10 +1,51 @@
-//! Several names of one file, and new names of streams, in the store in memory.
+//! Names that move, several names of one file, and new names of streams, in the store in memory.
 
-use super::state::{State, error, invalid, not_found};
+use super::state::{ROOT, State, error, invalid, not_found};
 use crate::names::{check, fold};
 use crate::{FileId, NAMES_MAX, StoreError, StoreErrorKind};
 
 impl State {
+    pub(super) fn rename(
+        &mut self,
+        (from, from_name): (FileId, &str),
+        (to, to_name): (FileId, &str),
+        replace: bool,
+    ) -> Result<(), StoreError> {
+        check(to_name)?;
+        let file = self.find(from, from_name)?;
+        self.changeable(from)?;
+        self.directory_with_name(to)?;
+        self.may_delete(file)?;
+        let mut above = to;
+        while above != ROOT {
+            if above == file {
+                return Err(invalid("a directory cannot be moved into itself"));
+            }
+            above = self.node(above)?.parent;
+        }
+        let same_name = from == to && fold(from_name) == fold(to_name);
+        let old = self.find(to, to_name).ok().filter(|_| !same_name);
+        if let Some(old) = old {
+            let both_files = [old, file].iter().all(|f| self.directory(*f).is_err());
+            if !replace || !both_files {
+                return Err(error(StoreErrorKind::AlreadyExists, to_name));
+            }
+            self.may_delete(old)?;
+            self.take_name(to, to_name, old)?;
+        }
+        self.node_mut(from)?.entries.remove(&fold(from_name));
+        self.touch(from, true)?;
+        self.node_mut(to)?.entries.insert(fold(to_name), file);
+        self.touch(to, true)?;
+        let node = self.node_mut(file)?;
+        let moved = |known: &&mut (FileId, String)| known.0 == from && fold(&known.1) == fold(from_name);
+        if let Some(name) = node.names.iter_mut().find(moved) {
+            *name = (to, to_name.into());
+        }
+        node.parent = node.names.first().map_or(to, |(parent, _)| *parent);
+        self.touch(file, false)
+    }
+
     pub(super) fn link(
         &mut self,
         file: FileId,
