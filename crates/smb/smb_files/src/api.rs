@@ -267,8 +267,11 @@ pub enum Durability {
     /// The open does not outlive its connection.
     #[default]
     None,
-    /// Until something conflicts with what it caches, or the server's timer ends it: DHnQ, DH2Q, resilient.
+    /// Until something conflicts with what it caches, or the server's timer ends it: DHnQ, DH2Q.
     Durable,
+    /// Until the server's timer ends it; what conflicts with what it caches takes that and leaves the open:
+    /// FSCTL_LMR_REQUEST_RESILIENCY.
+    Resilient,
     /// It keeps protecting the file while it is disconnected: DH2Q with PERSISTENT on a continuously available share.
     Persistent,
 }

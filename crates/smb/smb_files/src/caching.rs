@@ -37,12 +37,14 @@ const RWH: LeaseState = LeaseState(R.0 | W.0 | H.0);
 pub(crate) type LeaseName = (Guid, LeaseKey);
 
 /// Who can be told about an open's caching.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Link {
     /// Its client hears.
     Connected,
     /// Its client is away, and what conflicts with the open ends it.
     Durable,
+    /// Its client is away; what conflicts takes its caching, and the open stays (MS-SMB2 3.3.4.6, 3.3.4.7).
+    Resilient,
     /// Its client is away, and the open protects the file.
     Persistent,
 }
@@ -221,17 +223,10 @@ impl Entry {
         }
     }
 
-    /// All clients that share it are away: `Some(true)` if one of the opens is persistent.
-    fn away(&self, link: &dyn Fn(OpenId) -> Link) -> Option<bool> {
-        let mut persistent = false;
-        for open in &self.opens {
-            match link(*open) {
-                Link::Connected => return None,
-                Link::Durable => {}
-                Link::Persistent => persistent = true,
-            }
-        }
-        Some(persistent)
+    /// All clients that share it are away: what protects the most of its opens.
+    fn away(&self, link: &dyn Fn(OpenId) -> Link) -> Option<Link> {
+        let links = || self.opens.iter().map(|open| link(*open));
+        if links().any(|link| link == Link::Connected) { None } else { links().max().or(Some(Link::Durable)) }
     }
 }
 
@@ -306,10 +301,10 @@ impl Caching {
                 out.wait |= entry.breaking.is_some();
                 continue;
             }
-            if let Some(persistent) = entry.away(link) {
-                if persistent && entry.state.intersects(mask) {
+            if let Some(away) = entry.away(link) {
+                if away == Link::Persistent && entry.state.intersects(mask) {
                     out.unavailable = true;
-                } else if persistent {
+                } else if away != Link::Durable {
                     entry.break_to(NONE, now, timeout, link, &mut out);
                 } else {
                     out.notices.extend(entry.opens.iter().map(|open| Notice::Close(*open)));
@@ -349,7 +344,9 @@ impl Caching {
                 continue;
             }
             match entry.away(link) {
-                Some(false) => out.notices.extend(entry.opens.iter().map(|open| Notice::Close(*open))),
+                Some(Link::Durable) => {
+                    out.notices.extend(entry.opens.iter().map(|open| Notice::Close(*open)));
+                }
                 _ => entry.break_to(NONE, now, timeout, link, &mut out),
             }
         }
@@ -375,8 +372,9 @@ impl Caching {
                 continue;
             }
             match entry.away(link) {
-                Some(true) => out.unavailable = true,
-                Some(false) => {
+                Some(Link::Persistent) => out.unavailable = true,
+                Some(Link::Resilient) => entry.break_to(NONE, now, timeout, link, &mut out),
+                Some(_) => {
                     out.notices.extend(entry.opens.iter().map(|open| Notice::Close(*open)));
                     out.wait = true;
                 }

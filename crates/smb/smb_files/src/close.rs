@@ -12,7 +12,7 @@ use smb_protocol::fscc::notify::NotifyAction;
 use crate::api::{Caller, OpenInfo};
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
-use crate::node::{Node, Pin};
+use crate::node::Pin;
 use crate::open::Open;
 
 /// What has to go now that an open is closed.
@@ -94,16 +94,17 @@ impl Open {
             let at = state.opens.iter().position(|open| open.id == self.id);
             // Not dropped under the lock: it may be the last handle on a node above.
             let spare = at.map(|at| state.opens.swap_remove(at));
-            let last = state.opens.is_empty();
+            let by_name = |open: &&Arc<Open>| Arc::ptr_eq(&open.node.name, &self.node.name);
+            let last = !state.opens.iter().any(|open| by_name(&open));
             let last_of_stream = !state.opens.iter().any(|open| open.stream == self.stream);
-            let mut left = Left { file: last && state.delete_pending && spare.is_some(), stream: false };
+            let mut left = Left { file: last && self.node.name.is_going() && spare.is_some(), stream: false };
             let mut lease = None;
             if let Some(stream) = state.streams.get_mut(&self.stream) {
                 lease = stream.caching.close(self.id);
                 let locks = stream.locks.of(self.id).count();
                 stream.locks.release(self.id);
                 self.node.locked.fetch_sub(locks, Ordering::AcqRel);
-                left.stream = last_of_stream && stream.delete_pending && !left.file && spare.is_some();
+                left.stream = last_of_stream && stream.delete_pending && spare.is_some();
                 if last_of_stream && !left.stream {
                     state.streams.remove(&self.stream);
                 }
@@ -130,7 +131,7 @@ impl Core {
     pub(crate) fn check_deletion(
         &self,
         caller: &Caller,
-        node: &Node,
+        node: &Pin,
         stream: &str,
         attributes: FileAttributes,
         ignore_read_only: bool,
@@ -144,7 +145,7 @@ impl Core {
         Ok(())
     }
 
-    /// The open's file (or stream) goes with its last open from now on (MS-FSA 2.1.5.14.3).
+    /// The open's stream, or the name that it came by, goes with the last open from now on (MS-FSA 2.1.5.14.3).
     pub(crate) async fn mark_deleted(self: &Arc<Self>, open: &Open) {
         if !open.stream.is_empty() {
             open.node.state.lock().stream(&open.stream).delete_pending = true;
@@ -153,7 +154,10 @@ impl Core {
         if open.directory && !self.is_empty(open.node.file).await {
             return;
         }
-        open.node.state.lock().delete_pending = true;
+        {
+            let _state = open.node.state.lock();
+            open.node.name.set_going(true);
+        }
         if open.directory {
             self.watches.deleted(open.node.file);
         }
@@ -167,7 +171,8 @@ impl Core {
 
     async fn remove_stream(self: &Arc<Self>, open: &Open) {
         // The last handle in the store went with the open, or the store would call the stream open.
-        match self.store.remove_stream(open.node.file, &open.stream_name).await {
+        let name = open.stream_now();
+        match self.store.remove_stream(open.node.file, &name).await {
             Err(error) if error.kind() == StoreErrorKind::SharingViolation => {
                 tracing::warn!("a stream that was to be deleted stays: {error}");
             }
@@ -178,15 +183,15 @@ impl Core {
         }
         open.node.state.lock().streams.remove(&open.stream);
         open.node.touched();
-        self.stream_changed(open, false).await;
+        self.stream_changed(open, &name, false).await;
     }
 
-    /// Removes a file whose last open is closed.
+    /// Removes a name when the last open that came by it is closed, and with its last name the file.
     pub(crate) async fn remove_file(self: &Arc<Self>, node: &Pin, by: Option<&Open>) {
         let Some((parent, name)) = node.place() else { return };
         if self.is_shared(node) {
             // It became a share's after its deletion was asked for.
-            node.state.lock().delete_pending = false;
+            node.name.set_going(false);
             return;
         }
         let guard = self.names.lock(parent.file, &name).await;
@@ -194,17 +199,18 @@ impl Core {
         let same = self.store.lookup(parent.file, &name).await.is_ok_and(|entry| entry.file == node.file);
         let removed = if same { self.store.remove(parent.file, &name).await } else { Ok(()) };
         {
-            let mut state = node.state.lock();
+            let _state = node.state.lock();
             match &removed {
-                Ok(()) => state.deleted = true,
-                Err(_) => state.delete_pending = false,
+                Ok(()) => node.name.set_gone(),
+                Err(_) => node.name.set_going(false),
             }
         }
         drop(guard);
         match removed {
             Ok(()) if same => {
                 self.name_gone(parent.file, &name);
-                self.forget_extras(node.file).await;
+                node.touched();
+                self.forget_extras_of_removed(node.file).await;
                 let filter = if node.is_directory() {
                     CompletionFilter::DIR_NAME
                 } else {

@@ -126,7 +126,8 @@ impl Open {
             self.core.watches.tell(&self.node, NotifyAction::MODIFIED, filter);
         } else {
             let filter = CompletionFilter::STREAM_WRITE | CompletionFilter::STREAM_SIZE;
-            self.core.watches.tell_stream(self, NotifyAction::MODIFIED_STREAM, filter);
+            let stream = self.stream_now();
+            self.core.watches.tell_stream(&self.node, &stream, NotifyAction::MODIFIED_STREAM, filter);
         }
     }
 
@@ -184,7 +185,8 @@ impl Core {
             return Ok((size, info.allocated));
         }
         let streams = self.store.streams(open.node.file).await?;
-        let found = streams.iter().find(|stream| crate::node::stream_key(&stream.name) == open.stream);
+        let name = crate::node::stream_key(&open.stream_now());
+        let found = streams.iter().find(|stream| crate::node::stream_key(&stream.name) == name);
         match found {
             Some(stream) => Ok((stream.size, stream.allocated)),
             None => refuse(NtStatus::FILE_CLOSED, "the stream is gone"),

@@ -83,6 +83,7 @@ impl From<StoreError> for FileError {
             StoreErrorKind::NotADirectory => NtStatus::NOT_A_DIRECTORY,
             StoreErrorKind::IsADirectory => NtStatus::FILE_IS_A_DIRECTORY,
             StoreErrorKind::NotEmpty => NtStatus::DIRECTORY_NOT_EMPTY,
+            StoreErrorKind::TooManyNames => NtStatus::TOO_MANY_LINKS,
             StoreErrorKind::SharingViolation => NtStatus::SHARING_VIOLATION,
             StoreErrorKind::AccessDenied => NtStatus::ACCESS_DENIED,
             StoreErrorKind::NoSpace => NtStatus::DISK_FULL,

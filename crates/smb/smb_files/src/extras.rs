@@ -79,8 +79,16 @@ impl Core {
         Ok(())
     }
 
+    /// A name of the file is gone: if it was the last, so are its rows.
+    pub(crate) async fn forget_extras_of_removed(self: &Arc<Self>, file: FileId) {
+        let has_names = self.store.info(file).await.is_ok_and(|info| info.names > 0);
+        if !has_names {
+            self.forget_extras(file).await;
+        }
+    }
+
     /// The file is gone: so are its rows.
-    pub(crate) async fn forget_extras(self: &Arc<Self>, file: FileId) {
+    async fn forget_extras(self: &Arc<Self>, file: FileId) {
         let mut changes = Vec::new();
         for table in [EA_TABLE, REPARSE_TABLE] {
             if matches!(self.extra(table, file).await, Ok(Some(_))) {

@@ -169,7 +169,7 @@ impl FileSystem {
             if !state.opens.is_empty() || !state.streams.is_empty() {
                 left.push(format!("opens or streams of {file:?}"));
             }
-            if state.delete_pending && !state.deleted {
+            if node.names.going() > 0 {
                 left.push(format!("a deletion of {file:?} that nobody will do"));
             }
             if *file != self.core.store.root() && !roots.contains_key(file) {

@@ -1,7 +1,7 @@
 //! Files that are in use: one node for each, with everything that its opens share.
 //!
-//! A node is in the table while something pins it: an open, a node below it, or an operation under way. A node knows
-//! where it is (its directory's node and its name there), so that paths can be told and names removed, and keeps what the
+//! A node is in the table while something pins it: an open, a node below it, or an operation under way. Each pin knows
+//! by which name it came (`names_in_use.rs`), so that paths can be told and names removed; the node keeps what the
 //! store says about it while it has opens: all changes come through here. What another user of the store does to an open
 //! file's attributes (an administrator's verb) is seen when the last open is closed.
 
@@ -21,27 +21,20 @@ use crate::changes::Changes;
 use crate::error::Result;
 use crate::file_system::Core;
 use crate::locks::LockTable;
+use crate::names_in_use::{Name, NamesInUse, Place};
 use crate::open::Open;
 use crate::write_time::LateTime;
 
 /// Most directories above a file: deeper paths cannot be made by clients, whose paths have at most 32,767 units.
 pub(crate) const DEPTH_MAX: usize = 16_384;
-/// How many entries are looked at at once where a directory is searched for a file by its number.
-const SEARCH_PAGE: usize = 1024;
-
-/// Where a node is.
-pub(crate) struct Place {
-    /// Its directory; `None` for the volume's root.
-    pub(crate) parent: Option<Pin>,
-    /// Its name there.
-    pub(crate) name: String,
-}
 
 /// What opens of one stream share.
 #[derive(Default)]
 pub(crate) struct StreamState {
     pub(crate) caching: Caching,
     pub(crate) locks: LockTable,
+    /// What it is called now, if it was renamed while it was in use.
+    pub(crate) name: Option<String>,
     /// The stream (not the file) goes with its last open.
     pub(crate) delete_pending: bool,
     /// How often caching changed since the records of its opens were kept, or 0: whoever relies on what was broken keeps them first,
@@ -59,10 +52,6 @@ pub(crate) struct NodeState {
     pub(crate) opens: Vec<Arc<Open>>,
     /// The streams by their folded names; the unnamed one, and a directory itself, under the empty one.
     pub(crate) streams: BTreeMap<String, StreamState>,
-    /// The file goes with its last open.
-    pub(crate) delete_pending: bool,
-    /// It is gone.
-    pub(crate) deleted: bool,
     /// The time of the last write, while it does not show.
     pub(crate) late_time: Option<LateTime>,
     /// What the store said, and the node's version then.
@@ -75,7 +64,8 @@ pub(crate) struct NodeState {
 pub(crate) struct Node {
     pub(crate) file: FileId,
     pub(crate) kind: FileKind,
-    pub(crate) place: Mutex<Place>,
+    /// The names by which it is in use.
+    pub(crate) names: NamesInUse,
     pub(crate) state: Mutex<NodeState>,
     /// Told whenever something changed that somebody may wait for: a break ended, an open closed.
     pub(crate) changed: Notify,
@@ -98,10 +88,11 @@ pub(crate) struct Node {
     pins: AtomicUsize,
 }
 
-/// Keeps a node in the table.
+/// Keeps a node in the table, and a name of it in use.
 pub(crate) struct Pin {
     core: Weak<Core>,
     node: Arc<Node>,
+    pub(crate) name: Arc<Name>,
 }
 
 impl Deref for Pin {
@@ -115,7 +106,7 @@ impl Clone for Pin {
     fn clone(&self) -> Self {
         // Not the first pin, so the table has the node: no lock is needed.
         self.node.pins.fetch_add(1, Ordering::Relaxed);
-        Self { core: Weak::clone(&self.core), node: Arc::clone(&self.node) }
+        Self { core: Weak::clone(&self.core), node: Arc::clone(&self.node), name: Arc::clone(&self.name) }
     }
 }
 
@@ -138,15 +129,28 @@ impl Drop for Pin {
 }
 
 impl Node {
+    fn new(file: FileId, kind: FileKind) -> Self {
+        Self {
+            file,
+            kind,
+            names: NamesInUse::default(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            unlocked: Notify::new(),
+            orphans: Changes::default(),
+            append: tokio::sync::Mutex::new(()),
+            locked: AtomicUsize::new(0),
+            late_writer: AtomicU64::new(0),
+            version: AtomicU64::new(0),
+            data_version: AtomicU64::new(0),
+            security_version: AtomicU64::new(0),
+            pins: AtomicUsize::new(0),
+        }
+    }
+
     /// Whether it is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
-    }
-
-    /// Its directory and its name there; `None` for the root.
-    pub(crate) fn place(&self) -> Option<(Pin, String)> {
-        let place = self.place.lock();
-        Some((place.parent.clone()?, place.name.clone()))
     }
 
     /// Forgets what the store said: something changed it.
@@ -176,45 +180,6 @@ impl Node {
         self.touched();
         self.security_version.fetch_add(1, Ordering::Release);
     }
-
-    /// The names from below `root` (the volume's root, if it is not above) down to here, with backslashes.
-    pub(crate) fn path_below(&self, root: FileId) -> String {
-        crate::path::to_client(&self.names_below(root).join("\\"))
-    }
-
-    /// The names from below `root` (the volume's root, if it is not above) down to here.
-    pub(crate) fn names_below(&self, root: FileId) -> Vec<String> {
-        let mut names = Vec::new();
-        let mut file = self.file;
-        let mut step = self.step();
-        while file != root && names.len() < DEPTH_MAX {
-            let Some((parent, name)) = step else { break };
-            names.push(name);
-            file = parent.file;
-            step = parent.step();
-        }
-        names.reverse();
-        names
-    }
-
-    fn step(&self) -> Option<(Arc<Node>, String)> {
-        let place = self.place.lock();
-        Some((Arc::clone(&place.parent.as_ref()?.node), place.name.clone()))
-    }
-
-    /// This node's directories, from the nearest to the root.
-    pub(crate) fn above(&self) -> Vec<Arc<Node>> {
-        let mut all: Vec<Arc<Node>> = Vec::new();
-        let mut step = self.step();
-        while let Some((parent, _)) = step {
-            if all.len() >= DEPTH_MAX {
-                break;
-            }
-            step = parent.step();
-            all.push(parent);
-        }
-        all
-    }
 }
 
 impl NodeState {
@@ -240,49 +205,32 @@ impl NodeState {
 impl Core {
     /// The node of a file in a directory.
     pub(crate) fn pin(self: &Arc<Self>, file: FileId, kind: FileKind, parent: &Pin, name: &str) -> Pin {
-        let place = Place { parent: Some(parent.clone()), name: name.to_owned() };
-        let (pin, spare) = self.pin_at(file, kind, place);
-        // Without the table's lock: it holds a pin of the directory.
-        drop(spare);
-        pin
+        self.pin_at(file, kind, Place { parent: Some(parent.clone()), name: name.to_owned() })
     }
 
     /// The node of the volume's root.
     pub(crate) fn pin_root(self: &Arc<Self>) -> Pin {
         let place = Place { parent: None, name: String::new() };
-        self.pin_at(self.store.root(), FileKind::Directory, place).0
+        self.pin_at(self.store.root(), FileKind::Directory, place)
     }
 
     /// The node of what a snapshot has: under no directory, since its root is its own parent.
     pub(crate) fn pin_snapshot(self: &Arc<Self>, snapshot: &file_store::Snapshot) -> Pin {
         let place = Place { parent: None, name: String::new() };
-        self.pin_at(snapshot.root, snapshot.kind, place).0
+        self.pin_at(snapshot.root, snapshot.kind, place)
     }
 
-    fn pin_at(self: &Arc<Self>, file: FileId, kind: FileKind, place: Place) -> (Pin, Option<Place>) {
-        let mut nodes = self.nodes.lock();
-        if let Some(node) = nodes.get(&file) {
+    fn pin_at(self: &Arc<Self>, file: FileId, kind: FileKind, place: Place) -> Pin {
+        let (pin, spare) = {
+            let mut nodes = self.nodes.lock();
+            let node = nodes.entry(file).or_insert_with(|| Arc::new(Node::new(file, kind)));
             node.pins.fetch_add(1, Ordering::AcqRel);
-            return (Pin { core: Arc::downgrade(self), node: Arc::clone(node) }, Some(place));
-        }
-        let node = Arc::new(Node {
-            file,
-            kind,
-            place: Mutex::new(place),
-            state: Mutex::default(),
-            changed: Notify::new(),
-            unlocked: Notify::new(),
-            orphans: Changes::default(),
-            append: tokio::sync::Mutex::new(()),
-            locked: AtomicUsize::new(0),
-            late_writer: AtomicU64::new(0),
-            version: AtomicU64::new(0),
-            data_version: AtomicU64::new(0),
-            security_version: AtomicU64::new(0),
-            pins: AtomicUsize::new(1),
-        });
-        nodes.insert(file, Arc::clone(&node));
-        (Pin { core: Arc::downgrade(self), node }, None)
+            let (name, others, place) = node.names.at(place, kind == FileKind::Directory);
+            (Pin { core: Arc::downgrade(self), node: Arc::clone(node), name }, (others, place))
+        };
+        // Without the table's lock: each may hold the last pin of a directory.
+        drop(spare);
+        pin
     }
 
     /// The node of a file known by its number only: finds out where it is.
@@ -291,7 +239,7 @@ impl Core {
     /// When there is no such file, or the store fails.
     pub(crate) async fn pin_by_id(self: &Arc<Self>, file: FileId) -> Result<Pin> {
         // From the file up to what is pinned already, then down again.
-        let mut missing: Vec<(FileId, FileKind)> = Vec::new();
+        let mut missing: Vec<(FileId, FileKind, String)> = Vec::new();
         let mut at = file;
         let mut pin = loop {
             if at == self.store.root() {
@@ -301,7 +249,6 @@ impl Core {
                 break node;
             }
             let info = self.store.info(at).await?;
-            missing.push((at, info.kind));
             if info.parent == at {
                 return crate::error::refuse(
                     smb_protocol::NtStatus::OBJECT_NAME_NOT_FOUND,
@@ -314,39 +261,38 @@ impl Core {
                     "directories that contain themselves",
                 );
             }
-            at = info.parent;
+            let Some((parent, name)) = self.store.names(at).await?.into_iter().next() else {
+                return crate::error::refuse(
+                    smb_protocol::NtStatus::OBJECT_NAME_NOT_FOUND,
+                    "the file has no name any more",
+                );
+            };
+            missing.push((at, info.kind, name));
+            at = parent;
         };
-        while let Some((file, kind)) = missing.pop() {
-            let name = self.name_of(pin.file, file).await?;
+        while let Some((file, kind, name)) = missing.pop() {
             pin = self.pin(file, kind, &pin, &name);
         }
         Ok(pin)
     }
 
     pub(crate) fn find_pinned(self: &Arc<Self>, file: FileId) -> Option<Pin> {
-        let nodes = self.nodes.lock();
-        let node = nodes.get(&file)?;
-        node.pins.fetch_add(1, Ordering::AcqRel);
-        Some(Pin { core: Arc::downgrade(self), node: Arc::clone(node) })
-    }
-
-    async fn name_of(&self, directory: FileId, file: FileId) -> Result<String> {
-        let mut cursor = file_store::DirectoryCursor::default();
-        loop {
-            let page = self.store.read_directory(directory, cursor, SEARCH_PAGE).await?;
-            if let Some(found) = page.entries.into_iter().find(|entry| entry.file == file) {
-                return Ok(found.name);
-            }
-            match page.next {
-                Some(next) => cursor = next,
-                None => {
-                    return crate::error::refuse(
-                        smb_protocol::NtStatus::OBJECT_NAME_NOT_FOUND,
-                        "the file has no name any more",
-                    );
-                }
-            }
-        }
+        let mut names;
+        let pin = {
+            let nodes = self.nodes.lock();
+            let node = nodes.get(&file)?;
+            names = node.names.all();
+            // One that is gone only where there is no other.
+            let at = names.iter().position(|name| !name.is_gone()).unwrap_or(0);
+            let name = (at < names.len()).then(|| names.swap_remove(at));
+            name.map(|name| {
+                node.pins.fetch_add(1, Ordering::AcqRel);
+                Pin { core: Arc::downgrade(self), node: Arc::clone(node), name }
+            })
+        };
+        // Without the table's lock: each may hold the last pin of a directory.
+        drop(names);
+        pin
     }
 
     /// What the store says about a file. Kept while the file has opens.

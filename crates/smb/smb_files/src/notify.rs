@@ -13,7 +13,7 @@ use smb_protocol::fscc::notify::{NotifyAction, notify_writer, push_change};
 use tokio::sync::Notify;
 
 use crate::error::{Result, refuse};
-use crate::node::Node;
+use crate::node::Pin;
 use crate::open::Open;
 use crate::path::to_client;
 
@@ -82,7 +82,7 @@ impl Watches {
     }
 
     /// Something happened to a file.
-    pub(crate) fn tell(&self, node: &Node, action: NotifyAction, filter: CompletionFilter) {
+    pub(crate) fn tell(&self, node: &Pin, action: NotifyAction, filter: CompletionFilter) {
         if !self.any() {
             return;
         }
@@ -92,19 +92,25 @@ impl Watches {
     }
 
     /// Something happened to a stream of a file.
-    pub(crate) fn tell_stream(&self, open: &Open, action: NotifyAction, filter: CompletionFilter) {
+    pub(crate) fn tell_stream(
+        &self,
+        node: &Pin,
+        stream: &str,
+        action: NotifyAction,
+        filter: CompletionFilter,
+    ) {
         if !self.any() {
             return;
         }
-        if let Some((parent, name)) = open.node.place() {
-            self.tell_at(&parent, &format!("{name}:{}:$DATA", open.stream_name), action, filter);
+        if let Some((parent, name)) = node.place() {
+            self.tell_at(&parent, &format!("{name}:{stream}:$DATA"), action, filter);
         }
     }
 
     /// Something happened to a name in a directory.
     pub(crate) fn tell_at(
         &self,
-        directory: &Node,
+        directory: &Pin,
         name: &str,
         action: NotifyAction,
         filter: CompletionFilter,
@@ -215,7 +221,7 @@ impl Open {
             return refuse(NtStatus::INVALID_PARAMETER, "a file has no entries to watch");
         }
         self.needs(AccessMask::READ_DATA, "the open may not list")?;
-        if self.node.state.lock().delete_pending {
+        if self.node.name.is_going() {
             return refuse(NtStatus::DELETE_PENDING, "the directory is being deleted");
         }
         let watch = self.watch.get_or_init(|| {
@@ -244,9 +250,9 @@ impl Open {
 
 impl crate::file_system::Core {
     /// A named stream was made or removed.
-    pub(crate) async fn stream_changed(self: &Arc<Self>, open: &Open, made: bool) {
+    pub(crate) async fn stream_changed(self: &Arc<Self>, open: &Open, name: &str, made: bool) {
         let action = if made { NotifyAction::ADDED_STREAM } else { NotifyAction::REMOVED_STREAM };
-        self.watches.tell_stream(open, action, CompletionFilter::STREAM_NAME);
+        self.watches.tell_stream(&open.node, name, action, CompletionFilter::STREAM_NAME);
         open.node.touched();
     }
 }

@@ -26,9 +26,10 @@ pub struct Open {
     pub(crate) core: Arc<Core>,
     pub(crate) id: OpenId,
     pub(crate) node: Pin,
-    /// The stream's folded name; empty for the unnamed one and for directories.
+    /// The key of what opens of the stream share: its folded name, while nobody renames it; empty for the unnamed one and for
+    /// directories.
     pub(crate) stream: String,
-    /// The stream's name as it is.
+    /// The stream's name as it was when it was opened; see [`Open::stream_now`].
     pub(crate) stream_name: String,
     /// Whether the directory itself is open, not one of its streams.
     pub(crate) directory: bool,
@@ -44,7 +45,7 @@ pub struct Open {
     pub(crate) scan: tokio::sync::Mutex<Option<Scan>>,
     /// What CHANGE_NOTIFY watches, once it has been asked.
     pub(crate) watch: OnceLock<Arc<Watch>>,
-    /// 0 connected, 1 away and closable, 2 away and protecting: what breaks look at.
+    /// 0 connected, 1 away and closable, 2 away and protecting, 3 away and staying: what breaks look at.
     link: AtomicU8,
     /// Changes that are under way through it.
     pub(crate) changes: Changes,
@@ -160,11 +161,12 @@ impl Open {
             wrote_before: false,
             ea_index: 0,
         };
+        let stream = new.node.state.lock().key_of(&new.stream_name);
         Self {
             core: Arc::clone(core),
             id: core.next_open(),
             node: new.node,
-            stream: crate::node::stream_key(&new.stream_name),
+            stream,
             stream_name: new.stream_name,
             directory: new.directory,
             granted: new.granted,
@@ -228,9 +230,10 @@ impl Open {
     }
 
     fn add_stream(&self, path: &mut String) {
-        if !self.stream_name.is_empty() {
+        let stream = self.stream_now();
+        if !stream.is_empty() {
             path.push(':');
-            path.push_str(&crate::path::to_client(&self.stream_name));
+            path.push_str(&crate::path::to_client(&stream));
         }
     }
 
@@ -317,6 +320,7 @@ impl Open {
         match self.link.load(Ordering::Acquire) {
             0 => Link::Connected,
             2 => Link::Persistent,
+            3 => Link::Resilient,
             _ => Link::Durable,
         }
     }
@@ -390,7 +394,7 @@ impl Open {
             let granted =
                 stream.map_or(Granted::Oplock(OplockLevel::NONE), |stream| stream.caching.of(self.id));
             let locks = stream.map_or(0, |stream| stream.locks.of(self.id).count());
-            (lease, granted, locks, state.delete_pending || stream.is_some_and(|s| s.delete_pending))
+            (lease, granted, locks, self.node.name.is_going() || stream.is_some_and(|s| s.delete_pending))
         };
         let mut path = self.node.path_below(self.core.store.root());
         self.add_stream(&mut path);
@@ -414,5 +418,9 @@ impl Open {
 }
 
 fn away(durability: Durability) -> u8 {
-    if durability == Durability::Persistent { 2 } else { 1 }
+    match durability {
+        Durability::Persistent => 2,
+        Durability::Resilient => 3,
+        Durability::None | Durability::Durable => 1,
+    }
 }

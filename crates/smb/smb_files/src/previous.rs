@@ -16,7 +16,7 @@ use smb_protocol::{FileTime, NtStatus};
 
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
-use crate::node::{Node, Pin};
+use crate::node::Pin;
 
 /// Rights that something changes by.
 pub(crate) const CHANGES: AccessMask = AccessMask(
@@ -52,7 +52,7 @@ impl Core {
     ///
     /// # Errors
     /// INVALID_PARAMETER without room for an empty list; when the store fails.
-    pub(crate) async fn list_previous(&self, node: &Node, limit: usize) -> Result<Vec<u8>> {
+    pub(crate) async fn list_previous(&self, node: &Pin, limit: usize) -> Result<Vec<u8>> {
         if limit < LIST_MIN {
             return refuse(NtStatus::INVALID_PARAMETER, "no room for a list of snapshots");
         }

@@ -102,7 +102,7 @@ impl Open {
                 let standard = self.standard().await?;
                 StandardLinkInformation {
                     accessible_links: standard.links,
-                    total_links: 1,
+                    total_links: self.core.info(&self.node).await?.names,
                     delete_pending: standard.delete_pending,
                     directory: standard.directory,
                 }
@@ -176,7 +176,7 @@ impl Open {
                 put_name(&self.short_name()?, out);
                 ALTERNATE_FIXED
             }
-            FileClass::HARD_LINK => return self.query_links(limit, out),
+            FileClass::HARD_LINK => return self.query_links(limit, out).await,
             FileClass::PIPE | FileClass::PIPE_LOCAL | FileClass::PIPE_REMOTE => {
                 return refuse(NtStatus::INVALID_PARAMETER, "a file is no pipe");
             }
@@ -192,15 +192,15 @@ impl Open {
 
     async fn standard(&self) -> Result<StandardInformation> {
         let (size, allocated) = self.core.stream_size(self).await?;
+        let names = self.core.info(&self.node).await?.names;
         let delete_pending = {
             let state = self.node.state.lock();
-            state.delete_pending || state.streams.get(&self.stream).is_some_and(|s| s.delete_pending)
+            self.node.name.is_going() || state.streams.get(&self.stream).is_some_and(|s| s.delete_pending)
         };
         Ok(StandardInformation {
             allocation_size: allocated,
             end_of_file: size,
-            // The link that is going is not counted (MS-FSA 2.1.5.12.27).
-            links: u32::from(!delete_pending),
+            links: self.links_left(names, delete_pending),
             delete_pending,
             directory: self.directory,
         })
@@ -279,17 +279,6 @@ impl Open {
             }
         }
         Ok(NtStatus::SUCCESS)
-    }
-
-    fn query_links(&self, limit: usize, out: &mut Vec<u8>) -> Result<NtStatus> {
-        let place = self.node.place();
-        let (parent, name) =
-            place.map_or((self.node.file.0, String::new()), |(parent, name)| (parent.file.0, name));
-        if limit < 8 {
-            return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the answer does not fit");
-        }
-        let all = smb_protocol::fscc::names::put_hard_links(&[(parent, &name)], limit, out);
-        Ok(if all { NtStatus::SUCCESS } else { NtStatus::BUFFER_OVERFLOW })
     }
 }
 

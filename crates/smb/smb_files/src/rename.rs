@@ -11,7 +11,8 @@ use smb_protocol::fscc::notify::NotifyAction;
 
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
-use crate::node::{Node, Pin, Place};
+use crate::names_in_use::Place;
+use crate::node::{Node, NodeState, Pin};
 use crate::open::Open;
 use crate::path::{StreamPart, parse};
 use crate::share_mode::conflict;
@@ -28,19 +29,24 @@ impl Open {
             return refuse(NtStatus::INVALID_PARAMETER, "a rename relative to an open directory");
         }
         self.needs(AccessMask::DELETE, "renaming needs the right to delete")?;
-        if info.name.iter_units().next() == Some(u16::from(b':')) || !self.stream.is_empty() {
-            return refuse(NtStatus::NOT_SUPPORTED, "streams are not renamed");
+        if info.name.iter_units().next() == Some(u16::from(b':')) {
+            return self.rename_stream(&info, on_wait).await;
         }
         let path = parse(info.name)?;
-        if !matches!(path.stream, StreamPart::None) {
-            return refuse(NtStatus::OBJECT_NAME_INVALID, "the new name has a stream");
-        }
+        let of_stream = !matches!(path.stream, StreamPart::None) || !self.stream.is_empty();
         let Some((name, folders)) = path.components.split_last() else {
             return refuse(NtStatus::OBJECT_NAME_INVALID, "the new name is empty");
         };
         self.core.keep_shared(&self.node, &self.caller, NtStatus::ACCESS_DENIED)?;
         let target = self.target_directory(folders).await?;
         self.check_target_directory(&target).await?;
+        if of_stream {
+            self.check_adding(&target)?;
+            return refuse(
+                NtStatus::INVALID_PARAMETER,
+                "a stream is renamed by a name that begins with a colon",
+            );
+        }
         let replace = info.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
         let ignore_read_only = info.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
         self.core.break_handles(&self.node, &self.stream, &self.by(), on_wait).await?;
@@ -51,10 +57,10 @@ impl Open {
             let renaming = shard_runtime::finish_anyway(async move { open.try_rename(&wanted).await });
             match renaming.await? {
                 None => return Ok(()),
-                Some(in_the_way) => {
+                Some(held) => {
                     let by = self.by();
-                    self.core.break_handles(&in_the_way, "", &by, on_wait).await?;
-                    if !in_the_way.state.lock().opens.is_empty() {
+                    self.core.break_handles(&held, "", &by, on_wait).await?;
+                    if in_the_way(&held.state.lock(), &held, &self.node) {
                         return refuse(NtStatus::ACCESS_DENIED, "the file to be replaced is open");
                     }
                 }
@@ -63,7 +69,7 @@ impl Open {
         refuse(NtStatus::RETRY, "the file to be replaced kept being opened")
     }
 
-    async fn target_directory(&self, folders: &[String]) -> Result<Pin> {
+    pub(crate) async fn target_directory(&self, folders: &[String]) -> Result<Pin> {
         let mut directory = self.core.share_root(self.caller.share.root).await?;
         for folder in folders {
             match self.core.child(&directory, folder).await? {
@@ -74,7 +80,7 @@ impl Open {
         Ok(directory)
     }
 
-    async fn check_target_directory(&self, target: &Pin) -> Result<()> {
+    pub(crate) async fn check_target_directory(&self, target: &Pin) -> Result<()> {
         let needed = if self.directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
         let security = self.core.security(target).await?;
         let rights = smb_security::maximal(&security, &self.caller.token) & self.caller.share.maximal_access;
@@ -100,26 +106,29 @@ impl Open {
             return Ok(None);
         }
         self.check_sharing(&from, target)?;
-        let replaced = core.child_now(target, name).await?.filter(|node| node.file != self.node.file);
+        let replaced =
+            core.child_now(target, name).await?.filter(|node| !Arc::ptr_eq(&node.name, &self.node.name));
         if let Some(node) = &replaced {
             if !wanted.replace {
                 return refuse(NtStatus::OBJECT_NAME_COLLISION, "the new name is taken");
             }
             self.check_replacing(node, wanted).await?;
-            let mut state = node.state.lock();
-            if !state.opens.is_empty() {
+            let state = node.state.lock();
+            if in_the_way(&state, node, &self.node) {
                 drop(state);
                 drop(guards);
                 return Ok(replaced);
             }
             // Nobody opens it any more: who looked it up before finds it going.
-            state.delete_pending = true;
+            node.name.set_going(true);
         }
         let renamed = core.store.rename((from.file, &old_name), (target.file, name), wanted.replace).await;
         if let Some(node) = &replaced {
-            let mut state = node.state.lock();
-            state.deleted = renamed.is_ok();
-            state.delete_pending = renamed.is_ok();
+            let _state = node.state.lock();
+            match &renamed {
+                Ok(()) => node.name.set_gone(),
+                Err(_) => node.name.set_going(false),
+            }
         }
         if let Err(error) = renamed {
             let error = crate::FileError::from(error);
@@ -131,14 +140,15 @@ impl Open {
         }
         let spare = {
             let place = Place { parent: Some(target.clone()), name: name.to_owned() };
-            std::mem::replace(&mut *self.node.place.lock(), place)
+            std::mem::replace(&mut *self.node.name.place.lock(), place)
         };
         drop(spare);
         drop(guards);
         core.name_gone(from.file, &old_name);
         self.node.touched();
         if let Some(node) = &replaced {
-            core.forget_extras(node.file).await;
+            node.touched();
+            core.forget_extras_of_removed(node.file).await;
         }
         self.tell_rename((&from, &old_name), (target, name), replaced.is_some()).await;
         Ok(None)
@@ -157,6 +167,11 @@ impl Open {
             return refuse(NtStatus::SHARING_VIOLATION, "the directory is open for deletion");
         }
         drop(state);
+        self.check_adding(target)
+    }
+
+    /// Whoever has the new directory open shares writing.
+    pub(crate) fn check_adding(&self, target: &Node) -> Result<()> {
         let adds = if self.directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
         let mine = (adds, ShareAccess::READ | ShareAccess::WRITE);
         let state = target.state.lock();
@@ -169,7 +184,7 @@ impl Open {
         Ok(())
     }
 
-    async fn check_replacing(&self, node: &Pin, wanted: &Wanted) -> Result<()> {
+    pub(crate) async fn check_replacing(&self, node: &Pin, wanted: &Wanted) -> Result<()> {
         if node.kind == FileKind::Directory || self.directory {
             return refuse(NtStatus::ACCESS_DENIED, "directories neither replace nor are replaced");
         }
@@ -211,22 +226,28 @@ impl Open {
     }
 }
 
-/// What a rename is to come to.
-struct Wanted {
-    target: Pin,
-    name: String,
-    replace: bool,
-    ignore_read_only: bool,
+/// What a rename or a link is to come to.
+pub(crate) struct Wanted {
+    pub(crate) target: Pin,
+    pub(crate) name: String,
+    pub(crate) replace: bool,
+    pub(crate) ignore_read_only: bool,
 }
 
 impl Core {
     /// Whether anything below a directory is open.
     fn has_opens_below(&self, directory: &Node) -> bool {
         let nodes: Vec<Arc<Node>> = self.nodes.lock().values().cloned().collect();
-        nodes.iter().any(|node| {
-            node.file != directory.file
-                && node.above().iter().any(|above| above.file == directory.file)
-                && !node.state.lock().opens.is_empty()
+        nodes.iter().filter(|node| node.file != directory.file).any(|node| {
+            let opens: Vec<Arc<Open>> = node.state.lock().opens.clone();
+            opens.iter().any(|open| open.node.is_within(directory.file))
         })
     }
+}
+
+/// Whether opens keep a name from being replaced: any of its file, or, if that is the one that gets the name, those that came
+/// by it.
+pub(crate) fn in_the_way(state: &NodeState, replaced: &Pin, by: &Pin) -> bool {
+    let same = replaced.file == by.file;
+    state.opens.iter().any(|open| !same || Arc::ptr_eq(&open.node.name, &replaced.name))
 }

@@ -88,6 +88,8 @@ impl Open {
         match class {
             FileClass::RENAME => return self.rename(buffer, false, on_wait).await,
             FileClass::RENAME_EX => return self.rename(buffer, true, on_wait).await,
+            FileClass::LINK => return self.add_name(buffer, false, on_wait).await,
+            FileClass::LINK_EX => return self.add_name(buffer, true, on_wait).await,
             _ => {}
         }
         let (open, buffer) = (Arc::clone(self), buffer.to_vec());
@@ -109,9 +111,6 @@ impl Open {
                 self.set_disposition(info.delete_pending, false).await
             }
             FileClass::DISPOSITION_EX => self.set_disposition_ex(&decode(buffer)?).await,
-            FileClass::LINK | FileClass::LINK_EX => {
-                refuse(NtStatus::NOT_SUPPORTED, "files have one name each")
-            }
             FileClass::END_OF_FILE => {
                 let info: EndOfFileInformation = decode(buffer)?;
                 self.set_end(not_negative(info.end_of_file)?).await
@@ -252,7 +251,7 @@ impl Open {
         if !delete {
             let mut state = self.node.state.lock();
             if self.stream.is_empty() {
-                state.delete_pending = false;
+                self.node.name.set_going(false);
             } else {
                 state.stream(&self.stream).delete_pending = false;
             }

@@ -13,7 +13,7 @@ use crate::FileSystem;
 use crate::api::Caller;
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
-use crate::node::Node;
+use crate::node::Pin;
 
 /// Which folders are served, by their folded names from the volume's root, and by how many shares.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl FileSystem {
 
 impl Core {
     /// Whether a share is gone when this is.
-    pub(crate) fn is_shared(&self, node: &Node) -> bool {
+    pub(crate) fn is_shared(&self, node: &Pin) -> bool {
         if !node.is_directory() {
             return false;
         }
@@ -73,7 +73,7 @@ impl Core {
     ///
     /// # Errors
     /// `status`.
-    pub(crate) fn keep_shared(&self, node: &Node, caller: &Caller, status: NtStatus) -> Result<()> {
+    pub(crate) fn keep_shared(&self, node: &Pin, caller: &Caller, status: NtStatus) -> Result<()> {
         if node.file == caller.share.root || self.is_shared(node) {
             return refuse(
                 status,

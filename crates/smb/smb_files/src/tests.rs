@@ -6,12 +6,14 @@ mod delete;
 mod directory;
 mod dropped;
 mod fsctl;
+mod hard_links;
 mod locks;
 mod previous;
 mod rename;
 mod security;
 mod set;
 mod short_names;
+mod streams;
 
 use std::sync::Arc;
 

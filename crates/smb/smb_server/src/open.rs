@@ -263,7 +263,8 @@ impl From<Lasting> for Durability {
     fn from(lasting: Lasting) -> Self {
         match lasting {
             Lasting::No => Self::None,
-            Lasting::V1 | Lasting::V2 { persistent: false } | Lasting::Resilient => Self::Durable,
+            Lasting::V1 | Lasting::V2 { persistent: false } => Self::Durable,
+            Lasting::Resilient => Self::Resilient,
             Lasting::V2 { persistent: true } => Self::Persistent,
         }
     }

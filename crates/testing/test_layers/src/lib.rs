@@ -116,6 +116,8 @@ layer! {
         lookup(directory: FileId, name: &'a str) -> DirectoryEntry;
         create(directory: FileId, name: &'a str, new: NewFile) -> FileId;
         remove(directory: FileId, name: &'a str) -> ();
+        link(file: FileId, to: (FileId, &'a str), replace: bool) -> ();
+        names(file: FileId) -> Vec<(FileId, String)>;
         rename(from: (FileId, &'a str), to: (FileId, &'a str), replace: bool) -> ();
         read_directory(directory: FileId, cursor: DirectoryCursor, limit: usize) -> DirectoryPage;
         info(file: FileId) -> FileInfo;
@@ -124,6 +126,7 @@ layer! {
         set_security(file: FileId, descriptor: Vec<u8>) -> ();
         streams(file: FileId) -> Vec<StreamInfo>;
         remove_stream(file: FileId, stream: &'a str) -> ();
+        rename_stream(file: FileId, from: &'a str, to: &'a str, replace: bool) -> ();
         open(file: FileId, options: OpenOptions) -> Arc<dyn OpenFile>;
         clone_range(source: (FileId, u64), target: (FileId, u64), len: u64) -> ();
         usage() -> StoreUsage;

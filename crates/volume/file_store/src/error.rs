@@ -23,6 +23,8 @@ pub enum StoreErrorKind {
     IsADirectory,
     /// The directory has entries.
     NotEmpty,
+    /// The file has as many names as a file can have.
+    TooManyNames,
     /// Another open does not share what is asked for.
     SharingViolation,
     /// The open does not have the access.

@@ -26,7 +26,7 @@ use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 
 pub use error::{StoreError, StoreErrorKind};
-pub use limits::{FILE_SIZE_MAX, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX};
+pub use limits::{FILE_SIZE_MAX, NAMES_MAX, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX};
 pub use model::MemoryStore;
 pub use snapshots::{
     Difference, NewSnapshot, SNAPSHOTS_MAX, Snapshot, SnapshotId, SnapshotStore, SpaceUse, TREE_MAX,
@@ -58,7 +58,7 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// not `.` or `..`; else [`StoreErrorKind::InvalidName`]. Looking for a name that cannot be ends with
 /// [`StoreErrorKind::NotFound`]. [`names`] has the rules as code; names of streams follow them too.
 ///
-/// **Removal** of a file that is open takes its name away at once; its content goes when the last open closes
+/// **Removal** of the only name of a file that is open takes the name away at once; its content goes when the last open closes
 /// (also after a crash), and it cannot be opened again. The space of removed or cut content comes back soon, not
 /// at once. A removed directory takes no new names.
 ///
@@ -75,11 +75,26 @@ pub trait FileStore: Send + Sync + 'static {
     /// [`StoreErrorKind::InvalidArgument`] if the security descriptor is longer than [`SECURITY_MAX`].
     fn create<'a>(&'a self, directory: FileId, name: &'a str, new: NewFile) -> StoreFuture<'a, FileId>;
 
-    /// Removes a name. A directory must be empty ([`StoreErrorKind::NotEmpty`]). Refused with
+    /// Removes a name, and with its only name the file. A directory must be empty ([`StoreErrorKind::NotEmpty`]). Refused with
     /// [`StoreErrorKind::SharingViolation`] while an open, of whichever stream, does not share deletion.
     fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()>;
 
-    /// Moves a name within the volume; with `replace`, a file of the target name is removed in the same step.
+    /// Gives a file one more name (a hard link); with `replace`, a file of that name loses it in the same step.
+    ///
+    /// All names are alike: each is found, moved and removed by itself, and the file goes with the last. The first of them, which
+    /// [`FileInfo::parent`] tells, is the oldest that is left. A name that is already this file's is taken
+    /// ([`StoreErrorKind::AlreadyExists`]) but with `replace`, which may change its case. A directory has one name
+    /// ([`StoreErrorKind::IsADirectory`]) and is not replaced ([`StoreErrorKind::AlreadyExists`]). Opens of the file that loses
+    /// its name must share deletion ([`StoreErrorKind::SharingViolation`]). At most [`NAMES_MAX`]
+    /// ([`StoreErrorKind::TooManyNames`]).
+    fn link<'a>(&'a self, file: FileId, to: (FileId, &'a str), replace: bool) -> StoreFuture<'a, ()>;
+
+    /// The names of a file, the first one first, each with its directory; none of the root, of the root of a snapshot, and of
+    /// what was removed.
+    fn names(&self, file: FileId) -> StoreFuture<'_, Vec<(FileId, String)>>;
+
+    /// Moves a name within the volume; with `replace`, a file of the target name loses it in the same step. Other names of
+    /// the moved file stay; the target may be one of them, which takes `replace` too.
     ///
     /// Directories neither replace nor are replaced, and without `replace` nothing is
     /// ([`StoreErrorKind::AlreadyExists`]). A directory cannot be moved into itself or its descendants
@@ -121,6 +136,20 @@ pub trait FileStore: Send + Sync + 'static {
 
     /// Removes a named stream, found in any case; [`StoreErrorKind::SharingViolation`] while it is open.
     fn remove_stream<'a>(&'a self, file: FileId, stream: &'a str) -> StoreFuture<'a, ()>;
+
+    /// Gives a named stream another name; opens of it go on.
+    ///
+    /// With `replace`, a stream of the new name is removed in the same step, if nobody has it open
+    /// ([`StoreErrorKind::SharingViolation`]); without it nothing is replaced ([`StoreErrorKind::AlreadyExists`]). A new name
+    /// that differs from the old one in case only, or not at all, is not taken. The unnamed stream is neither renamed nor
+    /// replaced ([`StoreErrorKind::InvalidArgument`]).
+    fn rename_stream<'a>(
+        &'a self,
+        file: FileId,
+        from: &'a str,
+        to: &'a str,
+        replace: bool,
+    ) -> StoreFuture<'a, ()>;
 
     /// Opens a stream of a file, after checking the access and share modes of the other opens of that stream
     /// ([`StoreErrorKind::SharingViolation`]).

@@ -9,6 +9,9 @@ pub const SECURITY_MAX: usize = 64 << 10;
 /// Most streams of a file, the unnamed one included: they are kept in one record.
 pub const STREAMS_MAX: usize = 1024;
 
+/// Most names of a file, as on NTFS: they are kept in one record.
+pub const NAMES_MAX: usize = 1024;
+
 /// Longest key of a row of durable state in bytes, its table's name included: a key is compared as a whole.
 pub const STATE_KEY_MAX: usize = 4 << 10;
 

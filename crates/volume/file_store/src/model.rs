@@ -12,6 +12,7 @@
 
 mod content;
 mod handle;
+mod names;
 mod snapshots;
 mod space;
 mod state;
@@ -80,6 +81,14 @@ impl FileStore for MemoryStore {
         at_once(lock(&self.state).remove(directory, name))
     }
 
+    fn link<'a>(&'a self, file: FileId, to: (FileId, &'a str), replace: bool) -> StoreFuture<'a, ()> {
+        at_once(lock(&self.state).link(file, to, replace))
+    }
+
+    fn names(&self, file: FileId) -> StoreFuture<'_, Vec<(FileId, String)>> {
+        at_once(lock(&self.state).names_of(file))
+    }
+
     fn rename<'a>(
         &'a self,
         from: (FileId, &'a str),
@@ -122,11 +131,21 @@ impl FileStore for MemoryStore {
         at_once(lock(&self.state).remove_stream(file, stream))
     }
 
+    fn rename_stream<'a>(
+        &'a self,
+        file: FileId,
+        from: &'a str,
+        to: &'a str,
+        replace: bool,
+    ) -> StoreFuture<'a, ()> {
+        at_once(lock(&self.state).rename_stream(file, from, to, replace))
+    }
+
     fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
         let opened = lock(&self.state).open(file, &options);
-        at_once(opened.map(|(id, stream)| {
+        at_once(opened.map(|id| {
             let handle: Arc<dyn OpenFile> =
-                Arc::new(OpenHandle::new(Arc::clone(&self.state), id, (file, stream), options.access));
+                Arc::new(OpenHandle::new(Arc::clone(&self.state), id, file, options.access));
             handle
         }))
     }

@@ -71,10 +71,12 @@ pub struct NewFile {
 pub struct FileInfo {
     /// The file.
     pub file: FileId,
-    /// Where it is (its directory); the root is its own parent.
+    /// Where it is (its directory; that of its first name, if it has several); the root is its own parent.
     pub parent: FileId,
     /// What it is.
     pub kind: FileKind,
+    /// How many names it has: 1, more where it was linked, 0 once it is removed.
+    pub names: u32,
     /// Size of the unnamed stream, in bytes.
     pub size: u64,
     /// Space that the unnamed stream takes, in bytes, shared space included.

@@ -4,7 +4,7 @@
 //! that implements the traits says how a store is made ([`Subject`]) and runs the whole suite in one test:
 //!
 //! ```text
-//!   Subject::create ──► a fresh store for each check ──► names · rename · listing · data · holes · sizes ·
+//!   Subject::create ──► a fresh store for each check ──► names · rename · links · listing · data · holes · sizes ·
 //!                       clones · snapshots · opens · attributes · streams · space · together ──► Result<(), Failure>
 //!   Subject::reopen ──► everything is still there          (only where the subject outlives its store)
 //!   random          ──► the store and MemoryStore side by side: same operations, same answers, same content
@@ -21,6 +21,7 @@ mod clones;
 mod crowd;
 mod data;
 mod holes;
+mod links;
 mod listing;
 mod names;
 mod opens;
@@ -125,6 +126,11 @@ pub const CHECKS: &[Check] = checks! {
     "rename changes case" => rename::case,
     "rename replaces files only" => rename::replaces,
     "rename refuses cycles" => rename::cycles,
+    "all names of a file are alike" => links::alike,
+    "names beside the first refused" => links::refused,
+    "names beside the first replace" => links::replaces,
+    "names beside the first are kept" => links::kept,
+    "names beside the first are copied" => links::copied,
     "listings resume" => listing::resumes,
     "listings while names change" => listing::stable,
     "unaligned writes and reads" => data::unaligned,
@@ -156,6 +162,7 @@ pub const CHECKS: &[Check] = checks! {
     "security descriptors" => attributes::security,
     "durable state" => attributes::state,
     "named streams" => streams::named,
+    "new names of streams" => streams::renamed,
     "limits of streams" => streams::limits,
     "space of files" => space::accounting,
     "space of clones" => space::sharing,

@@ -70,7 +70,7 @@ fn any_op(rng: &mut Rng, files: usize, opens: usize, unit: u64) -> Op {
     let directory = |rng: &mut Rng, file: usize| if rng.one_in(3) { file } else { 0 };
     let (here, there) = (directory(rng, file), directory(rng, other));
     let (name, second) = (choose(rng, &NAMES), choose(rng, &NAMES));
-    match rng.below(44) {
+    match rng.below(48) {
         0..4 if files < FILES => {
             let security = rng.below(3) as usize * 100;
             Op::Create { directory: here, name, directory_kind: rng.one_in(3), security }
@@ -112,6 +112,14 @@ fn any_op(rng: &mut Rng, files: usize, opens: usize, unit: u64) -> Op {
             }
         }
         25 => Op::Scan { prefix: (!rng.one_in(3)).then(|| rng.below(6) as u8) },
+        26 | 27 => Op::Link { file, to: (there, second), replace: rng.one_in(3) },
+        28 => Op::NamesOf { file },
+        29 => Op::RenameStream {
+            file,
+            from: choose(rng, &STREAMS),
+            to: choose(rng, &STREAMS),
+            replace: rng.one_in(2),
+        },
         _ => data_op(rng, opens, unit),
     }
 }

@@ -32,6 +32,14 @@ pub(crate) enum Op {
         to: (usize, String),
         replace: bool,
     },
+    Link {
+        file: usize,
+        to: (usize, String),
+        replace: bool,
+    },
+    NamesOf {
+        file: usize,
+    },
     Lookup {
         directory: usize,
         name: String,
@@ -60,6 +68,12 @@ pub(crate) enum Op {
     RemoveStream {
         file: usize,
         stream: String,
+    },
+    RenameStream {
+        file: usize,
+        from: String,
+        to: String,
+        replace: bool,
     },
     Open {
         file: usize,
@@ -162,7 +176,7 @@ pub(crate) enum Answer {
     Difference(Option<u64>),
     Entry(String, usize, FileKind),
     Names(Vec<(String, usize, FileKind)>),
-    Info(FileKind, usize, u64, u32),
+    Info(FileKind, usize, u64, u32, u32),
     Streams(Vec<(String, u64)>),
     Rows(Vec<(Vec<u8>, Vec<u8>)>),
     Tree(Vec<(String, FileKind, Vec<u8>)>),
@@ -230,6 +244,8 @@ impl Side {
             Op::Create { .. }
             | Op::Remove { .. }
             | Op::Rename { .. }
+            | Op::Link { .. }
+            | Op::NamesOf { .. }
             | Op::Lookup { .. }
             | Op::List { .. } => self.names(op).await,
             Op::Write { .. }
@@ -265,6 +281,14 @@ impl Side {
                 let (from, to) = ((self.files[from.0], from.1.as_str()), (self.files[to.0], to.1.as_str()));
                 store.rename(from, to, *replace).await?;
             }
+            Op::Link { file, to, replace } => {
+                store.link(self.files[*file], (self.files[to.0], &to.1), *replace).await?;
+            }
+            Op::NamesOf { file } => {
+                let names = store.names(self.files[*file]).await?.into_iter();
+                let names = names.map(|(parent, name)| (name, self.number(parent), FileKind::File));
+                return Ok(Answer::Names(names.collect()));
+            }
             Op::Lookup { directory, name } => {
                 let entry = store.lookup(self.files[*directory], name).await?;
                 return Ok(Answer::Entry(entry.name, self.number(entry.file), entry.kind));
@@ -293,7 +317,7 @@ impl Side {
             Op::Info { file } => {
                 let info = store.info(self.files[*file]).await?;
                 let parent = self.number(info.parent);
-                return Ok(Answer::Info(info.kind, parent, info.size, info.attributes.0));
+                return Ok(Answer::Info(info.kind, parent, info.size, info.attributes.0, info.names));
             }
             Op::SetInfo { file, attributes } => {
                 let change = InfoChange { attributes: Some(Attributes(*attributes)), ..Default::default() };
@@ -310,6 +334,9 @@ impl Side {
                 return Ok(Answer::Streams(streams));
             }
             Op::RemoveStream { file, stream } => store.remove_stream(self.files[*file], stream).await?,
+            Op::RenameStream { file, from, to, replace } => {
+                store.rename_stream(self.files[*file], from, to, *replace).await?;
+            }
             Op::Open { file, stream, create, access: bits, share: shared } => {
                 let options = OpenOptions {
                     stream: stream.clone(),
@@ -438,15 +465,17 @@ impl Side {
     }
 }
 
-/// Everything in a tree: path, kind, and of each stream its name and what it holds.
+/// Everything in a tree: path, kind, how many names, and of each stream its name and what it holds.
 pub(crate) async fn tree(
     store: &Store,
     root: FileId,
 ) -> Result<Vec<(String, FileKind, Vec<u8>)>, StoreError> {
     let (mut found, mut left) = (Vec::new(), vec![(String::new(), root)]);
     while let Some((path, file)) = left.pop() {
-        let kind = store.info(file).await?.kind;
+        let info = store.info(file).await?;
+        let kind = info.kind;
         let mut content = store.security(file).await?;
+        content.extend_from_slice(&info.names.to_le_bytes());
         let mut streams = store.streams(file).await?;
         streams.sort_by(|a, b| a.name.cmp(&b.name));
         for stream in streams {

@@ -85,3 +85,45 @@ pub(crate) async fn limits(p: &Probe<'_>) -> Outcome {
     p.done("now there is room", store.open(file, options("one too many", true)).await).map(drop)?;
     p.done("an old one", store.open(file, options("S9", false)).await).map(drop)
 }
+
+pub(crate) async fn renamed(p: &Probe<'_>) -> Outcome {
+    let (store, root) = (p.store(), p.root());
+    for kind in [FileKind::File, FileKind::Directory] {
+        let file = p.make(root, &format!("{kind:?}"), kind).await?;
+        let one = p.done("open", store.open(file, options("one", true)).await)?;
+        p.write(&one, 0, b"first").await?;
+        p.done("rename", store.rename_stream(file, "ONE", "Two", false).await)?;
+        p.is("an open goes on", &one, b"first").await?;
+        p.write(&one, 5, b" and more").await?;
+        p.refused("the old name", store.open(file, options("one", false)).await, Kind::NotFound)?;
+        let again = p.done("the new name", store.open(file, options("two", false)).await)?;
+        p.is("the same stream", &again, b"first and more").await?;
+        drop(again);
+        let other = p.done("open", store.open(file, options("one", true)).await)?;
+        p.write(&other, 0, b"other").await?;
+        let taken = store.rename_stream(file, "two", "ONE", false).await;
+        p.refused("a taken name", taken, Kind::AlreadyExists)?;
+        let held = store.rename_stream(file, "two", "one", true).await;
+        p.refused("the name of an open one", held, Kind::SharingViolation)?;
+        drop(other);
+        p.done("replaced", store.rename_stream(file, "two", "One", true).await)?;
+        p.is("the open goes on", &one, b"first and more").await?;
+        p.done("another case", store.rename_stream(file, "one", "ONE", false).await)?;
+        let unnamed = store.rename_stream(file, "one", "", true).await;
+        p.refused("to the unnamed one", unnamed, Kind::InvalidArgument)?;
+        let unnamed = store.rename_stream(file, "", "x", true).await;
+        p.refused("from the unnamed one", unnamed, Kind::InvalidArgument)?;
+        p.refused("no name", store.rename_stream(file, "one", "a:b", false).await, Kind::InvalidName)?;
+        p.refused("what is not there", store.rename_stream(file, "x", "y", false).await, Kind::NotFound)?;
+        let mut wanted = vec![("ONE".to_owned(), 14)];
+        wanted.extend((kind == FileKind::File).then(|| (String::new(), 0)));
+        wanted.sort();
+        p.equal("the streams", names(p, &store, file).await?, wanted)?;
+    }
+    drop(store);
+    p.reopen().await?;
+    let store = p.store();
+    let file = p.done("lookup", store.lookup(root, "file").await)?.file;
+    let open = p.done("open", store.open(file, options("one", false)).await)?;
+    p.is("after reopening", &open, b"first and more").await
+}

@@ -29,6 +29,9 @@ enum Flaw {
     GrowsShort,
     SnapshotsLive,
     ForgetsDifferences,
+    RemovesAllNames,
+    LinksCopies,
+    KeepsStreamNames,
 }
 
 struct Flawed {
@@ -67,6 +70,38 @@ impl StoreLayer for Flawed {
             }
             Ok(found)
         })
+    }
+    fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let found = self.inner.lookup(directory, name).await?;
+            self.inner.remove(directory, name).await?;
+            if self.flaw == Flaw::RemovesAllNames {
+                for (directory, name) in self.inner.names(found.file).await.unwrap_or_default() {
+                    let _ = self.inner.remove(directory, &name).await;
+                }
+            }
+            Ok(())
+        })
+    }
+    fn link<'a>(&'a self, file: FileId, to: (FileId, &'a str), replace: bool) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            match self.inner.snapshot_store() {
+                Some(store) if self.flaw == Flaw::LinksCopies => {
+                    store.clone_tree(file, to.0, to.1).await.map(drop)
+                }
+                _ => self.inner.link(file, to, replace).await,
+            }
+        })
+    }
+    fn rename_stream<'a>(
+        &'a self,
+        file: FileId,
+        from: &'a str,
+        to: &'a str,
+        replace: bool,
+    ) -> StoreFuture<'a, ()> {
+        let to = if self.flaw == Flaw::KeepsStreamNames { from } else { to };
+        self.inner.rename_stream(file, from, to, replace)
     }
     fn rename<'a>(
         &'a self,
@@ -236,6 +271,9 @@ fn every_flaw_is_found() {
         (Flaw::GrowsShort, "cutting and growing"),
         (Flaw::SnapshotsLive, "snapshots stay as they are"),
         (Flaw::ForgetsDifferences, "differences"),
+        (Flaw::RemovesAllNames, "all names of a file are alike"),
+        (Flaw::LinksCopies, "all names of a file are alike"),
+        (Flaw::KeepsStreamNames, "new names of streams"),
     ] {
         let check = CHECKS.iter().find(|check| check.name == name).expect("there is such a check");
         let failure = outcome(flaw, check, 7).expect_err("the check finds the flaw");

@@ -114,8 +114,8 @@ impl Volume {
         let core = &self.core;
         let (device, superblock) = (Arc::clone(&core.device), core.superblock.clone());
         let mut findings = {
-            let is_logged = core.is_logged.lock().await;
-            integrity::frame(&device, Some(&core.superblock_now(*is_logged))).await.findings
+            let features = core.features.lock().await;
+            integrity::frame(&device, Some(&core.superblock_with(*features))).await.findings
         };
         let clusters = superblock.clusters(device.size());
         // On the metadata thread, where nothing is half written.

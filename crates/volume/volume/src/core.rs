@@ -22,10 +22,10 @@ pub(crate) struct Core {
     pub(crate) device: Device,
     /// Those of the device.
     pub(crate) flushes: Arc<Flushes>,
-    /// As it was opened; whether it has the feature of a log is in `is_logged`.
+    /// As it was opened; what features it has now is in `features`.
     pub(crate) superblock: Superblock,
-    /// Held by whoever writes superblocks.
-    pub(crate) is_logged: tokio::sync::Mutex<bool>,
+    /// The features that the superblocks say. Held by whoever writes superblocks.
+    pub(crate) features: tokio::sync::Mutex<u32>,
     pub(crate) metadata: Metadata,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) gate: ReadGate,

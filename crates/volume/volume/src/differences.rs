@@ -1,5 +1,7 @@
 //! What differs between two streams, and what a tree takes: told from maps, without reading data.
 
+use std::collections::BTreeSet;
+
 use file_store::{Difference, SpaceUse, StoreError, StoreErrorKind};
 use volume_format::CLUSTER;
 
@@ -46,8 +48,12 @@ impl Session<'_> {
     /// What a file or tree takes.
     pub(crate) fn space_of(&self, core: &Core, root: u64) -> Result<SpaceUse, StoreError> {
         let mut total = SpaceUse::default();
-        let mut left = vec![root];
+        let (mut left, mut seen) = (vec![root], BTreeSet::new());
         while let Some(file) = left.pop() {
+            // A file with several names is there once.
+            if !seen.insert(file) {
+                continue;
+            }
             let inode = self.inode(file)?;
             total.files += 1;
             if total.files > file_store::TREE_MAX as u64 {

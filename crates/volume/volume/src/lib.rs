@@ -45,6 +45,7 @@ mod integrity;
 mod links;
 mod load;
 mod log_feature;
+mod names;
 mod namespace;
 mod open_file;
 mod recent;

@@ -15,9 +15,7 @@ use crate::integrity;
 use crate::volume::{Volume, write_superblocks};
 
 impl Core {
-    pub(crate) fn superblock_now(&self, is_logged: bool) -> Superblock {
-        let others = self.superblock.features & !FEATURE_LOG;
-        let features = if is_logged { others | FEATURE_LOG } else { others };
+    pub(crate) fn superblock_with(&self, features: u32) -> Superblock {
         Superblock { features, ..self.superblock.clone() }
     }
 }
@@ -39,9 +37,11 @@ impl Volume {
         let core = Arc::clone(&self.core);
         let write = async move {
             let _operation = core.begin()?;
-            let mut is_logged = core.is_logged.lock().await;
-            write_superblocks(&core.device, &core.superblock_now(logged)).await?;
-            *is_logged = logged;
+            let mut features = core.features.lock().await;
+            let others = *features & !FEATURE_LOG;
+            let wanted = if logged { others | FEATURE_LOG } else { others };
+            write_superblocks(&core.device, &core.superblock_with(wanted)).await?;
+            *features = wanted;
             Ok(())
         };
         shard_runtime::finish_anyway(write).await

@@ -11,6 +11,7 @@ use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
 use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::StreamKey;
 use crate::database::{Session, database_error};
+use crate::names::{Goes, moved};
 use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
 
 fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
@@ -176,6 +177,7 @@ impl Session<'_> {
             times: [now; 4],
             next_stream: 1,
             streams: if is_directory { Vec::new() } else { vec![unnamed] },
+            others: Vec::new(),
         };
         self.put_inode(file, &inode)?;
         self.put_entry(directory, &Entry { file, directory: is_directory, name: name.to_owned() })?;
@@ -208,16 +210,20 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes a name away, once everything is checked. The content goes now, or with the last user.
+    /// Takes a name away, once everything is checked. With the last one the content goes, now or with its last user.
     pub(crate) fn remove(
         &mut self,
         directory: u64,
         entry: &Entry,
-        used: bool,
+        goes: Goes,
         now: u64,
     ) -> Result<(), StoreError> {
         self.take_entry(directory, &entry.name)?;
         self.touch_directory(directory, now)?;
+        self.forget(entry.file);
+        let Goes::File { used } = goes else {
+            return self.drop_name(entry.file, (directory, &entry.name), now);
+        };
         {
             let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
             orphans.insert(entry.file, ()).map_err(database_error)?;
@@ -235,13 +241,13 @@ impl Session<'_> {
         self.purge(file, EXTENTS_PER_ROUND)
     }
 
-    /// Moves a name, once everything is checked. `replaced` is what had the new name, and whether it is used.
+    /// Moves a name, once everything is checked. `replaced` is what had the new name, and what goes with it.
     pub(crate) fn rename(
         &mut self,
         from: u64,
         entry: &Entry,
         to: (u64, &str),
-        replaced: Option<(Entry, bool)>,
+        replaced: Option<(Entry, Goes)>,
         now: u64,
     ) -> Result<(), StoreError> {
         let moved = self.rename_checked(from, entry, to, replaced, now);
@@ -253,17 +259,16 @@ impl Session<'_> {
         from: u64,
         entry: &Entry,
         to: (u64, &str),
-        replaced: Option<(Entry, bool)>,
+        replaced: Option<(Entry, Goes)>,
         now: u64,
     ) -> Result<(), StoreError> {
-        if let Some((old, used)) = replaced {
-            self.remove(to.0, &old, used, now)?;
+        if let Some((old, goes)) = replaced {
+            self.remove(to.0, &old, goes, now)?;
         }
         self.take_entry(from, &entry.name)?;
         self.put_entry(to.0, &Entry { name: to.1.to_owned(), ..entry.clone() })?;
         let mut inode = self.inode(entry.file)?;
-        inode.parent = to.0;
-        inode.name = to.1.to_owned();
+        moved(&mut inode, (from, &entry.name), to);
         inode.times[3] = now;
         self.put_inode(entry.file, &inode)?;
         self.touch_directory(from, now)?;
@@ -331,6 +336,7 @@ impl Session<'_> {
             file: FileId(file),
             parent: FileId(inode.parent),
             kind: if inode.directory { FileKind::Directory } else { FileKind::File },
+            names: if self.is_orphan(file)? { 0 } else { 1 + inode.others.len() as u32 },
             size,
             allocated: 0,
             attributes: Attributes(inode.attributes),

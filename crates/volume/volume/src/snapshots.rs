@@ -19,6 +19,7 @@ use volume_format::{Entry, SnapshotRecord};
 
 use crate::core::Core;
 use crate::database::{Session, database_error};
+use crate::names::Goes;
 use crate::namespace::DEPTH_MAX;
 use crate::tables::{ORPHANS, SNAPSHOTS};
 use crate::trees::Place;
@@ -150,20 +151,22 @@ impl Session<'_> {
             // Damage: the entry leads nowhere. Left there it would be found again for ever.
             return entry.map_or(Ok(()), |(directory, entry)| self.take_entry(directory, &entry.name));
         }
-        let used = core.registry.lock().begin_removal(file);
+        let goes = self.begin_removal(core, file);
         match entry {
-            Some((directory, entry)) => self.remove(directory, entry, used, now)?,
+            Some((directory, entry)) => self.remove(directory, entry, goes, now)?,
             None => {
                 {
                     let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
                     orphans.insert(file, ()).map_err(database_error)?;
                 }
-                if !used {
+                if goes == (Goes::File { used: false }) {
                     self.delete(file)?;
                 }
             }
         }
-        core.registry.lock().forget_unsaved(file);
+        if goes != Goes::Name {
+            core.registry.lock().forget_unsaved(file);
+        }
         Ok(())
     }
 }

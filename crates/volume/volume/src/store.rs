@@ -15,6 +15,7 @@ use crate::clusters::StreamKey;
 use crate::copy;
 use crate::core::Core;
 use crate::database::{Session, database_error};
+use crate::names::Goes;
 use crate::open_file::Handle;
 use crate::tables::{ROOT, SECURITY, STATE};
 use crate::volume::Volume;
@@ -101,7 +102,8 @@ impl Session<'_> {
         if entry.directory && self.is_within(to, entry.file)? {
             return Err(invalid(format!("{} cannot be moved into itself", entry.name)));
         }
-        let old = self.find(to, to_name)?.filter(|old| old.file != entry.file);
+        let same_name = from == to && names::fold(from_name) == names::fold(to_name);
+        let old = self.find(to, to_name)?.filter(|_| !same_name);
         if let Some(old) = &old {
             if !replace || old.directory || entry.directory {
                 let detail = format!("there is a {} already", old.name);
@@ -110,8 +112,10 @@ impl Session<'_> {
             core.registry.lock().check_delete(old.file)?;
         }
         let replaced = old.map(|old| {
-            let used = core.registry.lock().begin_removal(old.file);
-            (old, used)
+            // Another name of the same file goes alone.
+            let same = old.file == entry.file;
+            let goes = if same { Goes::Name } else { self.begin_removal(core, old.file) };
+            (old, goes)
         });
         self.rename(from, &entry, (to, to_name), replaced, now)
     }
@@ -162,15 +166,29 @@ impl FileStore for Volume {
                 session.changeable(directory.0)?;
                 core.registry.lock().check_delete(entry.file)?;
                 session.check_removal(&entry)?;
-                let used = core.registry.lock().begin_removal(entry.file);
-                let removed = session.remove(directory.0, &entry, used, now);
+                let goes = session.begin_removal(&core, entry.file);
+                let removed = session.remove(directory.0, &entry, goes, now);
                 session.fatal(removed)?;
-                core.registry.lock().forget_unsaved(entry.file);
+                if goes != Goes::Name {
+                    core.registry.lock().forget_unsaved(entry.file);
+                }
                 core.attention.notify_one();
                 Ok(())
             });
             removed.await
         })
+    }
+
+    fn link<'a>(&'a self, file: FileId, to: (FileId, &'a str), replace: bool) -> StoreFuture<'a, ()> {
+        let (core, directory, name) = (Arc::clone(&self.core), to.0.0, to.1.to_owned());
+        Box::pin(async move {
+            names::check(&name)?;
+            finish_anyway(core.link(file.0, (directory, name), replace)).await
+        })
+    }
+
+    fn names(&self, file: FileId) -> StoreFuture<'_, Vec<(FileId, String)>> {
+        Box::pin(async move { self.core.metadata.change(move |session| session.names(file.0)).await })
     }
 
     fn rename<'a>(
@@ -302,6 +320,24 @@ impl FileStore for Volume {
                 Ok(all)
             });
             streams.await
+        })
+    }
+
+    fn rename_stream<'a>(
+        &'a self,
+        file: FileId,
+        from: &'a str,
+        to: &'a str,
+        replace: bool,
+    ) -> StoreFuture<'a, ()> {
+        let (from, to, now) = (from.to_owned(), to.to_owned(), self.core.clock.wall().0);
+        let core = Arc::clone(&self.core);
+        Box::pin(async move {
+            let renamed = self
+                .core
+                .metadata
+                .change(move |session| session.rename_stream(&core, file.0, (&from, &to), replace, now));
+            renamed.await
         })
     }
 

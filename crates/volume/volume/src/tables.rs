@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `inodes` | file | `Inode` |
+//! | `inodes` | file | `Inode`; names beside the first are in it (`names.rs`) |
 //! | `entries` | directory, name in upper case | `Entry` |
 //! | `extents` | map, first cluster of the stream | first cluster of the device, count, flags |
 //! | `maps` | file, stream | map that its own extents are in; without a row it is that of its own number |

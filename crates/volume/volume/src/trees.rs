@@ -2,11 +2,11 @@
 //!
 //! Records, names and descriptors are copied; data is linked (`links.rs`), so a file costs some rows, whatever its size.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use file_store::{StoreError, StoreErrorKind, TREE_MAX};
 use redb::{ReadableTable, ReadableTableMetadata};
-use volume_format::{Entry, Inode};
+use volume_format::{Entry, Inode, OtherName};
 
 use crate::clusters::{ROW, StreamKey};
 use crate::core::Core;
@@ -19,8 +19,17 @@ use crate::tables::{ENTRIES, INODES, LINKS, SECURITY};
 struct Copied {
     file: u64,
     inode: Inode,
-    /// Place of its directory among the copied; of the first, itself.
-    parent: usize,
+    /// Its names among the copied, each with the place of its directory there; of the first, its name alone.
+    names: Vec<(usize, String)>,
+}
+
+impl Copied {
+    /// Which of the source's names this one is: copies have them in the same order.
+    fn order(&self, directory: u64, name: &str) -> usize {
+        let others =
+            self.inode.others.iter().position(|other| other.parent == directory && other.name == name);
+        others.map_or(0, |at| at + 1)
+    }
 }
 
 /// Where a copy goes.
@@ -35,27 +44,43 @@ impl Session<'_> {
     /// All of a tree, directories before what is in them. Everything is read here, so that damage is met before
     /// anything is written.
     fn tree(&self, core: &Core, root: u64) -> Result<Vec<Copied>, StoreError> {
-        let mut all = vec![Copied { file: root, inode: self.known_inode(core, root)?, parent: 0 }];
-        let mut seen = BTreeSet::from([root]);
-        let mut at = 0;
+        let inode = self.known_inode(core, root)?;
+        let mut all = vec![Copied { file: root, names: vec![(0, inode.name.clone())], inode }];
+        let mut seen = BTreeMap::from([(root, 0)]);
+        let (mut at, mut names) = (0, 0);
         while let Some(Copied { file, inode, .. }) = all.get(at) {
             let directory = *file;
             if inode.directory {
                 for entry in self.entries(directory)? {
-                    if !seen.insert(entry.file) {
-                        let detail =
-                            format!("directory {directory} is below itself; `volume check` says more");
-                        return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
+                    names += 1;
+                    if let Some(known) = seen.get(&entry.file).and_then(|place: &usize| all.get_mut(*place)) {
+                        if known.names.len() > known.inode.others.len() || known.inode.directory {
+                            let detail = format!(
+                                "file {} is in directory {directory} once too often; `volume check` says more",
+                                entry.file
+                            );
+                            return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
+                        }
+                        known.names.push((at, entry.name));
+                        continue;
                     }
+                    seen.insert(entry.file, all.len());
                     let inode = self.known_inode(core, entry.file)?;
-                    all.push(Copied { file: entry.file, inode, parent: at });
+                    all.push(Copied { file: entry.file, inode, names: vec![(at, entry.name)] });
                 }
-                if all.len() > TREE_MAX {
+                if names > TREE_MAX {
                     let detail = format!("there are more than {TREE_MAX} files; take directories one by one");
                     return Err(StoreError::new(StoreErrorKind::InvalidArgument, detail));
                 }
             }
             at += 1;
+        }
+        let directories: Vec<u64> = all.iter().map(|copied| copied.file).collect();
+        for copied in all.iter_mut().filter(|copied| copied.names.len() > 1) {
+            let mut names = std::mem::take(&mut copied.names);
+            let of = |place: usize| directories.get(place).copied().unwrap_or_default();
+            names.sort_by_key(|(place, name)| copied.order(of(*place), name));
+            copied.names = names;
         }
         Ok(all)
     }
@@ -120,7 +145,8 @@ impl Session<'_> {
     /// Room for the copy of a tree. As many links as there are in all are more than those of the tree; only if there is no
     /// room for so many are they counted.
     fn spend_on(&mut self, tree: &[Copied]) -> Result<(), StoreError> {
-        let files = (ROW_OF_FILE * tree.len() as u64).saturating_add(self.descriptors(tree)?);
+        let names: u64 = tree.iter().map(|copied| copied.names.len() as u64).sum();
+        let files = (ROW_OF_FILE * names).saturating_add(self.descriptors(tree)?);
         let links = self.txn.open_table(LINKS).map_err(database_error)?.len().map_err(database_error)?;
         let rows = |links: u64| 4 * ROW * (links + tree.len() as u64);
         if self.spend(files.saturating_add(rows(links))).is_ok() {
@@ -168,23 +194,39 @@ impl Session<'_> {
     ) -> Result<u64, StoreError> {
         let frozen = matches!(place, Place::Snapshot);
         let mut numbers: Vec<u64> = Vec::with_capacity(tree.len());
-        for (at, Copied { file, inode, parent }) in tree.into_iter().enumerate() {
+        for (at, Copied { file, inode, names }) in tree.into_iter().enumerate() {
             let number = self.new_number()?;
             numbers.push(number);
-            let (parent, name) = match place {
-                Place::Snapshot if at == 0 => (number, inode.name.clone()),
-                Place::Directory(directory, name) if at == 0 => (*directory, (*name).to_owned()),
-                _ => (numbers.get(parent).copied().unwrap_or(number), inode.name.clone()),
+            let mut names = names.into_iter().map(|(parent, name)| OtherName {
+                parent: numbers.get(parent).copied().unwrap_or(number),
+                name,
+            });
+            let first = match place {
+                Place::Snapshot if at == 0 => OtherName { parent: number, name: inode.name.clone() },
+                Place::Directory(directory, name) if at == 0 => {
+                    OtherName { parent: *directory, name: (*name).to_owned() }
+                }
+                _ => names.next().unwrap_or_default(),
             };
+            // Names outside of what is copied stay the source's.
+            let others: Vec<OtherName> = if at == 0 { Vec::new() } else { names.collect() };
             let streams: Vec<u32> = inode.streams.iter().map(|record| record.id).collect();
             let directory = inode.directory;
-            let copy = Inode { frozen, parent, name: name.clone(), ..inode };
+            let copy = Inode {
+                frozen,
+                parent: first.parent,
+                name: first.name.clone(),
+                others: others.clone(),
+                ..inode
+            };
             {
                 let mut table = self.txn.open_table(INODES).map_err(database_error)?;
                 table.insert(number, copy.encode().as_slice()).map_err(database_error)?;
             }
-            if parent != number {
-                self.put_entry(parent, &Entry { file: number, directory, name })?;
+            for OtherName { parent, name } in std::iter::once(first).chain(others) {
+                if parent != number {
+                    self.put_entry(parent, &Entry { file: number, directory, name })?;
+                }
             }
             self.copy_security(file, number)?;
             for stream in streams {

@@ -8,9 +8,7 @@ use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
 use redb::{Database, ReadableDatabase};
 use shard_runtime::{Clock, Entropy, spawn_local};
-use volume_format::{
-    BLOCK, CLUSTER, FEATURE_LOG, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for,
-};
+use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for};
 
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
@@ -167,12 +165,12 @@ impl Volume {
             }
             converted?;
         }
-        let is_logged = superblock.features & FEATURE_LOG != 0;
+        let features = superblock.features;
         let core = Arc::new(Core {
             device,
             flushes,
             superblock,
-            is_logged: tokio::sync::Mutex::new(is_logged),
+            features: tokio::sync::Mutex::new(features),
             metadata,
             clock: environment.clock,
             gate: Default::default(),

@@ -18,7 +18,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{StreamRecord, layout_for};
+    use crate::{OtherName, StreamRecord, layout_for};
 
     proptest! {
         #[test]
@@ -27,9 +27,11 @@ mod tests {
         }
 
         #[test]
-        fn records_survive_the_round_trip(name in "\\PC{0,40}", number: u64, directory: bool, streams in 0u32..5) {
+        fn records_survive_the_round_trip(name in "\\PC{0,40}", number: u64, directory: bool, streams in 0u32..5, others in 0u64..4) {
             let streams = (0..streams).map(|id| StreamRecord { id, name: format!("{name}{id}"), size: number }).collect();
-            let inode = Inode { directory, frozen: number % 2 == 0, parent: number, name: name.clone(), attributes: 32, times: [1, 2, 3, number], next_stream: 9, streams };
+            let others = if directory { 0 } else { others };
+            let others = (0..others).map(|parent| OtherName { parent, name: name.clone() }).collect();
+            let inode = Inode { directory, frozen: number % 2 == 0, parent: number, name: name.clone(), attributes: 32, times: [1, 2, 3, number], next_stream: 9, streams, others };
             prop_assert_eq!(Inode::decode(&inode.encode()), Ok(inode));
             let entry = Entry { file: number, directory, name };
             prop_assert_eq!(Entry::decode(&entry.encode()), Ok(entry.clone()));

@@ -7,8 +7,12 @@ const VERSION: u8 = 1;
 /// Bits of an inode's kind.
 const DIRECTORY: u8 = 1;
 const FROZEN: u8 = 2;
+/// It has more names than one, and they follow.
+const LINKED: u8 = 4;
 /// Streams of a file, at most: what fits a record that is read whole.
 const STREAMS_MAX: usize = 1024;
+/// Names of a file beside the first, at most: NTFS has 1024 in all.
+pub const OTHER_NAMES_MAX: usize = 1023;
 
 /// A stream of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,15 @@ pub struct StreamRecord {
     pub name: String,
     /// Size in bytes.
     pub size: u64,
+}
+
+/// A name of a file beside its first one (a hard link).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherName {
+    /// The directory it is in.
+    pub parent: u64,
+    /// The name there.
+    pub name: String,
 }
 
 /// A file or directory.
@@ -40,6 +53,8 @@ pub struct Inode {
     pub next_stream: u32,
     /// Its streams.
     pub streams: Vec<StreamRecord>,
+    /// Its other names; only files of a volume with [`crate::FEATURE_NAMES`] have some.
+    pub others: Vec<OtherName>,
 }
 
 impl Inode {
@@ -48,7 +63,9 @@ impl Inode {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u8(VERSION);
-        w.u8(if self.directory { DIRECTORY } else { 0 } | if self.frozen { FROZEN } else { 0 });
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let linked = !self.others.is_empty();
+        w.u8(bit(self.directory, DIRECTORY) | bit(self.frozen, FROZEN) | bit(linked, LINKED));
         w.u64(self.parent);
         w.text(&self.name);
         w.u32(self.attributes);
@@ -59,6 +76,13 @@ impl Inode {
             w.u32(stream.id);
             w.text(&stream.name);
             w.u64(stream.size);
+        }
+        if linked {
+            w.u16(self.others.len() as u16);
+            for other in &self.others {
+                w.u64(other.parent);
+                w.text(&other.name);
+            }
         }
         w.finish()
     }
@@ -74,7 +98,7 @@ impl Inode {
             return Err(DecodeError::Unsupported(u32::from(version)));
         }
         let kind = r.u8()?;
-        if kind & !(DIRECTORY | FROZEN) != 0 {
+        if kind & !(DIRECTORY | FROZEN | LINKED) != 0 {
             return Err(DecodeError::Invalid("kind"));
         }
         let mut inode = Self {
@@ -86,6 +110,7 @@ impl Inode {
             times: [r.u64()?, r.u64()?, r.u64()?, r.u64()?],
             next_stream: r.u32()?,
             streams: Vec::new(),
+            others: Vec::new(),
         };
         let streams = usize::from(r.u16()?);
         if streams > STREAMS_MAX {
@@ -93,6 +118,15 @@ impl Inode {
         }
         for _ in 0..streams {
             inode.streams.push(StreamRecord { id: r.u32()?, name: r.text()?, size: r.u64()? });
+        }
+        if kind & LINKED != 0 {
+            let others = usize::from(r.u16()?);
+            if others == 0 || others > OTHER_NAMES_MAX || inode.directory {
+                return Err(DecodeError::Invalid("names"));
+            }
+            for _ in 0..others {
+                inode.others.push(OtherName { parent: r.u64()?, name: r.text()? });
+            }
         }
         if r.remaining() > 0 { Err(DecodeError::Invalid("length")) } else { Ok(inode) }
     }

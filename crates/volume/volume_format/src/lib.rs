@@ -10,11 +10,12 @@ mod snapshot;
 mod superblock;
 
 pub use byte_codec::DecodeError;
-pub use inode::{Entry, Inode, StreamRecord};
+pub use inode::{Entry, Inode, OTHER_NAMES_MAX, OtherName, StreamRecord};
 pub use length::LengthRecord;
 pub use snapshot::SnapshotRecord;
 pub use superblock::{
-    FEATURE_LOG, FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES, Superblock, USUAL_FEATURES, layout_for,
+    FEATURE_LOG, FEATURE_NAMES, FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES, Superblock,
+    USUAL_FEATURES, layout_for,
 };
 
 /// Unit of everything on disk, in bytes.

@@ -14,8 +14,10 @@ pub const FEATURE_UPCASE: u32 = 2;
 /// Feature: a write log may stand before the device, and then what is read without it is old. Blocks 4 and 5 of the device
 /// say whether one does (`write_log_format::LABELS_INSIDE`).
 pub const FEATURE_LOG: u32 = 4;
+/// Feature: files may have several names. A volume gets it with its first hard link, and keeps it.
+pub const FEATURE_NAMES: u32 = 8;
 /// Features that a reader must know (bits). Tiers and checksums get theirs.
-pub const KNOWN_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_UPCASE | FEATURE_LOG;
+pub const KNOWN_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_UPCASE | FEATURE_LOG | FEATURE_NAMES;
 /// Features that every volume gets, an older one when it is opened.
 pub const USUAL_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_UPCASE;
 const CRC_AT: usize = BLOCK as usize - 4;
@@ -27,7 +29,8 @@ const METADATA_MAX: u64 = 64 << 30;
 /// What a volume is and where its areas lie. Offsets and sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// What a reader must know, in bits: [`FEATURE_SNAPSHOTS`], [`FEATURE_UPCASE`], [`FEATURE_LOG`].
+    /// What a reader must know, in bits: [`FEATURE_SNAPSHOTS`], [`FEATURE_UPCASE`], [`FEATURE_LOG`],
+    /// [`FEATURE_NAMES`].
     pub features: u32,
     /// Its identity.
     pub guid: [u8; 16],

@@ -79,6 +79,18 @@ impl FileStore for MemoryStore {
         at_once(Ok(()))
     }
 
+    fn link<'a>(&'a self, _: FileId, _: (FileId, &'a str), _: bool) -> StoreFuture<'a, ()> {
+        unused()
+    }
+
+    fn names(&self, _: FileId) -> StoreFuture<'_, Vec<(FileId, String)>> {
+        unused()
+    }
+
+    fn rename_stream<'a>(&'a self, _: FileId, _: &'a str, _: &'a str, _: bool) -> StoreFuture<'a, ()> {
+        unused()
+    }
+
     fn rename<'a>(
         &'a self,
         from: (FileId, &'a str),
@@ -125,6 +137,7 @@ impl FileStore for MemoryStore {
             file,
             parent,
             kind,
+            names: 1,
             size,
             allocated: held,
             attributes: Attributes::default(),

@@ -106,10 +106,11 @@ impl Core {
         (first, overwrites): (bool, bool),
         notices: &mut Vec<Notice>,
     ) -> Result<Look> {
-        if state.deleted {
+        if open.node.name.is_gone() || state.key_of(&open.stream_name) != open.stream {
             return Ok(Look::Gone);
         }
-        if state.delete_pending || state.streams.get(&open.stream).is_some_and(|stream| stream.delete_pending)
+        if open.node.name.is_going()
+            || state.streams.get(&open.stream).is_some_and(|stream| stream.delete_pending)
         {
             return refuse(NtStatus::DELETE_PENDING, "the file is being deleted");
         }
@@ -231,6 +232,7 @@ impl Core {
             return Ok(());
         }
         let writes = open.granted.intersects(WRITES);
+        let _turn = if open.stream.is_empty() { None } else { Some(self.streams_turn(&open.node).await) };
         if make_stream {
             // Also who only looks at attributes makes the stream that is to be looked at.
             let data = self.store_handle(open, true, true).await?;
@@ -274,7 +276,7 @@ impl Core {
             }
         }
         let options = OpenOptions {
-            stream: open.stream_name.clone(),
+            stream: open.stream_now(),
             create_stream: make_stream,
             access: Access { read: true, write, delete: false },
             share: Share::ALL,

@@ -171,7 +171,7 @@ impl Core {
             CreateAction::OPENED => {}
             CreateAction::CREATED => {
                 self.reserve(plan, open).await?;
-                self.stream_changed(open, true).await;
+                self.stream_changed(open, &open.stream_now(), true).await;
             }
             _ => self.overwrite(plan, open, before).await?,
         }
@@ -209,8 +209,10 @@ impl Core {
     /// Removes all named streams that nobody has open.
     async fn remove_named_streams(&self, node: &Node) -> Result<()> {
         for stream in self.store.streams(node.file).await? {
-            let key = stream_key(&stream.name);
-            let open = node.state.lock().opens.iter().any(|open| open.stream == key);
+            let open = {
+                let state = node.state.lock();
+                state.opens_of(&state.key_of(&stream.name)).next().is_some()
+            };
             if !stream.name.is_empty() && !open {
                 self.store.remove_stream(node.file, &stream.name).await?;
             }

@@ -31,7 +31,7 @@ impl Core {
         let granted = self.check_making(plan, directory, kind).await?;
         let new = self.describe(plan, directory, kind).await?;
         let guard = self.names.lock(directory.file, name).await;
-        if directory.state.lock().delete_pending {
+        if directory.name.is_going() {
             return refuse(NtStatus::DELETE_PENDING, "the directory is being deleted");
         }
         plan.asker.is_there()?;

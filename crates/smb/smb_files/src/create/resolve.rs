@@ -27,12 +27,7 @@ impl Core {
     pub(super) async fn resolve(self: &Arc<Self>, root: &Pin, plan: &Plan<'_>) -> Result<Found> {
         let path = match &plan.target {
             Target::Id(id) => {
-                let node = self.pin_by_id(*id).await?;
-                let below = node.file == root.file || node.above().iter().any(|dir| dir.file == root.file);
-                if !below {
-                    return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "the file is not in the share");
-                }
-                return Ok(Found::Existing(node));
+                return Ok(Found::Existing(self.pin_within(*id, root.file).await?));
             }
             Target::Path(path) => path,
         };
@@ -88,14 +83,16 @@ impl Core {
         if let Some(node) = self.child_now(directory, name).await? {
             return Ok(Some(node));
         }
-        let entry = self.lookup_alias(directory.file, name).await?;
-        Ok(entry.map(|entry| self.pin(entry.file, entry.kind, directory, &entry.name)))
+        match self.lookup_alias(directory.file, name).await? {
+            Some(entry) => self.pin_entry(directory, &entry).await,
+            None => Ok(None),
+        }
     }
 
     /// The file of that long name, for who changes the name itself.
     pub(crate) async fn child_now(self: &Arc<Self>, directory: &Pin, name: &str) -> Result<Option<Pin>> {
         match self.store.lookup(directory.file, name).await {
-            Ok(entry) => Ok(Some(self.pin(entry.file, entry.kind, directory, &entry.name))),
+            Ok(entry) => self.pin_entry(directory, &entry).await,
             Err(error) if error.kind() == StoreErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }

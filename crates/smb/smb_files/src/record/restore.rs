@@ -33,7 +33,7 @@ impl Open {
                 exclusive: lock.exclusive,
             });
             let pending = if self.stream.is_empty() {
-                state.delete_pending
+                self.node.name.is_going()
             } else {
                 stream.is_some_and(|stream| stream.delete_pending)
             };
@@ -47,7 +47,7 @@ impl Open {
             file: self.node.file,
             parent,
             name,
-            stream: self.stream_name.clone(),
+            stream: self.stream_now(),
             token: (*self.caller.token).clone(),
             root: self.caller.share.root,
             share_access_cap: self.caller.share.maximal_access,
@@ -87,9 +87,13 @@ impl FileSystem {
 }
 
 impl Core {
-    async fn restore_one(self: &Arc<Self>, record: OpenRecord) -> Result<Arc<Open>> {
+    async fn restore_one(self: &Arc<Self>, mut record: OpenRecord) -> Result<Arc<Open>> {
         self.share_root(record.root).await?;
-        let node = self.find_recorded(&record).await?;
+        let (node, at_its_place) = self.find_recorded(&record).await?;
+        if !at_its_place && self.info(&node).await?.names > 1 {
+            // The name that was to go is not there, and nobody asked for one of the others to go.
+            (record.delete_on_close, record.delete_pending) = (false, false);
+        }
         let directory = node.kind == FileKind::Directory && record.stream.is_empty();
         let share = ShareRoot {
             root: record.root,
@@ -136,16 +140,16 @@ impl Core {
         Ok(open)
     }
 
-    /// The file of a record: where it was, or wherever it is now.
-    async fn find_recorded(self: &Arc<Self>, record: &OpenRecord) -> Result<Pin> {
+    /// The file of a record: where it was (true), or wherever it is now.
+    async fn find_recorded(self: &Arc<Self>, record: &OpenRecord) -> Result<(Pin, bool)> {
         if let Ok(parent) = self.pin_by_id(record.parent).await
             && parent.is_directory()
             && let Ok(Some(node)) = self.child_now(&parent, &record.name).await
             && node.file == record.file
         {
-            return Ok(node);
+            return Ok((node, true));
         }
-        self.pin_by_id(record.file).await
+        Ok((self.pin_by_id(record.file).await?, false))
     }
 
     fn put_back(&self, open: &Arc<Open>, record: &OpenRecord, lease: Option<LeaseView>) -> Result<()> {
@@ -158,8 +162,8 @@ impl Core {
             leases.insert(view.name, place);
         }
         let mut state = open.node.state.lock();
-        if open.stream.is_empty() {
-            state.delete_pending |= record.delete_pending;
+        if open.stream.is_empty() && record.delete_pending {
+            open.node.name.set_going(true);
         }
         let stream = state.stream(&open.stream);
         if !open.stream.is_empty() {

@@ -301,6 +301,40 @@ fn a_durable_open_that_is_away_yields_and_a_persistent_one_does_not() {
     });
 }
 
+/// A resilient open that is away stays until its time is up; only what it caches goes (MS-SMB2 3.3.4.6, 3.3.4.7).
+#[test]
+fn a_resilient_open_that_is_away_stays() {
+    run(|f| async move {
+        let held = f.create("f", &Ask::default().lease(1, RWH)).await.unwrap().open;
+        held.set_durability(crate::Durability::Resilient);
+        held.detach();
+        let stat = Ask::open().access(AccessMask::READ_ATTRIBUTES);
+        f.create_as(&f.client(2), "f", &stat).await.unwrap().open.close(false).await.unwrap();
+        assert_eq!(held.summary().lease.unwrap().1, LeaseState(RWH), "looking disturbs nobody");
+        held.attach(f.told.clone(), OwnerId(5));
+        assert_eq!(held.summary().lease.unwrap().1, LeaseState(RWH), "nothing conflicted");
+        held.detach();
+        let other = f.create_as(&f.client(2), "f", &Ask::open().lease(2, RWH)).await.unwrap();
+        assert!(!held.is_closed(), "it was not persistent, and yet it stays");
+        assert_eq!(held.summary().lease.unwrap().1, LeaseState(0));
+        assert_eq!(super::rename::rename(&other.open, "g", false).await, NtStatus::SUCCESS);
+        assert!(!held.is_closed());
+        other.open.close(false).await.unwrap();
+        held.attach(f.told.clone(), OwnerId(5));
+        assert_eq!(held.path(), "g");
+        held.close(false).await.unwrap();
+        // It goes on keeping out what it does not share.
+        let held = f.create("f", &Ask::default().share(0).oplock(OplockLevel::BATCH)).await.unwrap().open;
+        held.set_durability(crate::Durability::Resilient);
+        held.detach();
+        let conflicting = f.create_as(&f.client(2), "f", &Ask::open()).await;
+        assert_eq!(status(conflicting), NtStatus::SHARING_VIOLATION);
+        assert!(!held.is_closed());
+        held.close(false).await.unwrap();
+        f.assert_clean();
+    });
+}
+
 #[test]
 fn who_keeps_a_handle_of_a_file_that_goes_is_asked_to_close_it() {
     run(|f| async move {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smb_files::{FileSystem, OpenLookup};
+use smb_files::{Durability, FileSystem, OpenLookup};
 use smb_protocol::file::FileId;
 use smb_protocol::fsctl::FsctlCode;
 use smb_protocol::fsctl::copy::ResumeKey;
@@ -123,7 +123,13 @@ pub(crate) async fn run(
             }
             state.timeout = if wish.is_zero() { RESILIENT_DEFAULT } else { wish };
         }
-        file.set_durability(open.state.lock().lasting.into());
+        let durability = Durability::from(open.state.lock().lasting);
+        // Also one that is durable in the newer way: it goes on coming back by its name, and is not closed meanwhile.
+        file.set_durability(if durability == Durability::Durable {
+            Durability::Resilient
+        } else {
+            durability
+        });
         // How long it waits is part of what comes back.
         persistence::save(&open).await?;
         return answer(&request, NtStatus::SUCCESS, &[]);

@@ -42,12 +42,16 @@ fn set(s: &Scene, id: FileId, class: FileClass, buffer: &[u8]) -> Prepared {
     Prepared::new(s.victim.packet(&[&set_request(id, InfoType::FILE, class.0, buffer)]))
 }
 
-fn rename(s: &Scene, id: FileId, ex: bool) -> Prepared {
+/// The name "to", in place of whatever has it.
+fn new_name(ex: bool) -> Vec<u8> {
     let name = utf16("to");
     let flags = RenameFlags::REPLACE_IF_EXISTS;
-    let info = RenameInformation { flags, root_directory: 0, name: Utf16::new(&name).unwrap() };
+    RenameInformation { flags, root_directory: 0, name: Utf16::new(&name).unwrap() }.encode(ex)
+}
+
+fn rename(s: &Scene, id: FileId, ex: bool) -> Prepared {
     let class = if ex { FileClass::RENAME_EX } else { FileClass::RENAME };
-    set(s, id, class, &info.encode(ex))
+    set(s, id, class, &new_name(ex))
 }
 
 const fn covers(class: FileClass) -> Covers {
@@ -148,9 +152,16 @@ fn files() -> Vec<Case> {
             let id = s.victim.open(&folder.persistent()).await;
             rename(s, id, false)
         }),
-        case!("hard link", [covers(FileClass::LINK), covers(FileClass::LINK_EX)], "plain", |s| {
-            let id = there(s).await;
-            set(s, id, FileClass::LINK, &[0; 32]).status(NtStatus::NOT_SUPPORTED).file("f", &[&OLD])
+        case!("hard link", [covers(FileClass::LINK)], "ca", |s| {
+            let id = kept(s).await;
+            let info = new_name(false);
+            set(s, id, FileClass::LINK, &info).file("f", &[&OLD]).or_none("to", &[&OLD])
+        }),
+        case!("hard link over a file", [covers(FileClass::LINK_EX)], "ca", |s| {
+            let id = kept(s).await;
+            s.other.file("to", b"target").await;
+            let info = new_name(true);
+            set(s, id, FileClass::LINK_EX, &info).file("f", &[&OLD]).file("to", &[b"target", &OLD])
         }),
         case!("cut a file", [covers(FileClass::END_OF_FILE)], "plain", |s| {
             let id = there(s).await;

@@ -17,8 +17,12 @@ const PATIENCE: usize = 600;
 /// What the files of a tree say, added up; and what does not fit in itself, if anything.
 async fn tree(volume: &Volume, root: FileId) -> Result<(SpaceUse, Option<String>), StoreError> {
     let mut sum = SpaceUse::default();
-    let mut left = vec![root];
+    let (mut left, mut seen) = (vec![root], BTreeSet::new());
     while let Some(file) = left.pop() {
+        // A file with several names is there once.
+        if !seen.insert(file) {
+            continue;
+        }
         let info = volume.info(file).await?;
         if info.kind == FileKind::Directory {
             sum.files += 1;

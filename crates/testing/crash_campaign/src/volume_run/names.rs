@@ -120,6 +120,23 @@ impl Worker<'_> {
         }
     }
 
+    /// Gives a file one more name, now and then in place of another file's.
+    pub(super) async fn link(&self, name: &str, file: &Rc<FileModel>) -> Result<(), Stop> {
+        let to = self.name();
+        let taken = self.part.names.borrow().contains_key(&to);
+        let replace = self.dice.one_in(2);
+        let id = FileId(file.id.get().unwrap_or_default());
+        self.run.rig.trace(|| format!("{name} is to be {to}, too"));
+        let since = self.ask(|names| drop(names.insert(to.clone(), Rc::clone(file))));
+        match self.volume.link(id, self.part.place(&to), replace).await {
+            Err(error) if taken && !replace && error.kind() == StoreErrorKind::AlreadyExists => {
+                *self.part.pending.borrow_mut() = None;
+                Ok(())
+            }
+            linked => self.answered("giving a file another name", linked, &since),
+        }
+    }
+
     /// Attributes or security descriptor.
     pub(super) async fn set_attributes(&self, file: &Rc<FileModel>) -> Result<(), Stop> {
         let id = FileId(file.id.get().unwrap_or_default());

@@ -185,6 +185,12 @@ async fn all_files(run: &Rc<Run>, volume: &Volume, then: impl Fn(&FileModel, &[O
         let names = part.names.borrow().clone();
         for (name, file) in &names {
             let seen = one_file(run, volume, name, file).await?;
+            let wanted = names.values().filter(|other| Rc::ptr_eq(other, file)).count();
+            let id = FileId(file.id.get().unwrap_or_default());
+            let found = ended(run, "looking at a file", volume.info(id).await)?.names as usize;
+            if found != wanted {
+                return broken(run, format!("{name} says that it has {found} names, not {wanted}"));
+            }
             then(file, &seen);
         }
     }

@@ -81,7 +81,8 @@ impl<'a> Worker<'a> {
                 self.opens.borrow_mut().clear();
                 Ok(())
             }
-            29 | 30 => {
+            30 => self.link(&name, &file).await,
+            29 => {
                 shard_runtime::sleep(Duration::from_millis(self.dice.below(800))).await;
                 Ok(())
             }

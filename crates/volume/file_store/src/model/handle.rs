@@ -15,13 +15,18 @@ use crate::{Access, FILE_SIZE_MAX, FileId, OpenFile, Range, StoreError, StoreErr
 pub(super) struct OpenHandle {
     state: Shared,
     id: u64,
-    stream: StreamId,
+    file: FileId,
     access: Access,
 }
 
 impl OpenHandle {
-    pub(super) fn new(state: Shared, id: u64, stream: StreamId, access: Access) -> Self {
-        Self { state, id, stream, access }
+    pub(super) fn new(state: Shared, id: u64, file: FileId, access: Access) -> Self {
+        Self { state, id, file, access }
+    }
+
+    /// Its stream, under the name that it has now.
+    fn stream(&self) -> StreamId {
+        lock(&self.state).stream_of(self.file, self.id)
     }
 
     fn may(&self, read: bool, write: bool) -> Result<(), StoreError> {
@@ -37,7 +42,8 @@ impl OpenHandle {
         if data.is_empty() {
             return Ok(());
         }
-        lock(&self.state).change(&self.stream, |content| content.write(offset, data))
+        let stream = self.stream();
+        lock(&self.state).change(&stream, |content| content.write(offset, data))
     }
 
     fn compared(
@@ -51,7 +57,8 @@ impl OpenHandle {
         if expected.len() != data.len() || end > self.size() {
             return Err(invalid("compare and write of different lengths, or beyond the end"));
         }
-        let present = lock(&self.state).content(&self.stream)?.read(offset, data.len() as u64);
+        let stream = self.stream();
+        let present = lock(&self.state).content(&stream)?.read(offset, data.len() as u64);
         if let Some(at) = present.iter().zip(expected.iter()).position(|(a, b)| a != b) {
             return Ok(Some(at as u64));
         }
@@ -69,24 +76,26 @@ pub(super) fn end_of(offset: u64, len: u64) -> Result<u64, StoreError> {
 
 impl Drop for OpenHandle {
     fn drop(&mut self) {
-        lock(&self.state).close(self.stream.0, self.id);
+        lock(&self.state).close(self.file, self.id);
     }
 }
 
 impl OpenFile for OpenHandle {
     fn file(&self) -> FileId {
-        self.stream.0
+        self.file
     }
 
     fn size(&self) -> u64 {
-        lock(&self.state).content(&self.stream).map_or(0, |content| content.size)
+        let stream = self.stream();
+        lock(&self.state).content(&stream).map_or(0, |content| content.size)
     }
 
     fn read(&self, offset: u64, mut buf: IoBuf) -> StoreFuture<'_, IoBuf> {
         let bytes = (|| {
             self.may(true, false)?;
             end_of(offset, buf.len() as u64)?;
-            Ok(lock(&self.state).content(&self.stream)?.read(offset, buf.len() as u64))
+            let stream = self.stream();
+            Ok(lock(&self.state).content(&stream)?.read(offset, buf.len() as u64))
         })();
         at_once(bytes.map(|bytes| {
             buf.truncate(bytes.len());
@@ -116,14 +125,15 @@ impl OpenFile for OpenHandle {
         let allocated = (|| {
             self.may(false, true)?;
             let end = end_of(offset, len)?;
+            let stream = self.stream();
             let mut state = lock(&self.state);
             if len == 0 {
                 return Ok(());
             }
             // Asked for before units are made: the range may be larger than memory.
-            let missing = state.content(&self.stream)?.missing(offset, end);
+            let missing = state.content(&stream)?.missing(offset, end);
             state.has_room(missing)?;
-            state.change(&self.stream, |content| {
+            state.change(&stream, |content| {
                 content.allocate(offset, end);
                 if grow {
                     content.size = content.size.max(end);
@@ -137,7 +147,8 @@ impl OpenFile for OpenHandle {
         let punched = (|| {
             self.may(false, true)?;
             let end = end_of(offset, len)?;
-            lock(&self.state).change(&self.stream, |content| content.zero(offset, end, true))
+            let stream = self.stream();
+            lock(&self.state).change(&stream, |content| content.zero(offset, end, true))
         })();
         at_once(punched)
     }
@@ -149,7 +160,8 @@ impl OpenFile for OpenHandle {
             if len == 0 {
                 return Ok(());
             }
-            lock(&self.state).change(&self.stream, |content| {
+            let stream = self.stream();
+            lock(&self.state).change(&stream, |content| {
                 content.zero(offset, end, false);
                 content.size = content.size.max(end);
             })
@@ -161,7 +173,8 @@ impl OpenFile for OpenHandle {
         let resized = (|| {
             self.may(false, true)?;
             end_of(size, 0)?;
-            lock(&self.state).change(&self.stream, |content| content.resize(size))
+            let stream = self.stream();
+            lock(&self.state).change(&stream, |content| content.resize(size))
         })();
         at_once(resized)
     }
@@ -169,7 +182,8 @@ impl OpenFile for OpenHandle {
     fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {
         let ranges = (|| {
             let end = end_of(offset, len)?;
-            Ok(lock(&self.state).content(&self.stream)?.ranges(offset, end, limit))
+            let stream = self.stream();
+            Ok(lock(&self.state).content(&stream)?.ranges(offset, end, limit))
         })();
         at_once(ranges)
     }
@@ -177,8 +191,9 @@ impl OpenFile for OpenHandle {
     fn wait_resize(&self, known: u64) -> StoreFuture<'_, u64> {
         let state = Arc::clone(&self.state);
         Box::pin(poll_fn(move |context| {
+            let stream = self.stream();
             let mut state = lock(&state);
-            match state.content(&self.stream).map(|content| content.size) {
+            match state.content(&stream).map(|content| content.size) {
                 Ok(size) if size == known => {
                     state.wakers.push(context.waker().clone());
                     Poll::Pending

@@ -19,25 +19,58 @@ impl State {
         parent: Option<FileId>,
         name: &str,
         frozen: bool,
+        copies: &mut BTreeMap<FileId, FileId>,
     ) -> Result<FileId, StoreError> {
+        let known = copies.get(&from).copied();
+        if let (Some(file), Some(parent)) = (known, parent) {
+            // One more name of what was copied already.
+            self.node_mut(file)?.names.push((parent, name.to_owned()));
+            return Ok(file);
+        }
         self.last_file += 1;
         let file = FileId(self.last_file);
         let source = self.node(from)?;
-        let entries: Vec<FileId> = source.entries.values().copied().collect();
+        copies.insert(from, file);
+        let entries: Vec<(String, FileId)> =
+            source.entries.iter().map(|(key, file)| (key.clone(), *file)).collect();
         let node = Node {
             parent: parent.unwrap_or(file),
-            name: Some(name.to_owned()),
+            names: vec![(parent.unwrap_or(file), name.to_owned())],
             entries: BTreeMap::new(),
             frozen,
             ..source.clone()
         };
         self.nodes.insert(file, node);
-        for child in entries {
-            let name = self.node(child)?.name.clone().unwrap_or_default();
-            let copied = self.copy(child, Some(file), &name, frozen)?;
-            self.node_mut(file)?.entries.insert(fold(&name), copied);
+        for (key, child) in entries {
+            let name = self.entry(from, child, &key)?.name;
+            let copied = self.copy(child, Some(file), &name, frozen, copies)?;
+            self.node_mut(file)?.entries.insert(key, copied);
         }
         Ok(file)
+    }
+
+    /// Copies a tree; the copy's number. Copied names are in the order in which the source has them.
+    fn copy_all(
+        &mut self,
+        from: FileId,
+        parent: Option<FileId>,
+        name: &str,
+        frozen: bool,
+    ) -> Result<FileId, StoreError> {
+        let mut copies = BTreeMap::new();
+        let copied = self.copy(from, parent, name, frozen, &mut copies)?;
+        for (source, copy) in &copies {
+            let order = self.node(*source)?.names.clone();
+            let node = self.node_mut(*copy)?;
+            if node.names.len() > 1 {
+                let is = |(of, known): &(FileId, String), (parent, name): &(FileId, String)| {
+                    copies.get(of) == Some(parent) && known == name
+                };
+                node.names.sort_by_key(|copied| order.iter().position(|known| is(known, copied)));
+                node.parent = node.names.first().map_or(node.parent, |(parent, _)| *parent);
+            }
+        }
+        Ok(copied)
     }
 
     fn take_snapshot(&mut self, new: NewSnapshot) -> Result<Snapshot, StoreError> {
@@ -49,9 +82,11 @@ impl State {
         if self.snapshots.iter().any(|known| fold(&known.name) == fold(&new.name)) {
             return Err(error(StoreErrorKind::AlreadyExists, new.name));
         }
-        let Some(name) = source.name.clone() else { return Err(not_found("such file any more")) };
+        let Some((_, name)) = source.names.first().cloned() else {
+            return Err(not_found("such file any more"));
+        };
         let kind = source.kind;
-        let root = self.copy(new.source, None, &name, true)?;
+        let root = self.copy_all(new.source, None, &name, true)?;
         self.last_file += 1;
         let snapshot = Snapshot {
             id: SnapshotId(self.last_file),
@@ -74,7 +109,7 @@ impl State {
         let mut left = vec![self.snapshots.remove(at).root];
         while let Some(file) = left.pop() {
             let Some(node) = self.nodes.get_mut(&file) else { continue };
-            node.name = None;
+            node.names.clear();
             left.extend(std::mem::take(&mut node.entries).into_values());
             self.forget_if_unused(file);
         }
@@ -99,10 +134,10 @@ impl State {
         if self.find(directory, name).is_ok() {
             return Err(error(StoreErrorKind::AlreadyExists, name));
         }
-        if self.node(source)?.name.is_none() {
+        if self.node(source)?.names.is_empty() {
             return Err(not_found("such file any more"));
         }
-        let copied = self.copy(source, Some(directory), name, false)?;
+        let copied = self.copy_all(source, Some(directory), name, false)?;
         self.node_mut(directory)?.entries.insert(fold(name), copied);
         self.touch(directory, true)?;
         Ok(copied)

@@ -47,7 +47,12 @@ impl State {
             content.units.values().for_each(|unit| *users.entry(at(unit)).or_default() += 1);
         }
         let (mut total, mut left) = (SpaceUse::default(), vec![root]);
+        let mut seen = BTreeSet::new();
         while let Some(file) = left.pop() {
+            // What has several names is there once.
+            if !seen.insert(file) {
+                continue;
+            }
             let node = self.node(file)?;
             total.files += 1;
             left.extend(node.entries.values());

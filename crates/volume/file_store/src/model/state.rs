@@ -21,9 +21,10 @@ pub(super) type StreamId = (FileId, String);
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) kind: FileKind,
+    /// The directory of its first name, also once it is removed; of a root, itself.
     pub(super) parent: FileId,
-    /// `None` once removed.
-    pub(super) name: Option<String>,
+    /// Its names, the first one first; empty once removed. A root has one in no directory.
+    pub(super) names: Vec<(FileId, String)>,
     /// A snapshot's: nothing of it changes.
     pub(super) frozen: bool,
     pub(super) attributes: Attributes,
@@ -35,8 +36,8 @@ pub(super) struct Node {
     pub(super) streams: BTreeMap<String, (String, Content)>,
 }
 
-struct Open {
-    stream: StreamId,
+pub(super) struct Open {
+    pub(super) stream: StreamId,
     access: Access,
     share: Share,
 }
@@ -79,7 +80,7 @@ impl State {
         let root = Node {
             kind: FileKind::Directory,
             parent: ROOT,
-            name: Some(String::new()),
+            names: vec![(ROOT, String::new())],
             frozen: false,
             attributes: Attributes::default(),
             times: Times::default(),
@@ -109,7 +110,7 @@ impl State {
         self.nodes.get_mut(&file).ok_or_else(|| not_found("such file"))
     }
 
-    fn directory(&self, file: FileId) -> Result<&Node, StoreError> {
+    pub(super) fn directory(&self, file: FileId) -> Result<&Node, StoreError> {
         let node = self.node(file)?;
         match node.kind {
             FileKind::Directory => Ok(node),
@@ -121,14 +122,14 @@ impl State {
     pub(super) fn directory_with_name(&self, file: FileId) -> Result<(), StoreError> {
         self.directory(file)?;
         self.changeable(file)?;
-        match self.directory(file)?.name {
-            Some(_) => Ok(()),
-            None => Err(not_found("such directory any more")),
+        if self.directory(file)?.names.is_empty() {
+            return Err(not_found("such directory any more"));
         }
+        Ok(())
     }
 
     /// An error for what belongs to a snapshot.
-    fn changeable(&self, file: FileId) -> Result<(), StoreError> {
+    pub(super) fn changeable(&self, file: FileId) -> Result<(), StoreError> {
         if self.node(file)?.frozen {
             return Err(error(StoreErrorKind::ReadOnly, "a snapshot's"));
         }
@@ -153,13 +154,20 @@ impl State {
         Ok(())
     }
 
-    fn entry(&self, file: FileId) -> Result<DirectoryEntry, StoreError> {
+    pub(super) fn entry(
+        &self,
+        directory: FileId,
+        file: FileId,
+        key: &str,
+    ) -> Result<DirectoryEntry, StoreError> {
         let node = self.node(file)?;
-        Ok(DirectoryEntry { name: node.name.clone().unwrap_or_default(), file, kind: node.kind })
+        let name = node.names.iter().find(|(parent, name)| *parent == directory && fold(name) == key);
+        let name = name.map(|(_, name)| name.clone()).unwrap_or_default();
+        Ok(DirectoryEntry { name, file, kind: node.kind })
     }
 
     pub(super) fn lookup(&self, directory: FileId, name: &str) -> Result<DirectoryEntry, StoreError> {
-        self.entry(self.find(directory, name)?)
+        self.entry(directory, self.find(directory, name)?, &fold(name))
     }
 
     pub(super) fn create(
@@ -183,7 +191,7 @@ impl State {
         let node = Node {
             kind: new.kind,
             parent: directory,
-            name: Some(name.into()),
+            names: vec![(directory, name.into())],
             frozen: false,
             attributes: new.attributes,
             times: Times { created: now, accessed: now, written: now, changed: now },
@@ -196,11 +204,11 @@ impl State {
         Ok(file)
     }
 
-    fn opens_of(&self, file: FileId) -> impl Iterator<Item = &Open> {
+    pub(super) fn opens_of(&self, file: FileId) -> impl Iterator<Item = &Open> {
         self.opens.range((file, 0)..=(file, u64::MAX)).map(|(_, open)| open)
     }
 
-    fn may_delete(&self, file: FileId) -> Result<(), StoreError> {
+    pub(super) fn may_delete(&self, file: FileId) -> Result<(), StoreError> {
         if self.opens_of(file).any(|open| !open.share.delete) {
             return Err(error(StoreErrorKind::SharingViolation, "an open does not share deletion"));
         }
@@ -217,57 +225,30 @@ impl State {
         self.take_name(directory, name, file)
     }
 
-    fn take_name(&mut self, directory: FileId, name: &str, file: FileId) -> Result<(), StoreError> {
+    pub(super) fn take_name(
+        &mut self,
+        directory: FileId,
+        name: &str,
+        file: FileId,
+    ) -> Result<(), StoreError> {
         self.node_mut(directory)?.entries.remove(&fold(name));
         self.touch(directory, true)?;
-        self.node_mut(file)?.name = None;
+        let node = self.node_mut(file)?;
+        node.names.retain(|(parent, known)| *parent != directory || fold(known) != fold(name));
+        if let Some((parent, _)) = node.names.first() {
+            node.parent = *parent;
+            return self.touch(file, false);
+        }
         self.forget_if_unused(file);
         Ok(())
     }
 
     /// A file without a name goes with its last open.
     pub(super) fn forget_if_unused(&mut self, file: FileId) {
-        let named = self.nodes.get(&file).is_some_and(|node| node.name.is_some());
+        let named = self.nodes.get(&file).is_some_and(|node| !node.names.is_empty());
         if !named && self.opens_of(file).next().is_none() {
             self.nodes.remove(&file);
         }
-    }
-
-    pub(super) fn rename(
-        &mut self,
-        (from, from_name): (FileId, &str),
-        (to, to_name): (FileId, &str),
-        replace: bool,
-    ) -> Result<(), StoreError> {
-        check(to_name)?;
-        let file = self.find(from, from_name)?;
-        self.changeable(from)?;
-        self.directory_with_name(to)?;
-        self.may_delete(file)?;
-        let mut above = to;
-        while above != ROOT {
-            if above == file {
-                return Err(invalid("a directory cannot be moved into itself"));
-            }
-            above = self.node(above)?.parent;
-        }
-        let old = self.find(to, to_name).ok().filter(|old| *old != file);
-        if let Some(old) = old {
-            let both_files = [old, file].iter().all(|f| self.directory(*f).is_err());
-            if !replace || !both_files {
-                return Err(error(StoreErrorKind::AlreadyExists, to_name));
-            }
-            self.may_delete(old)?;
-            self.take_name(to, to_name, old)?;
-        }
-        self.node_mut(from)?.entries.remove(&fold(from_name));
-        self.touch(from, true)?;
-        self.node_mut(to)?.entries.insert(fold(to_name), file);
-        self.touch(to, true)?;
-        let node = self.node_mut(file)?;
-        node.name = Some(to_name.into());
-        node.parent = to;
-        self.touch(file, false)
     }
 
     pub(super) fn read_directory(
@@ -284,7 +265,7 @@ impl State {
         let mut page = DirectoryPage { entries: Vec::new(), next: None };
         let mut last = DirectoryCursor::default();
         for (name, file) in left.by_ref().take(limit) {
-            page.entries.push(self.entry(*file)?);
+            page.entries.push(self.entry(directory, *file, name)?);
             last = DirectoryCursor(name.clone().into_bytes());
         }
         if left.next().is_some() {
@@ -300,6 +281,7 @@ impl State {
             file,
             parent: node.parent,
             kind: node.kind,
+            names: node.names.len() as u32,
             size: unnamed.map_or(0, |content| content.size),
             allocated: unnamed.map_or(0, Content::allocated),
             attributes: node.attributes,
@@ -353,14 +335,14 @@ impl State {
         self.touch(file, false)
     }
 
-    /// The new open's number, and the stream's folded name.
-    pub(super) fn open(&mut self, file: FileId, options: &OpenOptions) -> Result<(u64, String), StoreError> {
+    /// The new open's number.
+    pub(super) fn open(&mut self, file: FileId, options: &OpenOptions) -> Result<u64, StoreError> {
         let stream = (file, fold(&options.stream));
         let node = self.node(file)?;
         if options.access.write || options.access.delete {
             self.changeable(file)?;
         }
-        if node.name.is_none() {
+        if node.names.is_empty() {
             return Err(not_found("such file any more"));
         }
         if !node.streams.contains_key(&stream.1) {
@@ -387,9 +369,22 @@ impl State {
             return Err(error(StoreErrorKind::SharingViolation, "another open does not share this"));
         }
         self.last_open += 1;
-        let open = Open { stream: stream.clone(), access: options.access, share: options.share };
+        let open = Open { stream, access: options.access, share: options.share };
         self.opens.insert((file, self.last_open), open);
-        Ok((self.last_open, stream.1))
+        Ok(self.last_open)
+    }
+
+    /// The stream of an open.
+    pub(super) fn stream_of(&self, file: FileId, id: u64) -> StreamId {
+        self.opens.get(&(file, id)).map_or_else(|| (file, String::new()), |open| open.stream.clone())
+    }
+
+    /// Opens of a stream go on under its new name.
+    pub(super) fn move_opens(&mut self, from: &StreamId, to: &str) {
+        let opens = self.opens.range_mut((from.0, 0)..=(from.0, u64::MAX));
+        for (_, open) in opens.filter(|(_, open)| open.stream == *from) {
+            open.stream.1 = to.to_owned();
+        }
     }
 
     pub(super) fn close(&mut self, file: FileId, id: u64) {

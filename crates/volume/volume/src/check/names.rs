@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use file_store::names::{check as check_name, fold};
 use file_store::{FILE_SIZE_MAX, SECURITY_MAX, StoreError};
 use redb::ReadableTable;
-use volume_format::{DecodeError, Entry, Inode, SnapshotRecord};
+use volume_format::{DecodeError, Entry, Inode, OtherName, SnapshotRecord};
 
 use super::{Examination, Severity};
 use crate::database::database_error;
@@ -163,7 +163,7 @@ impl Examination<'_, '_> {
     pub(super) fn entries(&mut self) -> Result<(), StoreError> {
         let rows = self.entry_rows()?;
         // Each file's entry, by its key.
-        let mut named: BTreeMap<u64, (u64, String)> = BTreeMap::new();
+        let mut named = Named::default();
         for (directory, key, entry) in rows {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -177,11 +177,12 @@ impl Examination<'_, '_> {
             };
             self.entry(directory, key, entry, &mut named)?;
         }
+        self.other_names(&mut named)?;
         let nameless: Vec<u64> = self
             .inodes
             .keys()
             .filter(|file| **file != ROOT && !self.roots.contains(file))
-            .filter(|file| !named.contains_key(file) && !self.orphans.contains(file))
+            .filter(|file| !named.first.contains_key(file) && !self.orphans.contains(file))
             .copied()
             .collect();
         for file in nameless {
@@ -207,7 +208,7 @@ impl Examination<'_, '_> {
         directory: u64,
         key: String,
         entry: Entry,
-        named: &mut BTreeMap<u64, (u64, String)>,
+        named: &mut Named,
     ) -> Result<(), StoreError> {
         let file = entry.file;
         let place = format!("{} in {}", entry.name, self.name_of(directory));
@@ -236,15 +237,23 @@ impl Examination<'_, '_> {
             return self.remove_entry(directory, &key);
         }
         let agrees = inode.parent == directory && self.is_key(&inode.name, &key);
-        if let Some((other, other_key)) = named.get(&file).cloned() {
+        let other_name = inode
+            .others
+            .iter()
+            .position(|other| other.parent == directory && self.is_key(&other.name, &key))
+            .filter(|_| !agrees);
+        if let Some(other) = other_name {
+            named.others.entry(file).or_default().insert(other);
+        } else if let Some((other, other_key)) = named.first.get(&file).cloned() {
             let detail = format!("is a second name of file {file}, beside {other_key} in directory {other}");
             let how = Some("the name that the file's own record does not have is removed");
-            self.note(Severity::Critical, ENTRY, place, detail, how);
+            self.note(Severity::Critical, ENTRY, place.clone(), detail, how);
             if !agrees {
                 return self.remove_entry(directory, &key);
             }
             self.remove_entry(other, &other_key)?;
-        } else if self.orphans.contains(&file) {
+        }
+        if self.orphans.contains(&file) {
             let detail =
                 format!("names file {file}, which is in the list of removed files and would be deleted");
             self.note(Severity::Critical, ENTRY, place, detail, Some("the file is taken off that list"));
@@ -260,21 +269,65 @@ impl Examination<'_, '_> {
                 self.put_entry(directory, &Entry { directory: inode.directory, ..entry.clone() })?;
             }
         }
-        if inode.parent != directory || inode.name != entry.name {
+        let known = match other_name.and_then(|at| inode.others.get(at)) {
+            Some(other) => (other.parent, other.name.as_str()),
+            None => (inode.parent, inode.name.as_str()),
+        };
+        if known != (directory, entry.name.as_str()) {
             let place = format!("file {file}, {} in {}", entry.name, self.name_of(directory));
-            let detail = format!("says it is {} in directory {}", inode.name, inode.parent);
+            let detail = format!("says it is {} in directory {}", known.1, known.0);
             self.note(Severity::Error, INODE, place, detail, Some("it takes over what the directory says"));
             if self.repair {
-                self.put_inode(file, Inode { parent: directory, name: entry.name, ..inode })?;
+                let mut inode = inode.clone();
+                match other_name.and_then(|at| inode.others.get_mut(at)) {
+                    Some(other) => other.name = entry.name,
+                    None => (inode.parent, inode.name) = (directory, entry.name),
+                }
+                self.put_inode(file, inode)?;
             }
         }
-        named.insert(file, (directory, key));
+        if other_name.is_none() {
+            named.first.insert(file, (directory, key));
+        }
         let frozen = self.inodes.get(&directory).is_some_and(|above| above.frozen);
         if let Some(inode) = self.inodes.get(&file).filter(|inode| inode.frozen != frozen).cloned() {
             let detail = "and its directory disagree on whether they belong to a snapshot";
             self.note(Severity::Error, INODE, self.name_of(file), detail, Some("the directory counts"));
             if self.repair {
                 self.put_inode(file, Inode { frozen, ..inode })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names that a record has beside the first one are there, and the first one is if one of them is.
+    fn other_names(&mut self, named: &mut Named) -> Result<(), StoreError> {
+        let linked: Vec<u64> =
+            self.inodes.iter().filter(|(_, inode)| !inode.others.is_empty()).map(|(file, _)| *file).collect();
+        for file in linked {
+            let Some(inode) = self.inodes.get(&file).cloned() else { continue };
+            let found = named.others.remove(&file).unwrap_or_default();
+            let (all, has_first) = (inode.others.len(), named.first.contains_key(&file));
+            if found.len() == all && has_first {
+                continue;
+            }
+            if found.is_empty() && !has_first {
+                // It has no name at all: told, and put right, with those that have none.
+                continue;
+            }
+            let place = self.name_of(file);
+            let there = found.len() + usize::from(has_first);
+            let detail = format!("says it has {} names, of which {there} are there", all + 1);
+            self.note(Severity::Error, INODE, place, detail, Some("it keeps those that are there"));
+            let mut others: Vec<OtherName> =
+                found.iter().filter_map(|at| inode.others.get(*at)).cloned().collect();
+            let mut first = OtherName { parent: inode.parent, name: inode.name.clone() };
+            if !has_first {
+                first = others.remove(0);
+                named.first.insert(file, (first.parent, fold(&first.name)));
+            }
+            if self.repair {
+                self.put_inode(file, Inode { parent: first.parent, name: first.name, others, ..inode })?;
             }
         }
         Ok(())
@@ -401,6 +454,15 @@ impl Examination<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Names that entries have told.
+#[derive(Default)]
+struct Named {
+    /// The one of each file that its record has as the first, or that has to do for it, by directory and key.
+    first: BTreeMap<u64, (u64, String)>,
+    /// Those that records have besides, by their places there.
+    others: BTreeMap<u64, BTreeSet<usize>>,
 }
 
 type EntryRow = (u64, String, Result<Entry, String>);

@@ -99,6 +99,7 @@ impl Examination<'_, '_> {
             times: [self.now; 4],
             next_stream,
             streams: streams.into_values().collect(),
+            others: Vec::new(),
         };
         self.put_inode(file, inode)
     }
@@ -121,7 +122,7 @@ impl Examination<'_, '_> {
         }
         self.put_entry(directory, &Entry { file, directory: inode.directory, name: name.clone() })?;
         // Not a snapshot's any more: whoever finds it there can move and remove it.
-        self.put_inode(file, Inode { parent: directory, name, frozen: false, ..inode })
+        self.put_inode(file, Inode { parent: directory, name, frozen: false, others: Vec::new(), ..inode })
     }
 
     fn lost_and_found(&mut self) -> Result<u64, StoreError> {

@@ -10,7 +10,7 @@ use file_store::{
     StoreErrorKind,
 };
 use redb::{ReadableTable, WriteTransaction};
-use volume_format::{CLUSTER, Inode, SnapshotRecord, StreamRecord, Superblock};
+use volume_format::{CLUSTER, Inode, OtherName, SnapshotRecord, StreamRecord, Superblock};
 
 mod cases;
 mod opening;
@@ -407,6 +407,12 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
                 name: ["x", "", "luns", "a/b"][rng.below(4) as usize].into(),
                 next_stream: number(rng) as u32,
                 streams,
+                others: (0..rng.below(4).saturating_sub(1))
+                    .map(|_| OtherName {
+                        parent: file(rng),
+                        name: ["x", "", "luns"][rng.below(3) as usize].into(),
+                    })
+                    .collect(),
                 ..Inode::default()
             };
             let mut table = txn.open_table(INODES).expect("table");

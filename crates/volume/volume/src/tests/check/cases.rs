@@ -1,7 +1,7 @@
 //! One damage in each structure of the tables, and how it must be named.
 
 use redb::{ReadableTable, WriteTransaction};
-use volume_format::{Entry, Inode, SnapshotRecord, StreamRecord};
+use volume_format::{Entry, Inode, OtherName, SnapshotRecord, StreamRecord};
 
 use crate::tables::{
     COUNTERS, ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, NEXT_FILE, ORPHANS, SECURITY, SHARED, SHARES,
@@ -46,6 +46,28 @@ pub(super) fn first(txn: &WriteTransaction, file: u64) -> (u64, u64, u8) {
 }
 
 pub(super) const CASES: &[Case] = &[
+    Case {
+        structure: "file record",
+        place: &["file 7", "docs/notes"],
+        detail: "says it has 3 names, of which 1 are there",
+        how: |txn| {
+            inode(txn, 7, |notes| {
+                for parent in [2, 2] {
+                    notes.others.push(OtherName { parent, name: "gone".into() });
+                }
+            });
+        },
+    },
+    Case {
+        structure: "file record",
+        place: &["file 7", "docs/notes"],
+        detail: "says it has 2 names, of which 1 are there",
+        how: |txn| {
+            inode(txn, 7, |notes| notes.others.push(OtherName { parent: 2, name: "other".into() }));
+            put_entry(txn, 2, "OTHER", &entry(7, false, "other"));
+            drop(txn.open_table(ENTRIES).expect("t").remove((6, "NOTES")).expect("r"));
+        },
+    },
     Case {
         structure: "file record",
         place: &["file 3", "web in directory 2"],
