@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block_device::BlockError;
+use byte_codec::crc32c;
 use pool_format::BLOCK;
 use shard_runtime::finish_anyway;
 
 use crate::at::At;
 use crate::careful::{self, Content, from_copies};
 use crate::resync::{bits, learn_sums};
+use crate::sums::page_at;
 use crate::write::ensure_dirty;
 
 /// Learns the checksums that were lost in regions of a row.
@@ -53,12 +55,34 @@ async fn recall_region(at: At<'_>, region: u32) -> Result<(), BlockError> {
     };
     let columns = || (0..at.row.columns.len()).map(|column| at.other(column));
     let here = |at: &At<'_>| at.column().good() & mask != 0;
-    let lost: Vec<At<'_>> = columns().filter(here).filter(|column| unknown(*column)).collect();
+    // All of them, as what proves nothing itself must not be asked for a proof.
+    for column in columns().filter(here) {
+        for part in (offset..offset + size).step_by(careful::step(at.space) as usize) {
+            page_at(column, part).await;
+        }
+    }
+    let mut lost: Vec<At<'_>> = columns().filter(here).filter(|column| unknown(*column)).collect();
+    let torn = group.torn.load(Ordering::Acquire) & mask != 0;
+    if lost.len() > 1 || torn {
+        // Columns that are in doubt prove nothing to each other: what their own pages say is believed.
+        lost.retain(|column| !believe_hints(*column, (offset, size), mask));
+    }
+    if let [only] = lost[..]
+        && is_hinted(only, (offset, size), mask)
+    {
+        // What the others cannot tell must be what its own page says.
+        let told = careful::from_others(only, offset, size).await;
+        let mut own = from_copies(only, offset, size, None, &mut Vec::new()).await;
+        correct(only, offset, &mut own, &told).await;
+        learn_told(only, offset, &told).await;
+        believe_hints(only, (offset, size), mask);
+        lost.clear();
+    }
     for column in &lost {
         let mut own = from_copies(*column, offset, size, None, &mut Vec::new()).await;
         let told = careful::from_others(*column, offset, size).await;
         // Two columns without checksums prove nothing to each other.
-        if lost.len() == 1 && group.torn.load(Ordering::Acquire) & mask == 0 {
+        if lost.len() == 1 && !torn {
             correct(*column, offset, &mut own, &told).await;
         } else if !own.is_complete() && told.is_complete() {
             own = told;
@@ -72,6 +96,36 @@ async fn recall_region(at: At<'_>, region: u32) -> Result<(), BlockError> {
     }
     group.forgotten.fetch_and(!mask, Ordering::AcqRel);
     Ok(())
+}
+
+/// Whether the column's own pages say something of a region whose checksums are not known.
+fn is_hinted(at: At<'_>, (offset, size): (u64, u64), mask: u64) -> bool {
+    let Some(sums) = &at.column().sums else { return false };
+    let pages = sums.loaded(offset, size);
+    pages.iter().all(|(_, page)| {
+        let unknown = page.unknown.load(Ordering::Acquire) & mask;
+        page.hinted.load(Ordering::Acquire) & unknown == unknown
+    })
+}
+
+/// Takes what the column's own pages say of a region as right; `false` where they say nothing.
+fn believe_hints(at: At<'_>, (offset, size): (u64, u64), mask: u64) -> bool {
+    let hinted = is_hinted(at, (offset, size), mask);
+    if hinted {
+        for (_, page) in at.column().sums.iter().flat_map(|sums| sums.loaded(offset, size)) {
+            page.unknown.fetch_and(!mask, Ordering::AcqRel);
+        }
+    }
+    hinted
+}
+
+/// Learns the checksums of the blocks that the other columns tell of.
+async fn learn_told(at: At<'_>, offset: u64, told: &Content) {
+    for (index, number) in (0..told.have.len()).zip(offset / BLOCK..) {
+        if let (Some(block), Some(page)) = (told.block(index), page_at(at, number * BLOCK).await) {
+            page.set(number, crc32c(block));
+        }
+    }
 }
 
 /// Puts what the other columns say into what a column holds, on its disk too.

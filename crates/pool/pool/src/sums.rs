@@ -63,6 +63,8 @@ pub(crate) struct Page {
     pub(crate) told: AtomicU8,
     /// Regions whose checksums are not known.
     pub(crate) unknown: AtomicU64,
+    /// Those of them that a disk's page speaks of which may be older than its data: believed where nobody knows better.
+    pub(crate) hinted: AtomicU64,
     /// Disks that are known to have a damaged one: they are written first.
     pub(crate) damaged: Mutex<Vec<DiskId>>,
     /// Used since the cache last looked.
@@ -259,6 +261,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             generation: AtomicU8::new(told),
             told: AtomicU8::new(told),
             unknown: AtomicU64::new(regions),
+            hinted: AtomicU64::new(0),
             damaged: Mutex::default(),
             used: AtomicBool::new(true),
             writing: tokio::sync::Mutex::default(),
@@ -322,7 +325,8 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         // Where the other columns can say what is right, they are asked: this page may lack writes that its disk has lost.
         let doubtful = need & good & provable(at);
         lost |= doubtful;
-        page.take(at, index, need & good & !doubtful, &sums);
+        page.hinted.fetch_or(doubtful, Ordering::AcqRel);
+        page.take(at, index, need & good, &sums);
         need &= !(good & !doubtful);
     }
     if let Some(sums) = old.filter(|_| at.row.shape.parity == 0) {

@@ -320,6 +320,61 @@ fn a_stripe_that_two_disks_were_missing_from_is_whole_when_one_is_back() {
     }
 }
 
+/// Disks have been away one after the other, and each lacks something: none of their pages can have the newest generation. Rot on one
+/// of them is found and healed all the same, and not taken for what must be there.
+#[test]
+fn rot_on_one_of_the_disks_that_lack_something_is_healed() {
+    for rotten in 0..2 {
+        on_shard(async {
+            let bench = Bench::new(4);
+            let pool = bench.create().await;
+            let guid = pool.guid();
+            pool.create_space(spec(Resiliency::Parity(2))).await.expect("space");
+            fill(&pool, 0x11).await;
+            sleep(Duration::from_secs(30)).await;
+            let space = pool.space("s").expect("space");
+            let write = async |at: u64, byte: u8| {
+                let data = IoBuf::copy_from(&vec![byte; CHUNK as usize]).freeze();
+                space.write(at, data, Durability::Durable).await.expect("write");
+            };
+            for away in 0..2 {
+                bench.disks[away].gone.store(true, Ordering::SeqCst);
+            }
+            write(SLAB / 2, 0x33).await;
+            sleep(Duration::from_secs(30)).await;
+            let mut start = 0;
+            pool.core.for_each_column(|_, place, row| {
+                let copies = row.column(place.column).copies();
+                if place.row == 0 && copies[0].id().0 as usize == rotten {
+                    start = copies[0].start;
+                }
+            });
+            drop(space);
+            drop(pool);
+            sleep(Duration::from_secs(1)).await;
+            for back in 0..2 {
+                bench.disks[back].gone.store(false, Ordering::SeqCst);
+            }
+            let before = bench.disks[rotten].image();
+            bench.disks[rotten].corrupt(start as usize + 100, b"rot");
+            let pool = open(&bench, guid).await;
+            let space = pool.space("s").expect("space");
+            for at in (0..SLAB).step_by(CHUNK as usize) {
+                let byte = if at == SLAB / 2 { 0x33 } else { 0x11 };
+                let read = space.read(at, IoBuf::new(CHUNK as usize)).await;
+                let read = read.unwrap_or_else(|error| panic!("disk {rotten}: at {at}: {error}"));
+                assert!(read.iter().all(|found| *found == byte), "disk {rotten}: at {at}: {:#x}", read[0]);
+            }
+            sleep(Duration::from_secs(60)).await;
+            scrub(&pool).await;
+            let (at, end) = (start as usize, start as usize + BLOCK as usize);
+            assert!(bench.disks[rotten].image()[at..end] == before[at..end], "disk {rotten} is not healed");
+            sleep(Duration::from_secs(30)).await;
+            assert_eq!(pool.check(true).await, Vec::new(), "disk {rotten}");
+        });
+    }
+}
+
 /// A disk has lost writes together with their checksums, leaves, and comes back: it lacks what was written meanwhile, so its page
 /// cannot have the newest generation, and what else the page says is not believed where the other columns know better.
 #[test]

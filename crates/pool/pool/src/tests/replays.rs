@@ -297,7 +297,8 @@ fn a_stripe_over_zeros_that_a_crash_takes_back_stays_readable() {
             let blocks = old.chunks(BLOCK as usize).zip(new.chunks(BLOCK as usize));
             for (index, (old, new)) in blocks.enumerate() {
                 let read = space.read(index as u64 * BLOCK, IoBuf::new(BLOCK as usize)).await;
-                let read = read.unwrap_or_else(|error| panic!("column {absent} away, block {index}: {error}"));
+                let read =
+                    read.unwrap_or_else(|error| panic!("column {absent} away, block {index}: {error}"));
                 let known = read[..] == *old || read[..] == *new || read.iter().all(|byte| *byte == 0);
                 assert!(known, "column {absent} away, block {index} is none of what it was");
             }

@@ -96,7 +96,8 @@ pub const FILE: [Row; FileClass::NAMED.len()] = [
     no_file(FileClass::ACCESS),
     no_file(FileClass::NAME),
     file(FileClass::RENAME, DELETE, |given| renamed(given, false)).changing(&[Part::Names]),
-    file(FileClass::LINK, &[AccessMask::WRITE_ATTRIBUTES], |given| renamed(given, false)).changing(&[Part::Names]),
+    file(FileClass::LINK, &[AccessMask::WRITE_ATTRIBUTES], |given| renamed(given, false))
+        .changing(&[Part::Names]),
     no_file(FileClass::NAMES),
     file(FileClass::DISPOSITION, DELETE, |_| DispositionInformation { delete_pending: true }.to_bytes())
         .changing(&[Part::Opens]),
@@ -143,7 +144,8 @@ pub const FILE: [Row; FileClass::NAMED.len()] = [
     })
     .changing(&[Part::Opens]),
     file(FileClass::RENAME_EX, DELETE, |given| renamed(given, true)).changing(&[Part::Names]),
-    file(FileClass::LINK_EX, &[AccessMask::WRITE_ATTRIBUTES], |given| renamed(given, true)).changing(&[Part::Names]),
+    file(FileClass::LINK_EX, &[AccessMask::WRITE_ATTRIBUTES], |given| renamed(given, true))
+        .changing(&[Part::Names]),
     no_file(FileClass::ID_64_EXTD_DIRECTORY),
     no_file(FileClass::ID_64_EXTD_BOTH_DIRECTORY),
     no_file(FileClass::ID_ALL_EXTD_DIRECTORY),
