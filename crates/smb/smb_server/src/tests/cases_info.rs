@@ -161,7 +161,10 @@ fn files() -> Vec<Case> {
             let id = kept(s).await;
             s.other.file("to", b"target").await;
             let info = new_name(true);
-            set(s, id, FileClass::LINK_EX, &info).file("f", &[&OLD]).file("to", &[b"target", &OLD])
+            set(s, id, FileClass::LINK_EX, &info)
+                .file("f", &[&OLD])
+                .file("to", &[b"target", &OLD])
+                .alone("to")
         }),
         case!("cut a file", [covers(FileClass::END_OF_FILE)], "plain", |s| {
             let id = there(s).await;
