@@ -297,6 +297,8 @@ impl PoolDisk {
         if let Err(error) = &result {
             // A disk without space serves on; anything else makes its copies unreliable.
             if error.kind() == BlockErrorKind::NoSpace {
+                // A part of it may be in the cache, whatever durability was asked for.
+                self.written.fetch_add(1, Ordering::AcqRel);
                 if self.fullness.refused(self.clock.now()) {
                     tracing::warn!(disk = %self.guid, "the file system of disk {} is full: its copies lack what is written now until there is room", self.id);
                 }

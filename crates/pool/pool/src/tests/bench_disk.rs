@@ -140,6 +140,13 @@ impl TestDisk {
         check_range(offset, data.len() as u64, BLOCK as u32, self.size())?;
         let full = self.full_at.load(Ordering::SeqCst);
         if (offset..offset + data.len() as u64).contains(&full) {
+            // What lies before it is in the cache.
+            let mut inner = self.inner.lock();
+            for (at, block) in (offset as usize..).step_by(BLOCK).zip(data.chunks(BLOCK)) {
+                if at + BLOCK <= full as usize {
+                    inner.volatile.insert(at, block.to_vec());
+                }
+            }
             return Err(BlockError::new(BlockErrorKind::NoSpace, "test disk"));
         }
         // Superblocks are at both ends.

@@ -159,3 +159,32 @@ fn when_all_copies_are_full_the_client_is_told_of_space() {
         }
     });
 }
+
+/// A write that finds no space leaves a part of itself in the cache of the only copy. What is then read of it has been made durable,
+/// so that it is there when the disk has lost its cache.
+#[test]
+fn what_is_read_of_a_refused_write_stays() {
+    on_shard(async {
+        let bench = Bench::new(1);
+        let pool = bench.create().await;
+        let space = pool.create_space(SpaceSpec::thin("s", Resiliency::Simple, 4 * SLAB)).await.expect("space");
+        let data = |byte: u8| IoBuf::copy_from(&vec![byte; 4 * 4096]).freeze();
+        space.write(0, data(1), Durability::Durable).await.expect("write");
+        sleep(Duration::from_secs(30)).await; // clean
+        let mut start = 0;
+        pool.core.for_each_column(|_, place, row| start = row.column(place.column).copies()[0].start);
+        bench.disks[0].full_at.store(start + 2 * 4096, Ordering::SeqCst);
+        let refused = space.write(0, data(2), Durability::Durable).await.expect_err("there is no space");
+        assert_eq!(refused.kind(), BlockErrorKind::NoSpace);
+        bench.disks[0].full_at.store(u64::MAX, Ordering::SeqCst);
+        let seen = first_byte(&space, 0).await;
+        // It is pulled, with what is in its cache, and put in again.
+        bench.disks[0].gone.store(true, Ordering::SeqCst);
+        pool.disk_lost(DiskId(0), "pulled").await.expect("told");
+        bench.disks[0].restore_power(|| false);
+        bench.disks[0].gone.store(false, Ordering::SeqCst);
+        pool.disk_returned(bench.device(0)).await.expect("returned");
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(first_byte(&space, 0).await, seen);
+    });
+}
