@@ -7,7 +7,7 @@
 //!  all of it, zeros before: new data ─► parity ─► only checksums to the journal ─► all columns, in place
 //! ```
 //! **No write hole.** What is written in place is in the journal before. After a crash (`replay.rs`) it is written
-//! again from there, so that data and parity agree, whatever had reached the disks. Over zeros, which is where large
+//! again from there, so that data and parity agree, whatever had reached the disks. Over durable zeros, which is where large
 //! writes mostly go, checksums suffice: they tell how far the write came, and what did not come was zero.
 //!
 //! The lock that a write holds covers its bytes in every column of the row, so parity and data change together for
