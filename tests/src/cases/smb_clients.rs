@@ -36,6 +36,7 @@ pub(super) fn run(context: &Context) -> Result {
         there_and_back(context, &node, &sent, &["-m", version])?;
     }
     there_and_back(context, &node, &sent, &["--client-protection=encrypt"])?;
+    hard_links(context, &node, &sent)?;
     errors(&mut node, &sent)?;
 
     capture.finish(200)?;
@@ -67,6 +68,20 @@ fn there_and_back(context: &Context, node: &Node, sent: &Path, options: &[&str])
     ensure(!said.contains("NT_STATUS"), || format!("{what} was refused something:\n{said}"))?;
     ensure(said.contains("Two.VHDX"), || format!("{what}: the name did not keep its case:\n{said}"))?;
     ensure(std::fs::read(sent)? == std::fs::read(&got)?, || format!("{what}: the file came back changed"))
+}
+
+/// A file has two more names, and is all there under the last that is left.
+fn hard_links(context: &Context, node: &Node, sent: &Path) -> Result {
+    let got = context.folder.join("linked");
+    let commands = format!(
+        "mkdir links; put {sent} first; hardlink first second; hardlink second links\\third; del first; del second; \
+         cd links; get third {got}; del third; cd ..; rmdir links",
+        sent = sent.display(),
+        got = got.display()
+    );
+    let said = smbclient(node, None, &[], &commands)?.ok("smbclient hardlink")?;
+    ensure(!said.contains("NT_STATUS"), || format!("hard links: {said}"))?;
+    ensure(std::fs::read(got)? == std::fs::read(sent)?, || "the linked file has other content".into())
 }
 
 /// What goes wrong is told rightly to the client, and with its reason in the server's log.

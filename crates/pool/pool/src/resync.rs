@@ -21,7 +21,7 @@ use crate::recall::recall;
 use crate::row::CopyState;
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
-use crate::sums::{page_at, sums_of};
+use crate::sums::{Page, page_at, sums_of};
 use crate::write::{Edit, ensure_dirty, write_copies};
 
 /// Bits of a mask, lowest first.
@@ -239,6 +239,7 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
             }
             for (_, page) in column.column().sums.iter().flat_map(|sums| sums.loaded(offset, size)) {
                 page.unknown.fetch_or(mask, Ordering::AcqRel);
+                page.hinted.fetch_and(!mask, Ordering::AcqRel);
             }
             continue;
         }
@@ -353,7 +354,13 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
         for part in (offset..offset + size).step_by(careful::step(at.space) as usize) {
             page_at(at, part).await;
         }
-        for (index, page) in sums.loaded(offset, size) {
+        let pages = sums.loaded(offset, size);
+        let lacks = |page: &Page| page.unknown.load(Ordering::Acquire) & mask != 0;
+        if !group.is_unsettled(mask) && pages.iter().any(|(_, page)| lacks(page)) {
+            // They are looked for first: what the copy's page would say of the region is nothing that was ever known.
+            return Ok(false);
+        }
+        for (index, page) in pages {
             let copy = std::slice::from_ref(copy);
             if put_page(at, (index, &page), copy, Durability::Durable).await.is_err() {
                 return Ok(false);

@@ -250,7 +250,8 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
     let span = at.core.slab_size.min(PAGE_SPAN);
     let regions = at.regions(index as u64 * PAGE_SPAN, span);
     let known = sums.in_memory(index);
-    let mut need = known.as_ref().map_or(regions, |page| page.unknown.load(Ordering::Acquire));
+    let asked = known.as_ref().map_or(regions, |page| page.unknown.load(Ordering::Acquire));
+    let mut need = asked;
     let count = (span / BLOCK) as usize;
     let told = generations::known(at, index);
     let page = known.clone().unwrap_or_else(|| {
@@ -290,7 +291,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
                 if all {
                     page.compare(at, index, regions & !need & !stale, (&found.sums, copy), &mut disowned);
                 }
-                page.take(at, index, good, &found.sums);
+                page.take(at, index, good & page.unknown.load(Ordering::Acquire), &found.sums);
                 need &= !good;
                 if known.is_none() && told != 0 && found.generation != told {
                     // It was not told before the crash: what comes next must differ from this one, too.
@@ -325,8 +326,9 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         // Where the other columns can say what is right, they are asked: this page may lack writes that its disk has lost.
         let doubtful = need & good & provable(at);
         lost |= doubtful;
-        page.hinted.fetch_or(doubtful, Ordering::AcqRel);
-        page.take(at, index, need & good, &sums);
+        // What has been written since it was asked first stays.
+        let again = page.hinted.fetch_or(doubtful, Ordering::AcqRel) & doubtful;
+        page.take(at, index, need & good & !again & page.unknown.load(Ordering::Acquire), &sums);
         need &= !(good & !doubtful);
     }
     if let Some(sums) = old.filter(|_| at.row.shape.parity == 0) {
@@ -346,7 +348,9 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         at.group().suspect.fetch_or(regions, Ordering::AcqRel);
         at.core.attention.notify_one();
     }
-    page.unknown.store(need, Ordering::Release);
+    // Others may have learnt more of it meanwhile.
+    let need = need & page.unknown.fetch_and(!(asked & !need), Ordering::AcqRel);
+    page.hinted.fetch_and(need, Ordering::AcqRel);
     let damaged = need & lost;
     if damaged != 0 {
         // No copy has a sound page of regions whose data is there: parity says what it must be; without, what it is now

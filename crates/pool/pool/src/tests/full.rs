@@ -167,7 +167,8 @@ fn what_is_read_of_a_refused_write_stays() {
     on_shard(async {
         let bench = Bench::new(1);
         let pool = bench.create().await;
-        let space = pool.create_space(SpaceSpec::thin("s", Resiliency::Simple, 4 * SLAB)).await.expect("space");
+        let space =
+            pool.create_space(SpaceSpec::thin("s", Resiliency::Simple, 4 * SLAB)).await.expect("space");
         let data = |byte: u8| IoBuf::copy_from(&vec![byte; 4 * 4096]).freeze();
         space.write(0, data(1), Durability::Durable).await.expect("write");
         sleep(Duration::from_secs(30)).await; // clean
