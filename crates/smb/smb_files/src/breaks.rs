@@ -80,9 +80,9 @@ impl Core {
     pub(crate) async fn keep_records(&self, node: &Node, stream: &str) -> Result<()> {
         let (version, recorders) = {
             let state = node.state.lock();
-            let Some(version) = state.streams.get(stream).map(|stream| stream.unrecorded).filter(|v| *v > 0)
-            else {
-                return Ok(());
+            let version = match state.streams.get(stream) {
+                Some(stream) if stream.changed > stream.recorded => stream.changed,
+                _ => return Ok(()),
             };
             let opens = state.opens_of(stream);
             let recorders: Vec<_> = opens.filter_map(|open| Some((open.id, open.recorder()?))).collect();
@@ -93,10 +93,8 @@ impl Core {
                 return refuse(status, "what was broken of another open's caching cannot be made durable");
             }
         }
-        if let Some(stream) = node.state.lock().streams.get_mut(stream)
-            && stream.unrecorded == version
-        {
-            stream.unrecorded = 0;
+        if let Some(stream) = node.state.lock().streams.get_mut(stream) {
+            stream.recorded = stream.recorded.max(version);
         }
         Ok(())
     }

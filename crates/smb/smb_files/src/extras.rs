@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use file_store::{Attributes, FileId, FileInfo, FileKind, InfoChange, StateChange};
+use file_store::{Attributes, FileId, FileInfo, FileKind, InfoChange, StateChange, StoreErrorKind};
 use smb_protocol::access::FileAttributes;
 
 use crate::error::Result;
@@ -81,8 +81,12 @@ impl Core {
 
     /// A name of the file is gone: if it was the last, so are its rows.
     pub(crate) async fn forget_extras_of_removed(self: &Arc<Self>, file: FileId) {
-        let has_names = self.store.info(file).await.is_ok_and(|info| info.names > 0);
-        if !has_names {
+        let is_gone = match self.store.info(file).await {
+            Ok(info) => info.names == 0,
+            // A store that cannot say has not forgotten the file.
+            Err(error) => error.kind() == StoreErrorKind::NotFound,
+        };
+        if is_gone {
             self.forget_extras(file).await;
         }
     }

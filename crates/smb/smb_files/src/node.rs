@@ -37,9 +37,10 @@ pub(crate) struct StreamState {
     pub(crate) name: Option<String>,
     /// The stream (not the file) goes with its last open.
     pub(crate) delete_pending: bool,
-    /// How often caching changed since the records of its opens were kept, or 0: whoever relies on what was broken keeps them first,
-    /// also where the one who broke it was dropped before it could.
-    pub(crate) unrecorded: u64,
+    /// When its caching changed last, and up to when the records of its opens were kept, as numbers that only rise: whoever relies
+    /// on what was broken keeps them first, also where the one who broke it was dropped before it could.
+    pub(crate) changed: u64,
+    pub(crate) recorded: u64,
     /// The store's handles, shared by opens that need the same.
     pub(crate) reader: Option<Weak<dyn OpenFile>>,
     pub(crate) writer: Option<Weak<dyn OpenFile>>,
@@ -192,8 +193,12 @@ impl NodeState {
     /// Takes note that the caching of a stream has changed, if it has; whether that, or an earlier change, is still to be recorded.
     pub(crate) fn changes_caching(&mut self, folded: &str, changed: bool) -> bool {
         let Some(stream) = self.streams.get_mut(folded) else { return changed };
-        stream.unrecorded += u64::from(changed);
-        stream.unrecorded > 0
+        if changed {
+            // One row of numbers for all streams: what was kept of an earlier one of that name says nothing of this one.
+            static LAST: AtomicU64 = AtomicU64::new(0);
+            stream.changed = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        }
+        stream.changed > stream.recorded
     }
 
     /// The opens of a stream.

@@ -151,7 +151,8 @@ pub(crate) async fn copied(p: &Probe<'_>) -> Outcome {
     let tree = p.make(root, "tree", FileKind::Directory).await?;
     let deep = p.make(tree, "deep", FileKind::Directory).await?;
     let file = p.make(root, "outside", FileKind::File).await?;
-    for (directory, name) in [(deep, "y"), (tree, "x"), (root, "more")] {
+    // Before and behind the directory that has another one.
+    for (directory, name) in [(deep, "y"), (tree, "x"), (tree, "a"), (root, "more")] {
         p.done("link", store.link(file, (directory, name), false).await)?;
     }
     let open = p.open(file).await?;
@@ -166,13 +167,13 @@ pub(crate) async fn copied(p: &Probe<'_>) -> Outcome {
     let taken = p.done("snapshot", snapshots.take_snapshot(new).await)?;
     p.write(&open, 0, b"later!").await?;
     let use_of = p.done("space", snapshots.space(tree).await)?;
-    p.equal("a file with two names is counted once", (use_of.files, use_of.logical), (3, 6))?;
+    p.equal("a file with several names is counted once", (use_of.files, use_of.logical), (3, 6))?;
     // The copy has the names that were copied, of one file.
     let cloned = p.done("clone", snapshots.clone_tree(taken.root, root, "clone").await)?;
     for top in [taken.root, cloned] {
         let below = p.done("lookup", store.lookup(top, "deep").await)?.file;
         let copy = p.done("lookup", store.lookup(top, "x").await)?.file;
-        named(p, &store, copy, &[(below, "y"), (top, "x")]).await?;
+        named(p, &store, copy, &[(below, "y"), (top, "x"), (top, "a")]).await?;
         let open = p.done("open", store.open(copy, OpenOptions::shared(Access::READ)).await)?;
         let read = p.done("read", open.read(0, IoBuf::new(6)).await)?;
         p.ensure("it is what was copied", read[..] == b"before"[..])?;
@@ -183,7 +184,8 @@ pub(crate) async fn copied(p: &Probe<'_>) -> Outcome {
     // A clone of the file alone has one name.
     let alone = p.done("clone", snapshots.clone_tree(file, root, "alone").await)?;
     named(p, &store, alone, &[(root, "alone")]).await?;
-    named(p, &store, file, &[(root, "outside"), (deep, "y"), (tree, "x"), (root, "more")]).await?;
+    named(p, &store, file, &[(root, "outside"), (deep, "y"), (tree, "x"), (tree, "a"), (root, "more")])
+        .await?;
     p.done("delete", snapshots.delete_snapshot(taken.id).await)?;
     p.eventually("the snapshot's files go", || async {
         Ok(store.info(frozen).await.is_err_and(|error| error.kind() == Kind::NotFound))

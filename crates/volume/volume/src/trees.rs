@@ -193,10 +193,10 @@ impl Session<'_> {
         now: u64,
     ) -> Result<u64, StoreError> {
         let frozen = matches!(place, Place::Snapshot);
-        let mut numbers: Vec<u64> = Vec::with_capacity(tree.len());
-        for (at, Copied { file, inode, names }) in tree.into_iter().enumerate() {
-            let number = self.new_number()?;
-            numbers.push(number);
+        // All of them first: a file may have a name in a directory that comes behind it.
+        let numbers = tree.iter().map(|_| self.new_number()).collect::<Result<Vec<u64>, _>>()?;
+        for ((at, Copied { file, inode, names }), number) in tree.into_iter().enumerate().zip(numbers.clone())
+        {
             let mut names = names.into_iter().map(|(parent, name)| OtherName {
                 parent: numbers.get(parent).copied().unwrap_or(number),
                 name,
