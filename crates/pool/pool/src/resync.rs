@@ -21,7 +21,7 @@ use crate::recall::recall;
 use crate::row::CopyState;
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
-use crate::sums::{Page, page_at, sums_of};
+use crate::sums::{Page, page_at};
 use crate::write::{Edit, ensure_dirty, write_copies};
 
 /// Bits of a mask, lowest first.
@@ -311,7 +311,7 @@ pub(crate) async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
     for (index, part) in data.chunks(step as usize).enumerate() {
         let offset = offset + index as u64 * step;
         if let Some(page) = page_at(at, offset).await {
-            page.set_all(offset, &sums_of(part));
+            page.learn_all(offset, part);
         }
     }
     for (_, page) in at.column().sums.iter().flat_map(|sums| sums.loaded(offset, data.len() as u64)) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use block_device::BlockErrorKind;
 use pool_format::{
-    BLOCK, Change, DiskId, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
+    BLOCK, Change, Checksum, DiskId, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
     SpaceRecord,
 };
 use pool_layout::Striping;
@@ -236,7 +236,7 @@ impl Pool {
             columns: spec.columns,
             interleave: spec.interleave,
             size: spec.size.next_multiple_of(BLOCK),
-            integrity: spec.integrity,
+            checksum: spec.integrity.then(Checksum::default),
         };
         if let Err(error) = core.check_metadata_room(record.encoded_len() as u64).await {
             return Err(match error.kind() {

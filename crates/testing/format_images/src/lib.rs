@@ -61,8 +61,9 @@ impl Format {
     #[must_use]
     pub fn current(self) -> u32 {
         match self {
-            Self::Pool | Self::Volume => 3,
-            Self::WriteLog => 2,
+            Self::Pool => 4,
+            Self::Volume => 3,
+            Self::WriteLog => 3,
             Self::Diff => 1,
         }
     }
