@@ -26,7 +26,7 @@ use crate::open::{App, Lasting, Open, State, Thing};
 use crate::opens::Opens;
 use crate::persistence;
 use crate::session::Session;
-use crate::tree::{Target, Tree};
+use crate::tree::{Disk, Target, Tree};
 
 /// How long an open of DHnQ waits for its client: as Windows.
 const V1_TIMEOUT: Duration = Duration::from_secs(16 * 60);
@@ -149,9 +149,22 @@ pub(crate) async fn run(
         }
         None => None,
     };
+    create(call, session, tree, disk, &request, &contexts).await
+}
+
+/// A CREATE that opens anew.
+async fn create(
+    call: &Call<'_>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+    disk: &Disk,
+    request: &CreateRequest<'_>,
+    contexts: &Contexts<'_>,
+) -> Result<Outcome, Outcome> {
+    let (share, opens) = (&disk.share, &call.conn.shared.opens);
     let caller = caller(call, session, &disk.root);
     if !contexts.app.id.is_zero() {
-        take_over(call, tree, &caller, &request, contexts.app).await?;
+        take_over(call, tree, &caller, request, contexts.app).await?;
     }
     let config = share.config();
     let only_reads = config.kind == ShareKind::ScaleOut && call.dialect().is_smb3();
@@ -180,13 +193,13 @@ pub(crate) async fn run(
         Ok(created) => created,
         Err(error) => {
             share.counters.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            refused(call, session, &config.name, &request, &error);
+            refused(call, session, &config.name, request, &error);
             return Err(error.into());
         }
     };
     let Created { open: file, action, granted, info, reparse_point, maximal_access, on_disk_id } = created;
     let create_guid = contexts.durable_v2.map_or(Guid::ZERO, |durable| durable.create_guid);
-    let (lasting, timeout) = lasting(call, &contexts, &config, granted, file.is_directory());
+    let (lasting, timeout) = lasting(call, contexts, &config, granted, file.is_directory());
     file.set_durability(lasting.into());
     let mut state = State { lasting, timeout, action, ..State::default() };
     // The client's sequence of now is where this open begins.
@@ -204,16 +217,7 @@ pub(crate) async fn run(
         state: Arc::new(parking_lot::Mutex::new(state)),
         row: Arc::default(),
     });
-    let mut unanswered =
-        Unanswered { opens, session, pending: &call.pending, open: Some(&open), failed: true };
-    opens.add(&open).and_then(|()| session.add_open(Arc::clone(&open)))?;
-    // What the answer promises must be true after a crash.
-    unanswered.failed = false;
-    if let Err(status) = persistence::save(&open).await {
-        unanswered.failed = true;
-        return Err(status.into());
-    }
-    unanswered.open = None;
+    promise(call, session, &open).await?;
     call.carried.borrow_mut().file = Some(id);
     let mut replies = ContextWriter::default();
     if let Some(reply) = maximal_access {
@@ -225,6 +229,21 @@ pub(crate) async fn run(
     lease_reply(granted, &mut replies);
     durable_reply(&open, &mut replies);
     respond(&open, &Answered { action, granted, info, reparse_point }, &replies)
+}
+
+/// Makes an open known, and durable what the answer promises of it; otherwise it is closed.
+async fn promise(call: &Call<'_>, session: &Session, open: &Arc<Open>) -> Result<(), NtStatus> {
+    let opens = &call.conn.shared.opens;
+    let mut unanswered =
+        Unanswered { opens, session, pending: &call.pending, open: Some(open), failed: true };
+    opens.add(open).and_then(|()| session.add_open(Arc::clone(open)))?;
+    unanswered.failed = false;
+    if let Err(status) = persistence::save(open).await {
+        unanswered.failed = true;
+        return Err(status);
+    }
+    unanswered.open = None;
+    Ok(())
 }
 
 /// An open whose CREATE has not been answered. Dropped so, it is closed, as nobody knows of it; but for one that a client
