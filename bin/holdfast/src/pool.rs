@@ -62,6 +62,12 @@ pub(crate) enum Command {
         /// Name or GUID.
         pool: String,
     },
+    /// Take a pool that is not open out of this node's configuration, with the LUNs and shares on its volumes: its disks are lost
+    /// for good.
+    Forget {
+        /// Name or GUID.
+        pool: String,
+    },
     /// Add a disk, or those that selectors choose.
     AddDisk {
         /// The pool.
@@ -223,6 +229,13 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         }
         Command::Export { pool } => {
             let path = format!("/pools/{}/export", segment(&pool));
+            let done: Done = context
+                .confirmed(async |confirm| client.post(path.as_str(), &Confirm { confirm }).await)
+                .await?;
+            context.show(&done, |done| outln!("{}", done.message))?;
+        }
+        Command::Forget { pool } => {
+            let path = format!("/pools/{}/forget", segment(&pool));
             let done: Done = context
                 .confirmed(async |confirm| client.post(path.as_str(), &Confirm { confirm }).await)
                 .await?;

@@ -21,6 +21,7 @@ impl Node {
         issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
+        issues.extend(self.log_issues());
         issues.extend(findings::of_pools(&pools, &todo, &done_without));
         issues.extend(findings::of_volumes(&volumes, ready, &|name| self.todo_of(name)));
         issues.extend(findings::of_luns(&luns, ready));
