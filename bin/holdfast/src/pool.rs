@@ -195,6 +195,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         }
         Command::Create { name, disks, selection, spares, slab, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;
+            let select = here_selected(select);
             let disks = here(disks);
             let spares = here(spares);
             if dry_run {
@@ -243,6 +244,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         }
         Command::AddDisk { pool, disk, selection, spare, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;
+            let select = here_selected(select);
             let path = format!("/pools/{}/disks", segment(&pool));
             let disk = disk.map(here_one);
             if dry_run {
@@ -368,6 +370,15 @@ pub(crate) fn here_one(disk: String) -> String {
         Ok(path) if path.exists() || disk.contains('/') => path.to_string_lossy().into_owned(),
         _ => disk,
     }
+}
+
+/// The same for selectors, whose paths may have wildcards.
+pub(crate) fn here_selected(select: Vec<Selector>) -> Vec<Selector> {
+    let here = |pattern: String| {
+        // Without a directory, `*` may be meant to stand for one.
+        if pattern.starts_with('*') { pattern } else { here_one(pattern) }
+    };
+    select.into_iter().map(|selector| selector.with_disks(here)).collect()
 }
 
 fn here(disks: Vec<String>) -> Vec<String> {

@@ -271,7 +271,7 @@ impl Node {
             faults: known
                 .faults
                 .iter()
-                .map(|rule| format!("{:?} on {:?}", rule.kind, rule.operation))
+                .map(|rule| rule.to_string())
                 .collect(),
         };
         if let Some(user) = &found.in_use_by {
