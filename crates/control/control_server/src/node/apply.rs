@@ -16,6 +16,7 @@ impl Node {
         let mut want = request.config;
         keep_identities(&have, &mut want)?;
         want.check()?;
+        self.refuse_second_luns(&have, &want).await?;
         let items = have.diff(&want);
         let mut told: Vec<String> = Vec::new();
         if let Some(other) = request.of_node.filter(|name| *name != self.name()) {
