@@ -64,7 +64,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
         Command::List { select } if select.is_empty() => context.show_list("/disks", print).await,
         Command::List { select } => {
-            let chosen = selected(context, DiskSelect { select: here_selected(select), ..DiskSelect::default() }).await?;
+            let chosen =
+                selected(context, DiskSelect { select: here_selected(select), ..DiskSelect::default() })
+                    .await?;
             context.show(&chosen, |chosen| print(&chosen.items))
         }
         Command::Rescan => {

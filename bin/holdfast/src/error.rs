@@ -30,7 +30,9 @@ impl CliError {
                 }
                 Self::Usage(what) => told("usage", what),
                 Self::Here(what) => told("failed", what),
-                Self::Client(error @ ClientError::Unreachable { .. }) => told("unreachable", &error.to_string()),
+                Self::Client(error @ ClientError::Unreachable { .. }) => {
+                    told("unreachable", &error.to_string())
+                }
                 Self::Client(error) => told("failed", &error.to_string()),
             };
             eprintln!("{told:#}");
@@ -99,6 +101,9 @@ impl From<Problem> for CliError {
     }
 }
 
+/// What a command returns.
+pub(crate) type CliResult<T = ()> = Result<T, CliError>;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,11 +116,12 @@ mod tests {
         let told = told("usage", &what);
         assert_eq!(told["detail"], "unexpected argument '--sise' found");
         assert_eq!(told["todo"], "a similar argument exists: '--size'");
-        let missing = "error: the following required arguments were not provided:\n  --size <SIZE>\n\nUsage: holdfast";
+        let missing =
+            "error: the following required arguments were not provided:\n  --size <SIZE>\n\nUsage: holdfast";
         let CliError::Usage(what) = of_parser(missing) else { panic!("usage") };
-        assert_eq!(super::told("usage", &what)["detail"], "the following required arguments were not provided: --size <SIZE>");
+        assert_eq!(
+            super::told("usage", &what)["detail"],
+            "the following required arguments were not provided: --size <SIZE>"
+        );
     }
 }
-
-/// What a command returns.
-pub(crate) type CliResult<T = ()> = Result<T, CliError>;

@@ -238,8 +238,10 @@ async fn get(from: &Place, to: PathBuf, offset: u64, len: Option<u64>, context: 
 }
 
 pub(crate) fn print(entries: &[FileEntry]) {
-    let mut table =
-        Table::new(&["NAME", "KIND", ">SIZE", ">ALLOCATED", "WRITTEN (UTC)", ">NAMES"], "The directory is empty.");
+    let mut table = Table::new(
+        &["NAME", "KIND", ">SIZE", ">ALLOCATED", "WRITTEN (UTC)", ">NAMES"],
+        "The directory is empty.",
+    );
     for entry in entries {
         table.row([
             entry.name.clone(),

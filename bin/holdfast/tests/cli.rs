@@ -129,9 +129,11 @@ fn configuration_goes_round() {
     assert_eq!(bench.ok("config show"), saved, "nothing was done");
     // A host with another name is the same one, and one with the same name may be another one, where machines are known.
     if let Some((name, machine)) = first.split_once(" (machine ") {
-        std::fs::write(&other, format!("# Configuration of node elsewhere (machine {machine}\n{rest}")).expect("written");
+        std::fs::write(&other, format!("# Configuration of node elsewhere (machine {machine}\n{rest}"))
+            .expect("written");
         assert!(!bench.ok(&format!("{apply} --dry-run")).contains("'s configuration"));
-        std::fs::write(&other, format!("{name} (machine 0123456789abcdef0123456789abcdef)\n{rest}")).expect("written");
+        std::fs::write(&other, format!("{name} (machine 0123456789abcdef0123456789abcdef)\n{rest}"))
+            .expect("written");
         let (_, message) = bench.refused(&apply);
         assert!(message.contains("another machine of the same name"), "{message}");
     } else {
@@ -357,8 +359,14 @@ fn a_file_of_several_names_is_one_file() {
     let config = bench.dir.path().join("config.toml");
     let text = bench.ok("config show");
     let lun = text.find("[[lun]]").expect("a LUN");
-    let again = text[lun..].split("\n[[").next().expect("text").replace("\"l\"", "\"m\"").replace("/luns/l", "/other");
-    let again: Vec<&str> = again.lines().filter(|line| !line.starts_with("guid") && !line.contains("[[lun.map")).collect();
+    let again = text[lun..]
+        .split("\n[[")
+        .next()
+        .expect("text")
+        .replace("\"l\"", "\"m\"")
+        .replace("/luns/l", "/other");
+    let again: Vec<&str> =
+        again.lines().filter(|line| !line.starts_with("guid") && !line.contains("[[lun.map")).collect();
     std::fs::write(&config, format!("{text}\n{}\n", again.join("\n"))).expect("written");
     let (_, message) = bench.refused(&format!("config apply {} --yes", config.display()));
     assert!(message.contains("LUN l"), "{message}");

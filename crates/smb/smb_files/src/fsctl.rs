@@ -60,11 +60,8 @@ pub const FSCTLS: [FsctlCode; 27] = [
 
 /// Those of them that change the file and are small: once begun, they go on to their end. The others that change something are made
 /// of pieces that do so.
-const CHANGING: [FsctlCode; 3] = [
-    FsctlCode::SET_SPARSE,
-    FsctlCode::SET_REPARSE_POINT,
-    FsctlCode::DELETE_REPARSE_POINT,
-];
+const CHANGING: [FsctlCode; 3] =
+    [FsctlCode::SET_SPARSE, FsctlCode::SET_REPARSE_POINT, FsctlCode::DELETE_REPARSE_POINT];
 
 /// What a control answers.
 type Answer = (NtStatus, Vec<u8>);

@@ -67,7 +67,8 @@ impl<'a> Applying<'a> {
                     None => None,
                 };
                 let file = file.filter(|entry| entry.kind == FileKind::File);
-                let file = file.ok_or_else(|| Self::wrong(&to, "is no file that another name could have"))?.file;
+                let file =
+                    file.ok_or_else(|| Self::wrong(&to, "is no file that another name could have"))?.file;
                 let Some((directory, name)) = self.parent(&path).await? else {
                     return Err(Self::wrong(&path, "what the stream is about cannot be a name in it"));
                 };

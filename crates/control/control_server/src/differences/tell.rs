@@ -81,7 +81,9 @@ impl Names {
             // Another name may be one that was there, from which only what differs is told.
             (None, None) => Ok(Saying::Later),
             // What was made since took the name of the file that was there, which may have another one still.
-            (None, Some(_)) if was.is_some_and(|was| was.times.created != is.times.created) => Ok(Saying::Later),
+            (None, Some(_)) if was.is_some_and(|was| was.times.created != is.times.created) => {
+                Ok(Saying::Later)
+            }
             (None, Some(was)) if self.becomes(was, task.target) => {
                 self.told.insert(task.target, (task.path.clone(), task.base));
                 Ok(Saying::File)
@@ -113,7 +115,13 @@ pub(crate) struct Telling<'a, S> {
 
 impl<'a, S: Sink> Telling<'a, S> {
     pub(crate) fn new(store: &'a dyn FileStore, sink: S) -> Result<Self, Problem> {
-        Ok(Self { store, snapshots: with_snapshots(store)?, writer: Writer::default(), sink, names: Names::default() })
+        Ok(Self {
+            store,
+            snapshots: with_snapshots(store)?,
+            writer: Writer::default(),
+            sink,
+            names: Names::default(),
+        })
     }
 
     async fn say(&mut self, record: Record) -> Result<(), Problem> {
@@ -238,12 +246,11 @@ impl<'a, S: Sink> Telling<'a, S> {
     async fn content(&mut self, task: &Task, info: &FileInfo, was: Option<&FileInfo>) -> Result<(), Problem> {
         let at = failed(&task.path);
         let meta = self.meta(info).await.map_err(&at)?;
-        if let (Some(base), Some(was)) = (task.base, was) {
-            if self.meta(was).await.map_err(&at)? == meta
-                && !self.differ(base, task.target).await.map_err(&at)?
-            {
-                return Ok(());
-            }
+        if let (Some(base), Some(was)) = (task.base, was)
+            && self.meta(was).await.map_err(&at)? == meta
+            && !self.differ(base, task.target).await.map_err(&at)?
+        {
+            return Ok(());
         }
         self.say(Record::File { path: task.path.clone(), meta }).await?;
         self.streams(task.base, task.target, &task.path).await

@@ -13,8 +13,8 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
-use file_store::FileStore;
 use control_api::{Code, FaultKind, FaultRule, Problem};
+use file_store::FileStore;
 use observe::IoTotals;
 use parking_lot::Mutex;
 use tcp_service::{Budget, ShardJob, Spawner};

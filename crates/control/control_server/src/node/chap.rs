@@ -174,11 +174,15 @@ pub(super) fn issues(config: &Config) -> Vec<Issue> {
         let (detail, todo) = match config.targets.iter().find(|target| target.auth.chap_off) {
             Some(target) => (
                 "it asks for CHAP, and no target does, though there are CHAP users: no initiator is told of any target",
-                format!("`holdfast target set {} --chap` asks for its users again; or `holdfast target discovery --chap off`.", target.name),
+                format!(
+                    "`holdfast target set {} --chap` asks for its users again; or `holdfast target discovery --chap off`.",
+                    target.name
+                ),
             ),
             None => (
                 "it asks for CHAP, and no target has a CHAP user: no initiator is told of any target",
-                "`holdfast target discovery --chap off`, or make users: `holdfast target set-user`.".to_owned(),
+                "`holdfast target discovery --chap off`, or make users: `holdfast target set-user`."
+                    .to_owned(),
             ),
         };
         issues.push(Issue {

@@ -59,7 +59,8 @@ impl Node {
             let lacks_log = slot.is_some_and(|slot| slot.lacks_log);
             let place = self.log_place(volume, has_log.is_some(), has_log == Some(true), lacks_log);
             let Some(place) = place else { continue };
-            let of = place.pool.map_or_else(|| "a pool that is not open".into(), |pool| format!("pool {pool}"));
+            let of =
+                place.pool.map_or_else(|| "a pool that is not open".into(), |pool| format!("pool {pool}"));
             let detail = format!(
                 "volume {volume} has its log in {of}, and the log may hold acknowledged data that pool {} does not have yet.",
                 info.name
@@ -110,10 +111,8 @@ impl Node {
                 None => orphans.push(volume.to_owned()),
             }
         }
-        let unknown: Vec<&str> = others()
-            .filter(|holder| holder.spaces.is_none())
-            .map(|holder| holder.name.as_str())
-            .collect();
+        let unknown: Vec<&str> =
+            others().filter(|holder| holder.spaces.is_none()).map(|holder| holder.name.as_str()).collect();
         if let (Some(volume), false) = (orphans.first(), unknown.is_empty()) {
             return Err(Problem::new(
                 Code::InUse,
@@ -176,7 +175,8 @@ impl Node {
     /// Whether a pool holds nothing that anyone lacks while it is away: nothing at all, or the logs of volumes that are served
     /// without it. Not known of one that this node has not had open.
     pub(super) fn can_be_done_without(&self, pool: Uuid) -> bool {
-        let spaces = self.holders().into_iter().find(|holder| holder.guid == pool).and_then(|holder| holder.spaces);
+        let spaces =
+            self.holders().into_iter().find(|holder| holder.guid == pool).and_then(|holder| holder.spaces);
         spaces.is_some_and(|spaces| {
             spaces.iter().all(|space| log_of(space).is_some_and(|volume| self.serves(volume)))
         })

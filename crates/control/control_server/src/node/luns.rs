@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{
-    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate, MapConfig,
-    Problem, check_name, human_bytes, many,
+    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState,
+    LunUpdate, MapConfig, Problem, check_name, human_bytes, many,
 };
 use file_store::Access;
 use uuid::Uuid;
@@ -200,7 +200,10 @@ impl Node {
             if let Some(other) = other.filter(|_| index >= old_ones) {
                 return Err(Problem::new(
                     Code::InvalidRequest,
-                    format!("{} of volume {} is the file of LUN {other}, and LUN {} would be made of it, too.", lun.path, lun.volume, lun.name),
+                    format!(
+                        "{} of volume {} is the file of LUN {other}, and LUN {} would be made of it, too.",
+                        lun.path, lun.volume, lun.name
+                    ),
                 )
                 .todo("Each LUN has a file of its own. Nothing was changed."));
             }

@@ -216,11 +216,16 @@ impl Node {
             }
         };
         let done = end.is_ok();
-        self.jobs.end(job, end.map(|()| if doing == REPLACED {
-            format!("What disk {name} held is on other disks, and it has left the pool.")
-        } else {
-            format!("Disk {name} is empty and has left the pool.")
-        }));
+        self.jobs.end(
+            job,
+            end.map(|()| {
+                if doing == REPLACED {
+                    format!("What disk {name} held is on other disks, and it has left the pool.")
+                } else {
+                    format!("Disk {name} is empty and has left the pool.")
+                }
+            }),
+        );
         if done {
             self.release_disk(&name).await;
         }

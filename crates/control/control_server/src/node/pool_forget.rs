@@ -59,7 +59,10 @@ impl Node {
             for holder in &others {
                 let logs = holder.spaces.iter().flatten().filter_map(|space| crate::backend::log_of(space));
                 told.extend(logs.filter(|volume| volumes.contains(*volume)).map(|volume| {
-                    format!("The log of volume {volume} in pool {} stays, for if the pool is imported again.", holder.name)
+                    format!(
+                        "The log of volume {volume} in pool {} stays, for if the pool is imported again.",
+                        holder.name
+                    )
                 }));
             }
             told
@@ -78,7 +81,8 @@ impl Node {
         self.reconcile().await;
         // Its disks that are here are let go of.
         for known in self.disks.all() {
-            if matches!(&known.content, Some(crate::backend::DiskContent::Member { pool, .. }) if *pool == guid) {
+            if matches!(&known.content, Some(crate::backend::DiskContent::Member { pool, .. }) if *pool == guid)
+            {
                 self.release_disk(&known.found.id).await;
             }
         }
