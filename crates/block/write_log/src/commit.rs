@@ -70,7 +70,7 @@ impl Core {
         if let Some(error) = failed {
             self.inner.lock().leading = false;
             self.progress.notify_waiters();
-            if self.leave_front(&format!("its front cannot be written: {error}")) {
+            if self.leave_front(&format!("the log cannot be written: {error}")) {
                 self.fall_back().await;
             }
         }

@@ -78,7 +78,7 @@ pub(crate) async fn open(
                 (inner.front_label, inner.back_label, inner.mode) = (front_label, label, LogMode::Logging);
             }
             // The log fell back for a reason, and the back has all there is: it serves without one.
-            Err(why) => inner.reason = Some(format!("its front cannot be used: {why}")),
+            Err(why) => inner.reason = Some(format!("the log cannot be used: {why}")),
         },
         (Some(front), State::Attached) => {
             let label = read_label(front, Side::Front).await?;
@@ -102,12 +102,12 @@ pub(crate) async fn open(
                 front.flush().await?;
             }
         }
-        (None, State::Void) => inner.reason = Some("it has no front".into()),
+        (None, State::Void) => inner.reason = Some("the log is not there".into()),
         (None, State::Attached) if accept_loss => {
             back_label = Label { generation: back_label.generation + 1, state: State::Void, ..back_label };
             write_label(&back, Side::Back, &back_label).await?;
             inner.back_label = back_label;
-            inner.reason = Some("its front was given up, with what was only there".into());
+            inner.reason = Some("the log was given up, with what was only there".into());
         }
         (None, State::Attached) => {
             let why = "its front is missing, and may hold acknowledged data that the back has not: bring it back, or accept the loss";

@@ -16,11 +16,12 @@ impl Node {
         let mut want = request.config;
         keep_identities(&have, &mut want)?;
         want.check()?;
+        self.refuse_second_luns(&have, &want).await?;
         let items = have.diff(&want);
         let mut told: Vec<String> = Vec::new();
-        if let Some(other) = request.of_node.filter(|name| *name != self.name()) {
+        if let Some(other) = self.other_node(request.of_node.as_deref(), request.of_machine.as_deref()) {
             told.push(format!(
-                "This is node {other}'s configuration, and this node is {}: it opens {other}'s pools, serves its targets and shares, \
+                "This is node {other}'s configuration, and this node is {}: it opens the other one's pools, serves its targets and shares, \
                  and listens on its addresses. Two nodes must never do so at the same time.",
                 self.name()
             ));

@@ -6,7 +6,7 @@
 //! The disks say which node has the pool. A node opens by itself those of its configuration that are its own or were let go of, and
 //! others only when told to (`pool import`). So after an export this node takes the pool back only then.
 
-use control_api::{Code, Done, Problem};
+use control_api::{Done, Problem};
 
 use super::{Node, confirm};
 
@@ -21,28 +21,11 @@ impl Node {
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
         let name = info.name.clone();
-        let (logs, spaces): (Vec<_>, Vec<_>) = info.spaces.iter().partition(|space| space.log_of.is_some());
-        let volumes: Vec<String> = spaces.iter().map(|space| space.state.name.clone()).collect();
-        let log_of: Vec<String> = logs.iter().filter_map(|space| space.log_of.clone()).collect();
-        let elsewhere = self.open_handles().into_iter().filter(|(other, _)| *other != guid);
-        let others: Vec<_> = elsewhere.flat_map(|(_, other)| other.info().spaces).collect();
+        let spaces = info.spaces.iter().filter(|space| space.log_of.is_none());
+        let volumes: Vec<String> = spaces.map(|space| space.state.name.clone()).collect();
         // A volume and its log go together.
-        let torn = others
-            .iter()
-            .filter_map(|space| match &space.log_of {
-                Some(of) => Some(of).filter(|of| volumes.contains(of)),
-                None => Some(&space.state.name).filter(|volume| log_of.contains(volume)),
-            })
-            .next();
-        if let Some(volume) = torn {
-            return Err(Problem::new(
-                Code::InUse,
-                format!("volume {volume} has its log in one pool and its data in another, and pool {name} is one of them."),
-            )
-            .todo(format!(
-                "`holdfast volume log remove {volume}` takes the log away while the volume is in use; where the pool goes, `holdfast volume log add` gives it another one."
-            )));
-        }
+        self.refuse_log_elsewhere(guid, &info)?;
+        let orphans = self.refuse_log_of_another(guid, &info)?;
         let (luns, shares) = self.config.with(|config| {
             let luns = config.luns.iter().filter(|lun| volumes.contains(&lun.volume));
             let shares = config.shares.iter().filter(|share| volumes.contains(&share.volume));
@@ -61,6 +44,9 @@ impl Node {
                     told.push(format!("The {kind} {} disappear from clients and from this node's configuration; `config show` tells how they are made, to be saved first.", names.join(", ")));
                 }
             }
+            told.extend(orphans.iter().map(|volume| {
+                format!("It holds a log of volume {volume}, which is in no pool of this node: the volume can be opened only where both are.")
+            }));
             told
         })?;
         self.config.change(|config| {
@@ -77,6 +63,7 @@ impl Node {
             volumes.iter().filter_map(|volume| open.remove(volume)?.handle).collect()
         };
         self.pools.lock().remove(&guid);
+        self.logs.forget_pool(guid);
         // Who serves lets go of files before their volumes close.
         self.reconcile().await;
         let mut unclean = Vec::new();

@@ -94,6 +94,40 @@ fn copies_of_a_moving_column_with_parity_are_made_equal() {
     });
 }
 
+/// A column moves whose page of checksums is damaged: what it says of a region is looked for first, and nothing is copied for
+/// nothing meanwhile, round after round.
+#[test]
+fn a_copy_whose_checksums_are_being_looked_for_gets_no_data() {
+    on_shard(async {
+        let bench = Bench::new(5);
+        let pool = bench.create().await;
+        let space = space(&pool, Resiliency::Parity(1), 4).await;
+        let stripe = IoBuf::copy_from(&[7; 3 * 8192]).freeze();
+        space.write(0, stripe, Durability::Durable).await.expect("write");
+        sleep(Duration::from_secs(30)).await; // clean
+        let (row, place) = first_row(&space);
+        let at = At::new(&pool.core, &space, &row, place);
+        let old = Arc::clone(&at.column().copies()[0]);
+        let in_row: Vec<_> = row.columns.iter().map(|column| column.copies()[0].id()).collect();
+        let record = pool.core.take_copy_slab(true, &in_row, &[]).expect("there is a fifth disk");
+        repair::add_copy(&pool.core, place, at.column(), record).await.expect("add");
+        let new = Arc::clone(&at.column().copies()[1]);
+        new.disk.write(new.start, block(9), Durability::Durable).await.expect("write");
+        let page = page_at(at, 0).await.expect("the space has checksums");
+        let page_start = old.sums_start.expect("the space has checksums");
+        bench.disks[old.id().0 as usize].corrupt(page_start as usize, b"torn");
+        page.unknown.fetch_or(1, Ordering::AcqRel);
+        resync::bring_up_to_date(at).await.expect("nothing to do");
+        let found = new.disk.read(new.start, IoBuf::new(BLOCK as usize)).await.expect("read");
+        assert!(found.iter().all(|byte| *byte == 9), "copied before its checksums were known");
+        // The other columns say what it must be, and then it catches up.
+        resync::bring_up_to_date(at).await.expect("caught up");
+        let found = new.disk.read(new.start, IoBuf::new(BLOCK as usize)).await.expect("read");
+        assert!(found.iter().all(|byte| *byte == 7), "disk {} has {}", new.id(), found[0]);
+        assert!(new.is_good(1));
+    });
+}
+
 /// Nobody looks any more for what the space may have lost, and the deletion may fail yet.
 #[test]
 fn a_flush_of_a_space_that_is_being_deleted_fails() {
