@@ -228,20 +228,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 .await?;
             context.show(&pool, print_detail)?;
         }
-        Command::Export { pool } => {
-            let path = format!("/pools/{}/export", segment(&pool));
-            let done: Done = context
-                .confirmed(async |confirm| client.post(path.as_str(), &Confirm { confirm }).await)
-                .await?;
-            context.show(&done, |done| outln!("{}", done.message))?;
-        }
-        Command::Forget { pool } => {
-            let path = format!("/pools/{}/forget", segment(&pool));
-            let done: Done = context
-                .confirmed(async |confirm| client.post(path.as_str(), &Confirm { confirm }).await)
-                .await?;
-            context.show(&done, |done| outln!("{}", done.message))?;
-        }
+        Command::Export { pool } => let_go(context, &pool, "export").await?,
+        Command::Forget { pool } => let_go(context, &pool, "forget").await?,
         Command::AddDisk { pool, disk, selection, spare, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;
             let select = here_selected(select);
@@ -357,6 +345,14 @@ async fn finish(context: &Context, done: &Done, no_wait: bool) -> CliResult {
     }
     let job = progress::follow(&context.client, id, context.json).await?;
     context.show(&job, |job| outln!("{}", job::line(job)))
+}
+
+/// Lets go of a pool, one way or the other, once that is confirmed.
+async fn let_go(context: &Context, pool: &str, how: &str) -> CliResult {
+    let path = format!("/pools/{}/{how}", segment(pool));
+    let post = async |confirm| context.client.post(path.as_str(), &Confirm { confirm }).await;
+    let done: Done = context.confirmed(post).await?;
+    context.show(&done, |done| outln!("{}", done.message))
 }
 
 fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {

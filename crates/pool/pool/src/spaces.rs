@@ -281,6 +281,12 @@ impl Pool {
         self.core.all_spaces()
     }
 
+    /// The names of all spaces, those that are closed among them. Costs little, however large they are.
+    #[must_use]
+    pub fn space_names(&self) -> Vec<String> {
+        self.core.meta.with_state(|state| state.spaces.values().map(|space| space.name.clone()).collect())
+    }
+
     /// The space of that name.
     #[must_use]
     pub fn space(&self, name: &str) -> Option<Arc<Space>> {

@@ -93,6 +93,20 @@ async fn told(store: &MemoryStore, base: FileId, target: FileId) -> Vec<u8> {
     kept.0.lock().expect("lock").clone()
 }
 
+/// A copy of a tree that a stream was applied to, which comes in pieces.
+async fn applied(store: &MemoryStore, base: FileId, stream: &[u8]) -> FileId {
+    let copy = store.clone_tree(base, store.root(), "copy").await.expect("clone");
+    let (mut parser, mut applying) = (Parser::default(), Applying::new(store, copy));
+    for piece in stream.chunks(1000) {
+        parser.push(piece);
+        while let Some(record) = parser.next_record().expect("sound") {
+            applying.apply(record).await.expect("applied");
+        }
+    }
+    parser.finish().expect("whole");
+    copy
+}
+
 /// Names of one file: changed, come, gone, moved apart and moved together.
 #[test]
 fn names_of_one_file_stay_names_of_one_file() {
@@ -146,13 +160,7 @@ fn names_of_one_file_stay_names_of_one_file() {
         let stream = told(&store, base, top).await;
         // Three files are new as a whole.
         assert!(stream.len() < 4 * SIZE, "{} bytes for what differs", stream.len());
-        let copy = store.clone_tree(base, store.root(), "copy").await.expect("clone");
-        let (mut parser, mut applying) = (Parser::default(), Applying::new(&store, copy));
-        parser.push(&stream);
-        while let Some(record) = parser.next_record().expect("sound") {
-            applying.apply(record).await.expect("applied");
-        }
-        parser.finish().expect("whole");
+        let copy = applied(&store, base, &stream).await;
         assert_eq!(linked(&store, copy).await, linked(&store, top).await);
         assert_eq!(seen(&store, copy).await, seen(&store, top).await);
     });
@@ -198,28 +206,10 @@ fn a_tree_becomes_what_the_stream_says() {
         write(&store, fresh, "", 500_000, b"fresh").await;
         store.set_security(inner, vec![9; 50]).await.expect("security");
 
-        let kept = Kept::default();
-        let begin = Record::Begin {
-            volume: [0; 16],
-            base: "a".into(),
-            base_time: 0,
-            target: "b".into(),
-            target_time: 0,
-            directory: true,
-        };
-        Telling::new(&store, kept.clone()).expect("snapshots").tell(begin, base, top).await.expect("told");
-        let stream = kept.0.lock().expect("lock").clone();
+        let stream = told(&store, base, top).await;
         assert!(stream.len() < 700_000, "{} bytes for what differs", stream.len());
 
-        let copy = store.clone_tree(base, store.root(), "copy").await.expect("clone");
-        let (mut parser, mut applying) = (Parser::default(), Applying::new(&store, copy));
-        for piece in stream.chunks(1000) {
-            parser.push(piece);
-            while let Some(record) = parser.next_record().expect("sound") {
-                applying.apply(record).await.expect("applied");
-            }
-        }
-        parser.finish().expect("whole");
+        let copy = applied(&store, base, &stream).await;
         assert_eq!(seen(&store, copy).await, seen(&store, top).await);
 
         // Onto something else it is refused.

@@ -7,7 +7,7 @@ use control_api::{Code, Issue, Problem, RedundancyState, Severity};
 use uuid::Uuid;
 
 use super::Node;
-use crate::backend::{PoolInfo, log_of};
+use crate::backend::{PoolInfo, SpaceInfo, log_of};
 
 /// A pool of the configuration and what is known of what it holds.
 pub(super) struct Holder {
@@ -31,16 +31,14 @@ impl Node {
     pub(super) fn holders(&self) -> Vec<Holder> {
         let slots: BTreeMap<_, _> = self.pools.lock().clone();
         let of = |(guid, slot): (Uuid, super::PoolSlot)| {
-            let spaces = slot.handle.as_ref().map(|handle| handle.info().spaces).or(slot.held);
-            let names = |spaces: Vec<crate::backend::SpaceInfo>| {
-                spaces.into_iter().map(|space| space.state.name).collect()
-            };
+            let open = slot.handle.as_ref().map(|handle| handle.space_names());
+            let held = |spaces: Vec<SpaceInfo>| spaces.into_iter().map(|space| space.state.name).collect();
             let why = || slot.reason.unwrap_or_else(|| "it is being opened".into());
             Holder {
                 guid,
                 name: slot.name,
                 closed: slot.handle.is_none().then(why),
-                spaces: spaces.map(names).or_else(|| self.logs.held(guid)),
+                spaces: open.or_else(|| slot.held.map(held)).or_else(|| self.logs.held(guid)),
             }
         };
         slots.into_iter().map(of).collect()
@@ -183,7 +181,7 @@ impl Node {
     }
 
     /// Whether a space is that of a log which is not there, while its volume is served all the same.
-    pub(super) fn is_done_without(&self, space: &crate::backend::SpaceInfo) -> bool {
+    pub(super) fn is_done_without(&self, space: &SpaceInfo) -> bool {
         space.state.redundancy == RedundancyState::Unavailable
             && space.log_of.as_deref().is_some_and(|volume| self.serves(volume))
     }

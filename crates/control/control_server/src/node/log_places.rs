@@ -124,8 +124,7 @@ impl Node {
             .open_handles()
             .into_iter()
             .map(|(pool, handle)| {
-                let mut names: Vec<String> =
-                    handle.info().spaces.into_iter().map(|space| space.state.name).collect();
+                let mut names = handle.space_names();
                 names.sort();
                 (pool, names)
             })

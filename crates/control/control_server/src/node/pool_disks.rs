@@ -8,9 +8,10 @@ use uuid::Uuid;
 use super::{Node, confirm, missing};
 use crate::backend::{DiskContent, PoolDisk, PoolHandle};
 
-/// What becomes of a disk that leaves.
-const EMPTIED: &str = "is being emptied";
-const REPLACED: &str = "is being replaced";
+/// What becomes of a disk that leaves, as the job that follows it says.
+fn leaves(kind: JobKind) -> &'static str {
+    if kind == JobKind::Replace { "is being replaced" } else { "is being emptied" }
+}
 
 impl Node {
     /// The member of a pool that a person names by id, path or GUID.
@@ -175,8 +176,8 @@ impl Node {
         self.drain(&handle, member.guid).await?;
         let (now_ms, wall) = self.times();
         let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
-        self.jobs.progress(job, member.allocated_bytes, EMPTIED, now_ms);
-        tokio::spawn(self.clone().finish_drain((job, EMPTIED), guid, member.guid, name.clone()));
+        self.jobs.progress(job, member.allocated_bytes, leaves(JobKind::Drain), now_ms);
+        tokio::spawn(self.clone().finish_drain((job, JobKind::Drain), guid, member.guid, name.clone()));
         Ok(Done {
             message: format!("Disk {name} is being emptied and then leaves the pool."),
             job: Some(job),
@@ -186,7 +187,7 @@ impl Node {
     /// Follows a drain and takes the disk out at its end.
     async fn finish_drain(
         self: Arc<Self>,
-        (job, doing): (u64, &'static str),
+        (job, kind): (u64, JobKind),
         pool: Uuid,
         member: Uuid,
         name: String,
@@ -209,7 +210,7 @@ impl Node {
                 return self.jobs.cancel(job, why);
             }
             let left = now.map_or(0, |member| member.allocated_bytes);
-            self.jobs.progress(job, left, doing, self.times().0);
+            self.jobs.progress(job, left, leaves(kind), self.times().0);
             if left == 0 {
                 let _changing = self.changes.lock().await;
                 break handle.remove(member).await.map_err(|problem| problem.detail);
@@ -219,7 +220,7 @@ impl Node {
         self.jobs.end(
             job,
             end.map(|()| {
-                if doing == REPLACED {
+                if kind == JobKind::Replace {
                     format!("What disk {name} held is on other disks, and it has left the pool.")
                 } else {
                     format!("Disk {name} is empty and has left the pool.")
@@ -267,8 +268,8 @@ impl Node {
         self.drain(&handle, member.guid).await?;
         let (now_ms, wall) = self.times();
         let job = self.jobs.start(JobKind::Replace, &format!("disk {name}"), now_ms, wall);
-        self.jobs.progress(job, member.allocated_bytes, REPLACED, now_ms);
-        tokio::spawn(self.clone().finish_drain((job, REPLACED), guid, member.guid, name.clone()));
+        self.jobs.progress(job, member.allocated_bytes, leaves(JobKind::Replace), now_ms);
+        tokio::spawn(self.clone().finish_drain((job, JobKind::Replace), guid, member.guid, name.clone()));
         Ok(Done { message: format!("What disk {name} held is being restored elsewhere."), job: Some(job) })
     }
 }

@@ -32,14 +32,7 @@ impl Node {
             )));
         };
         let volumes = self.volumes_lost_with(pool, &others);
-        let (luns, shares) = self.config.with(|config| {
-            let luns = config.luns.iter().filter(|lun| volumes.contains(&lun.volume));
-            let shares = config.shares.iter().filter(|share| volumes.contains(&share.volume));
-            (
-                luns.map(|lun| lun.name.clone()).collect::<Vec<_>>(),
-                shares.map(|share| share.name.clone()).collect::<Vec<_>>(),
-            )
-        });
+        let going = self.served_from(&volumes);
         confirm(&pool.name, confirmed.as_deref(), || {
             let mut told = vec![format!(
                 "Pool {} is not this node's any more; it is not open: {why}. What is on its disks stays, and `holdfast pool import` takes it over if they come back.",
@@ -51,11 +44,7 @@ impl Node {
                 let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
                 format!("With it go its {} {}.", many(volumes.len() as u64, "volume"), names.join(", "))
             });
-            for (kind, names) in [("LUNs", &luns), ("shares", &shares)] {
-                if !names.is_empty() {
-                    told.push(format!("The {kind} {} disappear from clients and from this node's configuration; `config show` tells how they are made, to be saved first.", names.join(", ")));
-                }
-            }
+            told.extend(going);
             for holder in &others {
                 let logs = holder.spaces.iter().flatten().filter_map(|space| crate::backend::log_of(space));
                 told.extend(logs.filter(|volume| volumes.contains(*volume)).map(|volume| {
@@ -68,13 +57,7 @@ impl Node {
             told
         })?;
         let guid = pool.guid;
-        self.config.change(|config| {
-            config.pools.retain(|pool| pool.guid != guid);
-            config.luns.retain(|lun| !volumes.contains(&lun.volume));
-            config.shares.retain(|share| !volumes.contains(&share.volume));
-            config.volumes.retain(|volume| !volumes.contains(&volume.name));
-            Ok(())
-        })?;
+        self.drop_from_config(guid, &volumes)?;
         self.pools.lock().remove(&guid);
         self.volumes.lock().retain(|_, slot| slot.pool != guid || slot.handle.is_some());
         self.logs.forget_pool(guid);

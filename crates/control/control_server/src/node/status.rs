@@ -93,17 +93,23 @@ impl Node {
             .map_or_else(|_| "holdfast".into(), |name| name.trim().into())
     }
 
-    /// What another node says it is whose configuration this is; none when it is this one's. `machine` is what stands for its
-    /// machine.
-    pub(super) fn other_node(&self, name: Option<&str>, of_machine: Option<&str>) -> Option<String> {
-        let own = machine();
-        match (own.as_deref(), of_machine, name) {
-            (Some(own), Some(other), _) if own == other => None,
-            (Some(_), Some(_), Some(name)) if name == self.name() => {
-                Some(format!("{name}, another machine of the same name"))
+    /// Whose configuration this is, as a sentence; none when it is this node's. `of_machine` is what stands for the machine that it was
+    /// made on. Machines that were cloned often share their identity, so a name that differs is asked about all the same.
+    pub(super) fn whose_config(&self, name: Option<&str>, of_machine: Option<&str>) -> Option<String> {
+        let own = self.name();
+        let same = machine().zip(of_machine).map(|(own, other)| own == other);
+        let of = name.map_or_else(|| "another node".to_owned(), |name| format!("node {name}"));
+        match same {
+            _ if name.is_none() && same != Some(false) => None,
+            Some(true) | None if name == Some(own.as_str()) => None,
+            None => Some(format!("This is {of}'s configuration.")),
+            Some(true) => Some(format!(
+                "This is {of}'s configuration, made with this machine's identity (machine id): this machine had that name, or one of the two is a copy of the other."
+            )),
+            Some(false) if name == Some(own.as_str()) => {
+                Some(format!("This is the configuration of another machine of the same name, {own}."))
             }
-            (Some(_), Some(_), name) => Some(name.unwrap_or("of another machine").to_owned()),
-            (_, _, name) => name.filter(|name| *name != self.name()).map(str::to_owned),
+            Some(false) => Some(format!("This is {of}'s configuration, made on another machine.")),
         }
     }
 
