@@ -20,6 +20,7 @@ mod dropped;
 mod going_on;
 mod golden;
 mod neighbours;
+mod sizes;
 mod storage;
 mod tokens;
 
