@@ -131,8 +131,9 @@ impl Node {
             return Ok(Done::new(format!("The log of volume {name} is deleted.")));
         }
         let (_, pool, _) = self.space(name)?;
-        if self.volume(name).is_ok() {
-            return Err(Problem::new(Code::WrongState, format!("volume {name} is open: its log is there.")));
+        if let Ok(volume) = self.volume(name) {
+            let of_log = if volume.log().is_some() { "its log is there" } else { "it has no log" };
+            return Err(Problem::new(Code::WrongState, format!("volume {name} is open: {of_log}.")));
         }
         let waits = self.volumes.lock().get(name).filter(|slot| !slot.lacks_log && !slot.damaged).cloned();
         if let Some(slot) = waits {

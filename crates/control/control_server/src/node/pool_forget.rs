@@ -38,7 +38,7 @@ impl Node {
         };
         let Some(why) = &pool.closed else {
             return Err(Problem::new(Code::WrongState, format!("pool {} is open.", pool.name)).todo(format!(
-                "`holdfast pool export {0}` lets another machine have it, `holdfast pool delete {0}` destroys it.",
+                "`holdfast pool export {0}` lets go of it, also where its disks are lost; `holdfast pool delete {0}` destroys it.",
                 pool.name
             )));
         };
@@ -49,6 +49,9 @@ impl Node {
                 "Pool {} is not this node's any more; it is not open: {why}. What is on its disks stays, and `holdfast pool import` takes it over if they come back.",
                 pool.name
             )];
+            if pool.spaces.is_none() && !volumes.is_empty() {
+                told.push("This node has not had it open. Volumes that LUNs and shares are on, and that are in no other pool, are taken for its own.".to_owned());
+            }
             told.push(if volumes.is_empty() {
                 "No volume is known to lie in it.".to_owned()
             } else {
