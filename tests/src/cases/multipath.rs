@@ -71,7 +71,6 @@ pub(super) fn run(context: &Context) -> Result {
         options: vec!["--add".into(), part],
         net: Some(&net.0),
         limit: Duration::from_secs(900),
-        ..Setup::default()
     };
     let mut guest = Guest::start(&context.folder, setup)?;
     guest.wait_for("READY")?;
