@@ -1,7 +1,7 @@
 #!/bin/bash
 # Guest script: one LUN through two portals under dm-multipath. READY when load runs; after the host has made /share/cut
 # waits until one path is dead (ONE-PATH), after /share/mended until both are active again (TWO-PATHS).
-#   PORTALS IQN SIZE_MIB
+#   PORTALS IQN SIZE_MIB, and what two_hosts.sh needs, which comes last
 . /guest/lib.sh
 . /guest/login.sh
 start_udev || fail "udev"
@@ -38,3 +38,7 @@ wait
 [ ! -e /tmp/broken ] || fail "data"
 multipath -ll | cat
 umount /mnt/mp || fail "umount"
+multipathd shutdown >/dev/null
+wait_for 30 multipath -F || fail "the map stays"
+iscsi_logout || fail "logout"
+. /guest/two_hosts.sh

@@ -30,6 +30,21 @@ steady() {
     wait_for 300 test -e /share/hurt || fail "the host never answered"
 }
 
+# One file with two names, as the server tells it: inode number, count of links, content, and what is left without one.
+links() {
+    echo one >/mnt/smb/first && ln /mnt/smb/first /mnt/smb/second || fail "hard link"
+    set -- $(stat -c '%i %h' /mnt/smb/first /mnt/smb/second)
+    [ "$1" = "$3" ] && [ "$2 $4" = "2 2" ] || fail "two names, but inode and links are $*"
+    echo two >>/mnt/smb/second
+    [ "$(cat /mnt/smb/first)" = "one
+two" ] || fail "what is written under one name is not read under the other"
+    ! ln /mnt/smb/log /mnt/smb/second 2>/dev/null || fail "a link in place of a file"
+    rm /mnt/smb/first || fail "removing a name"
+    [ ! -e /mnt/smb/first ] || fail "the removed name is still there"
+    [ "$(stat -c '%i %h' /mnt/smb/second)" = "$3 1" ] || fail "one name left, but $(stat -c '%i %h' /mnt/smb/second)"
+    [ "$(wc -l </mnt/smb/second)" -eq 2 ] || fail "the content went with the other name"
+}
+
 files() {
     echo READY
     mkdir /mnt/smb/many || fail "mkdir"
@@ -51,6 +66,7 @@ files() {
     truncate -s 1000000 /mnt/smb/log && truncate -s 4 /mnt/smb/log || fail "truncate"
     [ "$(cat /mnt/smb/log)" = one ] || fail "truncated file"
     flock -n /mnt/smb/log true || fail "lock"
+    links
     rm -r /mnt/smb/many || fail "rm"
     [ ! -e /mnt/smb/many ] || fail "the folder is still there"
     /share/torture /mnt/smb/torture "$RANDOM" "$TORTURE" 1000000 || fail "torture"

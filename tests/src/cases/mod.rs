@@ -312,7 +312,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "smb-guest",
-        about: "kernel client over SMB 3.1.1, signed: many small files, rename, lock, append, fio verify",
+        about: "kernel client over SMB 3.1.1, signed: many small files, rename, hard link, lock, append, fio verify",
         ci: true,
         guest: true,
         run: smb_guest::files,
@@ -340,7 +340,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "multipath",
-        about: "dm-multipath over two portals, one of them cut",
+        about: "dm-multipath over two portals, one of them cut; then one kernel as two hosts with CHAP and masking",
         ci: true,
         guest: true,
         run: multipath::run,

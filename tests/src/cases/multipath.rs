@@ -1,9 +1,10 @@
-//! dm-multipath in the guest over two portals in two networks; one cable is pulled under load and put back.
+//! dm-multipath in the guest over two portals in two networks; one cable is pulled under load and put back. Then the same guest
+//! is two hosts at one target.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::Context;
+use super::{Context, two_hosts};
 use crate::guest::{Guest, Setup, home};
 use crate::node::{Node, Options};
 use crate::process::{self, command, need, need_root};
@@ -56,17 +57,20 @@ pub(super) fn run(context: &Context) -> Result {
     };
     let mut node = Node::start(&context.folder, options)?;
     node.cli(&["portal", "create", "10.99.1.11:3260"])?;
-    let env = vec![
+    two_hosts::set_up(context, &node)?;
+    let mut env = vec![
         ("IQN", node.ready().iqn.clone()),
         ("PORTALS", "10.99.0.11:3260 10.99.1.11:3260".into()),
         ("SIZE_MIB", if context.full { "1024" } else { "128" }.into()),
     ];
+    env.extend(two_hosts::guest_env());
+    let part = home().join("guest/two_hosts.sh").to_string_lossy().into_owned();
     let setup = Setup {
         script: "multipath.sh",
         env,
+        options: vec!["--add".into(), part],
         net: Some(&net.0),
         limit: Duration::from_secs(900),
-        ..Setup::default()
     };
     let mut guest = Guest::start(&context.folder, setup)?;
     guest.wait_for("READY")?;
@@ -80,5 +84,6 @@ pub(super) fn run(context: &Context) -> Result {
     guest.tell("mended")?;
     let said = guest.finish()?;
     ensure(said.contains("TWO-PATHS"), || format!("the second path did not come back:\n{said}"))?;
+    ensure(said.contains("TWO-HOSTS"), || format!("two hosts did not come to their end:\n{said}"))?;
     node.finish()
 }

@@ -1,4 +1,5 @@
 //! Two hosts with CHAP and masking at one target: neither sees, ends or fences the other's, whatever name it gives itself.
+//! Here with libiscsi, which chooses the ISID; the case `multipath` has the kernel's initiator do it (tests/guest/two_hosts.sh).
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +24,17 @@ struct Host {
 
 const A: Host = Host { who: "1", user: "alice", secret: "the secret of alice" };
 const B: Host = Host { who: "2", user: "bob", secret: "the secret of bob" };
+
+impl Host {
+    fn initiator(&self) -> String {
+        format!("iqn.2000-01.test.initiator:{}", self.who)
+    }
+
+    /// Blanks are not for a URL.
+    fn secret(&self) -> String {
+        self.secret.replace(' ', "_")
+    }
+}
 
 /// A session that goes on until it is told to end.
 struct Watch {
@@ -64,8 +76,7 @@ struct Pair<'a> {
 impl Pair<'_> {
     /// The tool as a user, at the LUN with number 0.
     fn tool(&self, host: &Host) -> Tool {
-        // Blanks are not for a URL.
-        let secret = host.secret.replace(' ', "_");
+        let secret = host.secret();
         let url = format!("iscsi://{}%{secret}@{}/{TARGET}/0", host.user, self.portal);
         Tool { binary: self.binary.clone(), url }
     }
@@ -83,24 +94,36 @@ impl Pair<'_> {
 
 fn secret_file(context: &Context, host: &Host) -> Result<String> {
     let file = context.folder.join(host.user);
-    std::fs::write(&file, host.secret.replace(' ', "_"))?;
+    std::fs::write(&file, host.secret())?;
     Ok(file.to_string_lossy().into_owned())
 }
 
-/// One target with a disk for each host, both with the number 0.
-fn set_up(context: &Context, node: &Node) -> Result {
+/// What the guest's script wants to know of the two.
+pub(super) fn guest_env() -> Vec<(&'static str, String)> {
+    vec![
+        ("HOSTS_IQN", TARGET.into()),
+        ("A_NAME", A.initiator()),
+        ("A_USER", A.user.into()),
+        ("A_SECRET", A.secret()),
+        ("B_NAME", B.initiator()),
+        ("B_USER", B.user.into()),
+        ("B_SECRET", B.secret()),
+    ]
+}
+
+/// One target with a disk for each host, both with the number 0, and another one for the first.
+pub(super) fn set_up(context: &Context, node: &Node) -> Result {
     let volume = node.told("volume");
     for host in [&A, &B] {
-        let initiator = format!("iqn.2000-01.test.initiator:{}", host.who);
-        node.cli(&["initiator-group", "create", host.user, &initiator])?;
+        node.cli(&["initiator-group", "create", host.user, &host.initiator()])?;
     }
     let (a, b) = (secret_file(context, &A)?, secret_file(context, &B)?);
     let user = ["--chap-user", A.user, "--chap-secret-file", &a, "--chap-group", A.user];
     node.cli(&[&["target", "create", TARGET][..], &user].concat())?;
     node.cli(&["target", "set-user", TARGET, B.user, "--secret-file", &b, "--group", B.user])?;
-    for host in [&A, &B] {
-        let disk = format!("disk-of-{}", host.user);
-        let place = ["--volume", &volume, "--size", "64MiB", "--target", TARGET, "--number", "0"];
+    for (host, number) in [(&A, "0"), (&A, "1"), (&B, "0")] {
+        let disk = format!("disk-{number}-of-{}", host.user);
+        let place = ["--volume", &volume, "--size", "64MiB", "--target", TARGET, "--number", number];
         node.cli(&[&["lun", "create", &disk, "--group", host.user][..], &place].concat())?;
     }
     Ok(())

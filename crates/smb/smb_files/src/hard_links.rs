@@ -1,7 +1,8 @@
 //! FileLinkInformation and FileHardLinkInformation: one more name of a file, and which it has (MS-FSA 2.1.5.15.6, 2.1.5.12.13).
 //!
 //! A name is made below the share's folder only, by whoever may write the file's attributes and make files in the new
-//! directory. All names are one file: one descriptor, one set of streams, opens, leases and locks.
+//! directory. What the open itself may is no matter (MS-SMB2 3.3.5.21.1): the Linux kernel's client links by an open that may read
+//! attributes only. All names are one file: one descriptor, one set of streams, opens, leases and locks.
 
 use std::sync::Arc;
 
@@ -35,7 +36,10 @@ impl Open {
         if info.root_directory != 0 {
             return refuse(NtStatus::INVALID_PARAMETER, "a link relative to an open directory");
         }
-        self.needs(AccessMask::WRITE_ATTRIBUTES, "another name needs the right to write attributes")?;
+        self.needs(AccessMask::NONE, "another name needs an open file")?;
+        if !self.maximal_access(&self.caller).await?.contains(AccessMask::WRITE_ATTRIBUTES) {
+            return refuse(NtStatus::ACCESS_DENIED, "another name needs the right to write attributes");
+        }
         if self.node.is_directory() {
             return refuse(NtStatus::FILE_IS_A_DIRECTORY, "a directory has one name");
         }

@@ -8,7 +8,7 @@ use smb_protocol::wire::Wire;
 use super::rename::rename;
 use super::*;
 
-async fn link(open: &Arc<Open>, name: &str, replace: bool) -> NtStatus {
+pub(super) async fn link(open: &Arc<Open>, name: &str, replace: bool) -> NtStatus {
     let name = utf16(name);
     let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::NONE };
     let info = RenameInformation { flags, root_directory: 0, name: Utf16::new(&name).unwrap() };
@@ -173,7 +173,6 @@ fn names_are_given_and_seen_by_who_may() {
             f.create_as(caller, name, &Ask::open().access(access)).await.unwrap().open
         };
         let reads = by(&two, "public\\f", AccessMask::GENERIC_READ).await;
-        assert_eq!(link(&reads, "public\\g", false).await, NtStatus::ACCESS_DENIED);
         let writes = by(&two, "public\\f", AccessMask::WRITE_ATTRIBUTES).await;
         assert_eq!(link(&writes, "private\\g", false).await, NtStatus::ACCESS_DENIED);
         let other = by(&one, "public\\f", AccessMask::WRITE_ATTRIBUTES).await;
@@ -190,6 +189,40 @@ fn names_are_given_and_seen_by_who_may() {
         let cut = f.through(&one, f.store.root(), AccessMask::FILE_READ | AccessMask::WRITE_ATTRIBUTES);
         let cut = by(&cut, "public\\f", AccessMask::WRITE_ATTRIBUTES).await;
         assert_eq!(link(&cut, "public\\h", false).await, NtStatus::ACCESS_DENIED);
+        f.close_all().await;
+        f.assert_clean();
+    });
+}
+
+/// The kernel's client opens a file for its attributes only when it makes a link: what the user may do counts, not what the open
+/// may.
+#[test]
+fn a_link_asks_what_the_user_may_not_what_the_open_may() {
+    run(|f| async move {
+        let all = AccessMask::FILE_ALL;
+        let public = Ask { security: Some(everything(&[2000, 3000], all)), ..Ask::directory() };
+        f.open("public", &public).await.close(false).await.unwrap();
+        let (one, two) = (f.plain(2000), f.plain(3000));
+        for (name, who, rights) in [("f", 2000, all), ("read", 3000, AccessMask::FILE_READ)] {
+            let made = Ask { security: Some(everything(&[who], rights)), ..Ask::default() };
+            let made = f.create_as(&one, &format!("public\\{name}"), &made).await.unwrap().open;
+            made.close(false).await.unwrap();
+        }
+        let looks = async |caller: &Caller, name: &str| {
+            let ask = Ask::open().access(AccessMask::READ_ATTRIBUTES);
+            f.create_as(caller, name, &ask).await.unwrap().open
+        };
+        let own = looks(&one, "public\\f").await;
+        assert_eq!(link(&own, "public\\g", false).await, NtStatus::SUCCESS);
+        assert_eq!(names(&own).await, ["f", "g"]);
+        // Who may only read the file, or only through the share, gives it no name.
+        let other = looks(&two, "public\\read").await;
+        assert_eq!(link(&other, "public\\h", false).await, NtStatus::ACCESS_DENIED);
+        let cap = all.without(AccessMask::WRITE_ATTRIBUTES);
+        let cut = looks(&f.through(&one, f.store.root(), cap), "public\\f").await;
+        assert_eq!(link(&cut, "public\\h", false).await, NtStatus::ACCESS_DENIED);
+        own.close(false).await.unwrap();
+        assert_eq!(link(&own, "public\\h", false).await, NtStatus::FILE_CLOSED);
         f.close_all().await;
         f.assert_clean();
     });

@@ -117,7 +117,10 @@ fn nothing_of_it_changes() {
             status(most.open.write(0, buf(b"x"), WriteFlags::default()).await),
             NtStatus::ACCESS_DENIED
         );
+        // A link needs a right of the user's, who has it for the file as it is now.
+        assert_eq!(super::hard_links::link(&most.open, "new", false).await, protected);
         most.open.close(false).await.unwrap();
+        assert_eq!(f.status("new", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
         let made = read_only.disposition(CreateDisposition::OPEN_IF);
         assert_eq!(f.status(&format!("{token}\\new"), &made).await, protected);
         f.assert_clean();
