@@ -46,6 +46,6 @@ impl Volume {
     /// How many transactions have been committed since the volume was opened.
     #[must_use]
     pub fn commits(&self) -> u64 {
-        self.core.metadata.commits.load(Ordering::Relaxed)
+        self.core.metadata.shared.commits.load(Ordering::Relaxed)
     }
 }

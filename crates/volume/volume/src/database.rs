@@ -1,16 +1,17 @@
 //! The metadata database and its one thread, with group commit.
 //!
 //! ```text
-//!  change(f) ──► queue ──► metadata thread: one transaction for all that is queued
-//!                              f1, f2, f3 … ──► commit (two-phase) ──► answers
+//!  change(f) ──► queue ──► metadata thread: a group of all that is queued
+//!                              f1, f2, f3 … ──► one batch of the metadata log, durable ──► answers
+//!                              half of the log is used, or a second has passed ──► commit (two-phase)
 //! ```
-//! A change checks everything before it writes anything, so an error it returns leaves no trace in the
+//! `groups.rs` has the details. //! A change checks everything before it writes anything, so an error it returns leaves no trace in the
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_device::{BlockError, BlockErrorKind, Device};
 use file_store::{StoreError, StoreErrorKind};
@@ -21,9 +22,12 @@ use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
 use crate::backend::{Ahead, Connection, DeviceBackend};
+use crate::groups::{Groups, Shared};
 use crate::load::Space;
+use crate::metadata_log::MetadataLog;
 use crate::recent::{Found, Recent};
 use crate::room::{Allowance, Meter, Room};
+use crate::rows::Transaction;
 use crate::tables;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents.
@@ -33,7 +37,7 @@ const GROUP_MAX: usize = 512;
 
 /// What a change works on.
 pub(crate) struct Session<'a> {
-    pub(crate) txn: &'a WriteTransaction,
+    pub(crate) txn: &'a Transaction,
     pub(crate) space: &'a mut Space,
     /// Set by whoever writes, so that a group of lookups needs no commit.
     pub(crate) changed: bool,
@@ -48,7 +52,7 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     pub(crate) fn new(
-        txn: &'a WriteTransaction,
+        txn: &'a Transaction,
         space: &'a mut Space,
         recent: &'a Recent,
         allowance: Allowance,
@@ -57,16 +61,30 @@ impl<'a> Session<'a> {
     }
 }
 
-type Answer = Box<dyn FnOnce(bool) + Send>;
-type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
+pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
+
+type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
+
+/// Something to be done in a transaction.
+pub(crate) struct Job {
+    pub(crate) run: Run,
+    /// Everything before it is to be committed first.
+    committed: bool,
+}
+
+/// What the opening of a database came to.
+pub(crate) struct Prepared<T> {
+    /// How the clusters are used.
+    pub(crate) space: Space,
+    /// Where changes are made durable before they are committed.
+    pub(crate) log: Option<MetadataLog>,
+    pub(crate) value: T,
+}
 
 /// The database, as the rest of the volume sees it.
 pub(crate) struct Metadata {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
-    stopped: Arc<Stopped>,
-    /// Transactions committed since the opening.
-    pub(crate) commits: Arc<AtomicU64>,
-    recent: Arc<Recent>,
+    pub(crate) shared: Arc<Shared>,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -107,33 +125,29 @@ pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
 }
 
 impl Metadata {
-    /// Opens (or makes) the database on a new thread; `prepare` runs there first, and says how the clusters are used.
+    /// Opens (or makes) the database on a new thread; `prepare` runs there first.
     pub(crate) async fn open<T: Send + 'static>(
         device: Device,
         superblock: Superblock,
-        prepare: impl FnOnce(&Database) -> Result<(Space, T), StoreError> + Send + 'static,
+        prepare: impl FnOnce(&Database) -> Result<Prepared<T>, StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
-        let stopped: Arc<Stopped> = Arc::default();
-        let flag = Arc::clone(&stopped);
-        let commits = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&commits);
-        let recent: Arc<Recent> = Arc::default();
-        let kept = Arc::clone(&recent);
+        let shared: Arc<Shared> = Arc::default();
+        let seen = Arc::clone(&shared);
         let spawned = spawn_thread("volume-metadata", move || {
             let Opened { database, ahead, meter, connection } = match open_database(device, &superblock) {
                 Ok(opened) => opened,
                 Err(error) => return drop(ready.send(Err(error))),
             };
             match prepare(&database) {
-                Ok((space, value)) => {
-                    let _stopping = Stopping(&flag);
+                Ok(Prepared { space, log, value }) => {
+                    let _stopping = Stopping(&seen.stopped);
                     if ready.send(Ok(value)).is_ok() {
-                        let room = Room::new(meter);
-                        serve((&database, &ahead), room, space, &kept, &mut queue, &flag, &counted);
+                        let mut groups = Groups::new(&database, &seen, Room::new(meter), space, log);
+                        serve(&mut groups, &ahead, &mut queue, &seen);
                     }
-                    if flag.flag.load(Ordering::Acquire) {
+                    if seen.stopped.flag.load(Ordering::Acquire) {
                         give_up(database, &connection);
                     }
                 }
@@ -148,21 +162,38 @@ impl Metadata {
         })?;
         let value = opened.await.map_err(|_| given_up())??;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
-        Ok((Self { jobs, stopped, commits, recent, thread }, value))
+        Ok((Self { jobs, shared, thread }, value))
     }
 
-    /// Runs `f` in the next transaction; ends when that is durable.
+    /// Runs `f` with the next group of changes; ends when what they change is durable.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.ask(f, false).await
+    }
+
+    /// As [`Metadata::change`], after everything before it was committed: for what looks at the database as it is on the device.
+    pub(crate) async fn change_committed<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, true).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+        committed: bool,
+    ) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
-        let job: Job = Box::new(move |session| {
+        let run: Run = Box::new(move |session| {
             let result = f(session);
-            Box::new(move |committed| {
-                let _ = sender.send(if committed { result } else { Err(stopped()) });
+            Box::new(move |durable| {
+                let _ = sender.send(if durable { result } else { Err(stopped()) });
             })
         });
+        let job = Job { run, committed };
         {
             let jobs = self.jobs.lock();
             let Some(jobs) = jobs.as_ref() else { return Err(stopped()) };
@@ -173,7 +204,7 @@ impl Metadata {
 
     /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks.
     pub(crate) fn submit(&self, f: impl FnOnce(&mut Session<'_>) -> Result<(), StoreError> + Send + 'static) {
-        let job: Job = Box::new(move |session| {
+        let run: Run = Box::new(move |session| {
             let result = f(session);
             Box::new(move |_| {
                 if let Err(error) = result {
@@ -182,22 +213,23 @@ impl Metadata {
             })
         });
         // Closed or stopped: what is to be done is found again at the next opening.
-        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
+        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(Job { run, committed: false }));
     }
 
     /// Rows that need no way to the metadata thread; `None` when the volume has stopped or is closed.
     pub(crate) fn recent(&self) -> Option<&Recent> {
-        (!self.is_stopped() && self.jobs.lock().is_some()).then_some(&*self.recent)
+        (!self.is_stopped() && self.jobs.lock().is_some()).then_some(&self.shared.recent)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.flag.load(Ordering::Acquire)
+        self.shared.stopped.flag.load(Ordering::Acquire)
     }
 
     /// What stopped it.
     pub(crate) fn why_stopped(&self) -> Option<String> {
-        let why =
-            || self.stopped.why.lock().clone().unwrap_or_else(|| "its metadata thread has ended".into());
+        let why = || {
+            self.shared.stopped.why.lock().clone().unwrap_or_else(|| "its metadata thread has ended".into())
+        };
         self.is_stopped().then(why)
     }
 
@@ -217,7 +249,7 @@ impl Metadata {
 
 /// Whether the metadata thread has ended, and why if it says so.
 #[derive(Default)]
-struct Stopped {
+pub(crate) struct Stopped {
     flag: AtomicBool,
     why: Mutex<Option<String>>,
 }
@@ -227,8 +259,8 @@ struct Stopping<'a>(&'a Stopped);
 
 impl Stopped {
     /// Before anybody learns of a failure, so that whoever has can see that the volume has stopped.
-    fn tell(&self, error: &StoreError) {
-        *self.why.lock() = Some(error.to_string());
+    pub(crate) fn tell(&self, error: &StoreError) {
+        self.why.lock().get_or_insert_with(|| error.to_string());
         self.flag.store(true, Ordering::Release);
     }
 }
@@ -269,80 +301,46 @@ pub(crate) fn open_database(device: Device, superblock: &Superblock) -> Result<O
     Ok(Opened { database, ahead, meter, connection })
 }
 
-fn serve(
-    (database, ahead): (&Database, &Ahead),
-    mut room: Room,
-    mut space: Space,
-    recent: &Recent,
-    queue: &mut mpsc::UnboundedReceiver<Job>,
-    stopped: &Stopped,
-    commits: &AtomicU64,
-) {
-    while let Some(first) = shard_runtime::block_on(queue.recv()) {
+fn serve(groups: &mut Groups<'_>, ahead: &Ahead, queue: &mut mpsc::UnboundedReceiver<Job>, shared: &Shared) {
+    let served = loop {
+        let Some(first) = shard_runtime::block_on(queue.recv()) else { break groups.commit() };
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
-        let group = std::iter::once(first).chain(more).collect();
         ahead.rest();
-        match run_group(database, &mut room, &mut space, (recent, stopped), group) {
-            Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
-            Err(error) => {
-                tracing::error!("a volume stops: {error}");
-                return;
+        let mut group = Vec::new();
+        let ran = std::iter::once(first).chain(more).try_for_each(|job| {
+            if job.committed {
+                groups.run(std::mem::take(&mut group))?;
+                groups.commit()?;
             }
+            group.push(job);
+            Ok(())
+        });
+        if let Err(error) = ran.and_then(|()| groups.run(group)) {
+            break Err(error);
         }
-    }
-}
-
-/// Runs jobs in one transaction; whether there was anything to commit.
-fn run_group(
-    database: &Database,
-    room: &mut Room,
-    space: &mut Space,
-    (recent, stopped): (&Recent, &Stopped),
-    group: Vec<Job>,
-) -> Result<bool, StoreError> {
-    let mut begin = || {
-        let mut txn = database.begin_write().map_err(database_error)?;
-        txn.set_two_phase_commit(true);
-        txn.set_quick_repair(true);
-        let allowance = room.allowance(&txn)?;
-        Ok((txn, allowance))
     };
-    let (txn, allowance) = begin().inspect_err(|error| stopped.tell(error))?;
-    let mut session = Session::new(&txn, space, recent, allowance);
-    let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
-    let Session { changed, failed, found, .. } = session;
-    let ended = if failed {
-        drop(txn);
-        Err(self::stopped())
-    } else if changed {
-        txn.commit().map_err(database_error)
-    } else {
-        txn.abort().map_err(database_error)
-    };
-    let committed = ended.as_ref().inspect_err(|error| stopped.tell(error)).is_ok();
-    if committed {
-        recent.add(found);
+    if let Err(error) = served {
+        shared.stopped.tell(&error);
+        tracing::error!("a volume stops: {error}");
     }
-    answers.into_iter().for_each(|answer| answer(committed));
-    ended.map(|()| changed)
 }
 
 /// Makes all tables, so that reading one that was never written is no special case.
 pub(crate) fn make_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
     let all = || -> Result<(), redb::TableError> {
-        txn.open_table(tables::INODES)?;
-        txn.open_table(tables::ENTRIES)?;
-        txn.open_table(tables::EXTENTS)?;
-        txn.open_table(tables::MAPS)?;
-        txn.open_table(tables::LINKS)?;
-        txn.open_table(tables::USES)?;
-        txn.open_table(tables::SNAPSHOTS)?;
-        txn.open_table(tables::SHARES)?;
-        txn.open_table(tables::FREED)?;
-        txn.open_table(tables::ORPHANS)?;
-        txn.open_table(tables::SECURITY)?;
-        txn.open_table(tables::STATE)?;
-        txn.open_table(tables::COUNTERS)?;
+        txn.open_table(tables::INODES.definition)?;
+        txn.open_table(tables::ENTRIES.definition)?;
+        txn.open_table(tables::EXTENTS.definition)?;
+        txn.open_table(tables::MAPS.definition)?;
+        txn.open_table(tables::LINKS.definition)?;
+        txn.open_table(tables::USES.definition)?;
+        txn.open_table(tables::SNAPSHOTS.definition)?;
+        txn.open_table(tables::SHARES.definition)?;
+        txn.open_table(tables::FREED.definition)?;
+        txn.open_table(tables::ORPHANS.definition)?;
+        txn.open_table(tables::SECURITY.definition)?;
+        txn.open_table(tables::STATE.definition)?;
+        txn.open_table(tables::COUNTERS.definition)?;
         Ok(())
     };
     all().map_err(database_error)

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use file_store::{StoreError, StoreErrorKind};
-use redb::{Key, ReadableTableMetadata, TableDefinition, Value, WriteTransaction};
+use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 
 use crate::database::{Session, database_error};
+use crate::rows::Rows;
 use crate::tables::{
     ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,
 };
@@ -48,15 +49,20 @@ pub(crate) struct Meter {
 impl Meter {
     /// The length that the database can still grow to.
     fn reach(&self) -> u64 {
-        let mut reach = self.length.load(Ordering::Acquire);
-        loop {
-            let headers = HEADERS.min(reach / 16);
-            let next = if reach < REGION { reach * 2 } else { reach.saturating_add(REGION) };
-            if reach == 0 || next.saturating_add(headers) > self.area {
-                return reach;
-            }
-            reach = next;
+        reach(self.length.load(Ordering::Acquire), self.area)
+    }
+}
+
+/// The length that a database of `length` bytes can grow to in an area of `area` bytes.
+pub(crate) fn reach(length: u64, area: u64) -> u64 {
+    let mut reach = length;
+    loop {
+        let headers = HEADERS.min(reach / 16);
+        let next = if reach < REGION { reach * 2 } else { reach.saturating_add(REGION) };
+        if reach == 0 || next.saturating_add(headers) > area {
+            return reach;
         }
+        reach = next;
     }
 }
 
@@ -89,18 +95,36 @@ impl Room {
         Self { meter, free: 0, at: 0, walk_at: 0 }
     }
 
-    /// What the changes of this transaction may add.
-    pub(crate) fn allowance(&mut self, txn: &WriteTransaction) -> Result<Allowance, StoreError> {
+    /// What was free at the last look without what has been written since, and without what is `pending`: pages that the open
+    /// transaction may have taken and not written.
+    fn left(&self, pending: u64) -> u64 {
+        let since = self.meter.written.load(Ordering::Relaxed).saturating_sub(self.at);
+        self.free.saturating_sub(since).saturating_sub(pending)
+    }
+
+    /// Below this much another look is due.
+    fn look_below(&self, kept: u64) -> u64 {
+        (self.free / 2).max(2 * kept)
+    }
+
+    /// Whether what is pending should be committed before more is changed: the next look would count it twice, as what it
+    /// replaces is only free after the commit.
+    pub(crate) fn is_short_of(&self, pending: u64) -> bool {
+        pending > 0 && self.left(pending) < self.look_below(self.meter.reach() / KEPT)
+    }
+
+    /// What the changes of this transaction may add, of which `pending` bytes of pages may be taken already.
+    pub(crate) fn allowance(
+        &mut self,
+        txn: &WriteTransaction,
+        pending: u64,
+    ) -> Result<Allowance, StoreError> {
         let reach = self.meter.reach();
         let kept = reach / KEPT;
-        let left = |room: &Self| {
-            let since = room.meter.written.load(Ordering::Relaxed).saturating_sub(room.at);
-            room.free.saturating_sub(since)
-        };
-        if left(self) < (self.free / 2).max(2 * kept) {
+        if self.left(pending) < self.look_below(kept) {
             self.look(txn, reach, 2 * kept)?;
         }
-        let left = left(self);
+        let left = self.left(pending);
         Ok(Allowance { add: left.saturating_sub(kept), cut: left.saturating_sub(kept / 2) })
     }
 
@@ -128,10 +152,10 @@ impl Room {
 fn most_used(txn: &WriteTransaction) -> Result<u64, StoreError> {
     fn rows<K: Key + 'static, V: Value + 'static>(
         txn: &WriteTransaction,
-        table: TableDefinition<'_, K, V>,
+        table: Rows<K, V>,
         bytes: u64,
     ) -> Result<u64, StoreError> {
-        let len = txn.open_table(table).map_err(database_error)?.len().map_err(database_error)?;
+        let len = txn.open_table(table.definition).map_err(database_error)?.len().map_err(database_error)?;
         Ok(len.saturating_mul(bytes * FULL))
     }
     let used = [
@@ -149,6 +173,15 @@ fn most_used(txn: &WriteTransaction) -> Result<u64, StoreError> {
         rows(txn, STATE, 1024)?,
     ];
     Ok(used.into_iter().fold(0, u64::saturating_add))
+}
+
+/// Pages that the change of a row takes at most until it is committed: copies of its leaf and of what leads there, or halves of
+/// them.
+const ROW_TAKES: u64 = 12 << 10;
+
+/// The most bytes of pages that changes of so many rows take until they are committed, with keys and values of so many bytes.
+pub(crate) fn most_taken(rows: u32, bytes: usize) -> u64 {
+    u64::from(rows).saturating_mul(ROW_TAKES).saturating_add(2 * bytes as u64)
 }
 
 fn full() -> StoreError {
@@ -191,10 +224,6 @@ impl Session<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn reach(length: u64, area: u64) -> u64 {
-        Meter { length: AtomicU64::new(length), written: AtomicU64::new(0), area }.reach()
-    }
 
     #[test]
     fn it_grows_by_doubling_and_then_by_regions() {

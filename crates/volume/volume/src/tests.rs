@@ -7,6 +7,7 @@ pub(crate) mod devices;
 mod folding;
 mod freed;
 mod log_feature;
+mod metadata_log;
 mod names;
 mod room;
 mod snapshots;

@@ -6,19 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
-use redb::{Database, ReadableDatabase};
+use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for};
 
+use crate::background::commit_now_and_then;
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
-use crate::database::{Metadata, Session, database_error, make_tables};
+use crate::database::{Metadata, Prepared, Session, database_error, make_tables};
 use crate::extents::Extent;
 use crate::fail_stop::FailStop;
 use crate::folding;
 use crate::integrity;
 use crate::load::{self, Space};
+use crate::metadata_log::{self, Mark, MetadataLog};
 use crate::registry::Pin;
+use crate::replay;
 use crate::stream::Stream;
 use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL};
 
@@ -41,6 +44,12 @@ pub struct FormatOptions {
 /// An open volume. Its background task lives on the shard that opened it; it serves all shards.
 pub struct Volume {
     pub(crate) core: Arc<Core>,
+}
+
+/// What the batches of a log's next epoch have in common, and nobody else knows.
+pub(crate) fn nonce(environment: &Environment) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = environment.entropy.next_id();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 fn damaged(detail: impl Into<String>) -> StoreError {
@@ -87,32 +96,35 @@ impl Volume {
         clear(&device, 0, size).await?;
         device.flush().await?;
         let (now, clusters) = (environment.clock.wall().0, superblock.clusters(size));
+        let nonce = nonce(&environment);
         let prepare = move |database: &Database| {
             let txn = database.begin_write().map_err(database_error)?;
             make_tables(&txn)?;
             let root =
                 Inode { directory: true, parent: ROOT, times: [now; 4], next_stream: 1, ..Inode::default() };
-            txn.open_table(INODES)
+            txn.open_table(INODES.definition)
                 .map_err(database_error)?
                 .insert(ROOT, root.encode().as_slice())
                 .map_err(database_error)?;
-            txn.open_table(COUNTERS)
+            txn.open_table(COUNTERS.definition)
                 .map_err(database_error)?
                 .insert(NEXT_FILE, ROOT + 1)
                 .map_err(database_error)?;
-            txn.open_table(COUNTERS)
+            txn.open_table(COUNTERS.definition)
                 .map_err(database_error)?
                 .insert(ZERO_UNTIL, clusters)
                 .map_err(database_error)?;
-            txn.open_table(COUNTERS)
+            txn.open_table(COUNTERS.definition)
                 .map_err(database_error)?
                 .insert(NAMES, FOLDED_AS_NTFS)
                 .map_err(database_error)?;
+            replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0 })?;
             txn.commit().map_err(database_error)?;
-            Ok((Space::default(), ()))
+            Ok(Prepared { space: Space::default(), log: None, value: () })
         };
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         metadata.close().await;
+        metadata_log::prepare(&device, &superblock).await?;
         // The superblock comes last: whoever finds it finds a whole volume.
         write_superblocks(&device, &superblock).await
     }
@@ -126,10 +138,14 @@ impl Volume {
         let flushes = device.flushes();
         let device: Device = Arc::new(device);
         let frame = integrity::frame(&device, None).await;
-        let outdated = frame.has_outdated();
+        let (outdated, planned) = (frame.has_outdated(), frame.with_log());
+        let new_log = planned.is_some();
         let mut superblock = frame.openable()?;
         let clusters = superblock.clusters(device.size());
         let upgrade = superblock.features & USUAL_FEATURES != USUAL_FEATURES;
+        // The database must not grow to where the log comes.
+        let area = planned.unwrap_or_else(|| superblock.clone());
+        let (nonce, below, layout) = (nonce(&environment), Arc::clone(&device), area.clone());
         let prepare = move |database: &Database| {
             if upgrade {
                 // Tables that an older release does not know do it no harm; what comes into them would.
@@ -139,18 +155,36 @@ impl Volume {
                 make_tables(&txn)?;
                 txn.commit().map_err(database_error)?;
             }
-            let space = load::read_space(database, clusters)?;
+            let mut txn = database.begin_write().map_err(database_error)?;
+            txn.set_two_phase_commit(true);
+            txn.set_quick_repair(true);
+            let mark = replay::begin(&txn, &below, &layout, (new_log, nonce))?;
+            let space = load::read_space(&txn, clusters)?;
             let clusters = space.clusters;
-            let txn = database.begin_read().map_err(database_error)?;
-            let folded = folding::is_done(&txn.open_table(COUNTERS).map_err(database_error)?)?;
-            Ok((space, (clusters, folded)))
+            let folded = folding::is_done(&txn.open_table(COUNTERS.definition).map_err(database_error)?)?;
+            // Not before all of it was found to be sound.
+            let log = match mark {
+                Some(mark) => {
+                    txn.commit().map_err(database_error)?;
+                    MetadataLog::new(below, &layout, mark)
+                }
+                None => {
+                    txn.abort().map_err(database_error)?;
+                    None
+                }
+            };
+            let logged = log.is_some();
+            Ok(Prepared { space, log, value: (clusters, folded, logged) })
         };
-        let (metadata, (clusters, folded)) =
-            Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
-        if upgrade || outdated || !folded {
+        let (metadata, (clusters, folded, logged)) =
+            Metadata::open(Arc::clone(&device), area, prepare).await?;
+        if upgrade || outdated || !folded || new_log {
             // Before anything is written that an older release would take for damage. Where the names are not all filed anew, an
             // upgrade was cut short, and it may have left a copy torn.
             superblock.features |= USUAL_FEATURES;
+            if logged {
+                superblock = superblock.with_metadata_log();
+            }
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {
                 metadata.close().await;
@@ -189,6 +223,7 @@ impl Volume {
         core.delete_orphans();
         spawn_local(Arc::clone(&core).in_background());
         spawn_local(load::watch_size(Arc::downgrade(&core)));
+        spawn_local(commit_now_and_then(Arc::downgrade(&core)));
         Ok(Arc::new(Self { core }))
     }
 

@@ -6,16 +6,18 @@
 pub mod fuzz;
 mod inode;
 mod length;
+mod metadata_log;
 mod snapshot;
 mod superblock;
 
 pub use byte_codec::DecodeError;
 pub use inode::{Entry, Inode, OTHER_NAMES_MAX, OtherName, StreamRecord};
 pub use length::LengthRecord;
+pub use metadata_log::{Batch, BatchId, BatchWriter, Change, Field, Table, metadata_log_size};
 pub use snapshot::SnapshotRecord;
 pub use superblock::{
-    FEATURE_LOG, FEATURE_NAMES, FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES, Superblock,
-    USUAL_FEATURES, layout_for,
+    FEATURE_LOG, FEATURE_METADATA_LOG, FEATURE_NAMES, FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES,
+    Superblock, USUAL_FEATURES, layout_for,
 };
 
 /// Unit of everything on disk, in bytes.

@@ -80,7 +80,7 @@ fn nothing_is_written_to_a_database_that_cannot_be_used() {
         drop(volume);
         // Clusters that are free and used: the pages are sound, and what they say cannot be.
         super::check::damage(&device, |txn| {
-            let mut freed = txn.open_table(crate::tables::FREED).expect("table");
+            let mut freed = txn.open_table(crate::tables::FREED.definition).expect("table");
             freed.insert(0, 1_000_000).expect("insert");
         });
         let block = device.read(0, IoBuf::new(BLOCK as usize)).await.expect("read");

@@ -1,0 +1,201 @@
+//! The metadata log on its device: batches of changes, durable before the database is.
+//!
+//! ```text
+//!   group of changes ─► one batch ─► one durable write ─► answers          `groups.rs` decides, `rows.rs` records
+//!   database committed (durably, and with it epoch and sequence) ─► the next batch goes to the start of the log
+//!   opening: epoch and sequence from the database ─► batches in order ─► replayed, committed, a new epoch
+//! ```
+//! Why that is safe at any point:
+//! * A batch is answered for when it is durable as a whole, and the next one is written only then: so what is torn was never
+//!   acknowledged, and nothing sound of this epoch lies behind it. Where something does, a batch in the middle is damaged.
+//! * The start of the log is written anew only after the commit that covers all of it. Power that goes during the commit
+//!   leaves the database before it, with the log whole, or after it, with a log that is old news.
+//! * Batches are images of rows, applied in order: applying some again changes nothing.
+//! * Batches of another opening, which never came to their end or were replayed, have another epoch.
+
+use std::io;
+
+use aligned_buffer::IoBuf;
+use block_device::{BlockError, Device, Durability};
+use file_store::{StoreError, StoreErrorKind};
+use volume_format::{BLOCK, Batch, BatchId, BatchWriter, DecodeError, Superblock};
+
+use crate::backend::run;
+
+/// Parts of the log that one batch takes at most, and after which the database is committed: so a batch always fits.
+const BATCH_PART: u64 = 4;
+const FULL_PART: u64 = 2;
+/// What is read at once at the opening.
+const PIECE: u64 = 1 << 20;
+
+/// Which batches are newer than the database; kept in its table `counters`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) epoch: u64,
+    pub(crate) nonce: u64,
+    /// The last batch that the database has.
+    pub(crate) sequence: u64,
+}
+
+/// The log of an open volume.
+pub(crate) struct MetadataLog {
+    device: Device,
+    guid: [u8; 16],
+    start: u64,
+    size: u64,
+    mark: Mark,
+    /// Where the next batch goes, from the start of the log.
+    position: u64,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appended {
+    /// It is durable.
+    Durable,
+    /// It does not fit, or its device has no space: the database is to be committed instead.
+    CommitInstead,
+}
+
+impl MetadataLog {
+    /// The log of a volume that has one, which begins at its start.
+    pub(crate) fn new(device: Device, superblock: &Superblock, mark: Mark) -> Option<Self> {
+        let (start, size) = superblock.metadata_log()?;
+        Some(Self { device, guid: superblock.guid, start, size, mark, position: 0 })
+    }
+
+    /// Bytes that a batch has at most.
+    pub(crate) fn batch_max(&self) -> usize {
+        (self.size / BATCH_PART / BLOCK * BLOCK) as usize
+    }
+
+    /// Which batches a commit of the database now covers: all so far.
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Whether the database should be committed soon.
+    pub(crate) fn is_due(&self) -> bool {
+        self.position >= self.size / FULL_PART
+    }
+
+    /// The database has everything, durably.
+    pub(crate) fn committed(&mut self) {
+        self.position = 0;
+    }
+
+    /// Makes changes durable.
+    ///
+    /// # Errors
+    /// When the device fails: nobody knows then what of the batch is there.
+    pub(crate) fn append(&mut self, changes: &mut BatchWriter) -> io::Result<Appended> {
+        let size = changes.size() as u64;
+        if changes.is_overflown() || self.position + size > self.size {
+            return Ok(Appended::CommitInstead);
+        }
+        // Also where the write fails: what is there of it has this number.
+        self.mark.sequence = self.mark.sequence.saturating_add(1);
+        let Mark { epoch, nonce, sequence } = self.mark;
+        let Some(sealed) = changes.seal(&BatchId { guid: self.guid, epoch, nonce, sequence }) else {
+            return Ok(Appended::CommitInstead);
+        };
+        let mut data = IoBuf::new(size as usize);
+        data[..sealed.len()].copy_from_slice(sealed);
+        data[sealed.len()..].fill(0);
+        let written = self.device.write(self.start + self.position, data.freeze(), Durability::Durable);
+        match run(written) {
+            Ok(()) => {
+                self.position += size;
+                Ok(Appended::Durable)
+            }
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(Appended::CommitInstead),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Fills the log with zeros, durably: so there is space for it from then on.
+pub(crate) async fn prepare(device: &Device, superblock: &Superblock) -> Result<(), BlockError> {
+    let Some((start, size)) = superblock.metadata_log() else { return Ok(()) };
+    for at in (0..size).step_by(PIECE as usize) {
+        let zeros = IoBuf::zeroed(PIECE.min(size - at) as usize).freeze();
+        device.write(start + at, zeros, Durability::Volatile).await?;
+    }
+    device.flush().await
+}
+
+/// A batch in the middle is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// The first batch that is lost, and where it should be on the device.
+    pub(crate) sequence: u64,
+    pub(crate) at: u64,
+    /// The last sound one behind it.
+    pub(crate) last: u64,
+}
+
+/// What a log holds that is newer than its database.
+pub(crate) struct Newer {
+    bytes: Vec<u8>,
+    /// Where sound batches begin, in order, without a gap.
+    batches: Vec<usize>,
+    /// The last of them; what the database has where there is none.
+    pub(crate) sequence: u64,
+    pub(crate) damage: Option<Damage>,
+}
+
+impl Newer {
+    /// Reads the log; call where blocking is allowed.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a newer release has written to it.
+    pub(crate) fn read(device: &Device, superblock: &Superblock, mark: Mark) -> Result<Self, StoreError> {
+        let (start, size) = superblock.metadata_log().unwrap_or_default();
+        let mut bytes = Vec::with_capacity(size as usize);
+        for at in (0..size).step_by(PIECE as usize) {
+            let piece = run(device.read(start + at, IoBuf::new(PIECE.min(size - at) as usize)));
+            bytes.extend_from_slice(&piece.map_err(|error| {
+                StoreError::new(StoreErrorKind::Io, "the metadata log cannot be read").because(error)
+            })?);
+        }
+        Self::find(bytes, start, superblock.guid, mark)
+            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("the metadata log {error}")))
+    }
+
+    fn find(bytes: Vec<u8>, start: u64, guid: [u8; 16], mark: Mark) -> Result<Self, DecodeError> {
+        let id = |sequence| BatchId { guid, epoch: mark.epoch, nonce: mark.nonce, sequence };
+        let (mut batches, mut sequence, mut end) = (Vec::new(), mark.sequence, 0usize);
+        loop {
+            match Batch::decode(bytes.get(end..).unwrap_or_default()) {
+                Ok(batch) if sequence.checked_add(1).is_some_and(|next| batch.id == id(next)) => {
+                    batches.push(end);
+                    sequence = batch.id.sequence;
+                    end += batch.size() as usize;
+                }
+                Err(error @ DecodeError::Unsupported(_)) => return Err(error),
+                _ => break,
+            }
+        }
+        let mut damage: Option<Damage> = None;
+        for at in (end..bytes.len()).step_by(BLOCK as usize) {
+            let later = Batch::decode(&bytes[at..]).map(|batch| batch.id);
+            if let Ok(later) = later
+                && later == id(later.sequence)
+                && later.sequence > sequence
+            {
+                let lost = Damage { sequence: sequence + 1, at: start + end as u64, last: later.sequence };
+                damage = Some(damage.filter(|known| known.last > lost.last).unwrap_or(lost));
+            }
+        }
+        Ok(Self { bytes, batches, sequence, damage })
+    }
+
+    /// The sound batches, in order.
+    pub(crate) fn batches(&self) -> impl Iterator<Item = Result<Batch<'_>, DecodeError>> {
+        self.batches.iter().map(|at| Batch::decode(&self.bytes[*at..]))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+}

@@ -1,0 +1,520 @@
+//! The metadata log: changes of rows that are durable before the database is.
+//!
+//! ```text
+//!   the log     | batch n+1 | batch n+2   | batch n+3 | what earlier rounds left …
+//!               └ begins anew at its start as soon as the database has all of it
+//!
+//!   batch   0        8     12        16     32      40      48         56       60        64
+//!           | magic  | crc | version | guid | epoch | nonce | sequence | length | changes | change | change | … | 0 … to a block's end
+//!                          └──────────────────── covered by the checksum ──────────────────────────────┘
+//!
+//!   change  | table | kind: 1 put, 2 remove | length of the key (4) | key | put: length of the value (4) | value |
+//! ```
+//! The checksum stands in front: the spaces below keep a CRC-32C of each block, and a block that ends with its own has the
+//! same one whatever it holds.
+//!
+//! Keys and values are made of *fields* ([`Field`]), one behind the other, so that what a log says does not depend on how a
+//! database keeps it: numbers little-endian, texts and bytes behind their length (4).
+
+use byte_codec::{DecodeError, Reader, crc32c};
+
+use crate::{BLOCK, CLUSTER};
+
+const MAGIC: [u8; 8] = *b"\x89HFmlog\n";
+/// Version of batches; a reader refuses others.
+const VERSION: u32 = 1;
+const CRC_AT: usize = 8;
+const COVERED_FROM: usize = 12;
+/// Bytes before the first change.
+const HEAD: usize = 64;
+const PUT: u8 = 1;
+const REMOVE: u8 = 2;
+/// A change has at least a table, a kind and the length of a key.
+const CHANGE_MIN: usize = 6;
+/// Part of a volume's metadata area that its log takes, and its bounds in bytes: small volumes keep most of their area, and
+/// more than the largest is never used, as the database is committed before.
+const FRACTION: u64 = 8;
+const SIZE_MIN: u64 = 1 << 20;
+const SIZE_MAX: u64 = 16 << 20;
+/// The largest one that a reader takes: it is read whole.
+pub(crate) const METADATA_LOG_MAX: u64 = 64 << 20;
+
+/// Bytes that the log takes of a metadata area of `area` bytes.
+#[must_use]
+pub fn metadata_log_size(area: u64) -> u64 {
+    (area / FRACTION).clamp(SIZE_MIN, SIZE_MAX) / CLUSTER * CLUSTER
+}
+
+/// The tables of the metadata database, by the numbers that they have in the log. A number is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Table {
+    /// Files and directories.
+    Inodes = 1,
+    /// Names.
+    Entries = 2,
+    /// Where clusters of maps lie.
+    Extents = 3,
+    /// Maps that streams have.
+    Maps = 4,
+    /// References of streams to parts of maps.
+    Links = 5,
+    /// Counts of links.
+    Uses = 6,
+    /// Snapshots.
+    Snapshots = 7,
+    /// Counts of users of clusters.
+    Shares = 8,
+    /// Clusters that are to be zeroed.
+    Freed = 9,
+    /// Files that have no name any more.
+    Orphans = 10,
+    /// Security descriptors.
+    Security = 11,
+    /// State of the layers above.
+    State = 12,
+    /// Numbers by name.
+    Counters = 13,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Inodes,
+        Self::Entries,
+        Self::Extents,
+        Self::Maps,
+        Self::Links,
+        Self::Uses,
+        Self::Snapshots,
+        Self::Shares,
+        Self::Freed,
+        Self::Orphans,
+        Self::Security,
+        Self::State,
+        Self::Counters,
+    ];
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| *table as u8 == number)
+    }
+}
+
+/// A part of a key or a value.
+pub trait Field<'a>: Sized {
+    /// Appends it.
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Takes it back.
+    ///
+    /// # Errors
+    /// When the bytes are none that [`Field::put`] makes.
+    fn take(reader: &mut Reader<'a>) -> Result<Self, DecodeError>;
+
+    /// It, as all that `bytes` hold.
+    ///
+    /// # Errors
+    /// As [`Field::take`], and when something is left.
+    fn whole(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let field = Self::take(&mut reader)?;
+        if reader.remaining() > 0 { Err(DecodeError::Invalid("length")) } else { Ok(field) }
+    }
+}
+
+impl Field<'_> for () {
+    fn put(&self, _out: &mut Vec<u8>) {}
+
+    fn take(_reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+}
+
+impl Field<'_> for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        reader.u8()
+    }
+}
+
+impl Field<'_> for u32 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        reader.u32()
+    }
+}
+
+impl Field<'_> for u64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        reader.u64()
+    }
+}
+
+impl<'a> Field<'a> for &'a [u8] {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).put(out);
+        out.extend_from_slice(self);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let len = reader.u32()?;
+        reader.raw(len as usize)
+    }
+}
+
+impl<'a> Field<'a> for &'a str {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.as_bytes().put(out);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let bytes: &'a [u8] = Field::take(reader)?;
+        std::str::from_utf8(bytes).map_err(|_| DecodeError::Invalid("text"))
+    }
+}
+
+impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok((A::take(reader)?, B::take(reader)?))
+    }
+}
+
+impl<'a, A: Field<'a>, B: Field<'a>, C: Field<'a>> Field<'a> for (A, B, C) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+        self.2.put(out);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok((A::take(reader)?, B::take(reader)?, C::take(reader)?))
+    }
+}
+
+/// Which batch it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchId {
+    /// The volume that it belongs to.
+    pub guid: [u8; 16],
+    /// Rises with each opening: what an earlier one left is never taken for what follows.
+    pub epoch: u64,
+    /// Drawn by chance at each opening, and told to nobody: values that clients choose cannot hold what looks like a batch.
+    pub nonce: u64,
+    /// Rises by one with each batch.
+    pub sequence: u64,
+}
+
+/// Changes that are gathered to become a batch, in the order in which they are made.
+#[derive(Debug)]
+pub struct BatchWriter {
+    /// With room for the head in front.
+    bytes: Vec<u8>,
+    changes: u32,
+    /// What it may become, in bytes.
+    limit: usize,
+    overflown: bool,
+}
+
+impl BatchWriter {
+    /// One that holds nothing yet, and at most `limit` bytes with its head and what is filled up.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false }
+    }
+
+    /// A row gets a value.
+    pub fn put<'k, 'v>(&mut self, table: Table, key: &impl Field<'k>, value: &impl Field<'v>) {
+        self.change(table, PUT, key);
+        if !self.overflown {
+            sized(&mut self.bytes, value);
+        }
+        self.bound();
+    }
+
+    /// A row goes.
+    pub fn remove<'k>(&mut self, table: Table, key: &impl Field<'k>) {
+        self.change(table, REMOVE, key);
+        self.bound();
+    }
+
+    fn change<'k>(&mut self, table: Table, kind: u8, key: &impl Field<'k>) {
+        self.changes = self.changes.saturating_add(1);
+        if !self.overflown {
+            self.bytes.extend_from_slice(&[table as u8, kind]);
+            sized(&mut self.bytes, key);
+        }
+    }
+
+    /// What is more than a batch can hold is only counted: it takes no memory.
+    fn bound(&mut self) {
+        if self.bytes.len().next_multiple_of(BLOCK as usize) > self.limit {
+            self.overflown = true;
+            self.bytes.truncate(HEAD);
+        }
+    }
+
+    /// How many changes were made.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.changes
+    }
+
+    /// Whether there were more than a batch can hold.
+    #[must_use]
+    pub fn is_overflown(&self) -> bool {
+        self.overflown
+    }
+
+    /// Bytes of the batch on the device.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len().next_multiple_of(BLOCK as usize)
+    }
+
+    /// The batch, without what fills its last block up; `None` when it was too much for one.
+    pub fn seal(&mut self, id: &BatchId) -> Option<&[u8]> {
+        if self.overflown {
+            return None;
+        }
+        let length = (self.bytes.len() - HEAD) as u32;
+        let mut head = Vec::with_capacity(HEAD);
+        head.extend_from_slice(&MAGIC);
+        head.extend_from_slice(&[0; 4]);
+        VERSION.put(&mut head);
+        head.extend_from_slice(&id.guid);
+        id.epoch.put(&mut head);
+        id.nonce.put(&mut head);
+        id.sequence.put(&mut head);
+        length.put(&mut head);
+        self.changes.put(&mut head);
+        self.bytes[..HEAD].copy_from_slice(&head);
+        let crc = crc32c(&self.bytes[COVERED_FROM..]);
+        self.bytes[CRC_AT..COVERED_FROM].copy_from_slice(&crc.to_le_bytes());
+        Some(&self.bytes)
+    }
+
+    /// Forgets all changes.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(HEAD);
+        self.changes = 0;
+        self.overflown = false;
+    }
+}
+
+/// A field behind its length.
+fn sized<'a>(out: &mut Vec<u8>, field: &impl Field<'a>) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    field.put(out);
+    let len = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// A change of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// Whose row it is.
+    pub table: Table,
+    /// The fields of the key.
+    pub key: &'a [u8],
+    /// The fields of the value; `None` where the row goes.
+    pub value: Option<&'a [u8]>,
+}
+
+/// A sound batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch<'a> {
+    /// Which one it is.
+    pub id: BatchId,
+    changes: u32,
+    payload: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// The batch at the beginning of `bytes`; what follows it may be anything.
+    ///
+    /// # Errors
+    /// [`DecodeError::WrongMagic`] when there is none, [`DecodeError::Truncated`] when its head says that it is longer than
+    /// `bytes`, others when it is damaged or newer.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        if r.raw(MAGIC.len())? != MAGIC {
+            return Err(DecodeError::WrongMagic);
+        }
+        let crc = r.u32()?;
+        let version = r.u32()?;
+        let id = BatchId { guid: r.guid()?, epoch: r.u64()?, nonce: r.u64()?, sequence: r.u64()? };
+        let (length, changes) = (r.u32()? as usize, r.u32()?);
+        let payload = r.raw(length)?;
+        if crc32c(&bytes[COVERED_FROM..HEAD + length]) != crc {
+            return Err(DecodeError::WrongChecksum);
+        }
+        // Behind the checksum: what a newer release wrote is no damage.
+        if version != VERSION {
+            return Err(DecodeError::Unsupported(version));
+        }
+        Ok(Self { id, changes, payload })
+    }
+
+    /// Bytes that it takes on the device.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        ((HEAD + self.payload.len()) as u64).next_multiple_of(BLOCK)
+    }
+
+    /// Its changes, in order.
+    ///
+    /// # Errors
+    /// When there are others than it says, or one is none that a [`BatchWriter`] makes.
+    pub fn changes(&self) -> Result<Vec<Change<'a>>, DecodeError> {
+        if self.changes as usize > self.payload.len() / CHANGE_MIN {
+            return Err(DecodeError::Invalid("number of changes"));
+        }
+        let mut r = Reader::new(self.payload);
+        let mut changes = Vec::with_capacity(self.changes as usize);
+        for _ in 0..self.changes {
+            let table = Table::from_number(r.u8()?).ok_or(DecodeError::Invalid("table"))?;
+            let kind = r.u8()?;
+            let key = Field::take(&mut r)?;
+            let value = match kind {
+                PUT => Some(Field::take(&mut r)?),
+                REMOVE => None,
+                _ => return Err(DecodeError::Invalid("kind of change")),
+            };
+            changes.push(Change { table, key, value });
+        }
+        if r.remaining() > 0 { Err(DecodeError::Invalid("length")) } else { Ok(changes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: usize = 64 << 10;
+
+    fn id(sequence: u64) -> BatchId {
+        BatchId { guid: [7; 16], epoch: 3, nonce: 5, sequence }
+    }
+
+    fn sample() -> Vec<u8> {
+        let mut writer = BatchWriter::new(LIMIT);
+        writer.put(Table::Entries, &(5u64, "NAME"), &&b"value"[..]);
+        writer.remove(Table::Extents, &(1u64, 2u32, 3u64));
+        writer.put(Table::Orphans, &9u64, &());
+        writer.seal(&id(11)).expect("it fits").to_vec()
+    }
+
+    #[test]
+    fn a_batch_says_what_was_put_in() {
+        let bytes = sample();
+        let batch = Batch::decode(&bytes).expect("sound");
+        assert_eq!((batch.id, batch.size()), (id(11), BLOCK));
+        let changes = batch.changes().expect("changes");
+        assert_eq!(changes.len(), 3);
+        assert_eq!(<(u64, &str)>::whole(changes[0].key), Ok((5, "NAME")));
+        assert_eq!(changes[0].value.map(<&[u8]>::whole), Some(Ok(&b"value"[..])));
+        assert_eq!((changes[1].table, changes[1].value), (Table::Extents, None));
+        assert_eq!(<(u64, u32, u64)>::whole(changes[1].key), Ok((1, 2, 3)));
+        assert_eq!(changes[2].value.map(<()>::whole), Some(Ok(())));
+    }
+
+    #[test]
+    fn a_damaged_or_torn_batch_is_found() {
+        let bytes = sample();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            assert!(Batch::decode(&damaged).is_err(), "byte {at}");
+            assert!(Batch::decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_for_a_batch_takes_no_memory() {
+        let mut writer = BatchWriter::new(LIMIT);
+        for n in 0..1000u64 {
+            writer.put(Table::Security, &n, &&[1u8; 1000][..]);
+        }
+        assert!(writer.is_overflown() && writer.changes() == 1000 && writer.bytes.capacity() < 4 * LIMIT);
+        assert_eq!(writer.seal(&id(1)), None);
+        writer.clear();
+        writer.remove(Table::Security, &1u64);
+        assert!(writer.seal(&id(1)).is_some_and(|bytes| Batch::decode(bytes).is_ok()));
+    }
+
+    /// A block that ends with its own checksum would always have this one.
+    #[test]
+    fn the_checksums_of_blocks_with_different_batches_differ() {
+        let sums: std::collections::BTreeSet<u32> = (0..1000)
+            .map(|sequence| {
+                let mut writer = BatchWriter::new(LIMIT);
+                writer.put(Table::Freed, &sequence, &1u64);
+                let mut block = writer.seal(&id(sequence)).expect("it fits").to_vec();
+                block.resize(BLOCK as usize, 0);
+                crc32c(&block)
+            })
+            .collect();
+        assert_eq!(sums.len(), 1000);
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = sample();
+        bytes[COVERED_FROM] = 2;
+        let crc = crc32c(&bytes[COVERED_FROM..]);
+        bytes[CRC_AT..COVERED_FROM].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Batch::decode(&bytes), Err(DecodeError::Unsupported(2)));
+    }
+
+    proptest! {
+        #[test]
+        fn changes_survive_the_round_trip(rows in proptest::collection::vec((0usize..13, any::<u64>(), "\\PC{0,20}", proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50))), 0..40)) {
+            let mut writer = BatchWriter::new(LIMIT);
+            for (table, number, text, value) in &rows {
+                let (table, key) = (Table::ALL[*table], (*number, text.as_str()));
+                match value {
+                    Some(value) => writer.put(table, &key, &value.as_slice()),
+                    None => writer.remove(table, &key),
+                }
+            }
+            let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
+            let changes = Batch::decode(&bytes).expect("sound").changes().expect("changes");
+            prop_assert_eq!(changes.len(), rows.len());
+            for (change, (table, number, text, value)) in changes.iter().zip(&rows) {
+                prop_assert_eq!(change.table, Table::ALL[*table]);
+                prop_assert_eq!(<(u64, &str)>::whole(change.key), Ok((*number, text.as_str())));
+                let found = change.value.map(<&[u8]>::whole).transpose().expect("bytes");
+                prop_assert_eq!(found, value.as_deref());
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_behind_a_sound_checksum_are_refused_without_panic(payload in proptest::collection::vec(any::<u8>(), 0..300), changes: u32) {
+            let mut writer = BatchWriter::new(LIMIT);
+            writer.bytes.extend_from_slice(&payload);
+            writer.changes = changes;
+            let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
+            if let Ok(batch) = Batch::decode(&bytes) {
+                let _ = batch.changes();
+            }
+        }
+    }
+}
