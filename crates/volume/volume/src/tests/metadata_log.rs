@@ -39,7 +39,7 @@ async fn opened(device: &Device) -> Arc<Volume> {
     Volume::open(Arc::clone(device), environment()).await.expect("open")
 }
 
-async fn listing(volume: &Volume) -> Vec<String> {
+async fn listing(volume: &Arc<Volume>) -> Vec<String> {
     let page = volume.read_directory(volume.root(), DirectoryCursor::default(), 10_000).await.expect("page");
     page.entries.into_iter().map(|entry| entry.name).collect()
 }
@@ -234,7 +234,7 @@ fn a_change_that_is_too_large_for_the_log_is_committed() {
         let new = NewFile { kind: FileKind::Directory, ..file() };
         let tree = volume.create(volume.root(), "tree", new).await.expect("directory");
         for number in 0..1500 {
-            let name = format!("a file with quite a long name, so that less of them is enough: {number}");
+            let name = format!("a file with quite a long name, so that less of them is enough {number}");
             volume.create(tree, &name, file()).await.expect("create");
         }
         let before = commits(&volume);
