@@ -252,6 +252,14 @@ impl BatchWriter {
         self.bound();
     }
 
+    /// A change as another batch has it.
+    pub fn copy(&mut self, change: &Change<'_>) {
+        match change.value {
+            Some(value) => self.put(change.table, &Raw(change.key), &Raw(value)),
+            None => self.remove(change.table, &Raw(change.key)),
+        }
+    }
+
     fn change<'k>(&mut self, table: Table, kind: u8, key: &impl Field<'k>) {
         self.changes = self.changes.saturating_add(1);
         if !self.overflown {
@@ -313,6 +321,19 @@ impl BatchWriter {
         self.bytes.truncate(HEAD);
         self.changes = 0;
         self.overflown = false;
+    }
+}
+
+/// Fields that are bytes already.
+struct Raw<'a>(&'a [u8]);
+
+impl<'a> Field<'a> for Raw<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        reader.raw(reader.remaining()).map(Self)
     }
 }
 
@@ -498,6 +519,9 @@ mod tests {
             let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
             let changes = Batch::decode(&bytes).expect("sound").changes().expect("changes");
             prop_assert_eq!(changes.len(), rows.len());
+            let mut again = BatchWriter::new(LIMIT);
+            changes.iter().for_each(|change| again.copy(change));
+            prop_assert_eq!(again.seal(&id(1)), Some(bytes.as_slice()));
             for (change, (table, number, text, value)) in changes.iter().zip(&rows) {
                 prop_assert_eq!(change.table, Table::ALL[*table]);
                 prop_assert_eq!(<(u64, &str)>::whole(change.key), Ok((*number, text.as_str())));
