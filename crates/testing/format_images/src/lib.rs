@@ -61,7 +61,8 @@ impl Format {
     #[must_use]
     pub fn current(self) -> u32 {
         match self {
-            Self::Pool | Self::Volume => 3,
+            Self::Pool => 3,
+            Self::Volume => 4,
             Self::WriteLog => 2,
             Self::Diff => 1,
         }
