@@ -319,7 +319,9 @@ pub fn rewrite(image: &Image) -> Fallible<usize> {
         let written = &bytes[at as usize..(start + size) as usize];
         let Ok(batch) = Batch::decode(written) else { continue };
         let mut again = BatchWriter::new(size as usize);
-        batch.changes()?.iter().for_each(|change| again.copy(change));
+        for change in batch.changes() {
+            again.copy(&change?);
+        }
         let sealed = again.seal(&batch.id).ok_or("a batch is too large")?;
         same_bytes("a batch of the metadata log", sealed, &written[..sealed.len()])?;
         batches += 1;

@@ -13,10 +13,11 @@
 //! * Batches are images of rows, applied in order: applying some again changes nothing.
 //! * Batches of another opening, which never came to their end or were replayed, have another epoch.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, Device, Durability};
+use block_device::{BlockError, BlockErrorKind, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
 use volume_format::{BLOCK, Batch, BatchId, BatchWriter, DecodeError, Superblock};
 
@@ -124,14 +125,20 @@ pub(crate) async fn prepare(device: &Device, superblock: &Superblock) -> Result<
     device.flush().await
 }
 
-/// A batch in the middle is damaged.
+/// Whether what was asked for cannot be read for good; other failures may pass.
+fn is_lost(error: &io::Error) -> bool {
+    let below = error.get_ref().and_then(|below| below.downcast_ref::<BlockError>());
+    below.is_some_and(|below| below.kind() == BlockErrorKind::Media)
+}
+
+/// A batch in the middle is damaged, or it cannot be read what the next one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damage {
     /// The first batch that is lost, and where it should be on the device.
     pub(crate) sequence: u64,
     pub(crate) at: u64,
-    /// The last sound one behind it.
-    pub(crate) last: u64,
+    /// The last sound one behind it; `None` where it cannot be read.
+    pub(crate) last: Option<u64>,
 }
 
 /// What a log holds that is newer than its database.
@@ -151,18 +158,41 @@ impl Newer {
     /// When it cannot be read, or a newer release has written to it.
     pub(crate) fn read(device: &Device, superblock: &Superblock, mark: Mark) -> Result<Self, StoreError> {
         let (start, size) = superblock.metadata_log().unwrap_or_default();
-        let mut bytes = Vec::with_capacity(size as usize);
+        let failed =
+            |error| StoreError::new(StoreErrorKind::Io, "the metadata log cannot be read").because(error);
+        let read = |at: u64, len: u64| run(device.read(start + at, IoBuf::new(len as usize)));
+        let (mut bytes, mut unreadable) = (Vec::with_capacity(size as usize), BTreeSet::new());
         for at in (0..size).step_by(PIECE as usize) {
-            let piece = run(device.read(start + at, IoBuf::new(PIECE.min(size - at) as usize)));
-            bytes.extend_from_slice(&piece.map_err(|error| {
-                StoreError::new(StoreErrorKind::Io, "the metadata log cannot be read").because(error)
-            })?);
+            let len = PIECE.min(size - at);
+            match read(at, len) {
+                Ok(piece) => bytes.extend_from_slice(&piece),
+                Err(error) if is_lost(&error) => {
+                    for at in (at..at + len).step_by(BLOCK as usize) {
+                        match read(at, BLOCK) {
+                            Ok(block) => bytes.extend_from_slice(&block),
+                            Err(error) if is_lost(&error) => {
+                                unreadable.insert(at as usize);
+                                bytes.resize(bytes.len() + BLOCK as usize, 0);
+                            }
+                            Err(error) => return Err(failed(error)),
+                        }
+                    }
+                }
+                Err(error) => return Err(failed(error)),
+            }
         }
-        Self::find(bytes, start, superblock.guid, mark)
+        Self::find(bytes, &unreadable, start, superblock.guid, mark)
             .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("the metadata log {error}")))
     }
 
-    fn find(bytes: Vec<u8>, start: u64, guid: [u8; 16], mark: Mark) -> Result<Self, DecodeError> {
+    /// Finds the batches in `bytes`, where `unreadable` blocks are zero.
+    fn find(
+        bytes: Vec<u8>,
+        unreadable: &BTreeSet<usize>,
+        start: u64,
+        guid: [u8; 16],
+        mark: Mark,
+    ) -> Result<Self, DecodeError> {
         let id = |sequence| BatchId { guid, epoch: mark.epoch, nonce: mark.nonce, sequence };
         let (mut batches, mut sequence, mut end) = (Vec::new(), mark.sequence, 0usize);
         loop {
@@ -176,17 +206,23 @@ impl Newer {
                 _ => break,
             }
         }
-        let mut damage: Option<Damage> = None;
+        let mut last = None;
         for at in (end..bytes.len()).step_by(BLOCK as usize) {
             let later = Batch::decode(&bytes[at..]).map(|batch| batch.id);
             if let Ok(later) = later
                 && later == id(later.sequence)
                 && later.sequence > sequence
             {
-                let lost = Damage { sequence: sequence + 1, at: start + end as u64, last: later.sequence };
-                damage = Some(damage.filter(|known| known.last > lost.last).unwrap_or(lost));
+                last = last.max(Some(later.sequence));
             }
         }
+        // Where the next batch would be, as long as it says that it is.
+        let next = sequence.saturating_add(1);
+        let announced =
+            Batch::announced(bytes.get(end..).unwrap_or_default()).filter(|(of, _)| *of == id(next));
+        let len = announced.map_or(BLOCK, |(_, len)| len) as usize;
+        let lost = last.is_some() || unreadable.range(end..end.saturating_add(len)).next().is_some();
+        let damage = lost.then_some(Damage { sequence: next, at: start + end as u64, last });
         Ok(Self { bytes, batches, sequence, damage })
     }
 

@@ -24,9 +24,14 @@ fn corrupt(detail: String) -> StoreError {
 /// What a damage in the middle of the log is, in words for people.
 pub(crate) fn explain(damage: &Damage) -> String {
     let Damage { sequence, at, last } = damage;
-    format!(
-        "batch {sequence} at byte {at} of the device is damaged, and sound ones up to {last} are behind it: what was changed from it on is lost"
-    )
+    match last {
+        Some(last) => format!(
+            "batch {sequence} at byte {at} of the device is damaged, and sound ones up to {last} are behind it: what was changed from it on is lost"
+        ),
+        None => format!(
+            "batch {sequence} should be at byte {at} of the device, which cannot be read: if there was one, what was changed from it on is lost"
+        ),
+    }
 }
 
 /// The tables that are there. Opening one makes it, so this is asked before.
@@ -89,8 +94,8 @@ pub(crate) fn apply(txn: &WriteTransaction, newer: &Newer) -> Result<(), StoreEr
         let batch = batch.map_err(|error| corrupt(format!("a batch of the metadata log {error}")))?;
         let wrong =
             |error: DecodeError| corrupt(format!("batch {} of the metadata log {error}", batch.id.sequence));
-        for change in batch.changes().map_err(wrong)? {
-            apply_change(txn, &change, &wrong)?;
+        for change in batch.changes() {
+            apply_change(txn, &change.map_err(wrong)?, &wrong)?;
         }
     }
     Ok(())

@@ -15,12 +15,13 @@ pub fn structures(bytes: &[u8]) {
 
 /// A batch of the metadata log, and what its changes say.
 pub fn metadata_log(bytes: &[u8]) {
+    let _ = Batch::announced(bytes);
     let Ok(batch) = Batch::decode(bytes) else { return };
     changes(&batch);
 }
 
 fn changes(batch: &Batch<'_>) {
-    for change in batch.changes().unwrap_or_default() {
+    for change in batch.changes().flatten() {
         for part in [Some(change.key), change.value].into_iter().flatten() {
             let _ = <(u64, &str)>::whole(part);
             let _ = <(&str, &[u8])>::whole(part);

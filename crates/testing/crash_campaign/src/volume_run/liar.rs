@@ -64,7 +64,7 @@ fn turn_around(log: &mut [u8]) {
         }
         end += batch.size() as usize;
         batches.push((batch.id, BatchWriter::new(batch.size() as usize)));
-        for change in batch.changes().unwrap_or_default() {
+        for change in batch.changes().flatten() {
             batches.iter_mut().next_back().into_iter().for_each(|(_, writer)| writer.copy(&change));
         }
     }

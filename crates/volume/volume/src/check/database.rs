@@ -12,10 +12,11 @@ use volume_format::{FEATURE_SNAPSHOTS, Superblock};
 
 use super::log::Replayed;
 use super::{Examination, Finding, Layout, Repair};
-use crate::backend::DeviceBackend;
+use crate::backend::{DeviceBackend, run};
 use crate::database::{CACHE_BYTES, Session, database_error, open_database};
 use crate::integrity::pages_finding;
 use crate::load::Space;
+use crate::metadata_log;
 use crate::recent::Recent;
 use crate::replay::{self, tables_of};
 use crate::room::Allowance;
@@ -121,6 +122,12 @@ fn examine_here(
             replay::write_mark(txn.raw(), replay::next(mark, log.sequence, nonce))?;
         }
         txn.into_raw().commit().map_err(database_error)?;
+        if log.damaged && repair == Repair::Apply {
+            // Blocks that cannot be read can be written.
+            run(metadata_log::prepare(&device, superblock)).map_err(|error| {
+                StoreError::new(StoreErrorKind::Io, "the metadata log cannot be written").because(error)
+            })?;
+        }
     } else {
         txn.into_raw().abort().map_err(database_error)?;
     }

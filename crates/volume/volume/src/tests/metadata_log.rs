@@ -150,6 +150,67 @@ fn damage_in_the_middle_is_named_and_what_follows_is_not_taken_as_good() {
     });
 }
 
+/// A disk of which one block cannot be read until it is written.
+struct Bad {
+    disk: Device,
+    at: std::sync::Mutex<Option<u64>>,
+}
+
+impl test_layers::DeviceLayer for Bad {
+    fn below(&self) -> &dyn block_device::BlockDevice {
+        &*self.disk
+    }
+
+    fn read(&self, offset: u64, buf: IoBuf) -> block_device::BlockFuture<'_, IoBuf> {
+        let bad =
+            self.at.lock().expect("lock").is_some_and(|at| (offset..offset + buf.len() as u64).contains(&at));
+        Box::pin(async move {
+            match bad {
+                true => Err(block_device::BlockError::new(block_device::BlockErrorKind::Media, "read")),
+                false => self.disk.read(offset, buf).await,
+            }
+        })
+    }
+
+    fn write(
+        &self,
+        offset: u64,
+        data: aligned_buffer::SharedBuf,
+        durability: Durability,
+    ) -> block_device::BlockFuture<'_, ()> {
+        let mut at = self.at.lock().expect("lock");
+        *at = at.filter(|at| !(offset..offset + data.len() as u64).contains(at));
+        self.disk.write(offset, data, durability)
+    }
+}
+
+/// What cannot be read may have been answered for, where the next batch would be; elsewhere it is of no account.
+#[test]
+fn a_block_that_cannot_be_read_is_not_taken_for_the_end() {
+    on_shard(async {
+        let device = three().await;
+        let all = batches(&device).await;
+        let (start, _) = all[0];
+        for (block, refused) in [(0, true), (2, true), (3, true), (4, false)] {
+            let at = start + block * BLOCK;
+            let disk = crashed(&device).await;
+            let bad = Arc::new(test_layers::Layered(Bad { disk, at: std::sync::Mutex::new(Some(at)) }));
+            let device: Device = bad.clone();
+            let opened = Volume::open(Arc::clone(&device), environment()).await;
+            assert_eq!(opened.is_err(), refused, "block {block}");
+            let Err(error) = opened else { continue };
+            assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+            assert!(error.to_string().contains(&format!("at byte {at}")), "{error}");
+            let found = look(&device, Repair::Apply).await;
+            assert_eq!((found.len(), found[0].structure), (1, LOG), "{found:?}");
+            // The log begins anew at its start: a bad block there is whole when it is written.
+            let volume = Volume::open(device, environment()).await.expect("open");
+            let left = ["a", "b", "c"].into_iter().take(block as usize);
+            assert!(listing(&volume).await.iter().map(String::as_str).eq(left), "block {block}");
+        }
+    });
+}
+
 /// Data whose mapping is lost with the log is not what the next file shows.
 #[test]
 fn clusters_whose_mapping_is_lost_are_zeroed() {
