@@ -187,7 +187,8 @@ impl Core {
             shard_runtime::sleep(Duration::from_millis(1)).await;
         }
         let saved = if self.is_stopped() { Err(stopped()) } else { self.save_everything().await };
-        self.metadata.close().await;
+        let ended = self.metadata.close().await;
+        let saved = saved.and(ended);
         tracing::debug!(commits = self.metadata.shared.commits.load(Ordering::Relaxed), "a volume is closed");
         let flushed = match &saved {
             Ok(()) => self.device.flush().await,

@@ -68,8 +68,18 @@ type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
 /// Something to be done in a transaction.
 pub(crate) struct Job {
     pub(crate) run: Run,
-    /// Everything before it is to be committed first.
-    committed: bool,
+    before: Before,
+}
+
+/// What a job needs of what was changed before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nothing: it may be in the metadata log only.
+    Any,
+    /// That it takes little of the room in the database: the job may need much of that.
+    MakeRoom,
+    /// That it is committed: the job looks at the database as it is on the device.
+    Commit,
 }
 
 /// What the opening of a database came to.
@@ -170,7 +180,7 @@ impl Metadata {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(f, false).await
+        self.ask(f, Before::Any).await
     }
 
     /// As [`Metadata::change`], after everything before it was committed: for what looks at the database as it is on the device.
@@ -178,13 +188,21 @@ impl Metadata {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(f, true).await
+        self.ask(f, Before::Commit).await
+    }
+
+    /// As [`Metadata::change`], with all the room in the database that there is: for what may add much at once.
+    pub(crate) async fn change_much<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, Before::MakeRoom).await
     }
 
     async fn ask<T: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
-        committed: bool,
+        before: Before,
     ) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
         let run: Run = Box::new(move |session| {
@@ -193,7 +211,7 @@ impl Metadata {
                 let _ = sender.send(if durable { result } else { Err(stopped()) });
             })
         });
-        let job = Job { run, committed };
+        let job = Job { run, before };
         {
             let jobs = self.jobs.lock();
             let Some(jobs) = jobs.as_ref() else { return Err(stopped()) };
@@ -213,7 +231,7 @@ impl Metadata {
             })
         });
         // Closed or stopped: what is to be done is found again at the next opening.
-        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(Job { run, committed: false }));
+        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(Job { run, before: Before::Any }));
     }
 
     /// Rows that need no way to the metadata thread; `None` when the volume has stopped or is closed.
@@ -233,8 +251,11 @@ impl Metadata {
         self.is_stopped().then(why)
     }
 
-    /// Lets the thread end after what is queued, and waits for it.
-    pub(crate) async fn close(&self) {
+    /// Lets the thread end after what is queued, with everything committed, and waits for it.
+    ///
+    /// # Errors
+    /// When it has stopped. What was promised is in the metadata log then.
+    pub(crate) async fn close(&self) -> Result<(), StoreError> {
         drop(self.jobs.lock().take());
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
@@ -244,6 +265,7 @@ impl Metadata {
             }
             thread.join();
         }
+        if self.shared.stopped.why.lock().is_some() { Err(stopped()) } else { Ok(()) }
     }
 }
 
@@ -308,9 +330,9 @@ fn serve(groups: &mut Groups<'_>, ahead: &Ahead, queue: &mut mpsc::UnboundedRece
         ahead.rest();
         let mut group = Vec::new();
         let ran = std::iter::once(first).chain(more).try_for_each(|job| {
-            if job.committed {
+            if job.before != Before::Any {
                 groups.run(std::mem::take(&mut group))?;
-                groups.commit()?;
+                groups.prepare(job.before)?;
             }
             group.push(job);
             Ok(())

@@ -13,7 +13,7 @@ use file_store::{StoreError, StoreErrorKind};
 use redb::Database;
 use tokio::sync::Notify;
 
-use crate::database::{Answer, Job, Session, Stopped, database_error, stopped};
+use crate::database::{Answer, Before, Job, Session, Stopped, database_error, stopped};
 use crate::load::Space;
 use crate::metadata_log::{Appended, MetadataLog};
 use crate::recent::Recent;
@@ -82,6 +82,9 @@ impl<'a> Groups<'a> {
     /// # Errors
     /// When that fails: the volume has stopped then.
     pub(crate) fn run(&mut self, group: Vec<Job>) -> Result<(), StoreError> {
+        if group.is_empty() {
+            return Ok(());
+        }
         let shared = self.shared;
         let (txn, allowance) = self.ready().inspect_err(|error| shared.stopped.tell(error))?;
         let mut session = Session::new(&txn, &mut self.space, &shared.recent, allowance);
@@ -133,6 +136,18 @@ impl<'a> Groups<'a> {
                 Err(StoreError::new(StoreErrorKind::Stopped, "the metadata log cannot be written")
                     .because(error))
             }
+        }
+    }
+
+    /// Does what a job needs before it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn prepare(&mut self, before: Before) -> Result<(), StoreError> {
+        match before {
+            Before::Any => Ok(()),
+            Before::MakeRoom if !self.room.is_narrowed_by(self.pending) => Ok(()),
+            Before::MakeRoom | Before::Commit => self.commit(),
         }
     }
 

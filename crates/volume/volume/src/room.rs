@@ -32,6 +32,8 @@ const HEADERS: u64 = 1 << 20;
 const FULL: u64 = 3;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
+/// A part like this of what is left is little.
+const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
 const CHANGED: u64 = 64;
 
@@ -111,6 +113,11 @@ impl Room {
     /// replaces is only free after the commit.
     pub(crate) fn is_short_of(&self, pending: u64) -> bool {
         pending > 0 && self.left(pending) < self.look_below(self.meter.reach() / KEPT)
+    }
+
+    /// Whether what is pending takes much of the room from what may need a lot of it.
+    pub(crate) fn is_narrowed_by(&self, pending: u64) -> bool {
+        pending > self.left(0) / NARROWED
     }
 
     /// What the changes of this transaction may add, of which `pending` bytes of pages may be taken already.

@@ -217,7 +217,7 @@ impl Core {
         }
         let _paused = self.pause.write().await;
         self.device.flush().await?;
-        self.metadata.change(change).await
+        self.metadata.change_much(change).await
     }
 }
 

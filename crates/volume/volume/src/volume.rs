@@ -123,7 +123,7 @@ impl Volume {
             Ok(Prepared { space: Space::default(), log: None, value: () })
         };
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
-        metadata.close().await;
+        metadata.close().await?;
         metadata_log::prepare(&device, &superblock).await?;
         // The superblock comes last: whoever finds it finds a whole volume.
         write_superblocks(&device, &superblock).await
@@ -187,7 +187,7 @@ impl Volume {
             }
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {
-                metadata.close().await;
+                let _ = metadata.close().await;
             }
             written?;
         }
@@ -195,7 +195,7 @@ impl Volume {
             // After the superblocks: an older release would look for these names elsewhere.
             let converted = folding::convert(&metadata).await;
             if converted.is_err() {
-                metadata.close().await;
+                let _ = metadata.close().await;
             }
             converted?;
         }

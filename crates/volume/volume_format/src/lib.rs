@@ -3,6 +3,7 @@
 //! The page `docs/formats/volume.md` has the pictures, the schema of the metadata database and the argument why
 //! a crash at any point is safe.
 
+mod field;
 pub mod fuzz;
 mod inode;
 mod length;
@@ -11,9 +12,10 @@ mod snapshot;
 mod superblock;
 
 pub use byte_codec::DecodeError;
+pub use field::Field;
 pub use inode::{Entry, Inode, OTHER_NAMES_MAX, OtherName, StreamRecord};
 pub use length::LengthRecord;
-pub use metadata_log::{Batch, BatchId, BatchWriter, Change, Field, Table, metadata_log_size};
+pub use metadata_log::{Batch, BatchId, BatchWriter, Change, Table, metadata_log_size};
 pub use snapshot::SnapshotRecord;
 pub use superblock::{
     FEATURE_LOG, FEATURE_METADATA_LOG, FEATURE_NAMES, FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES,

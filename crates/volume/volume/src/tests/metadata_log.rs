@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use file_store::{NewSnapshot, SnapshotStore};
 use volume_format::{BLOCK, Batch, FEATURE_METADATA_LOG, Superblock};
 
 use super::devices::Fickle;
@@ -292,28 +291,65 @@ fn the_database_is_committed_by_itself_after_a_while() {
 fn a_change_that_is_too_large_for_the_log_is_committed() {
     on_shard(async {
         let (device, volume) = fresh().await;
-        let new = NewFile { kind: FileKind::Directory, ..file() };
-        let tree = volume.create(volume.root(), "tree", new).await.expect("directory");
-        for number in 0..1500 {
-            let name = format!("a file with quite a long name, so that less of them is enough {number}");
-            volume.create(tree, &name, file()).await.expect("create");
-        }
+        make(&volume, ["before"]).await;
         let before = commits(&volume);
-        let new = NewSnapshot {
-            name: "s".into(),
-            source: tree,
-            quiesce: false,
-            maker: String::new(),
-            path: String::new(),
-        };
-        volume.take_snapshot(new).await.expect("snapshot");
-        assert!(commits(&volume) > before);
+        let row = |key: u8| StateChange { table: "t".into(), key: vec![key], value: Some(vec![key; 8000]) };
+        volume.state_write((0..40).map(row).collect()).await.expect("state");
+        assert_eq!(commits(&volume), before + 1);
         make(&volume, ["later"]).await;
         let volume = opened(&crashed(&device).await).await;
-        assert_eq!(volume.snapshots().await.expect("list").len(), 1);
-        assert_eq!(listing(&volume).await, ["later", "tree"]);
+        assert_eq!(listing(&volume).await, ["before", "later"]);
+        for key in 0..40 {
+            assert_eq!(volume.state_get("t", &[key]).await.expect("state"), Some(vec![key; 8000]));
+        }
         assert_eq!(volume.check().await.expect("check"), Vec::new());
     });
+}
+
+/// Where the device has no space for a batch, the database is committed in its place, with what may be there of the batch.
+#[test]
+fn a_batch_that_finds_no_space_is_committed_instead() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        make(&volume, ["a"]).await;
+        volume.close().await.expect("close");
+        let (start, _) = layout(&device).await.metadata_log().expect("a log");
+        let thin: Device = Arc::new(test_layers::Layered(Thin { disk: Arc::clone(&device), log: start }));
+        let volume = opened(&thin).await;
+        let before = commits(&volume);
+        make(&volume, ["b", "c"]).await;
+        assert_eq!(commits(&volume), before + 2);
+        assert_eq!(listing(&opened(&crashed(&device).await).await).await, ["a", "b", "c"]);
+        assert_eq!(volume.check().await.expect("check"), Vec::new());
+        volume.close().await.expect("close");
+    });
+}
+
+/// A disk that writes to the start of the log, and says that it had no space.
+struct Thin {
+    disk: Device,
+    log: u64,
+}
+
+impl test_layers::DeviceLayer for Thin {
+    fn below(&self) -> &dyn block_device::BlockDevice {
+        &*self.disk
+    }
+
+    fn write(
+        &self,
+        offset: u64,
+        data: aligned_buffer::SharedBuf,
+        durability: Durability,
+    ) -> block_device::BlockFuture<'_, ()> {
+        Box::pin(async move {
+            self.disk.write(offset, data, durability).await?;
+            match offset == self.log {
+                true => Err(block_device::BlockError::new(block_device::BlockErrorKind::NoSpace, "write")),
+                false => Ok(()),
+            }
+        })
+    }
 }
 
 /// Many more changes than the log holds, and the pages that they touch are more than a small area has twice.
