@@ -10,8 +10,8 @@
 //! in memory (`…_mib`). `crash` in place of `open` leaves the volume open before, as a crash would.
 //!
 //! `write` writes 4 KiB at random places of a thin file of MIB, durably, DEPTH at a time: each place once
-//! (`first_iops`), then again for as long (`over_iops`), and prints their ratio and how many metadata transactions the
-//! first writes took (`commits`).
+//! (`first_iops`), then again for as long (`over_iops`), and prints their ratio, how many groups of metadata changes the first
+//! writes took (`groups`), and how often the database was committed meanwhile (`commits`).
 //!
 //! `create` makes FILES files in the root of a volume, DEPTH at a time, and removes them: how many of each in a second, and
 //! the longest that one of them took (`worst_ms`).
@@ -187,9 +187,9 @@ async fn writing(load: Load) -> Result<String, Failure> {
     let file = volume.create(volume.root(), "thin", plain()).await?;
     let handle = volume.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
     handle.set_size(load.bytes).await?;
-    let commits = volume.commits();
+    let (groups, commits) = (volume.groups(), volume.commits());
     let (first, seconds) = write(&handle, &load, &clock, u64::MAX).await?;
-    let commits = volume.commits() - commits;
+    let (groups, commits) = (volume.groups() - groups, volume.commits() - commits);
     let first_iops = first as f64 / seconds;
     let (over, seconds) = write(&handle, &load, &clock, first).await?;
     let over_iops = over as f64 / seconds;
@@ -199,7 +199,7 @@ async fn writing(load: Load) -> Result<String, Failure> {
         pool.close().await?;
     }
     Ok(format!(
-        "depth={} first={first} first_iops={first_iops:.0} over_iops={over_iops:.0} ratio={:.2} commits={commits}",
+        "depth={} first={first} first_iops={first_iops:.0} over_iops={over_iops:.0} ratio={:.2} groups={groups} commits={commits}",
         load.depth,
         first_iops / over_iops,
     ))

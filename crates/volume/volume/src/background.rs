@@ -1,6 +1,6 @@
 //! The task of an open volume: saves what streams left behind, deletes removed files, has freed clusters zeroed (`freed.rs`).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -189,7 +189,13 @@ impl Core {
         let saved = if self.is_stopped() { Err(stopped()) } else { self.save_everything().await };
         let ended = self.metadata.close().await;
         let saved = saved.and(ended);
-        tracing::debug!(commits = self.metadata.shared.commits.load(Ordering::Relaxed), "a volume is closed");
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let shared = &self.metadata.shared;
+        tracing::debug!(
+            groups = count(&shared.groups),
+            commits = count(&shared.commits),
+            "a volume is closed"
+        );
         let flushed = match &saved {
             Ok(()) => self.device.flush().await,
             // What has stopped is left as it is.

@@ -270,6 +270,28 @@ fn what_earlier_rounds_left_is_never_taken_for_what_follows() {
     });
 }
 
+/// A batch that was torn when the volume was opened, and is whole later, as when a copy comes back: what it says was given up.
+#[test]
+fn a_batch_of_an_earlier_opening_stays_given_up() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        make(&volume, ["a"]).await;
+        let crash = crashed(&device).await;
+        let (at, _) = batches(&crash).await[0];
+        let whole = block(&crash, at).await;
+        put(&crash, at, &[0; BLOCK as usize]).await;
+        let volume = opened(&crash).await;
+        assert_eq!(listing(&volume).await, Vec::<String>::new());
+        // Committed at once: the log stays as it is.
+        let row = |key: u8| StateChange { table: "t".into(), key: vec![key], value: Some(vec![key; 8000]) };
+        volume.state_write((0..40).map(row).collect()).await.expect("state");
+        let next = crashed(&crash).await;
+        put(&next, at, &whole).await;
+        assert_eq!(look(&next, Repair::No).await, Vec::new());
+        assert_eq!(listing(&opened(&next).await).await, Vec::<String>::new());
+    });
+}
+
 #[test]
 fn the_database_is_committed_by_itself_after_a_while() {
     on_shard(async {
