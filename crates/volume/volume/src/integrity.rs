@@ -197,9 +197,7 @@ impl Frame {
         let (superblock, length) = (self.readable()?, self.length?.length);
         let logged = superblock.clone().with_metadata_log();
         let (old, new) = (superblock.metadata_size, logged.metadata_size);
-        let suffices =
-            room::reach(length, new) >= room::reach(length, old) || length.saturating_mul(4) <= new;
-        (new < old && length <= new && suffices).then_some(logged)
+        (new < old && room::suffices(length, old, new)).then_some(logged)
     }
 
     /// Whether a log may stand before the device: one copy that says so is enough.

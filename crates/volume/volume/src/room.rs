@@ -68,6 +68,12 @@ pub(crate) fn reach(length: u64, area: u64) -> u64 {
     }
 }
 
+/// Whether an area of `new` bytes, less than the `old` ones, is enough for a database of `length` bytes: it can grow as far as
+/// before, or to several times its length.
+pub(crate) fn suffices(length: u64, old: u64, new: u64) -> bool {
+    length <= new && (reach(length, new) >= reach(length, old) || length.saturating_mul(4) <= new)
+}
+
 /// What is known of the room.
 pub(crate) struct Room {
     meter: Arc<Meter>,
@@ -231,6 +237,16 @@ impl Session<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_takes_no_room_that_a_database_needs() {
+        let mib = |count: u64| count << 20;
+        // As far as before.
+        assert!(suffices(mib(5), mib(8), mib(7)) && suffices(mib(1), mib(8), mib(7)));
+        // Half as far, and still far enough or not.
+        assert!(suffices(mib(16), mib(130), mib(114)) && !suffices(mib(32), mib(130), mib(114)));
+        assert!(!suffices(mib(8), mib(8), mib(7)) && !suffices(u64::MAX, mib(8), mib(7)));
+    }
 
     #[test]
     fn it_grows_by_doubling_and_then_by_regions() {

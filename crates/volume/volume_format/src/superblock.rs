@@ -167,3 +167,29 @@ impl Superblock {
         if sound { Ok(volume) } else { Err(DecodeError::Invalid("layout")) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metadata_log_is_the_end_of_the_area() {
+        for (size, log) in [(9 << 20, 1 << 20), (1 << 30, 2 << 20), (10 << 40, 16 << 20)] {
+            let superblock = layout_for(size).expect("large enough");
+            let (start, len) = superblock.metadata_log().expect("a log");
+            assert_eq!((start + len, len), (superblock.data_start, log));
+            assert_eq!(start, superblock.metadata_start + superblock.metadata_size);
+            assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
+            assert_eq!(superblock.clone().with_metadata_log(), superblock, "once");
+        }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_is_refused() {
+        let sound = layout_for(1 << 40).expect("large enough");
+        for area in [sound.data_start - sound.metadata_start, METADATA_LOG_MAX] {
+            let wrong = Superblock { metadata_size: area, ..sound.clone() };
+            assert_eq!(Superblock::decode(&wrong.encode()), Err(DecodeError::Invalid("layout")));
+        }
+    }
+}
