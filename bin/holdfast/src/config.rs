@@ -40,14 +40,16 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             }
             let text = toml::to_string_pretty(&config).map_err(CliError::here)?;
             let status: Status = context.client.get("/status").await?;
-            context.show(&config, |_| out!("{OF_NODE}{}\n{text}", status.node))
+            let machine = status.machine.map(|machine| format!("{OF_MACHINE}{machine})")).unwrap_or_default();
+            context.show(&config, |_| out!("{OF_NODE}{}{machine}\n{text}", status.node))
         }
         Command::Apply { file, dry_run } => {
-            let (config, of_node) = read(&file)?;
+            let (config, of_node, of_machine) = read(&file)?;
             let diff: ConfigDiff = context
                 .confirmed(async |confirm| {
+                    let (of_node, of_machine) = (of_node.clone(), of_machine.clone());
                     let request =
-                        ConfigRequest { config: config.clone(), dry_run, of_node: of_node.clone(), confirm };
+                        ConfigRequest { config: config.clone(), dry_run, of_node, of_machine, confirm };
                     context.client.put("/config", &request).await
                 })
                 .await?;
@@ -59,8 +61,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
 /// What a configuration begins with, before the name of the node that it was made by.
 const OF_NODE: &str = "# Configuration of node ";
 
-/// A configuration, and the node that it was made by, if the file says so.
-fn read(file: &Path) -> CliResult<(Config, Option<String>)> {
+/// What follows the name, before what stands for the node's machine and a `)`.
+const OF_MACHINE: &str = " (machine ";
+
+/// A configuration, and the node and machine that it was made by, if the file says so.
+fn read(file: &Path) -> CliResult<(Config, Option<String>, Option<String>)> {
     let text = if file.as_os_str() == "-" {
         std::io::read_to_string(std::io::stdin())
     } else {
@@ -68,13 +73,17 @@ fn read(file: &Path) -> CliResult<(Config, Option<String>)> {
     };
     let wrong = |error: String| CliError::here(format!("{}: {error}", file.display()));
     let text = text.map_err(|error| wrong(error.to_string()))?;
-    let of_node = text.lines().next().and_then(|line| line.strip_prefix(OF_NODE)).map(str::to_owned);
+    let first = text.lines().next().and_then(|line| line.strip_prefix(OF_NODE));
+    let (of_node, of_machine) = match first.and_then(|line| line.strip_suffix(')')?.rsplit_once(OF_MACHINE)) {
+        Some((node, machine)) => (Some(node.to_owned()), Some(machine.to_owned())),
+        None => (first.map(str::to_owned), None),
+    };
     let config = if text.trim_start().starts_with('{') {
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
     } else {
         toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
     };
-    Ok((config, of_node))
+    Ok((config, of_node, of_machine))
 }
 
 fn print(diff: &ConfigDiff) {

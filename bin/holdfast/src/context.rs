@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use control_api::{Code, DEFAULT_SOCKET, List, SOCKET_NAME};
+use control_api::{Code, DEFAULT_SOCKET, List, Problem, SOCKET_NAME};
 use control_client::{Client, ClientError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,7 +62,8 @@ impl Context {
         let name = problem.confirm.clone().unwrap_or_default();
         if self.json && !self.yes {
             // A program reads it, and is not asked.
-            return Err(ClientError::Problem(problem).into());
+            let todo = Some("If you want this, repeat the command with --yes.".to_owned());
+            return Err(ClientError::Problem(Box::new(Problem { todo, ..*problem })).into());
         }
         for line in problem.destroys.iter().filter(|_| !self.json) {
             eprintln!("{line}");

@@ -62,7 +62,7 @@ impl DemoShare {
         outln!("\nOpen the share");
         outln!("  smbclient   smbclient -p {port} -U '{USER}%{password}' //{host}/{SHARE}");
         outln!(
-            "  Linux       mount -t cifs //{server}/{SHARE} /mnt -o port={port},username={USER},password={password},vers=3.1.1,seal"
+            "  Linux       mount -t cifs //{server}/{SHARE} /mnt -o port={port},username={USER},password={password},vers=3.1.1,seal,persistenthandles"
         );
         if port == WELL_KNOWN_PORT {
             let name = if local { "127.0.0.1" } else { "SERVER" };

@@ -7,7 +7,7 @@ use control_client::Query;
 use crate::context::Context;
 use crate::error::CliResult;
 use crate::fault;
-use crate::pool::here_one;
+use crate::pool::{here_one, here_selected};
 use crate::table::{Table, or_dash, word};
 use crate::units::bytes;
 
@@ -64,7 +64,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
         Command::List { select } if select.is_empty() => context.show_list("/disks", print).await,
         Command::List { select } => {
-            let chosen = selected(context, DiskSelect { select, ..DiskSelect::default() }).await?;
+            let chosen =
+                selected(context, DiskSelect { select: here_selected(select), ..DiskSelect::default() })
+                    .await?;
             context.show(&chosen, |chosen| print(&chosen.items))
         }
         Command::Rescan => {

@@ -28,12 +28,12 @@ impl CliError {
                 Self::Client(ClientError::Problem(problem)) => {
                     serde_json::to_value(problem).unwrap_or_default()
                 }
-                Self::Usage(what) => serde_json::json!({"code": "usage", "detail": what}),
-                Self::Here(what) => serde_json::json!({"code": "failed", "detail": what}),
+                Self::Usage(what) => told("usage", what),
+                Self::Here(what) => told("failed", what),
                 Self::Client(error @ ClientError::Unreachable { .. }) => {
-                    serde_json::json!({"code": "unreachable", "detail": error.to_string()})
+                    told("unreachable", &error.to_string())
                 }
-                Self::Client(error) => serde_json::json!({"code": "failed", "detail": error.to_string()}),
+                Self::Client(error) => told("failed", &error.to_string()),
             };
             eprintln!("{told:#}");
             return;
@@ -60,6 +60,35 @@ impl CliError {
     }
 }
 
+/// What to do about a command line that makes no sense.
+const HELP: &str = "`--help` behind the command says what it takes.";
+
+/// An error as JSON has it: what was wrong is the first line, and what to do the others.
+fn told(code: &str, what: &str) -> serde_json::Value {
+    let mut lines = what.lines().map(str::trim).filter(|line| !line.is_empty());
+    let detail = lines.next().unwrap_or_default();
+    let mut todo: Vec<&str> = lines.collect();
+    if code == "usage" && todo.is_empty() {
+        todo.push(HELP);
+    }
+    let mut told = serde_json::json!({"code": code, "detail": detail});
+    if !todo.is_empty() {
+        told["todo"] = todo.join(" ").into();
+    }
+    told
+}
+
+/// What the parser of the command line says, without how the command is used: what is wrong on one line, what to do below.
+pub(crate) fn of_parser(said: &str) -> CliError {
+    let body = said.split("\n\nUsage:").next().unwrap_or(said);
+    let body = body.split("\n\nFor more information").next().unwrap_or(body);
+    let lines = body.trim_start_matches("error: ").lines().map(str::trim).filter(|line| !line.is_empty());
+    let (tips, wrong): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("tip: "));
+    let tips: Vec<&str> = tips.iter().filter_map(|tip| tip.strip_prefix("tip: ")).collect();
+    let todo = if tips.is_empty() { HELP.to_owned() } else { tips.join("; ") };
+    CliError::Usage(format!("{}\n{todo}", wrong.join(" ")))
+}
+
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
@@ -74,3 +103,25 @@ impl From<Problem> for CliError {
 
 /// What a command returns.
 pub(crate) type CliResult<T = ()> = Result<T, CliError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_parser_says_is_told_without_usage() {
+        let said = "error: unexpected argument '--sise' found\n\n  tip: a similar argument exists: '--size'\n\n\
+            Usage: holdfast volume create --size <SIZE> <NAME>\n\nFor more information, try '--help'.\n";
+        let CliError::Usage(what) = of_parser(said) else { panic!("usage") };
+        let told = told("usage", &what);
+        assert_eq!(told["detail"], "unexpected argument '--sise' found");
+        assert_eq!(told["todo"], "a similar argument exists: '--size'");
+        let missing =
+            "error: the following required arguments were not provided:\n  --size <SIZE>\n\nUsage: holdfast";
+        let CliError::Usage(what) = of_parser(missing) else { panic!("usage") };
+        assert_eq!(
+            super::told("usage", &what)["detail"],
+            "the following required arguments were not provided: --size <SIZE>"
+        );
+    }
+}

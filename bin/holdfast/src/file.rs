@@ -238,8 +238,10 @@ async fn get(from: &Place, to: PathBuf, offset: u64, len: Option<u64>, context: 
 }
 
 pub(crate) fn print(entries: &[FileEntry]) {
-    let mut table =
-        Table::new(&["NAME", "KIND", ">SIZE", ">ALLOCATED", "WRITTEN (UTC)"], "The directory is empty.");
+    let mut table = Table::new(
+        &["NAME", "KIND", ">SIZE", ">ALLOCATED", "WRITTEN (UTC)", ">NAMES"],
+        "The directory is empty.",
+    );
     for entry in entries {
         table.row([
             entry.name.clone(),
@@ -247,6 +249,8 @@ pub(crate) fn print(entries: &[FileEntry]) {
             bytes(entry.size_bytes),
             bytes(entry.allocated_bytes),
             time(entry.written),
+            // The root has none, and a directory no other one.
+            entry.names.max(1).to_string(),
         ]);
     }
     table.print();

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         // What `--help` and the like print is no error.
         Err(error) if error.use_stderr() && std::env::args().any(|arg| arg == "--json") => {
-            return ended(&CliError::Usage(error.to_string().trim_end().to_owned()), true);
+            return ended(&error::of_parser(&error.to_string()), true);
         }
         Err(error) => error.exit(),
     };

@@ -62,6 +62,12 @@ pub(crate) enum Command {
         /// Name or GUID.
         pool: String,
     },
+    /// Take a pool that is not open out of this node's configuration, with the LUNs and shares on its volumes: its disks are lost
+    /// for good.
+    Forget {
+        /// Name or GUID.
+        pool: String,
+    },
     /// Add a disk, or those that selectors choose.
     AddDisk {
         /// The pool.
@@ -189,6 +195,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         }
         Command::Create { name, disks, selection, spares, slab, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;
+            let select = here_selected(select);
             let disks = here(disks);
             let spares = here(spares);
             if dry_run {
@@ -221,15 +228,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 .await?;
             context.show(&pool, print_detail)?;
         }
-        Command::Export { pool } => {
-            let path = format!("/pools/{}/export", segment(&pool));
-            let done: Done = context
-                .confirmed(async |confirm| client.post(path.as_str(), &Confirm { confirm }).await)
-                .await?;
-            context.show(&done, |done| outln!("{}", done.message))?;
-        }
+        Command::Export { pool } => let_go(context, &pool, "export").await?,
+        Command::Forget { pool } => let_go(context, &pool, "forget").await?,
         Command::AddDisk { pool, disk, selection, spare, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;
+            let select = here_selected(select);
             let path = format!("/pools/{}/disks", segment(&pool));
             let disk = disk.map(here_one);
             if dry_run {
@@ -344,6 +347,14 @@ async fn finish(context: &Context, done: &Done, no_wait: bool) -> CliResult {
     context.show(&job, |job| outln!("{}", job::line(job)))
 }
 
+/// Lets go of a pool, one way or the other, once that is confirmed.
+async fn let_go(context: &Context, pool: &str, how: &str) -> CliResult {
+    let path = format!("/pools/{}/{how}", segment(pool));
+    let post = async |confirm| context.client.post(path.as_str(), &Confirm { confirm }).await;
+    let done: Done = context.confirmed(post).await?;
+    context.show(&done, |done| outln!("{}", done.message))
+}
+
 fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {
     Query::new(format!("/pools/{}/{verb}", segment(pool))).with("disk", &here_one(disk.to_owned()))
 }
@@ -355,6 +366,15 @@ pub(crate) fn here_one(disk: String) -> String {
         Ok(path) if path.exists() || disk.contains('/') => path.to_string_lossy().into_owned(),
         _ => disk,
     }
+}
+
+/// The same for selectors, whose paths may have wildcards.
+pub(crate) fn here_selected(select: Vec<Selector>) -> Vec<Selector> {
+    let here = |pattern: String| {
+        // Without a directory, `*` may be meant to stand for one.
+        if pattern.starts_with('*') { pattern } else { here_one(pattern) }
+    };
+    select.into_iter().map(|selector| selector.with_disks(here)).collect()
 }
 
 fn here(disks: Vec<String>) -> Vec<String> {

@@ -23,6 +23,12 @@ pub(crate) fn bar(total: u64, what: &str, quiet: bool) -> ProgressBar {
         .with_message(what.to_owned())
 }
 
+/// How a job ended that did not do what it was for.
+fn ended(job: &Job) -> String {
+    let how = if job.state == JobState::Cancelled { "was taken back" } else { "failed" };
+    format!("job {} ({} {}) {how}: {}", job.id, crate::table::word(&job.kind), job.subject, job.message)
+}
+
 /// Follows a job to its end.
 pub(crate) async fn follow(client: &Client, id: u64, quiet: bool) -> CliResult<Job> {
     let mut shown: Option<ProgressBar> = None;
@@ -39,7 +45,7 @@ pub(crate) async fn follow(client: &Client, id: u64, quiet: bool) -> CliResult<J
             }
             JobState::Failed | JobState::Cancelled => {
                 bar.abandon();
-                return Err(CliError::here(format!("{}: {}", job.subject, job.message)));
+                return Err(CliError::here(ended(&job)));
             }
         }
     }

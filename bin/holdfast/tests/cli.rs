@@ -127,6 +127,19 @@ fn configuration_goes_round() {
     assert!(message.contains("This is node elsewhere's configuration"), "{message}");
     assert!(bench.ok(&format!("{apply} --dry-run")).contains("This is node elsewhere's configuration"));
     assert_eq!(bench.ok("config show"), saved, "nothing was done");
+    // Where machines are known: one with the same name may be another one, and one with another name this one, renamed or cloned.
+    if let Some((name, machine)) = first.split_once(" (machine ") {
+        std::fs::write(&other, format!("# Configuration of node elsewhere (machine {machine}\n{rest}"))
+            .expect("written");
+        let (_, message) = bench.refused(&apply);
+        assert!(message.contains("this machine had that name, or one of the two is a copy"), "{message}");
+        std::fs::write(&other, format!("{name} (machine 0123456789abcdef0123456789abcdef)\n{rest}"))
+            .expect("written");
+        let (_, message) = bench.refused(&apply);
+        assert!(message.contains("another machine of the same name"), "{message}");
+    } else {
+        assert!(!std::path::Path::new("/etc/machine-id").exists(), "{first}");
+    }
     assert!(bench.ok(&format!("{apply} --yes")).contains("1 change made."));
 }
 
@@ -292,12 +305,15 @@ fn errors_in_json_are_json() {
         let (code, message) = bench.refused(&format!("{line} --json"));
         let told: serde_json::Value =
             serde_json::from_str(&message).unwrap_or_else(|error| panic!("{line}: {error}: {message}"));
-        assert!(told["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{told}");
+        let detail = told["detail"].as_str().unwrap_or_default();
+        assert!(!detail.is_empty() && !detail.contains(['\n', '"']) && !detail.contains("Usage:"), "{told}");
+        assert!(told["todo"].as_str().is_some_and(|todo| !todo.contains("\"confirm\"")), "{told}");
         (code, told["code"].as_str().expect("a code").to_owned())
     };
     assert_eq!(told("pool show nothing"), (1, "not-found".into()));
     assert_eq!(told("volume delete v"), (1, "in-use".into()));
     assert_eq!(told("lun delete l"), (1, "confirmation-required".into()), "a program is not asked");
+    assert!(bench.refused("lun delete l --json").1.contains("--yes"), "it names the option");
     assert_eq!(told("volume create v"), (2, "usage".into()));
     assert_eq!(told("lun create m"), (2, "usage".into()));
     assert_eq!(told("status --node /nowhere"), (1, "unreachable".into()));
@@ -320,4 +336,62 @@ fn what_cannot_be_is_refused_before_anybody_is_asked() {
 fn completions_are_printed() {
     let bench = Bench::new();
     assert!(bench.ok("completions bash").contains("initiator-group"));
+}
+
+#[test]
+fn a_file_of_several_names_is_one_file() {
+    let bench = Bench::new();
+    bench.furnish();
+    assert_eq!(bench.json("file stat v:/luns/l")["names"], 1);
+    bench.machine.link("v", "/luns/l", "/other").expect("linked");
+    bench.machine.link("v", "/luns/l", "/luns/third").expect("linked");
+    assert_eq!(bench.json("file stat v:/other")["names"], 3);
+    assert!(bench.ok("file stat v:/other").contains("NAMES"));
+    // A second LUN over the first one's data would be two disks that overwrite each other.
+    for line in [
+        "lun create m --path /other --group g",
+        "file put Cargo.toml v:/other --replace",
+        "file put Cargo.toml v:/luns/third",
+        "file rm v:/other --yes",
+    ] {
+        let (code, message) = bench.refused(line);
+        assert!(code == 1 && message.contains("LUN l"), "{line}: {message}");
+    }
+    let config = bench.dir.path().join("config.toml");
+    let text = bench.ok("config show");
+    let lun = text.find("[[lun]]").expect("a LUN");
+    let again = text[lun..]
+        .split("\n[[")
+        .next()
+        .expect("text")
+        .replace("\"l\"", "\"m\"")
+        .replace("/luns/l", "/other");
+    let again: Vec<&str> =
+        again.lines().filter(|line| !line.starts_with("guid") && !line.contains("[[lun.map")).collect();
+    std::fs::write(&config, format!("{text}\n{}\n", again.join("\n"))).expect("written");
+    let (_, message) = bench.refused(&format!("config apply {} --yes", config.display()));
+    assert!(message.contains("LUN l"), "{message}");
+    // The data stays under its other names.
+    let (_, message) = bench.refused("lun delete l");
+    assert!(message.contains("2 other names") && !message.contains("destroyed"), "{message}");
+    bench.ok("lun delete l --yes");
+    assert_eq!(bench.json("file stat v:/other")["names"], 2);
+}
+
+#[test]
+fn what_is_told_is_told_in_words() {
+    let bench = Bench::new();
+    bench.furnish();
+    let disk = bench.disk(1);
+    bench.ok(&format!("disk fault {disk} bit-rot --operation read"));
+    let list = bench.ok("disk list");
+    assert!(list.contains("bit-rot on reads"), "{list}");
+    bench.ok(&format!("disk fault {disk} delay"));
+    assert!(bench.ok("disk list").contains("delay on everything"), "{}", bench.ok("disk list"));
+    bench.ok(&format!("disk fault {disk} none"));
+    bench.ok(&format!("pool replace p {disk} --with {} --yes", bench.disk(5)));
+    let jobs = bench.items("job list");
+    assert!(jobs.iter().any(|job| job["kind"] == "replace" && job["state"] == "done"), "{jobs:?}");
+    let done = bench.ok("job wait 1");
+    assert!(done.contains("replace") && !done.contains("drain"), "{done}");
 }

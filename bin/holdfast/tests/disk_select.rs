@@ -112,3 +112,25 @@ fn foreign_disks_are_never_selected() {
     ));
     assert_eq!(members(&bench, "p", "online"), 4);
 }
+
+/// A path is one from where the command runs, as it is where a disk is named.
+#[test]
+fn paths_of_disks_may_be_relative() {
+    let bench = shelves();
+    let there = |select: &str| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(["disk", "list", "--json", "--select", select])
+            .env("HOLDFAST_SOCKET", bench.data())
+            .current_dir(bench.dir.path())
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{select}: {}", String::from_utf8_lossy(&output.stderr));
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        list["items"].as_array().expect("list").len()
+    };
+    assert_eq!(there("disk=disk2"), 1);
+    assert_eq!(there("disk=./disk2|./disk3"), 2);
+    assert_eq!(there("disk=./disk?,media=hdd"), 3);
+    assert_eq!(there("disk!=./disk2"), 4);
+    assert_eq!(there(&format!("disk={}|*disk3", bench.disk(1))), 2);
+}

@@ -81,6 +81,20 @@ impl Logged {
         self.until(&["status"], |status| status["ready"] == true);
     }
 
+    /// Ends the node and starts it again while these files are away.
+    fn serve_without(&mut self, files: &[String]) {
+        self.demo.end("TERM");
+        files.iter().for_each(|file| std::fs::rename(file, hidden(file)).expect("moved"));
+        self.serve();
+    }
+
+    /// The files that a pool lies on.
+    fn files_of(&self, pool: &str) -> Vec<String> {
+        let shown = self.json(&["pool", "show", pool]);
+        let members = shown["members"].as_array().expect("a list");
+        members.iter().map(|member| member["disk"].as_str().expect("there").to_owned()).collect()
+    }
+
     /// Asks until the answer is as wanted. The test runner's deadline is the only one.
     fn until(&self, words: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
@@ -98,6 +112,11 @@ impl Logged {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         (text(&status["issues"][0]["severity"]), text(&status["summary"]))
     }
+}
+
+/// Where a file is while it is away.
+fn hidden(file: &String) -> String {
+    format!("{file}.hidden")
 }
 
 fn pool<'a>(list: &'a Value, name: &str) -> &'a Value {
@@ -145,10 +164,7 @@ fn a_log_is_shown_and_leaves_nothing_behind() {
 #[test]
 fn a_start_without_the_pool_of_a_log_says_which_it_is() {
     let mut logged = Logged::new();
-    logged.demo.end("TERM");
-    let hidden = |disk: &String| format!("{disk}.hidden");
-    logged.disks.iter().for_each(|disk| std::fs::rename(disk, hidden(disk)).expect("moved"));
-    logged.serve();
+    logged.serve_without(&logged.disks.clone());
     let wanted = |said: &str| said.contains("pool fast") && said.contains("holdfast volume give-up-log vm");
     let status = logged.ok(&["status"]);
     assert!(wanted(&status) && status.contains("holdfast pool import fast --accept-loss"), "{status}");
@@ -184,4 +200,61 @@ fn a_log_goes_with_its_volume_though_its_pool_is_away() {
     let left = logged.until(&["pool", "list"], |list| pool(list, "fast")["allocated_bytes"] == 0);
     assert_ne!(pool(&left, "fast")["allocated_bytes"], taken);
     logged.ok(&["pool", "delete", "fast", "--yes"]);
+}
+
+/// The log may hold acknowledged data that the pool does not have: whoever imports the pool elsewhere would not find it.
+#[test]
+fn a_pool_is_kept_while_the_log_of_its_volume_is_away() {
+    let mut logged = Logged::new();
+    logged.serve_without(&logged.disks.clone());
+    let said = logged.refused(&["pool", "export", "demo", "--yes"]);
+    assert!(said.contains("volume vm") && said.contains("pool fast"), "{said}");
+    assert!(said.contains("holdfast volume give-up-log vm"), "{said}");
+
+    logged.ok(&["volume", "give-up-log", "vm", "--yes"]);
+    let (worst, summary) = logged.status();
+    assert_eq!(worst, "error", "{summary}");
+    assert!(summary.starts_with("FAULT: "), "{summary}");
+
+    // Lost for good: nobody has to look at it for ever.
+    let said = logged.refused(&["pool", "delete", "fast", "--yes"]);
+    assert!(said.contains("holdfast pool forget fast"), "{said}");
+    let said = logged.refused(&["pool", "forget", "demo", "--yes"]);
+    assert!(said.contains("is open"), "{said}");
+    logged.ok(&["pool", "forget", "fast", "--yes"]);
+    let status = logged.ok(&["status"]);
+    assert!(status.starts_with("OK: "), "{status}");
+    assert_eq!(logged.json(&["pool", "list"])["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn the_pool_of_a_log_is_kept_while_its_volume_is_away() {
+    let mut logged = Logged::new();
+    let files = logged.files_of("demo");
+    logged.serve_without(&files);
+    let status = logged.ok(&["status"]);
+    assert!(status.contains("log of volume vm in pool fast"), "{status}");
+    for verb in ["export", "delete"] {
+        let said = logged.refused(&["pool", verb, "fast", "--yes"]);
+        assert!(said.contains("log of volume vm") && said.contains("pool demo"), "{verb}: {said}");
+    }
+
+    // Lost for good. It says what goes, and asks.
+    let said = logged.refused(&["pool", "forget", "demo"]);
+    for what in ["vm", "LUN", "share"] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    assert_eq!(logged.json(&["lun", "list"])["items"].as_array().map(Vec::len), Some(1));
+    logged.ok(&["pool", "forget", "demo", "--yes"]);
+    for list in ["lun", "share", "volume"] {
+        assert_eq!(logged.json(&[list, "list"])["items"], serde_json::json!([]), "{list}");
+    }
+    let status = logged.ok(&["status"]);
+    assert!(status.contains("holdfast volume give-up-log vm"), "{status}");
+    assert!(logged.status().1.starts_with("WARNING: "), "{status}");
+    let said = logged.refused(&["volume", "give-up-log", "vm"]);
+    assert!(said.contains("is lost"), "{said}");
+    logged.ok(&["volume", "give-up-log", "vm", "--yes"]);
+    assert_eq!(pool(&logged.json(&["pool", "list"]), "fast")["allocated_bytes"], 0);
+    assert!(logged.status().1.starts_with("OK: "));
 }

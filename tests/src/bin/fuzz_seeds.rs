@@ -34,7 +34,7 @@ fn main() -> std::io::Result<()> {
         columns: 1,
         interleave: 256 << 10,
         size: 1 << 30,
-        integrity: true,
+        checksum: Some(pool_format::Checksum::Xxh3),
     };
     let copy = CopyRecord { disk: DiskId(1), slab: 3, stale: 1 };
     let column = ColumnRecord { copies: vec![copy], ..ColumnRecord::default() };
@@ -191,10 +191,11 @@ fn volume_seeds() -> std::io::Result<()> {
 
 /// Labels and a batch of a write log.
 fn write_log_seeds() -> std::io::Result<()> {
-    use write_log_format::{Batch, Entry, EntryKind, Label, Side, State};
+    use write_log_format::{Batch, Checksum, Entry, EntryKind, Label, Side, State};
     let label = Label {
         generation: 3,
         state: State::Attached,
+        checksum: Checksum::Xxh3,
         log: [7; 16],
         shift: 1 << 20,
         ring: 64 << 20,
@@ -207,7 +208,7 @@ fn write_log_seeds() -> std::io::Result<()> {
     let entries: Vec<Entry> = kinds.map(|kind| Entry { kind, offset: 4096, len: 4096 }).into();
     if let Ok(mut batch) = Batch::lay_out([7; 16], 4, &entries) {
         let mut bytes = vec![0x5a; batch.head.batch_len() as usize];
-        batch.seal(&mut bytes);
+        batch.seal(Checksum::Xxh3, &mut bytes);
         seed("write_log_batch", &bytes)?;
     }
     Ok(())

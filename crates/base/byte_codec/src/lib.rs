@@ -1,7 +1,11 @@
-//! Little-endian fields one after another, with bounds checked on the way back, and the checksum that all
-//! on-disk structures use. Pure.
+//! Little-endian fields one after another, with bounds checked on the way back, and the checksums of on-disk structures ([`crc32c`])
+//! and of the data that users keep in them ([`Checksum`]). Pure.
+
+mod checksum;
 
 use std::fmt;
+
+pub use checksum::Checksum;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

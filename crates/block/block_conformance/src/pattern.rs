@@ -2,18 +2,25 @@
 //!
 //! ```text
 //!   sector of 512 bytes
-//!   0        8         16        24           32                                  512
-//!   ├ magic ─┼ device ─┼ offset ─┼ generation ┼ words that follow from the first four ┤
+//!   0        8         16        24           32                                      508      512
+//!   ├ magic ─┼ device ─┼ offset ─┼ generation ┼ words that follow from the first four ┼ CRC-32C ┤
 //! ```
 //!
 //! `device` names the device or file under test, `offset` is the sector's own byte offset, `generation` the
 //! write that put it there. A sector of another place, another write or another device is therefore
 //! recognised as such, and one damaged bit anywhere makes it [`Found::Garbage`].
+//!
+//! The CRC-32C of all that precedes it is what many structures end with. It makes the CRC-32C of all sectors, and of all blocks of such
+//! sectors, equal: whoever tells old data from new by that alone is found out.
+
+use byte_codec::crc32c;
 
 use crate::Rng;
 
 /// Unit of the pattern, and of tearing.
 pub const SECTOR: usize = 512;
+/// Where the CRC-32C of what precedes it lies in a sector.
+const CRC_AT: usize = SECTOR - 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"HfPattrn");
 
 /// What a sector holds.
@@ -45,6 +52,9 @@ pub fn fill(buf: &mut [u8], device: u64, offset: u64, generation: u64) {
         for slot in sector.chunks_mut(8).skip(4) {
             slot.copy_from_slice(&body.next_u64().to_le_bytes()[..slot.len()]);
         }
+        if let Some((body, crc)) = sector.split_at_mut_checked(CRC_AT) {
+            crc.copy_from_slice(&crc32c(body).to_le_bytes()[..crc.len()]);
+        }
     }
 }
 
@@ -54,7 +64,8 @@ pub fn identify(sector: &[u8]) -> Found {
     if sector.iter().all(|byte| *byte == 0) {
         return Found::Zero;
     }
-    let mut words = sector.chunks_exact(8).map(|chunk| {
+    let Some((said, crc)) = sector.split_at_checked(CRC_AT) else { return Found::Garbage };
+    let mut words = said.chunks_exact(8).map(|chunk| {
         let mut word = [0; 8];
         word.copy_from_slice(chunk);
         u64::from_le_bytes(word)
@@ -65,11 +76,10 @@ pub fn identify(sector: &[u8]) -> Found {
         return Found::Garbage;
     };
     let mut body = body_of(device, offset, generation);
-    if sector.len() == SECTOR && words.all(|word| word == body.next_u64()) {
-        Found::Written { device, offset, generation }
-    } else {
-        Found::Garbage
-    }
+    let intact = words.all(|word| word == body.next_u64())
+        && said[SECTOR - 8..] == body.next_u64().to_le_bytes()[..4]
+        && crc == crc32c(said).to_le_bytes();
+    if intact { Found::Written { device, offset, generation } } else { Found::Garbage }
 }
 
 fn body_of(device: u64, offset: u64, generation: u64) -> Rng {

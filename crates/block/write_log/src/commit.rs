@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
+use byte_codec::Checksum;
 use shard_runtime::{can_detach, detach};
 use write_log_format::{BLOCK, Batch, Entry, MAX_ENTRIES, RING_START};
 
@@ -31,6 +32,7 @@ impl Drop for Leading {
 /// A batch taken from the queue.
 struct Taken {
     batch: Batch,
+    checksum: Checksum,
     changes: Vec<Pending>,
     start: u64,
     len: u64,
@@ -68,7 +70,7 @@ impl Core {
         if let Some(error) = failed {
             self.inner.lock().leading = false;
             self.progress.notify_waiters();
-            if self.leave_front(&format!("its front cannot be written: {error}")) {
+            if self.leave_front(&format!("the log cannot be written: {error}")) {
                 self.fall_back().await;
             }
         }
@@ -104,7 +106,7 @@ impl Core {
         // A batch never wraps: one that does not fit before the ring's end begins at its beginning.
         let left = ring - inner.head % ring;
         let start = if len > left { inner.head + left } else { inner.head };
-        Some(Taken { batch, changes, start, len, cost })
+        Some(Taken { batch, checksum: inner.front_label.checksum, changes, start, len, cost })
     }
 
     async fn commit_batch(&self, mut taken: Taken) -> Result<(), BlockError> {
@@ -119,7 +121,7 @@ impl Core {
         }
         let end = taken.batch.places.last().map_or(BLOCK as usize, |place| place.end);
         buf[end..].fill(0);
-        taken.batch.seal(&mut buf);
+        taken.batch.seal(taken.checksum, &mut buf);
         let buf = buf.freeze();
         let ring = self.inner.lock().front_label.ring;
         front.write(RING_START + taken.start % ring, buf.clone(), Durability::Durable).await?;

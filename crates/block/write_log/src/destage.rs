@@ -141,7 +141,7 @@ impl Core {
         };
         let Some(front) = &self.front else { return Ok(()) };
         if let Err(error) = write_label(front, Side::Front, &label).await {
-            if self.leave_front(&format!("its front's label cannot be written: {error}")) {
+            if self.leave_front(&format!("the log cannot be written: {error}")) {
                 self.fall_back().await;
             }
             return Ok(());
@@ -211,7 +211,7 @@ impl Core {
         }
         let _round = self.rounds.lock().await;
         if let Err(error) = self.empty().await {
-            self.poison(&format!("neither its front nor its back can be written: {error}"));
+            self.poison(&format!("neither the log nor what it stands before can be written: {error}"));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Device, Durability};
-use byte_codec::DecodeError;
+use byte_codec::{Checksum, DecodeError};
 use shard_runtime::Entropy;
 use write_log_format::{BLOCK, LABELS_INSIDE, Label, NO_LOG, RING_START, Side, State};
 
@@ -84,6 +84,7 @@ async fn format_front(
     let label = Label {
         generation: before + 1,
         state: State::Attached,
+        checksum: Checksum::default(),
         log: entropy.next_id(),
         shift,
         ring: ring_of(front)?,
@@ -133,6 +134,7 @@ pub(crate) fn first_inside() -> Label {
     Label {
         generation: 1,
         state: State::Void,
+        checksum: Checksum::default(),
         log: NO_LOG,
         shift: 0,
         ring: BLOCK,

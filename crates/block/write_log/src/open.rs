@@ -78,7 +78,7 @@ pub(crate) async fn open(
                 (inner.front_label, inner.back_label, inner.mode) = (front_label, label, LogMode::Logging);
             }
             // The log fell back for a reason, and the back has all there is: it serves without one.
-            Err(why) => inner.reason = Some(format!("its front cannot be used: {why}")),
+            Err(why) => inner.reason = Some(format!("the log cannot be used: {why}")),
         },
         (Some(front), State::Attached) => {
             let label = read_label(front, Side::Front).await?;
@@ -102,12 +102,12 @@ pub(crate) async fn open(
                 front.flush().await?;
             }
         }
-        (None, State::Void) => inner.reason = Some("it has no front".into()),
+        (None, State::Void) => inner.reason = Some("the log is not there".into()),
         (None, State::Attached) if accept_loss => {
             back_label = Label { generation: back_label.generation + 1, state: State::Void, ..back_label };
             write_label(&back, Side::Back, &back_label).await?;
             inner.back_label = back_label;
-            inner.reason = Some("its front was given up, with what was only there".into());
+            inner.reason = Some("the log was given up, with what was only there".into());
         }
         (None, State::Attached) => {
             let why = "its front is missing, and may hold acknowledged data that the back has not: bring it back, or accept the loss";
@@ -207,7 +207,7 @@ async fn replay(
     let (mut at, mut number) = (tail, tail_batch);
     #[cfg(test)]
     let mut batches = Vec::new();
-    while let Some((start, batch, bytes)) = next_batch(front, ring, log, at, tail, number).await? {
+    while let Some((start, batch, bytes)) = next_batch(front, &inner.front_label, at, number).await? {
         for ((entry, _), place) in batch.head.entries.iter().zip(&batch.places) {
             let fits = block_device::check_range(entry.offset, entry.len, block_size, size);
             fits.map_err(|why| BlockError::new(BlockErrorKind::Media, "replay a write log").because(why))?;
@@ -251,12 +251,11 @@ pub(crate) fn apply(inner: &mut Inner, entry: &write_log_format::Entry, number: 
 /// The batch of this number at a position, or at the ring's beginning after it.
 async fn next_batch(
     front: &Device,
-    ring: u64,
-    log: [u8; 16],
+    label: &Label,
     at: u64,
-    tail: u64,
     number: u64,
 ) -> Result<Option<(u64, Batch, SharedBuf)>, BlockError> {
+    let Label { ring, log, tail, checksum, .. } = *label;
     let beginning = at.next_multiple_of(ring);
     for start in [Some(at), (beginning != at).then_some(beginning)].into_iter().flatten() {
         let place = start % ring;
@@ -270,7 +269,7 @@ async fn next_batch(
             continue;
         }
         let bytes = front.read(RING_START + place, IoBuf::new(len as usize)).await?;
-        if let Ok(batch) = Batch::decode(&bytes)
+        if let Ok(batch) = Batch::decode(checksum, &bytes)
             && batch.head == head
         {
             return Ok(Some((start, batch, bytes.freeze())));

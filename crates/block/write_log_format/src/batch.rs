@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use byte_codec::{DecodeError, Reader, Writer, crc32c};
+use byte_codec::{Checksum, DecodeError, Reader, Writer, crc32c};
 
 use crate::BLOCK;
 
@@ -57,7 +57,7 @@ pub struct BatchHead {
     pub log: [u8; 16],
     /// Its number: one more than that of the batch before.
     pub number: u64,
-    /// Its entries, with the CRC-32C of the data of each.
+    /// Its entries, with the checksum of the data of each: what it is says the log's label.
     pub entries: Vec<(Entry, u32)>,
 }
 
@@ -79,13 +79,13 @@ impl BatchHead {
         w.u64(self.number);
         w.u32(self.entries.len() as u32);
         w.raw(&[0; HEAD - 36]);
-        for (entry, crc) in &self.entries {
+        for (entry, sum) in &self.entries {
             w.u32(match entry.kind {
                 EntryKind::Data => 1,
                 EntryKind::Zeroes => 2,
                 EntryKind::Forget => 3,
             });
-            w.u32(*crc);
+            w.u32(*sum);
             w.u64(entry.offset);
             w.u64(entry.len);
         }
@@ -128,7 +128,7 @@ impl BatchHead {
                 3 => EntryKind::Forget,
                 _ => return Err(DecodeError::Invalid("kind")),
             };
-            let crc = r.u32()?;
+            let sum = r.u32()?;
             let entry = Entry { kind, offset: r.u64()?, len: r.u64()? };
             let end = entry.offset.checked_add(entry.len);
             if entry.len == 0
@@ -138,7 +138,7 @@ impl BatchHead {
                 return Err(DecodeError::Invalid("range"));
             }
             data = data.checked_add(entry.data_len()).ok_or(DecodeError::Invalid("length"))?;
-            entries.push((entry, crc));
+            entries.push((entry, sum));
         }
         if data > MAX_DATA {
             return Err(DecodeError::Invalid("length"));
@@ -173,9 +173,9 @@ impl Batch {
     }
 
     /// Writes the head into a batch whose data is in place: the checksums are taken here.
-    pub fn seal(&mut self, bytes: &mut [u8]) {
-        for ((_, crc), place) in self.head.entries.iter_mut().zip(&self.places) {
-            *crc = bytes.get(place.clone()).map_or(0, crc32c);
+    pub fn seal(&mut self, checksum: Checksum, bytes: &mut [u8]) {
+        for ((_, sum), place) in self.head.entries.iter_mut().zip(&self.places) {
+            *sum = bytes.get(place.clone()).map_or(0, |data| checksum.of(data));
         }
         if let Some(block) = bytes.get_mut(..BLOCK as usize) {
             block.copy_from_slice(&self.head.encode());
@@ -186,12 +186,12 @@ impl Batch {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub fn decode(checksum: Checksum, bytes: &[u8]) -> Result<Self, DecodeError> {
         let head = BatchHead::decode(bytes)?;
         let places = places(&head);
-        for ((entry, crc), place) in head.entries.iter().zip(&places) {
+        for ((entry, sum), place) in head.entries.iter().zip(&places) {
             let data = bytes.get(place.clone()).ok_or(DecodeError::Truncated)?;
-            if entry.kind == EntryKind::Data && crc32c(data) != *crc {
+            if entry.kind == EntryKind::Data && checksum.of(data) != *sum {
                 return Err(DecodeError::WrongChecksum);
             }
         }

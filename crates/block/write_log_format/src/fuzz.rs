@@ -1,5 +1,7 @@
 //! Entries for fuzzing: every decoder over hostile bytes.
 
+use byte_codec::Checksum;
+
 use crate::{Batch, Label, Side};
 
 /// A label of either side.
@@ -13,10 +15,12 @@ pub fn label(bytes: &[u8]) {
 
 /// A batch.
 pub fn batch(bytes: &[u8]) {
-    if let Ok(batch) = Batch::decode(bytes) {
-        assert!(batch.head.batch_len() <= crate::MAX_BATCH);
-        let mut again = bytes.to_vec();
-        batch.clone().seal(&mut again);
-        assert!(Batch::decode(&again).is_ok());
+    for checksum in [Checksum::Crc32c, Checksum::Xxh3] {
+        if let Ok(batch) = Batch::decode(checksum, bytes) {
+            assert!(batch.head.batch_len() <= crate::MAX_BATCH);
+            let mut again = bytes.to_vec();
+            batch.clone().seal(checksum, &mut again);
+            assert!(Batch::decode(checksum, &again).is_ok());
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! Labels: which log, in which state, from where on.
 
-use byte_codec::{DecodeError, Reader, Writer, crc32c};
+use byte_codec::{Checksum, DecodeError, Reader, Writer, crc32c};
 
 use crate::{BLOCK, LABELS_INSIDE, RING_START};
 
 /// Bytes of a label that count, at the beginning of its block: no more than the sector that a power cut leaves whole.
 const LEN: usize = 120;
 const CRC_AT: usize = 8;
-const VERSION: u32 = 1;
+/// The versions: with them changes what the data of batches is checked with.
+const CRC_32C: u32 = 1;
+const XXH3: u32 = 2;
 /// Stands in a void label for the log of a back that is to have none: whatever is on a front was never its log, or is not any
 /// more.
 pub const NO_LOG: [u8; 16] = [0; 16];
@@ -46,6 +48,8 @@ pub struct Label {
     pub generation: u64,
     /// Whether the log counts.
     pub state: State,
+    /// What the checksums of the log's data are calculated with.
+    pub checksum: Checksum,
     /// The log, chosen at random when it was made.
     pub log: [u8; 16],
     /// Where the content begins on the back; 0 where the labels lie inside of it, at [`LABELS_INSIDE`].
@@ -79,7 +83,10 @@ impl Label {
     pub fn encode(&self, side: Side) -> Vec<u8> {
         let mut w = Writer::default();
         w.raw(&side.magic());
-        w.u32(VERSION);
+        w.u32(match self.checksum {
+            Checksum::Crc32c => CRC_32C,
+            Checksum::Xxh3 => XXH3,
+        });
         w.u32(0);
         w.u32(match self.state {
             State::Attached => 1,
@@ -114,9 +121,11 @@ impl Label {
         if crc32c(&zeroed) != crc {
             return Err(DecodeError::WrongChecksum);
         }
-        if version != VERSION {
-            return Err(DecodeError::Unsupported(version));
-        }
+        let checksum = match version {
+            CRC_32C => Checksum::Crc32c,
+            XXH3 => Checksum::Xxh3,
+            newer => return Err(DecodeError::Unsupported(newer)),
+        };
         let state = match r.u32()? {
             1 => State::Attached,
             2 => State::Void,
@@ -126,6 +135,7 @@ impl Label {
         let label = Self {
             log,
             state,
+            checksum,
             generation: r.u64()?,
             shift: r.u64()?,
             ring: r.u64()?,

@@ -22,6 +22,7 @@ mod label;
 mod tests;
 
 pub use batch::{Batch, BatchHead, Entry, EntryKind, MAX_BATCH, MAX_DATA, MAX_ENTRIES};
+pub use byte_codec::Checksum;
 pub use label::{Label, NO_LOG, Side, State};
 
 /// Unit of the log on its devices, in bytes: batches begin at multiples of it, labels have one each.

@@ -1,6 +1,6 @@
 //! What is written is read again; what is damaged is refused.
 
-use byte_codec::DecodeError;
+use byte_codec::{Checksum, DecodeError};
 use proptest::prelude::*;
 
 use crate::{
@@ -11,6 +11,7 @@ fn label() -> Label {
     Label {
         generation: 7,
         state: State::Attached,
+        checksum: Checksum::Xxh3,
         log: [9; 16],
         shift: 1 << 20,
         ring: 64 << 20,
@@ -28,6 +29,8 @@ fn labels_come_back_and_the_newer_one_counts() {
         assert_eq!(Label::decode(other, &bytes), Err(DecodeError::WrongMagic));
     }
     let void = Label { generation: 8, state: State::Void, ..label() };
+    let older = Label { checksum: Checksum::Crc32c, ..label() };
+    assert_eq!(Label::decode(Side::Front, &older.encode(Side::Front)), Ok(older));
     assert_eq!(Label::newer(Some(label()), Some(void)), Some(void));
     assert_eq!(Label::newer(Some(void), Some(label())), Some(void));
     assert_eq!(Label::newer(None, Some(label())), Some(label()));
@@ -63,7 +66,7 @@ fn sealed(entries: &[Entry]) -> (Batch, Vec<u8>) {
     for (number, place) in batch.places.iter().enumerate() {
         bytes[place.clone()].fill(number as u8 + 1);
     }
-    batch.seal(&mut bytes);
+    batch.seal(Checksum::Xxh3, &mut bytes);
     (batch, bytes)
 }
 
@@ -81,13 +84,13 @@ proptest! {
     #[test]
     fn batches_come_back_whole_or_not_at_all(entries in entries(), at in 0.0_f64..1.0, bit in 0_u8..8) {
         let (batch, mut bytes) = sealed(&entries);
-        prop_assert_eq!(&Batch::decode(&bytes), &Ok(batch.clone()));
-        prop_assert!(Batch::decode(&bytes[..bytes.len() - bytes.len().min(512 + BLOCK as usize)]).is_err()
+        prop_assert_eq!(&Batch::decode(Checksum::Xxh3, &bytes), &Ok(batch.clone()));
+        prop_assert!(Batch::decode(Checksum::Xxh3, &bytes[..bytes.len() - bytes.len().min(512 + BLOCK as usize)]).is_err()
             || batch.places.iter().all(|place| place.is_empty()) );
         let used = batch.places.last().map_or(BLOCK as usize, |place| place.end);
         let at = (at * used as f64) as usize;
         bytes[at] ^= 1 << bit;
-        prop_assert!(Batch::decode(&bytes).is_err(), "byte {} of {}", at, used);
+        prop_assert!(Batch::decode(Checksum::Xxh3, &bytes).is_err(), "byte {} of {}", at, used);
     }
 
     #[test]

@@ -210,6 +210,10 @@ pub struct ConfigRequest {
     /// The node that it was made by, if that is known: another one asks before it becomes like that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_node: Option<String>,
+    /// What stands for the machine of that node, if that is known ([`Status::machine`](crate::Status::machine)): it counts more than
+    /// the name, which several machines may have and which may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_machine: Option<String>,
     /// Needed when something is taken away, or it is another node's: the word `apply`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,

@@ -1,5 +1,7 @@
 //! Faults that tests switch on in a running node. Not in the CLI's help.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,33 @@ pub struct FaultRule {
     /// Milliseconds, for `delay`.
     #[serde(default)]
     pub delay_ms: u64,
+}
+
+impl fmt::Display for FaultRule {
+    /// As people write it: what happens, and to what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            FaultKind::Error => "error",
+            FaultKind::Delay => "delay",
+            FaultKind::Torn => "torn",
+            FaultKind::Lost => "lost",
+            FaultKind::Misdirected => "misdirected",
+            FaultKind::BitRot => "bit-rot",
+            FaultKind::Vanish => "vanish",
+            FaultKind::Return => "return",
+        };
+        let met = match self.operation {
+            FaultOperation::Any => "everything",
+            FaultOperation::Read => "reads",
+            FaultOperation::Write => "writes",
+            FaultOperation::Flush => "flushes",
+        };
+        match self.kind {
+            // The disk as a whole.
+            FaultKind::Vanish | FaultKind::Return => f.write_str(kind),
+            _ => write!(f, "{kind} on {met}"),
+        }
+    }
 }
 
 fn any() -> FaultOperation {

@@ -33,6 +33,8 @@ pub struct FileEntry {
     pub written: u64,
     /// Its number in the volume.
     pub file_id: u64,
+    /// How many names it has (hard links): 1 unless it was linked.
+    pub names: u32,
 }
 
 /// Makes a file or directory.

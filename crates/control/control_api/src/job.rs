@@ -11,6 +11,8 @@ pub enum JobKind {
     Repair,
     /// Moves everything off a disk.
     Drain,
+    /// Gives what a disk held to others, and takes it out.
+    Replace,
     /// Makes the disks of a pool equally full.
     Rebalance,
     /// Verifies a pool.

@@ -140,6 +140,17 @@ impl Selector {
         self.clauses.iter().any(|clause| matches!(clause, Clause::Is { property: Property::State, .. }))
     }
 
+    /// The same with what disks are compared with by id or path changed, as for paths that are relative to somewhere.
+    #[must_use]
+    pub fn with_disks(mut self, change: impl Fn(String) -> String) -> Self {
+        for clause in &mut self.clauses {
+            if let Clause::Is { property: Property::Disk, patterns, .. } = clause {
+                *patterns = std::mem::take(patterns).into_iter().map(&change).collect();
+            }
+        }
+        self
+    }
+
     /// A selector of disks for a pool, from its text.
     ///
     /// # Errors

@@ -93,6 +93,9 @@ pub struct RequestMemory {
 pub struct Status {
     /// The node's name.
     pub node: String,
+    /// What stands for the machine that it runs on, made of the system's machine id, which itself is told nobody; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Version of Holdfast.
     pub version: String,
     /// Seconds since it started.

@@ -263,6 +263,10 @@ pub struct PoolInfo {
 pub trait PoolHandle: Send + Sync + 'static {
     /// What it is now. Waits for nothing.
     fn info(&self) -> PoolInfo;
+    /// The names of its spaces. Waits for nothing, and costs little.
+    fn space_names(&self) -> Vec<String> {
+        self.info().spaces.into_iter().map(|space| space.state.name).collect()
+    }
     /// Whether it does nothing more until it is abandoned and opened again. Asked often: costs nothing.
     fn has_stopped(&self) -> bool;
     /// All it counts and knows of itself, for diagnosis. Waits for nothing.

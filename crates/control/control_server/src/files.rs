@@ -172,6 +172,7 @@ async fn entry(store: &dyn FileStore, path: &str, name: &str, file: FileId) -> R
         created: info.times.created / 1_000_000_000,
         written: info.times.written / 1_000_000_000,
         file_id: info.file.0,
+        names: info.names,
     })
 }
 

@@ -105,7 +105,7 @@ impl LocalVolumes {
     /// # Errors
     /// When it cannot be made, or the file is a LUN's.
     pub async fn make(&self, volume: &str, path: &str) -> Result<(), Problem> {
-        self.node.refuse_lun_file(volume, path)?;
+        self.node.refuse_lun_data(volume, path).await?;
         let request = control_api::FileCreate {
             path: path.to_owned(),
             kind: control_api::FileKind::File,

@@ -54,6 +54,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("pool_check", Changes),
     ("pool_add_disk", Changes),
     ("pool_export", Destroys),
+    ("pool_forget", DestroysElsewhere),
     ("pool_keep_disk", Changes),
     ("pool_rebalance", Changes),
     ("pool_remove_disk", Changes),

@@ -63,7 +63,8 @@ impl Core {
     pub(crate) fn room(&self, space: &Space) -> u64 {
         let record = space.record();
         let width = usize::from(record.columns) * record.resiliency.copies();
-        let free: Vec<u32> = self.candidates(record.integrity).iter().map(|disk| disk.free).collect();
+        let free: Vec<u32> =
+            self.candidates(record.checksum.is_some()).iter().map(|disk| disk.free).collect();
         let mut rows = rows_that_fit(&free, width);
         if self.params.read().reserve_disks > 0 {
             let (data, limit, _) = self.data_limit_and_all();
@@ -190,7 +191,9 @@ impl Core {
             };
             if let Some(at) = sums.filter(|_| shape.sums_pages > 0) {
                 let generations = &record.columns[column].generations;
-                let pages = fresh_pages(self, (space.guid, row, column as u8), shape.sums_pages, generations);
+                let zeros = space.checksum.unwrap_or_default().of_zeros();
+                let whose = (space.guid, row, column as u8);
+                let pages = fresh_pages(self, whose, zeros, shape.sums_pages, generations);
                 let pages = IoBuf::copy_from(&pages).freeze();
                 disk.write(at, pages, block_device::Durability::Durable).await?;
             }

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
-use byte_codec::crc32c;
 use futures_util::future::join_all;
 use pool_format::{BLOCK, SUMS_PER_PAGE};
 use pool_layout::{Piece, parity};
@@ -177,7 +176,7 @@ async fn disputed(at: At<'_>, copy: &CopyState, offset: u64, data: &[u8], wrong:
             own = Some((index, current.map(|(page, _)| page.sums).unwrap_or_default()));
         }
         let sum = own.as_ref().and_then(|(_, sums)| sums.get((number % SUMS_PER_PAGE) as usize));
-        if sum.is_some_and(|sum| *sum == crc32c(block)) {
+        if sum.is_some_and(|sum| *sum == at.space.checksum.of(block)) {
             disputed.push(number);
         }
     }
@@ -239,7 +238,7 @@ async fn mismatches(at: At<'_>, offset: u64, data: &[u8]) -> Vec<bool> {
         let told = page.filter(|page| page.unknown.load(Ordering::Acquire) & mask == 0);
         let told = told.filter(|_| !at.group().is_unsettled(mask));
         let told = told.filter(|_| !at.core.faults.skip_verify.load(Ordering::Relaxed));
-        wrong.push(told.is_some_and(|page| !page.is(number, crc32c(block))));
+        wrong.push(told.is_some_and(|page| !page.fits(number, block)));
     }
     wrong
 }
@@ -265,14 +264,16 @@ async fn arbitrate(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec
         let mut right: Vec<(&Arc<CopyState>, IoBuf)> = Vec::new();
         for copy in good {
             let data = copy.disk.read(copy.start + number * BLOCK, IoBuf::new(BYTES)).await;
-            right.extend(data.ok().filter(|data| sums.contains(&crc32c(data))).map(|data| (copy, data)));
+            right.extend(
+                data.ok().filter(|data| sums.contains(&at.space.checksum.of(data))).map(|data| (copy, data)),
+            );
         }
         let Some((_, data)) = right.first() else { continue };
         // Copies that differ and are what some page says each: nobody knows.
         if right.iter().any(|(_, other)| other[..] != data[..]) {
             continue;
         }
-        page.set(number, crc32c(data));
+        page.learn(number, data);
         content.put(index, data);
         for (copy, _) in &right {
             for entry in bad.iter_mut().filter(|entry| Arc::ptr_eq(&entry.copy, copy)) {

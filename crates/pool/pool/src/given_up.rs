@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block_device::{BlockError, BlockErrorKind, Durability};
-use byte_codec::crc32c;
 use pool_format::{BLOCK, Change};
 
 use crate::at::At;
@@ -165,11 +164,11 @@ async fn learn_region(at: At<'_>, region: u32, lost: &Lost) {
     let content = read_column(at, offset, size, None, &mut Vec::new()).await;
     for (index, number) in (offset / BLOCK..(offset + size) / BLOCK).enumerate() {
         let known = lost.get(&(usize::from(at.place.column), number)).copied();
-        let mut sum = known.or_else(|| content.block(index).map(crc32c));
+        let mut sum = known.or_else(|| content.block(index).map(|block| at.space.checksum.of(block)));
         if sum.is_none() {
             // One block that a disk cannot read keeps it from giving the others; that one is an error whatever its page says.
             let alone = read_column(at, number * BLOCK, BLOCK, None, &mut Vec::new()).await;
-            sum = alone.block(0).map(crc32c);
+            sum = alone.block(0).map(|block| at.space.checksum.of(block));
         }
         if let (Some(sum), Some(page)) = (sum, page_at(at, number * BLOCK).await) {
             page.set(number, sum);

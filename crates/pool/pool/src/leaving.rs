@@ -125,7 +125,8 @@ impl Core {
                 let width = row.columns.len() * copies;
                 needs.rows += 1;
                 needs.slabs += width as u64;
-                let widest = if space.integrity { &mut needs.widest_with_sums } else { &mut needs.widest };
+                let widest =
+                    if space.checksum.is_some() { &mut needs.widest_with_sums } else { &mut needs.widest };
                 if width > widest.0 {
                     *widest = (width, space.name.clone());
                 }

@@ -84,7 +84,9 @@ pub use open::{
 };
 pub use places::SlabInUse;
 pub use pool::{Pool, Surroundings};
-pub use pool_format::{DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, ScrubRecord, Seq, SpaceId};
+pub use pool_format::{
+    Checksum, DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, ScrubRecord, Seq, SpaceId,
+};
 pub use scrub::{ScrubParams, ScrubStatus};
 pub use space::Space;
 pub use spaces::SpaceSpec;

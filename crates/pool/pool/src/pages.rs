@@ -11,7 +11,7 @@ use crate::at::At;
 use crate::core::Core;
 use crate::generations::{self, Age};
 use crate::row::CopyState;
-use crate::sums::{PAGE_SPAN, Page, zero_sum};
+use crate::sums::{PAGE_SPAN, Page};
 
 /// Whether a copy has a page of a part of its column that is older than it should be.
 pub(crate) async fn has_old_page(at: At<'_>, copy: &CopyState, (offset, len): (u64, u64)) -> bool {
@@ -114,17 +114,18 @@ pub(crate) async fn put_page(
     Ok(generation)
 }
 
-/// The pages of a slab that is all zeros, as they lie on disk, with these generations.
+/// The pages of a slab that is all zeros, as they lie on disk, with these generations. `zeros` is the checksum of a block of zeros.
 pub(crate) fn fresh_pages(
     core: &Core,
     space: (pool_format::Guid, u32, u8),
+    zeros: u32,
     pages: usize,
     generations: &[u8],
 ) -> Vec<u8> {
     let (guid, row, column) = space;
     let count = (core.slab_size.min(PAGE_SPAN) / BLOCK) as usize;
     let page = |index: usize| {
-        let sums = vec![zero_sum(); count];
+        let sums = vec![zeros; count];
         let (epoch, column, page) = (core.meta.epoch(), u32::from(column), index as u32);
         let generation = generations.get(index).copied().unwrap_or(0);
         SumsPage { epoch, space: guid, row, column, page, generation, sums }.encode()

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block_device::BlockError;
-use byte_codec::crc32c;
 use pool_format::BLOCK;
 use shard_runtime::finish_anyway;
 
@@ -123,7 +122,7 @@ fn believe_hints(at: At<'_>, (offset, size): (u64, u64), mask: u64) -> bool {
 async fn learn_told(at: At<'_>, offset: u64, told: &Content) {
     for (index, number) in (0..told.have.len()).zip(offset / BLOCK..) {
         if let (Some(block), Some(page)) = (told.block(index), page_at(at, number * BLOCK).await) {
-            page.set(number, crc32c(block));
+            page.learn(number, block);
         }
     }
 }

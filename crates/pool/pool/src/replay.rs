@@ -20,7 +20,6 @@ use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
-use byte_codec::crc32c;
 use pool_format::{
     BLOCK, Guid, JOURNAL_ANCHORS, JOURNAL_ROW, JournalAnchor, JournalEntry, JournalKind, JournalRecord,
 };
@@ -220,7 +219,7 @@ impl Reader<'_> {
     }
 
     async fn payload(&self, block: u64, sum: u32) -> Option<Vec<u8>> {
-        self.read(block, 1, |bytes| (crc32c(bytes) == sum).then(|| bytes.to_vec())).await
+        self.read(block, 1, |bytes| (self.space.checksum.of(bytes) == sum).then(|| bytes.to_vec())).await
     }
 }
 
@@ -269,7 +268,7 @@ impl Fate {
                 fate.content = Some(content.ok_or_else(gone)?);
                 break;
             }
-            if let Some(found) = present.iter().find(|present| crc32c(present) == *sum) {
+            if let Some(found) = present.iter().find(|present| reader.space.checksum.of(present) == *sum) {
                 // While a slab moves there are two copies: both get it.
                 fate.content = present.iter().any(|other| other != found).then(|| found.clone());
                 fate.fits_older = !fate.newest;
@@ -349,7 +348,7 @@ fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
     let known: Vec<Option<&[u8]>> = known.collect();
     let solved = missing.iter().map(|column| {
         let found = solve_block(at.space, block * BLOCK, *column, &known)?;
-        (Some(crc32c(&found)) == fates[*column].wanted).then_some(found)
+        (Some(at.space.checksum.of(&found)) == fates[*column].wanted).then_some(found)
     });
     let Some(solved) = solved.collect::<Option<Vec<Vec<u8>>>>() else { return };
     for (column, content) in missing.into_iter().zip(solved) {

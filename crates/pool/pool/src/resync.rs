@@ -21,7 +21,7 @@ use crate::recall::recall;
 use crate::row::CopyState;
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
-use crate::sums::{Page, page_at, sums_of};
+use crate::sums::{Page, page_at};
 use crate::write::{Edit, ensure_dirty, write_copies};
 
 /// Bits of a mask, lowest first.
@@ -311,7 +311,7 @@ pub(crate) async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
     for (index, part) in data.chunks(step as usize).enumerate() {
         let offset = offset + index as u64 * step;
         if let Some(page) = page_at(at, offset).await {
-            page.set_all(offset, &sums_of(part));
+            page.learn_all(offset, part);
         }
     }
     for (_, page) in at.column().sums.iter().flat_map(|sums| sums.loaded(offset, data.len() as u64)) {
@@ -330,6 +330,9 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     let _range = group.locks.lock(offset, size).await;
     // Nobody has its checksums: what is calculated is what they are of. All of it at once, as they become known at once.
     let unknown = at.column().sums.is_some() && !group.is_unsettled(mask) && at.column().good() & mask == 0;
+    if !unknown && lacks_checksums(at, offset, mask).await {
+        return Ok(false);
+    }
     let step = if unknown { size } else { turn.step().min(size) };
     for part in (offset..offset + size).step_by(step as usize) {
         let mut bad = Vec::new();
@@ -351,16 +354,11 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
         }
     }
     if let Some(sums) = &at.column().sums {
-        for part in (offset..offset + size).step_by(careful::step(at.space) as usize) {
-            page_at(at, part).await;
-        }
-        let pages = sums.loaded(offset, size);
-        let lacks = |page: &Page| page.unknown.load(Ordering::Acquire) & mask != 0;
-        if !group.is_unsettled(mask) && pages.iter().any(|(_, page)| lacks(page)) {
-            // They are looked for first: what the copy's page would say of the region is nothing that was ever known.
+        // Once more: another disk may have left while the region was copied.
+        if lacks_checksums(at, offset, mask).await {
             return Ok(false);
         }
-        for (index, page) in pages {
+        for (index, page) in sums.loaded(offset, size) {
             let copy = std::slice::from_ref(copy);
             if put_page(at, (index, &page), copy, Durability::Durable).await.is_err() {
                 return Ok(false);
@@ -370,6 +368,19 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     copy.stale.fetch_and(!mask, Ordering::AcqRel);
     at.core.copied_bytes.fetch_add(size, Ordering::Relaxed);
     Ok(true)
+}
+
+/// Whether checksums of a region are unknown that a copy's page would need. They are looked for first: what the page would say of the
+/// region is nothing that was ever known, so the copy would not count, and what was copied to it would be copied again. Those of a region
+/// that is not settled are made anew with it. Under the region's lock.
+async fn lacks_checksums(at: At<'_>, offset: u64, mask: u64) -> bool {
+    let Some(sums) = &at.column().sums else { return false };
+    let size = at.space.striping.region_size();
+    for part in (offset..offset + size).step_by(careful::step(at.space) as usize) {
+        page_at(at, part).await;
+    }
+    let lacks = |page: &Page| page.unknown.load(Ordering::Acquire) & mask != 0;
+    !at.group().is_unsettled(mask) && sums.loaded(offset, size).iter().any(|(_, page)| lacks(page))
 }
 
 /// Tells the metadata what copies have caught up with.

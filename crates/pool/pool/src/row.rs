@@ -253,7 +253,8 @@ impl Shape {
     /// The shape of row `number` of a space.
     pub(crate) fn of(space: &SpaceRecord, number: u32, slab_size: u64) -> Self {
         let parity = usize::from(space.resiliency.parity());
-        let sums_pages = if space.integrity { pool_format::sums_pages(slab_size) as usize } else { 0 };
+        let sums_pages =
+            if space.checksum.is_some() { pool_format::sums_pages(slab_size) as usize } else { 0 };
         if parity > 0 && number == JOURNAL_ROW {
             return Self { parity: 0, copies: parity + 1, sums_pages };
         }

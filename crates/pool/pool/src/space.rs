@@ -26,7 +26,7 @@ use block_device::{
 use futures_util::future::join_all;
 use observe::{IoKind, IoStats};
 use parking_lot::RwLock;
-use pool_format::{BLOCK, Change, Guid, JOURNAL_ROW, SpaceId, SpaceRecord};
+use pool_format::{BLOCK, Change, Checksum, Guid, JOURNAL_ROW, SpaceId, SpaceRecord};
 use pool_layout::{Piece, Striping};
 use shard_runtime::finish_anyway;
 use tokio::sync::Notify;
@@ -44,6 +44,8 @@ pub struct Space {
     this: Weak<Self>,
     geometry: Geometry,
     pub(crate) striping: Striping,
+    /// What its blocks' checksums are calculated with, if they have any.
+    pub(crate) checksum: Checksum,
     record: RwLock<SpaceRecord>,
     size: AtomicU64,
     rows: RwLock<BTreeMap<u32, Arc<Row>>>,
@@ -78,6 +80,7 @@ impl Space {
             this: Weak::clone(this),
             geometry,
             striping,
+            checksum: record.checksum.unwrap_or_default(),
             size: AtomicU64::new(record.size),
             record: RwLock::new(record),
             rows: RwLock::default(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use block_device::BlockErrorKind;
 use pool_format::{
-    BLOCK, Change, DiskId, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
+    BLOCK, Change, Checksum, DiskId, DiskUse, Guid, JOURNAL_ROW, Provisioning, ROWS_MAX, Resiliency, SpaceId,
     SpaceRecord,
 };
 use pool_layout::Striping;
@@ -236,7 +236,7 @@ impl Pool {
             columns: spec.columns,
             interleave: spec.interleave,
             size: spec.size.next_multiple_of(BLOCK),
-            integrity: spec.integrity,
+            checksum: spec.integrity.then(Checksum::default),
         };
         if let Err(error) = core.check_metadata_room(record.encoded_len() as u64).await {
             return Err(match error.kind() {
@@ -279,6 +279,12 @@ impl Pool {
     #[must_use]
     pub fn spaces(&self) -> Vec<Arc<Space>> {
         self.core.all_spaces()
+    }
+
+    /// The names of all spaces, those that are closed among them. Costs little, however large they are.
+    #[must_use]
+    pub fn space_names(&self) -> Vec<String> {
+        self.core.meta.with_state(|state| state.spaces.values().map(|space| space.name.clone()).collect())
     }
 
     /// The space of that name.

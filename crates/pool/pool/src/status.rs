@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use observe::Inspect;
-use pool_format::{DiskId, DiskRecord, Epoch, SpaceRecord};
+use pool_format::{DiskId, DiskRecord, DiskUse, Epoch, SpaceId, SpaceRecord};
 use serde_json::json;
 
+use crate::core::Core;
+use crate::disk::PoolDisk;
 use crate::health::Slowness;
 use crate::pool::Pool;
 use crate::row::{Purpose, Row};
@@ -118,118 +120,14 @@ impl Pool {
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         let core = &self.core;
-        let mut stale: BTreeMap<DiskId, u64> = BTreeMap::new();
-        let mut spaces: BTreeMap<_, SpaceStatus> = BTreeMap::new();
-        for space in core.all_spaces() {
-            let record = space.record();
-            let (rows, all) = space.allocation();
-            let promised = record.resiliency.failures() + 1;
-            let status = SpaceStatus {
-                allocated_bytes: rows * space.striping.row_size(),
-                room_bytes: core.room(&space),
-                unallocated_bytes: all.saturating_sub(rows) * space.striping.row_size(),
-                taken_bytes: 0,
-                copies_now: promised,
-                copies_promised: promised,
-                degraded_bytes: 0,
-                unavailable_bytes: 0,
-                repair_bytes: 0,
-                closed: None,
-                record,
-            };
-            spaces.insert(space.id(), status);
-        }
-        for (id, closed) in &*core.closed.read() {
-            let record = closed.space.record();
-            let allocated = closed.space.allocation().0 * closed.space.striping.row_size();
-            let status = SpaceStatus {
-                allocated_bytes: allocated,
-                room_bytes: 0,
-                unallocated_bytes: 0,
-                taken_bytes: 0,
-                copies_now: 0,
-                copies_promised: record.resiliency.failures() + 1,
-                degraded_bytes: allocated,
-                unavailable_bytes: allocated,
-                repair_bytes: 0,
-                closed: Some(closed.why.clone()),
-                record,
-            };
-            spaces.insert(*id, status);
-        }
-        let usages: BTreeMap<DiskId, DiskRecord> = core.meta.with_state(|state| state.disks.clone());
-        let mut unsettled_bytes = 0;
-        core.for_each_column(|space, place, row| {
-            let region = space.striping.region_size();
-            let Some(status) = spaces.get_mut(&place.space) else { return };
-            let group = row.group(place.column);
-            // Of a single copy nothing can differ; its checksums are made anew when its disk is here.
-            if row.lead(place.column) == place.column && row.shape.failures() > 0 {
-                unsettled_bytes += u64::from(group.unsettled.load(Ordering::Acquire).count_ones()) * region;
-            }
-            let copies = row.column(place.column).copies();
-            status.taken_bytes += copies.len() as u64 * core.slab_size;
-            let balances = copies.iter().any(|copy| copy.moves_for() == Some(Purpose::Balance));
-            let mut good_per_region = [0usize; 64];
-            for copy in copies.iter() {
-                let lacks = copy.stale.load(Ordering::Acquire);
-                *stale.entry(copy.id()).or_default() += u64::from(lacks.count_ones()) * region;
-                let leaving =
-                    usages.get(&copy.id()).is_none_or(|disk| disk.usage == pool_format::DiskUse::Retired);
-                if copy.disk.is_online() {
-                    // A copy that is made for balance is no repair.
-                    let owed = if balances { 0 } else { lacks };
-                    status.repair_bytes += u64::from(owed.count_ones()) * region;
-                    for (bit, good) in good_per_region.iter_mut().enumerate() {
-                        *good += usize::from(lacks & (1 << bit) == 0 && !leaving);
-                    }
-                }
-                if leaving && copies.len() <= row.shape.copies {
-                    status.repair_bytes += 64 * region;
-                }
-            }
-            // What parity makes up for counts as so many copies: promised are one more than disks may be lost.
-            let made_up = others_lost(row, place.column);
-            for (bit, good) in good_per_region.into_iter().enumerate() {
-                let spare = row.shape.parity.saturating_sub(made_up[bit]);
-                let copies = if row.shape.parity > 0 { good.min(1) + spare } else { good };
-                // The journal's copies are not the space's, but its writes need one of them.
-                let promised = row.shape.failures() + 1;
-                status.copies_now = status.copies_now.min(copies);
-                status.degraded_bytes += if copies < promised { region } else { 0 };
-                status.unavailable_bytes += if copies == 0 { region } else { 0 };
-            }
-        });
+        let records: BTreeMap<DiskId, DiskRecord> = core.meta.with_state(|state| state.disks.clone());
+        let mut spaces = spaces(core);
+        let (stale, unsettled_bytes) = look_at_columns(core, &records, &mut spaces);
         let (mut capacity, mut free) = (0, 0);
-        let mut disks = Vec::new();
-        for (id, record) in usages {
-            let (free_slabs, slabs) = core.slabs.lock().count(id);
-            let disk = core.disk(id);
-            if record.usage == pool_format::DiskUse::Active {
-                capacity += u64::from(slabs) * core.slab_size;
-                free += u64::from(free_slabs) * core.slab_size;
-            }
-            let count = |counter: fn(&crate::disk::PoolDisk) -> u64| disk.as_deref().map_or(0, counter);
-            disks.push(DiskStatus {
-                online: disk.as_ref().is_some_and(|disk| disk.is_online()),
-                why_offline: disk.as_ref().map(|disk| disk.why_offline()).unwrap_or_default(),
-                went_back: disk.as_ref().and_then(|disk| {
-                    let back = *disk.went_back.lock();
-                    back.filter(|_| stale.get(&id).is_some_and(|stale| *stale > 0))
-                        .map(|back| back.to_string())
-                }),
-                lacks_metadata: record.metadata
-                    && disk.as_ref().is_none_or(|disk| !disk.log_whole.load(Ordering::Relaxed)),
-                used_slabs: slabs - free_slabs,
-                read_errors: count(|disk| disk.read_errors.load(Ordering::Relaxed)),
-                write_errors: count(|disk| disk.write_errors.load(Ordering::Relaxed)),
-                checksum_errors: count(|disk| disk.checksum_errors.load(Ordering::Relaxed)),
-                healed_blocks: count(|disk| disk.healed.load(Ordering::Relaxed)),
-                stale_bytes: stale.get(&id).copied().unwrap_or(0),
-                slowness: disk.as_ref().map(|disk| disk.window.lock().slowness).unwrap_or_default(),
-                full_for: disk.as_ref().and_then(|disk| disk.full_for()),
-                record,
-            });
+        for record in records.values().filter(|record| record.usage == DiskUse::Active) {
+            let (free_slabs, slabs) = core.slabs.lock().count(record.id);
+            capacity += u64::from(slabs) * core.slab_size;
+            free += u64::from(free_slabs) * core.slab_size;
         }
         let (_, limit, all) = core.data_limit_and_all();
         PoolStatus {
@@ -237,7 +135,7 @@ impl Pool {
             stopped: core.meta.is_poisoned(),
             superseded: core.meta.is_superseded(),
             read_only: core.read_only,
-            disks,
+            disks: records.into_values().map(|record| disk_status(core, record, &stale)).collect(),
             spaces: spaces.into_values().collect(),
             capacity,
             free,
@@ -245,6 +143,127 @@ impl Pool {
             copied_bytes: core.copied_bytes.load(Ordering::Relaxed),
             unsettled_bytes,
         }
+    }
+}
+
+/// What the spaces have, with nothing lacking yet: [`look_at_columns`] has that; and those that are closed, which lack everything.
+fn spaces(core: &Core) -> BTreeMap<SpaceId, SpaceStatus> {
+    let mut spaces: BTreeMap<_, SpaceStatus> = BTreeMap::new();
+    for space in core.all_spaces() {
+        let record = space.record();
+        let (rows, all) = space.allocation();
+        let promised = record.resiliency.failures() + 1;
+        let status = SpaceStatus {
+            allocated_bytes: rows * space.striping.row_size(),
+            room_bytes: core.room(&space),
+            unallocated_bytes: all.saturating_sub(rows) * space.striping.row_size(),
+            taken_bytes: 0,
+            copies_now: promised,
+            copies_promised: promised,
+            degraded_bytes: 0,
+            unavailable_bytes: 0,
+            repair_bytes: 0,
+            closed: None,
+            record,
+        };
+        spaces.insert(space.id(), status);
+    }
+    for (id, closed) in &*core.closed.read() {
+        let record = closed.space.record();
+        let allocated = closed.space.allocation().0 * closed.space.striping.row_size();
+        let status = SpaceStatus {
+            allocated_bytes: allocated,
+            room_bytes: 0,
+            unallocated_bytes: 0,
+            taken_bytes: 0,
+            copies_now: 0,
+            copies_promised: record.resiliency.failures() + 1,
+            degraded_bytes: allocated,
+            unavailable_bytes: allocated,
+            repair_bytes: 0,
+            closed: Some(closed.why.clone()),
+            record,
+        };
+        spaces.insert(*id, status);
+    }
+    spaces
+}
+
+/// Takes from what the spaces have what their columns lack. The bytes that each disk lacks, and those that are not settled.
+fn look_at_columns(
+    core: &Core,
+    disks: &BTreeMap<DiskId, DiskRecord>,
+    spaces: &mut BTreeMap<SpaceId, SpaceStatus>,
+) -> (BTreeMap<DiskId, u64>, u64) {
+    let mut stale: BTreeMap<DiskId, u64> = BTreeMap::new();
+    let mut unsettled_bytes = 0;
+    core.for_each_column(|space, place, row| {
+        let region = space.striping.region_size();
+        let Some(status) = spaces.get_mut(&place.space) else { return };
+        let group = row.group(place.column);
+        // Of a single copy nothing can differ; its checksums are made anew when its disk is here.
+        if row.lead(place.column) == place.column && row.shape.failures() > 0 {
+            unsettled_bytes += u64::from(group.unsettled.load(Ordering::Acquire).count_ones()) * region;
+        }
+        let copies = row.column(place.column).copies();
+        status.taken_bytes += copies.len() as u64 * core.slab_size;
+        let balances = copies.iter().any(|copy| copy.moves_for() == Some(Purpose::Balance));
+        let mut good_per_region = [0usize; 64];
+        for copy in copies.iter() {
+            let lacks = copy.stale.load(Ordering::Acquire);
+            *stale.entry(copy.id()).or_default() += u64::from(lacks.count_ones()) * region;
+            let leaving = disks.get(&copy.id()).is_none_or(|disk| disk.usage == DiskUse::Retired);
+            if copy.disk.is_online() {
+                // A copy that is made for balance is no repair.
+                let owed = if balances { 0 } else { lacks };
+                status.repair_bytes += u64::from(owed.count_ones()) * region;
+                for (bit, good) in good_per_region.iter_mut().enumerate() {
+                    *good += usize::from(lacks & (1 << bit) == 0 && !leaving);
+                }
+            }
+            if leaving && copies.len() <= row.shape.copies {
+                status.repair_bytes += 64 * region;
+            }
+        }
+        // What parity makes up for counts as so many copies: promised are one more than disks may be lost.
+        let made_up = others_lost(row, place.column);
+        for (bit, good) in good_per_region.into_iter().enumerate() {
+            let spare = row.shape.parity.saturating_sub(made_up[bit]);
+            let copies = if row.shape.parity > 0 { good.min(1) + spare } else { good };
+            // The journal's copies are not the space's, but its writes need one of them.
+            let promised = row.shape.failures() + 1;
+            status.copies_now = status.copies_now.min(copies);
+            status.degraded_bytes += if copies < promised { region } else { 0 };
+            status.unavailable_bytes += if copies == 0 { region } else { 0 };
+        }
+    });
+    (stale, unsettled_bytes)
+}
+
+/// What a disk is and does; `stale`: the bytes that each lacks.
+fn disk_status(core: &Core, record: DiskRecord, stale: &BTreeMap<DiskId, u64>) -> DiskStatus {
+    let (free_slabs, slabs) = core.slabs.lock().count(record.id);
+    let disk = core.disk(record.id);
+    let stale_bytes = stale.get(&record.id).copied().unwrap_or(0);
+    let count = |counter: fn(&PoolDisk) -> u64| disk.as_deref().map_or(0, counter);
+    DiskStatus {
+        online: disk.as_ref().is_some_and(|disk| disk.is_online()),
+        why_offline: disk.as_ref().map(|disk| disk.why_offline()).unwrap_or_default(),
+        went_back: disk.as_ref().and_then(|disk| {
+            let back = *disk.went_back.lock();
+            back.filter(|_| stale_bytes > 0).map(|back| back.to_string())
+        }),
+        lacks_metadata: record.metadata
+            && disk.as_ref().is_none_or(|disk| !disk.log_whole.load(Ordering::Relaxed)),
+        used_slabs: slabs - free_slabs,
+        read_errors: count(|disk| disk.read_errors.load(Ordering::Relaxed)),
+        write_errors: count(|disk| disk.write_errors.load(Ordering::Relaxed)),
+        checksum_errors: count(|disk| disk.checksum_errors.load(Ordering::Relaxed)),
+        healed_blocks: count(|disk| disk.healed.load(Ordering::Relaxed)),
+        stale_bytes,
+        slowness: disk.as_ref().map(|disk| disk.window.lock().slowness).unwrap_or_default(),
+        full_for: disk.as_ref().and_then(|disk| disk.full_for()),
+        record,
     }
 }
 

@@ -30,7 +30,8 @@ use crate::careful::{from_copies, loss_of, read_column};
 use crate::journal::Ticket;
 use crate::recall::recall;
 use crate::row::Copies;
-use crate::sums::{is_zero, page_at, renew, zero_sum};
+use crate::space::Space;
+use crate::sums::{is_zero, page_at, renew};
 use crate::write::{Edit, Written, ensure_dirty_for_write, write_copies};
 
 /// What a write does to one column.
@@ -44,8 +45,8 @@ pub(crate) struct ColumnWrite {
 }
 
 impl ColumnWrite {
-    fn new(column: usize, offset: u64, len: u64, edit: Edit) -> Self {
-        let sums = edit.sums(len / BLOCK);
+    fn new(space: &Space, column: usize, offset: u64, len: u64, edit: Edit) -> Self {
+        let sums = edit.sums(space.checksum, len / BLOCK);
         Self { column, offset, len, edit, sums }
     }
 }
@@ -104,7 +105,7 @@ async fn attempt(
             .iter()
             .zip(&pages)
             .all(|(write, page)| is_zero(at.other(write.column), page.as_ref(), write.offset, write.len));
-    if !fresh && writes.iter().any(|write| write.sums.contains(&zero_sum())) {
+    if !fresh && writes.iter().any(|write| write.sums.contains(&at.space.checksum.of_zeros())) {
         group.zeroed.fetch_or(mask, Ordering::AcqRel);
     }
     let kind = |index: usize| match &writes[index].edit {
@@ -138,7 +139,13 @@ fn whole_stripe(at: At<'_>, parts: &[(Piece, Edit)]) -> Vec<ColumnWrite> {
     let interleave = striping.interleave();
     let mut writes: Vec<ColumnWrite> = Vec::with_capacity(at.row.columns.len());
     for (piece, edit) in parts {
-        writes.push(ColumnWrite::new(usize::from(piece.column), piece.offset, piece.len, edit.clone()));
+        writes.push(ColumnWrite::new(
+            at.space,
+            usize::from(piece.column),
+            piece.offset,
+            piece.len,
+            edit.clone(),
+        ));
     }
     let Some((first, _)) = parts.first() else { return writes };
     let stripe = striping.stripe_at(first.offset);
@@ -162,7 +169,7 @@ fn whole_stripe(at: At<'_>, parts: &[(Piece, Edit)]) -> Vec<ColumnWrite> {
     }
     for (which, edit) in sums.into_iter().enumerate() {
         let column = striping.column_of(stripe, striping.data() + which);
-        writes.push(ColumnWrite::new(column, stripe * interleave, interleave, edit));
+        writes.push(ColumnWrite::new(at.space, column, stripe * interleave, interleave, edit));
     }
     writes
 }
@@ -183,11 +190,11 @@ async fn part_of_stripe(
     let data = parts
         .iter()
         .map(|(piece, edit)| (usize::from(piece.column), piece.offset, piece.len, as_data(edit, piece.len)));
-    let data = data.map(|(column, offset, len, edit)| ColumnWrite::new(column, offset, len, edit));
+    let data = data.map(|(column, offset, len, edit)| ColumnWrite::new(at.space, column, offset, len, edit));
     let stripe = striping.stripe_at(start);
     let parity = parity.into_iter().enumerate().map(|(which, sum)| {
         let column = striping.column_of(stripe, striping.data() + which);
-        ColumnWrite::new(column, start, end - start, Edit::Data(sum.freeze()))
+        ColumnWrite::new(at.space, column, start, end - start, Edit::Data(sum.freeze()))
     });
     Ok(data.chain(parity).collect())
 }

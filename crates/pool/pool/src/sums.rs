@@ -1,4 +1,4 @@
-//! Checksums of data while the pool is open: one CRC-32C for each block of a column, for all its copies alike.
+//! Checksums of data while the pool is open: one for each block of a column, for all its copies alike.
 //!
 //! ```text
 //!  write ─► data on all copies ─► sums in the page in memory (the region is dirty)
@@ -17,11 +17,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
-use byte_codec::crc32c;
 use parking_lot::{Mutex, RwLock};
-use pool_format::{BLOCK, DiskId, SUMS_PER_PAGE};
+use pool_format::{BLOCK, Checksum, DiskId, SUMS_PER_PAGE};
 
 use crate::at::At;
 use crate::generations::{self, Age};
@@ -38,12 +37,6 @@ const PAGE_BYTES: usize = SUMS_PER_PAGE as usize * 4;
 /// Pages that one more page in memory may cost a look at.
 const LOOKS: usize = 16;
 
-/// The checksum of a block of zeros.
-pub(crate) fn zero_sum() -> u32 {
-    static SUM: OnceLock<u32> = OnceLock::new();
-    *SUM.get_or_init(|| crc32c(&[0; BLOCK as usize]))
-}
-
 /// The checksums of a column.
 pub(crate) struct Sums {
     pages: Box<[RwLock<Option<Arc<Page>>>]>,
@@ -54,6 +47,8 @@ pub(crate) struct Sums {
 /// A page in memory.
 pub(crate) struct Page {
     pub(crate) sums: Box<[AtomicU32]>,
+    /// What they are calculated with.
+    checksum: Checksum,
     /// The copies do not have it yet.
     pub(crate) dirty: AtomicBool,
     /// It differs from what has the generation that was given last.
@@ -103,15 +98,20 @@ impl Page {
         self.at(block).is_some_and(|known| known.load(Ordering::Acquire) == sum)
     }
 
+    /// Whether the block with this number in its slab is as the page says.
+    pub(crate) fn fits(&self, number: u64, block: &[u8]) -> bool {
+        self.is(number, self.checksum.of(block))
+    }
+
     /// Whether all of `data`, which begins at `offset` of the slab, is as the page says.
     pub(crate) fn matches(&self, offset: u64, data: &[u8]) -> bool {
         let blocks = data.chunks_exact(BLOCK as usize);
-        blocks.zip(offset / BLOCK..).all(|(block, number)| self.is(number, crc32c(block)))
+        blocks.zip(offset / BLOCK..).all(|(block, number)| self.fits(number, block))
     }
 
     /// Whether `count` blocks from `offset` are known to be zeros.
     fn says_zero(&self, offset: u64, count: u64) -> bool {
-        (offset / BLOCK..offset / BLOCK + count).all(|block| self.is(block, zero_sum()))
+        (offset / BLOCK..offset / BLOCK + count).all(|block| self.is(block, self.checksum.of_zeros()))
     }
 
     /// Whether a copy is known to have it damaged.
@@ -141,11 +141,26 @@ impl Page {
         self.dirty.store(true, Ordering::Release);
     }
 
-    /// From now on the blocks from `offset` have these checksums.
+    /// From now on the blocks from `offset` have these checksums. The caller has marked their region dirty.
     pub(crate) fn set_all(&self, offset: u64, sums: &[u32]) {
-        for (sum, block) in sums.iter().zip(offset / BLOCK..) {
-            self.set(block, *sum);
-        }
+        sums.iter().zip(offset / BLOCK..).for_each(|(sum, number)| self.set(number, *sum));
+    }
+
+    /// From now on the block has the checksum of this. The caller has marked its region dirty.
+    pub(crate) fn learn(&self, number: u64, block: &[u8]) {
+        self.set(number, self.checksum.of(block));
+    }
+
+    /// From now on the blocks from `offset` have the checksums of this. The caller has marked their region dirty.
+    pub(crate) fn learn_all(&self, offset: u64, data: &[u8]) {
+        let blocks = data.chunks_exact(BLOCK as usize).zip(offset / BLOCK..);
+        blocks.for_each(|(block, number)| self.learn(number, block));
+    }
+
+    /// From now on the blocks from `offset` are zeros. The caller has marked their region dirty.
+    pub(crate) fn learn_zeros(&self, offset: u64, len: u64) {
+        let zeros = self.checksum.of_zeros();
+        (offset / BLOCK..(offset + len) / BLOCK).for_each(|number| self.set(number, zeros));
     }
 }
 
@@ -157,11 +172,6 @@ pub(crate) fn is_zero(at: At<'_>, page: Option<&Arc<Page>>, offset: u64, len: u6
             && page.unknown.load(Ordering::Acquire) & mask == 0
             && page.says_zero(offset, len / BLOCK)
     })
-}
-
-/// Checksums of blocks.
-pub(crate) fn sums_of(data: &[u8]) -> Vec<u32> {
-    data.chunks_exact(BLOCK as usize).map(crc32c).collect()
 }
 
 /// Pages in memory of a whole pool, the longest there first.
@@ -257,6 +267,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
     let page = known.clone().unwrap_or_else(|| {
         Arc::new(Page {
             sums: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            checksum: at.space.checksum,
             dirty: AtomicBool::new(false),
             changed: AtomicBool::new(false),
             generation: AtomicU8::new(told),

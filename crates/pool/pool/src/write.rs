@@ -6,15 +6,14 @@ use std::sync::atomic::Ordering;
 
 use aligned_buffer::SharedBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
-use byte_codec::crc32c;
 use futures_util::future::join_all;
-use pool_format::{BLOCK, Change};
+use pool_format::{Change, Checksum};
 use pool_layout::Piece;
 
 use crate::at::At;
 use crate::core::Core;
 use crate::row::{Copies, Place};
-use crate::sums::{Page, page_at, renew, zero_sum};
+use crate::sums::{Page, page_at, renew};
 
 /// What a write does to its range.
 #[derive(Clone)]
@@ -50,23 +49,17 @@ impl Edit {
     }
 
     /// The checksums of `blocks` blocks of it.
-    pub(crate) fn sums(&self, blocks: u64) -> Vec<u32> {
+    pub(crate) fn sums(&self, checksum: Checksum, blocks: u64) -> Vec<u32> {
         match self {
-            Self::Data(data) => data.chunks_exact(BLOCK as usize).map(crc32c).collect(),
-            Self::Zero { .. } => vec![zero_sum(); blocks as usize],
+            Self::Data(data) => checksum.of_each(data),
+            Self::Zero { .. } => vec![checksum.of_zeros(); blocks as usize],
         }
     }
 
     fn tell(&self, page: &Page, offset: u64, len: u64) {
-        let first = offset / BLOCK;
         match self {
-            Self::Data(data) => {
-                let blocks = data.chunks_exact(BLOCK as usize);
-                blocks.zip(first..).for_each(|(block, number)| page.set(number, crc32c(block)));
-            }
-            Self::Zero { .. } => {
-                (first..first + len / BLOCK).for_each(|number| page.set(number, zero_sum()));
-            }
+            Self::Data(data) => page.learn_all(offset, data),
+            Self::Zero { .. } => page.learn_zeros(offset, len),
         }
     }
 }

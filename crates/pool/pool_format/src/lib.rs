@@ -22,7 +22,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
-pub use byte_codec::{DecodeError, Reader, Writer};
+pub use byte_codec::{Checksum, DecodeError, Reader, Writer};
 pub use change::Change;
 pub use envelope::{Checkpoint, LogBatch, MAX_BATCH_BYTES, Origin};
 pub use ids::{DiskId, Epoch, Guid, Mark, Seq, SpaceId};

@@ -1,6 +1,6 @@
 //! The records that the pool's metadata is made of, each with its encoding.
 
-use crate::{DecodeError, DiskId, Guid, Reader, SpaceId, Writer};
+use crate::{Checksum, DecodeError, DiskId, Guid, Reader, SpaceId, Writer};
 
 /// Regions of a slab, one bit each in the dirty and stale masks: 1 MiB for slabs of 64 MiB.
 pub const REGIONS: u32 = 64;
@@ -11,8 +11,9 @@ pub const JOURNAL_ROW: u32 = u32::MAX;
 /// Kinds of resiliency on disk.
 const KIND_COPIES: u8 = 0;
 const KIND_PARITY: u8 = 1;
-/// Features of a space on disk.
+/// Features of a space on disk: its blocks have checksums, and these are XXH3 instead of CRC-32C.
 const FEATURE_INTEGRITY: u32 = 1;
+const FEATURE_XXH3: u32 = 1 << 1;
 /// What a column's record has besides copies and dirty regions.
 const COLUMN_GENERATIONS: u8 = 1;
 /// Bytes of a row's space and number in a checkpoint.
@@ -129,8 +130,8 @@ pub struct SpaceRecord {
     pub interleave: u32,
     /// Size in bytes, a multiple of 4 KiB.
     pub size: u64,
-    /// Every block has a checksum.
-    pub integrity: bool,
+    /// How every block's checksum is calculated, if blocks have one.
+    pub checksum: Option<Checksum>,
 }
 
 /// One copy of a column: a slab on a disk.
@@ -313,7 +314,11 @@ impl SpaceRecord {
         .into_iter()
         .for_each(|byte| w.u8(byte));
         // Features of the space; a reader that finds one it does not know is too old for it.
-        w.u32(if self.integrity { FEATURE_INTEGRITY } else { 0 });
+        w.u32(match self.checksum {
+            None => 0,
+            Some(Checksum::Crc32c) => FEATURE_INTEGRITY,
+            Some(Checksum::Xxh3) => FEATURE_INTEGRITY | FEATURE_XXH3,
+        });
         w.u8(u8::from(self.provisioning == Provisioning::Fixed));
         w.u8(self.columns);
         w.u32(self.interleave);
@@ -321,6 +326,7 @@ impl SpaceRecord {
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const XXH3: u32 = FEATURE_INTEGRITY | FEATURE_XXH3;
         let space = Self {
             id: SpaceId(r.u32()?),
             guid: Guid(r.guid()?),
@@ -331,9 +337,10 @@ impl SpaceRecord {
                 (KIND_PARITY, count @ (1 | 2)) => Resiliency::Parity(count),
                 (newer, _) => return Err(DecodeError::Unsupported(u32::from(newer))),
             },
-            integrity: match r.u32()? {
-                0 => false,
-                FEATURE_INTEGRITY => true,
+            checksum: match r.u32()? {
+                0 => None,
+                FEATURE_INTEGRITY => Some(Checksum::Crc32c),
+                XXH3 => Some(Checksum::Xxh3),
                 newer => return Err(DecodeError::Unsupported(newer)),
             },
             provisioning: match r.u8()? {
@@ -349,7 +356,7 @@ impl SpaceRecord {
         if space.columns == 0 || (parity > 0 && space.columns < parity + 2) {
             return Err(DecodeError::Invalid("columns"));
         }
-        if parity > 0 && !space.integrity {
+        if parity > 0 && space.checksum.is_none() {
             return Err(DecodeError::Invalid("parity without checksums"));
         }
         if !space.interleave.is_power_of_two() || u64::from(space.interleave) < crate::BLOCK {

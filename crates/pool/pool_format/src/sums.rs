@@ -1,14 +1,14 @@
 //! Checksums of data: where they lie on a disk, and the page that holds some of them.
 //!
-//! Every slab has its own pages, one after another, in the checksum area of its disk: one CRC-32C for each block of
-//! 4 KiB of the slab. A page says whose it is, so that one that was written elsewhere, or left by an earlier owner of the slab, is
+//! Every slab has its own pages, one after another, in the checksum area of its disk: one checksum ([`Checksum`](crate::Checksum)) for each
+//! block of 4 KiB of the slab. A page says whose it is, so that one that was written elsewhere, or left by an earlier owner of the slab, is
 //! never believed:
 //!
 //! ```text
 //!  0     4        8       16            32    36     40    44      48                    64
 //!  | crc | magic  | epoch | space GUID  | row | col. | page| count | gen | zeros         | count checksums of 4 bytes, zeros …
 //! ```
-//! `crc` covers the rest of the page. The generation, a byte, tells a page from an older one of the same place: a disk that lost the
+//! `crc` is the CRC-32C of the rest of the page. The generation, a byte, tells a page from an older one of the same place: a disk that lost the
 //! write of a page has the older one, whole. 0 is a page that was written by a release that knew no
 //! generations.
 
@@ -45,7 +45,7 @@ pub struct SumsPage {
     pub page: u32,
     /// Its generation.
     pub generation: u8,
-    /// CRC-32C of each block, in order.
+    /// The checksum of each block, in order.
     pub sums: Vec<u32>,
 }
 

@@ -60,13 +60,8 @@ pub const FSCTLS: [FsctlCode; 27] = [
 
 /// Those of them that change the file and are small: once begun, they go on to their end. The others that change something are made
 /// of pieces that do so.
-const CHANGING: [FsctlCode; 5] = [
-    FsctlCode::SET_SPARSE,
-    FsctlCode::SET_ZERO_DATA,
-    FsctlCode::FILE_LEVEL_TRIM,
-    FsctlCode::SET_REPARSE_POINT,
-    FsctlCode::DELETE_REPARSE_POINT,
-];
+const CHANGING: [FsctlCode; 3] =
+    [FsctlCode::SET_SPARSE, FsctlCode::SET_REPARSE_POINT, FsctlCode::DELETE_REPARSE_POINT];
 
 /// What a control answers.
 type Answer = (NtStatus, Vec<u8>);
@@ -106,10 +101,12 @@ impl Open {
         }
         if CHANGING.contains(&code) {
             let (open, input) = (Arc::clone(self), input.to_vec());
-            return self.change(async move { open.changing(code, &input, limit).await }).await;
+            return self.change(async move { open.changing(code, &input).await }).await;
         }
         match code {
             FsctlCode::QUERY_ALLOCATED_RANGES => self.query_allocated(input, limit).await,
+            FsctlCode::SET_ZERO_DATA => self.set_zero_data(input).await,
+            FsctlCode::FILE_LEVEL_TRIM => self.trim(input, limit).await,
             FsctlCode::QUERY_FILE_REGIONS => self.query_regions(input, limit).await,
             FsctlCode::SRV_REQUEST_RESUME_KEY => reply(&ResumeKeyReply { key: self.resume_key() }, limit),
             FsctlCode::SRV_COPYCHUNK => self.copy_chunks(input, limit, others, true).await,
@@ -135,11 +132,9 @@ impl Open {
     }
 
     /// One of [`CHANGING`].
-    async fn changing(self: &Arc<Self>, code: FsctlCode, input: &[u8], limit: usize) -> Result<Answer> {
+    async fn changing(self: &Arc<Self>, code: FsctlCode, input: &[u8]) -> Result<Answer> {
         match code {
             FsctlCode::SET_SPARSE => self.set_sparse(input).await,
-            FsctlCode::SET_ZERO_DATA => self.set_zero_data(input).await,
-            FsctlCode::FILE_LEVEL_TRIM => self.trim(input, limit).await,
             FsctlCode::SET_REPARSE_POINT => self.set_reparse(input).await,
             FsctlCode::DELETE_REPARSE_POINT => self.delete_reparse(input).await,
             _ => refuse(NtStatus::INVALID_DEVICE_REQUEST, format!("{code:?} changes nothing")),

@@ -1,5 +1,6 @@
 //! What the messages ask for, one module for each group of commands.
 
+mod contexts;
 mod create;
 mod info;
 mod io;

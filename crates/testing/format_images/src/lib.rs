@@ -61,9 +61,9 @@ impl Format {
     #[must_use]
     pub fn current(self) -> u32 {
         match self {
-            Self::Pool => 3,
+            Self::Pool => 4,
             Self::Volume => 4,
-            Self::WriteLog => 2,
+            Self::WriteLog => 3,
             Self::Diff => 1,
         }
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, Device, Durability, MemoryDisk};
 use pool::{
-    CreateOptions, DiskDescription, DiskId, DiskUse, Guid, MemoryWitness, NewDisk, Node, OpenOptions, Pool,
-    Provisioning, Resiliency, Space, SpaceSpec, Surroundings, probe,
+    Checksum, CreateOptions, DiskDescription, DiskId, DiskUse, Guid, MemoryWitness, NewDisk, Node,
+    OpenOptions, Pool, Provisioning, Resiliency, Space, SpaceSpec, Surroundings, probe,
 };
 use shard_runtime::{SeededEntropy, sleep};
 use sim::SimClock;
@@ -46,15 +46,20 @@ impl Planned {
         spec
     }
 
-    fn matches(&self, space: &Space, integrity: bool) -> Fallible {
+    fn matches(&self, space: &Space, version: u32) -> Fallible {
+        let checksum = match version {
+            1 => None,
+            2 | 3 => Some(Checksum::Crc32c),
+            _ => Some(Checksum::Xxh3),
+        };
         let record = space.record();
         let found = (record.resiliency, record.columns, record.provisioning, record.interleave);
         let expected = (self.resiliency, self.columns, self.provisioning, 8192);
         same(&format!("space {}", self.name), &found, &expected)?;
         same(
             &format!("size and checksums of space {}", self.name),
-            &(record.size, record.integrity),
-            &(self.size, integrity),
+            &(record.size, record.checksum),
+            &(self.size, checksum.filter(|_| self.integrity)),
         )
     }
 }
@@ -202,7 +207,7 @@ fn check_disks(pool: &Pool) -> Fallible {
 async fn check_content(pool: &Pool, version: u32, extra: Option<u32>) -> Fallible {
     for (index, planned) in planned(version).iter().enumerate() {
         let space = pool.space(planned.name).ok_or_else(|| format!("space {} is missing", planned.name))?;
-        planned.matches(&space, planned.integrity && version >= 2)?;
+        planned.matches(&space, version)?;
         let mut bytes = expected(planned);
         if index == 0 {
             undo_round_3(planned, &mut bytes);

@@ -52,6 +52,7 @@ pub fn sample() -> (Vec<Record>, Vec<u8>) {
         Record::Data { offset: 100, bytes: vec![9; 300] },
         Record::Hole { offset: 4096, len: 904 },
         Record::Stream { name: "more".into(), base_size: None, size: 0 },
+        Record::Link { path: "d/other".into(), to: "d/file".into() },
     ];
     let (mut writer, mut bytes) = (Writer::default(), Writer::preamble());
     for record in &records {

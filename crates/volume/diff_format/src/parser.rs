@@ -195,7 +195,7 @@ impl Parser {
             (At::Begin, Record::Begin { .. }) => At::Tree,
             (At::Begin, _) => return Err("it does not say what the stream is about"),
             (_, Record::Begin { .. }) => return Err("it begins again"),
-            (_, Record::Remove { .. }) => At::Tree,
+            (_, Record::Remove { .. } | Record::Link { .. }) => At::Tree,
             (_, Record::Directory { .. } | Record::File { .. }) => At::File,
             (At::Tree, _) if !matches!(record, Record::End { .. }) => return Err("it belongs to no file"),
             (_, Record::Stream { size, .. }) => At::Stream { size: *size, end: 0 },

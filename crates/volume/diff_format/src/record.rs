@@ -89,6 +89,13 @@ pub enum Record {
         /// Its name.
         name: String,
     },
+    /// A name of a file that the stream has told of, or that was there: one more name, which nothing has now.
+    Link {
+        /// Where.
+        path: String,
+        /// The name that the file has.
+        to: String,
+    },
     /// That was all.
     End {
         /// Records before this one.
@@ -149,6 +156,7 @@ impl Record {
             Self::Hole { .. } => 7,
             Self::RemoveStream { .. } => 8,
             Self::End { .. } => 9,
+            Self::Link { .. } => 10,
         }
     }
 
@@ -201,6 +209,13 @@ impl Record {
                 w.u64(*records);
                 w.u64(*data);
             }
+            Self::Link { path, to } => {
+                if path.len() > TEXT_MAX || to.len() > TEXT_MAX {
+                    return None;
+                }
+                w.text(path);
+                w.text(to);
+            }
         }
         Some(w.finish())
     }
@@ -235,6 +250,7 @@ impl Record {
             7 => Self::Hole { offset: r.u64()?, len: r.u64()? },
             8 => Self::RemoveStream { name: stream_name(&mut r)? },
             9 => Self::End { records: r.u64()?, data: r.u64()? },
+            10 => Self::Link { path: path(&mut r)?, to: path(&mut r)? },
             _ => return Err(DecodeError::Invalid("the type of a record")),
         };
         if r.remaining() > 0 { Err(DecodeError::Invalid("its length")) } else { Ok(record) }

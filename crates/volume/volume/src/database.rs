@@ -5,7 +5,9 @@
 //!                              f1, f2, f3 … ──► one batch of the metadata log, durable ──► answers
 //!                              half of the log is used, or a second has passed ──► commit (two-phase)
 //! ```
-//! `groups.rs` has the details. //! A change checks everything before it writes anything, so an error it returns leaves no trace in the
+//! `groups.rs` has the details.
+//!
+//! A change checks everything before it writes anything, so an error it returns leaves no trace in the
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 

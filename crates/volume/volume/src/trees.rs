@@ -195,8 +195,7 @@ impl Session<'_> {
         let frozen = matches!(place, Place::Snapshot);
         // All of them first: a file may have a name in a directory that comes behind it.
         let numbers = tree.iter().map(|_| self.new_number()).collect::<Result<Vec<u64>, _>>()?;
-        for ((at, Copied { file, inode, names }), number) in tree.into_iter().enumerate().zip(numbers.clone())
-        {
+        for ((at, Copied { file, inode, names }), &number) in tree.into_iter().enumerate().zip(&numbers) {
             let mut names = names.into_iter().map(|(parent, name)| OtherName {
                 parent: numbers.get(parent).copied().unwrap_or(number),
                 name,

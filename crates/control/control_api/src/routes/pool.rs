@@ -87,6 +87,14 @@ pub(super) const POOLS: &[Route] = &[
     ),
     send(
         Post,
+        "/pools/{pool}/forget",
+        "pool_forget",
+        "Takes a pool that is not open out of the configuration, with what refers to its volumes.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
+    send(
+        Post,
         "/pools/{pool}/repair",
         "pool_repair",
         "Restores redundancy now.",

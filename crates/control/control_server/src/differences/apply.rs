@@ -7,8 +7,8 @@ use block_device::Durability;
 use control_api::{Code, Problem};
 use diff_format::{Meta, Record};
 use file_store::{
-    Access, Attributes, DirectoryCursor, DirectoryEntry, FileId, FileKind, FileStore, InfoChange, NewFile,
-    OpenFile, OpenOptions, StoreError, StoreErrorKind, TREE_MAX,
+    Access, Attributes, DirectoryCursor, DirectoryEntry, FileId, FileInfo, FileKind, FileStore, InfoChange,
+    NewFile, OpenFile, OpenOptions, StoreError, StoreErrorKind, TREE_MAX,
 };
 
 use super::{DEPTH_MAX, deep, failed};
@@ -52,7 +52,30 @@ impl<'a> Applying<'a> {
                 };
                 let entry = self.store.lookup(directory, name).await;
                 let entry = entry.map_err(|_| Self::wrong(&path, "is not there, and should go"))?;
-                remove_tree(self.store, directory, &entry).await.map_err(failed(&path))
+                let at = failed(&path);
+                let before = self.store.info(entry.file).await.map_err(&at)?;
+                remove_tree(self.store, directory, &entry).await.map_err(&at)?;
+                if before.kind == FileKind::File && before.names > 1 {
+                    return self.keep_changed(&before).await.map_err(at);
+                }
+                Ok(())
+            }
+            Record::Link { path, to } => {
+                self.settle().await?;
+                let file = match self.parent(&to).await? {
+                    Some((directory, name)) => self.store.lookup(directory, name).await.ok(),
+                    None => None,
+                };
+                let file = file.filter(|entry| entry.kind == FileKind::File);
+                let file =
+                    file.ok_or_else(|| Self::wrong(&to, "is no file that another name could have"))?.file;
+                let Some((directory, name)) = self.parent(&path).await? else {
+                    return Err(Self::wrong(&path, "what the stream is about cannot be a name in it"));
+                };
+                let at = failed(&path);
+                let before = self.store.info(file).await.map_err(&at)?;
+                self.store.link(file, (directory, name), false).await.map_err(&at)?;
+                self.keep_changed(&before).await.map_err(at)
             }
             Record::Directory { path, meta } => self.begin(path, meta, FileKind::Directory).await,
             Record::File { path, meta } => self.begin(path, meta, FileKind::File).await,
@@ -81,6 +104,12 @@ impl<'a> Applying<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// A name that comes or goes is a change of the file; what the stream says of its times stays.
+    async fn keep_changed(&self, before: &FileInfo) -> Result<(), StoreError> {
+        let changed = Some(before.times.changed);
+        self.store.set_info(before.file, InfoChange { changed, ..InfoChange::default() }).await
     }
 
     fn path(&self) -> &str {

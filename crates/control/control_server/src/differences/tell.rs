@@ -8,7 +8,7 @@ use control_api::{Code, Problem};
 use diff_format::{DATA_MAX, Meta, Record, Writer};
 use file_store::{
     Access, Difference, DirectoryCursor, DirectoryEntry, FileId, FileInfo, FileKind, FileStore, OpenFile,
-    OpenOptions, SnapshotStore, StoreError, StoreErrorKind, StreamInfo, names,
+    OpenOptions, SnapshotStore, StoreError, StoreErrorKind, StreamInfo, TREE_MAX, names,
 };
 
 use super::{DEPTH_MAX, deep, failed, with_snapshots};
@@ -42,6 +42,62 @@ struct Task {
     depth: usize,
 }
 
+/// The names of files that have, or had, several. In the copy that the stream is applied to, names that were those of one file
+/// still are: whatever is said of one of them is said of all.
+#[derive(Default)]
+struct Names {
+    /// Files of the target that were told, each by this path; with the file of the base that it was told from.
+    told: BTreeMap<FileId, (String, Option<FileId>)>,
+    /// Files of the base that have become files of the target.
+    became: BTreeMap<FileId, FileId>,
+    /// Names that are told at the end, when the files that they are names of are there.
+    left: Vec<Task>,
+}
+
+/// What is to be said of a name of a file.
+enum Saying {
+    /// What the file holds.
+    File,
+    /// Nothing: all was said with another name.
+    Nothing,
+    /// That it is a name of the file that is told elsewhere; or, if that is not, what the file holds. At the end.
+    Later,
+}
+
+impl Names {
+    /// `is` is the file of the name, `was` that of the base.
+    fn saying(&mut self, task: &Task, is: &FileInfo, was: Option<&FileInfo>) -> Result<Saying, Problem> {
+        if is.names <= 1 && was.is_none_or(|was| was.names <= 1) {
+            return Ok(Saying::File);
+        }
+        if self.told.len() + self.became.len() + self.left.len() >= TREE_MAX {
+            let detail = format!("More than {TREE_MAX} files have several names.");
+            return Err(Problem::new(Code::Unsupported, detail));
+        }
+        let told = self.told.get(&task.target).map(|(_, base)| *base);
+        match (told, task.base) {
+            (Some(base), Some(was)) if base == Some(was) => Ok(Saying::Nothing),
+            (Some(_), _) => Ok(Saying::Later),
+            // Another name may be one that was there, from which only what differs is told.
+            (None, None) => Ok(Saying::Later),
+            // What was made since took the name of the file that was there, which may have another one still.
+            (None, Some(_)) if was.is_some_and(|was| was.times.created != is.times.created) => {
+                Ok(Saying::Later)
+            }
+            (None, Some(was)) if self.becomes(was, task.target) => {
+                self.told.insert(task.target, (task.path.clone(), task.base));
+                Ok(Saying::File)
+            }
+            (None, Some(_)) => Ok(Saying::Later),
+        }
+    }
+
+    /// Whether a file of the base becomes this one of the target: the first that asks.
+    fn becomes(&mut self, was: FileId, target: FileId) -> bool {
+        *self.became.entry(was).or_insert(target) == target
+    }
+}
+
 /// Where the bytes of a stream go; false when nobody wants them any more.
 pub(crate) trait Sink {
     /// Takes some.
@@ -54,11 +110,18 @@ pub(crate) struct Telling<'a, S> {
     snapshots: &'a dyn SnapshotStore,
     writer: Writer,
     sink: S,
+    names: Names,
 }
 
 impl<'a, S: Sink> Telling<'a, S> {
     pub(crate) fn new(store: &'a dyn FileStore, sink: S) -> Result<Self, Problem> {
-        Ok(Self { store, snapshots: with_snapshots(store)?, writer: Writer::default(), sink })
+        Ok(Self {
+            store,
+            snapshots: with_snapshots(store)?,
+            writer: Writer::default(),
+            sink,
+            names: Names::default(),
+        })
     }
 
     async fn say(&mut self, record: Record) -> Result<(), Problem> {
@@ -84,9 +147,12 @@ impl<'a, S: Sink> Telling<'a, S> {
         while let Some(task) = left.pop() {
             let info = self.store.info(task.target).await.map_err(failed(&task.path))?;
             match info.kind {
-                FileKind::File => self.file(&task, &info).await?,
+                FileKind::File => self.file(task, &info).await?,
                 FileKind::Directory => left.extend(self.directory(&task, &info).await?),
             }
+        }
+        for task in std::mem::take(&mut self.names.left) {
+            self.name_left(task).await?;
         }
         let end = std::mem::take(&mut self.writer).end();
         self.send(end).await
@@ -136,16 +202,55 @@ impl<'a, S: Sink> Telling<'a, S> {
         Ok(told.collect())
     }
 
-    async fn file(&mut self, task: &Task, info: &FileInfo) -> Result<(), Problem> {
+    /// A name whose file the names that were there before did not lead to.
+    async fn name_left(&mut self, task: Task) -> Result<(), Problem> {
+        let (target, told) = (task.target, self.names.told.get(&task.target).cloned());
+        if told.as_ref().is_some_and(|(_, base)| task.base.is_some() && task.base == *base) {
+            return Ok(());
+        }
+        let info = self.store.info(target).await.map_err(failed(&task.path))?;
+        if let (None, Some(base)) = (&told, task.base)
+            && self.names.becomes(base, target)
+        {
+            let was = self.store.info(base).await.map_err(failed(&task.path))?;
+            self.names.told.insert(target, (task.path.clone(), task.base));
+            return self.content(&task, &info, Some(&was)).await;
+        }
+        if task.base.is_some() {
+            // It is still a name of what it was.
+            self.say(Record::Remove { path: task.path.clone() }).await?;
+        }
+        if let Some((to, _)) = told {
+            return self.say(Record::Link { path: task.path, to }).await;
+        }
+        self.names.told.insert(target, (task.path.clone(), None));
+        self.content(&Task { base: None, ..task }, &info, None).await
+    }
+
+    async fn file(&mut self, task: Task, info: &FileInfo) -> Result<(), Problem> {
+        let was = match task.base {
+            Some(base) => Some(self.store.info(base).await.map_err(failed(&task.path))?),
+            None => None,
+        };
+        match self.names.saying(&task, info, was.as_ref())? {
+            Saying::File => self.content(&task, info, was.as_ref()).await,
+            Saying::Nothing => Ok(()),
+            Saying::Later => {
+                self.names.left.push(task);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a file is and holds, if that differs.
+    async fn content(&mut self, task: &Task, info: &FileInfo, was: Option<&FileInfo>) -> Result<(), Problem> {
         let at = failed(&task.path);
         let meta = self.meta(info).await.map_err(&at)?;
-        if let Some(base) = task.base {
-            let was = self.store.info(base).await.map_err(&at)?;
-            if self.meta(&was).await.map_err(&at)? == meta
-                && !self.differ(base, task.target).await.map_err(&at)?
-            {
-                return Ok(());
-            }
+        if let (Some(base), Some(was)) = (task.base, was)
+            && self.meta(was).await.map_err(&at)? == meta
+            && !self.differ(base, task.target).await.map_err(&at)?
+        {
+            return Ok(());
         }
         self.say(Record::File { path: task.path.clone(), meta }).await?;
         self.streams(task.base, task.target, &task.path).await

@@ -1,5 +1,6 @@
 //! A tree, told and applied.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use diff_format::Parser;
@@ -60,6 +61,111 @@ async fn seen(store: &MemoryStore, root: FileId) -> Vec<String> {
     all
 }
 
+/// Which paths of a tree are names of one file: those of each file that has several.
+async fn linked(store: &MemoryStore, root: FileId) -> Vec<Vec<String>> {
+    let (mut names, mut left) = (BTreeMap::<FileId, Vec<String>>::new(), vec![(String::new(), root)]);
+    while let Some((path, file)) = left.pop() {
+        if store.info(file).await.expect("info").kind == FileKind::Directory {
+            let entries = entries(store, file).await.expect("list");
+            left.extend(entries.into_values().map(|entry| (format!("{path}/{}", entry.name), entry.file)));
+        } else {
+            names.entry(file).or_default().push(path);
+        }
+    }
+    let mut names: Vec<Vec<String>> = names.into_values().filter(|names| names.len() > 1).collect();
+    names.iter_mut().for_each(|names| names.sort());
+    names.sort();
+    names
+}
+
+/// The stream that leads from one tree to the other.
+async fn told(store: &MemoryStore, base: FileId, target: FileId) -> Vec<u8> {
+    let kept = Kept::default();
+    let begin = Record::Begin {
+        volume: [0; 16],
+        base: "a".into(),
+        base_time: 0,
+        target: "b".into(),
+        target_time: 0,
+        directory: true,
+    };
+    Telling::new(store, kept.clone()).expect("snapshots").tell(begin, base, target).await.expect("told");
+    kept.0.lock().expect("lock").clone()
+}
+
+/// A copy of a tree that a stream was applied to, which comes in pieces.
+async fn applied(store: &MemoryStore, base: FileId, stream: &[u8]) -> FileId {
+    let copy = store.clone_tree(base, store.root(), "copy").await.expect("clone");
+    let (mut parser, mut applying) = (Parser::default(), Applying::new(store, copy));
+    for piece in stream.chunks(1000) {
+        parser.push(piece);
+        while let Some(record) = parser.next_record().expect("sound") {
+            applying.apply(record).await.expect("applied");
+        }
+    }
+    parser.finish().expect("whole");
+    copy
+}
+
+/// Names of one file: changed, come, gone, moved apart and moved together.
+#[test]
+fn names_of_one_file_stay_names_of_one_file() {
+    const SIZE: usize = 300_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    runtime.block_on(async {
+        let store = MemoryStore::new(1 << 30);
+        let top = store.create(store.root(), "top", new(FileKind::Directory)).await.expect("top");
+        let inner = store.create(top, "inner", new(FileKind::Directory)).await.expect("inner");
+        let mut files = BTreeMap::new();
+        // Each file with one more name, in the other directory.
+        for (number, name) in ["longer", "same-size", "apart", "apart2", "gone", "case"].iter().enumerate() {
+            let file = store.create(top, name, new(FileKind::File)).await.expect("file");
+            write(&store, file, "", 0, &vec![number as u8 + 1; SIZE]).await;
+            store.link(file, (inner, &format!("{name}-too")), false).await.expect("link");
+            files.insert(*name, file);
+        }
+        for name in ["one", "other", "alone"] {
+            let file = store.create(inner, name, new(FileKind::File)).await.expect("file");
+            write(&store, file, "", 0, &vec![name.len() as u8; SIZE]).await;
+            files.insert(name, file);
+        }
+        let before = NewSnapshot {
+            name: "before".into(),
+            source: top,
+            quiesce: false,
+            maker: String::new(),
+            path: String::new(),
+        };
+        let base = store.take_snapshot(before).await.expect("snapshot").root;
+
+        write(&store, files["longer"], "", SIZE as u64, b"more").await;
+        write(&store, files["same-size"], "", 5, b"changed").await;
+        for (directory, name) in [(inner, "apart-too"), (top, "apart2")] {
+            store.remove(directory, name).await.expect("remove");
+            let apart = store.create(directory, name, new(FileKind::File)).await.expect("file");
+            write(&store, apart, "", 0, &vec![0xee; SIZE]).await;
+        }
+        store.remove(inner, "gone-too").await.expect("remove");
+        store.rename((top, "case"), (top, "CASE"), false).await.expect("rename");
+        // Two files become one.
+        store.remove(inner, "other").await.expect("remove");
+        store.link(files["one"], (inner, "other"), false).await.expect("link");
+        // Names that sort before and behind the one that was there.
+        store.link(files["alone"], (top, "a-new-name"), false).await.expect("link");
+        store.link(files["alone"], (inner, "zz-new-name"), false).await.expect("link");
+        let fresh = store.create(top, "fresh", new(FileKind::File)).await.expect("file");
+        write(&store, fresh, "", 0, &vec![0xaa; SIZE]).await;
+        store.link(fresh, (inner, "fresh-too"), false).await.expect("link");
+
+        let stream = told(&store, base, top).await;
+        // Three files are new as a whole.
+        assert!(stream.len() < 4 * SIZE, "{} bytes for what differs", stream.len());
+        let copy = applied(&store, base, &stream).await;
+        assert_eq!(linked(&store, copy).await, linked(&store, top).await);
+        assert_eq!(seen(&store, copy).await, seen(&store, top).await);
+    });
+}
+
 fn crc(bytes: &[u8]) -> u64 {
     bytes.iter().fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
@@ -100,28 +206,10 @@ fn a_tree_becomes_what_the_stream_says() {
         write(&store, fresh, "", 500_000, b"fresh").await;
         store.set_security(inner, vec![9; 50]).await.expect("security");
 
-        let kept = Kept::default();
-        let begin = Record::Begin {
-            volume: [0; 16],
-            base: "a".into(),
-            base_time: 0,
-            target: "b".into(),
-            target_time: 0,
-            directory: true,
-        };
-        Telling::new(&store, kept.clone()).expect("snapshots").tell(begin, base, top).await.expect("told");
-        let stream = kept.0.lock().expect("lock").clone();
+        let stream = told(&store, base, top).await;
         assert!(stream.len() < 700_000, "{} bytes for what differs", stream.len());
 
-        let copy = store.clone_tree(base, store.root(), "copy").await.expect("clone");
-        let (mut parser, mut applying) = (Parser::default(), Applying::new(&store, copy));
-        for piece in stream.chunks(1000) {
-            parser.push(piece);
-            while let Some(record) = parser.next_record().expect("sound") {
-                applying.apply(record).await.expect("applied");
-            }
-        }
-        parser.finish().expect("whole");
+        let copy = applied(&store, base, &stream).await;
         assert_eq!(seen(&store, copy).await, seen(&store, top).await);
 
         // Onto something else it is refused.

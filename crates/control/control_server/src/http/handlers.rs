@@ -123,6 +123,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "pool_export" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<Confirm>| {
             answer(n.pool_export(&p, b.confirm).await)
         }),
+        "pool_forget" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<Confirm>| {
+            answer(n.pool_forget(&p, b.confirm).await)
+        }),
         "pool_add_disk" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<AddDisk>| {
             answer(n.pool_add_disk(&p, b).await)
         }),

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use control_api::{Code, FaultKind, FaultRule, Problem};
+use file_store::FileStore;
 use observe::IoTotals;
 use parking_lot::Mutex;
 use tcp_service::{Budget, ShardJob, Spawner};
@@ -56,6 +57,20 @@ impl Machine {
     /// Puts something on a disk, as other software would.
     pub fn write_foreign(&self, id: &str, what: &str) {
         *self.disk(id, 0).content.lock() = DiskContent::Foreign(what.into());
+    }
+
+    /// Gives a file of a volume one more name, as a client of a share would.
+    pub fn link(&self, volume: &str, from: &str, to: &str) -> Result<(), Problem> {
+        let pools: Vec<_> = self.pools.lock().values().cloned().collect();
+        let store = pools.iter().find_map(|pool| pool.lock().store(volume));
+        let Some(store) = store else { return Err(Problem::new(Code::NotFound, "no such volume")) };
+        let linked = async move {
+            let (file, _) = crate::files::resolve(&*store, from).await?;
+            let to = crate::files::parent(&*store, to, false).await?;
+            store.link(file, to, false).await.map_err(|error| crate::files::problem(&error))
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.block_on(linked)
     }
 
     fn disk(&self, id: &str, size: u64) -> Arc<MemoryDisk> {

@@ -33,6 +33,11 @@ pub(crate) struct PoolState {
 }
 
 impl PoolState {
+    /// The files of a volume.
+    pub(super) fn store(&self, volume: &str) -> Option<Arc<MemoryStore>> {
+        self.spaces.get(volume).map(|(_, store)| store.clone())
+    }
+
     /// What a loss of disks under load does: nothing that was open goes on.
     fn stop(&mut self) {
         let missing = self.members.iter().filter(|member| member.state == DiskState::Missing).count();

@@ -79,8 +79,13 @@ impl FileStore for MemoryStore {
         at_once(Ok(()))
     }
 
-    fn link<'a>(&'a self, _: FileId, _: (FileId, &'a str), _: bool) -> StoreFuture<'a, ()> {
-        unused()
+    fn link<'a>(&'a self, file: FileId, to: (FileId, &'a str), _: bool) -> StoreFuture<'a, ()> {
+        let mut tree = self.0.lock();
+        let Some(entry) = tree.names.values().find(|entry| entry.file == file).cloned() else {
+            return at_once(fail(StoreErrorKind::NotFound, "no such file"));
+        };
+        tree.names.insert((to.0, fold(to.1)), DirectoryEntry { name: to.1.into(), ..entry });
+        at_once(Ok(()))
     }
 
     fn names(&self, _: FileId) -> StoreFuture<'_, Vec<(FileId, String)>> {
@@ -137,7 +142,7 @@ impl FileStore for MemoryStore {
             file,
             parent,
             kind,
-            names: 1,
+            names: tree.names.values().filter(|entry| entry.file == file).count() as u32,
             size,
             allocated: held,
             attributes: Attributes::default(),

@@ -16,12 +16,13 @@ impl Node {
         let mut want = request.config;
         keep_identities(&have, &mut want)?;
         want.check()?;
+        self.refuse_second_luns(&have, &want).await?;
         let items = have.diff(&want);
         let mut told: Vec<String> = Vec::new();
-        if let Some(other) = request.of_node.filter(|name| *name != self.name()) {
+        if let Some(whose) = self.whose_config(request.of_node.as_deref(), request.of_machine.as_deref()) {
             told.push(format!(
-                "This is node {other}'s configuration, and this node is {}: it opens {other}'s pools, serves its targets and shares, \
-                 and listens on its addresses. Two nodes must never do so at the same time.",
+                "{whose} This node, {}, would open the pools, serve the targets and shares, and listen on the addresses that are in it. \
+                 Two nodes must never do so at the same time.",
                 self.name()
             ));
         }

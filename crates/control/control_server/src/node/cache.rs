@@ -114,9 +114,22 @@ impl Node {
         .await
     }
 
-    /// Opens a volume whose log is lost, without what was only there.
+    /// Opens a volume whose log is lost, without what was only there; or deletes a log whose volume is in no pool of this node.
     pub async fn volume_give_up_log(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
+        if let Some((pool, space)) = self.orphan_log(name) {
+            confirm(name, confirmed.as_deref(), || {
+                vec![format!(
+                    "Volume {name} is in no pool of this node. What was written to it and lies only in its log is lost, though it was acknowledged."
+                )]
+            })?;
+            let handle = self.open_handles().into_iter().find(|(guid, _)| *guid == pool);
+            if let Some((_, handle)) = handle {
+                handle.delete_space(&space).await?;
+            }
+            self.note_logs();
+            return Ok(Done::new(format!("The log of volume {name} is deleted.")));
+        }
         let (_, pool, _) = self.space(name)?;
         if self.volume(name).is_ok() {
             return Err(Problem::new(Code::WrongState, format!("volume {name} is open: its log is there.")));
@@ -135,7 +148,16 @@ impl Node {
         pool.give_up_log(name).await?;
         self.open_volumes().await;
         self.reconcile().await;
-        self.volume(name)?;
+        let has_log = self.volume(name)?.log().is_some();
+        // The volume still asks for the one that is lost: its user has given that up.
+        if has_log && let Err(problem) = pool.remove_log(name).await {
+            return Err(Problem::new(
+                problem.code,
+                format!("volume {name} is open, and still asks for its log: {}", problem.detail),
+            )
+            .todo(format!("`holdfast volume log remove {name}`")));
+        }
+        self.note_logs();
         Ok(Done::new(format!("Volume {name} is open, without a log.")))
     }
 

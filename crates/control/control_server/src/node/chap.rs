@@ -171,12 +171,25 @@ pub(super) fn opening(before: &Config, after: &Config, target: &str) -> Vec<Stri
 pub(super) fn issues(config: &Config) -> Vec<Issue> {
     let mut issues = Vec::new();
     if nobody_discovers(config) && !config.targets.is_empty() {
+        let (detail, todo) = match config.targets.iter().find(|target| target.auth.chap_off) {
+            Some(target) => (
+                "it asks for CHAP, and no target does, though there are CHAP users: no initiator is told of any target",
+                format!(
+                    "`holdfast target set {} --chap` asks for its users again; or `holdfast target discovery --chap off`.",
+                    target.name
+                ),
+            ),
+            None => (
+                "it asks for CHAP, and no target has a CHAP user: no initiator is told of any target",
+                "`holdfast target discovery --chap off`, or make users: `holdfast target set-user`."
+                    .to_owned(),
+            ),
+        };
         issues.push(Issue {
             severity: Severity::Warning,
             subject: "iSCSI discovery".into(),
-            detail: "it asks for CHAP, and no target has a CHAP user: no initiator is told of any target"
-                .into(),
-            todo: "`holdfast target discovery --chap off`, or make users: `holdfast target set-user`.".into(),
+            detail: detail.into(),
+            todo,
         });
     }
     for target in config.targets.iter().filter(|target| target.auth.chap_off) {

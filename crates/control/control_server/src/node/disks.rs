@@ -268,11 +268,7 @@ impl Node {
             pool: None,
             guid: None,
             io: known.open.as_ref().and_then(|open| open.counters()).map(io_counters),
-            faults: known
-                .faults
-                .iter()
-                .map(|rule| format!("{:?} on {:?}", rule.kind, rule.operation))
-                .collect(),
+            faults: known.faults.iter().map(|rule| rule.to_string()).collect(),
         };
         if let Some(user) = &found.in_use_by {
             disk.state = DiskState::InUse;

@@ -62,6 +62,41 @@ impl Node {
         }
     }
 
+    /// The LUN, but for `except`, whose data a file is, whatever name leads to it; and the name that the LUN has it by.
+    pub(super) async fn lun_of(
+        &self,
+        volume: &str,
+        file: &FileEntry,
+        except: Option<&str>,
+    ) -> Option<(String, String)> {
+        let luns = self.config.with(|config| config.luns.clone());
+        for lun in luns.into_iter().filter(|lun| lun.volume == volume && except != Some(&lun.name)) {
+            if let Ok(there) = self.file_stat(volume, &lun.path).await
+                && there.file_id == file.file_id
+            {
+                return Some((lun.name, lun.path));
+            }
+        }
+        None
+    }
+
+    /// As [`Node::refuse_lun_file`], and by the other names of the file, too.
+    pub(crate) async fn refuse_lun_data(&self, volume: &str, path: &str) -> Result<(), Problem> {
+        self.refuse_lun_file(volume, path)?;
+        let Ok(file) = self.file_stat(volume, path).await else { return Ok(()) };
+        if file.names < 2 {
+            return Ok(());
+        }
+        match self.lun_of(volume, &file, None).await {
+            Some((lun, name)) => Err(Problem::new(
+                Code::InUse,
+                format!("{path} is another name (hard link) of {name}, which holds the data of LUN {lun}."),
+            )
+            .todo("Delete the LUN first (`holdfast lun delete --keep-file` keeps the file).")),
+            None => Ok(()),
+        }
+    }
+
     /// Entries of a directory.
     pub async fn file_list(&self, volume: &str, path: &str) -> Result<Vec<FileEntry>, Problem> {
         let path = path.to_owned();
@@ -86,7 +121,7 @@ impl Node {
         path: &str,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
-        self.refuse_lun_file(volume, path)?;
+        self.refuse_lun_data(volume, path).await?;
         self.refuse_share_folder(volume, path)?;
         let entry = self.file_stat(volume, path).await?;
         confirm(path, confirmed.as_deref(), || {
@@ -104,7 +139,7 @@ impl Node {
     /// Moves a name.
     pub async fn file_rename(&self, volume: &str, request: FileRename) -> Result<FileEntry, Problem> {
         self.refuse_lun_file(volume, &request.from)?;
-        self.refuse_lun_file(volume, &request.to)?;
+        self.refuse_lun_data(volume, &request.to).await?;
         self.refuse_share_folder(volume, &request.from)?;
         if request.replace
             && let Ok(there) = self.file_stat(volume, &request.to).await
@@ -171,7 +206,7 @@ impl Node {
         mode: PutMode,
         mut bytes: impl Stream<Item = Result<Bytes, axum::Error>> + Unpin + Send,
     ) -> Result<FileEntry, Problem> {
-        self.refuse_lun_file(volume, path)?;
+        self.refuse_lun_data(volume, path).await?;
         if offset > 0 && mode != PutMode::Keep {
             return Err(Problem::new(
                 Code::InvalidRequest,

@@ -37,15 +37,18 @@ pub(super) fn headline(
         _ => "all data is as redundant as promised",
     };
     let count = |severity| match issues.iter().filter(|issue| issue.severity == severity).count() {
-        1 => "1 thing".to_owned(),
-        count => format!("{count} things"),
+        1 => ("1 thing".to_owned(), "needs"),
+        count => (format!("{count} things"), "need"),
     };
     let sentence = match (verdict, worst) {
         (Verdict::Unavailable, _) => "UNAVAILABLE: some data cannot be read or written now.".to_owned(),
         (Verdict::Reduced, _) => "REDUCED: all data is there, with fewer copies than promised.".to_owned(),
-        (_, Severity::Error) => format!("FAULT: {data}, but {} below must be put right.", count(worst)),
+        (_, Severity::Error) => format!("FAULT: {data}, but {} below must be put right.", count(worst).0),
         (Verdict::Restoring, _) => format!("RESTORING: {data}."),
-        (_, Severity::Warning) => format!("WARNING: {data}; {} below need attention soon.", count(worst)),
+        (_, Severity::Warning) => {
+            let (things, need) = count(worst);
+            format!("WARNING: {data}; {things} below {need} attention soon.")
+        }
         (Verdict::Empty, _) => format!("EMPTY: {data}."),
         _ => format!("OK: {data}."),
     };

@@ -76,7 +76,7 @@ impl Node {
 
     /// Refuses to destroy a pool that volumes need; returns the volumes whose logs it holds and which are in no pool.
     pub(super) fn refuse_held(&self, info: &PoolInfo) -> Result<Vec<String>, Problem> {
-        let (logs, volumes): (Vec<_>, Vec<_>) = info.spaces.iter().partition(|space| space.log_of.is_some());
+        let volumes: Vec<_> = info.spaces.iter().filter(|space| space.log_of.is_none()).collect();
         if !volumes.is_empty() {
             let names: Vec<&str> = volumes.iter().map(|space| space.state.name.as_str()).collect();
             return Err(Problem::new(
@@ -85,36 +85,6 @@ impl Node {
             )
             .todo("Delete the volumes first."));
         }
-        let mut orphans = Vec::new();
-        for volume in logs.into_iter().filter_map(|space| space.log_of.as_deref()) {
-            if self
-                .known_spaces()
-                .iter()
-                .flat_map(|(_, spaces, _)| spaces)
-                .any(|space| space.state.name == volume)
-            {
-                return Err(Problem::new(
-                    Code::InUse,
-                    format!("pool {} holds the log of volume {volume}.", info.name),
-                )
-                .todo(format!(
-                    "Take the log away first, while the volume is in use: `holdfast volume log remove {volume}`."
-                )));
-            }
-            orphans.push(volume.to_owned());
-        }
-        let closed: Vec<String> = self.closed_pools().into_iter().map(|(name, _)| name).collect();
-        if let (Some(volume), false) = (orphans.first(), closed.is_empty()) {
-            return Err(Problem::new(
-                Code::InUse,
-                format!(
-                    "pool {} holds the log of volume {volume}, which may lie in a pool that is not open: {}.",
-                    info.name,
-                    closed.join(", ")
-                ),
-            )
-            .todo("`holdfast status` says what it waits for."));
-        }
-        Ok(orphans)
+        self.refuse_log_of_another(info.guid, info)
     }
 }

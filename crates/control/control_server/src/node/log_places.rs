@@ -37,6 +37,8 @@ struct Kept {
     places: BTreeMap<String, Seen>,
     /// Those whose volumes were deleted while their pools were away: they go when the pools are back.
     doomed: Vec<Seen>,
+    /// The names of the spaces that each pool held when it was last open: what is away with it, at a start without it.
+    held: BTreeMap<Uuid, Vec<String>>,
 }
 
 /// Where logs were when they were last seen.
@@ -56,6 +58,18 @@ impl LogPlaces {
             Kept::default()
         });
         Self { path, kept: Mutex::new(kept) }
+    }
+
+    /// The names of the spaces that a pool held when it was last open; none if it never was.
+    pub(super) fn held(&self, pool: Uuid) -> Option<Vec<String>> {
+        self.kept.lock().held.get(&pool).cloned()
+    }
+
+    /// Forgets what a pool held, which is not this node's any more.
+    pub(super) fn forget_pool(&self, pool: Uuid) {
+        self.change(|kept| {
+            kept.held.remove(&pool);
+        });
     }
 
     fn of(&self, volume: &str) -> Option<Seen> {
@@ -104,8 +118,23 @@ fn read(path: &PathBuf) -> io::Result<Kept> {
 }
 
 impl Node {
-    /// Takes down where the logs of open volumes lie.
+    /// Takes down what open pools hold, so that it can be told of when they are away.
+    fn note_held(&self) {
+        let open: Vec<(Uuid, Vec<String>)> = self
+            .open_handles()
+            .into_iter()
+            .map(|(pool, handle)| {
+                let mut names = handle.space_names();
+                names.sort();
+                (pool, names)
+            })
+            .collect();
+        self.logs.change(|kept| kept.held.extend(open));
+    }
+
+    /// Takes down where the logs of open volumes lie, and what pools hold.
     pub(super) fn note_logs(&self) {
+        self.note_held();
         let handles: Vec<_> = {
             let volumes = self.volumes.lock();
             volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?))).collect()
@@ -137,6 +166,7 @@ impl Node {
             let left = kept.places.remove(volume).filter(|seen| !is_gone(seen));
             kept.doomed.extend(left);
         });
+        self.note_held();
     }
 
     /// Deletes the spaces of logs whose volumes were deleted before.
@@ -260,19 +290,7 @@ impl Node {
         self.delete_doomed().await;
         let handles = self.open_handles();
         join_all(handles.iter().map(|(_, handle)| handle.delete_leftovers()).collect()).await;
-    }
-
-    /// Whether a pool holds nothing that anyone lacks while it is away: nothing at all, or the logs of volumes that are served
-    /// without it. Not known of one that this node has not had open.
-    pub(super) fn can_be_done_without(&self, pool: Uuid) -> bool {
-        let slot = self.pools.lock().get(&pool).cloned();
-        let spaces = match slot {
-            Some(slot) => slot.handle.map(|handle| handle.info().spaces).or(slot.held),
-            None => None,
-        };
-        spaces.is_some_and(|spaces| {
-            spaces.iter().all(|space| space.log_of.as_deref().is_some_and(|volume| self.serves(volume)))
-        })
+        self.note_held();
     }
 
     /// Whether a volume is open and works.

@@ -1,8 +1,10 @@
 //! LUNs: files of volumes that targets serve.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use control_api::{
-    Code, Done, FileCreate, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState, LunUpdate, MapConfig,
-    Problem, check_name, human_bytes,
+    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState,
+    LunUpdate, MapConfig, Problem, check_name, human_bytes, many,
 };
 use file_store::Access;
 use uuid::Uuid;
@@ -142,6 +144,7 @@ impl Node {
                     .todo("Leave the size out to use it as it is, or choose another --path."));
                 }
                 whole(file.size_bytes)?;
+                self.refuse_second_lun(volume, &file, None).await?;
                 Ok(false)
             }
             (Err(problem), Some(size)) if problem.code == Code::NotFound => {
@@ -161,6 +164,51 @@ impl Node {
             }
             (Err(problem), _) => Err(problem),
         }
+    }
+
+    /// Refuses that a file becomes a LUN's that is another one's, by whichever name: two disks would overwrite each other.
+    async fn refuse_second_lun(
+        &self,
+        volume: &str,
+        file: &FileEntry,
+        except: Option<&str>,
+    ) -> Result<(), Problem> {
+        match self.lun_of(volume, file, except).await {
+            Some((lun, name)) => Err(Problem::new(
+                Code::InUse,
+                format!("{} of volume {volume} is the file of LUN {lun} ({name}).", file.path),
+            )
+            .todo(format!("Map LUN {lun} to more initiators (`holdfast lun map`), or choose another file."))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a configuration in which a LUN that was not there before is made of another one's file.
+    pub(super) async fn refuse_second_luns(&self, have: &Config, want: &Config) -> Result<(), Problem> {
+        let place = |lun: &LunConfig| (upcase::upper(&lun.volume), upcase::upper(&lun.path));
+        let known: BTreeSet<(String, String)> = have.luns.iter().map(place).collect();
+        let mut files: BTreeMap<(String, u64), String> = BTreeMap::new();
+        // Nothing is asked for where no LUN comes or moves; those that were there come first.
+        if want.luns.iter().all(|lun| known.contains(&place(lun))) {
+            return Ok(());
+        }
+        let (old, new): (Vec<_>, Vec<_>) = want.luns.iter().partition(|lun| known.contains(&place(lun)));
+        let old_ones = old.len();
+        for (index, lun) in old.into_iter().chain(new).enumerate() {
+            let Ok(file) = self.file_stat(&lun.volume, &lun.path).await else { continue };
+            let other = files.insert((lun.volume.clone(), file.file_id), lun.name.clone());
+            if let Some(other) = other.filter(|_| index >= old_ones) {
+                return Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!(
+                        "{} of volume {} is the file of LUN {other}, and LUN {} would be made of it, too.",
+                        lun.path, lun.volume, lun.name
+                    ),
+                )
+                .todo("Each LUN has a file of its own. Nothing was changed."));
+            }
+        }
+        Ok(())
     }
 
     async fn remove_file(&self, volume: &str, path: &str) -> Result<(), Problem> {
@@ -241,10 +289,19 @@ impl Node {
     ) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
         let lun = self.lun_config(name)?;
+        let others = match self.file_stat(&lun.volume, &lun.path).await {
+            Ok(file) => file.names.saturating_sub(1),
+            Err(_) => 0,
+        };
         confirm(name, confirmed.as_deref(), || {
             let file = format!("{}:{}", lun.volume, lun.path);
             vec![if keep_file {
                 format!("LUN {name} disappears from initiators; its file {file} stays.")
+            } else if others > 0 {
+                format!(
+                    "LUN {name} disappears from initiators, and the name {file} goes; its data stays under {} (hard links) of the file.",
+                    many(others.into(), "other name")
+                )
             } else {
                 format!(
                     "LUN {name} disappears from initiators, and its file {file} with all data is destroyed."

@@ -8,6 +8,11 @@ use uuid::Uuid;
 use super::{Node, confirm, missing};
 use crate::backend::{DiskContent, PoolDisk, PoolHandle};
 
+/// What becomes of a disk that leaves, as the job that follows it says.
+fn leaves(kind: JobKind) -> &'static str {
+    if kind == JobKind::Replace { "is being replaced" } else { "is being emptied" }
+}
+
 impl Node {
     /// The member of a pool that a person names by id, path or GUID.
     fn member(&self, handle: &Arc<dyn PoolHandle>, name: &str) -> Result<control_api::PoolMember, Problem> {
@@ -171,8 +176,8 @@ impl Node {
         self.drain(&handle, member.guid).await?;
         let (now_ms, wall) = self.times();
         let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
-        self.jobs.progress(job, member.allocated_bytes, "is being emptied", now_ms);
-        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
+        self.jobs.progress(job, member.allocated_bytes, leaves(JobKind::Drain), now_ms);
+        tokio::spawn(self.clone().finish_drain((job, JobKind::Drain), guid, member.guid, name.clone()));
         Ok(Done {
             message: format!("Disk {name} is being emptied and then leaves the pool."),
             job: Some(job),
@@ -180,7 +185,13 @@ impl Node {
     }
 
     /// Follows a drain and takes the disk out at its end.
-    async fn finish_drain(self: Arc<Self>, job: u64, pool: Uuid, member: Uuid, name: String) {
+    async fn finish_drain(
+        self: Arc<Self>,
+        (job, kind): (u64, JobKind),
+        pool: Uuid,
+        member: Uuid,
+        name: String,
+    ) {
         let end = loop {
             tokio::select! {
                 () = tokio::time::sleep(std::time::Duration::from_millis(300)) => {}
@@ -199,14 +210,23 @@ impl Node {
                 return self.jobs.cancel(job, why);
             }
             let left = now.map_or(0, |member| member.allocated_bytes);
-            self.jobs.progress(job, left, "is being emptied", self.times().0);
+            self.jobs.progress(job, left, leaves(kind), self.times().0);
             if left == 0 {
                 let _changing = self.changes.lock().await;
                 break handle.remove(member).await.map_err(|problem| problem.detail);
             }
         };
         let done = end.is_ok();
-        self.jobs.end(job, end.map(|()| format!("Disk {name} is empty and has left the pool.")));
+        self.jobs.end(
+            job,
+            end.map(|()| {
+                if kind == JobKind::Replace {
+                    format!("What disk {name} held is on other disks, and it has left the pool.")
+                } else {
+                    format!("Disk {name} is empty and has left the pool.")
+                }
+            }),
+        );
         if done {
             self.release_disk(&name).await;
         }
@@ -247,9 +267,9 @@ impl Node {
         }
         self.drain(&handle, member.guid).await?;
         let (now_ms, wall) = self.times();
-        let job = self.jobs.start(JobKind::Drain, &format!("disk {name}"), now_ms, wall);
-        self.jobs.progress(job, member.allocated_bytes, "is being replaced", now_ms);
-        tokio::spawn(self.clone().finish_drain(job, guid, member.guid, name.clone()));
+        let job = self.jobs.start(JobKind::Replace, &format!("disk {name}"), now_ms, wall);
+        self.jobs.progress(job, member.allocated_bytes, leaves(JobKind::Replace), now_ms);
+        tokio::spawn(self.clone().finish_drain((job, JobKind::Replace), guid, member.guid, name.clone()));
         Ok(Done { message: format!("What disk {name} held is being restored elsewhere."), job: Some(job) })
     }
 }

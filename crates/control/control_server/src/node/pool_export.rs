@@ -6,11 +6,42 @@
 //! The disks say which node has the pool. A node opens by itself those of its configuration that are its own or were let go of, and
 //! others only when told to (`pool import`). So after an export this node takes the pool back only then.
 
-use control_api::{Code, Done, Problem};
+use std::collections::BTreeSet;
+
+use control_api::{Done, Problem};
+use uuid::Uuid;
 
 use super::{Node, confirm};
 
 impl Node {
+    /// What clients lose with these volumes, in sentences.
+    pub(super) fn served_from(&self, volumes: &BTreeSet<String>) -> Vec<String> {
+        let (luns, shares): (Vec<String>, Vec<String>) = self.config.with(|config| {
+            let luns = config.luns.iter().filter(|lun| volumes.contains(&lun.volume));
+            let shares = config.shares.iter().filter(|share| volumes.contains(&share.volume));
+            (luns.map(|lun| lun.name.clone()).collect(), shares.map(|share| share.name.clone()).collect())
+        });
+        let kinds = [("LUNs", luns), ("shares", shares)].into_iter().filter(|(_, names)| !names.is_empty());
+        let told = kinds.map(|(kind, names)| {
+            format!(
+                "The {kind} {} disappear from clients and from this node's configuration; `config show` tells how they are made, to be saved first.",
+                names.join(", ")
+            )
+        });
+        told.collect()
+    }
+
+    /// Takes a pool with its volumes, and what is served from these, out of the configuration.
+    pub(super) fn drop_from_config(&self, pool: Uuid, volumes: &BTreeSet<String>) -> Result<(), Problem> {
+        self.config.change(|config| {
+            config.pools.retain(|each| each.guid != pool);
+            config.luns.retain(|lun| !volumes.contains(&lun.volume));
+            config.shares.retain(|share| !volumes.contains(&share.volume));
+            config.volumes.retain(|volume| !volumes.contains(&volume.name));
+            Ok(())
+        })
+    }
+
     /// Stops serving a pool and closes it, as `pool import` finds it on another machine.
     ///
     /// # Errors
@@ -21,55 +52,24 @@ impl Node {
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
         let name = info.name.clone();
-        let (logs, spaces): (Vec<_>, Vec<_>) = info.spaces.iter().partition(|space| space.log_of.is_some());
-        let volumes: Vec<String> = spaces.iter().map(|space| space.state.name.clone()).collect();
-        let log_of: Vec<String> = logs.iter().filter_map(|space| space.log_of.clone()).collect();
-        let elsewhere = self.open_handles().into_iter().filter(|(other, _)| *other != guid);
-        let others: Vec<_> = elsewhere.flat_map(|(_, other)| other.info().spaces).collect();
+        let spaces = info.spaces.iter().filter(|space| space.log_of.is_none());
+        let volumes: BTreeSet<String> = spaces.map(|space| space.state.name.clone()).collect();
         // A volume and its log go together.
-        let torn = others
-            .iter()
-            .filter_map(|space| match &space.log_of {
-                Some(of) => Some(of).filter(|of| volumes.contains(of)),
-                None => Some(&space.state.name).filter(|volume| log_of.contains(volume)),
-            })
-            .next();
-        if let Some(volume) = torn {
-            return Err(Problem::new(
-                Code::InUse,
-                format!("volume {volume} has its log in one pool and its data in another, and pool {name} is one of them."),
-            )
-            .todo(format!(
-                "`holdfast volume log remove {volume}` takes the log away while the volume is in use; where the pool goes, `holdfast volume log add` gives it another one."
-            )));
-        }
-        let (luns, shares) = self.config.with(|config| {
-            let luns = config.luns.iter().filter(|lun| volumes.contains(&lun.volume));
-            let shares = config.shares.iter().filter(|share| volumes.contains(&share.volume));
-            (
-                luns.map(|lun| lun.name.clone()).collect::<Vec<_>>(),
-                shares.map(|share| share.name.clone()).collect::<Vec<_>>(),
-            )
-        });
+        self.refuse_log_elsewhere(guid, &info)?;
+        let orphans = self.refuse_log_of_another(guid, &info)?;
+        let going = self.served_from(&volumes);
         confirm(&name, confirmed.as_deref(), || {
             let mut told = vec![format!(
                 "Pool {name} with its volumes ({}) is not served by this node any more; what is on its disks stays.",
                 listed(&volumes)
             )];
-            for (kind, names) in [("LUNs", &luns), ("shares", &shares)] {
-                if !names.is_empty() {
-                    told.push(format!("The {kind} {} disappear from clients and from this node's configuration; `config show` tells how they are made, to be saved first.", names.join(", ")));
-                }
-            }
+            told.extend(going);
+            told.extend(orphans.iter().map(|volume| {
+                format!("It holds a log of volume {volume}, which is in no pool of this node: the volume can be opened only where both are.")
+            }));
             told
         })?;
-        self.config.change(|config| {
-            config.pools.retain(|pool| pool.guid != guid);
-            config.luns.retain(|lun| !volumes.contains(&lun.volume));
-            config.shares.retain(|share| !volumes.contains(&share.volume));
-            config.volumes.retain(|volume| !volumes.contains(&volume.name));
-            Ok(())
-        })?;
+        self.drop_from_config(guid, &volumes)?;
         let disks: Vec<String> =
             self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
         let closing: Vec<_> = {
@@ -77,6 +77,7 @@ impl Node {
             volumes.iter().filter_map(|volume| open.remove(volume)?.handle).collect()
         };
         self.pools.lock().remove(&guid);
+        self.logs.forget_pool(guid);
         // Who serves lets go of files before their volumes close.
         self.reconcile().await;
         let mut unclean = Vec::new();
@@ -105,6 +106,10 @@ impl Node {
     }
 }
 
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".into() } else { names.join(", ") }
+fn listed(names: &BTreeSet<String>) -> String {
+    if names.is_empty() {
+        "none".into()
+    } else {
+        names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
 }

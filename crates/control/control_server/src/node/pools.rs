@@ -362,6 +362,7 @@ impl Node {
             Ok(())
         })?;
         self.pools.lock().remove(&guid);
+        self.logs.forget_pool(guid);
         for disk in disks {
             self.release_disk(&disk).await;
         }
@@ -386,7 +387,7 @@ fn with_verb(mut problem: Problem, pool: &str) -> Problem {
 /// What to do about a pool that too many disks are missing of.
 pub(super) fn bring_back(pool: &str) -> String {
     format!(
-        "Bring its disks back; the node tries again by itself. If some are lost for good: `holdfast pool import {pool} --accept-loss` opens it with those that are there."
+        "Bring its disks back; the node tries again by itself. If some are lost for good: `holdfast pool import {pool} --accept-loss` opens it with those that are there. If all are: `holdfast pool forget {pool}` takes it out of this node's configuration."
     )
 }
 

@@ -4,9 +4,25 @@ use control_api::{
     CheckFinding, CheckReport, Counts, JobState, LunState, Pool, Problem, RequestMemory, Severity, Status,
 };
 use observe::Inspect;
+use sha2::{Digest, Sha256};
 use tcp_service::BudgetUse;
 
 use super::{Node, findings};
+
+/// The file in which the system keeps what it calls the machine's identity.
+const MACHINE_ID: &str = "/etc/machine-id";
+
+/// What stands for this machine: not the system's machine id, which is not for others to know, but what is made of it and nothing
+/// else (machine-id(5) asks for that).
+fn machine() -> Option<String> {
+    let id = std::fs::read_to_string(MACHINE_ID).ok()?;
+    let id = id.trim();
+    if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let hash = Sha256::new().chain_update(b"holdfast node").chain_update(id.to_ascii_lowercase()).finalize();
+    Some(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+}
 
 impl Node {
     /// The node at a glance.
@@ -21,6 +37,7 @@ impl Node {
         issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
+        issues.extend(self.log_issues());
         issues.extend(findings::of_pools(&pools, &todo, &done_without));
         issues.extend(findings::of_volumes(&volumes, ready, &|name| self.todo_of(name)));
         issues.extend(findings::of_luns(&luns, ready));
@@ -33,6 +50,7 @@ impl Node {
         let config = self.config.get();
         Ok(Status {
             node: self.name(),
+            machine: machine(),
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_seconds: self.clock.now().since(self.started).as_secs(),
             ready,
@@ -73,6 +91,26 @@ impl Node {
         }
         std::fs::read_to_string("/proc/sys/kernel/hostname")
             .map_or_else(|_| "holdfast".into(), |name| name.trim().into())
+    }
+
+    /// Whose configuration this is, as a sentence; none when it is this node's. `of_machine` is what stands for the machine that it was
+    /// made on. Machines that were cloned often share their identity, so a name that differs is asked about all the same.
+    pub(super) fn whose_config(&self, name: Option<&str>, of_machine: Option<&str>) -> Option<String> {
+        let own = self.name();
+        let same = machine().zip(of_machine).map(|(own, other)| own == other);
+        let of = name.map_or_else(|| "another node".to_owned(), |name| format!("node {name}"));
+        match same {
+            _ if name.is_none() && same != Some(false) => None,
+            Some(true) | None if name == Some(own.as_str()) => None,
+            None => Some(format!("This is {of}'s configuration.")),
+            Some(true) => Some(format!(
+                "This is {of}'s configuration, made with this machine's identity (machine id): this machine had that name, or one of the two is a copy of the other."
+            )),
+            Some(false) if name == Some(own.as_str()) => {
+                Some(format!("This is the configuration of another machine of the same name, {own}."))
+            }
+            Some(false) => Some(format!("This is {of}'s configuration, made on another machine.")),
+        }
     }
 
     pub(super) fn disk_name(&self, guid: uuid::Uuid) -> String {

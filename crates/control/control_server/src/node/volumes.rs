@@ -323,10 +323,4 @@ impl Node {
         }
         worst
     }
-
-    /// Whether a space is that of a log which is not there, while its volume is served all the same.
-    pub(super) fn is_done_without(&self, space: &SpaceInfo) -> bool {
-        space.state.redundancy == RedundancyState::Unavailable
-            && space.log_of.as_deref().is_some_and(|volume| self.serves(volume))
-    }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_conformance::Rng;
+use block_conformance::{Rng, pattern};
 use block_device::{BlockDevice, BlockErrorKind, Durability};
 use pool_format::BLOCK;
 use shard_runtime::sleep;
@@ -22,8 +22,8 @@ fn spec(resiliency: Resiliency, columns: u8) -> SpaceSpec {
 }
 
 fn content(block: u64, round: u8) -> SharedBuf {
-    let mut rng = Rng::new(block * 256 + u64::from(round));
-    let bytes: Vec<u8> = (0..BLOCK).map(|_| rng.below(256) as u8).collect();
+    let mut bytes = vec![0; BLOCK as usize];
+    pattern::fill(&mut bytes, 1, block * BLOCK, u64::from(round));
     IoBuf::copy_from(&bytes).freeze()
 }
 
@@ -97,6 +97,32 @@ fn damage_on_one_disk_is_never_read_and_is_healed() {
             verify(&pool.space("s").expect("space"), 1, &what).await;
             assert_eq!(pool.check(true).await, Vec::new(), "{what}");
         });
+    }
+}
+
+/// Each block ends with the CRC-32C of what precedes it, as file systems' structures do: the older one has the same CRC-32C.
+#[test]
+fn a_lost_write_is_never_read_whatever_its_blocks_end_with() {
+    for (disks, resiliency, columns) in [
+        (2, Resiliency::Mirror(2), 1),
+        (3, Resiliency::Mirror(3), 1),
+        (3, Resiliency::Parity(1), 3),
+        (4, Resiliency::Parity(2), 4),
+    ] {
+        for lossy in 0..disks {
+            on_shard(async {
+                let bench = Bench::new(disks);
+                let pool = bench.create().await;
+                let space = pool.create_space(spec(resiliency, columns)).await.expect("space");
+                fill(&space, 1).await;
+                sleep(std::time::Duration::from_secs(30)).await;
+                bench.disks[lossy].lose_from.store(2 << 20, Ordering::SeqCst);
+                fill(&space, 2).await;
+                bench.disks[lossy].lose_from.store(u64::MAX, Ordering::SeqCst);
+                let what = format!("{resiliency:?}, disk {lossy} loses writes");
+                verify(&space, 2, &what).await;
+            });
+        }
     }
 }
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, BlockErrorKind, Durability};
-use byte_codec::crc32c;
-use pool_format::{BLOCK, Epoch, Seq, SumsPage};
+use pool_format::{BLOCK, Checksum, Epoch, Seq, SumsPage};
 use shard_runtime::sleep;
 
 use super::{Bench, SLAB, on_shard};
@@ -175,7 +174,7 @@ fn copies_that_differ_and_fit_their_own_checksums_are_left_alone() {
             let at = BLOCK as usize * 5;
             let image = bench.disks[disk].image();
             let mut page = SumsPage::decode(&image[sums as usize..][..BLOCK as usize]).expect("a page");
-            page.sums[5] = crc32c(&[0x33; BLOCK as usize]);
+            page.sums[5] = Checksum::default().of(&[0x33; BLOCK as usize]);
             bench.disks[disk].corrupt(sums as usize, &page.encode());
             bench.disks[disk].corrupt(start as usize + at, &[0x33; BLOCK as usize]);
             let options = if unknown {

@@ -13,7 +13,7 @@ use shard_runtime::{sleep, yield_now};
 use super::{Bench, SLAB, on_shard};
 use crate::at::At;
 use crate::pages::{put_page, read_page};
-use crate::row::{Place, Purpose, Row};
+use crate::row::{CopyState, Place, Purpose, Row};
 use crate::sums::page_at;
 use crate::{Pool, Resiliency, Space, SpaceSpec, clean, repair, resync, scrub};
 
@@ -61,6 +61,25 @@ fn two_writers_of_a_page_of_checksums_leave_the_newer_one() {
     });
 }
 
+/// A space with single parity whose first stripe is full of 7, and clean.
+async fn space_of_sevens(pool: &Pool) -> Arc<Space> {
+    let space = space(pool, Resiliency::Parity(1), 4).await;
+    let stripe = IoBuf::copy_from(&[7; 3 * 8192]).freeze();
+    space.write(0, stripe, Durability::Durable).await.expect("write");
+    sleep(Duration::from_secs(30)).await; // clean
+    space
+}
+
+/// Gives a column a second copy, as for a move, which lacks these regions: the one that it has, and the new one.
+async fn moving(at: At<'_>, stale: u64) -> (Arc<CopyState>, Arc<CopyState>) {
+    let in_row: Vec<_> = at.row.columns.iter().map(|column| column.copies()[0].id()).collect();
+    let mut record = at.core.take_copy_slab(true, &in_row, &[]).expect("there is another disk");
+    record.stale = stale;
+    repair::add_copy(at.core, at.place, at.column(), record).await.expect("add");
+    let copies = at.column().copies();
+    (Arc::clone(&copies[0]), Arc::clone(&copies[1]))
+}
+
 /// While a slab moves its column has two copies. A disk that was away may have kept a write that the other has not, or the
 /// other way round.
 #[test]
@@ -68,19 +87,11 @@ fn copies_of_a_moving_column_with_parity_are_made_equal() {
     on_shard(async {
         let bench = Bench::new(5);
         let pool = bench.create().await;
-        let space = space(&pool, Resiliency::Parity(1), 4).await;
-        let stripe = IoBuf::copy_from(&[7; 3 * 8192]).freeze();
-        space.write(0, stripe, Durability::Durable).await.expect("write");
-        sleep(Duration::from_secs(30)).await; // clean
+        let space = space_of_sevens(&pool).await;
         let (row, place) = first_row(&space);
         let at = At::new(&pool.core, &space, &row, place);
-        let old = Arc::clone(&at.column().copies()[0]);
-        let in_row: Vec<_> = row.columns.iter().map(|column| column.copies()[0].id()).collect();
-        let mut record = pool.core.take_copy_slab(true, &in_row, &[]).expect("there is a fifth disk");
         // It has all the data, but for one block.
-        record.stale = 0;
-        repair::add_copy(&pool.core, place, at.column(), record).await.expect("add");
-        let new = Arc::clone(&at.column().copies()[1]);
+        let (old, new) = moving(at, 0).await;
         let data = old.disk.read(old.start, IoBuf::new(SLAB as usize)).await.expect("read").freeze();
         new.disk.write(new.start, data, Durability::Durable).await.expect("write");
         new.disk.write(new.start + BLOCK, block(9), Durability::Durable).await.expect("write");
@@ -91,6 +102,33 @@ fn copies_of_a_moving_column_with_parity_are_made_equal() {
             let found = copy.disk.read(copy.start + BLOCK, IoBuf::new(BLOCK as usize)).await.expect("read");
             assert!(found.iter().all(|byte| *byte == 7), "disk {} has {}", copy.id(), found[0]);
         }
+    });
+}
+
+/// A column moves whose page of checksums is damaged: what it says of a region is looked for first, and nothing is copied for
+/// nothing meanwhile, round after round.
+#[test]
+fn a_copy_whose_checksums_are_being_looked_for_gets_no_data() {
+    on_shard(async {
+        let bench = Bench::new(5);
+        let pool = bench.create().await;
+        let space = space_of_sevens(&pool).await;
+        let (row, place) = first_row(&space);
+        let at = At::new(&pool.core, &space, &row, place);
+        let (old, new) = moving(at, u64::MAX).await;
+        new.disk.write(new.start, block(9), Durability::Durable).await.expect("write");
+        let page = page_at(at, 0).await.expect("the space has checksums");
+        let page_start = old.sums_start.expect("the space has checksums");
+        bench.disks[old.id().0 as usize].corrupt(page_start as usize, b"torn");
+        page.unknown.fetch_or(1, Ordering::AcqRel);
+        resync::bring_up_to_date(at).await.expect("nothing to do");
+        let found = new.disk.read(new.start, IoBuf::new(BLOCK as usize)).await.expect("read");
+        assert!(found.iter().all(|byte| *byte == 9), "copied before its checksums were known");
+        // The other columns say what it must be, and then it catches up.
+        resync::bring_up_to_date(at).await.expect("caught up");
+        let found = new.disk.read(new.start, IoBuf::new(BLOCK as usize)).await.expect("read");
+        assert!(found.iter().all(|byte| *byte == 7), "disk {} has {}", new.id(), found[0]);
+        assert!(new.is_good(1));
     });
 }
 

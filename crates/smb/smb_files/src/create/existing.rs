@@ -181,8 +181,7 @@ impl Core {
     /// Empties a file: attributes are those asked for, extended attributes and named streams go (MS-FSA 2.1.5.1.2).
     async fn overwrite(self: &Arc<Self>, plan: &Plan<'_>, open: &Arc<Open>, before: &FileInfo) -> Result<()> {
         let writer = self.writer(open).await?;
-        open.node.orphans.ended().await;
-        plan.asker.is_there()?;
+        plan.asker.unless_gone(open.node.orphans.ended()).await?;
         // From here on it comes to its end, whoever asks for it: what changes the file next comes after it.
         let _going = open.node.orphans.begin();
         open.node.data_changes();

@@ -21,6 +21,22 @@ use crate::open::Open;
 /// Most allocated ranges of one answer: 64 KiB of them, a common buffer. Clients ask again behind the last.
 const RANGES_MAX: usize = 4096;
 
+/// Most bytes that are zeroed or trimmed as one change. Once begun it goes on to its end whoever asks, and whoever changes the file next
+/// waits for it: a file system keeps nobody waiting for a terabyte that nobody wants zeroed any more.
+const PIECE: u64 = 1 << 30;
+
+/// A range in pieces of at most [`PIECE`] bytes that end where a multiple of it does.
+fn pieces(offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = offset.saturating_add(length);
+    let mut from = offset;
+    std::iter::from_fn(move || {
+        let to = (from / PIECE + 1).saturating_mul(PIECE).min(end);
+        let piece = (from, to.saturating_sub(from));
+        from = to;
+        (piece.1 > 0).then_some(piece)
+    })
+}
+
 /// A range with signed fields, as offsets.
 fn signed(offset: i64, length: i64) -> Result<(u64, u64)> {
     match (u64::try_from(offset), u64::try_from(length), offset.checked_add(length)) {
@@ -74,21 +90,37 @@ impl Open {
         // The file does not grow (MS-FSA 2.1.5.10.39).
         let length = length.min(data.size().saturating_sub(offset));
         self.check_locks(ByteRange { offset, length }, true)?;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
-        if length > 0 {
-            self.node.data_changes();
-            if self.is_sparse().await? {
-                // To the end of the file: its last cluster goes whole, there is nothing else in it.
-                let cluster = u64::from(self.core.options.cluster.max(1));
-                let end = offset + length;
-                let end = if end == data.size() { end.next_multiple_of(cluster) } else { end };
-                data.punch_hole(offset, end - offset).await?;
-            } else {
-                data.zero_range(offset, length, self.durability_of(crate::WriteFlags::default())).await?;
-            }
-            self.core.data_changed(self, false).await;
+        if length == 0 {
+            self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
+        }
+        for (offset, length) in pieces(offset, length) {
+            let open = Arc::clone(self);
+            self.change(async move { open.zero_piece(offset, length).await }).await?;
         }
         done(Vec::new())
+    }
+
+    async fn zero_piece(self: &Arc<Self>, offset: u64, length: u64) -> Result<()> {
+        let data = self.data()?;
+        // Somebody may have cut the file since the piece before.
+        let length = length.min(data.size().saturating_sub(offset));
+        self.check_locks(ByteRange { offset, length }, true)?;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        self.node.data_changes();
+        if self.is_sparse().await? {
+            // To the end of the file: its last cluster goes whole, there is nothing else in it.
+            let cluster = u64::from(self.core.options.cluster.max(1));
+            let end = offset + length;
+            let end = if end == data.size() { end.next_multiple_of(cluster) } else { end };
+            data.punch_hole(offset, end - offset).await?;
+        } else {
+            data.zero_range(offset, length, self.durability_of(crate::WriteFlags::default())).await?;
+        }
+        self.core.data_changed(self, false).await;
+        Ok(())
     }
 
     /// FSCTL_QUERY_ALLOCATED_RANGES (MS-FSA 2.1.5.10.22).
@@ -142,24 +174,33 @@ impl Open {
         let data = self.data()?;
         let size = data.size();
         let mut processed = 0;
-        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
         for range in trim.ranges() {
             let Some(end) = range.offset.checked_add(range.length) else {
                 return refuse(NtStatus::INVALID_PARAMETER, "a range that is none");
             };
             let length = end.min(size).saturating_sub(range.offset);
             self.check_locks(ByteRange { offset: range.offset, length }, true)?;
-            if length > 0 {
-                self.node.data_changes();
-                data.punch_hole(range.offset, length).await?;
+            for (offset, length) in pieces(range.offset, length) {
+                let open = Arc::clone(self);
+                self.change(async move { open.trim_piece(offset, length).await }).await?;
             }
             processed += 1;
         }
-        if processed > 0 {
-            self.core.data_changed(self, false).await;
-        }
         let out = if limit >= TrimReply::SIZE { TrimReply { processed }.to_bytes() } else { Vec::new() };
         done(out)
+    }
+
+    async fn trim_piece(self: &Arc<Self>, offset: u64, length: u64) -> Result<()> {
+        let data = self.data()?;
+        let length = length.min(data.size().saturating_sub(offset));
+        self.check_locks(ByteRange { offset, length }, true)?;
+        self.core.break_for_change(&self.node, &self.stream, &self.by()).await?;
+        if length > 0 {
+            self.node.data_changes();
+            data.punch_hole(offset, length).await?;
+            self.core.data_changed(self, false).await;
+        }
+        Ok(())
     }
 
     /// FSCTL_QUERY_FILE_REGIONS (MS-FSA 2.1.5.10.24): all of a file is valid, as what was never written reads as zeros.

@@ -4,20 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use smb_files::{
-    CachingRequest, Caller, Created, Granted, Holder, LeaseRequest, LeaseRequestV2, OpenInfo, OwnerId,
-    ShareRoot,
-};
+use smb_files::{Caller, Created, Granted, Holder, OpenInfo, OwnerId, ShareRoot};
 use smb_protocol::access::{AccessMask, CreateAction, OplockLevel};
-use smb_protocol::create::contexts::{ContextWriter, CreateContext, tag};
-use smb_protocol::create::handles::{DurableFlags, DurableReply, DurableReplyV2, DurableRequestV2};
-use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState, LeaseV1, LeaseV2};
+use smb_protocol::create::contexts::{ContextWriter, tag};
+use smb_protocol::create::handles::{DurableFlags, DurableReply, DurableReplyV2};
+use smb_protocol::create::lease::{LeaseKey, LeaseState, LeaseV1, LeaseV2};
 use smb_protocol::create::{CreateRequest, CreateResponse, CreateResponseFlags};
 use smb_protocol::file::{CloseFlags, CloseRequest, CloseResponse};
 use smb_protocol::header::HeaderFlags;
 use smb_protocol::negotiate::Capabilities;
-use smb_protocol::{Dialect, FileTime, Guid, NtStatus, Wire as _};
+use smb_protocol::{Guid, NtStatus, Wire as _};
 
+use super::contexts::Contexts;
 use super::{Call, reconnect};
 use crate::config::ShareKind;
 use crate::connection::answer::{Body, Outcome};
@@ -26,7 +24,7 @@ use crate::open::{App, Lasting, Open, State, Thing};
 use crate::opens::Opens;
 use crate::persistence;
 use crate::session::Session;
-use crate::tree::{Target, Tree};
+use crate::tree::{Disk, Target, Tree};
 
 /// How long an open of DHnQ waits for its client: as Windows.
 const V1_TIMEOUT: Duration = Duration::from_secs(16 * 60);
@@ -34,82 +32,6 @@ const V1_TIMEOUT: Duration = Duration::from_secs(16 * 60);
 const V2_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it waits at most.
 const V2_TIMEOUT_MAX: Duration = Duration::from_secs(300);
-
-/// The contexts of a request, each at most once.
-#[derive(Default)]
-pub(crate) struct Contexts<'a> {
-    pub(crate) ea: Option<&'a [u8]>,
-    pub(crate) security: Option<&'a [u8]>,
-    pub(crate) allocation: Option<u64>,
-    pub(crate) maximal_access: Option<Option<FileTime>>,
-    pub(crate) timewarp: Option<FileTime>,
-    pub(crate) on_disk_id: bool,
-    pub(crate) lease: Option<LeaseRequest>,
-    pub(crate) durable: bool,
-    pub(crate) reconnect: Option<smb_protocol::create::handles::DurableReconnect>,
-    pub(crate) durable_v2: Option<DurableRequestV2>,
-    pub(crate) reconnect_v2: Option<smb_protocol::create::handles::DurableReconnectV2>,
-    pub(crate) app: App,
-}
-
-impl<'a> Contexts<'a> {
-    fn of(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
-        let mut found = Self::default();
-        // A reconnection names its lease whatever oplock it asks for.
-        let leases = dialect != Dialect::SMB_2_0_2;
-        for context in request.contexts.requests() {
-            match context? {
-                CreateContext::EaBuffer(bytes) => found.ea = Some(bytes),
-                CreateContext::SecurityDescriptor(bytes) => found.security = Some(bytes),
-                CreateContext::AllocationSize(bytes) => found.allocation = Some(bytes),
-                CreateContext::MaximalAccess(time) => found.maximal_access = Some(time),
-                CreateContext::Timewarp(time) => found.timewarp = Some(time),
-                CreateContext::OnDiskId => found.on_disk_id = true,
-                CreateContext::Lease(lease) if leases => {
-                    found.lease = Some(LeaseRequest { key: lease.key, state: lease.state, v2: None });
-                }
-                CreateContext::LeaseV2(lease) if leases && dialect.is_smb3() => {
-                    let parent = lease.flags.contains(LeaseFlags::PARENT_LEASE_KEY_SET);
-                    let parent = parent.then_some(lease.parent_key);
-                    let v2 = Some(LeaseRequestV2 { epoch: lease.epoch, parent });
-                    found.lease = Some(LeaseRequest { key: lease.key, state: lease.state, v2 });
-                }
-                CreateContext::Durable(_) => found.durable = true,
-                CreateContext::Reconnect(reconnect) => found.reconnect = Some(reconnect),
-                CreateContext::DurableV2(durable) if dialect.is_smb3() => found.durable_v2 = Some(durable),
-                CreateContext::ReconnectV2(reconnect) if dialect.is_smb3() => {
-                    found.reconnect_v2 = Some(reconnect);
-                }
-                CreateContext::AppInstanceId(app) if dialect.is_smb3() => found.app.id = app.id,
-                CreateContext::AppInstanceVersion(version) if dialect == Dialect::SMB_3_1_1 => {
-                    found.app.version = Some((version.high, version.low));
-                }
-                _ => {}
-            }
-        }
-        // Each says something else about the same (3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
-        let asks = [found.durable, found.durable_v2.is_some(), found.reconnect_v2.is_some()];
-        let many = asks.iter().filter(|asked| **asked).count() > 1
-            || (found.reconnect.is_some() && (found.durable_v2.is_some() || found.reconnect_v2.is_some()));
-        if many {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        Ok(found)
-    }
-
-    /// What the client may have to cache at most, of what it asks for. On a scale-out share who is away could not give it
-    /// up, and others would have to wait: a client of SMB 3 gets reads only there (3.3.5.9, 3.3.5.9.8, 3.3.5.9.11).
-    fn caching(&self, oplock: OplockLevel, only_reads: bool) -> CachingRequest {
-        let cut = |lease: LeaseRequest| LeaseRequest { state: lease.state & LeaseState::READ, ..lease };
-        let lease = if only_reads { self.lease.map(cut) } else { self.lease };
-        let oplock = if only_reads && oplock == OplockLevel::BATCH { OplockLevel::II } else { oplock };
-        match (oplock, lease) {
-            (OplockLevel::LEASE, Some(lease)) => CachingRequest::Lease(lease),
-            (OplockLevel::LEASE | OplockLevel::NONE, _) => CachingRequest::None,
-            (level, _) => CachingRequest::Oplock(level),
-        }
-    }
-}
 
 /// CREATE.
 pub(crate) async fn run(
@@ -149,9 +71,22 @@ pub(crate) async fn run(
         }
         None => None,
     };
+    create(call, session, tree, disk, &request, &contexts).await
+}
+
+/// A CREATE that opens anew.
+async fn create(
+    call: &Call<'_>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+    disk: &Disk,
+    request: &CreateRequest<'_>,
+    contexts: &Contexts<'_>,
+) -> Result<Outcome, Outcome> {
+    let (share, opens) = (&disk.share, &call.conn.shared.opens);
     let caller = caller(call, session, &disk.root);
     if !contexts.app.id.is_zero() {
-        take_over(call, tree, &caller, &request, contexts.app).await?;
+        take_over(call, tree, &caller, request, contexts.app).await?;
     }
     let config = share.config();
     let only_reads = config.kind == ShareKind::ScaleOut && call.dialect().is_smb3();
@@ -180,13 +115,13 @@ pub(crate) async fn run(
         Ok(created) => created,
         Err(error) => {
             share.counters.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            refused(call, session, &config.name, &request, &error);
+            refused(call, session, &config.name, request, &error);
             return Err(error.into());
         }
     };
     let Created { open: file, action, granted, info, reparse_point, maximal_access, on_disk_id } = created;
     let create_guid = contexts.durable_v2.map_or(Guid::ZERO, |durable| durable.create_guid);
-    let (lasting, timeout) = lasting(call, &contexts, &config, granted, file.is_directory());
+    let (lasting, timeout) = lasting(call, contexts, &config, granted, file.is_directory());
     file.set_durability(lasting.into());
     let mut state = State { lasting, timeout, action, ..State::default() };
     // The client's sequence of now is where this open begins.
@@ -204,16 +139,7 @@ pub(crate) async fn run(
         state: Arc::new(parking_lot::Mutex::new(state)),
         row: Arc::default(),
     });
-    let mut unanswered =
-        Unanswered { opens, session, pending: &call.pending, open: Some(&open), failed: true };
-    opens.add(&open).and_then(|()| session.add_open(Arc::clone(&open)))?;
-    // What the answer promises must be true after a crash.
-    unanswered.failed = false;
-    if let Err(status) = persistence::save(&open).await {
-        unanswered.failed = true;
-        return Err(status.into());
-    }
-    unanswered.open = None;
+    promise(call, session, &open).await?;
     call.carried.borrow_mut().file = Some(id);
     let mut replies = ContextWriter::default();
     if let Some(reply) = maximal_access {
@@ -225,6 +151,21 @@ pub(crate) async fn run(
     lease_reply(granted, &mut replies);
     durable_reply(&open, &mut replies);
     respond(&open, &Answered { action, granted, info, reparse_point }, &replies)
+}
+
+/// Makes an open known, and durable what the answer promises of it; otherwise it is closed.
+async fn promise(call: &Call<'_>, session: &Session, open: &Arc<Open>) -> Result<(), NtStatus> {
+    let opens = &call.conn.shared.opens;
+    let mut unanswered =
+        Unanswered { opens, session, pending: &call.pending, open: Some(open), failed: true };
+    opens.add(open).and_then(|()| session.add_open(Arc::clone(open)))?;
+    unanswered.failed = false;
+    if let Err(status) = persistence::save(open).await {
+        unanswered.failed = true;
+        return Err(status);
+    }
+    unanswered.open = None;
+    Ok(())
 }
 
 /// An open whose CREATE has not been answered. Dropped so, it is closed, as nobody knows of it; but for one that a client

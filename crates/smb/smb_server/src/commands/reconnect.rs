@@ -12,7 +12,8 @@ use smb_protocol::create::contexts::ContextWriter;
 use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
 
 use super::Call;
-use super::create::{Answered, Contexts, durable_reply, is_replay, lease_key, lease_reply, respond};
+use super::contexts::Contexts;
+use super::create::{Answered, durable_reply, is_replay, lease_key, lease_reply, respond};
 use crate::config::ShareKind;
 use crate::connection::answer::Outcome;
 use crate::open::{Lasting, Open};

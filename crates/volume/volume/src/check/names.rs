@@ -317,7 +317,7 @@ impl Examination<'_, '_> {
             }
             let place = self.name_of(file);
             let there = found.len() + usize::from(has_first);
-            let detail = format!("says it has {} names, of which {there} are there", all + 1);
+            let detail = format!("says it has {} names (hard links), of which {there} are there", all + 1);
             self.note(Severity::Error, INODE, place, detail, Some("it keeps those that are there"));
             let mut others: Vec<OtherName> =
                 found.iter().filter_map(|at| inode.others.get(*at)).cloned().collect();

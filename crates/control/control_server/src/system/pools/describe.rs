@@ -245,7 +245,7 @@ fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
             size_bytes: record.size,
             allocated_bytes: space.taken_bytes,
             out_of_room: space.unallocated_bytes > 0 && space.room_bytes == 0,
-            integrity: record.integrity,
+            integrity: record.checksum.is_some(),
             provisioning: match record.provisioning {
                 pool::Provisioning::Thin => Provisioning::Thin,
                 pool::Provisioning::Fixed => Provisioning::Fixed,

@@ -201,6 +201,10 @@ impl PoolHandle for SystemPool {
         describe::info(&self.pool, self.pool.repair_params().paused, &failed)
     }
 
+    fn space_names(&self) -> Vec<String> {
+        self.pool.space_names()
+    }
+
     fn has_stopped(&self) -> bool {
         self.pool.has_stopped()
     }

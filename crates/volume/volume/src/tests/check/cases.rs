@@ -49,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         structure: "file record",
         place: &["file 7", "docs/notes"],
-        detail: "says it has 3 names, of which 1 are there",
+        detail: "says it has 3 names (hard links), of which 1 are there",
         how: |txn| {
             inode(txn, 7, |notes| {
                 for parent in [2, 2] {
@@ -61,7 +61,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         structure: "file record",
         place: &["file 7", "docs/notes"],
-        detail: "says it has 2 names, of which 1 are there",
+        detail: "says it has 2 names (hard links), of which 1 are there",
         how: |txn| {
             inode(txn, 7, |notes| notes.others.push(OtherName { parent: 2, name: "other".into() }));
             put_entry(txn, 2, "OTHER", &entry(7, false, "other"));

@@ -1,0 +1,90 @@
+//! Taking a pool that is not open out of the configuration: its disks are lost for good, or with somebody else.
+
+use std::collections::BTreeSet;
+
+use control_api::{Code, Done, Problem, many};
+
+use super::log_homes::Holder;
+use super::{Node, confirm, missing};
+
+impl Node {
+    /// Forgets a pool that is not open, with what refers to its volumes. What is on its disks stays.
+    ///
+    /// # Errors
+    /// When there is no such pool, it is open, or it was not confirmed.
+    pub async fn pool_forget(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let holders = self.holders();
+        let (these, others): (Vec<Holder>, Vec<Holder>) =
+            holders.into_iter().partition(|holder| holder.name == name || holder.guid.to_string() == name);
+        let pool = match these.as_slice() {
+            [pool] => pool,
+            [] => return Err(missing("pool", name, "holdfast pool list")),
+            _ => {
+                let detail = format!("Several pools are named {name}.");
+                return Err(Problem::new(Code::InvalidRequest, detail).todo("Name one by its GUID."));
+            }
+        };
+        let Some(why) = &pool.closed else {
+            return Err(Problem::new(Code::WrongState, format!("pool {} is open.", pool.name)).todo(format!(
+                "`holdfast pool export {0}` lets another machine have it, `holdfast pool delete {0}` destroys it.",
+                pool.name
+            )));
+        };
+        let volumes = self.volumes_lost_with(pool, &others);
+        let going = self.served_from(&volumes);
+        confirm(&pool.name, confirmed.as_deref(), || {
+            let mut told = vec![format!(
+                "Pool {} is not this node's any more; it is not open: {why}. What is on its disks stays, and `holdfast pool import` takes it over if they come back.",
+                pool.name
+            )];
+            told.push(if volumes.is_empty() {
+                "No volume is known to lie in it.".to_owned()
+            } else {
+                let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
+                format!("With it go its {} {}.", many(volumes.len() as u64, "volume"), names.join(", "))
+            });
+            told.extend(going);
+            for holder in &others {
+                let logs = holder.spaces.iter().flatten().filter_map(|space| crate::backend::log_of(space));
+                told.extend(logs.filter(|volume| volumes.contains(*volume)).map(|volume| {
+                    format!(
+                        "The log of volume {volume} in pool {} stays, for if the pool is imported again.",
+                        holder.name
+                    )
+                }));
+            }
+            told
+        })?;
+        let guid = pool.guid;
+        self.drop_from_config(guid, &volumes)?;
+        self.pools.lock().remove(&guid);
+        self.volumes.lock().retain(|_, slot| slot.pool != guid || slot.handle.is_some());
+        self.logs.forget_pool(guid);
+        self.reconcile().await;
+        // Its disks that are here are let go of.
+        for known in self.disks.all() {
+            if matches!(&known.content, Some(crate::backend::DiskContent::Member { pool, .. }) if *pool == guid)
+            {
+                self.release_disk(&known.found.id).await;
+            }
+        }
+        Ok(Done::new(format!("Pool {} ({guid}) is not this node's any more.", pool.name)))
+    }
+
+    /// The volumes that nobody can have any more without this pool. Of one that this node has never had open: those that something
+    /// refers to and that can be in no other pool.
+    fn volumes_lost_with(&self, pool: &Holder, others: &[Holder]) -> BTreeSet<String> {
+        let mut lost: BTreeSet<String> = pool.volumes().cloned().collect();
+        if pool.spaces.is_none() && others.iter().all(|other| other.spaces.is_some()) {
+            self.config.with(|config| {
+                lost.extend(config.luns.iter().map(|lun| lun.volume.clone()));
+                lost.extend(config.shares.iter().map(|share| share.volume.clone()));
+            });
+        }
+        for volume in others.iter().flat_map(Holder::volumes) {
+            lost.remove(volume);
+        }
+        lost
+    }
+}
