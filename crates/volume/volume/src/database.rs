@@ -11,7 +11,7 @@
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,8 +32,9 @@ use crate::room::{Allowance, Meter, Room};
 use crate::rows::Transaction;
 use crate::tables;
 
-/// Page cache of the database, in bytes: the hot part of a few million extents.
-pub(crate) const CACHE_BYTES: usize = 32 << 20;
+/// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
+/// theirs are read, and written in the middle of a transaction, as large ones are.
+pub(crate) const CACHE_BYTES: usize = if cfg!(test) { 256 << 10 } else { 32 << 20 };
 /// Changes committed together at most, so that the first of them does not wait for ever.
 const GROUP_MAX: usize = 512;
 
@@ -45,6 +46,8 @@ pub(crate) struct Session<'a> {
     pub(crate) changed: bool,
     /// The database failed: the group is given up.
     pub(crate) failed: bool,
+    /// A job ended in the middle, over what its code does not expect: nothing more is done.
+    pub(crate) gave_up: bool,
     /// What others read without a way to this thread, and what this group adds to it.
     pub(crate) recent: &'a Recent,
     pub(crate) found: Found,
@@ -59,7 +62,19 @@ impl<'a> Session<'a> {
         recent: &'a Recent,
         allowance: Allowance,
     ) -> Self {
-        Self { txn, space, changed: false, failed: false, recent, found: Found::default(), allowance }
+        let (found, gave_up) = (Found::default(), false);
+        Self { txn, space, changed: false, failed: false, gave_up, recent, found, allowance }
+    }
+
+    /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped.
+    fn attempt<T>(
+        &mut self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
+            self.gave_up = true;
+            Err(given_up())
+        })
     }
 }
 
@@ -108,11 +123,23 @@ pub(crate) fn stopped() -> StoreError {
 }
 
 /// The database's own code has given up on what it read.
-fn given_up() -> StoreError {
+pub(crate) fn given_up() -> StoreError {
     StoreError::new(
         StoreErrorKind::Corrupt,
         "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
     )
+}
+
+/// Runs what may go by damaged pages, over which the database's code gives up: that is the end of the volume's work, and not of
+/// the process.
+pub(crate) fn contained<T>(
+    stopped: &Stopped,
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        stopped.give_up();
+        Err(given_up())
+    })
 }
 
 /// A failure of the database, as a store's error.
@@ -152,22 +179,29 @@ impl Metadata {
                 Ok(opened) => opened,
                 Err(error) => return drop(ready.send(Err(error))),
             };
-            match prepare(&database) {
+            let _stopping = Stopping(&seen.stopped);
+            let open = match contained(&seen.stopped, || prepare(&database)) {
                 Ok(Prepared { space, log, value }) => {
-                    let _stopping = Stopping(&seen.stopped);
-                    if ready.send(Ok(value)).is_ok() {
-                        let mut groups = Groups::new(&database, &seen, Room::new(meter), space, log);
-                        serve(&mut groups, &ahead, &mut queue, &seen);
+                    if ready.send(Ok(value)).is_err() {
+                        return;
                     }
-                    if seen.stopped.flag.load(Ordering::Acquire) {
-                        give_up(database, &connection);
-                    }
+                    let mut groups =
+                        Groups::new((&database, &connection), &seen, Room::new(meter), space, log);
+                    serve(&mut groups, &ahead, &mut queue, &seen);
+                    groups.into_open()
                 }
                 Err(error) => {
-                    give_up(database, &connection);
-                    drop(ready.send(Err(error)));
+                    seen.stopped.tell(&error);
+                    ahead.rest();
+                    give_up((None, database), &connection, &seen.stopped);
+                    return drop(ready.send(Err(error)));
                 }
+            };
+            if seen.stopped.flag.load(Ordering::Acquire) {
+                return give_up((open, database), &connection, &seen.stopped);
             }
+            let closed = contained(&seen.stopped, || Ok(drop((open, database))));
+            let _ = closed.inspect_err(|error| seen.stopped.tell(error));
         });
         let thread = spawned.map_err(|error| {
             StoreError::new(StoreErrorKind::Io, "the metadata thread cannot be started").because(error)
@@ -208,7 +242,7 @@ impl Metadata {
     ) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
         let run: Run = Box::new(move |session| {
-            let result = f(session);
+            let result = session.attempt(f);
             Box::new(move |durable| {
                 let _ = sender.send(if durable { result } else { Err(stopped()) });
             })
@@ -225,7 +259,7 @@ impl Metadata {
     /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks.
     pub(crate) fn submit(&self, f: impl FnOnce(&mut Session<'_>) -> Result<(), StoreError> + Send + 'static) {
         let run: Run = Box::new(move |session| {
-            let result = f(session);
+            let result = session.attempt(f);
             Box::new(move |_| {
                 if let Err(error) = result {
                     tracing::warn!("a change of a volume that nobody waits for has failed: {error}");
@@ -276,6 +310,8 @@ impl Metadata {
 pub(crate) struct Stopped {
     flag: AtomicBool,
     why: Mutex<Option<String>>,
+    /// The database's code has ended in the middle of something.
+    gave_up: AtomicBool,
 }
 
 /// Says that the volume has stopped when the thread ends, however it ends.
@@ -287,10 +323,18 @@ impl Stopped {
         self.why.lock().get_or_insert_with(|| error.to_string());
         self.flag.store(true, Ordering::Release);
     }
+
+    /// The database's code has ended in the middle of something, and so its locks may say so to whoever takes them.
+    pub(crate) fn give_up(&self) {
+        self.gave_up.store(true, Ordering::Release);
+    }
 }
 
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.tell(&given_up());
+        }
         self.0.flag.store(true, Ordering::Release);
     }
 }
@@ -304,13 +348,25 @@ pub(crate) struct Opened {
     connection: Connection,
 }
 
-/// Drops a database that is damaged, or failed. It commits once more when it is dropped, by pages of which nobody knows what
-/// they say: nothing of that may reach the device, and if its code gives up over them, that ends here.
-fn give_up(database: Database, connection: &Connection) {
+/// Drops a database that is damaged, or failed. It would take back what its transaction has changed and commit once more, by pages
+/// of which nobody knows what they say: nothing of that may reach the device, and it does none of it while a panic is under way.
+///
+/// Where its own code has ended in the middle, the transaction is left as it is, and the memory of the cache is lost: it would panic
+/// again when it met its own locks, and that while a panic is under way ends the process.
+fn give_up(
+    (mut open, database): (Option<Transaction>, Database),
+    connection: &Connection,
+    stopped: &Stopped,
+) {
     connection.cut();
-    if std::panic::catch_unwind(AssertUnwindSafe(move || drop(database))).is_err() {
+    if stopped.gave_up.load(Ordering::Acquire) {
         tracing::warn!("a metadata database that is damaged could not be closed; nothing of it was written");
+        std::mem::forget(open.take());
     }
+    let _ = catch_unwind(AssertUnwindSafe(move || {
+        let _dropped = (open, database);
+        resume_unwind(Box::new(()))
+    }));
 }
 
 /// Opens the database, or makes it.
@@ -334,7 +390,8 @@ fn serve(groups: &mut Groups<'_>, ahead: &Ahead, queue: &mut mpsc::UnboundedRece
         let ran = std::iter::once(first).chain(more).try_for_each(|job| {
             if job.before != Before::Any {
                 groups.run(std::mem::take(&mut group))?;
-                groups.prepare(job.before)?;
+                // Before the job goes, and whoever waits for it hears of that.
+                groups.prepare(job.before).inspect_err(|error| shared.stopped.tell(error))?;
             }
             group.push(job);
             Ok(())

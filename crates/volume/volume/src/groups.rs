@@ -13,7 +13,8 @@ use file_store::{StoreError, StoreErrorKind};
 use redb::Database;
 use tokio::sync::Notify;
 
-use crate::database::{Answer, Before, Job, Session, Stopped, database_error, stopped};
+use crate::backend::Connection;
+use crate::database::{Answer, Before, Job, Session, Stopped, contained, database_error, given_up, stopped};
 use crate::load::Space;
 use crate::metadata_log::{Appended, MetadataLog};
 use crate::recent::Recent;
@@ -37,10 +38,12 @@ pub(crate) struct Shared {
 /// What the metadata thread works with.
 pub(crate) struct Groups<'a> {
     database: &'a Database,
+    connection: &'a Connection,
     shared: &'a Shared,
     room: Room,
     space: Space,
     log: Option<MetadataLog>,
+    /// Left open after a failure: what the database does when it is dropped is for its connection to be cut first.
     open: Option<Transaction>,
     /// The most bytes of pages that changes since the last commit have taken; zero where there is none.
     pending: u64,
@@ -48,13 +51,13 @@ pub(crate) struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     pub(crate) fn new(
-        database: &'a Database,
+        (database, connection): (&'a Database, &'a Connection),
         shared: &'a Shared,
         room: Room,
         space: Space,
         log: Option<MetadataLog>,
     ) -> Self {
-        Self { database, shared, room, space, log, open: None, pending: 0 }
+        Self { database, connection, shared, room, space, log, open: None, pending: 0 }
     }
 
     fn begin(&self) -> Result<Transaction, StoreError> {
@@ -64,6 +67,11 @@ impl<'a> Groups<'a> {
         Ok(Transaction::new(txn, self.log.as_ref().map_or(0, MetadataLog::batch_max)))
     }
 
+    /// The transaction that is open when no group runs any more.
+    pub(crate) fn into_open(self) -> Option<Transaction> {
+        self.open
+    }
+
     /// The open transaction, and what may be added in it.
     fn ready(&mut self) -> Result<(Transaction, Allowance), StoreError> {
         if self.room.is_short_of(self.pending) {
@@ -71,10 +79,11 @@ impl<'a> Groups<'a> {
         }
         let txn = match self.open.take() {
             Some(txn) => txn,
-            None => self.begin()?,
+            None => contained(&self.shared.stopped, || self.begin())?,
         };
-        let allowance = self.room.allowance(txn.raw(), self.pending)?;
-        Ok((txn, allowance))
+        let txn = self.open.insert(txn);
+        let allowance = contained(&self.shared.stopped, || self.room.allowance(txn.raw(), self.pending))?;
+        self.open.take().map(|txn| (txn, allowance)).ok_or_else(stopped)
     }
 
     /// Runs jobs, makes what they change durable, and answers.
@@ -88,19 +97,33 @@ impl<'a> Groups<'a> {
         let shared = self.shared;
         let (txn, allowance) = self.ready().inspect_err(|error| shared.stopped.tell(error))?;
         let mut session = Session::new(&txn, &mut self.space, &shared.recent, allowance);
-        let answers: Vec<Answer> = group.into_iter().map(|job| (job.run)(&mut session)).collect();
-        let Session { changed, failed, found, .. } = session;
-        let ended = if failed || txn.is_broken() {
-            drop(txn);
-            Err(stopped())
+        let mut jobs = group.into_iter();
+        let mut answers: Vec<Answer> = Vec::new();
+        while !session.gave_up
+            && let Some(job) = jobs.next()
+        {
+            answers.push((job.run)(&mut session));
+        }
+        let Session { changed, failed, gave_up, found, .. } = session;
+        let broken = failed || txn.is_broken();
+        self.open = Some(txn);
+        let ended = if gave_up {
+            shared.stopped.give_up();
+            Err(given_up())
         } else {
-            self.make_durable(txn, changed)
+            // Its own failures come first, as they say more; also one that nobody here was told of.
+            self.connection.check().and_then(|()| match broken {
+                true => Err(stopped()),
+                false => self.make_durable(changed),
+            })
         };
         let durable = ended.as_ref().inspect_err(|error| shared.stopped.tell(error)).is_ok();
         if durable {
             shared.recent.add(found);
         }
         answers.into_iter().for_each(|answer| answer(durable));
+        // Those that were not begun hear of it now.
+        drop(jobs);
         ended?;
         if self.log.as_ref().is_some_and(MetadataLog::is_due) {
             self.commit().inspect_err(|error| shared.stopped.tell(error))?;
@@ -108,10 +131,10 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    fn make_durable(&mut self, mut txn: Transaction, changed: bool) -> Result<(), StoreError> {
+    fn make_durable(&mut self, changed: bool) -> Result<(), StoreError> {
+        let Some(txn) = &mut self.open else { return Ok(()) };
         let rows = txn.changed_rows();
         if rows == 0 {
-            self.open = Some(txn);
             return Ok(());
         }
         debug_assert!(changed, "a change of {rows} rows does not say that it is one");
@@ -123,7 +146,6 @@ impl<'a> Groups<'a> {
             None => Ok(Appended::CommitInstead),
         };
         txn.batch().clear();
-        self.open = Some(txn);
         match appended {
             Ok(Appended::Durable) => {
                 if first {
@@ -159,11 +181,15 @@ impl<'a> Groups<'a> {
         if self.pending == 0 {
             return Ok(());
         }
-        let Some(txn) = self.open.take() else { return Ok(()) };
+        self.connection.check()?;
+        let Some(txn) = &self.open else { return Ok(()) };
         if let Some(log) = &self.log {
-            replay::write_mark(txn.raw(), log.mark())?;
+            contained(&self.shared.stopped, || replay::write_mark(txn.raw(), log.mark()))?;
         }
-        txn.into_raw().commit().map_err(database_error)?;
+        let Some(txn) = self.open.take() else { return Ok(()) };
+        let committed = contained(&self.shared.stopped, || txn.into_raw().commit().map_err(database_error));
+        // The first failure says more than what follows from it.
+        committed.or_else(|error| self.connection.check().and(Err(error)))?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.pending = 0;
         self.log.iter_mut().for_each(MetadataLog::committed);
