@@ -48,6 +48,8 @@ pub(crate) struct Session<'a> {
     pub(crate) failed: bool,
     /// A job ended in the middle, over what its code does not expect: nothing more is done.
     pub(crate) gave_up: bool,
+    /// Only looks are taken: there was no space for a commit at the opening.
+    pub(crate) full: bool,
     /// What others read without a way to this thread, and what this group adds to it.
     pub(crate) recent: &'a Recent,
     pub(crate) found: Found,
@@ -63,14 +65,21 @@ impl<'a> Session<'a> {
         allowance: Allowance,
     ) -> Self {
         let (found, gave_up) = (Found::default(), false);
-        Self { txn, space, changed: false, failed: false, gave_up, recent, found, allowance }
+        Self { txn, space, changed: false, failed: false, gave_up, full: false, recent, found, allowance }
     }
 
-    /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped.
+    /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped. Where there
+    /// was no space it is refused before it begins, unless it only looks.
     fn attempt<T>(
         &mut self,
+        before: Before,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        if self.full && matches!(before, Before::Any | Before::MakeRoom) {
+            return Err(no_space(
+                "there was no space for its metadata when the volume was opened, so nothing of it is changed",
+            ));
+        }
         catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
             self.gave_up = true;
             Err(given_up())
@@ -91,6 +100,8 @@ pub(crate) struct Job {
 /// What a job needs of what was changed before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
+    /// Nothing, and the job changes nothing.
+    Look,
     /// Nothing: it may be in the metadata log only.
     Any,
     /// That it takes little of the room in the database: the job may need much of that.
@@ -105,6 +116,8 @@ pub(crate) struct Prepared<T> {
     pub(crate) space: Space,
     /// Where changes are made durable before they are committed.
     pub(crate) log: Option<MetadataLog>,
+    /// There was no space for a commit: nothing is changed.
+    pub(crate) full: bool,
     pub(crate) value: T,
 }
 
@@ -120,6 +133,12 @@ pub(crate) fn stopped() -> StoreError {
         StoreErrorKind::Stopped,
         "the volume has stopped after a failure of its metadata or of a flush; it goes on from what is durable when it is opened again",
     )
+}
+
+/// There is no space for what the database would write.
+pub(crate) fn no_space(what: &str) -> StoreError {
+    let todo = "give its pool more space, and open the volume again (`holdfast volume reopen`)";
+    StoreError::new(StoreErrorKind::NoSpace, format!("{what}; {todo}"))
 }
 
 /// The database's own code has given up on what it read.
@@ -164,39 +183,45 @@ pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
 }
 
 impl Metadata {
-    /// Opens (or makes) the database on a new thread; `prepare` runs there first.
+    /// Opens (or makes) the database on a new thread; `prepare` runs there first, and once more where it found no space: it must
+    /// write nothing then, and is told so.
     pub(crate) async fn open<T: Send + 'static>(
         device: Device,
         superblock: Superblock,
-        prepare: impl FnOnce(&Database) -> Result<Prepared<T>, StoreError> + Send + 'static,
+        prepare: impl Fn(&Database, bool) -> Result<Prepared<T>, StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
         let shared: Arc<Shared> = Arc::default();
         let seen = Arc::clone(&shared);
         let spawned = spawn_thread("volume-metadata", move || {
-            let Opened { database, ahead, meter, connection } = match open_database(device, &superblock) {
-                Ok(opened) => opened,
-                Err(error) => return drop(ready.send(Err(error))),
-            };
             let _stopping = Stopping(&seen.stopped);
-            let open = match contained(&seen.stopped, || prepare(&database)) {
-                Ok(Prepared { space, log, value }) => {
-                    if ready.send(Ok(value)).is_err() {
-                        return;
-                    }
-                    let mut groups =
-                        Groups::new((&database, &connection), &seen, Room::new(meter), space, log);
-                    serve(&mut groups, &ahead, &mut queue, &seen);
-                    groups.into_open()
-                }
-                Err(error) => {
+            let mut full = false;
+            let (Opened { database, ahead, meter, connection }, prepared) = loop {
+                let opened = match open_database(Device::clone(&device), &superblock) {
+                    Ok(opened) => opened,
+                    Err(error) => return drop(ready.send(Err(error))),
+                };
+                let error = match contained(&seen.stopped, || prepare(&opened.database, full)) {
+                    Ok(prepared) => break (opened, prepared),
+                    Err(error) => error,
+                };
+                opened.ahead.rest();
+                give_up((None, opened.database), &opened.connection, &seen.stopped);
+                if full || error.kind() != StoreErrorKind::NoSpace {
                     seen.stopped.tell(&error);
-                    ahead.rest();
-                    give_up((None, database), &connection, &seen.stopped);
                     return drop(ready.send(Err(error)));
                 }
+                full = true;
             };
+            let Prepared { space, log, full, value } = prepared;
+            if ready.send(Ok(value)).is_err() {
+                return;
+            }
+            let mut groups = Groups::new((&database, &connection), &seen, Room::new(meter), space, log);
+            groups.full = full;
+            serve(&mut groups, &ahead, &mut queue, &seen);
+            let open = groups.into_open();
             if seen.stopped.flag.load(Ordering::Acquire) {
                 return give_up((open, database), &connection, &seen.stopped);
             }
@@ -209,6 +234,14 @@ impl Metadata {
         let value = opened.await.map_err(|_| given_up())??;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
         Ok((Self { jobs, shared, thread }, value))
+    }
+
+    /// Runs `f`, which changes nothing, with the next group.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, Before::Look).await
     }
 
     /// Runs `f` with the next group of changes; ends when what they change is durable.
@@ -235,14 +268,14 @@ impl Metadata {
         self.ask(f, Before::MakeRoom).await
     }
 
-    async fn ask<T: Send + 'static>(
+    pub(crate) async fn ask<T: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
         before: Before,
     ) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
         let run: Run = Box::new(move |session| {
-            let result = session.attempt(f);
+            let result = session.attempt(before, f);
             Box::new(move |durable| {
                 let _ = sender.send(if durable { result } else { Err(stopped()) });
             })
@@ -259,7 +292,7 @@ impl Metadata {
     /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks.
     pub(crate) fn submit(&self, f: impl FnOnce(&mut Session<'_>) -> Result<(), StoreError> + Send + 'static) {
         let run: Run = Box::new(move |session| {
-            let result = session.attempt(f);
+            let result = session.attempt(Before::Any, f);
             Box::new(move |_| {
                 if let Err(error) = result {
                     tracing::warn!("a change of a volume that nobody waits for has failed: {error}");
@@ -388,7 +421,7 @@ fn serve(groups: &mut Groups<'_>, ahead: &Ahead, queue: &mut mpsc::UnboundedRece
         ahead.rest();
         let mut group = Vec::new();
         let ran = std::iter::once(first).chain(more).try_for_each(|job| {
-            if job.before != Before::Any {
+            if matches!(job.before, Before::MakeRoom | Before::Commit) {
                 groups.run(std::mem::take(&mut group))?;
                 // Before the job goes, and whoever waits for it hears of that.
                 groups.prepare(job.before).inspect_err(|error| shared.stopped.tell(error))?;

@@ -43,6 +43,8 @@ pub(crate) struct Groups<'a> {
     room: Room,
     space: Space,
     log: Option<MetadataLog>,
+    /// Only looks are taken: there was no space for the commit that begins an epoch of the log, and no batch is one of a former.
+    pub(crate) full: bool,
     /// Left open after a failure: what the database does when it is dropped is for its connection to be cut first.
     open: Option<Transaction>,
     /// The most bytes of pages that changes since the last commit have taken; zero where there is none.
@@ -57,7 +59,7 @@ impl<'a> Groups<'a> {
         space: Space,
         log: Option<MetadataLog>,
     ) -> Self {
-        Self { database, connection, shared, room, space, log, open: None, pending: 0 }
+        Self { database, connection, shared, room, space, log, full: false, open: None, pending: 0 }
     }
 
     fn begin(&self) -> Result<Transaction, StoreError> {
@@ -97,6 +99,7 @@ impl<'a> Groups<'a> {
         let shared = self.shared;
         let (txn, allowance) = self.ready().inspect_err(|error| shared.stopped.tell(error))?;
         let mut session = Session::new(&txn, &mut self.space, &shared.recent, allowance);
+        session.full = self.full;
         let mut jobs = group.into_iter();
         let mut answers: Vec<Answer> = Vec::new();
         while !session.gave_up
@@ -167,7 +170,7 @@ impl<'a> Groups<'a> {
     /// When the database fails.
     pub(crate) fn prepare(&mut self, before: Before) -> Result<(), StoreError> {
         match before {
-            Before::Any => Ok(()),
+            Before::Look | Before::Any => Ok(()),
             Before::MakeRoom if !self.room.is_narrowed_by(self.pending) => Ok(()),
             Before::MakeRoom | Before::Commit => self.commit(),
         }

@@ -8,7 +8,7 @@ use redb::{Key, ReadableTable, TableHandle, Value, WriteTransaction};
 use volume_format::{Change, DecodeError, Field, Superblock, Table};
 
 use crate::backend::run;
-use crate::database::database_error;
+use crate::database::{database_error, no_space};
 use crate::load;
 use crate::metadata_log::{self, Damage, Mark, Newer};
 use crate::rows::Rows;
@@ -192,6 +192,28 @@ pub(crate) fn begin(
     };
     write_mark(txn, mark)?;
     Ok(Some(mark))
+}
+
+/// All that the log has is in the database, which can be used as it is then.
+///
+/// # Errors
+/// [`StoreErrorKind::NoSpace`] when it has more: there is no space to bring that in. As [`find`] otherwise.
+pub(crate) fn nothing_newer(
+    txn: &WriteTransaction,
+    device: &Device,
+    superblock: &Superblock,
+) -> Result<(), StoreError> {
+    if superblock.metadata_log().is_none() {
+        return Ok(());
+    }
+    load::check_tables(txn)?;
+    let (_, newer) = find(txn, device, superblock)?;
+    match newer.is_empty() && newer.damage.is_none() {
+        true => Ok(()),
+        false => Err(no_space(
+            "there is no space to bring into the metadata database what the metadata log has, and nothing of that is lost",
+        )),
+    }
 }
 
 /// The mark of an epoch after this one, in a database that has the batches up to this number.

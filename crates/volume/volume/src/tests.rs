@@ -7,6 +7,7 @@ mod crash;
 pub(crate) mod devices;
 mod folding;
 mod freed;
+mod full;
 mod log_feature;
 mod metadata_log;
 mod names;

@@ -97,7 +97,7 @@ impl Volume {
         device.flush().await?;
         let (now, clusters) = (environment.clock.wall().0, superblock.clusters(size));
         let nonce = nonce(&environment);
-        let prepare = move |database: &Database| {
+        let prepare = move |database: &Database, _| {
             let txn = database.begin_write().map_err(database_error)?;
             make_tables(&txn)?;
             let root =
@@ -120,7 +120,7 @@ impl Volume {
                 .map_err(database_error)?;
             replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0 })?;
             txn.commit().map_err(database_error)?;
-            Ok(Prepared { space: Space::default(), log: None, value: () })
+            Ok(Prepared { space: Space::default(), log: None, full: false, value: () })
         };
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         metadata.close().await?;
@@ -129,7 +129,8 @@ impl Volume {
         write_superblocks(&device, &superblock).await
     }
 
-    /// Opens a volume, going on after a crash where that is needed. Call on a shard.
+    /// Opens a volume, going on after a crash where that is needed. Call on a shard. Where its device has no space for that,
+    /// and what is committed is all that there is, it is read, and changes are refused until it is opened again.
     ///
     /// # Errors
     /// When there is no volume, or its structures are damaged.
@@ -146,7 +147,7 @@ impl Volume {
         // The database must not grow to where the log comes.
         let area = planned.unwrap_or_else(|| superblock.clone());
         let (nonce, below, layout) = (nonce(&environment), Arc::clone(&device), area.clone());
-        let prepare = move |database: &Database| {
+        let prepare = move |database: &Database, full| {
             if upgrade {
                 // Tables that an older release does not know do it no harm; what comes into them would.
                 let mut txn = database.begin_write().map_err(database_error)?;
@@ -158,7 +159,11 @@ impl Volume {
             let mut txn = database.begin_write().map_err(database_error)?;
             txn.set_two_phase_commit(true);
             txn.set_quick_repair(true);
-            let mark = replay::begin(&txn, &below, &layout, (new_log, nonce))?;
+            let mark = match full {
+                false => replay::begin(&txn, &below, &layout, (new_log, nonce))?,
+                true if new_log => None,
+                true => replay::nothing_newer(&txn, &below, &layout).map(|()| None)?,
+            };
             let space = load::read_space(&txn, clusters)?;
             let clusters = space.clusters;
             let folded = folding::is_done(&txn.open_table(COUNTERS.definition).map_err(database_error)?)?;
@@ -166,7 +171,7 @@ impl Volume {
             let log = match mark {
                 Some(mark) => {
                     txn.commit().map_err(database_error)?;
-                    MetadataLog::new(below, &layout, mark)
+                    MetadataLog::new(Arc::clone(&below), &layout, mark)
                 }
                 None => {
                     txn.abort().map_err(database_error)?;
@@ -174,10 +179,15 @@ impl Volume {
                 }
             };
             let logged = log.is_some();
-            Ok(Prepared { space, log, value: (clusters, folded, logged) })
+            Ok(Prepared { space, log, full, value: (clusters, folded, logged, full) })
         };
-        let (metadata, (clusters, folded, logged)) =
+        let (metadata, (clusters, folded, logged, full)) =
             Metadata::open(Arc::clone(&device), area, prepare).await?;
+        if full {
+            tracing::warn!(
+                "there is no space for a volume's metadata: it is opened, and nothing of it is changed until it is opened again"
+            );
+        }
         if upgrade || outdated || !folded || new_log {
             // Before anything is written that an older release would take for damage. Where the names are not all filed anew, an
             // upgrade was cut short, and it may have left a copy torn.
@@ -277,7 +287,7 @@ impl Volume {
     /// A stream, for work inside the volume.
     pub(crate) async fn pin(&self, file: FileId, name: &str) -> Result<Pin, StoreError> {
         let (name, core) = (name.to_owned(), Arc::clone(&self.core));
-        let pinned = self.core.metadata.change(move |session| {
+        let pinned = self.core.metadata.look(move |session| {
             let record = session.find_stream(file.0, &name)?.ok_or_else(|| Session::no_stream(&name))?;
             session.pin(&core, file.0, &record)
         });
