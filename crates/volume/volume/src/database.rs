@@ -110,6 +110,13 @@ pub(crate) enum Before {
     Commit,
 }
 
+impl Before {
+    /// What a job needs that changes something, or only looks.
+    pub(crate) fn of(changes: bool) -> Self {
+        if changes { Self::Any } else { Self::Look }
+    }
+}
+
 /// What the opening of a database came to.
 pub(crate) struct Prepared<T> {
     /// How the clusters are used.
@@ -225,7 +232,10 @@ impl Metadata {
             if seen.stopped.flag.load(Ordering::Acquire) {
                 return give_up((open, database), &connection, &seen.stopped);
             }
-            let closed = contained(&seen.stopped, || Ok(drop((open, database))));
+            let closed = contained(&seen.stopped, || {
+                drop((open, database));
+                Ok(())
+            });
             let _ = closed.inspect_err(|error| seen.stopped.tell(error));
         });
         let thread = spawned.map_err(|error| {

@@ -372,8 +372,7 @@ impl FileStore for Volume {
     fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
         let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
         Box::pin(async move {
-            let makes = options.create_stream && !options.stream.is_empty();
-            let before = if makes { Before::Any } else { Before::Look };
+            let before = Before::of(options.create_stream && !options.stream.is_empty());
             let opening = move |session: &mut Session<'_>| {
                 let OpenOptions { stream: name, create_stream, access, share } = options;
                 let found = session.find_stream(file.0, &name)?;
@@ -395,8 +394,7 @@ impl FileStore for Volume {
                 let id = core.registry.lock().add_open((file.0, record.id), access, share);
                 Ok(Handle::new(pin, access, id))
             };
-            let handle: Arc<dyn OpenFile> = Arc::new(self.core.metadata.ask(opening, before).await?);
-            Ok(handle)
+            Ok(Arc::new(self.core.metadata.ask(opening, before).await?) as Arc<dyn OpenFile>)
         })
     }
 

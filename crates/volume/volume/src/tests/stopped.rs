@@ -7,7 +7,7 @@ use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture};
 use test_layers::{DeviceLayer, Layered};
 
 use super::*;
-use crate::database::database_error;
+use crate::database::{Session, database_error};
 use crate::tables::STATE;
 use redb::ReadableTable;
 
@@ -212,6 +212,11 @@ fn what_follows_a_failure_that_nobody_was_told_of_is_not_promised() {
     });
 }
 
+/// A change that ends in the middle.
+fn gives_up(_: &mut Session<'_>) -> Result<(), file_store::StoreError> {
+    std::panic::resume_unwind(Box::new(()))
+}
+
 /// Says when it is dropped whether the volume had stopped by then.
 struct Looks(Arc<crate::core::Core>, Arc<AtomicBool>);
 
@@ -232,18 +237,17 @@ fn nobody_learns_of_a_failure_before_the_volume_says_so() {
             disk.away.store(true, Ordering::SeqCst);
             let seen = Arc::new(AtomicBool::new(false));
             let looks = Looks(Arc::clone(&volume.core), Arc::clone(&seen));
-            let asked = match panics {
-                false => volume.core.metadata.change_committed(move |_| Ok(drop(looks))).await,
-                true => {
-                    let gives_up = volume.core.metadata.change(|_| {
-                        None::<()>.expect("a change that gives up");
-                        Ok(())
-                    });
-                    let waits = volume.core.metadata.change(move |_| Ok(drop(looks)));
-                    let (first, second) = futures_util::join!(gives_up, waits);
-                    assert!(first.is_err());
-                    second
-                }
+            let never_begun = move |_: &mut Session<'_>| {
+                drop(looks);
+                Ok(())
+            };
+            let asked = if panics {
+                let first = volume.core.metadata.change(gives_up);
+                let (first, second) = futures_util::join!(first, volume.core.metadata.change(never_begun));
+                assert!(first.is_err());
+                second
+            } else {
+                volume.core.metadata.change_committed(never_begun).await
             };
             assert!(asked.is_err() && volume.why_stopped().is_some());
             assert!(seen.load(Ordering::SeqCst), "{panics}");
@@ -256,10 +260,7 @@ fn nobody_learns_of_a_failure_before_the_volume_says_so() {
 fn a_volume_whose_last_changes_give_up_is_not_closed_well() {
     on_shard(async {
         let (device, volume) = fresh().await;
-        volume.core.metadata.submit(|_| {
-            None::<()>.expect("a change that gives up");
-            Ok(())
-        });
+        volume.core.metadata.submit(gives_up);
         assert!(volume.core.metadata.close().await.is_err());
         assert!(volume.why_stopped().is_some());
         assert!(volume.close().await.is_err());
