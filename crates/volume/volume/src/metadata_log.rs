@@ -11,6 +11,8 @@
 //! * The start of the log is written anew only after the commit that covers all of it. Power that goes during the commit
 //!   leaves the database before it, with the log whole, or after it, with a log that is old news.
 //! * Batches are images of rows, applied in order: applying some again changes nothing.
+//! * Clients cannot store what counts as a batch: they do not know the nonce. So nothing that they choose is ever refused as a newer
+//!   release's or found behind a gap, and the checksums of what only looks like batches, however large, are not calculated.
 //! * Batches of another opening, which never came to their end or were replayed, have another epoch.
 
 use std::collections::BTreeSet;
@@ -19,7 +21,7 @@ use std::io;
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
-use volume_format::{BLOCK, Batch, BatchId, BatchWriter, DecodeError, Superblock};
+use volume_format::{BLOCK, Batch, BatchId, BatchWriter, DecodeError, Head, Superblock};
 
 use crate::backend::run;
 
@@ -194,33 +196,36 @@ impl Newer {
         mark: Mark,
     ) -> Result<Self, DecodeError> {
         let id = |sequence| BatchId { guid, epoch: mark.epoch, nonce: mark.nonce, sequence };
+        // Which batch it says that it is comes first: the checksum of what is none of these is never calculated.
+        let head = |at: usize| {
+            let of = Head::decode(bytes.get(at..)?).ok()?;
+            (of.id == id(of.id.sequence)).then_some(of)
+        };
+        let follows = |of: &Head, sequence: u64| sequence.checked_add(1) == Some(of.id.sequence);
         let (mut batches, mut sequence, mut end) = (Vec::new(), mark.sequence, 0usize);
-        loop {
-            match Batch::decode(bytes.get(end..).unwrap_or_default()) {
-                Ok(batch) if sequence.checked_add(1).is_some_and(|next| batch.id == id(next)) => {
+        while let Some(next) = head(end).filter(|of| follows(of, sequence)) {
+            match next.verify(&bytes[end..]) {
+                Ok(batch) => {
                     batches.push(end);
                     sequence = batch.id.sequence;
                     end += batch.size() as usize;
                 }
                 Err(error @ DecodeError::Unsupported(_)) => return Err(error),
-                _ => break,
+                Err(_) => break,
             }
         }
         let mut last = None;
         for at in (end..bytes.len()).step_by(BLOCK as usize) {
-            let later = Batch::decode(&bytes[at..]).map(|batch| batch.id);
-            if let Ok(later) = later
-                && later == id(later.sequence)
-                && later.sequence > sequence
-            {
-                last = last.max(Some(later.sequence));
+            let Some(later) = head(at).filter(|of| of.id.sequence > sequence) else { continue };
+            // Also a newer release's: it was answered for.
+            if let Ok(_) | Err(DecodeError::Unsupported(_)) = later.verify(&bytes[at..]) {
+                last = last.max(Some(later.id.sequence));
             }
         }
         // Where the next batch would be, as long as it says that it is.
         let next = sequence.saturating_add(1);
-        let announced =
-            Batch::announced(bytes.get(end..).unwrap_or_default()).filter(|(of, _)| *of == id(next));
-        let len = announced.map_or(BLOCK, |(_, len)| len) as usize;
+        let announced = head(end).filter(|of| of.id.sequence == next);
+        let len = announced.map_or(BLOCK, |of| of.size()) as usize;
         let lost = last.is_some() || unreadable.range(end..end.saturating_add(len)).next().is_some();
         let damage = lost.then_some(Damage { sequence: next, at: start + end as u64, last });
         Ok(Self { bytes, batches, sequence, damage })
@@ -228,7 +233,10 @@ impl Newer {
 
     /// The sound batches, in order.
     pub(crate) fn batches(&self) -> impl Iterator<Item = Result<Batch<'_>, DecodeError>> {
-        self.batches.iter().map(|at| Batch::decode(&self.bytes[*at..]))
+        self.batches.iter().map(|at| {
+            let bytes = &self.bytes[*at..];
+            Head::decode(bytes)?.verify(bytes)
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

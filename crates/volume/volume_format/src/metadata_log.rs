@@ -13,6 +13,11 @@
 //! The checksum stands in front: the spaces below keep a CRC-32C of each block, and a block that ends with its own has the
 //! same one whatever it holds.
 //!
+//! The head, with the places and the meaning of all that it says, never changes, in no version, and neither does what its checksum
+//! covers: so a reader knows which batch it is, and that it is whole, before it knows the version. It refuses only the newer
+//! one that follows the last batch that it has: of this volume, epoch and nonce, and with the next number. What else looks like
+//! a newer batch is what a client has stored, or what lies there from earlier, and ends the log as anything does.
+//!
 //! Keys and values are made of *fields* ([`Field`]), one behind the other, so that what a log says does not depend on how a
 //! database keeps it: numbers little-endian, texts and bytes behind their length (4).
 
@@ -22,7 +27,7 @@ use crate::field::{Field, Raw, sized};
 use crate::{BLOCK, CLUSTER};
 
 const MAGIC: [u8; 8] = *b"\x89HFmlog\n";
-/// Version of batches; a reader refuses others.
+/// Version of what is behind the head; a reader refuses others.
 const VERSION: u32 = 1;
 const CRC_AT: usize = 8;
 const COVERED_FROM: usize = 12;
@@ -242,6 +247,59 @@ impl<'a> Change<'a> {
     }
 }
 
+/// What a batch says of itself in front, whether or not the rest of it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Which batch it says that it is.
+    pub id: BatchId,
+    version: u32,
+    checksum: u32,
+    length: u32,
+    changes: u32,
+}
+
+impl Head {
+    /// The head at the beginning of `bytes`. It costs no look at what follows: whoever looks for a batch compares what it says before
+    /// the rest is read ([`Head::verify`]), as what clients store in a batch may look like one.
+    ///
+    /// # Errors
+    /// [`DecodeError::WrongMagic`] and [`DecodeError::Truncated`] when there is none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        if r.raw(MAGIC.len())? != MAGIC {
+            return Err(DecodeError::WrongMagic);
+        }
+        let (checksum, version) = (r.u32()?, r.u32()?);
+        let id = BatchId { guid: r.guid()?, epoch: r.u64()?, nonce: r.u64()?, sequence: r.u64()? };
+        Ok(Self { id, version, checksum, length: r.u32()?, changes: r.u32()? })
+    }
+
+    /// Bytes that the batch takes on the device.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        (HEAD as u64 + u64::from(self.length)).next_multiple_of(BLOCK)
+    }
+
+    /// The batch, of which `bytes` begin with this head; what follows it may be anything.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] and [`DecodeError::WrongChecksum`] when it is torn or damaged, [`DecodeError::Unsupported`] when it
+    /// is sound, and a newer release wrote it.
+    pub fn verify<'a>(&self, bytes: &'a [u8]) -> Result<Batch<'a>, DecodeError> {
+        let mut r = Reader::new(bytes);
+        r.raw(HEAD)?;
+        let payload = r.raw(self.length as usize)?;
+        if crc32c(&bytes[COVERED_FROM..HEAD + payload.len()]) != self.checksum {
+            return Err(DecodeError::WrongChecksum);
+        }
+        // Behind the checksum: what a newer release wrote is no damage.
+        if self.version != VERSION {
+            return Err(DecodeError::Unsupported(self.version));
+        }
+        Ok(Batch { id: self.id, changes: self.changes, payload })
+    }
+}
+
 /// A sound batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch<'a> {
@@ -252,50 +310,6 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The batch at the beginning of `bytes`; what follows it may be anything.
-    ///
-    /// # Errors
-    /// [`DecodeError::WrongMagic`] when there is none, [`DecodeError::Truncated`] when its head says that it is longer than
-    /// `bytes`, others when it is damaged or newer.
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut r = Reader::new(bytes);
-        if r.raw(MAGIC.len())? != MAGIC {
-            return Err(DecodeError::WrongMagic);
-        }
-        let crc = r.u32()?;
-        let version = r.u32()?;
-        let id = BatchId { guid: r.guid()?, epoch: r.u64()?, nonce: r.u64()?, sequence: r.u64()? };
-        let (length, changes) = (r.u32()? as usize, r.u32()?);
-        let payload = r.raw(length)?;
-        if crc32c(&bytes[COVERED_FROM..HEAD + length]) != crc {
-            return Err(DecodeError::WrongChecksum);
-        }
-        // Behind the checksum: what a newer release wrote is no damage.
-        if version != VERSION {
-            return Err(DecodeError::Unsupported(version));
-        }
-        Ok(Self { id, changes, payload })
-    }
-
-    /// What the head at the beginning of `bytes` says, whether or not the rest is sound: which batch it is, and how many bytes it
-    /// takes on the device.
-    #[must_use]
-    pub fn announced(bytes: &[u8]) -> Option<(BatchId, u64)> {
-        let mut r = Reader::new(bytes);
-        if r.raw(MAGIC.len()).ok()? != MAGIC {
-            return None;
-        }
-        let (_crc, _version) = (r.u32().ok()?, r.u32().ok()?);
-        let id = BatchId {
-            guid: r.guid().ok()?,
-            epoch: r.u64().ok()?,
-            nonce: r.u64().ok()?,
-            sequence: r.u64().ok()?,
-        };
-        let length = r.u32().ok()?;
-        Some((id, (HEAD as u64 + u64::from(length)).next_multiple_of(BLOCK)))
-    }
-
     /// Bytes that it takes on the device.
     #[must_use]
     pub fn size(&self) -> u64 {
@@ -332,6 +346,10 @@ mod tests {
 
     const LIMIT: usize = 64 << 10;
 
+    fn decode(bytes: &[u8]) -> Result<Batch<'_>, DecodeError> {
+        Head::decode(bytes)?.verify(bytes)
+    }
+
     fn id(sequence: u64) -> BatchId {
         BatchId { guid: [7; 16], epoch: 3, nonce: 5, sequence }
     }
@@ -347,9 +365,10 @@ mod tests {
     #[test]
     fn a_batch_says_what_was_put_in() {
         let bytes = sample();
-        let batch = Batch::decode(&bytes).expect("sound");
+        let batch = decode(&bytes).expect("sound");
         assert_eq!((batch.id, batch.size()), (id(11), BLOCK));
-        assert_eq!(Batch::announced(&bytes[..HEAD]), Some((id(11), BLOCK)));
+        let head = Head::decode(&bytes[..HEAD]).expect("a head");
+        assert_eq!((head.id, head.size()), (id(11), BLOCK));
         let changes = batch.changes().collect::<Result<Vec<_>, _>>().expect("changes");
         assert_eq!(changes.len(), 3);
         assert_eq!(<(u64, &str)>::whole(changes[0].key), Ok((5, "NAME")));
@@ -365,8 +384,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            assert!(Batch::decode(&damaged).is_err(), "byte {at}");
-            assert!(Batch::decode(&bytes[..at]).is_err(), "cut at {at}");
+            assert!(decode(&damaged).is_err(), "byte {at}");
+            assert!(decode(&bytes[..at]).is_err(), "cut at {at}");
         }
     }
 
@@ -380,7 +399,7 @@ mod tests {
         assert_eq!(writer.seal(&id(1)), None);
         writer.clear();
         writer.remove(Table::Security, &1u64);
-        assert!(writer.seal(&id(1)).is_some_and(|bytes| Batch::decode(bytes).is_ok()));
+        assert!(writer.seal(&id(1)).is_some_and(|bytes| decode(bytes).is_ok()));
     }
 
     /// A block that ends with its own checksum would always have this one.
@@ -404,7 +423,7 @@ mod tests {
         bytes[COVERED_FROM] = 2;
         let crc = crc32c(&bytes[COVERED_FROM..]);
         bytes[CRC_AT..COVERED_FROM].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Batch::decode(&bytes), Err(DecodeError::Unsupported(2)));
+        assert_eq!(decode(&bytes), Err(DecodeError::Unsupported(2)));
     }
 
     proptest! {
@@ -419,7 +438,7 @@ mod tests {
                 }
             }
             let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
-            let changes = Batch::decode(&bytes).expect("sound").changes().collect::<Result<Vec<_>, _>>().expect("changes");
+            let changes = decode(&bytes).expect("sound").changes().collect::<Result<Vec<_>, _>>().expect("changes");
             prop_assert_eq!(changes.len(), rows.len());
             let mut again = BatchWriter::new(LIMIT);
             changes.iter().for_each(|change| again.copy(change));
@@ -438,7 +457,7 @@ mod tests {
             writer.bytes.extend_from_slice(&payload);
             writer.changes = changes;
             let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
-            if let Ok(batch) = Batch::decode(&bytes) {
+            if let Ok(batch) = decode(&bytes) {
                 prop_assert!(batch.changes().count() <= payload.len() + 1);
             }
         }

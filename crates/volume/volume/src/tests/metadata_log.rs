@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use volume_format::{BLOCK, Batch, FEATURE_METADATA_LOG, Superblock};
+use byte_codec::crc32c;
+use volume_format::{
+    BLOCK, Batch, BatchId, BatchWriter, DecodeError, FEATURE_METADATA_LOG, Head, Superblock, Table,
+};
 
 use super::devices::Fickle;
 use super::*;
@@ -57,15 +60,17 @@ async fn commit(volume: &Volume) {
     volume.core.metadata.change_committed(|_| Ok(())).await.expect("commit");
 }
 
+fn decode(bytes: &[u8]) -> Result<Batch<'_>, DecodeError> {
+    Head::decode(bytes)?.verify(bytes)
+}
+
 /// Where sound batches are on the device, with their numbers.
 async fn batches(device: &Device) -> Vec<(u64, u64)> {
     let (start, size) = layout(device).await.metadata_log().expect("a log");
     let bytes = device.read(start, IoBuf::new(size as usize)).await.expect("read");
     let blocks = (0..size).step_by(BLOCK as usize);
     blocks
-        .filter_map(|at| {
-            Batch::decode(&bytes[at as usize..]).ok().map(|batch| (start + at, batch.id.sequence))
-        })
+        .filter_map(|at| decode(&bytes[at as usize..]).ok().map(|batch| (start + at, batch.id.sequence)))
         .collect()
 }
 
@@ -207,6 +212,55 @@ fn a_block_that_cannot_be_read_is_not_taken_for_the_end() {
             let left = ["a", "b", "c"].into_iter().take(block as usize);
             assert!(listing(&volume).await.iter().map(String::as_str).eq(left), "block {block}");
         }
+    });
+}
+
+/// A batch of a version that is still to come, in a block.
+fn of_version_2(id: BatchId) -> Vec<u8> {
+    let mut writer = BatchWriter::new(BLOCK as usize);
+    writer.put(Table::Orphans, &9u64, &());
+    let mut bytes = writer.seal(&id).expect("it fits").to_vec();
+    bytes[12] = 2;
+    let sum = crc32c(&bytes[12..]).to_le_bytes();
+    bytes[8..12].copy_from_slice(&sum);
+    bytes.resize(BLOCK as usize, 0);
+    bytes
+}
+
+/// What clients store in a batch can look like a newer one; and one that a newer release wrote and committed is old news.
+#[test]
+fn only_the_batch_that_is_next_can_be_a_newer_releases() {
+    on_shard(async {
+        let device = three().await;
+        let (at, _) = *batches(&device).await.last().expect("three");
+        let last = decode(&block(&device, at).await).expect("sound").id;
+        let next = BatchId { sequence: last.sequence + 1, ..last };
+        let others = [
+            BatchId { guid: [1; 16], ..next },
+            BatchId { epoch: next.epoch - 1, ..next },
+            BatchId { epoch: next.epoch + 1, ..next },
+            BatchId { nonce: !next.nonce, ..next },
+            BatchId { sequence: last.sequence - 1, ..next },
+        ];
+        for other in others {
+            for blocks in [1, 2] {
+                let image = crashed(&device).await;
+                put(&image, at + blocks * BLOCK, &of_version_2(other)).await;
+                assert_eq!(look(&image, Repair::No).await, Vec::new(), "{other:?}");
+                assert_eq!(listing(&opened(&image).await).await, ["a", "b", "c"], "{other:?}");
+            }
+        }
+        put(&device, at + BLOCK, &of_version_2(next)).await;
+        let refused = Volume::open(Arc::clone(&device), environment()).await.err().expect("refused");
+        assert!(refused.to_string().contains("needs a newer release"), "{refused}");
+        let found = look(&device, Repair::Plan).await;
+        assert!(found.len() == 1 && found[0].repair.is_none(), "{found:?}");
+        // Behind a gap it is as good as any: something was answered for.
+        put(&device, at + BLOCK, &[0; BLOCK as usize]).await;
+        let later = BatchId { sequence: last.sequence + 2, ..last };
+        put(&device, at + 2 * BLOCK, &of_version_2(later)).await;
+        let refused = Volume::open(device, environment()).await.err().expect("refused");
+        assert!(refused.to_string().contains("is damaged"), "{refused}");
     });
 }
 
