@@ -4,24 +4,29 @@
 //!   the log     | batch n+1 | batch n+2   | batch n+3 | what earlier rounds left …
 //!               └ begins anew at its start as soon as the database has all of it
 //!
-//!   batch   0        8     12        16     32      40      48         56       60        64
-//!           | magic  | crc | version | guid | epoch | nonce | sequence | length | changes | change | change | … | 0 … to a block's end
-//!                          └──────────────────── covered by the checksum ──────────────────────────────┘
+//!   batch   0        8          16        20       24     40      48      56         64
+//!           | magic  | checksum | version | length | guid | epoch | nonce | sequence | change | change | … | 0 … to a block's end
+//!                               └──────────────── covered by the checksum ───────────────────────────┘
 //!
 //!   change  | table | kind: 1 put, 2 remove | length of the key (4) | key | put: length of the value (4) | value |
 //! ```
-//! The checksum stands in front: the spaces below keep a CRC-32C of each block, and a block that ends with its own has the
+//! The checksum is XXH3, all 64 bits. A CRC would not do: rows of the layers above end with their own CRC-32C, and what such a row
+//! holds does not change the CRC-32C of a batch, so that one which is torn between the sectors of two rows would pass. It covers
+//! all that the batch says, and the magic number is compared; the zeros behind the last change say nothing, and so what is there
+//! of them does not matter.
+//!
+//! It stands in front, since older spaces below keep a CRC-32C of each block, and a block that ended with its own would have the
 //! same one whatever it holds.
 //!
-//! The head, with the places and the meaning of all that it says, never changes, in no version, and neither does what its checksum
-//! covers: so a reader knows which batch it is, and that it is whole, before it knows the version. It refuses only the newer
-//! one that follows the last batch that it has: of this volume, epoch and nonce, and with the next number. What else looks like
-//! a newer batch is what a client has stored, or what lies there from earlier, and ends the log as anything does.
+//! The head, with the places and the meaning of all that it says, never changes, in no version, and neither do the checksum and
+//! what it covers: so a reader knows which batch it is, and that it is whole, before it knows the version. It refuses only the
+//! newer one that follows the last batch that it has: of this volume, epoch and nonce, and with the next number. What else looks
+//! like a newer batch is what a client has stored, or what lies there from earlier, and ends the log as anything does.
 //!
 //! Keys and values are made of *fields* ([`Field`]), one behind the other, so that what a log says does not depend on how a
 //! database keeps it: numbers little-endian, texts and bytes behind their length (4).
 
-use byte_codec::{DecodeError, Reader, crc32c};
+use byte_codec::{DecodeError, Reader, xxh3};
 
 use crate::field::{Field, Raw, sized};
 use crate::{BLOCK, CLUSTER};
@@ -29,8 +34,8 @@ use crate::{BLOCK, CLUSTER};
 const MAGIC: [u8; 8] = *b"\x89HFmlog\n";
 /// Version of what is behind the head; a reader refuses others.
 const VERSION: u32 = 1;
-const CRC_AT: usize = 8;
-const COVERED_FROM: usize = 12;
+const CHECKSUM_AT: usize = 8;
+const COVERED_FROM: usize = 16;
 /// Bytes before the first change.
 const HEAD: usize = 64;
 const PUT: u8 = 1;
@@ -200,17 +205,16 @@ impl BatchWriter {
         let length = (self.bytes.len() - HEAD) as u32;
         let mut head = Vec::with_capacity(HEAD);
         head.extend_from_slice(&MAGIC);
-        head.extend_from_slice(&[0; 4]);
+        head.extend_from_slice(&[0; COVERED_FROM - CHECKSUM_AT]);
         VERSION.put(&mut head);
+        length.put(&mut head);
         head.extend_from_slice(&id.guid);
         id.epoch.put(&mut head);
         id.nonce.put(&mut head);
         id.sequence.put(&mut head);
-        length.put(&mut head);
-        self.changes.put(&mut head);
         self.bytes[..HEAD].copy_from_slice(&head);
-        let crc = crc32c(&self.bytes[COVERED_FROM..]);
-        self.bytes[CRC_AT..COVERED_FROM].copy_from_slice(&crc.to_le_bytes());
+        let checksum = xxh3(&self.bytes[COVERED_FROM..]);
+        self.bytes[CHECKSUM_AT..COVERED_FROM].copy_from_slice(&checksum.to_le_bytes());
         Some(&self.bytes)
     }
 
@@ -253,9 +257,8 @@ pub struct Head {
     /// Which batch it says that it is.
     pub id: BatchId,
     version: u32,
-    checksum: u32,
+    checksum: u64,
     length: u32,
-    changes: u32,
 }
 
 impl Head {
@@ -269,9 +272,9 @@ impl Head {
         if r.raw(MAGIC.len())? != MAGIC {
             return Err(DecodeError::WrongMagic);
         }
-        let (checksum, version) = (r.u32()?, r.u32()?);
+        let (checksum, version, length) = (r.u64()?, r.u32()?, r.u32()?);
         let id = BatchId { guid: r.guid()?, epoch: r.u64()?, nonce: r.u64()?, sequence: r.u64()? };
-        Ok(Self { id, version, checksum, length: r.u32()?, changes: r.u32()? })
+        Ok(Self { id, version, checksum, length })
     }
 
     /// Bytes that the batch takes on the device.
@@ -289,14 +292,14 @@ impl Head {
         let mut r = Reader::new(bytes);
         r.raw(HEAD)?;
         let payload = r.raw(self.length as usize)?;
-        if crc32c(&bytes[COVERED_FROM..HEAD + payload.len()]) != self.checksum {
+        if xxh3(&bytes[COVERED_FROM..HEAD + payload.len()]) != self.checksum {
             return Err(DecodeError::WrongChecksum);
         }
         // Behind the checksum: what a newer release wrote is no damage.
         if self.version != VERSION {
             return Err(DecodeError::Unsupported(self.version));
         }
-        Ok(Batch { id: self.id, changes: self.changes, payload })
+        Ok(Batch { id: self.id, payload })
     }
 }
 
@@ -305,7 +308,6 @@ impl Head {
 pub struct Batch<'a> {
     /// Which one it is.
     pub id: BatchId,
-    changes: u32,
     payload: &'a [u8],
 }
 
@@ -316,22 +318,15 @@ impl<'a> Batch<'a> {
         ((HEAD + self.payload.len()) as u64).next_multiple_of(BLOCK)
     }
 
-    /// Its changes, in order. An error where there are others than it says, or one is none that a [`BatchWriter`] makes, is the
-    /// last item.
+    /// Its changes, in order. Where one is none that a [`BatchWriter`] makes, the error is the last item.
     pub fn changes(&self) -> impl Iterator<Item = Result<Change<'a>, DecodeError>> + use<'a> {
         let mut rest = Reader::new(self.payload);
-        let mut left = self.changes;
         let mut ended = false;
         std::iter::from_fn(move || {
-            if ended {
+            if ended || rest.remaining() == 0 {
                 return None;
             }
-            let next = match left {
-                0 if rest.remaining() > 0 => Err(DecodeError::Invalid("length")),
-                0 => return None,
-                _ => Change::take(&mut rest),
-            };
-            left -= u32::from(left > 0);
+            let next = Change::take(&mut rest);
             ended = next.is_err();
             Some(next)
         })
@@ -340,6 +335,7 @@ impl<'a> Batch<'a> {
 
 #[cfg(test)]
 mod tests {
+    use byte_codec::{Checksum, crc32c};
     use proptest::prelude::*;
 
     use super::*;
@@ -405,24 +401,66 @@ mod tests {
     /// A block that ends with its own checksum would always have this one.
     #[test]
     fn the_checksums_of_blocks_with_different_batches_differ() {
-        let sums: std::collections::BTreeSet<u32> = (0..1000)
-            .map(|sequence| {
-                let mut writer = BatchWriter::new(LIMIT);
-                writer.put(Table::Freed, &sequence, &1u64);
-                let mut block = writer.seal(&id(sequence)).expect("it fits").to_vec();
-                block.resize(BLOCK as usize, 0);
-                crc32c(&block)
-            })
-            .collect();
-        assert_eq!(sums.len(), 1000);
+        for below in [Checksum::Crc32c, Checksum::Xxh3] {
+            let sums: std::collections::BTreeSet<u32> = (0..1000)
+                .map(|sequence| {
+                    let mut writer = BatchWriter::new(LIMIT);
+                    writer.put(Table::Freed, &sequence, &1u64);
+                    let mut block = writer.seal(&id(sequence)).expect("it fits").to_vec();
+                    block.resize(BLOCK as usize, 0);
+                    below.of(&block)
+                })
+                .collect();
+            assert_eq!(sums.len(), 1000);
+        }
+    }
+
+    /// Rows that end with their own CRC-32C, as those of SMB opens: a change of one leaves a CRC-32C of what it is in as it was.
+    fn sealed_rows(random: &mut impl FnMut() -> u64, sequence: u64) -> Vec<u8> {
+        let mut writer = BatchWriter::new(LIMIT);
+        for key in 0u64..20 {
+            let mut row = vec![0x5a; 300];
+            row.extend_from_slice(&random().to_le_bytes());
+            row.extend_from_slice(&crc32c(&row).to_le_bytes());
+            writer.put(Table::State, &("opens", &key.to_le_bytes()[..]), &row.as_slice());
+        }
+        let mut bytes = writer.seal(&id(sequence)).expect("it fits").to_vec();
+        bytes.resize(bytes.len().next_multiple_of(BLOCK as usize), 0);
+        bytes
+    }
+
+    #[test]
+    fn a_torn_batch_does_not_pass_whatever_its_rows_and_those_of_the_former_one_end_with() {
+        let mut state = 1u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 11
+        };
+        let mut torn = 0;
+        for round in 0..50 {
+            let former = sealed_rows(&mut random, 2 * round);
+            let whole = sealed_rows(&mut random, 2 * round + 1);
+            assert_eq!(former.len(), whole.len());
+            for tear in (512..whole.len()).step_by(512) {
+                for (front, back) in [(&whole, &former), (&former, &whole)] {
+                    let mixed = [&front[..tear], &back[tear..]].concat();
+                    // What is behind the last row says nothing.
+                    let said = HEAD + Head::decode(front).expect("a head").length as usize;
+                    let same = mixed[..said] == front[..said];
+                    assert!(same || decode(&mixed).is_err(), "round {round}, torn at byte {tear}");
+                    torn += u32::from(!same);
+                }
+            }
+        }
+        assert!(torn > 1000, "{torn}");
     }
 
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = sample();
         bytes[COVERED_FROM] = 2;
-        let crc = crc32c(&bytes[COVERED_FROM..]);
-        bytes[CRC_AT..COVERED_FROM].copy_from_slice(&crc.to_le_bytes());
+        let sum = xxh3(&bytes[COVERED_FROM..]);
+        bytes[CHECKSUM_AT..COVERED_FROM].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(decode(&bytes), Err(DecodeError::Unsupported(2)));
     }
 
@@ -452,10 +490,9 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_behind_a_sound_checksum_are_refused_without_panic(payload in proptest::collection::vec(any::<u8>(), 0..300), changes: u32) {
+        fn hostile_bytes_behind_a_sound_checksum_are_refused_without_panic(payload in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut writer = BatchWriter::new(LIMIT);
             writer.bytes.extend_from_slice(&payload);
-            writer.changes = changes;
             let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
             if let Ok(batch) = decode(&bytes) {
                 prop_assert!(batch.changes().count() <= payload.len() + 1);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use byte_codec::crc32c;
+use byte_codec::xxh3;
 use volume_format::{
     BLOCK, Batch, BatchId, BatchWriter, DecodeError, FEATURE_METADATA_LOG, Head, Superblock, Table,
 };
@@ -220,9 +220,9 @@ fn of_version_2(id: BatchId) -> Vec<u8> {
     let mut writer = BatchWriter::new(BLOCK as usize);
     writer.put(Table::Orphans, &9u64, &());
     let mut bytes = writer.seal(&id).expect("it fits").to_vec();
-    bytes[12] = 2;
-    let sum = crc32c(&bytes[12..]).to_le_bytes();
-    bytes[8..12].copy_from_slice(&sum);
+    bytes[16] = 2;
+    let sum = xxh3(&bytes[16..]).to_le_bytes();
+    bytes[8..16].copy_from_slice(&sum);
     bytes.resize(BLOCK as usize, 0);
     bytes
 }
