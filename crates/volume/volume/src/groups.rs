@@ -169,4 +169,21 @@ impl<'a> Groups<'a> {
         self.log.iter_mut().for_each(MetadataLog::committed);
         Ok(())
     }
+    /// As [`Groups::commit`], for the last time: the database says that nothing else follows in the log, and so what of that cannot be
+    /// read at the next opening is no damage.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn close(&mut self) -> Result<(), StoreError> {
+        let Some(mark) = self.log.as_ref().and_then(MetadataLog::closing_mark) else { return self.commit() };
+        let txn = match self.open.take() {
+            Some(txn) => txn,
+            None => self.begin()?,
+        };
+        replay::write_mark(txn.raw(), mark)?;
+        txn.into_raw().commit().map_err(database_error)?;
+        self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        self.pending = 0;
+        Ok(())
+    }
 }

@@ -118,7 +118,7 @@ impl Volume {
                 .map_err(database_error)?
                 .insert(NAMES, FOLDED_AS_NTFS)
                 .map_err(database_error)?;
-            replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0 })?;
+            replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0, closed: true })?;
             txn.commit().map_err(database_error)?;
             Ok(Prepared { space: Space::default(), log: None, value: () })
         };
