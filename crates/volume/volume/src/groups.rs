@@ -18,7 +18,7 @@ use crate::load::Space;
 use crate::metadata_log::{Appended, MetadataLog};
 use crate::recent::Recent;
 use crate::replay;
-use crate::room::{self, Allowance, Room};
+use crate::room::{Allowance, Room};
 use crate::rows::Transaction;
 
 /// What others see of the metadata thread.
@@ -117,7 +117,7 @@ impl<'a> Groups<'a> {
         debug_assert!(changed, "a change of {rows} rows does not say that it is one");
         self.shared.groups.fetch_add(1, Ordering::Relaxed);
         let first = self.pending == 0;
-        self.pending += room::most_taken(rows, txn.batch().size());
+        self.pending = self.pending.saturating_add(self.room.taken(txn.batch()));
         let appended = match &mut self.log {
             Some(log) => log.append(txn.batch()),
             None => Ok(Appended::CommitInstead),
@@ -166,6 +166,7 @@ impl<'a> Groups<'a> {
         txn.into_raw().commit().map_err(database_error)?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.pending = 0;
+        self.room.committed();
         self.log.iter_mut().for_each(MetadataLog::committed);
         Ok(())
     }
@@ -184,6 +185,7 @@ impl<'a> Groups<'a> {
         txn.into_raw().commit().map_err(database_error)?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.pending = 0;
+        self.room.committed();
         Ok(())
     }
 }

@@ -145,7 +145,8 @@ impl Volume {
         let upgrade = superblock.features & USUAL_FEATURES != USUAL_FEATURES;
         // The database must not grow to where the log comes.
         let area = planned.unwrap_or_else(|| superblock.clone());
-        let (nonce, below, layout) = (nonce(&environment), Arc::clone(&device), area.clone());
+        let (nonce, below, layout, with_log) =
+            (nonce(&environment), Arc::clone(&device), area.clone(), area.clone());
         let prepare = move |database: &Database| {
             if upgrade {
                 // Tables that an older release does not know do it no harm; what comes into them would.
@@ -183,7 +184,7 @@ impl Volume {
             // upgrade was cut short, and it may have left a copy torn.
             superblock.features |= USUAL_FEATURES;
             if logged {
-                superblock = superblock.with_metadata_log();
+                superblock = Superblock { features: superblock.features | with_log.features, ..with_log };
             }
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {

@@ -38,20 +38,23 @@ const CHECKSUM_AT: usize = 8;
 const COVERED_FROM: usize = 16;
 /// Bytes before the first change.
 const HEAD: usize = 64;
+/// Rows above this many bytes are long.
+const LONG_ROW: usize = BLOCK as usize / 4;
 const PUT: u8 = 1;
 const REMOVE: u8 = 2;
-/// Part of a volume's metadata area that its log takes, and its bounds in bytes: small volumes keep most of their area, and
+/// Part of a volume's metadata area that its log takes, and the most, in bytes: small volumes keep most of their area, and
 /// more than the largest is never used, as the database is committed before.
 const FRACTION: u64 = 8;
-const SIZE_MIN: u64 = 1 << 20;
+/// The smallest log that a volume gets, in bytes.
+pub const METADATA_LOG_MIN: u64 = 1 << 20;
 const SIZE_MAX: u64 = 16 << 20;
 /// The largest one that a reader takes: it is read whole.
 pub(crate) const METADATA_LOG_MAX: u64 = 64 << 20;
 
-/// Bytes that the log takes of a metadata area of `area` bytes.
+/// Bytes that the log of a new volume takes of a metadata area of `area` bytes.
 #[must_use]
 pub fn metadata_log_size(area: u64) -> u64 {
-    (area / FRACTION).clamp(SIZE_MIN, SIZE_MAX) / CLUSTER * CLUSTER
+    (area / FRACTION).clamp(METADATA_LOG_MIN, SIZE_MAX) / CLUSTER * CLUSTER
 }
 
 /// The tables of the metadata database, by the numbers that they have in the log. A number is never used again.
@@ -131,21 +134,24 @@ pub struct BatchWriter {
     /// What it may become, in bytes.
     limit: usize,
     overflown: bool,
+    /// Bytes of long rows that were put.
+    long_rows: u64,
 }
 
 impl BatchWriter {
     /// One that holds nothing yet, and at most `limit` bytes with its head and what is filled up.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false }
+        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false, long_rows: 0 }
     }
 
     /// A row gets a value.
     pub fn put<'k, 'v>(&mut self, table: Table, key: &impl Field<'k>, value: &impl Field<'v>) {
+        let before = self.bytes.len();
         self.change(table, PUT, key);
-        if !self.overflown {
-            sized(&mut self.bytes, value);
-        }
+        sized(&mut self.bytes, value);
+        let row = self.bytes.len() - before;
+        self.long_rows += if row > LONG_ROW { row as u64 } else { 0 };
         self.bound();
     }
 
@@ -165,15 +171,13 @@ impl BatchWriter {
 
     fn change<'k>(&mut self, table: Table, kind: u8, key: &impl Field<'k>) {
         self.changes = self.changes.saturating_add(1);
-        if !self.overflown {
-            self.bytes.extend_from_slice(&[table as u8, kind]);
-            sized(&mut self.bytes, key);
-        }
+        self.bytes.extend_from_slice(&[table as u8, kind]);
+        sized(&mut self.bytes, key);
     }
 
-    /// What is more than a batch can hold is only counted: it takes no memory.
+    /// What is more than a batch can hold is only counted: it takes the memory of one row.
     fn bound(&mut self) {
-        if self.bytes.len().next_multiple_of(BLOCK as usize) > self.limit {
+        if self.overflown || self.bytes.len().next_multiple_of(BLOCK as usize) > self.limit {
             self.overflown = true;
             self.bytes.truncate(HEAD);
         }
@@ -183,6 +187,13 @@ impl BatchWriter {
     #[must_use]
     pub fn changes(&self) -> u32 {
         self.changes
+    }
+
+    /// Bytes of those rows among them that are longer than a quarter of a block: a database does not keep as many in one page as of
+    /// others.
+    #[must_use]
+    pub fn long_rows(&self) -> u64 {
+        self.long_rows
     }
 
     /// Whether there were more than a batch can hold.
@@ -222,6 +233,7 @@ impl BatchWriter {
     pub fn clear(&mut self) {
         self.bytes.truncate(HEAD);
         self.changes = 0;
+        self.long_rows = 0;
         self.overflown = false;
     }
 }

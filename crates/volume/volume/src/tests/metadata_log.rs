@@ -4,7 +4,7 @@ mod damage;
 
 use std::sync::atomic::Ordering;
 
-use volume_format::{BLOCK, Batch, DecodeError, FEATURE_METADATA_LOG, Head, Superblock};
+use volume_format::{BLOCK, Batch, DecodeError, FEATURE_METADATA_LOG, Head, LengthRecord, Superblock};
 
 use super::devices::Fickle;
 use super::*;
@@ -352,4 +352,34 @@ fn an_opening_may_be_cut_short_anywhere() {
             }
         });
     }
+}
+
+/// The older record of a length is from before the log was there, when the database could be longer.
+#[test]
+fn an_older_length_that_the_area_had_room_for_is_no_damage() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        make(&volume, ["a"]).await;
+        volume.close().await.expect("close");
+        let superblock = layout(&device).await;
+        let slot = |number: u64| superblock.length_start + number % 2 * BLOCK;
+        let mut newest = LengthRecord::default();
+        for number in 0..2 {
+            let found = LengthRecord::decode(&block(&device, slot(number)).await).unwrap_or_default();
+            newest = if found.number > newest.number { found } else { newest };
+        }
+        newest.number += 2;
+        put(&device, slot(newest.number), &newest.encode()).await;
+        let before = superblock.data_start - superblock.metadata_start;
+        for (number, length, damaged) in [
+            (newest.number - 1, before, false),
+            (newest.number - 1, before + 1, true),
+            (newest.number + 1, before, true),
+        ] {
+            let image = crashed(&device).await;
+            put(&image, slot(number), &LengthRecord { number, length }.encode()).await;
+            let found = look(&image, Repair::No).await;
+            assert_eq!(!found.is_empty(), damaged, "{number} {length}: {found:?}");
+        }
+    });
 }
