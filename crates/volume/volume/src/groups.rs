@@ -181,7 +181,9 @@ impl<'a> Groups<'a> {
             Some(txn) => txn,
             None => self.begin()?,
         };
+        let txn = self.open.insert(txn);
         replay::write_mark(txn.raw(), mark)?;
+        let Some(txn) = self.open.take() else { return Ok(()) };
         txn.into_raw().commit().map_err(database_error)?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.pending = 0;
