@@ -13,7 +13,7 @@ use file_store::{
 use shard_runtime::{SeededEntropy, sleep};
 use sim::SimClock;
 use volume::{Environment, FormatOptions, Volume};
-use volume_format::{Batch, BatchWriter, LengthRecord, Superblock};
+use volume_format::{BatchWriter, Head, LengthRecord, Superblock};
 
 use crate::check::{BLOCK, buffer, content, same, same_bytes};
 use crate::{Fallible, Image, ensure};
@@ -317,7 +317,7 @@ pub fn rewrite(image: &Image) -> Fallible<usize> {
     let mut batches = 0;
     for at in (start..start + size).step_by(BLOCK as usize) {
         let written = &bytes[at as usize..(start + size) as usize];
-        let Ok(batch) = Batch::decode(written) else { continue };
+        let Ok(batch) = Head::decode(written).and_then(|head| head.verify(written)) else { continue };
         let mut again = BatchWriter::new(size as usize);
         for change in batch.changes() {
             again.copy(&change?);

@@ -267,27 +267,28 @@ impl DeviceBackend {
         let mut ahead = self.ahead.lock();
         if ((number + count) * BLOCK).div_ceil(PIECE) == piece + 1 && ahead.are_used() {
             let Pieces { by_number, order, loads, hits, .. } = &mut *ahead;
-            let all = match by_number.entry(piece) {
-                Entry::Occupied(there) => {
-                    *hits = hits.saturating_add(1);
-                    there.into_mut()
-                }
+            match by_number.entry(piece) {
+                Entry::Occupied(_) => *hits = hits.saturating_add(1),
                 Entry::Vacant(place) => {
                     *loads = loads.saturating_add(1);
                     let end = ((piece + 1) * PIECE).min(self.meter.area);
                     let all = IoBuf::new((end - piece * PIECE) as usize);
-                    order.push_back(piece);
-                    place.insert(run(device.read(self.start + piece * PIECE, all))?)
+                    // Else another block of the piece may be the one that cannot be read.
+                    if let Ok(all) = run(device.read(self.start + piece * PIECE, all)) {
+                        order.push_back(piece);
+                        place.insert(all);
+                    }
                 }
-            };
-            let from = (number * BLOCK - piece * PIECE) as usize;
-            let part = IoBuf::copy_from(&all[from..from + len]);
+            }
             if order.len() > PIECES_MAX
                 && let Some(oldest) = order.pop_front()
             {
                 by_number.remove(&oldest);
             }
-            return Ok(part);
+            if let Some(all) = by_number.get(&piece) {
+                let from = (number * BLOCK - piece * PIECE) as usize;
+                return Ok(IoBuf::copy_from(&all[from..from + len]));
+            }
         }
         drop(ahead);
         run(device.read(self.start + number * BLOCK, IoBuf::new(len)))

@@ -426,7 +426,7 @@ pub(crate) fn open_database(device: Device, superblock: &Superblock) -> Result<O
 
 fn serve(groups: &mut Groups<'_>, ahead: &Ahead, queue: &mut mpsc::UnboundedReceiver<Job>, shared: &Shared) {
     let served = loop {
-        let Some(first) = shard_runtime::block_on(queue.recv()) else { break groups.commit() };
+        let Some(first) = shard_runtime::block_on(queue.recv()) else { break groups.close() };
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
         ahead.rest();
         let mut group = Vec::new();

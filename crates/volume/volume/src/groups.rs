@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 use crate::backend::Connection;
 use crate::database::{Answer, Before, Job, Session, Stopped, contained, database_error, given_up, stopped};
 use crate::load::Space;
-use crate::metadata_log::{Appended, MetadataLog};
+use crate::metadata_log::{Appended, Mark, MetadataLog};
 use crate::recent::Recent;
 use crate::replay;
-use crate::room::{self, Allowance, Room};
+use crate::room::{Allowance, Room};
 use crate::rows::Transaction;
 
 /// What others see of the metadata thread.
@@ -143,7 +143,7 @@ impl<'a> Groups<'a> {
         debug_assert!(changed, "a change of {rows} rows does not say that it is one");
         self.shared.groups.fetch_add(1, Ordering::Relaxed);
         let first = self.pending == 0;
-        self.pending += room::most_taken(rows, txn.batch().size());
+        self.pending = self.pending.saturating_add(self.room.taken(txn.batch()));
         let appended = match &mut self.log {
             Some(log) => log.append(txn.batch()),
             None => Ok(Appended::CommitInstead),
@@ -184,17 +184,45 @@ impl<'a> Groups<'a> {
         if self.pending == 0 {
             return Ok(());
         }
+        self.commit_with(self.log.as_ref().map(MetadataLog::mark))
+    }
+
+    /// As [`Groups::commit`], for the last time: the database says that nothing else follows in the log, and so what of that cannot be
+    /// read at the next opening is no damage.
+    ///
+    /// # Errors
+    /// When the database fails. Having no space to say so is no failure, if that is all that there was to say.
+    pub(crate) fn close(&mut self) -> Result<(), StoreError> {
+        let Some(mark) = self.log.as_ref().and_then(MetadataLog::closing_mark) else { return self.commit() };
+        let unsaid = self.pending == 0;
+        match self.commit_with(Some(mark)) {
+            Err(error) if unsaid && error.kind() == StoreErrorKind::NoSpace => {
+                tracing::warn!("a volume that is closed has no space to say so in its database: {error}");
+                Ok(())
+            }
+            ended => ended,
+        }
+    }
+
+    fn commit_with(&mut self, mark: Option<Mark>) -> Result<(), StoreError> {
         self.connection.check()?;
+        if self.open.is_none() {
+            self.open = Some(contained(&self.shared.stopped, || self.begin())?);
+        }
         let Some(txn) = &self.open else { return Ok(()) };
-        if let Some(log) = &self.log {
-            contained(&self.shared.stopped, || replay::write_mark(txn.raw(), log.mark()))?;
+        if let Some(mark) = mark {
+            contained(&self.shared.stopped, || replay::write_mark(txn.raw(), mark))?;
         }
         let Some(txn) = self.open.take() else { return Ok(()) };
         let committed = contained(&self.shared.stopped, || txn.into_raw().commit().map_err(database_error));
-        // The first failure says more than what follows from it.
-        committed.or_else(|error| self.connection.check().and(Err(error)))?;
+        committed.or_else(|error| match error.kind() {
+            StoreErrorKind::NoSpace => Err(error),
+            // The first failure says more than what follows from it.
+            _ => self.connection.check().and(Err(error)),
+        })?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.pending = 0;
+        self.room.committed();
         self.log.iter_mut().for_each(MetadataLog::committed);
         Ok(())
     }

@@ -132,6 +132,10 @@ impl Frame {
 
     async fn read_lengths(&mut self, device: &Device, superblock: &Superblock) {
         let mut wrong = Vec::new();
+        // A record may be from before the end of the area became the log's.
+        let before = superblock.data_start.saturating_sub(superblock.metadata_start);
+        let larger = Superblock { metadata_size: before.max(superblock.metadata_size), ..superblock.clone() };
+        let mut older = None;
         for slot in 0..2 {
             let at = superblock.length_start + slot * BLOCK;
             match device.read(at, IoBuf::new(BLOCK as usize)).await {
@@ -140,10 +144,17 @@ impl Frame {
                         self.length = Some(record);
                     }
                     Ok(_) => {}
-                    Err(why) => wrong.push((at, why, block.iter().all(|byte| *byte == 0))),
+                    Err(why) => {
+                        older = length_in(&block, slot, &larger).ok().map(|record| (at, record.number));
+                        wrong.push((at, why, block.iter().all(|byte| *byte == 0)));
+                    }
                 },
                 Err(error) => wrong.push((at, self.cannot_be_read(error), false)),
             }
+        }
+        // It does not count where the other one is newer.
+        if let (Some((of, number)), Some(known)) = (older, self.length) {
+            wrong.retain(|(at, ..)| *at != of || number > known.number);
         }
         // The first record of a volume has the number 1; until the second is written, its block is empty.
         let young = self.length.is_some_and(|record| record.number == 1);
@@ -191,13 +202,9 @@ impl Frame {
         self.outdated
     }
 
-    /// What the superblock becomes with a metadata log, where there is none yet: if the database is not where that comes, and can
-    /// still grow as far as before, or to several times its length.
+    /// What the superblock becomes with a metadata log, where there is none yet and the database leaves room for one.
     pub(crate) fn with_log(&self) -> Option<Superblock> {
-        let (superblock, length) = (self.readable()?, self.length?.length);
-        let logged = superblock.clone().with_metadata_log();
-        let (old, new) = (superblock.metadata_size, logged.metadata_size);
-        (new < old && room::suffices(length, old, new)).then_some(logged)
+        room::with_log(self.readable()?, self.length?.length)
     }
 
     /// Whether a log may stand before the device: one copy that says so is enough.

@@ -10,7 +10,15 @@
 //!   acknowledged, and nothing sound of this epoch lies behind it. Where something does, a batch in the middle is damaged.
 //! * The start of the log is written anew only after the commit that covers all of it. Power that goes during the commit
 //!   leaves the database before it, with the log whole, or after it, with a log that is old news.
+//! * The last commit of a closing, and that of a repair, says that the log is *closed*: nothing was written behind the batches that
+//!   it covers. Then what cannot be read where the next one would be is no damage. The commit of the next opening takes that back,
+//!   before anything is written to the log; and should an opening go on without that commit, nothing is written to the log
+//!   until another one has come to its end. So a batch that was answered for never lies behind a mark that says that there is none.
+//!   The mark is the number of the last batch, beside the same number as of any commit: both are written in one transaction, so
+//!   that one without the other, or of another commit, counts for nothing. Sound batches that follow are looked for all the same.
 //! * Batches are images of rows, applied in order: applying some again changes nothing.
+//! * Clients cannot store what counts as a batch: they do not know the nonce. So nothing that they choose is ever refused as a newer
+//!   release's or found behind a gap, and the checksums of what only looks like batches, however large, are not calculated.
 //! * Batches of another opening, which never came to their end or were replayed, have another epoch.
 
 use std::collections::BTreeSet;
@@ -19,7 +27,7 @@ use std::io;
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
-use volume_format::{BLOCK, Batch, BatchId, BatchWriter, DecodeError, Superblock};
+use volume_format::{BLOCK, Batch, BatchId, BatchWriter, DecodeError, Head, Superblock};
 
 use crate::backend::run;
 
@@ -36,6 +44,8 @@ pub(crate) struct Mark {
     pub(crate) nonce: u64,
     /// The last batch that the database has.
     pub(crate) sequence: u64,
+    /// Nothing was, nor will be, written behind that batch until the database says otherwise: see [`MetadataLog::append`].
+    pub(crate) closed: bool,
 }
 
 /// The log of an open volume.
@@ -70,9 +80,14 @@ impl MetadataLog {
         (self.size / BATCH_PART / BLOCK * BLOCK) as usize
     }
 
-    /// Which batches a commit of the database now covers: all so far.
+    /// Which batches a commit of the database now covers: all so far. Others follow.
     pub(crate) fn mark(&self) -> Mark {
-        self.mark
+        Mark { closed: false, ..self.mark }
+    }
+
+    /// What the last commit says: that no other batch follows. `None` when the database says so already.
+    pub(crate) fn closing_mark(&self) -> Option<Mark> {
+        (!self.mark.closed).then_some(Mark { closed: true, ..self.mark })
     }
 
     /// Whether the database should be committed soon.
@@ -80,23 +95,25 @@ impl MetadataLog {
         self.position >= self.size / FULL_PART
     }
 
-    /// The database has everything, durably.
+    /// The database has everything, durably, and says [`MetadataLog::mark`].
     pub(crate) fn committed(&mut self) {
         self.position = 0;
+        self.mark.closed = false;
     }
 
-    /// Makes changes durable.
+    /// Makes changes durable. Not while the database says that the log is closed: an opening may go on without having taken that
+    /// back, and a batch that was answered for then, and cannot be read later, would be taken for none.
     ///
     /// # Errors
     /// When the device fails: nobody knows then what of the batch is there.
     pub(crate) fn append(&mut self, changes: &mut BatchWriter) -> io::Result<Appended> {
         let size = changes.size() as u64;
-        if changes.is_overflown() || self.position + size > self.size {
+        if self.mark.closed || changes.is_overflown() || self.position + size > self.size {
             return Ok(Appended::CommitInstead);
         }
         // Also where the write fails: what is there of it has this number.
         self.mark.sequence = self.mark.sequence.saturating_add(1);
-        let Mark { epoch, nonce, sequence } = self.mark;
+        let Mark { epoch, nonce, sequence, .. } = self.mark;
         let Some(sealed) = changes.seal(&BatchId { guid: self.guid, epoch, nonce, sequence }) else {
             return Ok(Appended::CommitInstead);
         };
@@ -149,6 +166,9 @@ pub(crate) struct Newer {
     /// The last of them; what the database has where there is none.
     pub(crate) sequence: u64,
     pub(crate) damage: Option<Damage>,
+    /// Blocks that cannot be read where the next batch would be, if the log was closed and nothing is lost with them; bytes from the
+    /// start of the device.
+    unreadable: Vec<u64>,
 }
 
 impl Newer {
@@ -194,41 +214,65 @@ impl Newer {
         mark: Mark,
     ) -> Result<Self, DecodeError> {
         let id = |sequence| BatchId { guid, epoch: mark.epoch, nonce: mark.nonce, sequence };
+        // Which batch it says that it is comes first: the checksum of what is none of these is never calculated.
+        let head = |at: usize| {
+            let of = Head::decode(bytes.get(at..)?).ok()?;
+            (of.id == id(of.id.sequence)).then_some(of)
+        };
+        let follows = |of: &Head, sequence: u64| sequence.checked_add(1) == Some(of.id.sequence);
         let (mut batches, mut sequence, mut end) = (Vec::new(), mark.sequence, 0usize);
-        loop {
-            match Batch::decode(bytes.get(end..).unwrap_or_default()) {
-                Ok(batch) if sequence.checked_add(1).is_some_and(|next| batch.id == id(next)) => {
+        while let Some(next) = head(end).filter(|of| follows(of, sequence)) {
+            match next.verify(&bytes[end..]) {
+                Ok(batch) => {
                     batches.push(end);
                     sequence = batch.id.sequence;
                     end += batch.size() as usize;
                 }
                 Err(error @ DecodeError::Unsupported(_)) => return Err(error),
-                _ => break,
+                Err(_) => break,
             }
         }
         let mut last = None;
         for at in (end..bytes.len()).step_by(BLOCK as usize) {
-            let later = Batch::decode(&bytes[at..]).map(|batch| batch.id);
-            if let Ok(later) = later
-                && later == id(later.sequence)
-                && later.sequence > sequence
-            {
-                last = last.max(Some(later.sequence));
+            let Some(later) = head(at).filter(|of| of.id.sequence > sequence) else { continue };
+            // Also a newer release's: it was answered for.
+            if let Ok(_) | Err(DecodeError::Unsupported(_)) = later.verify(&bytes[at..]) {
+                last = last.max(Some(later.id.sequence));
             }
         }
         // Where the next batch would be, as long as it says that it is.
         let next = sequence.saturating_add(1);
-        let announced =
-            Batch::announced(bytes.get(end..).unwrap_or_default()).filter(|(of, _)| *of == id(next));
-        let len = announced.map_or(BLOCK, |(_, len)| len) as usize;
-        let lost = last.is_some() || unreadable.range(end..end.saturating_add(len)).next().is_some();
+        let announced = head(end).filter(|of| of.id.sequence == next);
+        let len = announced.map_or(BLOCK, |of| of.size()) as usize;
+        let mut unreadable: Vec<u64> =
+            unreadable.range(end..end.saturating_add(len)).map(|at| start + *at as u64).collect();
+        // There was none, if the log was closed then.
+        let closed = mark.closed && batches.is_empty();
+        let lost = last.is_some() || !(closed || unreadable.is_empty());
         let damage = lost.then_some(Damage { sequence: next, at: start + end as u64, last });
-        Ok(Self { bytes, batches, sequence, damage })
+        unreadable.retain(|_| !lost);
+        Ok(Self { bytes, batches, sequence, damage, unreadable })
+    }
+
+    /// Writes zeros where the next batch would be and nothing can be read, although nothing was there: before the database says that
+    /// the log is in use again, as what cannot be read may be a batch from then on.
+    pub(crate) fn mend(&self, device: &Device) {
+        for at in &self.unreadable {
+            let zeros = IoBuf::zeroed(BLOCK as usize).freeze();
+            if let Err(error) = run(device.write(*at, zeros, Durability::Durable)) {
+                tracing::warn!(
+                    "byte {at} of a volume's metadata log can neither be read nor written: {error}"
+                );
+            }
+        }
     }
 
     /// The sound batches, in order.
     pub(crate) fn batches(&self) -> impl Iterator<Item = Result<Batch<'_>, DecodeError>> {
-        self.batches.iter().map(|at| Batch::decode(&self.bytes[*at..]))
+        self.batches.iter().map(|at| {
+            let bytes = &self.bytes[*at..];
+            Head::decode(bytes)?.verify(bytes)
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

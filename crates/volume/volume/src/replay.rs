@@ -13,8 +13,8 @@ use crate::load;
 use crate::metadata_log::{self, Damage, Mark, Newer};
 use crate::rows::Rows;
 use crate::tables::{
-    COUNTERS, ENTRIES, EXTENTS, FREED, INODES, LINKS, LOG_EPOCH, LOG_NONCE, LOG_SEQUENCE, MAPS, ORPHANS,
-    SECURITY, SHARES, SNAPSHOTS, STATE, USES,
+    COUNTERS, ENTRIES, EXTENTS, FREED, INODES, LINKS, LOG_CLOSED, LOG_EPOCH, LOG_NONCE, LOG_SEQUENCE, MAPS,
+    ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,
 };
 
 fn corrupt(detail: String) -> StoreError {
@@ -54,7 +54,13 @@ pub(crate) fn read_mark(txn: &WriteTransaction) -> Result<Option<Mark>, StoreErr
     let counters = txn.open_table(COUNTERS.definition).map_err(database_error)?;
     let read = |name| Ok::<_, StoreError>(counters.get(name).map_err(database_error)?.map(|row| row.value()));
     let (epoch, nonce, sequence) = (read(LOG_EPOCH)?, read(LOG_NONCE)?, read(LOG_SEQUENCE)?);
-    Ok(epoch.zip(nonce).zip(sequence).map(|((epoch, nonce), sequence)| Mark { epoch, nonce, sequence }))
+    let closed = read(LOG_CLOSED)?;
+    Ok(epoch.zip(nonce).zip(sequence).map(|((epoch, nonce), sequence)| Mark {
+        epoch,
+        nonce,
+        sequence,
+        closed: closed == Some(sequence),
+    }))
 }
 
 /// Says in the database which batches are newer than it.
@@ -66,6 +72,11 @@ pub(crate) fn write_mark(txn: &WriteTransaction, mark: Mark) -> Result<(), Store
     let values = [(LOG_EPOCH, mark.epoch), (LOG_NONCE, mark.nonce), (LOG_SEQUENCE, mark.sequence)];
     for (name, value) in values {
         counters.insert(name, value).map_err(database_error)?;
+    }
+    if mark.closed {
+        counters.insert(LOG_CLOSED, mark.sequence).map_err(database_error)?;
+    } else {
+        counters.remove(LOG_CLOSED).map_err(database_error)?;
     }
     Ok(())
 }
@@ -164,7 +175,7 @@ pub(crate) fn begin(
     }
     let mark = if new {
         match run(metadata_log::prepare(device, superblock)) {
-            Ok(()) => Mark { epoch: 1, nonce, sequence: 0 },
+            Ok(()) => Mark { epoch: 1, nonce, sequence: 0, closed: false },
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
                 tracing::warn!("there is no space for a volume's metadata log; it goes on without: {error}");
                 return Ok(None);
@@ -184,6 +195,7 @@ pub(crate) fn begin(
                 explain(damage)
             )));
         }
+        newer.mend(device);
         apply(txn, &newer)?;
         if !newer.is_empty() {
             tracing::debug!(from = mark.sequence, to = newer.sequence, "a metadata log is replayed");
@@ -216,7 +228,7 @@ pub(crate) fn nothing_newer(
     }
 }
 
-/// The mark of an epoch after this one, in a database that has the batches up to this number.
+/// The mark of an epoch after this one, in a database that has the batches up to this number, and whose log is about to be used.
 pub(crate) fn next(mark: Mark, sequence: u64, nonce: u64) -> Mark {
-    Mark { epoch: mark.epoch.saturating_add(1), nonce, sequence }
+    Mark { epoch: mark.epoch.saturating_add(1), nonce, sequence, closed: false }
 }

@@ -67,5 +67,7 @@ pub(crate) const FOLDED_AS_NTFS: u64 = 1;
 pub(crate) const LOG_EPOCH: &str = "log_epoch";
 pub(crate) const LOG_NONCE: &str = "log_nonce";
 pub(crate) const LOG_SEQUENCE: &str = "log_sequence";
+/// Counter: equal to [`LOG_SEQUENCE`] where nothing in the log is newer than the database; missing while the log is in use.
+pub(crate) const LOG_CLOSED: &str = "log_closed";
 /// The root directory.
 pub(crate) const ROOT: u64 = 1;

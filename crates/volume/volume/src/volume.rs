@@ -118,7 +118,7 @@ impl Volume {
                 .map_err(database_error)?
                 .insert(NAMES, FOLDED_AS_NTFS)
                 .map_err(database_error)?;
-            replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0 })?;
+            replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0, closed: true })?;
             txn.commit().map_err(database_error)?;
             Ok(Prepared { space: Space::default(), log: None, full: false, value: () })
         };
@@ -146,7 +146,8 @@ impl Volume {
         let upgrade = superblock.features & USUAL_FEATURES != USUAL_FEATURES;
         // The database must not grow to where the log comes.
         let area = planned.unwrap_or_else(|| superblock.clone());
-        let (nonce, below, layout) = (nonce(&environment), Arc::clone(&device), area.clone());
+        let (nonce, below, layout, with_log) =
+            (nonce(&environment), Arc::clone(&device), area.clone(), area.clone());
         let prepare = move |database: &Database, full| {
             if upgrade {
                 // Tables that an older release does not know do it no harm; what comes into them would.
@@ -193,7 +194,7 @@ impl Volume {
             // upgrade was cut short, and it may have left a copy torn.
             superblock.features |= USUAL_FEATURES;
             if logged {
-                superblock = superblock.with_metadata_log();
+                superblock = Superblock { features: superblock.features | with_log.features, ..with_log };
             }
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {

@@ -1,6 +1,6 @@
 //! Entries for fuzzing: every decoder over hostile bytes.
 
-use crate::{Batch, Entry, Field, Inode, LengthRecord, SnapshotRecord, Superblock};
+use crate::{Batch, Entry, Field, Head, Inode, LengthRecord, SnapshotRecord, Superblock};
 
 /// All structures of a volume.
 pub fn structures(bytes: &[u8]) {
@@ -15,8 +15,9 @@ pub fn structures(bytes: &[u8]) {
 
 /// A batch of the metadata log, and what its changes say.
 pub fn metadata_log(bytes: &[u8]) {
-    let _ = Batch::announced(bytes);
-    let Ok(batch) = Batch::decode(bytes) else { return };
+    let Ok(head) = Head::decode(bytes) else { return };
+    let Ok(batch) = head.verify(bytes) else { return };
+    assert_eq!(head.size(), batch.size());
     changes(&batch);
 }
 

@@ -15,7 +15,9 @@ pub use byte_codec::DecodeError;
 pub use field::Field;
 pub use inode::{Entry, Inode, OTHER_NAMES_MAX, OtherName, StreamRecord};
 pub use length::LengthRecord;
-pub use metadata_log::{Batch, BatchId, BatchWriter, Change, Table, metadata_log_size};
+pub use metadata_log::{
+    Batch, BatchId, BatchWriter, Change, Head, METADATA_LOG_MIN, Table, metadata_log_size,
+};
 pub use snapshot::SnapshotRecord;
 pub use superblock::{
     FEATURE_LOG, FEATURE_METADATA_LOG, FEATURE_NAMES, FEATURE_SNAPSHOTS, FEATURE_UPCASE, KNOWN_FEATURES,

@@ -4,44 +4,57 @@
 //!   the log     | batch n+1 | batch n+2   | batch n+3 | what earlier rounds left …
 //!               └ begins anew at its start as soon as the database has all of it
 //!
-//!   batch   0        8     12        16     32      40      48         56       60        64
-//!           | magic  | crc | version | guid | epoch | nonce | sequence | length | changes | change | change | … | 0 … to a block's end
-//!                          └──────────────────── covered by the checksum ──────────────────────────────┘
+//!   batch   0        8          16        20       24     40      48      56         64
+//!           | magic  | checksum | version | length | guid | epoch | nonce | sequence | change | change | … | 0 … to a block's end
+//!                               └──────────────── covered by the checksum ───────────────────────────┘
 //!
 //!   change  | table | kind: 1 put, 2 remove | length of the key (4) | key | put: length of the value (4) | value |
 //! ```
-//! The checksum stands in front: the spaces below keep a CRC-32C of each block, and a block that ends with its own has the
+//! The checksum is XXH3, all 64 bits. A CRC would not do: rows of the layers above end with their own CRC-32C, and what such a row
+//! holds does not change the CRC-32C of a batch, so that one which is torn between the sectors of two rows would pass. It covers
+//! all that the batch says, and the magic number is compared; the zeros behind the last change say nothing, and so what is there
+//! of them does not matter.
+//!
+//! It stands in front, since older spaces below keep a CRC-32C of each block, and a block that ended with its own would have the
 //! same one whatever it holds.
+//!
+//! The head, with the places and the meaning of all that it says, never changes, in no version, and neither do the checksum and
+//! what it covers: so a reader knows which batch it is, and that it is whole, before it knows the version. It refuses only the
+//! newer one that follows the last batch that it has: of this volume, epoch and nonce, and with the next number. What else looks
+//! like a newer batch is what a client has stored, or what lies there from earlier, and ends the log as anything does.
 //!
 //! Keys and values are made of *fields* ([`Field`]), one behind the other, so that what a log says does not depend on how a
 //! database keeps it: numbers little-endian, texts and bytes behind their length (4).
 
-use byte_codec::{DecodeError, Reader, crc32c};
+use byte_codec::{DecodeError, Reader, xxh3};
 
 use crate::field::{Field, Raw, sized};
 use crate::{BLOCK, CLUSTER};
 
 const MAGIC: [u8; 8] = *b"\x89HFmlog\n";
-/// Version of batches; a reader refuses others.
+/// Version of what is behind the head; a reader refuses others.
 const VERSION: u32 = 1;
-const CRC_AT: usize = 8;
-const COVERED_FROM: usize = 12;
+const CHECKSUM_AT: usize = 8;
+const COVERED_FROM: usize = 16;
 /// Bytes before the first change.
 const HEAD: usize = 64;
+/// Rows above this many bytes are long.
+const LONG_ROW: usize = BLOCK as usize / 4;
 const PUT: u8 = 1;
 const REMOVE: u8 = 2;
-/// Part of a volume's metadata area that its log takes, and its bounds in bytes: small volumes keep most of their area, and
+/// Part of a volume's metadata area that its log takes, and the most, in bytes: small volumes keep most of their area, and
 /// more than the largest is never used, as the database is committed before.
 const FRACTION: u64 = 8;
-const SIZE_MIN: u64 = 1 << 20;
+/// The smallest log that a volume gets, in bytes.
+pub const METADATA_LOG_MIN: u64 = 1 << 20;
 const SIZE_MAX: u64 = 16 << 20;
 /// The largest one that a reader takes: it is read whole.
 pub(crate) const METADATA_LOG_MAX: u64 = 64 << 20;
 
-/// Bytes that the log takes of a metadata area of `area` bytes.
+/// Bytes that the log of a new volume takes of a metadata area of `area` bytes.
 #[must_use]
 pub fn metadata_log_size(area: u64) -> u64 {
-    (area / FRACTION).clamp(SIZE_MIN, SIZE_MAX) / CLUSTER * CLUSTER
+    (area / FRACTION).clamp(METADATA_LOG_MIN, SIZE_MAX) / CLUSTER * CLUSTER
 }
 
 /// The tables of the metadata database, by the numbers that they have in the log. A number is never used again.
@@ -121,21 +134,24 @@ pub struct BatchWriter {
     /// What it may become, in bytes.
     limit: usize,
     overflown: bool,
+    /// Bytes of long rows that were put.
+    long_rows: u64,
 }
 
 impl BatchWriter {
     /// One that holds nothing yet, and at most `limit` bytes with its head and what is filled up.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false }
+        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false, long_rows: 0 }
     }
 
     /// A row gets a value.
     pub fn put<'k, 'v>(&mut self, table: Table, key: &impl Field<'k>, value: &impl Field<'v>) {
+        let before = self.bytes.len();
         self.change(table, PUT, key);
-        if !self.overflown {
-            sized(&mut self.bytes, value);
-        }
+        sized(&mut self.bytes, value);
+        let row = self.bytes.len() - before;
+        self.long_rows += if row > LONG_ROW { row as u64 } else { 0 };
         self.bound();
     }
 
@@ -155,15 +171,13 @@ impl BatchWriter {
 
     fn change<'k>(&mut self, table: Table, kind: u8, key: &impl Field<'k>) {
         self.changes = self.changes.saturating_add(1);
-        if !self.overflown {
-            self.bytes.extend_from_slice(&[table as u8, kind]);
-            sized(&mut self.bytes, key);
-        }
+        self.bytes.extend_from_slice(&[table as u8, kind]);
+        sized(&mut self.bytes, key);
     }
 
-    /// What is more than a batch can hold is only counted: it takes no memory.
+    /// What is more than a batch can hold is only counted: it takes the memory of one row.
     fn bound(&mut self) {
-        if self.bytes.len().next_multiple_of(BLOCK as usize) > self.limit {
+        if self.overflown || self.bytes.len().next_multiple_of(BLOCK as usize) > self.limit {
             self.overflown = true;
             self.bytes.truncate(HEAD);
         }
@@ -173,6 +187,13 @@ impl BatchWriter {
     #[must_use]
     pub fn changes(&self) -> u32 {
         self.changes
+    }
+
+    /// Bytes of those rows among them that are longer than a quarter of a block: a database does not keep as many in one page as of
+    /// others.
+    #[must_use]
+    pub fn long_rows(&self) -> u64 {
+        self.long_rows
     }
 
     /// Whether there were more than a batch can hold.
@@ -195,17 +216,16 @@ impl BatchWriter {
         let length = (self.bytes.len() - HEAD) as u32;
         let mut head = Vec::with_capacity(HEAD);
         head.extend_from_slice(&MAGIC);
-        head.extend_from_slice(&[0; 4]);
+        head.extend_from_slice(&[0; COVERED_FROM - CHECKSUM_AT]);
         VERSION.put(&mut head);
+        length.put(&mut head);
         head.extend_from_slice(&id.guid);
         id.epoch.put(&mut head);
         id.nonce.put(&mut head);
         id.sequence.put(&mut head);
-        length.put(&mut head);
-        self.changes.put(&mut head);
         self.bytes[..HEAD].copy_from_slice(&head);
-        let crc = crc32c(&self.bytes[COVERED_FROM..]);
-        self.bytes[CRC_AT..COVERED_FROM].copy_from_slice(&crc.to_le_bytes());
+        let checksum = xxh3(&self.bytes[COVERED_FROM..]);
+        self.bytes[CHECKSUM_AT..COVERED_FROM].copy_from_slice(&checksum.to_le_bytes());
         Some(&self.bytes)
     }
 
@@ -213,6 +233,7 @@ impl BatchWriter {
     pub fn clear(&mut self) {
         self.bytes.truncate(HEAD);
         self.changes = 0;
+        self.long_rows = 0;
         self.overflown = false;
     }
 }
@@ -242,82 +263,82 @@ impl<'a> Change<'a> {
     }
 }
 
+/// What a batch says of itself in front, whether or not the rest of it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Which batch it says that it is.
+    pub id: BatchId,
+    version: u32,
+    checksum: u64,
+    length: u32,
+}
+
+impl Head {
+    /// The head at the beginning of `bytes`. It costs no look at what follows: whoever looks for a batch compares what it says before
+    /// the rest is read ([`Head::verify`]), as what clients store in a batch may look like one.
+    ///
+    /// # Errors
+    /// [`DecodeError::WrongMagic`] and [`DecodeError::Truncated`] when there is none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        if r.raw(MAGIC.len())? != MAGIC {
+            return Err(DecodeError::WrongMagic);
+        }
+        let (checksum, version, length) = (r.u64()?, r.u32()?, r.u32()?);
+        let id = BatchId { guid: r.guid()?, epoch: r.u64()?, nonce: r.u64()?, sequence: r.u64()? };
+        Ok(Self { id, version, checksum, length })
+    }
+
+    /// Bytes that the batch takes on the device.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        (HEAD as u64 + u64::from(self.length)).next_multiple_of(BLOCK)
+    }
+
+    /// The batch, of which `bytes` begin with this head; what follows it may be anything.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] and [`DecodeError::WrongChecksum`] when it is torn or damaged, [`DecodeError::Unsupported`] when it
+    /// is sound, and a newer release wrote it.
+    pub fn verify<'a>(&self, bytes: &'a [u8]) -> Result<Batch<'a>, DecodeError> {
+        let mut r = Reader::new(bytes);
+        r.raw(HEAD)?;
+        let payload = r.raw(self.length as usize)?;
+        if xxh3(&bytes[COVERED_FROM..HEAD + payload.len()]) != self.checksum {
+            return Err(DecodeError::WrongChecksum);
+        }
+        // Behind the checksum: what a newer release wrote is no damage.
+        if self.version != VERSION {
+            return Err(DecodeError::Unsupported(self.version));
+        }
+        Ok(Batch { id: self.id, payload })
+    }
+}
+
 /// A sound batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch<'a> {
     /// Which one it is.
     pub id: BatchId,
-    changes: u32,
     payload: &'a [u8],
 }
 
 impl<'a> Batch<'a> {
-    /// The batch at the beginning of `bytes`; what follows it may be anything.
-    ///
-    /// # Errors
-    /// [`DecodeError::WrongMagic`] when there is none, [`DecodeError::Truncated`] when its head says that it is longer than
-    /// `bytes`, others when it is damaged or newer.
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut r = Reader::new(bytes);
-        if r.raw(MAGIC.len())? != MAGIC {
-            return Err(DecodeError::WrongMagic);
-        }
-        let crc = r.u32()?;
-        let version = r.u32()?;
-        let id = BatchId { guid: r.guid()?, epoch: r.u64()?, nonce: r.u64()?, sequence: r.u64()? };
-        let (length, changes) = (r.u32()? as usize, r.u32()?);
-        let payload = r.raw(length)?;
-        if crc32c(&bytes[COVERED_FROM..HEAD + length]) != crc {
-            return Err(DecodeError::WrongChecksum);
-        }
-        // Behind the checksum: what a newer release wrote is no damage.
-        if version != VERSION {
-            return Err(DecodeError::Unsupported(version));
-        }
-        Ok(Self { id, changes, payload })
-    }
-
-    /// What the head at the beginning of `bytes` says, whether or not the rest is sound: which batch it is, and how many bytes it
-    /// takes on the device.
-    #[must_use]
-    pub fn announced(bytes: &[u8]) -> Option<(BatchId, u64)> {
-        let mut r = Reader::new(bytes);
-        if r.raw(MAGIC.len()).ok()? != MAGIC {
-            return None;
-        }
-        let (_crc, _version) = (r.u32().ok()?, r.u32().ok()?);
-        let id = BatchId {
-            guid: r.guid().ok()?,
-            epoch: r.u64().ok()?,
-            nonce: r.u64().ok()?,
-            sequence: r.u64().ok()?,
-        };
-        let length = r.u32().ok()?;
-        Some((id, (HEAD as u64 + u64::from(length)).next_multiple_of(BLOCK)))
-    }
-
     /// Bytes that it takes on the device.
     #[must_use]
     pub fn size(&self) -> u64 {
         ((HEAD + self.payload.len()) as u64).next_multiple_of(BLOCK)
     }
 
-    /// Its changes, in order. An error where there are others than it says, or one is none that a [`BatchWriter`] makes, is the
-    /// last item.
+    /// Its changes, in order. Where one is none that a [`BatchWriter`] makes, the error is the last item.
     pub fn changes(&self) -> impl Iterator<Item = Result<Change<'a>, DecodeError>> + use<'a> {
         let mut rest = Reader::new(self.payload);
-        let mut left = self.changes;
         let mut ended = false;
         std::iter::from_fn(move || {
-            if ended {
+            if ended || rest.remaining() == 0 {
                 return None;
             }
-            let next = match left {
-                0 if rest.remaining() > 0 => Err(DecodeError::Invalid("length")),
-                0 => return None,
-                _ => Change::take(&mut rest),
-            };
-            left -= u32::from(left > 0);
+            let next = Change::take(&mut rest);
             ended = next.is_err();
             Some(next)
         })
@@ -325,122 +346,4 @@ impl<'a> Batch<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const LIMIT: usize = 64 << 10;
-
-    fn id(sequence: u64) -> BatchId {
-        BatchId { guid: [7; 16], epoch: 3, nonce: 5, sequence }
-    }
-
-    fn sample() -> Vec<u8> {
-        let mut writer = BatchWriter::new(LIMIT);
-        writer.put(Table::Entries, &(5u64, "NAME"), &&b"value"[..]);
-        writer.remove(Table::Extents, &(1u64, 2u32, 3u64));
-        writer.put(Table::Orphans, &9u64, &());
-        writer.seal(&id(11)).expect("it fits").to_vec()
-    }
-
-    #[test]
-    fn a_batch_says_what_was_put_in() {
-        let bytes = sample();
-        let batch = Batch::decode(&bytes).expect("sound");
-        assert_eq!((batch.id, batch.size()), (id(11), BLOCK));
-        assert_eq!(Batch::announced(&bytes[..HEAD]), Some((id(11), BLOCK)));
-        let changes = batch.changes().collect::<Result<Vec<_>, _>>().expect("changes");
-        assert_eq!(changes.len(), 3);
-        assert_eq!(<(u64, &str)>::whole(changes[0].key), Ok((5, "NAME")));
-        assert_eq!(changes[0].value.map(<&[u8]>::whole), Some(Ok(&b"value"[..])));
-        assert_eq!((changes[1].table, changes[1].value), (Table::Extents, None));
-        assert_eq!(<(u64, u32, u64)>::whole(changes[1].key), Ok((1, 2, 3)));
-        assert_eq!(changes[2].value.map(<()>::whole), Some(Ok(())));
-    }
-
-    #[test]
-    fn a_damaged_or_torn_batch_is_found() {
-        let bytes = sample();
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 0x10;
-            assert!(Batch::decode(&damaged).is_err(), "byte {at}");
-            assert!(Batch::decode(&bytes[..at]).is_err(), "cut at {at}");
-        }
-    }
-
-    #[test]
-    fn what_is_too_much_for_a_batch_takes_no_memory() {
-        let mut writer = BatchWriter::new(LIMIT);
-        for n in 0..1000u64 {
-            writer.put(Table::Security, &n, &&[1u8; 1000][..]);
-        }
-        assert!(writer.is_overflown() && writer.changes() == 1000 && writer.bytes.capacity() < 4 * LIMIT);
-        assert_eq!(writer.seal(&id(1)), None);
-        writer.clear();
-        writer.remove(Table::Security, &1u64);
-        assert!(writer.seal(&id(1)).is_some_and(|bytes| Batch::decode(bytes).is_ok()));
-    }
-
-    /// A block that ends with its own checksum would always have this one.
-    #[test]
-    fn the_checksums_of_blocks_with_different_batches_differ() {
-        let sums: std::collections::BTreeSet<u32> = (0..1000)
-            .map(|sequence| {
-                let mut writer = BatchWriter::new(LIMIT);
-                writer.put(Table::Freed, &sequence, &1u64);
-                let mut block = writer.seal(&id(sequence)).expect("it fits").to_vec();
-                block.resize(BLOCK as usize, 0);
-                crc32c(&block)
-            })
-            .collect();
-        assert_eq!(sums.len(), 1000);
-    }
-
-    #[test]
-    fn a_newer_version_is_named() {
-        let mut bytes = sample();
-        bytes[COVERED_FROM] = 2;
-        let crc = crc32c(&bytes[COVERED_FROM..]);
-        bytes[CRC_AT..COVERED_FROM].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Batch::decode(&bytes), Err(DecodeError::Unsupported(2)));
-    }
-
-    proptest! {
-        #[test]
-        fn changes_survive_the_round_trip(rows in proptest::collection::vec((0usize..13, any::<u64>(), "\\PC{0,20}", proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50))), 0..40)) {
-            let mut writer = BatchWriter::new(LIMIT);
-            for (table, number, text, value) in &rows {
-                let (table, key) = (Table::ALL[*table], (*number, text.as_str()));
-                match value {
-                    Some(value) => writer.put(table, &key, &value.as_slice()),
-                    None => writer.remove(table, &key),
-                }
-            }
-            let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
-            let changes = Batch::decode(&bytes).expect("sound").changes().collect::<Result<Vec<_>, _>>().expect("changes");
-            prop_assert_eq!(changes.len(), rows.len());
-            let mut again = BatchWriter::new(LIMIT);
-            changes.iter().for_each(|change| again.copy(change));
-            prop_assert_eq!(again.seal(&id(1)), Some(bytes.as_slice()));
-            for (change, (table, number, text, value)) in changes.iter().zip(&rows) {
-                prop_assert_eq!(change.table, Table::ALL[*table]);
-                prop_assert_eq!(<(u64, &str)>::whole(change.key), Ok((*number, text.as_str())));
-                let found = change.value.map(<&[u8]>::whole).transpose().expect("bytes");
-                prop_assert_eq!(found, value.as_deref());
-            }
-        }
-
-        #[test]
-        fn hostile_bytes_behind_a_sound_checksum_are_refused_without_panic(payload in proptest::collection::vec(any::<u8>(), 0..300), changes: u32) {
-            let mut writer = BatchWriter::new(LIMIT);
-            writer.bytes.extend_from_slice(&payload);
-            writer.changes = changes;
-            let bytes = writer.seal(&id(1)).expect("it fits").to_vec();
-            if let Ok(batch) = Batch::decode(&bytes) {
-                prop_assert!(batch.changes().count() <= payload.len() + 1);
-            }
-        }
-    }
-}
+mod tests;

@@ -82,12 +82,19 @@ impl Superblock {
         (self.features & FEATURE_METADATA_LOG != 0).then(|| (start, self.data_start - start))
     }
 
-    /// The same volume with a metadata log, which takes the end of the metadata area.
+    /// The same volume with a metadata log of the usual size, which takes the end of the metadata area.
     #[must_use]
-    pub fn with_metadata_log(mut self) -> Self {
+    pub fn with_metadata_log(self) -> Self {
+        let area = self.data_start - self.metadata_start;
+        self.with_metadata_log_of(metadata_log_size(area))
+    }
+
+    /// As [`Superblock::with_metadata_log`], with a log of `size` bytes, in whole clusters.
+    #[must_use]
+    pub fn with_metadata_log_of(mut self, size: u64) -> Self {
         if self.features & FEATURE_METADATA_LOG == 0 {
             let area = self.data_start - self.metadata_start;
-            self.metadata_size = area - metadata_log_size(area).min(area);
+            self.metadata_size = area - size.next_multiple_of(CLUSTER).min(area);
             self.features |= FEATURE_METADATA_LOG;
         }
         self

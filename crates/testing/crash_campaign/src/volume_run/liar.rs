@@ -7,7 +7,7 @@ use std::time::Duration;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockFuture, Device, Durability, Geometry};
 use sim::Dice;
-use volume_format::{Batch, BatchId, BatchWriter, Superblock};
+use volume_format::{BatchId, BatchWriter, Head, Superblock};
 
 use crate::case::Sabotage;
 
@@ -57,7 +57,7 @@ impl Liar {
 fn turn_around(log: &mut [u8]) {
     let mut batches = Vec::new();
     let mut end = 0;
-    while let Ok(batch) = Batch::decode(&log[end..]) {
+    while let Ok(batch) = Head::decode(&log[end..]).and_then(|head| head.verify(&log[end..])) {
         let follows = |(id, _): &(BatchId, _)| BatchId { sequence: id.sequence + 1, ..*id } == batch.id;
         if !batches.last().is_none_or(follows) {
             break;

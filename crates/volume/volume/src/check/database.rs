@@ -16,7 +16,7 @@ use crate::backend::{DeviceBackend, run};
 use crate::database::{CACHE_BYTES, Session, database_error, open_database};
 use crate::integrity::pages_finding;
 use crate::load::Space;
-use crate::metadata_log;
+use crate::metadata_log::{self, Mark};
 use crate::recent::Recent;
 use crate::replay::{self, tables_of};
 use crate::room::Allowance;
@@ -119,7 +119,8 @@ fn examine_here(
     // A volume of which nothing is repaired is not touched.
     if repair != Repair::No && found.iter().any(|finding| finding.repair.is_some()) {
         if let Some(mark) = log.mark {
-            replay::write_mark(txn.raw(), replay::next(mark, log.sequence, nonce))?;
+            let mark = replay::next(mark, log.sequence, nonce);
+            replay::write_mark(txn.raw(), Mark { closed: true, ..mark })?;
         }
         txn.into_raw().commit().map_err(database_error)?;
         if log.damaged && repair == Repair::Apply {

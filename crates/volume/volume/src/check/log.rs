@@ -40,7 +40,7 @@ impl Replayed {
             return Ok(replayed);
         }
         let Some(mark) = replay::read_mark(txn)? else {
-            replayed.mark = Some(Mark { epoch: 0, nonce: 0, sequence: 0 });
+            replayed.mark = Some(Mark { epoch: 0, nonce: 0, sequence: 0, closed: false });
             let repair = "the log begins anew; what was changed in the last second before a crash is lost, and free clusters are zeroed";
             replayed.damage(
                 superblock,

@@ -1,8 +1,10 @@
 //! What was answered is in the metadata log before it is in the database: crashes, damage, and volumes from before there was one.
 
+mod damage;
+
 use std::sync::atomic::Ordering;
 
-use volume_format::{BLOCK, Batch, FEATURE_METADATA_LOG, Superblock};
+use volume_format::{BLOCK, Batch, DecodeError, FEATURE_METADATA_LOG, Head, LengthRecord, Superblock};
 
 use super::devices::Fickle;
 use super::*;
@@ -57,15 +59,17 @@ async fn commit(volume: &Volume) {
     volume.core.metadata.change_committed(|_| Ok(())).await.expect("commit");
 }
 
+fn decode(bytes: &[u8]) -> Result<Batch<'_>, DecodeError> {
+    Head::decode(bytes)?.verify(bytes)
+}
+
 /// Where sound batches are on the device, with their numbers.
 async fn batches(device: &Device) -> Vec<(u64, u64)> {
     let (start, size) = layout(device).await.metadata_log().expect("a log");
     let bytes = device.read(start, IoBuf::new(size as usize)).await.expect("read");
     let blocks = (0..size).step_by(BLOCK as usize);
     blocks
-        .filter_map(|at| {
-            Batch::decode(&bytes[at as usize..]).ok().map(|batch| (start + at, batch.id.sequence))
-        })
+        .filter_map(|at| decode(&bytes[at as usize..]).ok().map(|batch| (start + at, batch.id.sequence)))
         .collect()
 }
 
@@ -112,127 +116,6 @@ fn a_torn_batch_at_the_end_was_never_answered() {
             assert_eq!(look(&torn, Repair::No).await, Vec::new());
             assert_eq!(listing(&opened(&torn).await).await, ["a", "b"]);
         }
-    });
-}
-
-#[test]
-fn damage_in_the_middle_is_named_and_what_follows_is_not_taken_as_good() {
-    on_shard(async {
-        let device = three().await;
-        let all = batches(&device).await;
-        for (lost, left) in [(0, vec![]), (1, vec!["a".to_owned()])] {
-            let damaged = crashed(&device).await;
-            let (at, sequence) = all[lost];
-            put(&damaged, at, &[0xa5; BLOCK as usize]).await;
-            let before = damaged.read(0, IoBuf::new(SIZE)).await.expect("read");
-            let refused = Volume::open(Arc::clone(&damaged), environment()).await.err().expect("refused");
-            assert_eq!(refused.kind(), StoreErrorKind::Corrupt);
-            let text = refused.to_string();
-            for word in [&format!("batch {sequence} at byte {at}"), "metadata log", "volume check --repair"] {
-                assert!(text.contains(word), "{text}");
-            }
-            let planned = look(&damaged, Repair::Plan).await;
-            assert_eq!(planned.len(), 1, "{planned:?}");
-            assert_eq!((planned[0].severity, planned[0].structure), (Severity::Critical, LOG));
-            assert!(planned[0].repair.is_some() && planned[0].detail.contains(&sequence.to_string()));
-            assert_eq!(look(&damaged, Repair::No).await, planned);
-            let after = damaged.read(layout(&device).await.data_start, IoBuf::new(4 << 20)).await;
-            assert!(
-                after.expect("read")[..] == before[layout(&device).await.data_start as usize..][..4 << 20]
-            );
-            assert_eq!(look(&damaged, Repair::Apply).await, planned);
-            assert_eq!(look(&damaged, Repair::No).await, Vec::new());
-            let volume = opened(&damaged).await;
-            assert_eq!(listing(&volume).await, left);
-            assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
-        }
-    });
-}
-
-/// A disk of which one block cannot be read until it is written.
-struct Bad {
-    disk: Device,
-    at: std::sync::Mutex<Option<u64>>,
-}
-
-impl test_layers::DeviceLayer for Bad {
-    fn below(&self) -> &dyn block_device::BlockDevice {
-        &*self.disk
-    }
-
-    fn read(&self, offset: u64, buf: IoBuf) -> block_device::BlockFuture<'_, IoBuf> {
-        let bad =
-            self.at.lock().expect("lock").is_some_and(|at| (offset..offset + buf.len() as u64).contains(&at));
-        Box::pin(async move {
-            match bad {
-                true => Err(block_device::BlockError::new(block_device::BlockErrorKind::Media, "read")),
-                false => self.disk.read(offset, buf).await,
-            }
-        })
-    }
-
-    fn write(
-        &self,
-        offset: u64,
-        data: aligned_buffer::SharedBuf,
-        durability: Durability,
-    ) -> block_device::BlockFuture<'_, ()> {
-        let mut at = self.at.lock().expect("lock");
-        *at = at.filter(|at| !(offset..offset + data.len() as u64).contains(at));
-        self.disk.write(offset, data, durability)
-    }
-}
-
-/// What cannot be read may have been answered for, where the next batch would be; elsewhere it is of no account.
-#[test]
-fn a_block_that_cannot_be_read_is_not_taken_for_the_end() {
-    on_shard(async {
-        let device = three().await;
-        let all = batches(&device).await;
-        let (start, _) = all[0];
-        for (block, refused) in [(0, true), (2, true), (3, true), (4, false)] {
-            let at = start + block * BLOCK;
-            let disk = crashed(&device).await;
-            let bad = Arc::new(test_layers::Layered(Bad { disk, at: std::sync::Mutex::new(Some(at)) }));
-            let device: Device = bad.clone();
-            let opened = Volume::open(Arc::clone(&device), environment()).await;
-            assert_eq!(opened.is_err(), refused, "block {block}");
-            let Err(error) = opened else { continue };
-            assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
-            assert!(error.to_string().contains(&format!("at byte {at}")), "{error}");
-            let found = look(&device, Repair::Apply).await;
-            assert_eq!((found.len(), found[0].structure), (1, LOG), "{found:?}");
-            // The log begins anew at its start: a bad block there is whole when it is written.
-            let volume = Volume::open(device, environment()).await.expect("open");
-            let left = ["a", "b", "c"].into_iter().take(block as usize);
-            assert!(listing(&volume).await.iter().map(String::as_str).eq(left), "block {block}");
-        }
-    });
-}
-
-/// Data whose mapping is lost with the log is not what the next file shows.
-#[test]
-fn clusters_whose_mapping_is_lost_are_zeroed() {
-    on_shard(async {
-        let (device, volume) = fresh().await;
-        make(&volume, ["a"]).await;
-        let lost = volume.create(volume.root(), "lost", file()).await.expect("create");
-        let handle = open(&volume, lost).await;
-        write(&handle, 0, &[7; 1 << 20], Durability::Durable).await;
-        let damaged = crashed(&device).await;
-        let all = batches(&damaged).await;
-        put(&damaged, all[1].0, &[0; BLOCK as usize]).await;
-        assert!(!look(&damaged, Repair::Apply).await.is_empty());
-        assert_eq!(look(&damaged, Repair::No).await, Vec::new(), "no free cluster holds anything");
-        let volume = opened(&damaged).await;
-        let next = volume.create(volume.root(), "next", file()).await.expect("create");
-        let next = open(&volume, next).await;
-        next.set_size(8 << 20).await.expect("size");
-        for at in (0..8 << 20).step_by(1 << 20) {
-            write(&next, at + 5, b"x", Durability::Durable).await;
-        }
-        assert!(!read(&next, 0, 8 << 20).await.contains(&7));
-        assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
     });
 }
 
@@ -436,23 +319,6 @@ fn an_older_volume_gets_a_log_when_it_is_opened() {
     });
 }
 
-#[test]
-fn a_database_that_does_not_say_what_it_has_is_named_and_repaired() {
-    on_shard(async {
-        let device = three().await;
-        super::check::damage(&device, |txn| {
-            let mut counters = txn.open_table(crate::tables::COUNTERS.definition).expect("table");
-            counters.remove("log_epoch").expect("remove");
-        });
-        let refused = Volume::open(Arc::clone(&device), environment()).await.err().expect("refused");
-        assert!(refused.to_string().contains("metadata log"), "{refused}");
-        let found = look(&device, Repair::Apply).await;
-        assert_eq!(found[0].structure, LOG, "{found:?}");
-        assert_eq!(look(&device, Repair::No).await, Vec::new());
-        assert_eq!(listing(&opened(&device).await).await, Vec::<String>::new());
-    });
-}
-
 /// Power goes at each request of an opening that replays, and of one that upgrades: the next one goes on.
 #[test]
 fn an_opening_may_be_cut_short_anywhere() {
@@ -486,4 +352,34 @@ fn an_opening_may_be_cut_short_anywhere() {
             }
         });
     }
+}
+
+/// The older record of a length is from before the log was there, when the database could be longer.
+#[test]
+fn an_older_length_that_the_area_had_room_for_is_no_damage() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        make(&volume, ["a"]).await;
+        volume.close().await.expect("close");
+        let superblock = layout(&device).await;
+        let slot = |number: u64| superblock.length_start + number % 2 * BLOCK;
+        let mut newest = LengthRecord::default();
+        for number in 0..2 {
+            let found = LengthRecord::decode(&block(&device, slot(number)).await).unwrap_or_default();
+            newest = if found.number > newest.number { found } else { newest };
+        }
+        newest.number += 2;
+        put(&device, slot(newest.number), &newest.encode()).await;
+        let before = superblock.data_start - superblock.metadata_start;
+        for (number, length, damaged) in [
+            (newest.number - 1, before, false),
+            (newest.number - 1, before + 1, true),
+            (newest.number + 1, before, true),
+        ] {
+            let image = crashed(&device).await;
+            put(&image, slot(number), &LengthRecord { number, length }.encode()).await;
+            let found = look(&image, Repair::No).await;
+            assert_eq!(!found.is_empty(), damaged, "{number} {length}: {found:?}");
+        }
+    });
 }
