@@ -81,7 +81,12 @@ fn read(file: &Path) -> CliResult<(Config, Option<String>, Option<String>)> {
     let config = if text.trim_start().starts_with('{') {
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
     } else {
-        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
+        toml::from_str(&text).map_err(|error| {
+            // In one line: what follows a first one is advice.
+            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+            let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+            wrong(format!("{place}{}", error.message()))
+        })?
     };
     Ok((config, of_node, of_machine))
 }

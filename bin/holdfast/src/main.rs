@@ -25,6 +25,7 @@ mod job;
 mod lun;
 mod offline;
 mod open;
+mod output_file;
 mod perf;
 mod pool;
 mod portal;

@@ -360,10 +360,14 @@ fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {
 }
 
 /// A path here is another one for the node, which may run elsewhere in the file system: makes it absolute. What is no path here
-/// is a name that the node knows; a lost disk has a path at which nothing is.
+/// is a name that the node knows; a lost disk has a path at which nothing is. The last part stays: a link may be the disk's name.
 pub(crate) fn here_one(disk: String) -> String {
     match std::path::absolute(&disk) {
-        Ok(path) if path.exists() || disk.contains('/') => path.to_string_lossy().into_owned(),
+        Ok(path) if path.exists() || disk.contains('/') => {
+            let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+            let whole = folder.zip(path.file_name()).map(|(folder, name)| folder.join(name));
+            whole.unwrap_or(path).to_string_lossy().into_owned()
+        }
         _ => disk,
     }
 }

@@ -14,6 +14,7 @@ use control_client::{Query, segment};
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::file::{Place, print as print_files, same_volume};
+use crate::output_file::OutputFile;
 use crate::pool::usage;
 use crate::progress;
 use crate::table::{Table, word};
@@ -186,12 +187,12 @@ async fn diff(base: &Place, target: &Place, output: Option<PathBuf>, context: &C
         return Ok(());
     };
     let writing = |error: std::io::Error| CliError::here(format!("{}: {error}", output.display()));
-    let mut file = tokio::fs::File::create(&output).await.map_err(writing)?;
+    let mut file = OutputFile::create(&output).await.map_err(writing)?;
     let bar = progress::bar(0, target.path(), context.json);
-    let done = context.client.download(query.as_str(), &mut file, |done| bar.set_position(done)).await;
+    let done = context.client.download(query.as_str(), &mut file.file, |done| bar.set_position(done)).await;
     bar.finish_and_clear();
     let done = done?;
-    file.sync_all().await.map_err(writing)?;
+    file.keep().await.map_err(writing)?;
     context
         .show(&Done::new(format!("{}: {}", output.display(), bytes(done))), |done| outln!("{}", done.message))
 }

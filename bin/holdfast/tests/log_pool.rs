@@ -258,3 +258,54 @@ fn the_pool_of_a_log_is_kept_while_its_volume_is_away() {
     assert_eq!(pool(&logged.json(&["pool", "list"]), "fast")["allocated_bytes"], 0);
     assert!(logged.status().1.starts_with("OK: "));
 }
+
+/// Two pools may have volumes of one name, and a third one the logs of both: none is taken for the other's.
+#[test]
+fn volumes_of_one_name_in_two_pools_are_told_apart() {
+    let mut logged = Logged::new();
+    let files = logged.files_of("demo");
+    let third = logged.demo.dir.path().join("three");
+    std::fs::File::create(&third).expect("made").set_len(4 << 30).expect("sparse");
+    let third = third.to_string_lossy().into_owned();
+    logged.ok(&["pool", "create", "third", &third, "--yes"]);
+    logged.serve_without(&files);
+    let new = ["volume", "create", "vm", "--pool", "third", "--size", "1G", "--resiliency", "simple"];
+    let said = logged.refused(&new);
+    assert!(said.contains("pool demo, which is not open"), "{said}");
+    logged.ok(&["pool", "forget", "demo", "--yes"]);
+    logged.ok(&new);
+    let old = pool(&logged.json(&["pool", "list"]), "fast")["allocated_bytes"].as_u64().expect("bytes");
+    assert!(old > 0);
+    let shown = logged.json(&["volume", "show", "vm"]);
+    assert_eq!(shown["log_place"], Value::Null, "the log of the other one");
+    logged.ok(&["volume", "log", "add", "vm", "--size", "192M", "--pool", "fast"]);
+    let list = logged.ok(&["volume", "list"]);
+    assert!(list.contains("192 MiB in fast: logging"), "{list}");
+    let status = logged.ok(&["status"]);
+    assert!(status.contains("holdfast volume give-up-log vm"), "{status}");
+
+    // The one that comes back stays closed beside the one that is served, and goes without it.
+    files.iter().for_each(|file| std::fs::rename(hidden(file), file).expect("moved"));
+    logged.ok(&["disk", "rescan"]);
+    logged.ok(&["pool", "import", "demo"]);
+    let both = logged.json(&["volume", "list"]);
+    let both: Vec<(&str, bool)> = both["items"]
+        .as_array()
+        .expect("list")
+        .iter()
+        .map(|volume| (volume["pool"].as_str().unwrap_or_default(), volume["online"] == true))
+        .collect();
+    assert_eq!(both, [("demo", false), ("third", true)]);
+    logged.refused(&["pool", "export", "demo", "--yes"]);
+    logged.ok(&["volume", "log", "remove", "vm"]);
+    assert_eq!(pool(&logged.json(&["pool", "list"]), "fast")["allocated_bytes"], old, "the other log stays");
+    logged.ok(&["volume", "delete", "vm", "--yes"]);
+    let list = logged.until(&["volume", "list"], |list| list["items"][0]["online"] == true);
+    assert_eq!(
+        (&list["items"][0]["pool"], list["items"].as_array().map(Vec::len)),
+        (&"demo".into(), Some(1))
+    );
+    let list = logged.ok(&["volume", "list"]);
+    assert!(list.contains("128 MiB in fast: logging"), "{list}");
+    assert_eq!(logged.json(&["volume", "check", "vm"])["clean"], true);
+}

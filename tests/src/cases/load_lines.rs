@@ -22,6 +22,8 @@ const LINES: &str = include_str!("load_lines.txt");
 const AT_ONCE: usize = 8;
 /// Size of what is measured.
 const SIZE: &str = "-c8M";
+/// Seconds that a line measures for. A second is enough, unless the machine is so busy that nothing ends within it.
+const SECONDS: [u64; 3] = [1, 10, 60];
 /// The file for lines that expect one.
 const BYTES: usize = 8 << 20;
 
@@ -112,28 +114,39 @@ fn line(tools: &Tools, number: usize, words: &[String]) -> Result {
     let asked = Asked::of(tool, options);
     let drives = asked.targets.iter().filter_map(|path| path.split_once(":\\")?.0.chars().next());
     let drives: Vec<char> = drives.collect();
-    let mut program = tools.command(tools.links.join(tool), &format!("line{number}"), &drives)?;
     if tool == "diskspd" {
         // As it stands: it is understood.
         let mut unchanged = command(tools.links.join(tool));
         let said = run_program(RUN, unchanged.arg("-Rp").args(options))?.ok(&words.join(" "))?;
         ensure(said.contains("path: '"), || format!("no profile: {said}"))?;
-        program.arg("-W0");
     }
-    for word in options {
-        let server = word.strip_prefix(r"\\").and_then(|rest| rest.split_once('\\'));
-        program.arg(match (word.as_bytes().get(1), server) {
-            (_, Some((_, path))) => format!(r"\\{}\{path}", tools.address),
-            (Some(b'c'), _) => SIZE.into(),
-            (Some(b'd'), _) if tool == "diskspd" => "-d1".into(),
-            (Some(b's'), _) if tool != "diskspd" => "-s1".into(),
-            _ => word.clone(),
-        });
+    let measure = |seconds: u64| -> Result<String> {
+        let mut program = tools.command(tools.links.join(tool), &format!("line{number}"), &drives)?;
+        if tool == "diskspd" {
+            program.arg("-W0");
+        }
+        for word in options {
+            let server = word.strip_prefix(r"\\").and_then(|rest| rest.split_once('\\'));
+            program.arg(match (word.as_bytes().get(1), server) {
+                (_, Some((_, path))) => format!(r"\\{}\{path}", tools.address),
+                (Some(b'c'), _) => SIZE.into(),
+                (Some(b'd'), _) if tool == "diskspd" => format!("-d{seconds}"),
+                (Some(b's'), _) if tool != "diskspd" => format!("-s{seconds}"),
+                _ => word.clone(),
+            });
+        }
+        run_program(RUN, &program)?.ok(&words.join(" "))
+    };
+    let (mut report, mut seconds) = (String::new(), 0);
+    for longer in SECONDS {
+        (report, seconds) = (measure(longer)?, longer);
+        if !completed_nothing(&report) {
+            break;
+        }
     }
-    let report = run_program(RUN, &program)?.ok(&words.join(" "))?;
     let figures = match tool.as_str() {
         "diskspd" => diskspd(&report, &asked),
-        _ => sqlio(&report, &asked),
+        _ => sqlio(&report, &asked, seconds),
     };
     let figures = figures.map_err(|why| about(format!("{why}\n{report}")))?;
     // The script that people cut their figures out of reports with says the same.
@@ -145,6 +158,15 @@ fn line(tools: &Tools, number: usize, words: &[String]) -> Result {
         })?;
     }
     Ok(())
+}
+
+/// Whether no I/O ended while a report was measured.
+fn completed_nothing(report: &str) -> bool {
+    report.lines().any(|line| match line.split_once(':') {
+        Some(("IOs/sec", number)) => number.trim() == "0.00",
+        Some(("total", cells)) => cells.split('|').next().is_some_and(|bytes| bytes.trim() == "0"),
+        _ => false,
+    })
 }
 
 /// What a line asks for, read here once more.
@@ -235,13 +257,13 @@ fn diskspd(report: &str, asked: &Asked) -> Result<String> {
 }
 
 /// Checks a report of `sqlio`, and gives its figures by the names of their lines.
-fn sqlio(report: &str, asked: &Asked) -> Result<String> {
+fn sqlio(report: &str, asked: &Asked, seconds: u64) -> Result<String> {
     let after =
         |name: &str| report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
     let (threads, block) = (asked.number('t') * asked.targets.len() as u64, asked.number('b') >> 10);
     let plural = if threads == 1 { "" } else { "s" };
     let order = if asked.random { "random" } else { "sequential" };
-    let beginning = format!("{threads} thread{plural} reading for 1 secs from file");
+    let beginning = format!("{threads} thread{plural} reading for {seconds} secs from file");
     for part in [
         beginning,
         format!("\tusing {block}KB {order} IOs\n"),

@@ -23,10 +23,12 @@ use tcp_service::{Budget, Spawner};
 use uuid::Uuid;
 
 mod smb;
+mod space_name;
 
 pub(crate) use crate::open_told::OpenTold;
 pub(crate) use smb::{ShareTotals, SmbAdministration};
 pub use smb::{SmbBackend, SmbInfo};
+pub(crate) use space_name::{LOG_SUFFIX, SpaceName, log_name, log_of};
 
 /// The future of work that is done elsewhere.
 pub type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + Send + 'a>>;
@@ -158,21 +160,6 @@ pub struct NewPool {
     pub overwrite_foreign: bool,
 }
 
-/// What the name of a log's space ends with, after the name of its volume.
-pub(crate) const LOG_SUFFIX: &str = ".write-log";
-
-/// The name of the space of the log of a volume, whose space has this identity. It is in the name because two pools may
-/// have volumes of one name.
-pub(crate) fn log_name(volume: &str, guid: &str) -> String {
-    let short = guid.split('-').next().unwrap_or_default();
-    format!("{volume}.{short}{LOG_SUFFIX}")
-}
-
-/// The volume that a space of this name is the log of, if it is one.
-pub(crate) fn log_of(space: &str) -> Option<&str> {
-    space.strip_suffix(LOG_SUFFIX)?.rsplit_once('.').map(|(volume, _)| volume)
-}
-
 /// How to make a space.
 #[derive(Clone, Debug)]
 pub struct NewSpace {
@@ -206,6 +193,8 @@ pub struct NewLog {
 /// A space as its pool sees it.
 #[derive(Clone, Debug)]
 pub struct SpaceInfo {
+    /// Its identity.
+    pub guid: Uuid,
     /// Promise and redundancy.
     pub state: SpaceState,
     /// The volume whose log it holds; then it holds no volume.
@@ -224,6 +213,19 @@ pub struct SpaceInfo {
     pub interleave_bytes: u64,
     /// Whether every block has a checksum.
     pub integrity: bool,
+}
+
+impl SpaceInfo {
+    /// By its name and identity.
+    #[must_use]
+    pub fn called(&self) -> SpaceName {
+        SpaceName { name: self.state.name.clone(), guid: Some(self.guid) }
+    }
+
+    /// The name of the space of its log, in whichever pool, if it has one.
+    pub(crate) fn log_name(&self) -> String {
+        log_name(&self.state.name, &self.guid.to_string())
+    }
 }
 
 /// A pool now.
@@ -263,9 +265,9 @@ pub struct PoolInfo {
 pub trait PoolHandle: Send + Sync + 'static {
     /// What it is now. Waits for nothing.
     fn info(&self) -> PoolInfo;
-    /// The names of its spaces. Waits for nothing, and costs little.
-    fn space_names(&self) -> Vec<String> {
-        self.info().spaces.into_iter().map(|space| space.state.name).collect()
+    /// Its spaces by name. Waits for nothing, and costs little.
+    fn space_names(&self) -> Vec<SpaceName> {
+        self.info().spaces.iter().map(SpaceInfo::called).collect()
     }
     /// Whether it does nothing more until it is abandoned and opened again. Asked often: costs nothing.
     fn has_stopped(&self) -> bool;

@@ -281,10 +281,11 @@ impl Pool {
         self.core.all_spaces()
     }
 
-    /// The names of all spaces, those that are closed among them. Costs little, however large they are.
+    /// Names and identities of all spaces, those that are closed among them. Costs little, however large they are.
     #[must_use]
-    pub fn space_names(&self) -> Vec<String> {
-        self.core.meta.with_state(|state| state.spaces.values().map(|space| space.name.clone()).collect())
+    pub fn space_names(&self) -> Vec<(String, Guid)> {
+        let of = |space: &SpaceRecord| (space.name.clone(), space.guid);
+        self.core.meta.with_state(|state| state.spaces.values().map(of).collect())
     }
 
     /// The space of that name.

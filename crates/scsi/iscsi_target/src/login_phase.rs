@@ -341,6 +341,7 @@ fn begin(
         id: shared.next_nexus.fetch_add(1, Ordering::Relaxed),
         initiator: subject.initiator.as_str().to_owned(),
         initiator_port: subject.isid,
+        target: config.name.as_str().to_owned(),
         target_port: result.portal_group,
         io: IoTally::default(),
     });

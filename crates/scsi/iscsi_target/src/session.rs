@@ -349,6 +349,7 @@ mod tests {
             id: 1,
             initiator: initiator.to_string(),
             initiator_port: [0; 6],
+            target: "iqn.2026-01.org.example:disk".to_owned(),
             target_port: 1,
             io: IoTally::default(),
         };

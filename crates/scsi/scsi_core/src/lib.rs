@@ -18,7 +18,7 @@ pub type ScsiFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Longest sense data a device returns, in bytes (SPC-4 4.5.1).
 pub const MAX_SENSE_BYTES: usize = 252;
 
-/// One I_T nexus. Two nexuses of the same initiator port over different target ports differ in
+/// One I_T nexus. Two nexuses of the same initiator port over different target ports differ in `target` or
 /// `target_port`; a session that reinstates another is a new nexus with the same names.
 pub struct Nexus {
     /// Unique for the life of the process.
@@ -27,7 +27,9 @@ pub struct Nexus {
     pub initiator: String,
     /// What distinguishes ports of one initiator: iSCSI's ISID.
     pub initiator_port: [u8; 6],
-    /// The target port group tag, which is also the relative target port identifier, from 1.
+    /// The target's name (`iqn.…`): a unit that two targets have is reached over ports of both.
+    pub target: String,
+    /// The target port group tag, which is also the relative target port identifier, from 1. Each target counts its own.
     pub target_port: u16,
     /// What came over it: commands on the medium of all its units, counted by the device.
     pub io: IoTally,

@@ -43,9 +43,14 @@ impl Departed {
 
 impl LogicalUnit {
     pub(crate) fn connect(&self, nexus: &Nexus) {
-        let port = Port { initiator: nexus.initiator_port_name().to_lowercase(), target: nexus.target_port };
+        let port = Port {
+            initiator: nexus.initiator_port_name().to_lowercase(),
+            device: nexus.target.to_lowercase(),
+            target: nexus.target_port,
+        };
         let mut inner = self.inner.lock();
-        let Inner { nexuses, departed, .. } = &mut *inner;
+        let Inner { nexuses, departed, reservations, .. } = &mut *inner;
+        reservations.know(&port);
         nexuses.entry(nexus.id).or_insert_with(|| NexusEntry {
             used: false,
             attentions: vec![asc::POWER_ON],

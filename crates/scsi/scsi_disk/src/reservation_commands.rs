@@ -76,6 +76,8 @@ impl LogicalUnit {
         let abort = !effects.aborted.is_empty();
         let victims: Vec<u64> = {
             let mut inner = self.inner.lock();
+            // Some may have come while the row was written.
+            inner.nexuses.values().for_each(|entry| after.know(&entry.port));
             inner.reservations = after;
             effects.attentions.iter().for_each(|(port, code)| inner.raise(port, *code));
             effects.aborted.iter().flat_map(|port| inner.nexuses_of(port)).collect()

@@ -14,6 +14,9 @@ pub const MAX_REGISTRATIONS: usize = 256;
 pub struct Port {
     /// The initiator port's name.
     pub initiator: String,
+    /// The name of the target that the target port is of; empty in a row of an earlier release, which did not tell targets apart, until
+    /// the initiator port is there again: [`Reservations::know`].
+    pub device: String,
     /// The relative target port.
     pub target: u16,
 }
@@ -67,7 +70,28 @@ pub struct Effects {
     pub aborted: Vec<Port>,
 }
 
+/// A name behind its length, at the beginning of what is left of a row.
+fn take_name(rest: &mut &[u8]) -> Option<String> {
+    let len = usize::from(u16::from_be_bytes(*rest.first_chunk()?));
+    let name = rest.get(2..2 + len).filter(|_| len <= MAX_PORT_NAME_BYTES)?;
+    *rest = &rest[2 + len..];
+    Some(std::str::from_utf8(name).ok()?.to_owned())
+}
+
 impl Reservations {
+    /// An initiator port is there over a target port: what a row of an earlier release says of the two is said of this target.
+    pub fn know(&mut self, port: &Port) {
+        let is_it = |old: &Port| {
+            old.device.is_empty() && old.initiator == port.initiator && old.target == port.target
+        };
+        if self.registrations.iter().any(|r| r.port == *port) {
+            return;
+        }
+        let holder = self.reservation.as_mut().map(|(_, holder)| holder);
+        let registered = self.registrations.iter_mut().map(|r| &mut r.port);
+        registered.chain(holder).filter(|old| is_it(old)).for_each(|old| old.device.clone_from(&port.device));
+    }
+
     /// The key `port` is registered with.
     #[must_use]
     pub fn key_of(&self, port: &Port) -> Option<u64> {
@@ -166,7 +190,7 @@ impl Reservations {
         let mut effects = Effects::default();
         let targets = if p.all_ports { ports } else { std::slice::from_ref(&port.target) };
         for &target in targets {
-            let port = Port { initiator: port.initiator.clone(), target };
+            let port = Port { target, ..port.clone() };
             match (self.registrations.iter().position(|r| r.port == port), p.action_key) {
                 (Some(at), 0) => {
                     let held = self.holds(&port);
@@ -259,7 +283,9 @@ impl Reservations {
         if kind.all() {
             return Err(Refused::Conflict);
         }
-        let to = Port { initiator: p.destination.clone(), target: p.target_port };
+        // The relative identifier is one of the target over which the command has come.
+        let to =
+            Port { initiator: p.destination.clone(), device: port.device.clone(), target: p.target_port };
         if p.action_key == 0 {
             return Err(Refused::Sense(Sense::parameter_field(8)));
         }
@@ -289,7 +315,7 @@ impl Reservations {
     /// The durable row (docs/formats/scsi_state.md).
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = b"HFPR\x01".to_vec();
+        let mut out = b"HFPR\x02".to_vec();
         let kind = self.reservation.as_ref().map_or(0, |(kind, _)| *kind as u8);
         let holder = self
             .reservation
@@ -303,6 +329,8 @@ impl Reservations {
             out.extend_from_slice(&r.port.target.to_be_bytes());
             out.extend_from_slice(&(r.port.initiator.len() as u16).to_be_bytes());
             out.extend_from_slice(r.port.initiator.as_bytes());
+            out.extend_from_slice(&(r.port.device.len() as u16).to_be_bytes());
+            out.extend_from_slice(r.port.device.as_bytes());
         }
         out
     }
@@ -310,7 +338,11 @@ impl Reservations {
     /// Reads a durable row; `None` when it is not one.
     #[must_use]
     pub fn decode(row: &[u8]) -> Option<Self> {
-        let mut rest = row.strip_prefix(b"HFPR\x01")?;
+        let (mut rest, has_devices) = match row.strip_prefix(b"HFPR")?.split_first()? {
+            (1, rest) => (rest, false),
+            (2, rest) => (rest, true),
+            _ => return None,
+        };
         let (kind, holder, count) = (*rest.first()?, be(rest, 1, 2) as usize, be(rest, 3, 2) as usize);
         rest = rest.get(5..)?;
         if count > MAX_REGISTRATIONS {
@@ -318,14 +350,11 @@ impl Reservations {
         }
         let mut out = Self { aptpl: true, ..Self::default() };
         for _ in 0..count {
-            let len = be(rest, 10, 2) as usize;
-            if rest.len() < 12 || len > MAX_PORT_NAME_BYTES {
-                return None;
-            }
-            let initiator = std::str::from_utf8(rest.get(12..12 + len)?).ok()?.to_owned();
-            let port = Port { initiator, target: be(rest, 8, 2) as u16 };
-            out.registrations.push(Registration { port, key: be(rest, 0, 8) });
-            rest = &rest[12 + len..];
+            let (key, target) = (be(rest.get(..10)?, 0, 8), be(rest, 8, 2) as u16);
+            rest = &rest[10..];
+            let initiator = take_name(&mut rest)?;
+            let device = if has_devices { take_name(&mut rest)? } else { String::new() };
+            out.registrations.push(Registration { port: Port { initiator, device, target }, key });
         }
         if kind != 0 {
             out.reservation = Some((Kind::from_code(kind)?, out.registrations.get(holder)?.port.clone()));

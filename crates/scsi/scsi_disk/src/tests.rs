@@ -20,6 +20,7 @@ mod dropped;
 mod going_on;
 mod golden;
 mod neighbours;
+mod sizes;
 mod storage;
 mod tokens;
 
@@ -102,6 +103,7 @@ impl Rig {
                 id,
                 initiator: initiators[id as usize - 1].to_owned(),
                 initiator_port: [id as u8; 6],
+                target: "iqn.a:disk".to_owned(),
                 target_port: 1,
                 io: IoTally::default(),
             })
@@ -304,7 +306,12 @@ proptest! {
             PrOutRegisterIgnore, PrOutRegisterMove];
         let mut state = Reservations::default();
         for (op, who, kind, key, action_key) in steps {
-            let port = |n: u8| Port { initiator: format!("iqn.a:{n},i,0x0"), target: 1 };
+            // The third is the first's initiator port over another target.
+            let port = |n: u8| Port {
+                initiator: format!("iqn.a:{},i,0x0", n % 2),
+                device: format!("iqn.a:disk{}", n / 2),
+                target: 1,
+            };
             let parameters = scsi_defs::reservation::OutParameters {
                 key, action_key, target_port: 1, destination: port((who + 1) % 3).initiator, ..Default::default()
             };
@@ -340,5 +347,6 @@ proptest! {
     fn rows_with_any_content(data in prop::collection::vec(any::<u8>(), 0..200)) {
         fuzz::fuzz_state_rows(&data);
         fuzz::fuzz_state_rows(&[b"HFPR\x01", &data[..]].concat());
+        fuzz::fuzz_state_rows(&[b"HFPR\x02", &data[..]].concat());
     }
 }

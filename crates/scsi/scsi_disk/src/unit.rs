@@ -215,24 +215,32 @@ impl LogicalUnit {
         self.inner.lock().reservations.clone()
     }
 
-    /// Waits until the size changes and tells all nexuses; to be called in a loop by whoever owns the unit.
+    /// Waits until the number of blocks changes and tells all nexuses; to be called in a loop by whoever owns the unit. The new
+    /// size in bytes, which need not be a whole number of blocks: anybody may set the size of a file.
     ///
     /// # Errors
     /// The backing can no longer say.
     pub async fn watch_resize(&self) -> Result<u64, file_store::StoreError> {
-        let known = self.inner.lock().capacity * self.block();
-        let size = self.backing().wait_resize(known).await?;
-        self.notice_capacity();
-        Ok(size)
+        let mut known = self.inner.lock().capacity * self.block();
+        loop {
+            let size = self.backing().wait_resize(known).await?;
+            if self.notice_capacity() {
+                return Ok(size);
+            }
+            known = size;
+        }
     }
 
-    pub(crate) fn notice_capacity(&self) {
+    /// Whether the number of blocks is another than what initiators were told; they are told now.
+    pub(crate) fn notice_capacity(&self) -> bool {
         let now = self.blocks();
         let mut inner = self.inner.lock();
-        if inner.capacity != now {
+        let changed = inner.capacity != now;
+        if changed {
             inner.capacity = now;
             inner.attention_all(None, asc::CAPACITY_CHANGED);
         }
+        changed
     }
 
     /// Raises an attention for one nexus.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use file_store::StoreErrorKind;
+use file_store::{Access, OpenOptions, StoreErrorKind};
 use smb_protocol::NtStatus;
 use smb_protocol::access::FileAttributes;
 use smb_protocol::directory::CompletionFilter;
@@ -127,8 +127,8 @@ impl Core {
     /// Whether a file, or one of its streams, may be deleted, at once or with an open: asked by whatever can delete it.
     ///
     /// # Errors
-    /// CANNOT_DELETE.
-    pub(crate) fn check_deletion(
+    /// CANNOT_DELETE; SHARING_VIOLATION where another user of the store (a LUN) has the file open and keeps it.
+    pub(crate) async fn check_deletion(
         &self,
         caller: &Caller,
         node: &Pin,
@@ -141,6 +141,11 @@ impl Core {
         }
         if attributes.contains(FileAttributes::READONLY) && !ignore_read_only {
             return refuse(NtStatus::CANNOT_DELETE, "the file is read-only");
+        }
+        if stream.is_empty() && !node.is_directory() {
+            // At the last close nobody hears of it any more.
+            let access = Access { read: false, write: false, delete: true };
+            self.store.open(node.file, OpenOptions::shared(access)).await?;
         }
         Ok(())
     }

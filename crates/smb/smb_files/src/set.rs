@@ -238,7 +238,9 @@ impl Open {
             return Ok(());
         }
         let attributes = FileAttributes(self.core.info(&self.node).await?.attributes.0);
-        self.core.check_deletion(&self.caller, &self.node, &self.stream, attributes, ignore_read_only)?;
+        self.core
+            .check_deletion(&self.caller, &self.node, &self.stream, attributes, ignore_read_only)
+            .await?;
         if self.directory && !self.core.is_empty(self.node.file).await {
             return refuse(NtStatus::DIRECTORY_NOT_EMPTY, "the directory has entries");
         }

@@ -32,6 +32,12 @@ pub(crate) struct PoolState {
     stopped_volumes: BTreeSet<String>,
 }
 
+/// The identity of a space: another one in each pool.
+fn space_guid(pool: Uuid, name: &str) -> Uuid {
+    let name = name.bytes().fold(0, |sum: u128, byte| sum.rotate_left(9) ^ u128::from(byte));
+    Uuid::from_u128(pool.as_u128() ^ name.rotate_left(64))
+}
+
 impl PoolState {
     /// The files of a volume.
     pub(super) fn store(&self, volume: &str) -> Option<Arc<MemoryStore>> {
@@ -167,6 +173,7 @@ impl PoolHandle for Pool {
             _ => RedundancyState::Unavailable,
         };
         let spaces = state.spaces.values().map(|(space, _)| SpaceInfo {
+            guid: space_guid(state.guid, &space.name),
             log_of: None,
             state: SpaceState {
                 name: space.name.clone(),

@@ -8,7 +8,7 @@ use control_api::{
 };
 use read_cache::MemorySample;
 
-use super::{Node, confirm};
+use super::{Node, confirm, to_its_end};
 use crate::system::read_counters;
 
 /// What the cache takes of the machine's memory when nothing was said, and what requests may take, each as a divisor.
@@ -131,8 +131,9 @@ impl Node {
             return Ok(Done::new(format!("The log of volume {name} is deleted.")));
         }
         let (_, pool, _) = self.space(name)?;
-        if self.volume(name).is_ok() {
-            return Err(Problem::new(Code::WrongState, format!("volume {name} is open: its log is there.")));
+        if let Ok(volume) = self.volume(name) {
+            let of_log = if volume.log().is_some() { "its log is there" } else { "it has no log" };
+            return Err(Problem::new(Code::WrongState, format!("volume {name} is open: {of_log}.")));
         }
         let waits = self.volumes.lock().get(name).filter(|slot| !slot.lacks_log && !slot.damaged).cloned();
         if let Some(slot) = waits {
@@ -182,14 +183,6 @@ impl Node {
         self.apply_caches(&self.config.get());
         self.cache_show().await
     }
-}
-
-/// Runs a change that nobody may leave half done, though whoever asked for it goes away.
-async fn to_its_end<T: Send + 'static>(
-    change: impl Future<Output = Result<T, Problem>> + Send + 'static,
-) -> Result<T, Problem> {
-    let ended = tokio::spawn(change).await;
-    ended.unwrap_or_else(|error| Err(Problem::new(Code::Internal, format!("the change has failed: {error}"))))
 }
 
 fn policy(config: &Config, name: &str) -> VolumeConfig {

@@ -7,7 +7,7 @@ use control_api::{Code, Issue, Problem, RedundancyState, Severity};
 use uuid::Uuid;
 
 use super::Node;
-use crate::backend::{PoolInfo, SpaceInfo, log_of};
+use crate::backend::{PoolInfo, SpaceInfo, SpaceName};
 
 /// A pool of the configuration and what is known of what it holds.
 pub(super) struct Holder {
@@ -15,14 +15,24 @@ pub(super) struct Holder {
     pub(super) name: String,
     /// Why it is not open; none while it is.
     pub(super) closed: Option<String>,
-    /// The names of its spaces when it was last open; none if this node has not had it open.
-    pub(super) spaces: Option<Vec<String>>,
+    /// Its spaces when it was last open; none if this node has not had it open.
+    pub(super) spaces: Option<Vec<SpaceName>>,
 }
 
 impl Holder {
     /// The volumes that it holds, as far as they are known.
     pub(super) fn volumes(&self) -> impl Iterator<Item = &String> {
-        self.spaces.iter().flatten().filter(|space| log_of(space).is_none())
+        self.spaces.iter().flatten().filter(|space| space.log_of().is_none()).map(|space| &space.name)
+    }
+
+    /// The logs that it holds, as far as they are known: each with the name of its volume.
+    pub(super) fn logs(&self) -> impl Iterator<Item = (&SpaceName, &str)> {
+        self.spaces.iter().flatten().filter_map(|space| Some((space, space.log_of()?)))
+    }
+
+    /// Whether it holds the volume whose log is in a space of this name.
+    pub(super) fn is_home_of(&self, log: &str) -> bool {
+        self.spaces.iter().flatten().any(|space| space.is_home_of(log))
     }
 }
 
@@ -32,7 +42,7 @@ impl Node {
         let slots: BTreeMap<_, _> = self.pools.lock().clone();
         let of = |(guid, slot): (Uuid, super::PoolSlot)| {
             let open = slot.handle.as_ref().map(|handle| handle.space_names());
-            let held = |spaces: Vec<SpaceInfo>| spaces.into_iter().map(|space| space.state.name).collect();
+            let held = |spaces: Vec<SpaceInfo>| spaces.iter().map(SpaceInfo::called).collect();
             let why = || slot.reason.unwrap_or_else(|| "it is being opened".into());
             Holder {
                 guid,
@@ -51,11 +61,12 @@ impl Node {
             let slot = self.volumes.lock().get(volume).filter(|slot| slot.pool == guid).cloned();
             let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
             let has_log = handle.as_ref().map(|handle| handle.log().is_some());
-            if has_log == Some(false) || info.spaces.iter().any(|log| log.log_of.as_ref() == Some(volume)) {
+            let own_log = space.log_name();
+            if has_log == Some(false) || info.spaces.iter().any(|log| log.state.name == own_log) {
                 continue;
             }
             let lacks_log = slot.is_some_and(|slot| slot.lacks_log);
-            let place = self.log_place(volume, has_log.is_some(), has_log == Some(true), lacks_log);
+            let place = self.log_place(space, has_log.is_some(), has_log == Some(true), lacks_log);
             let Some(place) = place else { continue };
             let of =
                 place.pool.map_or_else(|| "a pool that is not open".into(), |pool| format!("pool {pool}"));
@@ -83,12 +94,15 @@ impl Node {
     pub(super) fn refuse_log_of_another(&self, guid: Uuid, info: &PoolInfo) -> Result<Vec<String>, Problem> {
         let holders = self.holders();
         let others = || holders.iter().filter(|holder| holder.guid != guid);
-        let own = |volume: &str| {
-            info.spaces.iter().any(|space| space.log_of.is_none() && space.state.name == volume)
-        };
+        let is_own = |log: &str| info.spaces.iter().any(|space| space.called().is_home_of(log));
         let mut orphans = Vec::new();
-        for volume in info.spaces.iter().filter_map(|space| space.log_of.as_deref()) {
-            let home = others().find(|holder| holder.volumes().any(|name| name == volume));
+        for (log, volume) in
+            info.spaces.iter().filter_map(|space| Some((&space.state.name, space.log_of.as_deref()?)))
+        {
+            if is_own(log) {
+                continue;
+            }
+            let home = others().find(|holder| holder.is_home_of(log));
             let holds = format!("pool {} holds the log of volume {volume}", info.name);
             match home {
                 Some(home) if home.closed.is_none() => {
@@ -105,7 +119,6 @@ impl Node {
                         "Bring the disks of pool {name} back, and then: `holdfast volume log remove {volume}`. If they are lost for good: `holdfast pool forget {name}`."
                     )));
                 }
-                None if own(volume) => {}
                 None => orphans.push(volume.to_owned()),
             }
         }
@@ -129,17 +142,15 @@ impl Node {
     /// of its space.
     pub(super) fn orphan_log(&self, volume: &str) -> Option<(Uuid, String)> {
         let holders = self.holders();
-        let is_home = |holder: &Holder| {
-            // One that has never been open here may be its home.
-            holder.spaces.is_none() || holder.volumes().any(|name| name == volume)
-        };
-        if holders.iter().any(is_home) {
+        // One that has never been open here may be its home.
+        if holders.iter().any(|holder| holder.spaces.is_none()) {
             return None;
         }
+        let is_orphan = |log: &SpaceName| !holders.iter().any(|holder| holder.is_home_of(&log.name));
         let mut open = holders.iter().filter(|holder| holder.closed.is_none());
         open.find_map(|holder| {
-            let space = holder.spaces.iter().flatten().find(|space| log_of(space) == Some(volume))?;
-            Some((holder.guid, space.clone()))
+            let (log, _) = holder.logs().find(|(log, of)| *of == volume && is_orphan(log))?;
+            Some((holder.guid, log.name.clone()))
         })
     }
 
@@ -148,8 +159,8 @@ impl Node {
         let holders = self.holders();
         let mut issues = Vec::new();
         for pool in holders.iter().filter(|holder| holder.closed.is_none()) {
-            for volume in pool.spaces.iter().flatten().filter_map(|space| log_of(space)) {
-                let home = holders.iter().find(|holder| holder.volumes().any(|name| name == volume));
+            for (log, volume) in pool.logs() {
+                let home = holders.iter().find(|holder| holder.is_home_of(&log.name));
                 let (severity, detail, todo) = match home {
                     Some(home) if home.closed.is_none() => continue,
                     Some(home) => (
@@ -175,14 +186,11 @@ impl Node {
     pub(super) fn can_be_done_without(&self, pool: Uuid) -> bool {
         let spaces =
             self.holders().into_iter().find(|holder| holder.guid == pool).and_then(|holder| holder.spaces);
-        spaces.is_some_and(|spaces| {
-            spaces.iter().all(|space| log_of(space).is_some_and(|volume| self.serves(volume)))
-        })
+        spaces.is_some_and(|spaces| spaces.iter().all(|space| self.serves_without(&space.name)))
     }
 
     /// Whether a space is that of a log which is not there, while its volume is served all the same.
     pub(super) fn is_done_without(&self, space: &SpaceInfo) -> bool {
-        space.state.redundancy == RedundancyState::Unavailable
-            && space.log_of.as_deref().is_some_and(|volume| self.serves(volume))
+        space.state.redundancy == RedundancyState::Unavailable && self.serves_without(&space.state.name)
     }
 }

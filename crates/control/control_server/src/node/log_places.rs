@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::pools::join_all;
-use crate::backend::SpaceInfo;
+use crate::backend::{SpaceInfo, SpaceName, log_name, log_of};
 use crate::data_dir::replace_file;
 
 /// Bytes that are read of the file at most; a log takes some 200.
@@ -37,8 +37,10 @@ struct Kept {
     places: BTreeMap<String, Seen>,
     /// Those whose volumes were deleted while their pools were away: they go when the pools are back.
     doomed: Vec<Seen>,
-    /// The names of the spaces that each pool held when it was last open: what is away with it, at a start without it.
-    held: BTreeMap<Uuid, Vec<String>>,
+    /// The spaces that each pool held when it was last open: what is away with it, at a start without it. Earlier releases kept their
+    /// names only.
+    #[serde(alias = "held")]
+    spaces: BTreeMap<Uuid, Vec<SpaceName>>,
 }
 
 /// Where logs were when they were last seen.
@@ -60,15 +62,15 @@ impl LogPlaces {
         Self { path, kept: Mutex::new(kept) }
     }
 
-    /// The names of the spaces that a pool held when it was last open; none if it never was.
-    pub(super) fn held(&self, pool: Uuid) -> Option<Vec<String>> {
-        self.kept.lock().held.get(&pool).cloned()
+    /// The spaces that a pool held when it was last open; none if it never was.
+    pub(super) fn held(&self, pool: Uuid) -> Option<Vec<SpaceName>> {
+        self.kept.lock().spaces.get(&pool).cloned()
     }
 
     /// Forgets what a pool held, which is not this node's any more.
     pub(super) fn forget_pool(&self, pool: Uuid) {
         self.change(|kept| {
-            kept.held.remove(&pool);
+            kept.spaces.remove(&pool);
         });
     }
 
@@ -120,7 +122,7 @@ fn read(path: &PathBuf) -> io::Result<Kept> {
 impl Node {
     /// Takes down what open pools hold, so that it can be told of when they are away.
     fn note_held(&self) {
-        let open: Vec<(Uuid, Vec<String>)> = self
+        let open: Vec<(Uuid, Vec<SpaceName>)> = self
             .open_handles()
             .into_iter()
             .map(|(pool, handle)| {
@@ -129,7 +131,7 @@ impl Node {
                 (pool, names)
             })
             .collect();
-        self.logs.change(|kept| kept.held.extend(open));
+        self.logs.change(|kept| kept.spaces.extend(open));
     }
 
     /// Takes down where the logs of open volumes lie, and what pools hold.
@@ -145,7 +147,7 @@ impl Node {
                 None => seen.push((volume, None)),
                 // One whose pool is away stays where it was.
                 Some(_) => {
-                    let found = self.find_log(&volume);
+                    let found = self.log_name(&volume).and_then(|log| self.find_log(&log));
                     seen.extend(found.map(|(place, _)| (volume, Some(place))));
                 }
             }
@@ -153,29 +155,32 @@ impl Node {
         self.logs.note(seen);
     }
 
-    /// Forgets the log of a volume that was deleted. Where its pool is away, or has stopped, its space goes when the pool is back.
-    pub(super) fn forget_log(&self, volume: &str) {
+    /// Forgets the log of a volume that was deleted, whose space has this name. Where its pool is away, or has stopped, it goes when
+    /// the pool is back.
+    pub(super) fn forget_log(&self, volume: &str, log: &str) {
         let open = self.open_handles();
         let is_gone = |seen: &Seen| {
             let pool = open.iter().find(|(pool, _)| *pool == seen.pool);
-            pool.is_some_and(|(_, pool)| {
-                pool.info().spaces.iter().all(|space| space.state.name != seen.space)
-            })
+            pool.is_some_and(|(_, pool)| pool.space_names().iter().all(|space| space.name != seen.space))
         };
         self.logs.change(|kept| {
-            let left = kept.places.remove(volume).filter(|seen| !is_gone(seen));
-            kept.doomed.extend(left);
+            // What is known under this name may be of another volume, in a pool that is away.
+            if kept.places.get(volume).is_some_and(|seen| seen.space == log) {
+                let left = kept.places.remove(volume).filter(|seen| !is_gone(seen));
+                kept.doomed.extend(left);
+            }
         });
         self.note_held();
     }
 
-    /// Deletes the spaces of logs whose volumes were deleted before.
+    /// Deletes the spaces of logs whose volumes were deleted before; never one whose volume is known.
     async fn delete_doomed(&self) {
         let doomed = self.logs.kept.lock().doomed.clone();
         for seen in doomed {
             let open = self.open_handles().into_iter().find(|(pool, _)| *pool == seen.pool);
             let Some((_, handle)) = open.filter(|(_, handle)| !handle.has_stopped()) else { continue };
-            if handle.info().spaces.iter().any(|space| space.state.name == seen.space) {
+            let is_needed = self.holders().iter().any(|holder| holder.is_home_of(&seen.space));
+            if !is_needed && handle.space_names().iter().any(|space| space.name == seen.space) {
                 if let Err(problem) = handle.delete_space(&seen.space).await {
                     tracing::warn!(pool = seen.pool_name, %problem, "the space of a log whose volume was deleted stays");
                     continue;
@@ -189,21 +194,30 @@ impl Node {
         }
     }
 
-    /// The space of the log of a volume, in an open pool.
-    fn find_log(&self, volume: &str) -> Option<(Seen, SpaceInfo)> {
+    /// The name that the space of a volume's log has, if the volume is in an open pool.
+    fn log_name(&self, volume: &str) -> Option<String> {
+        let pool = self.volumes.lock().get(volume)?.pool;
+        let (_, handle) = self.open_handles().into_iter().find(|(guid, _)| *guid == pool)?;
+        let space = handle.space_names().into_iter().find(|space| space.name == volume)?;
+        Some(log_name(volume, &space.guid?.to_string()))
+    }
+
+    /// The space of this name, of a log, in an open pool.
+    fn find_log(&self, log: &str) -> Option<(Seen, SpaceInfo)> {
         self.open_handles().into_iter().find_map(|(pool, handle)| {
+            handle.space_names().iter().find(|space| space.name == log)?;
             let info = handle.info();
-            let space = info.spaces.into_iter().find(|space| space.log_of.as_deref() == Some(volume))?;
+            let space = info.spaces.into_iter().find(|space| space.state.name == log)?;
             let (size_bytes, name) = (space.size_bytes, space.state.name.clone());
             Some((Seen { pool, pool_name: info.name, size_bytes, space: name }, space))
         })
     }
 
-    /// Where the log of a volume lies; none if it has none. `is_missing` says that the volume is closed for want of it,
-    /// `has_log` that it is open and has one.
+    /// Where the log of the volume in this space lies; none if it has none. `is_missing` says that the volume is closed for want of
+    /// it, `has_log` that it is open and has one.
     pub(super) fn log_place(
         &self,
-        volume: &str,
+        volume: &SpaceInfo,
         is_open: bool,
         has_log: bool,
         is_missing: bool,
@@ -211,14 +225,15 @@ impl Node {
         if is_open && !has_log {
             return None;
         }
-        if let Some((seen, space)) = self.find_log(volume) {
+        let log = volume.log_name();
+        if let Some((seen, space)) = self.find_log(&log) {
             return Some(LogPlace {
                 pool: Some(seen.pool_name),
                 size_bytes: Some(seen.size_bytes),
                 there: space.state.redundancy != RedundancyState::Unavailable,
             });
         }
-        let seen = self.logs.of(volume);
+        let seen = self.logs.of(&volume.state.name).filter(|seen| seen.space == log);
         if seen.is_none() && !has_log && !is_missing {
             return None;
         }
@@ -233,11 +248,11 @@ impl Node {
     }
 
     /// Says of a volume that cannot be opened without its log where the log is, and what can be done.
-    pub(super) fn explain_missing_log(&self, volume: &str, problem: Problem) -> Problem {
+    pub(super) fn explain_missing_log(&self, volume: &str, log: &str, problem: Problem) -> Problem {
         let may_hold = "the log may hold acknowledged data";
         let give_up =
             format!("`holdfast volume give-up-log {volume}` opens it without what is only in its log.");
-        let (detail, todo) = match self.logs.of(volume) {
+        let (detail, todo) = match self.logs.of(volume).filter(|seen| seen.space == log) {
             Some(seen) => {
                 let slots = self.pools.lock();
                 let slot = slots.get(&seen.pool);
@@ -293,9 +308,12 @@ impl Node {
         self.note_held();
     }
 
-    /// Whether a volume is open and works.
-    pub(super) fn serves(&self, volume: &str) -> bool {
-        self.volume(volume).is_ok_and(|handle| handle.why_stopped().is_none())
+    /// Whether the volume whose log has this name is open and works.
+    pub(super) fn serves_without(&self, log: &str) -> bool {
+        log_of(log).is_some_and(|volume| {
+            self.volume(volume).is_ok_and(|handle| handle.why_stopped().is_none())
+                && self.log_name(volume).is_some_and(|own| own == log)
+        })
     }
 }
 

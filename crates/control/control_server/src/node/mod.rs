@@ -298,6 +298,14 @@ fn taken(what: &str, name: &str) -> Problem {
         .todo("Choose another name.")
 }
 
+/// Runs a change that nobody may leave half done, though whoever asked for it goes away.
+async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    let ended = tokio::spawn(change).await;
+    ended.unwrap_or_else(|error| Err(Problem::new(Code::Internal, format!("the change has failed: {error}"))))
+}
+
 /// Asks for confirmation unless `confirm` repeats `name`.
 fn confirm(name: &str, confirm: Option<&str>, destroys: impl FnOnce() -> Vec<String>) -> Result<(), Problem> {
     match confirm {

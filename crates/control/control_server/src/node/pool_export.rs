@@ -7,11 +7,12 @@
 //! others only when told to (`pool import`). So after an export this node takes the pool back only then.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use control_api::{Done, Problem};
 use uuid::Uuid;
 
-use super::{Node, confirm};
+use super::{Node, confirm, to_its_end};
 
 impl Node {
     /// What clients lose with these volumes, in sentences.
@@ -42,18 +43,29 @@ impl Node {
         })
     }
 
-    /// Stops serving a pool and closes it, as `pool import` finds it on another machine.
+    /// Stops serving a pool and closes it, as `pool import` finds it on another machine. Goes on when the client goes away.
     ///
     /// # Errors
     /// When a volume needs this pool and another one, a volume cannot be closed, or it was not confirmed.
-    pub async fn pool_export(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+    pub async fn pool_export(
+        self: &Arc<Self>,
+        name: &str,
+        confirmed: Option<String>,
+    ) -> Result<Done, Problem> {
+        let (node, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move { node.export(&name, confirmed).await }).await
+    }
+
+    async fn export(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
         self.delete_leftovers().await;
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
         let name = info.name.clone();
         let spaces = info.spaces.iter().filter(|space| space.log_of.is_none());
-        let volumes: BTreeSet<String> = spaces.map(|space| space.state.name.clone()).collect();
+        let mut volumes: BTreeSet<String> = spaces.map(|space| space.state.name.clone()).collect();
+        // Of two volumes of one name the node serves one: what refers to that one stays when the other one goes.
+        volumes.retain(|volume| self.volumes.lock().get(volume).is_none_or(|slot| slot.pool == guid));
         // A volume and its log go together.
         self.refuse_log_elsewhere(guid, &info)?;
         let orphans = self.refuse_log_of_another(guid, &info)?;
@@ -87,6 +99,9 @@ impl Node {
         unclean.extend(handle.release().await.err());
         unclean.extend(handle.close().await.err());
         drop(handle);
+        for volume in &volumes {
+            self.open_namesake(volume).await;
+        }
         for disk in disks {
             self.release_disk(&disk).await;
         }

@@ -1,18 +1,29 @@
 //! Taking a pool that is not open out of the configuration: its disks are lost for good, or with somebody else.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use control_api::{Code, Done, Problem, many};
 
 use super::log_homes::Holder;
-use super::{Node, confirm, missing};
+use super::{Node, confirm, missing, to_its_end};
 
 impl Node {
-    /// Forgets a pool that is not open, with what refers to its volumes. What is on its disks stays.
+    /// Forgets a pool that is not open, with what refers to its volumes. What is on its disks stays. Goes on when the client goes
+    /// away.
     ///
     /// # Errors
     /// When there is no such pool, it is open, or it was not confirmed.
-    pub async fn pool_forget(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+    pub async fn pool_forget(
+        self: &Arc<Self>,
+        name: &str,
+        confirmed: Option<String>,
+    ) -> Result<Done, Problem> {
+        let (node, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move { node.forget(&name, confirmed).await }).await
+    }
+
+    async fn forget(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
         let holders = self.holders();
         let (these, others): (Vec<Holder>, Vec<Holder>) =
@@ -27,7 +38,7 @@ impl Node {
         };
         let Some(why) = &pool.closed else {
             return Err(Problem::new(Code::WrongState, format!("pool {} is open.", pool.name)).todo(format!(
-                "`holdfast pool export {0}` lets another machine have it, `holdfast pool delete {0}` destroys it.",
+                "`holdfast pool export {0}` lets go of it, also where its disks are lost; `holdfast pool delete {0}` destroys it.",
                 pool.name
             )));
         };
@@ -38,6 +49,9 @@ impl Node {
                 "Pool {} is not this node's any more; it is not open: {why}. What is on its disks stays, and `holdfast pool import` takes it over if they come back.",
                 pool.name
             )];
+            if pool.spaces.is_none() && !volumes.is_empty() {
+                told.push("This node has not had it open. Volumes that LUNs and shares are on, and that are in no other pool, are taken for its own.".to_owned());
+            }
             told.push(if volumes.is_empty() {
                 "No volume is known to lie in it.".to_owned()
             } else {
@@ -45,14 +59,24 @@ impl Node {
                 format!("With it go its {} {}.", many(volumes.len() as u64, "volume"), names.join(", "))
             });
             told.extend(going);
-            for holder in &others {
-                let logs = holder.spaces.iter().flatten().filter_map(|space| crate::backend::log_of(space));
-                told.extend(logs.filter(|volume| volumes.contains(*volume)).map(|volume| {
+            told.extend(pool.logs().filter(|(log, _)| !pool.is_home_of(&log.name)).map(|(log, volume)| {
+                if self.serves_without(&log.name) {
+                    format!("The log of volume {volume} lies in it; the volume is served without it.")
+                } else {
                     format!(
-                        "The log of volume {volume} in pool {} stays, for if the pool is imported again.",
-                        holder.name
+                        "The log of volume {volume} lies in it, and may hold acknowledged data that is nowhere else: keep its disks if they can be had."
                     )
-                }));
+                }
+            }));
+            for holder in &others {
+                told.extend(holder.logs().filter(|(log, _)| pool.is_home_of(&log.name)).map(
+                    |(_, volume)| {
+                        format!(
+                            "The log of volume {volume} in pool {} stays, for if the pool is imported again.",
+                            holder.name
+                        )
+                    },
+                ));
             }
             told
         })?;

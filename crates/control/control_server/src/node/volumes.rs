@@ -25,6 +25,7 @@ impl Node {
         let mut opening = Vec::new();
         for (guid, pool) in self.open_handles() {
             for space in pool.info().spaces.into_iter().filter(|space| space.log_of.is_none()) {
+                let log = space.log_name();
                 let name = space.state.name;
                 let slot = self.volumes.lock().get(&name).cloned();
                 if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
@@ -48,8 +49,11 @@ impl Node {
                         }
                         Err(problem) => {
                             let lacks_log = problem.code == Code::NotEnoughDisks;
-                            let problem =
-                                if lacks_log { self.explain_missing_log(&name, problem) } else { problem };
+                            let problem = if lacks_log {
+                                self.explain_missing_log(&name, &log, problem)
+                            } else {
+                                problem
+                            };
                             if before.as_ref() != Some(&problem.detail) {
                                 tracing::error!(volume = name, %problem, "volume can't be opened");
                             }
@@ -100,8 +104,12 @@ impl Node {
         }
     }
 
+    /// A volume of an open pool, with its space. Of two of one name it is the one that this node serves or waits for.
     pub(super) fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
-        for (guid, pool) in self.open_handles() {
+        let of = self.volumes.lock().get(name).map(|slot| slot.pool);
+        let mut pools = self.open_handles();
+        pools.sort_by_key(|(guid, _)| Some(*guid) != of);
+        for (guid, pool) in pools {
             let info = pool.info();
             // A log is part of its volume, and none of itself.
             let mut volumes = info.spaces.into_iter().filter(|space| space.log_of.is_none());
@@ -116,6 +124,15 @@ impl Node {
     async fn describe_volume(&self, pool: &str, space: SpaceInfo, lost: Option<String>) -> Volume {
         let name = space.state.name.clone();
         let slot = self.volumes.lock().get(&name).cloned();
+        let of = slot.as_ref().and_then(|slot| self.pool_name(slot.pool));
+        let (slot, lost) = match of {
+            Some(other) if other != pool => {
+                let why =
+                    format!("pool {other} has a volume of this name as well, and of two the node serves one");
+                (None, Some(why))
+            }
+            _ => (slot, lost),
+        };
         let lacks_log = slot.as_ref().is_some_and(|slot| slot.lacks_log);
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
         let mut used = 0;
@@ -123,8 +140,10 @@ impl Node {
         let stopped = handle.as_ref().and_then(|handle| handle.why_stopped());
         let stopped = stopped.map(|why| format!("it has stopped: {why}"));
         let working = handle.as_ref().filter(|_| stopped.is_none() && lost.is_none());
-        let mut reason =
-            stopped.or_else(|| slot.and_then(|slot| slot.reason)).or(lost).or(space.state.reason);
+        let mut reason = stopped
+            .or_else(|| slot.and_then(|slot| slot.reason))
+            .or(lost)
+            .or_else(|| space.state.reason.clone());
         if let Some(handle) = working {
             let store = handle.store();
             let usage = self.on_shard(handle.shard(), move || async move {
@@ -137,7 +156,7 @@ impl Node {
         }
         let log = handle.as_ref().and_then(|handle| handle.log());
         Volume {
-            log_place: self.log_place(&name, handle.is_some(), log.is_some(), lacks_log),
+            log_place: self.log_place(&space, handle.is_some(), log.is_some(), lacks_log),
             name,
             pool: pool.into(),
             online: working.is_some(),
@@ -193,6 +212,17 @@ impl Node {
         }
         if self.space(&request.name).is_ok() {
             return Err(taken("volume", &request.name));
+        }
+        let closed = self.holders().into_iter().filter(|holder| holder.closed.is_some());
+        if let Some(holder) = closed.into_iter().find(|holder| holder.volumes().any(|of| *of == request.name))
+        {
+            let why =
+                format!("There is a volume {} in pool {}, which is not open.", request.name, holder.name);
+            let todo = format!(
+                "Choose another name. If the pool is lost for good: `holdfast pool forget {}`.",
+                holder.name
+            );
+            return Err(Problem::new(Code::AlreadyExists, why).todo(todo));
         }
         if request.size_bytes < LEAST_VOLUME_BYTES {
             return Err(Problem::new(
@@ -291,8 +321,9 @@ impl Node {
         }
         confirm(name, confirmed.as_deref(), || {
             vec![format!(
-                "Volume {name} and every file in it is destroyed ({} in the pool).",
-                human_bytes(space.allocated_bytes)
+                "Volume {name} and every file in it is destroyed ({} in pool {}).",
+                human_bytes(space.allocated_bytes),
+                pool.info().name
             )]
         })?;
         let slot = self.volumes.lock().remove(name);
@@ -302,12 +333,21 @@ impl Node {
             handle.close().await?;
         }
         pool.delete_space(name).await?;
-        self.forget_log(name);
+        self.forget_log(name, &space.log_name());
         self.config.change(|config| {
             config.volumes.retain(|volume| volume.name != name);
             Ok(())
         })?;
+        self.open_namesake(name).await;
         Ok(Done::new(format!("Volume {name} is destroyed.")))
+    }
+
+    /// Opens the volume of this name in another pool, which stayed closed beside the one that is gone now.
+    pub(super) async fn open_namesake(&self, name: &str) {
+        if self.space(name).is_ok() {
+            self.open_volumes().await;
+            self.reconcile().await;
+        }
     }
 
     /// Whether all data is as redundant as promised, over all pools.

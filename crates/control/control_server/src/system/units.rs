@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
-use file_store::{Access, FileStore, Share};
+use file_store::{Access, FileId, FileStore, Share};
 use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
@@ -38,6 +38,8 @@ struct Entry {
     identity: Identity,
     /// Absent for a unit whose file is not there.
     volume: Option<Arc<dyn VolumeHandle>>,
+    /// Its file in that volume.
+    file: Option<FileId>,
     /// It had its file, and waits for the volume to come back; its initiators are told that it becomes ready.
     away: bool,
     unit: Arc<LogicalUnit>,
@@ -76,16 +78,24 @@ impl SystemUnits {
         let config = unit_config(&identity, lun, ports);
         let (store, path, name) = (volume.store(), lun.path.clone(), lun.name.clone());
         let (watch, watched) = watch();
-        let unit = self.shards.run(volume.shard(), move || async move {
-            let backing = open_backing(&store, &path).await?;
+        let served = self.served_of(&volume);
+        let opened = self.shards.run(volume.shard(), move || async move {
+            let (backing, file) = open_backing(&store, &path, &served).await?;
             let opened = LogicalUnit::open(config, backing, Arc::new(VolumeReservations(store))).await;
             let unit = opened.map_err(|why| Problem::new(Code::Damaged, format!("LUN {name}: {why}.")))?;
             shard_runtime::spawn_local(watch_size(unit.clone(), watched));
-            Ok(unit)
+            Ok((unit, file))
         });
-        let unit = unit.await?;
+        let (unit, file) = opened.await?;
         unit.count_with(self.clock.clone());
-        Ok(Entry { identity, volume: Some(volume), away: false, unit, watch: Some(watch) })
+        Ok(Entry { identity, volume: Some(volume), file: Some(file), away: false, unit, watch: Some(watch) })
+    }
+
+    /// The files of a volume that are served, with the names of their units.
+    fn served_of(&self, volume: &Arc<dyn VolumeHandle>) -> BTreeMap<FileId, String> {
+        let state = self.state.lock();
+        let of = state.units.iter().filter(|(_, entry)| same_volume(entry.volume.as_ref(), Some(volume)));
+        of.filter_map(|(name, entry)| Some((entry.file?, name.clone()))).collect()
     }
 
     /// Gives a unit that waits its file back.
@@ -94,17 +104,17 @@ impl SystemUnits {
         lun: &LunConfig,
         unit: Arc<LogicalUnit>,
         volume: &Arc<dyn VolumeHandle>,
-    ) -> Result<Watch, Problem> {
+    ) -> Result<(Watch, FileId), Problem> {
         let (store, path) = (volume.store(), lun.path.clone());
         let (watch, watched) = watch();
+        let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {
-            let backing = open_backing(&store, &path).await?;
+            let (backing, file) = open_backing(&store, &path, &served).await?;
             unit.attach(backing, Arc::new(VolumeReservations(store)));
             shard_runtime::spawn_local(watch_size(unit, watched));
-            Ok(())
+            Ok(file)
         });
-        attached.await?;
-        Ok(watch)
+        Ok((watch, attached.await?))
     }
 
     /// Takes the files of units away whose volume is not `wanted` any more; their initiators wait for it.
@@ -146,7 +156,7 @@ impl SystemUnits {
         });
         let unit = unit.await?;
         unit.set_state(UnitState::Offline(why.to_owned()));
-        Ok(Entry { identity, volume: None, away: false, unit, watch: None })
+        Ok(Entry { identity, volume: None, file: None, away: false, unit, watch: None })
     }
 
     /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
@@ -245,10 +255,19 @@ async fn end_watch(watch: Option<Watch>) {
     let _ = end.await;
 }
 
-/// The file of a unit. On the shard of its volume.
-async fn open_backing(store: &Arc<dyn FileStore>, path: &str) -> Result<Arc<FileBacking>, Problem> {
-    let file = files::open_shared(&**store, path, Access::READ_WRITE, SHARE).await?;
-    Ok(Arc::new(FileBacking::new(store.clone(), file, false, false)))
+/// The file of a unit, which is none of those that are `served`: a file may have several names, and initiators of two units
+/// know nothing of each other. On the shard of its volume.
+async fn open_backing(
+    store: &Arc<dyn FileStore>,
+    path: &str,
+    served: &BTreeMap<FileId, String>,
+) -> Result<(Arc<FileBacking>, FileId), Problem> {
+    let open = files::open_shared(&**store, path, Access::READ_WRITE, SHARE).await?;
+    let file = open.file();
+    if let Some(other) = served.get(&file) {
+        return Err(Problem::new(Code::InUse, format!("its file {path} is served as LUN {other} already")));
+    }
+    Ok((Arc::new(FileBacking::new(store.clone(), open, false, false)), file))
 }
 
 /// Tells initiators when the size of a unit's file changes, until told to stop.
@@ -379,10 +398,11 @@ impl UnitBackend for SystemUnits {
                     self.set_write_cache(lun, unit.clone()).await?;
                     if let Some(volume) = volume.filter(|_| away) {
                         match self.attach(lun, unit.clone(), &volume).await {
-                            Ok(watch) => {
+                            Ok((watch, file)) => {
                                 if let Some(entry) = self.state.lock().units.get_mut(&name) {
                                     (entry.volume, entry.watch, entry.away) =
                                         (Some(volume), Some(watch), false);
+                                    entry.file = Some(file);
                                 }
                                 // What was said of its write cache meanwhile can be saved now.
                                 self.set_write_cache(lun, unit).await?;

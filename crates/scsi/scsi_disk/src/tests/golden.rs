@@ -9,17 +9,19 @@ use crate::mode::Mode;
 use crate::reservations::Registration;
 use crate::sanitize::Sanitize;
 
-fn registrations() -> Vec<Registration> {
+fn registrations(version: u32) -> Vec<Registration> {
     let names = ["iqn.1991-05.com.microsoft:host-a,i,0x400001370000", "iqn.2004-10.com.ubuntu:ü,i,0x80", ""];
     let each = names.into_iter().enumerate().map(|(index, initiator)| {
-        let port = Port { initiator: initiator.into(), target: index as u16 * 256 + 1 };
+        let device =
+            if version == 1 { String::new() } else { format!("iqn.2026-01.org.example:disk{index}") };
+        let port = Port { initiator: initiator.into(), device, target: index as u16 * 256 + 1 };
         Registration { port, key: 0x1122_3344_5566_7700 + index as u64 }
     });
     each.collect()
 }
 
-fn reserved() -> Reservations {
-    let registrations = registrations();
+fn reserved(version: u32) -> Reservations {
+    let registrations = registrations(version);
     let holder = registrations[1].port.clone();
     let reservation = Some((Kind::from_code(5).unwrap(), holder));
     Reservations { generation: 0, registrations, reservation, aptpl: true }
@@ -29,27 +31,32 @@ fn mode() -> Mode {
     Mode { write_cache: true, d_sense: false, tas: true, swp: false }
 }
 
-fn image() -> Image {
-    let registered = Reservations { reservation: None, ..reserved() };
+fn image(version: u32) -> Image {
+    let registered = Reservations { reservation: None, ..reserved(2) };
     let now = [
-        ("reserved", reserved().encode()),
+        ("reserved", reserved(2).encode()),
         ("registered", registered.encode()),
         ("mode", mode().encode()),
         ("sanitize", Sanitize::row(true)),
     ];
-    kept("scsi_state", 1, &now).unwrap()
+    kept("scsi_state", version, &now).unwrap()
 }
 
 #[test]
 fn rows_of_earlier_releases_are_read() {
-    let image = image();
-    let found = Reservations::decode(image.bytes("reserved")).unwrap();
-    assert_eq!((&found.registrations, &found.reservation), (&registrations(), &reserved().reservation));
-    assert!(found.aptpl);
-    assert_eq!(found.encode(), image.bytes("reserved"), "what is written now is another version");
-    let found = Reservations::decode(image.bytes("registered")).unwrap();
-    assert_eq!((&found.registrations, &found.reservation), (&registrations(), &None));
-    assert_eq!(found.encode(), image.bytes("registered"));
+    for version in [1, 2] {
+        let (image, reserved) = (image(version), reserved(version));
+        let found = Reservations::decode(image.bytes("reserved")).unwrap();
+        assert_eq!(
+            (&found.registrations, &found.reservation),
+            (&reserved.registrations, &reserved.reservation)
+        );
+        assert!(found.aptpl);
+        let found = Reservations::decode(image.bytes("registered")).unwrap();
+        assert_eq!((&found.registrations, &found.reservation), (&reserved.registrations, &None));
+    }
+    let image = image(2);
+    assert_eq!(reserved(2).encode(), image.bytes("reserved"), "what is written now is another version");
     assert_eq!(Mode::decode(image.bytes("mode")), Some(mode()));
     assert_eq!(mode().encode(), image.bytes("mode"));
     assert_eq!(Sanitize::decode(image.bytes("sanitize")), Some(Sanitize::Failed { may_exit: true }));
@@ -73,17 +80,32 @@ async fn open_with(kind: u8, row: &[u8]) -> Result<Arc<LogicalUnit>, String> {
 
 #[test]
 fn a_unit_opens_with_them_and_never_without_what_a_later_release_wrote() {
-    let image = image();
     run(async {
-        for (kind, name) in [(b'r', "reserved"), (b'r', "registered"), (b'm', "mode"), (b's', "sanitize")] {
-            let row = image.bytes(name).to_vec();
-            let unit = open_with(kind, &row).await.unwrap();
-            if name == "reserved" {
-                assert_eq!(unit.inner.lock().reservations.registrations, registrations());
+        for version in [1, 2] {
+            let image = image(version);
+            for (kind, name) in [(b'r', "reserved"), (b'r', "registered"), (b'm', "mode"), (b's', "sanitize")]
+            {
+                let row = image.bytes(name).to_vec();
+                let unit = open_with(kind, &row).await.unwrap();
+                if name == "reserved" {
+                    assert_eq!(unit.inner.lock().reservations.registrations, registrations(version));
+                }
+                let mut newer = row;
+                newer[4] = 3;
+                assert!(open_with(kind, &newer).await.is_err(), "{name}");
             }
-            let mut newer = row;
-            newer[4] = 2;
-            assert!(open_with(kind, &newer).await.is_err(), "{name}");
         }
     });
+}
+
+/// A row of an earlier release does not tell targets apart: the one over which an initiator port is there first has its registration.
+#[test]
+fn a_registration_without_a_target_is_of_the_first_that_the_port_comes_over() {
+    let row = image(1).bytes("reserved").to_vec();
+    let mut state = Reservations::decode(&row).unwrap();
+    let over = |device: &str| Port { device: device.into(), ..registrations(1)[1].port.clone() };
+    state.know(&over("iqn.a:first"));
+    state.know(&over("iqn.a:second"));
+    assert!(state.holds(&over("iqn.a:first")) && state.allows(&over("iqn.a:first"), false));
+    assert_eq!((state.key_of(&over("iqn.a:second")), state.holds(&over("iqn.a:second"))), (None, false));
 }

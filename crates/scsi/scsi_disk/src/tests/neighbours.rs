@@ -240,3 +240,33 @@ fn self_test_and_designator() {
         assert_eq!(rig.good(0, &rw(0x28, 0, 50, 1), &[]).await, [9; 512]);
     });
 }
+
+/// Each target counts its own portal groups: the tag alone does not tell ports of two targets apart.
+#[test]
+fn one_initiator_port_over_two_targets_is_two_nexuses() {
+    run(async {
+        let rows = Arc::new(Rows::default());
+        let mut rig = Rig::over(rows.clone()).await;
+        let first = &rig.nexuses[0];
+        let second = Arc::new(Nexus {
+            id: 3,
+            initiator: first.initiator.clone(),
+            initiator_port: first.initiator_port,
+            target: "iqn.a:other".to_owned(),
+            target_port: first.target_port,
+            io: IoTally::default(),
+        });
+        rig.device.nexus_established(&second);
+        rig.nexuses[1] = second;
+        assert_eq!(rig.sense(1, &[0; 6], &[]).await, (6, 0x2900));
+        assert_eq!(rig.prout(0, 0, 0, (0, 7), true).await, GOOD);
+        // Write Exclusive: who has not registered over this target has no key here, and does not write.
+        assert_eq!(rig.prout(0, 1, 1, (7, 0), true).await, GOOD);
+        assert_eq!(rig.prout(1, 1, 1, (7, 0), true).await, (0, 0x18));
+        assert_eq!(rig.sense(1, &rw(0x2a, 0, 0, 1), &[1; 512]).await, (0, 0x18));
+        rig.good(0, &rw(0x2a, 0, 0, 1), &[2; 512]).await;
+        // Nor does it after a restart, when only the row is left.
+        let rig = Rig::over(rows).await;
+        rig.good(0, &rw(0x2a, 0, 0, 1), &[3; 512]).await;
+    });
+}

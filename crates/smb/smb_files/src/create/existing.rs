@@ -51,7 +51,7 @@ impl Core {
         let writes = overwrites || missing_stream;
         let rights = self.rights(plan, &node, attributes, writes).await?;
         if plan.has(CreateOptions::DELETE_ON_CLOSE) {
-            self.check_deletion(plan.caller, &node, plan.stream_name(), attributes, false)?;
+            self.check_deletion(plan.caller, &node, plan.stream_name(), attributes, false).await?;
         }
         check_attributes(plan, attributes, &rights, node.is_directory(), (overwrites, writes))?;
         let directory = node.is_directory() && !named;

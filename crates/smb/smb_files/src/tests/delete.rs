@@ -33,6 +33,28 @@ fn a_file_goes_with_its_last_open() {
     });
 }
 
+/// A LUN's file: who asks for its deletion hears that it stays.
+#[test]
+fn what_another_user_of_the_store_keeps_is_not_deleted() {
+    run(|f| async move {
+        f.file("f", b"x").await;
+        let id = f.store.lookup(f.store.root(), "f").await.unwrap().file;
+        let share = file_store::Share { read: true, write: true, delete: false };
+        let access = file_store::Access::READ_WRITE;
+        let options = file_store::OpenOptions { share, ..file_store::OpenOptions::shared(access) };
+        let kept = f.store.open(id, options).await.unwrap();
+        let on_close = Ask::open().options(CreateOptions::DELETE_ON_CLOSE);
+        assert_eq!(f.status("f", &on_close).await, NtStatus::SHARING_VIOLATION);
+        let open = f.open("f", &Ask::open()).await;
+        assert_eq!(dispose(&open, true).await, NtStatus::SHARING_VIOLATION);
+        assert_eq!(dispose(&open, false).await, NtStatus::SUCCESS);
+        drop(kept);
+        assert_eq!(dispose(&open, true).await, NtStatus::SUCCESS);
+        open.close(false).await.unwrap();
+        assert_eq!(f.status("f", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
+    });
+}
+
 #[test]
 fn deletion_on_close_begins_with_that_close() {
     run(|f| async move {

@@ -2,6 +2,8 @@
 
 use control_api::{LogPlace, LunConfig, Provisioning, Resiliency, VolumeCache, VolumeLog};
 
+use uuid::Uuid;
+
 use super::*;
 
 const SEVERITIES: [Severity; 4] = [Severity::Critical, Severity::Error, Severity::Warning, Severity::Info];
@@ -128,6 +130,7 @@ fn space(redundancy: RedundancyState, repair_bytes: u64, reason: Option<String>)
     let resiliency = Resiliency::Mirror2;
     SpaceInfo {
         state: SpaceState { name: "v".into(), resiliency, redundancy, repair_bytes, reason },
+        guid: Uuid::nil(),
         log_of: None,
         size_bytes: 0,
         allocated_bytes: 0,

@@ -228,6 +228,7 @@ fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
         let left = if settling { std::mem::take(&mut unsettled) } else { 0 };
         let record = &space.record;
         SpaceInfo {
+            guid: Uuid::from_bytes(record.guid.0),
             log_of: log_of(&record.name).map(str::to_owned),
             state: SpaceState {
                 name: record.name.clone(),

@@ -20,7 +20,8 @@ use uuid::Uuid;
 use super::room::explain_no_room;
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Quiet, Repair, Upkeep, VolumeHandle, Work,
+    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Quiet, Repair, SpaceName, Upkeep,
+    VolumeHandle, Work,
 };
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
@@ -201,8 +202,9 @@ impl PoolHandle for SystemPool {
         describe::info(&self.pool, self.pool.repair_params().paused, &failed)
     }
 
-    fn space_names(&self) -> Vec<String> {
-        self.pool.space_names()
+    fn space_names(&self) -> Vec<SpaceName> {
+        let of = |(name, guid): (String, Guid)| SpaceName { name, guid: Some(Uuid::from_bytes(guid.0)) };
+        self.pool.space_names().into_iter().map(of).collect()
     }
 
     fn has_stopped(&self) -> bool {

@@ -1,0 +1,94 @@
+//! A file that a command writes what it downloads to.
+//!
+//! What was there under its name stays until all of the new content is: a refused or broken download costs nobody the last one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::fs::{File, OpenOptions};
+
+/// A file that becomes `to` when it is complete.
+pub(crate) struct OutputFile {
+    to: PathBuf,
+    /// Beside it, until it has its name; none of what is no file (a pipe, a device): that is written as it is.
+    part: Option<PathBuf>,
+    pub(crate) file: File,
+}
+
+impl OutputFile {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// When none can be made there.
+    pub(crate) async fn create(to: &Path) -> io::Result<Self> {
+        let there = tokio::fs::metadata(to).await;
+        if let Ok(there) = &there
+            && !there.is_file()
+        {
+            let file = OpenOptions::new().write(true).open(to).await?;
+            return Ok(Self { to: to.to_owned(), part: None, file });
+        }
+        // Through a link, so that the link stays.
+        let to = if there.is_ok() { tokio::fs::canonicalize(to).await? } else { to.to_owned() };
+        let name = to.file_name().ok_or_else(|| io::Error::other("it has no name"))?;
+        let part = to.with_file_name(format!(".{}.part{}", name.to_string_lossy(), std::process::id()));
+        let file = File::create(&part).await?;
+        let output = Self { to, part: Some(part.clone()), file };
+        if let Ok(there) = there {
+            tokio::fs::set_permissions(&part, there.permissions()).await?;
+        }
+        Ok(output)
+    }
+
+    /// Gives it its name, durably.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) async fn keep(mut self) -> io::Result<()> {
+        if let Some(part) = &self.part {
+            self.file.sync_all().await?;
+            tokio::fs::rename(part, &self.to).await?;
+            self.part = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            let _ = std::fs::remove_file(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_there_stays_until_all_of_the_new_is() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let to = dir.path().join("stream");
+        for (content, kept) in [("one", true), ("two", false), ("three", true)] {
+            let before = std::fs::read_to_string(&to).unwrap_or_default();
+            let mut output = OutputFile::create(&to).await.expect("made");
+            output.file.write_all(content.as_bytes()).await.expect("written");
+            output.file.flush().await.expect("flushed");
+            assert_eq!(std::fs::read_to_string(&to).unwrap_or_default(), before);
+            if kept {
+                output.keep().await.expect("kept");
+            } else {
+                drop(output);
+            }
+            let now = std::fs::read_to_string(&to).expect("there");
+            assert_eq!(now, if kept { content } else { &before });
+            assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
+        }
+        let mut device = OutputFile::create(Path::new("/dev/null")).await.expect("opened");
+        device.file.write_all(b"x").await.expect("written");
+        device.keep().await.expect("kept");
+    }
+}
