@@ -14,6 +14,7 @@ mod names;
 mod room;
 mod snapshots;
 mod stopped;
+mod thin;
 
 use std::collections::BTreeMap;
 use std::future::Future;
