@@ -12,6 +12,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pool_state", pool_state),
     ("write_log_label", write_log_format::fuzz::label),
     ("write_log_batch", write_log_format::fuzz::batch),
+    ("volume_structures", volume_format::fuzz::structures),
+    ("volume_log_batch", volume_format::fuzz::metadata_log),
     ("iscsi_pdu", iscsi_protocol::fuzz::fuzz_pdu),
     ("iscsi_text", iscsi_protocol::fuzz::fuzz_text),
     ("iscsi_login", iscsi_protocol::fuzz::fuzz_login),

@@ -3,14 +3,18 @@
 //! ```text
 //!   volume_bench open  local|simple|mirror2 EXTENTS FOLDER
 //!   volume_bench write local|simple|mirror2 DEPTH SECONDS MIB FOLDER
+//!   volume_bench create local|simple|mirror2 DEPTH FILES FOLDER
 //! ```
 //! `open` makes a volume with EXTENTS extents of one cluster and as many free runs between them, closes it, and prints
 //! how long it takes to open it (`open_ms`), to open the file that has all the extents (`file_ms`), and what both keep
 //! in memory (`…_mib`). `crash` in place of `open` leaves the volume open before, as a crash would.
 //!
 //! `write` writes 4 KiB at random places of a thin file of MIB, durably, DEPTH at a time: each place once
-//! (`first_iops`), then again for as long (`over_iops`), and prints their ratio and how many metadata transactions the
-//! first writes took (`commits`).
+//! (`first_iops`), then again for as long (`over_iops`), and prints their ratio, how many groups of metadata changes the first
+//! writes took (`groups`), and how often the database was committed meanwhile (`commits`).
+//!
+//! `create` makes FILES files in the root of a volume, DEPTH at a time, and removes them: how many of each in a second, and
+//! the longest that one of them took (`worst_ms`).
 
 #[path = "../devices.rs"]
 mod devices;
@@ -56,9 +60,15 @@ fn main() -> Result<(), Failure> {
             };
             runtime.block_on(shard.run(move || writing(load)))??
         }
+        ["create", kind, depth, files, folder] => {
+            let (kind, depth, files) = ((*kind).to_owned(), depth.parse()?, files.parse()?);
+            let folder = PathBuf::from(folder);
+            runtime.block_on(shard.run(move || creating(kind, depth, files, folder)))??
+        }
         _ => {
             return Err("usage: volume_bench open|crash local|simple|mirror2 EXTENTS FOLDER\n       \
-                        volume_bench write local|simple|mirror2 DEPTH SECONDS MIB FOLDER"
+                        volume_bench write local|simple|mirror2 DEPTH SECONDS MIB FOLDER\n       \
+                        volume_bench create local|simple|mirror2 DEPTH FILES FOLDER"
                 .into());
         }
     };
@@ -177,9 +187,9 @@ async fn writing(load: Load) -> Result<String, Failure> {
     let file = volume.create(volume.root(), "thin", plain()).await?;
     let handle = volume.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
     handle.set_size(load.bytes).await?;
-    let commits = volume.commits();
+    let (groups, commits) = (volume.groups(), volume.commits());
     let (first, seconds) = write(&handle, &load, &clock, u64::MAX).await?;
-    let commits = volume.commits() - commits;
+    let (groups, commits) = (volume.groups() - groups, volume.commits() - commits);
     let first_iops = first as f64 / seconds;
     let (over, seconds) = write(&handle, &load, &clock, first).await?;
     let over_iops = over as f64 / seconds;
@@ -189,8 +199,62 @@ async fn writing(load: Load) -> Result<String, Failure> {
         pool.close().await?;
     }
     Ok(format!(
-        "depth={} first={first} first_iops={first_iops:.0} over_iops={over_iops:.0} ratio={:.2} commits={commits}",
+        "depth={} first={first} first_iops={first_iops:.0} over_iops={over_iops:.0} ratio={:.2} groups={groups} commits={commits}",
         load.depth,
         first_iops / over_iops,
+    ))
+}
+
+/// Makes or removes `files` files, `depth` at a time; how long all and the longest of them took, in seconds.
+async fn each_file(
+    volume: &Arc<Volume>,
+    clock: &Arc<SystemClock>,
+    (depth, files): (usize, u64),
+    makes: bool,
+) -> Result<(f64, f64), Failure> {
+    let (start, next) = (clock.now(), Arc::new(AtomicU64::new(0)));
+    let mut workers = Vec::new();
+    for _ in 0..depth {
+        let (volume, next, clock) = (volume.clone(), next.clone(), clock.clone());
+        workers.push(shard_runtime::spawn_local(async move {
+            let mut worst = Duration::ZERO;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= files {
+                    return Ok::<Duration, Failure>(worst);
+                }
+                let (name, asked) = (format!("file-{number}"), clock.now());
+                if makes {
+                    volume.create(volume.root(), &name, plain()).await?;
+                } else {
+                    volume.remove(volume.root(), &name).await?;
+                }
+                worst = worst.max(clock.now().since(asked));
+            }
+        }));
+    }
+    let mut worst = Duration::ZERO;
+    for worker in workers {
+        worst = worst.max(worker.await??);
+    }
+    Ok((clock.now().since(start).as_secs_f64(), worst.as_secs_f64()))
+}
+
+async fn creating(kind: String, depth: usize, files: u64, folder: PathBuf) -> Result<String, Failure> {
+    let clock = Arc::new(SystemClock::new());
+    let (device, pool) = devices::open(&kind, 8 << 30, &folder, clock.clone()).await?;
+    let volume = fresh(&device, &clock).await?;
+    let (made, worst_made) = each_file(&volume, &clock, (depth, files), true).await?;
+    let (removed, worst_removed) = each_file(&volume, &clock, (depth, files), false).await?;
+    volume.close().await?;
+    if let Some(pool) = pool {
+        pool.close().await?;
+    }
+    Ok(format!(
+        "depth={depth} files={files} creates={:.0} worst_ms={:.1} removes={:.0} worst_ms={:.1}",
+        files as f64 / made,
+        worst_made * 1e3,
+        files as f64 / removed,
+        worst_removed * 1e3,
     ))
 }

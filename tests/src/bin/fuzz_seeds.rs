@@ -58,6 +58,7 @@ fn main() -> std::io::Result<()> {
         seed("pool_superblock", &superblock.encode())?;
     }
     write_log_seeds()?;
+    volume_seeds()?;
     let text = b"InitiatorName=iqn.2000-01.test:chap\0SessionType=Normal\0TargetName=iqn.2000-01.test:t\0AuthMethod=CHAP,None\0\
         HeaderDigest=CRC32C,None\0MaxRecvDataSegmentLength=262144\0MaxBurstLength=1048576\0CHAP_A=5\0CHAP_N=u\0CHAP_R=0x00\0";
     let mut login = vec![0x43, 0x81, 0, 0, 0, 0, 0, text.len() as u8];
@@ -169,6 +170,23 @@ fn iscsi_client_seeds() -> std::io::Result<()> {
     let url = "iscsi://user%secret@[::1]:3260/iqn.2026-01.org.example:disk/0?header_digest=crc32c&data_digest=none&\
         target_user=it&target_password=hush&initiator=iqn.2026-01.org.example:host";
     seed("iscsi_url", url.as_bytes())
+}
+
+/// A superblock of a volume and a batch of its metadata log.
+fn volume_seeds() -> std::io::Result<()> {
+    use volume_format::{BatchId, BatchWriter, Table};
+    if let Some(superblock) = volume_format::layout_for(1 << 30) {
+        seed("volume_structures", &superblock.encode())?;
+    }
+    let mut batch = BatchWriter::new(64 << 10);
+    batch.put(Table::Entries, &(5u64, "NAME"), &&b"an entry"[..]);
+    batch.put(Table::State, &("table", &b"key"[..]), &&b"a row"[..]);
+    batch.put(Table::Extents, &(7u64, 0u32, 3u64), &(100u64, 16u64, 1u8));
+    batch.remove(Table::Orphans, &9u64);
+    match batch.seal(&BatchId { guid: [7; 16], epoch: 3, nonce: 5, sequence: 11 }) {
+        Some(bytes) => seed("volume_log_batch", bytes),
+        None => Ok(()),
+    }
 }
 
 /// Labels and a batch of a write log.

@@ -28,7 +28,7 @@ impl Checksum {
         match self {
             Self::Crc32c => crc32c(data),
             // Each bit of the hash depends on each bit of the data: half of them are as good as any other half.
-            Self::Xxh3 => XxHash3_64::oneshot(data) as u32,
+            Self::Xxh3 => xxh3(data) as u32,
         }
     }
 
@@ -46,6 +46,13 @@ impl Checksum {
     pub fn of_each(self, data: &[u8]) -> Vec<u32> {
         data.chunks_exact(BLOCK).map(|block| self.of(block)).collect()
     }
+}
+
+/// All 64 bits of XXH3 (seed 0; the xxHash specification, XXH3 algorithm): for structures that hold what others have given a
+/// CRC-32C already.
+#[must_use]
+pub fn xxh3(data: &[u8]) -> u64 {
+    XxHash3_64::oneshot(data)
 }
 
 #[cfg(test)]
@@ -74,6 +81,6 @@ mod tests {
     #[test]
     fn xxh3_is_what_the_specification_says() {
         // XXH3 of nothing, as the reference implementation has it.
-        assert_eq!(XxHash3_64::oneshot(b""), 0x2d06_8005_38d3_94c2);
+        assert_eq!(xxh3(b""), 0x2d06_8005_38d3_94c2);
     }
 }

@@ -1,11 +1,11 @@
-//! Little-endian fields one after another, with bounds checked on the way back, and the checksums of on-disk structures ([`crc32c`])
+//! Little-endian fields one after another, with bounds checked on the way back, and the checksums of on-disk structures ([`crc32c`], [`xxh3`])
 //! and of the data that users keep in them ([`Checksum`]). Pure.
 
 mod checksum;
 
 use std::fmt;
 
-pub use checksum::Checksum;
+pub use checksum::{Checksum, xxh3};
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -85,6 +85,12 @@ pub enum Sabotage {
     VolumeSkipsZeroing,
     /// The volume commits that clusters are zero before they are.
     VolumeCommitsFirst,
+    /// The volume writes batches of its metadata log as if they need not be durable.
+    VolumeLosesLogForce,
+    /// The volume's metadata log begins anew before the commit is durable that has what it held.
+    VolumeCutsLogEarly,
+    /// The volume replays the batches of its metadata log from the last to the first.
+    VolumeReplaysBackwards,
 }
 
 impl Sabotage {
@@ -128,6 +134,9 @@ impl Sabotage {
                 | Self::VolumeLosesForce
                 | Self::VolumeSkipsZeroing
                 | Self::VolumeCommitsFirst
+                | Self::VolumeLosesLogForce
+                | Self::VolumeCutsLogEarly
+                | Self::VolumeReplaysBackwards
         )
     }
 }

@@ -242,7 +242,7 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
     if rig.case.sabotage.is_of_the_volume()
         && let Some(superblock) = layout_for(device.size())
     {
-        let between = Liar::new(device, rig.case.sabotage, run.dice.fork(), superblock.data_start);
+        let between = Liar::new(device, rig.case.sabotage, run.dice.fork(), &superblock);
         let between = Arc::new(between);
         liar = Some(Arc::clone(&between));
         device = between;

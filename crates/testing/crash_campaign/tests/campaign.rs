@@ -155,6 +155,13 @@ fn a_broken_volume_is_noticed() {
     noticed(Subject::Volume, Layout::Mirror2, 60, &kinds);
 }
 
+#[test]
+fn a_broken_metadata_log_is_noticed() {
+    let kinds =
+        [Sabotage::VolumeLosesLogForce, Sabotage::VolumeCutsLogEarly, Sabotage::VolumeReplaysBackwards];
+    noticed(Subject::Volume, Layout::Mirror2, 60, &kinds);
+}
+
 /// The same seed does the same, so that a failure can be looked into.
 #[test]
 fn a_seed_repeats() {

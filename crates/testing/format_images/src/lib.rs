@@ -62,7 +62,7 @@ impl Format {
     pub fn current(self) -> u32 {
         match self {
             Self::Pool => 4,
-            Self::Volume => 3,
+            Self::Volume => 4,
             Self::WriteLog => 3,
             Self::Diff => 1,
         }

@@ -13,7 +13,7 @@ use file_store::{
 use shard_runtime::{SeededEntropy, sleep};
 use sim::SimClock;
 use volume::{Environment, FormatOptions, Volume};
-use volume_format::{LengthRecord, Superblock};
+use volume_format::{BatchWriter, Head, LengthRecord, Superblock};
 
 use crate::check::{BLOCK, buffer, content, same, same_bytes};
 use crate::{Fallible, Image, ensure};
@@ -52,7 +52,8 @@ async fn write(file: &Arc<dyn OpenFile>, what: &str, round: u32, offset: u64, le
 }
 
 /// The image: two directories, a file with all there is, one that shares its space, one removed while it is open, and, from
-/// version 2 on, two snapshots, a clone of each kind, and a snapshot on its way out; from version 3 on, names that differ where full upper case does not.
+/// version 2 on, two snapshots, a clone of each kind, and a snapshot on its way out; from version 3 on, names that differ where full upper case does not;
+/// from version 4 on, changes that are in the metadata log only.
 ///
 /// # Errors
 /// When a step fails.
@@ -293,7 +294,7 @@ async fn remove_all(volume: &Volume) -> Fallible {
     Err(format!("space is not given back: {:?}", volume.usage().await?).into())
 }
 
-/// Superblocks and length records, read and written anew; how many.
+/// Superblocks, length records and batches of the metadata log, read and written anew; how many.
 ///
 /// # Errors
 /// Where other bytes come out.
@@ -312,5 +313,19 @@ pub fn rewrite(image: &Image) -> Fallible<usize> {
         }
     }
     ensure(lengths > 0, || "there is no length record".into())?;
-    Ok(2 + lengths)
+    let (start, size) = Superblock::decode(block(0))?.metadata_log().ok_or("there is no metadata log")?;
+    let mut batches = 0;
+    for at in (start..start + size).step_by(BLOCK as usize) {
+        let written = &bytes[at as usize..(start + size) as usize];
+        let Ok(batch) = Head::decode(written).and_then(|head| head.verify(written)) else { continue };
+        let mut again = BatchWriter::new(size as usize);
+        for change in batch.changes() {
+            again.copy(&change?);
+        }
+        let sealed = again.seal(&batch.id).ok_or("a batch is too large")?;
+        same_bytes("a batch of the metadata log", sealed, &written[..sealed.len()])?;
+        batches += 1;
+    }
+    ensure(batches > 0, || "there is no batch in the metadata log".into())?;
+    Ok(2 + lengths + batches)
 }

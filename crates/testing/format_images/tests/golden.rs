@@ -45,6 +45,17 @@ fn every_stream_of_differences_is_read() {
     every(Format::Diff);
 }
 
+/// The image holds changes that its database does not have.
+#[test]
+fn a_volume_without_its_metadata_log_is_not_what_it_was() {
+    let mut image = Format::Volume.load(4).expect("an image");
+    let bytes = &mut image.disks[0].1;
+    let superblock = volume_format::Superblock::decode(bytes).expect("a superblock");
+    let (start, size) = superblock.metadata_log().expect("a metadata log");
+    bytes[start as usize..(start + size) as usize].fill(0);
+    assert!(Format::Volume.check(4, &image).is_err());
+}
+
 /// A change that readers forgive is a change: it is a new version all the same.
 #[test]
 fn what_is_written_now_is_written_as_in_the_image() {

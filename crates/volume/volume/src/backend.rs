@@ -6,16 +6,20 @@
 //! ```
 //! redb writes page by page and promises nothing before it syncs, so what it writes is held until then: a commit
 //! costs two waits for the disk (its pages, and its header), not one for each page. Reads see what is held.
+//!
+//! The first failure of anything is the last of what is done: redb keeps some failures to itself, and what it would read after
+//! them may be old. Whoever promises something looks at [`Connection::check`] first.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Device, Durability};
+use file_store::{StoreError, StoreErrorKind};
 use futures_util::future::join_all;
 use io_engine::{EngineGuard, block_on, detect, install};
 use parking_lot::Mutex;
@@ -42,23 +46,51 @@ const REQUEST_MAX: usize = 1 << 20;
 
 /// The area as redb sees it. All calls come from the thread that opened the database, except the last `close`.
 pub(crate) struct DeviceBackend {
-    device: Device,
+    way: Arc<Way>,
     start: u64,
     length_start: u64,
     record: Mutex<LengthRecord>,
     meter: Arc<Meter>,
     held: Mutex<Held>,
     ahead: Arc<Mutex<Pieces>>,
-    cut: Arc<AtomicBool>,
 }
 
-/// The way of a database to its device, which can be cut off.
-pub(crate) struct Connection(Arc<AtomicBool>);
+/// The way of a database to its device.
+struct Way {
+    /// `None` once it is cut off.
+    device: Mutex<Option<Device>>,
+    /// What the first failure said.
+    failure: OnceLock<String>,
+}
+
+impl Way {
+    /// The device, as long as nothing has failed.
+    fn device(&self) -> io::Result<Device> {
+        if self.failure.get().is_some() {
+            return Err(io::Error::other("the metadata database has failed before"));
+        }
+        self.device.lock().clone().ok_or_else(|| io::Error::other("the database was given up"))
+    }
+}
+
+/// The way of a database to its device, which ends with a failure and can be cut off.
+pub(crate) struct Connection(Arc<Way>);
 
 impl Connection {
     /// From now on the device is neither read nor written, and the database is told so.
     pub(crate) fn cut(&self) {
-        self.0.store(true, Ordering::Release);
+        drop(self.0.device.lock().take());
+    }
+
+    /// Whether all that the database has asked of its device was done.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Stopped`] with the first failure: what the database says since then may be wrong.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match self.0.failure.get() {
+            Some(why) => Err(StoreError::new(StoreErrorKind::Stopped, format!("metadata database: {why}"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -105,8 +137,6 @@ struct Held {
     blocks: BTreeMap<u64, Box<[u8]>>,
     /// Some blocks have gone to the device without being durable.
     sent: bool,
-    /// A write or a flush has failed. What it was about is gone, so no later sync may succeed.
-    failed: bool,
 }
 
 impl fmt::Debug for DeviceBackend {
@@ -187,7 +217,7 @@ impl DeviceBackend {
             return Err(error);
         }
         Ok(Self {
-            device,
+            way: Arc::new(Way { device: Mutex::new(Some(device)), failure: OnceLock::new() }),
             start: superblock.metadata_start,
             length_start: superblock.length_start,
             meter: Arc::new(Meter {
@@ -198,20 +228,18 @@ impl DeviceBackend {
             record: Mutex::new(record),
             held: Mutex::default(),
             ahead: Arc::default(),
-            cut: Arc::default(),
         })
     }
 
-    /// By which it can be cut off from the device.
+    /// By which it can be cut off from the device, and asked whether it has failed.
     pub(crate) fn connection(&self) -> Connection {
-        Connection(Arc::clone(&self.cut))
+        Connection(Arc::clone(&self.way))
     }
 
-    fn check_connected(&self) -> io::Result<()> {
-        match self.cut.load(Ordering::Acquire) {
-            true => Err(io::Error::other("the database was given up")),
-            false => Ok(()),
-        }
+    /// Does something for the database, if all before it was done.
+    fn attempt<T>(&self, work: impl FnOnce(&Device) -> io::Result<T>) -> io::Result<T> {
+        let device = self.way.device()?;
+        work(&device).inspect_err(|error| drop(self.way.failure.set(error.to_string())))
     }
 
     /// What tells of its length and of what is written.
@@ -233,49 +261,47 @@ impl DeviceBackend {
     }
 
     /// Reads whole blocks, from a piece if they lie in one, else from the device.
-    fn read_blocks(&self, number: u64, count: u64) -> io::Result<IoBuf> {
+    fn read_blocks(&self, device: &Device, number: u64, count: u64) -> io::Result<IoBuf> {
         let len = (count * BLOCK) as usize;
         let piece = number * BLOCK / PIECE;
         let mut ahead = self.ahead.lock();
         if ((number + count) * BLOCK).div_ceil(PIECE) == piece + 1 && ahead.are_used() {
             let Pieces { by_number, order, loads, hits, .. } = &mut *ahead;
-            let all = match by_number.entry(piece) {
-                Entry::Occupied(there) => {
-                    *hits = hits.saturating_add(1);
-                    there.into_mut()
-                }
+            match by_number.entry(piece) {
+                Entry::Occupied(_) => *hits = hits.saturating_add(1),
                 Entry::Vacant(place) => {
                     *loads = loads.saturating_add(1);
                     let end = ((piece + 1) * PIECE).min(self.meter.area);
                     let all = IoBuf::new((end - piece * PIECE) as usize);
-                    order.push_back(piece);
-                    place.insert(run(self.device.read(self.start + piece * PIECE, all))?)
+                    // Else another block of the piece may be the one that cannot be read.
+                    if let Ok(all) = run(device.read(self.start + piece * PIECE, all)) {
+                        order.push_back(piece);
+                        place.insert(all);
+                    }
                 }
-            };
-            let from = (number * BLOCK - piece * PIECE) as usize;
-            let part = IoBuf::copy_from(&all[from..from + len]);
+            }
             if order.len() > PIECES_MAX
                 && let Some(oldest) = order.pop_front()
             {
                 by_number.remove(&oldest);
             }
-            return Ok(part);
+            if let Some(all) = by_number.get(&piece) {
+                let from = (number * BLOCK - piece * PIECE) as usize;
+                return Ok(IoBuf::copy_from(&all[from..from + len]));
+            }
         }
         drop(ahead);
-        run(self.device.read(self.start + number * BLOCK, IoBuf::new(len)))
+        run(device.read(self.start + number * BLOCK, IoBuf::new(len)))
     }
 
     /// Writes everything held, all at once; each block durably, or none.
-    fn send(&self, held: &mut Held, durability: Durability) -> io::Result<()> {
+    fn send(&self, device: &Device, held: &mut Held, durability: Durability) -> io::Result<()> {
         {
             // What was read ahead is older.
             let mut ahead = self.ahead.lock();
             for number in held.blocks.keys() {
                 ahead.by_number.remove(&(number * BLOCK / PIECE));
             }
-        }
-        if held.failed {
-            return Err(io::Error::other("an earlier write of metadata has failed"));
         }
         self.meter.written.fetch_add(held.blocks.len() as u64 * BLOCK, Ordering::Relaxed);
         let mut requests: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -291,23 +317,14 @@ impl DeviceBackend {
         }
         let writes = requests.into_iter().map(|(number, data)| {
             let data = IoBuf::copy_from(&data).freeze();
-            self.device.write(self.start + number * BLOCK, data, durability)
+            device.write(self.start + number * BLOCK, data, durability)
         });
         // All end before the first error is told.
-        let sent: io::Result<()> = run(async { join_all(writes).await.into_iter().collect() });
-        held.failed = sent.is_err();
         held.sent |= durability == Durability::Volatile;
-        sent
-    }
-}
-
-impl StorageBackend for DeviceBackend {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.meter.length.load(Ordering::Acquire))
+        run(async { join_all(writes).await.into_iter().collect() })
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.check_connected()?;
+    fn read_at(&self, device: &Device, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.check(offset, out.len())?;
         if out.is_empty() {
             return Ok(());
@@ -323,7 +340,7 @@ impl StorageBackend for DeviceBackend {
             }
             return Ok(());
         }
-        let read = self.read_blocks(first, end - first)?;
+        let read = self.read_blocks(device, first, end - first)?;
         for (number, within, at, len) in parts(offset, out.len()) {
             let from = ((number - first) * BLOCK) as usize;
             let block = match held.blocks.get(&number) {
@@ -335,8 +352,7 @@ impl StorageBackend for DeviceBackend {
         Ok(())
     }
 
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.check_connected()?;
+    fn set_length(&self, device: &Device, len: u64) -> io::Result<()> {
         if len > self.meter.area {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the volume's metadata area is full"));
         }
@@ -347,14 +363,14 @@ impl StorageBackend for DeviceBackend {
             let first = old.next_multiple_of(BLOCK);
             let end = len.next_multiple_of(BLOCK);
             if end > first {
-                run(clear(&self.device, self.start + first, end - first))?;
+                run(clear(device, self.start + first, end - first))?;
             }
         }
         let number =
             record.number.checked_add(1).ok_or_else(|| io::Error::other("too many changes of length"))?;
         let next = LengthRecord { number, length: len };
         let at = self.length_start + next.number % 2 * BLOCK;
-        run(self.device.write(at, IoBuf::copy_from(&next.encode()).freeze(), Durability::Durable))?;
+        run(device.write(at, IoBuf::copy_from(&next.encode()).freeze(), Durability::Durable))?;
         *record = next;
         self.meter.length.store(len, Ordering::Release);
         // What was read ahead there is older than the zeros.
@@ -364,27 +380,23 @@ impl StorageBackend for DeviceBackend {
         Ok(())
     }
 
-    fn sync_data(&self) -> io::Result<()> {
-        self.check_connected()?;
+    fn sync(&self, device: &Device) -> io::Result<()> {
         let mut held = self.held.lock();
         if held.blocks.len() == 1 && !held.sent {
             // The header, after a flush of all else.
-            return self.send(&mut held, Durability::Durable);
+            return self.send(device, &mut held, Durability::Durable);
         }
-        self.send(&mut held, Durability::Volatile)?;
-        let flushed = run(self.device.flush());
-        held.failed = flushed.is_err();
+        self.send(device, &mut held, Durability::Volatile)?;
         held.sent = false;
-        flushed
+        run(device.flush())
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.check_connected()?;
+    fn write_at(&self, device: &Device, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len())?;
         let mut held = self.held.lock();
         for (number, within, at, len) in parts(offset, data.len()) {
             if len < BLOCK as usize && !held.blocks.contains_key(&number) {
-                let there = self.read_blocks(number, 1)?;
+                let there = self.read_blocks(device, number, 1)?;
                 held.blocks.insert(number, there.to_vec().into_boxed_slice());
             }
             let block =
@@ -392,8 +404,30 @@ impl StorageBackend for DeviceBackend {
             block[within..within + len].copy_from_slice(&data[at..at + len]);
         }
         if held.blocks.len() * BLOCK as usize > HELD_MAX {
-            self.send(&mut held, Durability::Volatile)?;
+            self.send(device, &mut held, Durability::Volatile)?;
         }
         Ok(())
+    }
+}
+
+impl StorageBackend for DeviceBackend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.meter.length.load(Ordering::Acquire))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.attempt(|device| self.read_at(device, offset, out))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.attempt(|device| self.set_length(device, len))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.attempt(|device| self.sync(device))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.attempt(|device| self.write_at(device, offset, data))
     }
 }

@@ -1,7 +1,7 @@
 //! The task of an open volume: saves what streams left behind, deletes removed files, has freed clusters zeroed (`freed.rs`).
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use file_store::StoreError;
@@ -17,6 +17,28 @@ pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
 const GATHER: Duration = Duration::from_millis(20);
 /// How long the task sleeps when nobody wakes it; it then tries again what failed.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long changes are in the metadata log only, at most: what an opening after a crash has to replay, and how often the
+/// database is written when little happens.
+const COMMIT_AFTER: Duration = Duration::from_secs(1);
+
+/// Commits what is in the metadata log, a while after the first of it came there. Ends soon after the volume is closed, or has
+/// stopped.
+pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
+    loop {
+        let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
+        let shared = Arc::clone(&strong.metadata.shared);
+        // The volume can be dropped meanwhile.
+        drop(strong);
+        if shard_runtime::timeout(PAUSE, shared.waiting.notified()).await.is_none() {
+            continue;
+        }
+        shard_runtime::sleep(COMMIT_AFTER).await;
+        let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
+        // A commit that fails stops the volume, which says so.
+        let _ = strong.metadata.change_committed(|_| Ok(())).await;
+    }
+}
 
 /// Says at its end that the background task has ended, also when that panicked or never began.
 struct Ended(Arc<Core>);
@@ -165,8 +187,15 @@ impl Core {
             shard_runtime::sleep(Duration::from_millis(1)).await;
         }
         let saved = if self.is_stopped() { Err(stopped()) } else { self.save_everything().await };
-        self.metadata.close().await;
-        tracing::debug!(commits = self.metadata.commits.load(Ordering::Relaxed), "a volume is closed");
+        let ended = self.metadata.close().await;
+        let saved = saved.and(ended);
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let shared = &self.metadata.shared;
+        tracing::debug!(
+            groups = count(&shared.groups),
+            commits = count(&shared.commits),
+            "a volume is closed"
+        );
         let flushed = match &saved {
             Ok(()) => self.device.flush().await,
             // What has stopped is left as it is.

@@ -43,9 +43,15 @@ impl Volume {
         Ok(())
     }
 
+    /// How many groups of changes have been made durable since the volume was opened.
+    #[must_use]
+    pub fn groups(&self) -> u64 {
+        self.core.metadata.shared.groups.load(Ordering::Relaxed)
+    }
+
     /// How many transactions have been committed since the volume was opened.
     #[must_use]
     pub fn commits(&self) -> u64 {
-        self.core.metadata.commits.load(Ordering::Relaxed)
+        self.core.metadata.shared.commits.load(Ordering::Relaxed)
     }
 }

@@ -27,6 +27,7 @@ mod counters;
 mod database;
 mod deep;
 mod extents;
+mod log;
 mod maps;
 mod names;
 mod rescue;
@@ -37,15 +38,15 @@ use std::sync::Arc;
 use block_device::Device;
 use file_store::StoreError;
 use file_store::names::fold;
-use redb::TableHandle;
 use volume_format::Inode;
 
 use crate::database::{Session, database_error, make_tables};
 use crate::folding;
 use crate::free::Free;
 use crate::integrity;
+use crate::replay::tables_of;
 use crate::tables::{COUNTERS, ROOT, SNAPSHOT_TABLES, TABLES};
-use crate::volume::{Environment, Volume};
+use crate::volume::{Environment, Volume, nonce};
 
 /// How bad a finding is; the order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +120,7 @@ impl Volume {
         };
         let clusters = superblock.clusters(device.size());
         // On the metadata thread, where nothing is half written.
-        let examined = core.metadata.change(move |session| {
+        let examined = core.metadata.change_committed(move |session| {
             if let Some(damage) = integrity::pages(device, &superblock) {
                 // What the tables say is worth nothing then, and reading them may lead anywhere.
                 return Ok((false, vec![damage]));
@@ -166,9 +167,9 @@ pub async fn verify(
     let mut findings = frame.findings;
     findings.extend(damage);
     if let Some(superblock) = superblock {
-        let now = environment.clock.wall().0;
+        let when = (environment.clock.wall().0, nonce(&environment));
         let (found, layout) =
-            database::examine(Arc::clone(&device), superblock.clone(), options.repair, now).await?;
+            database::examine(Arc::clone(&device), superblock.clone(), options.repair, when).await?;
         findings.extend(found);
         if options.deep
             && let Some(layout) = layout
@@ -198,6 +199,8 @@ pub(crate) struct Examination<'a, 'b> {
     /// Files and directories that snapshots lead to.
     roots: BTreeSet<u64>,
     maps: maps::Maps,
+    /// The tables that were there before the metadata log was replayed, which may have made some.
+    tables_before: Option<BTreeSet<String>>,
     /// A volume that no release with snapshots has opened has no tables for them.
     pub(crate) has_snapshots: bool,
     /// Names may still be filed as older releases did it.
@@ -219,6 +222,7 @@ impl<'a, 'b> Examination<'a, 'b> {
             orphans: BTreeSet::new(),
             roots: BTreeSet::new(),
             maps: maps::Maps::default(),
+            tables_before: None,
             has_snapshots: true,
             folded_before: false,
             lost_and_found: None,
@@ -246,9 +250,9 @@ impl<'a, 'b> Examination<'a, 'b> {
 
     /// All tables are there; opening one makes it, so this is looked at first.
     fn tables(&mut self) -> Result<(), StoreError> {
-        let there: BTreeSet<String> = {
-            let names = self.session.txn.list_tables().map_err(database_error)?;
-            names.map(|table| table.name().to_owned()).collect()
+        let there = match self.tables_before.take() {
+            Some(there) => there,
+            None => tables_of(self.session.txn.raw())?,
         };
         let newer = SNAPSHOT_TABLES.into_iter().filter(|_| self.has_snapshots);
         let all: Vec<&str> = TABLES.into_iter().chain(newer).collect();
@@ -256,9 +260,9 @@ impl<'a, 'b> Examination<'a, 'b> {
             let how = Some("it is made anew, and empty: what only it said is lost");
             self.note(Severity::Critical, "table", name, "is missing", how);
         }
-        make_tables(self.session.txn)?;
+        make_tables(self.session.txn.raw())?;
         let counters = self.session.txn.open_table(COUNTERS).map_err(database_error)?;
-        self.folded_before = !folding::is_done(&counters)?;
+        self.folded_before = !folding::is_done(&*counters)?;
         Ok(())
     }
 

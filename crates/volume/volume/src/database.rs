@@ -1,16 +1,19 @@
 //! The metadata database and its one thread, with group commit.
 //!
 //! ```text
-//!  change(f) ──► queue ──► metadata thread: one transaction for all that is queued
-//!                              f1, f2, f3 … ──► commit (two-phase) ──► answers
+//!  change(f) ──► queue ──► metadata thread: a group of all that is queued
+//!                              f1, f2, f3 … ──► one batch of the metadata log, durable ──► answers
+//!                              half of the log is used, or a second has passed ──► commit (two-phase)
 //! ```
+//! `groups.rs` has the details.
+//!
 //! A change checks everything before it writes anything, so an error it returns leaves no trace in the
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_device::{BlockError, BlockErrorKind, Device};
 use file_store::{StoreError, StoreErrorKind};
@@ -21,24 +24,32 @@ use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
 use crate::backend::{Ahead, Connection, DeviceBackend};
+use crate::groups::{Groups, Shared};
 use crate::load::Space;
+use crate::metadata_log::MetadataLog;
 use crate::recent::{Found, Recent};
 use crate::room::{Allowance, Meter, Room};
+use crate::rows::Transaction;
 use crate::tables;
 
-/// Page cache of the database, in bytes: the hot part of a few million extents.
-pub(crate) const CACHE_BYTES: usize = 32 << 20;
+/// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
+/// theirs are read, and written in the middle of a transaction, as large ones are.
+pub(crate) const CACHE_BYTES: usize = if cfg!(test) { 256 << 10 } else { 32 << 20 };
 /// Changes committed together at most, so that the first of them does not wait for ever.
 const GROUP_MAX: usize = 512;
 
 /// What a change works on.
 pub(crate) struct Session<'a> {
-    pub(crate) txn: &'a WriteTransaction,
+    pub(crate) txn: &'a Transaction,
     pub(crate) space: &'a mut Space,
     /// Set by whoever writes, so that a group of lookups needs no commit.
     pub(crate) changed: bool,
     /// The database failed: the group is given up.
     pub(crate) failed: bool,
+    /// A job ended in the middle, over what its code does not expect: nothing more is done.
+    pub(crate) gave_up: bool,
+    /// Only looks are taken: there was no space for a commit at the opening.
+    pub(crate) full: bool,
     /// What others read without a way to this thread, and what this group adds to it.
     pub(crate) recent: &'a Recent,
     pub(crate) found: Found,
@@ -48,25 +59,79 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     pub(crate) fn new(
-        txn: &'a WriteTransaction,
+        txn: &'a Transaction,
         space: &'a mut Space,
         recent: &'a Recent,
         allowance: Allowance,
     ) -> Self {
-        Self { txn, space, changed: false, failed: false, recent, found: Found::default(), allowance }
+        let (found, gave_up) = (Found::default(), false);
+        Self { txn, space, changed: false, failed: false, gave_up, full: false, recent, found, allowance }
+    }
+
+    /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped. Where there
+    /// was no space it is refused before it begins, unless it only looks.
+    fn attempt<T>(
+        &mut self,
+        before: Before,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.full && matches!(before, Before::Any | Before::MakeRoom) {
+            return Err(no_space(
+                "there was no space for its metadata when the volume was opened, so nothing of it is changed",
+            ));
+        }
+        catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
+            self.gave_up = true;
+            Err(given_up())
+        })
     }
 }
 
-type Answer = Box<dyn FnOnce(bool) + Send>;
-type Job = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
+pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
+
+type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
+
+/// Something to be done in a transaction.
+pub(crate) struct Job {
+    pub(crate) run: Run,
+    before: Before,
+}
+
+/// What a job needs of what was changed before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nothing, and the job changes nothing.
+    Look,
+    /// Nothing: it may be in the metadata log only.
+    Any,
+    /// That it takes little of the room in the database: the job may need much of that.
+    MakeRoom,
+    /// That it is committed: the job looks at the database as it is on the device.
+    Commit,
+}
+
+impl Before {
+    /// What a job needs that changes something, or only looks.
+    pub(crate) fn of(changes: bool) -> Self {
+        if changes { Self::Any } else { Self::Look }
+    }
+}
+
+/// What the opening of a database came to.
+pub(crate) struct Prepared<T> {
+    /// How the clusters are used.
+    pub(crate) space: Space,
+    /// Where changes are made durable before they are committed.
+    pub(crate) log: Option<MetadataLog>,
+    /// There was no space for a commit: nothing is changed.
+    pub(crate) full: bool,
+    pub(crate) value: T,
+}
 
 /// The database, as the rest of the volume sees it.
 pub(crate) struct Metadata {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
-    stopped: Arc<Stopped>,
-    /// Transactions committed since the opening.
-    pub(crate) commits: Arc<AtomicU64>,
-    recent: Arc<Recent>,
+    pub(crate) shared: Arc<Shared>,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -77,12 +142,30 @@ pub(crate) fn stopped() -> StoreError {
     )
 }
 
+/// There is no space for what the database would write.
+pub(crate) fn no_space(what: &str) -> StoreError {
+    let todo = "give its pool more space, and open the volume again (`holdfast volume reopen`)";
+    StoreError::new(StoreErrorKind::NoSpace, format!("{what}; {todo}"))
+}
+
 /// The database's own code has given up on what it read.
-fn given_up() -> StoreError {
+pub(crate) fn given_up() -> StoreError {
     StoreError::new(
         StoreErrorKind::Corrupt,
         "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
     )
+}
+
+/// Runs what may go by damaged pages, over which the database's code gives up: that is the end of the volume's work, and not of
+/// the process.
+pub(crate) fn contained<T>(
+    stopped: &Stopped,
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        stopped.give_up();
+        Err(given_up())
+    })
 }
 
 /// A failure of the database, as a store's error.
@@ -107,62 +190,107 @@ pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
 }
 
 impl Metadata {
-    /// Opens (or makes) the database on a new thread; `prepare` runs there first, and says how the clusters are used.
+    /// Opens (or makes) the database on a new thread; `prepare` runs there first, and once more where it found no space: it must
+    /// write nothing then, and is told so.
     pub(crate) async fn open<T: Send + 'static>(
         device: Device,
         superblock: Superblock,
-        prepare: impl FnOnce(&Database) -> Result<(Space, T), StoreError> + Send + 'static,
+        prepare: impl Fn(&Database, bool) -> Result<Prepared<T>, StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
-        let stopped: Arc<Stopped> = Arc::default();
-        let flag = Arc::clone(&stopped);
-        let commits = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&commits);
-        let recent: Arc<Recent> = Arc::default();
-        let kept = Arc::clone(&recent);
+        let shared: Arc<Shared> = Arc::default();
+        let seen = Arc::clone(&shared);
         let spawned = spawn_thread("volume-metadata", move || {
-            let Opened { database, ahead, meter, connection } = match open_database(device, &superblock) {
-                Ok(opened) => opened,
-                Err(error) => return drop(ready.send(Err(error))),
+            let _stopping = Stopping(&seen.stopped);
+            let mut full = false;
+            let (Opened { database, ahead, meter, connection }, prepared) = loop {
+                let opened = match open_database(Device::clone(&device), &superblock) {
+                    Ok(opened) => opened,
+                    Err(error) => return drop(ready.send(Err(error))),
+                };
+                let error = match contained(&seen.stopped, || prepare(&opened.database, full)) {
+                    Ok(prepared) => break (opened, prepared),
+                    Err(error) => error,
+                };
+                opened.ahead.rest();
+                give_up((None, opened.database), &opened.connection, &seen.stopped);
+                if full || error.kind() != StoreErrorKind::NoSpace {
+                    seen.stopped.tell(&error);
+                    return drop(ready.send(Err(error)));
+                }
+                full = true;
             };
-            match prepare(&database) {
-                Ok((space, value)) => {
-                    let _stopping = Stopping(&flag);
-                    if ready.send(Ok(value)).is_ok() {
-                        let room = Room::new(meter);
-                        serve((&database, &ahead), room, space, &kept, &mut queue, &flag, &counted);
-                    }
-                    if flag.flag.load(Ordering::Acquire) {
-                        give_up(database, &connection);
-                    }
-                }
-                Err(error) => {
-                    give_up(database, &connection);
-                    drop(ready.send(Err(error)));
-                }
+            let Prepared { space, log, full, value } = prepared;
+            if ready.send(Ok(value)).is_err() {
+                return;
             }
+            let mut groups = Groups::new((&database, &connection), &seen, Room::new(meter), space, log);
+            groups.full = full;
+            serve(&mut groups, &ahead, &mut queue, &seen);
+            let open = groups.into_open();
+            if seen.stopped.flag.load(Ordering::Acquire) {
+                return give_up((open, database), &connection, &seen.stopped);
+            }
+            let closed = contained(&seen.stopped, || {
+                drop((open, database));
+                Ok(())
+            });
+            let _ = closed.inspect_err(|error| seen.stopped.tell(error));
         });
         let thread = spawned.map_err(|error| {
             StoreError::new(StoreErrorKind::Io, "the metadata thread cannot be started").because(error)
         })?;
         let value = opened.await.map_err(|_| given_up())??;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
-        Ok((Self { jobs, stopped, commits, recent, thread }, value))
+        Ok((Self { jobs, shared, thread }, value))
     }
 
-    /// Runs `f` in the next transaction; ends when that is durable.
+    /// Runs `f`, which changes nothing, with the next group.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, Before::Look).await
+    }
+
+    /// Runs `f` with the next group of changes; ends when what they change is durable.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.ask(f, Before::Any).await
+    }
+
+    /// As [`Metadata::change`], after everything before it was committed: for what looks at the database as it is on the device.
+    pub(crate) async fn change_committed<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, Before::Commit).await
+    }
+
+    /// As [`Metadata::change`], with all the room in the database that there is: for what may add much at once.
+    pub(crate) async fn change_much<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, Before::MakeRoom).await
+    }
+
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+        before: Before,
+    ) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
-        let job: Job = Box::new(move |session| {
-            let result = f(session);
-            Box::new(move |committed| {
-                let _ = sender.send(if committed { result } else { Err(stopped()) });
+        let run: Run = Box::new(move |session| {
+            let result = session.attempt(before, f);
+            Box::new(move |durable| {
+                let _ = sender.send(if durable { result } else { Err(stopped()) });
             })
         });
+        let job = Job { run, before };
         {
             let jobs = self.jobs.lock();
             let Some(jobs) = jobs.as_ref() else { return Err(stopped()) };
@@ -173,8 +301,8 @@ impl Metadata {
 
     /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks.
     pub(crate) fn submit(&self, f: impl FnOnce(&mut Session<'_>) -> Result<(), StoreError> + Send + 'static) {
-        let job: Job = Box::new(move |session| {
-            let result = f(session);
+        let run: Run = Box::new(move |session| {
+            let result = session.attempt(Before::Any, f);
             Box::new(move |_| {
                 if let Err(error) = result {
                     tracing::warn!("a change of a volume that nobody waits for has failed: {error}");
@@ -182,27 +310,31 @@ impl Metadata {
             })
         });
         // Closed or stopped: what is to be done is found again at the next opening.
-        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
+        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(Job { run, before: Before::Any }));
     }
 
     /// Rows that need no way to the metadata thread; `None` when the volume has stopped or is closed.
     pub(crate) fn recent(&self) -> Option<&Recent> {
-        (!self.is_stopped() && self.jobs.lock().is_some()).then_some(&*self.recent)
+        (!self.is_stopped() && self.jobs.lock().is_some()).then_some(&self.shared.recent)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.flag.load(Ordering::Acquire)
+        self.shared.stopped.flag.load(Ordering::Acquire)
     }
 
     /// What stopped it.
     pub(crate) fn why_stopped(&self) -> Option<String> {
-        let why =
-            || self.stopped.why.lock().clone().unwrap_or_else(|| "its metadata thread has ended".into());
+        let why = || {
+            self.shared.stopped.why.lock().clone().unwrap_or_else(|| "its metadata thread has ended".into())
+        };
         self.is_stopped().then(why)
     }
 
-    /// Lets the thread end after what is queued, and waits for it.
-    pub(crate) async fn close(&self) {
+    /// Lets the thread end after what is queued, with everything committed, and waits for it.
+    ///
+    /// # Errors
+    /// When it has stopped. What was promised is in the metadata log then.
+    pub(crate) async fn close(&self) -> Result<(), StoreError> {
         drop(self.jobs.lock().take());
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
@@ -212,14 +344,17 @@ impl Metadata {
             }
             thread.join();
         }
+        if self.shared.stopped.why.lock().is_some() { Err(stopped()) } else { Ok(()) }
     }
 }
 
 /// Whether the metadata thread has ended, and why if it says so.
 #[derive(Default)]
-struct Stopped {
+pub(crate) struct Stopped {
     flag: AtomicBool,
     why: Mutex<Option<String>>,
+    /// The database's code has ended in the middle of something.
+    gave_up: AtomicBool,
 }
 
 /// Says that the volume has stopped when the thread ends, however it ends.
@@ -227,14 +362,22 @@ struct Stopping<'a>(&'a Stopped);
 
 impl Stopped {
     /// Before anybody learns of a failure, so that whoever has can see that the volume has stopped.
-    fn tell(&self, error: &StoreError) {
-        *self.why.lock() = Some(error.to_string());
+    pub(crate) fn tell(&self, error: &StoreError) {
+        self.why.lock().get_or_insert_with(|| error.to_string());
         self.flag.store(true, Ordering::Release);
+    }
+
+    /// The database's code has ended in the middle of something, and so its locks may say so to whoever takes them.
+    pub(crate) fn give_up(&self) {
+        self.gave_up.store(true, Ordering::Release);
     }
 }
 
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.tell(&given_up());
+        }
         self.0.flag.store(true, Ordering::Release);
     }
 }
@@ -248,13 +391,25 @@ pub(crate) struct Opened {
     connection: Connection,
 }
 
-/// Drops a database that is damaged, or failed. It commits once more when it is dropped, by pages of which nobody knows what
-/// they say: nothing of that may reach the device, and if its code gives up over them, that ends here.
-fn give_up(database: Database, connection: &Connection) {
+/// Drops a database that is damaged, or failed. It would take back what its transaction has changed and commit once more, by pages
+/// of which nobody knows what they say: nothing of that may reach the device, and it does none of it while a panic is under way.
+///
+/// Where its own code has ended in the middle, the transaction is left as it is, and the memory of the cache is lost: it would panic
+/// again when it met its own locks, and that while a panic is under way ends the process.
+fn give_up(
+    (mut open, database): (Option<Transaction>, Database),
+    connection: &Connection,
+    stopped: &Stopped,
+) {
     connection.cut();
-    if std::panic::catch_unwind(AssertUnwindSafe(move || drop(database))).is_err() {
+    if stopped.gave_up.load(Ordering::Acquire) {
         tracing::warn!("a metadata database that is damaged could not be closed; nothing of it was written");
+        std::mem::forget(open.take());
     }
+    let _ = catch_unwind(AssertUnwindSafe(move || {
+        let _dropped = (open, database);
+        resume_unwind(Box::new(()))
+    }));
 }
 
 /// Opens the database, or makes it.
@@ -269,80 +424,47 @@ pub(crate) fn open_database(device: Device, superblock: &Superblock) -> Result<O
     Ok(Opened { database, ahead, meter, connection })
 }
 
-fn serve(
-    (database, ahead): (&Database, &Ahead),
-    mut room: Room,
-    mut space: Space,
-    recent: &Recent,
-    queue: &mut mpsc::UnboundedReceiver<Job>,
-    stopped: &Stopped,
-    commits: &AtomicU64,
-) {
-    while let Some(first) = shard_runtime::block_on(queue.recv()) {
+fn serve(groups: &mut Groups<'_>, ahead: &Ahead, queue: &mut mpsc::UnboundedReceiver<Job>, shared: &Shared) {
+    let served = loop {
+        let Some(first) = shard_runtime::block_on(queue.recv()) else { break groups.close() };
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(GROUP_MAX - 1);
-        let group = std::iter::once(first).chain(more).collect();
         ahead.rest();
-        match run_group(database, &mut room, &mut space, (recent, stopped), group) {
-            Ok(committed) => drop(commits.fetch_add(u64::from(committed), Ordering::Relaxed)),
-            Err(error) => {
-                tracing::error!("a volume stops: {error}");
-                return;
+        let mut group = Vec::new();
+        let ran = std::iter::once(first).chain(more).try_for_each(|job| {
+            if matches!(job.before, Before::MakeRoom | Before::Commit) {
+                groups.run(std::mem::take(&mut group))?;
+                // Before the job goes, and whoever waits for it hears of that.
+                groups.prepare(job.before).inspect_err(|error| shared.stopped.tell(error))?;
             }
+            group.push(job);
+            Ok(())
+        });
+        if let Err(error) = ran.and_then(|()| groups.run(group)) {
+            break Err(error);
         }
-    }
-}
-
-/// Runs jobs in one transaction; whether there was anything to commit.
-fn run_group(
-    database: &Database,
-    room: &mut Room,
-    space: &mut Space,
-    (recent, stopped): (&Recent, &Stopped),
-    group: Vec<Job>,
-) -> Result<bool, StoreError> {
-    let mut begin = || {
-        let mut txn = database.begin_write().map_err(database_error)?;
-        txn.set_two_phase_commit(true);
-        txn.set_quick_repair(true);
-        let allowance = room.allowance(&txn)?;
-        Ok((txn, allowance))
     };
-    let (txn, allowance) = begin().inspect_err(|error| stopped.tell(error))?;
-    let mut session = Session::new(&txn, space, recent, allowance);
-    let answers: Vec<Answer> = group.into_iter().map(|job| job(&mut session)).collect();
-    let Session { changed, failed, found, .. } = session;
-    let ended = if failed {
-        drop(txn);
-        Err(self::stopped())
-    } else if changed {
-        txn.commit().map_err(database_error)
-    } else {
-        txn.abort().map_err(database_error)
-    };
-    let committed = ended.as_ref().inspect_err(|error| stopped.tell(error)).is_ok();
-    if committed {
-        recent.add(found);
+    if let Err(error) = served {
+        shared.stopped.tell(&error);
+        tracing::error!("a volume stops: {error}");
     }
-    answers.into_iter().for_each(|answer| answer(committed));
-    ended.map(|()| changed)
 }
 
 /// Makes all tables, so that reading one that was never written is no special case.
 pub(crate) fn make_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
     let all = || -> Result<(), redb::TableError> {
-        txn.open_table(tables::INODES)?;
-        txn.open_table(tables::ENTRIES)?;
-        txn.open_table(tables::EXTENTS)?;
-        txn.open_table(tables::MAPS)?;
-        txn.open_table(tables::LINKS)?;
-        txn.open_table(tables::USES)?;
-        txn.open_table(tables::SNAPSHOTS)?;
-        txn.open_table(tables::SHARES)?;
-        txn.open_table(tables::FREED)?;
-        txn.open_table(tables::ORPHANS)?;
-        txn.open_table(tables::SECURITY)?;
-        txn.open_table(tables::STATE)?;
-        txn.open_table(tables::COUNTERS)?;
+        txn.open_table(tables::INODES.definition)?;
+        txn.open_table(tables::ENTRIES.definition)?;
+        txn.open_table(tables::EXTENTS.definition)?;
+        txn.open_table(tables::MAPS.definition)?;
+        txn.open_table(tables::LINKS.definition)?;
+        txn.open_table(tables::USES.definition)?;
+        txn.open_table(tables::SNAPSHOTS.definition)?;
+        txn.open_table(tables::SHARES.definition)?;
+        txn.open_table(tables::FREED.definition)?;
+        txn.open_table(tables::ORPHANS.definition)?;
+        txn.open_table(tables::SECURITY.definition)?;
+        txn.open_table(tables::STATE.definition)?;
+        txn.open_table(tables::COUNTERS.definition)?;
         Ok(())
     };
     all().map_err(database_error)

@@ -1,8 +1,9 @@
-//! A device whose flushes all fail once one has failed.
+//! A device whose flushes and durable writes all fail once a flush has failed.
 //!
 //! A device may tell of a loss only once, and whoever it tells is whoever flushes first: one file of many, the
 //! background task, the database. The others' data is as lost, and a later flush of theirs would succeed. So the
-//! volume keeps in mind that it was told, until it is opened again and begins from what is durable.
+//! volume keeps in mind that it was told, until it is opened again and begins from what is durable. Durable writes fail from then
+//! on, too: whoever was refused a flush must not be told of a name or a size that is durable all the same.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,15 +58,24 @@ impl Flushes {
         self.state.lock().failure.clone()
     }
 
-    fn check(&self) -> Result<(), BlockError> {
-        if self.have_failed() {
-            return Err(BlockError::new(BlockErrorKind::Poisoned, "flush after one that has failed"));
+    fn check(&self, op: &'static str) -> Result<(), BlockError> {
+        match self.have_failed() {
+            true => Err(BlockError::new(BlockErrorKind::Poisoned, op)),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Goes on with a write unless a flush has failed, or does so meanwhile.
+    async fn write(&self, write: BlockFuture<'_, ()>) -> Result<(), BlockError> {
+        let op = "write durably after a flush that has failed";
+        self.check(op)?;
+        write.await?;
+        self.check(op)
     }
 
     async fn flush(self: Arc<Self>, device: Device) -> Result<(), BlockError> {
-        self.check()?;
+        let op = "flush after one that has failed";
+        self.check(op)?;
         let number = {
             let mut state = self.state.lock();
             state.last += 1;
@@ -89,7 +99,7 @@ impl Flushes {
             let ended = self.ended.notified();
             let earlier = self.state.lock().under_way.first().is_some_and(|first| *first < number);
             if !earlier {
-                return self.check();
+                return self.check(op);
             }
             ended.await;
         }
@@ -110,7 +120,11 @@ impl BlockDevice for FailStop {
     }
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
-        self.device.write(offset, data, durability)
+        let write = self.device.write(offset, data, durability);
+        match durability {
+            Durability::Durable => Box::pin(self.flushes.write(write)),
+            Durability::Volatile => write,
+        }
     }
 
     fn flush(&self) -> BlockFuture<'_, ()> {
@@ -124,7 +138,11 @@ impl BlockDevice for FailStop {
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
-        self.device.write_zeroes(offset, len, durability)
+        let write = self.device.write_zeroes(offset, len, durability);
+        match durability {
+            Durability::Durable => Box::pin(self.flushes.write(write)),
+            Durability::Volatile => write,
+        }
     }
 
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
@@ -192,6 +210,25 @@ mod tests {
             for _ in 0..2 {
                 assert_eq!(device.flush().await.map_err(|error| error.kind()), Err(BlockErrorKind::Poisoned));
             }
+        });
+    }
+
+    /// Nothing is called durable after a failure, and nothing that a failure has overtaken.
+    #[test]
+    fn a_durable_write_after_or_beside_a_failed_flush_fails() {
+        on_shard(async {
+            let device = device(0);
+            let data = IoBuf::zeroed(4096).freeze();
+            let write = || device.write(0, data.clone(), Durability::Durable);
+            assert!(write().await.is_ok());
+            let begun = write();
+            assert!(device.flush().await.is_err());
+            let failed = Err(BlockErrorKind::Poisoned);
+            assert_eq!(begun.await.map_err(|error| error.kind()), failed);
+            assert_eq!(write().await.map_err(|error| error.kind()), failed);
+            let zeros = device.write_zeroes(0, 4096, Durability::Durable).await;
+            assert_eq!(zeros.map_err(|error| error.kind()), failed);
+            assert!(device.write(0, data, Durability::Volatile).await.is_ok());
         });
     }
 

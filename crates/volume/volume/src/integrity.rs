@@ -13,10 +13,11 @@ use block_device::{BlockError, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
 use redb::{Database, DatabaseError};
 use tokio::sync::oneshot;
-use volume_format::{BLOCK, DecodeError, FEATURE_LOG, LengthRecord, Superblock};
+use volume_format::{BLOCK, DecodeError, FEATURE_LOG, FEATURE_METADATA_LOG, LengthRecord, Superblock};
 
 use crate::backend::{DeviceBackend, length_in};
 use crate::check::{Finding, Severity};
+use crate::room;
 use crate::shadow::Shadow;
 
 /// Page cache of the verification, in bytes: each page is read once.
@@ -89,7 +90,9 @@ impl Frame {
             if let Ok(copy) = &copy {
                 // The one that asks more of its readers was written later.
                 let known = self.superblock.get_or_insert_with(|| copy.clone());
-                if same_but_features(known, copy) {
+                if same_volume(known, copy) {
+                    // The end of the metadata area is the log's as soon as one copy says so.
+                    known.metadata_size = known.metadata_size.min(copy.metadata_size);
                     known.features |= copy.features;
                 }
             }
@@ -99,7 +102,7 @@ impl Frame {
         for (offset, which, copy) in copies {
             let detail = match copy {
                 Ok(copy) if Some(&copy) == self.superblock.as_ref() => continue,
-                Ok(copy) if self.superblock.as_ref().is_some_and(|known| same_but_features(known, &copy)) => {
+                Ok(copy) if self.superblock.as_ref().is_some_and(|known| same_volume(known, &copy)) => {
                     self.outdated = true;
                     "is from before an upgrade, or a change of the log, that did not come to its end"
                         .to_owned()
@@ -129,6 +132,10 @@ impl Frame {
 
     async fn read_lengths(&mut self, device: &Device, superblock: &Superblock) {
         let mut wrong = Vec::new();
+        // A record may be from before the end of the area became the log's.
+        let before = superblock.data_start.saturating_sub(superblock.metadata_start);
+        let larger = Superblock { metadata_size: before.max(superblock.metadata_size), ..superblock.clone() };
+        let mut older = None;
         for slot in 0..2 {
             let at = superblock.length_start + slot * BLOCK;
             match device.read(at, IoBuf::new(BLOCK as usize)).await {
@@ -137,10 +144,17 @@ impl Frame {
                         self.length = Some(record);
                     }
                     Ok(_) => {}
-                    Err(why) => wrong.push((at, why, block.iter().all(|byte| *byte == 0))),
+                    Err(why) => {
+                        older = length_in(&block, slot, &larger).ok().map(|record| (at, record.number));
+                        wrong.push((at, why, block.iter().all(|byte| *byte == 0)));
+                    }
                 },
                 Err(error) => wrong.push((at, self.cannot_be_read(error), false)),
             }
+        }
+        // It does not count where the other one is newer.
+        if let (Some((of, number)), Some(known)) = (older, self.length) {
+            wrong.retain(|(at, ..)| *at != of || number > known.number);
         }
         // The first record of a volume has the number 1; until the second is written, its block is empty.
         let young = self.length.is_some_and(|record| record.number == 1);
@@ -188,6 +202,11 @@ impl Frame {
         self.outdated
     }
 
+    /// What the superblock becomes with a metadata log, where there is none yet and the database leaves room for one.
+    pub(crate) fn with_log(&self) -> Option<Superblock> {
+        room::with_log(self.readable()?, self.length?.length)
+    }
+
     /// Whether a log may stand before the device: one copy that says so is enough.
     ///
     /// # Errors
@@ -232,8 +251,16 @@ impl Frame {
 }
 
 /// Whether two superblocks are those of one volume, before and after an upgrade.
-fn same_but_features(one: &Superblock, other: &Superblock) -> bool {
-    Superblock { features: 0, ..one.clone() } == Superblock { features: 0, ..other.clone() }
+fn same_volume(one: &Superblock, other: &Superblock) -> bool {
+    let logged = |of: &Superblock| of.features & FEATURE_METADATA_LOG != 0;
+    // Only the one with the log has a smaller area for the rest.
+    let areas = match (logged(one), logged(other)) {
+        (true, false) => one.metadata_size < other.metadata_size,
+        (false, true) => other.metadata_size < one.metadata_size,
+        _ => one.metadata_size == other.metadata_size,
+    };
+    let rest = |of: &Superblock| Superblock { features: 0, metadata_size: 0, ..of.clone() };
+    areas && rest(one) == rest(other)
 }
 
 pub(crate) fn pages_finding(superblock: &Superblock, detail: String) -> Finding {

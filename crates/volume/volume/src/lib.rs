@@ -1,7 +1,8 @@
 //! A file store on a space.
 //!
 //! ```text
-//!  FileStore verbs ──► Metadata: one thread, one redb database on the device, group commit
+//!  FileStore verbs ──► Metadata: one thread, groups of changes ──► metadata log, one durable write for a group
+//!                                                              └─► one redb database, committed once a second
 //!  OpenFile data   ──► Stream: extents in memory ──► device, in place, no metadata
 //!                        hole? map a window of up to 16 MiB   shared? replace by a copy
 //!  background      ──► freed clusters → zeroed → free (freed.rs, part by part); content of removed files, of deleted snapshots
@@ -16,8 +17,9 @@
 //!   crash can show anyone else's old data, without a record of which blocks have been written.
 //! * A cluster is given back only after it left every map, every earlier read has ended, and it is zero on disk.
 //! * Once a flush of the device has failed none succeeds, whoever asks, until the volume is opened again (`fail_stop.rs`).
-//! * The database changes only by committed transactions; after a failed one the volume stops.
-//! * What was read of names and files lately is in memory as the last commit left it (`recent.rs`).
+//! * What a change says is durable in the metadata log, or committed in the database, before it is answered; after a write of
+//!   the log or a commit has failed the volume stops (`groups.rs`, `metadata_log.rs`).
+//! * What was read of names and files lately is in memory as the last durable group left it (`recent.rs`).
 //! * A stream that anybody can change is in memory once (`registry.rs`), and its map says what is committed.
 //!
 //! This differs from the first design, which marked mapped space *unwritten* and logged each first write: with
@@ -40,17 +42,21 @@ mod folding;
 mod free;
 mod freed;
 mod gate;
+mod groups;
 mod holes;
 mod integrity;
 mod links;
 mod load;
 mod log_feature;
+mod metadata_log;
 mod names;
 mod namespace;
 mod open_file;
 mod recent;
 mod registry;
+mod replay;
 mod room;
+mod rows;
 mod shadow;
 mod sizes;
 mod snapshots;

@@ -388,7 +388,7 @@ impl Session<'_> {
         }
         if left > 0 {
             let mut maps = self.txn.open_table(MAPS).map_err(database_error)?;
-            maps.retain_in((file, 0)..=(file, u32::MAX), |_, _| false).map_err(database_error)?;
+            maps.remove_range((file, 0)..=(file, u32::MAX)).map_err(database_error)?;
             let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
             orphans.remove(file).map_err(database_error)?;
         }

@@ -3,13 +3,13 @@
 //! Opening reads every extent once and marks its clusters in a bitmap. The database's pages are read in large pieces
 //! meanwhile (`backend.rs`), so that this costs what reading its area costs, not a request for each page.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use file_store::{StoreError, StoreErrorKind};
-use redb::{Database, ReadableDatabase, ReadableTable, TableHandle};
+use redb::{ReadableTable, WriteTransaction};
 use volume_format::CLUSTER;
 
 use crate::clusters::extent_of;
@@ -17,6 +17,7 @@ use crate::core::{Core, clear};
 use crate::database::database_error;
 use crate::extents::Extent;
 use crate::free::{Free, Run};
+use crate::replay::tables_of;
 use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, TABLES, USES, ZERO_UNTIL};
 
 /// Clusters that are zeroed in one step: 1 GiB.
@@ -78,19 +79,28 @@ pub(crate) fn usable(
     Ok(zero_until.map_or(clusters, |until| until.min(clusters)))
 }
 
-/// Reads what is used, and so what is free, of the `clusters` that the device has.
-pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, StoreError> {
-    let txn = database.begin_read().map_err(database_error)?;
-    let there: BTreeSet<String> =
-        txn.list_tables().map_err(database_error)?.map(|table| table.name().to_owned()).collect();
-    if let Some(missing) = TABLES.into_iter().chain(SNAPSHOT_TABLES).find(|name| !there.contains(*name)) {
-        let detail = format!("the table {missing} is missing; `volume check` says what that means");
-        return Err(StoreError::new(StoreErrorKind::Corrupt, detail));
+/// All tables are there.
+///
+/// # Errors
+/// [`StoreErrorKind::Corrupt`] when one is missing.
+pub(crate) fn check_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
+    let there = tables_of(txn)?;
+    match TABLES.into_iter().chain(SNAPSHOT_TABLES).find(|name| !there.contains(*name)) {
+        Some(missing) => {
+            let detail = format!("the table {missing} is missing; `volume check` says what that means");
+            Err(StoreError::new(StoreErrorKind::Corrupt, detail))
+        }
+        None => Ok(()),
     }
-    let clusters = usable(&txn.open_table(COUNTERS).map_err(database_error)?, clusters)?;
+}
+
+/// Reads what is used, and so what is free, of the `clusters` that the device has.
+pub(crate) fn read_space(txn: &WriteTransaction, clusters: u64) -> Result<Space, StoreError> {
+    check_tables(txn)?;
+    let clusters = usable(&txn.open_table(COUNTERS.definition).map_err(database_error)?, clusters)?;
     let mut space = Space { clusters, ..Space::default() };
     space.free.add(Run { start: 0, count: clusters });
-    let freed = txn.open_table(FREED).map_err(database_error)?;
+    let freed = txn.open_table(FREED.definition).map_err(database_error)?;
     for row in freed.iter().map_err(database_error)? {
         let (start, count) = row.map_err(database_error)?;
         let run = Run { start: start.value(), count: count.value() };
@@ -100,9 +110,9 @@ pub(crate) fn read_space(database: &Database, clusters: u64) -> Result<Space, St
     }
     // Shared clusters are met once for each user.
     let mut shared = Free::default();
-    let uses = txn.open_table(USES).map_err(database_error)?;
+    let uses = txn.open_table(USES.definition).map_err(database_error)?;
     let mut weights = Weights { rows: uses.iter().map_err(database_error)?, at: None };
-    let extents = txn.open_table(EXTENTS).map_err(database_error)?;
+    let extents = txn.open_table(EXTENTS.definition).map_err(database_error)?;
     for row in extents.iter().map_err(database_error)? {
         let (key, value) = row.map_err(database_error)?;
         let extent = extent_of(key.value(), value.value());

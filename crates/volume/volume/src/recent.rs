@@ -1,12 +1,12 @@
 //! What was read of names, records and descriptors lately, so that asking again needs no way to the metadata thread.
 //!
 //! ```text
-//!   metadata thread:  reads a row ─► `Found` of its group ─ commit ─► Recent       writes a row ─► forgotten in both
+//!   metadata thread:  reads a row ─► `Found` of its group ─ durable ─► Recent       writes a row ─► forgotten in both
 //!   anybody:          Recent, or a job for the metadata thread
 //! ```
 //! Invariants:
-//! * A row is in here as the last commit left it: what a group reads comes in after its commit only, and what it writes is
-//!   forgotten before. So nobody is told what a crash could take back.
+//! * A row is in here as the last durable group left it: what a group reads comes in after it is durable only, and what it
+//!   writes is forgotten before. So nobody is told what a crash could take back.
 //! * Whoever joins rows with what streams know in memory sees by [`Recent::version`] that a row was written meanwhile.
 
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ fn take_over<K: Ord, V>(kept: &mut BTreeMap<K, V>, found: BTreeMap<K, V>) {
     kept.extend(found);
 }
 
-/// The rows of committed transactions.
+/// The rows of durable groups.
 #[derive(Default)]
 pub(crate) struct Recent {
     rows: Mutex<Found>,
@@ -95,7 +95,7 @@ impl Recent {
         self.rows.lock().security.get(&file).cloned()
     }
 
-    /// A group has committed: what it read is true for everybody. On the metadata thread.
+    /// A group is durable: what it read is true for everybody. On the metadata thread.
     pub(crate) fn add(&self, found: Found) {
         if found.is_empty() {
             return;

@@ -12,13 +12,16 @@
 //! enough. Second, whatever is added is written: after a look, what has been written since is the most that can have
 //! been added, so that the next look is due when half of what was found is written.
 
+use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use file_store::{StoreError, StoreErrorKind};
-use redb::{Key, ReadableTableMetadata, TableDefinition, Value, WriteTransaction};
+use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
+use volume_format::{BatchWriter, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
 use crate::database::{Session, database_error};
+use crate::rows::Rows;
 use crate::tables::{
     ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,
 };
@@ -31,8 +34,24 @@ const HEADERS: u64 = 1 << 20;
 const FULL: u64 = 3;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
+/// A part like this of what is left is little.
+const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
 const CHANGED: u64 = 64;
+
+/// A page of the database.
+const PAGE: u64 = 4096;
+/// Pages that the change of a row takes until it is committed: copies of its leaf and of what leads there, or halves of them. A leaf
+/// that is larger than a page comes on top ([`Long`]).
+const ROW_TAKES: u64 = 12 << 10;
+/// What a leaf takes at most on top, with the one that it is merged with: each as long as two of the longest rows
+/// (`file_store::STATE_VALUE_MAX`, or an inode with all its names), in a number of pages that is a power of two.
+const LONG_TAKES: u64 = 2 * (4 << 20);
+/// Databases of this length are looked at for long rows at once, and those longer than the other not at all: they have room.
+const LOOKED_AT_ONCE: u64 = 16 << 20;
+const LOOKED_AT_MAX: u64 = 1 << 30;
+/// The look is worth its time again when a part like this of what the database can grow to was written in long rows.
+const LONG_PART: u64 = 16;
 
 /// What the storage of the database says of itself.
 #[derive(Debug, Default)]
@@ -48,16 +67,42 @@ pub(crate) struct Meter {
 impl Meter {
     /// The length that the database can still grow to.
     fn reach(&self) -> u64 {
-        let mut reach = self.length.load(Ordering::Acquire);
-        loop {
-            let headers = HEADERS.min(reach / 16);
-            let next = if reach < REGION { reach * 2 } else { reach.saturating_add(REGION) };
-            if reach == 0 || next.saturating_add(headers) > self.area {
-                return reach;
-            }
-            reach = next;
-        }
+        reach(self.length.load(Ordering::Acquire), self.area)
     }
+}
+
+/// The length that a database of `length` bytes can grow to in an area of `area` bytes.
+pub(crate) fn reach(length: u64, area: u64) -> u64 {
+    let mut reach = length;
+    loop {
+        let headers = HEADERS.min(reach / 16);
+        let next = if reach < REGION { reach * 2 } else { reach.saturating_add(REGION) };
+        if reach == 0 || next.saturating_add(headers) > area {
+            return reach;
+        }
+        reach = next;
+    }
+}
+
+/// Whether an area of `new` bytes, less than the `old` ones, is enough for a database of `length` bytes: it can grow as far as
+/// before, or to several times its length.
+fn suffices(length: u64, old: u64, new: u64) -> bool {
+    let reach = |area| reach(length, area);
+    length <= new && (reach(new) >= reach(old) || reach(new) >= length.saturating_mul(4))
+}
+
+/// What the superblock of a volume that has no metadata log becomes with one: the largest that costs the database none of what it
+/// can grow to, else the usual one where that is enough; `None` where it is not.
+pub(crate) fn with_log(superblock: &Superblock, length: u64) -> Option<Superblock> {
+    let old = superblock.metadata_size;
+    let smaller = |size: &u64| (*size > METADATA_LOG_MIN).then(|| (size / 2).max(METADATA_LOG_MIN));
+    let usual = metadata_log_size(superblock.data_start - superblock.metadata_start);
+    let mut logs = successors(Some(usual), smaller).map(|size| superblock.clone().with_metadata_log_of(size));
+    let harmless = |new: &Superblock| {
+        length <= new.metadata_size && reach(length, new.metadata_size) >= reach(length, old)
+    };
+    let logged = logs.find(harmless).unwrap_or_else(|| superblock.clone().with_metadata_log());
+    (logged.metadata_size < old && suffices(length, old, logged.metadata_size)).then_some(logged)
 }
 
 /// What is known of the room.
@@ -68,6 +113,20 @@ pub(crate) struct Room {
     at: u64,
     /// [`Meter::written`] from which on a walk is worth its time again.
     walk_at: u64,
+    long: Long,
+}
+
+/// What is known of leaves that are larger than a page: those that have a long row, and short ones beside it. A change of any of
+/// their rows copies them whole, once until the next commit.
+struct Long {
+    /// Bytes of their pages at most; `None` while nobody has looked, and then it is all of the database.
+    bytes: Option<u64>,
+    /// That is worth a look, as it holds changes back.
+    wanted: bool,
+    /// `bytes` from which on it is worth another one, as rows that were replaced are counted as well.
+    look_at: u64,
+    /// Bytes of copies that are pending.
+    copied: u64,
 }
 
 /// What a group of changes may add.
@@ -86,21 +145,94 @@ impl Allowance {
 
 impl Room {
     pub(crate) fn new(meter: Arc<Meter>) -> Self {
-        Self { meter, free: 0, at: 0, walk_at: 0 }
+        let wanted = meter.length.load(Ordering::Acquire) <= LOOKED_AT_ONCE;
+        let long = Long { bytes: None, wanted, look_at: 0, copied: 0 };
+        Self { meter, free: 0, at: 0, walk_at: 0, long }
     }
 
-    /// What the changes of this transaction may add.
-    pub(crate) fn allowance(&mut self, txn: &WriteTransaction) -> Result<Allowance, StoreError> {
+    /// The most bytes of pages that changes of these rows take until they are committed, with those before them.
+    pub(crate) fn taken(&mut self, changes: &BatchWriter) -> u64 {
+        let (rows, long) = (u64::from(changes.changes()), &mut self.long);
+        long.bytes = long.bytes.map(|bytes| bytes.saturating_add(2 * changes.long_rows()));
+        let all = long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
+        // Copied, and perhaps cut in two.
+        let left = all.saturating_mul(2).saturating_sub(long.copied);
+        let copied = rows.saturating_mul(LONG_TAKES).min(left);
+        long.copied += copied;
+        long.wanted |= long.bytes.is_none() || all > long.look_at;
+        rows.saturating_mul(ROW_TAKES).saturating_add(2 * changes.size() as u64).saturating_add(copied)
+    }
+
+    /// Everything is committed.
+    pub(crate) fn committed(&mut self) {
+        self.long.copied = 0;
+    }
+
+    /// Finds out how much there is of leaves that are larger than a page, where that is wanted and takes no long time.
+    fn look_for_long(&mut self, txn: &WriteTransaction) -> Result<(), StoreError> {
+        let wanted = std::mem::take(&mut self.long.wanted);
+        if !wanted || self.meter.length.load(Ordering::Acquire) > LOOKED_AT_MAX {
+            return Ok(());
+        }
+        fn larger<K: Key + 'static, V: Value + 'static>(
+            txn: &WriteTransaction,
+            table: Rows<K, V>,
+        ) -> Result<u64, StoreError> {
+            let table = txn.open_table(table.definition).map_err(database_error)?;
+            let stats = table.stats().map_err(database_error)?;
+            let bytes = stats.stored_bytes() + stats.metadata_bytes() + stats.fragmented_bytes();
+            // Each of them has two pages at least.
+            Ok(2 * bytes.saturating_sub((stats.leaf_pages() + stats.branch_pages()) * PAGE))
+        }
+        let bytes = [
+            larger(txn, INODES)?,
+            larger(txn, ENTRIES)?,
+            larger(txn, SNAPSHOTS)?,
+            larger(txn, SECURITY)?,
+            larger(txn, STATE)?,
+        ];
+        let bytes = bytes.into_iter().fold(0, u64::saturating_add);
+        self.long.bytes = Some(bytes);
+        self.long.look_at = bytes.saturating_mul(2).saturating_add(self.meter.reach() / LONG_PART);
+        Ok(())
+    }
+
+    /// What was free at the last look without what has been written since, and without what is `pending`: pages that the open
+    /// transaction may have taken and not written.
+    fn left(&self, pending: u64) -> u64 {
+        let since = self.meter.written.load(Ordering::Relaxed).saturating_sub(self.at);
+        self.free.saturating_sub(since).saturating_sub(pending)
+    }
+
+    /// Below this much another look is due.
+    fn look_below(&self, kept: u64) -> u64 {
+        (self.free / 2).max(2 * kept)
+    }
+
+    /// Whether what is pending should be committed before more is changed: the next look would count it twice, as what it
+    /// replaces is only free after the commit.
+    pub(crate) fn is_short_of(&self, pending: u64) -> bool {
+        pending > 0 && self.left(pending) < self.look_below(self.meter.reach() / KEPT)
+    }
+
+    /// Whether what is pending takes much of the room from what may need a lot of it.
+    pub(crate) fn is_narrowed_by(&self, pending: u64) -> bool {
+        pending > self.left(0) / NARROWED
+    }
+
+    /// What the changes of this transaction may add, of which `pending` bytes of pages may be taken already.
+    pub(crate) fn allowance(
+        &mut self,
+        txn: &WriteTransaction,
+        pending: u64,
+    ) -> Result<Allowance, StoreError> {
+        self.look_for_long(txn)?;
         let reach = self.meter.reach();
         let kept = reach / KEPT;
-        let left = |room: &Self| {
-            let since = room.meter.written.load(Ordering::Relaxed).saturating_sub(room.at);
-            room.free.saturating_sub(since)
-        };
-        if left(self) < (self.free / 2).max(2 * kept) {
+        if self.left(pending) < self.look_below(kept) {
             self.look(txn, reach, 2 * kept)?;
         }
-        let left = left(self);
+        let left = self.left(pending);
         Ok(Allowance { add: left.saturating_sub(kept), cut: left.saturating_sub(kept / 2) })
     }
 
@@ -108,7 +240,7 @@ impl Room {
     /// has changed since the last.
     fn look(&mut self, txn: &WriteTransaction, reach: u64, enough: u64) -> Result<(), StoreError> {
         let written = self.meter.written.load(Ordering::Relaxed);
-        let by_rows = reach.saturating_sub(most_used(txn)?);
+        let by_rows = reach.saturating_sub(most_used(txn)?).saturating_sub(self.long.bytes.unwrap_or(0));
         if by_rows > enough {
             (self.free, self.at) = (by_rows, written);
             return Ok(());
@@ -128,10 +260,10 @@ impl Room {
 fn most_used(txn: &WriteTransaction) -> Result<u64, StoreError> {
     fn rows<K: Key + 'static, V: Value + 'static>(
         txn: &WriteTransaction,
-        table: TableDefinition<'_, K, V>,
+        table: Rows<K, V>,
         bytes: u64,
     ) -> Result<u64, StoreError> {
-        let len = txn.open_table(table).map_err(database_error)?.len().map_err(database_error)?;
+        let len = txn.open_table(table.definition).map_err(database_error)?.len().map_err(database_error)?;
         Ok(len.saturating_mul(bytes * FULL))
     }
     let used = [
@@ -190,10 +322,39 @@ impl Session<'_> {
 
 #[cfg(test)]
 mod tests {
+    use volume_format::{FEATURE_METADATA_LOG, layout_for};
+
     use super::*;
 
-    fn reach(length: u64, area: u64) -> u64 {
-        Meter { length: AtomicU64::new(length), written: AtomicU64::new(0), area }.reach()
+    #[test]
+    fn a_log_takes_no_room_that_a_database_needs() {
+        let mib = |count: u64| count << 20;
+        // As far as before.
+        assert!(suffices(mib(5), mib(8), mib(7)) && suffices(mib(1), mib(8), mib(7)));
+        // Half as far, and still far enough or not.
+        assert!(suffices(mib(16), mib(130), mib(114)) && !suffices(mib(32), mib(130), mib(114)));
+        assert!(!suffices(mib(8), mib(8), mib(7)) && !suffices(u64::MAX, mib(8), mib(7)));
+        // Four times as long would fit, and it cannot become that: what it grows by has headers.
+        assert!(!suffices(mib(16), mib(66), mib(64)));
+    }
+
+    #[test]
+    fn an_older_volume_gets_the_largest_log_that_costs_no_growth() {
+        let mib = |count: u64| count << 20;
+        let log = |area: u64, length: u64| {
+            let new = layout_for(mib(64 * area)).expect("large enough");
+            let metadata_size = new.data_start - new.metadata_start;
+            assert_eq!(metadata_size, mib(area));
+            let old = Superblock { features: new.features & !FEATURE_METADATA_LOG, metadata_size, ..new };
+            with_log(&old, mib(length)).map(|logged| logged.metadata_log().expect("a log").1 >> 20)
+        };
+        assert_eq!((log(64, 16), log(80, 16)), (Some(8), Some(10)), "the usual ones");
+        assert_eq!(
+            (log(66, 16), log(68, 16)),
+            (Some(1), Some(2)),
+            "all but some of the room for another doubling"
+        );
+        assert_eq!((log(65, 8), log(65, 16)), (Some(8), None), "without the last doubling");
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Core {
         }
         let _paused = self.pause.write().await;
         self.device.flush().await?;
-        self.metadata.change(change).await
+        self.metadata.change_much(change).await
     }
 }
 
@@ -266,7 +266,7 @@ impl SnapshotStore for Volume {
 
     fn snapshots(&self) -> StoreFuture<'_, Vec<Snapshot>> {
         Box::pin(async move {
-            let listed = self.core.metadata.change(|session| {
+            let listed = self.core.metadata.look(|session| {
                 let rows = session.snapshot_rows()?;
                 let alive = rows.into_iter().filter(|(_, record)| !record.deleted);
                 let listed = alive.map(|(id, record)| {
@@ -315,7 +315,7 @@ impl SnapshotStore for Volume {
             let looked = self
                 .core
                 .metadata
-                .change(move |session| session.differences(&core, base.0, target.0, &stream, from, limit));
+                .look(move |session| session.differences(&core, base.0, target.0, &stream, from, limit));
             looked.await
         })
     }
@@ -326,8 +326,6 @@ impl SnapshotStore for Volume {
 
     fn space(&self, root: FileId) -> StoreFuture<'_, SpaceUse> {
         let core = Arc::clone(&self.core);
-        Box::pin(
-            async move { self.core.metadata.change(move |session| session.space_of(&core, root.0)).await },
-        )
+        Box::pin(async move { self.core.metadata.look(move |session| session.space_of(&core, root.0)).await })
     }
 }

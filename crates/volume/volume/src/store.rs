@@ -14,7 +14,7 @@ use volume_format::CLUSTER;
 use crate::clusters::StreamKey;
 use crate::copy;
 use crate::core::Core;
-use crate::database::{Session, database_error};
+use crate::database::{Before, Session, database_error};
 use crate::names::Goes;
 use crate::open_file::Handle;
 use crate::tables::{ROOT, SECURITY, STATE};
@@ -133,7 +133,7 @@ impl FileStore for Volume {
             let entry = match known {
                 Some(entry) => entry,
                 None => {
-                    let looked = self.core.metadata.change(move |session| {
+                    let looked = self.core.metadata.look(move |session| {
                         let entry = session.lookup(directory.0, &name)?;
                         session.found.add_entry(directory.0, &entry);
                         Ok(entry)
@@ -188,7 +188,7 @@ impl FileStore for Volume {
     }
 
     fn names(&self, file: FileId) -> StoreFuture<'_, Vec<(FileId, String)>> {
-        Box::pin(async move { self.core.metadata.change(move |session| session.names(file.0)).await })
+        Box::pin(async move { self.core.metadata.look(move |session| session.names(file.0)).await })
     }
 
     fn rename<'a>(
@@ -219,7 +219,7 @@ impl FileStore for Volume {
     ) -> StoreFuture<'_, DirectoryPage> {
         Box::pin(async move {
             let page =
-                self.core.metadata.change(move |session| session.read_directory(directory.0, &cursor, limit));
+                self.core.metadata.look(move |session| session.read_directory(directory.0, &cursor, limit));
             page.await
         })
     }
@@ -230,7 +230,7 @@ impl FileStore for Volume {
             if let Some(info) = self.core.recent_info(file.0) {
                 return Ok(info);
             }
-            let info = self.core.metadata.change(move |session| {
+            let info = self.core.metadata.look(move |session| {
                 let known = core.known((file.0, 0));
                 let mut info = session.info(file.0)?;
                 // Counting what a large file takes is long, and a stream in memory knows it.
@@ -274,7 +274,7 @@ impl FileStore for Volume {
             if let Some(descriptor) = known {
                 return Ok(descriptor.to_vec());
             }
-            let read = self.core.metadata.change(move |session| {
+            let read = self.core.metadata.look(move |session| {
                 session.inode(file.0)?;
                 let table = session.txn.open_table(SECURITY).map_err(database_error)?;
                 let row = table.get(file.0).map_err(database_error)?;
@@ -305,7 +305,7 @@ impl FileStore for Volume {
     fn streams(&self, file: FileId) -> StoreFuture<'_, Vec<StreamInfo>> {
         let core = Arc::clone(&self.core);
         Box::pin(async move {
-            let streams = self.core.metadata.change(move |session| {
+            let streams = self.core.metadata.look(move |session| {
                 let mut all = Vec::new();
                 for record in session.inode(file.0)?.streams {
                     let key = (file.0, record.id);
@@ -372,7 +372,8 @@ impl FileStore for Volume {
     fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
         let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
         Box::pin(async move {
-            let opened = self.core.metadata.change(move |session| {
+            let before = Before::of(options.create_stream && !options.stream.is_empty());
+            let opening = move |session: &mut Session<'_>| {
                 let OpenOptions { stream: name, create_stream, access, share } = options;
                 let found = session.find_stream(file.0, &name)?;
                 if access.write || access.delete {
@@ -392,9 +393,8 @@ impl FileStore for Volume {
                 let pin = session.pin(&core, file.0, &record)?;
                 let id = core.registry.lock().add_open((file.0, record.id), access, share);
                 Ok(Handle::new(pin, access, id))
-            });
-            let handle: Arc<dyn OpenFile> = Arc::new(opened.await?);
-            Ok(handle)
+            };
+            Ok(Arc::new(self.core.metadata.ask(opening, before).await?) as Arc<dyn OpenFile>)
         })
     }
 
@@ -403,7 +403,7 @@ impl FileStore for Volume {
             copy::check_ranges(source, target, len)?;
             let from = self.pin(source.0, "").await?;
             let to = self.pin(target.0, "").await?;
-            self.core.metadata.change(move |session| session.changeable(target.0.0)).await?;
+            self.core.metadata.look(move |session| session.changeable(target.0.0)).await?;
             let core = Arc::clone(&self.core);
             let cloned = finish_anyway(async move {
                 let _operation = core.begin()?;
@@ -420,7 +420,7 @@ impl FileStore for Volume {
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {
         Box::pin(async move {
-            let asked = self.core.metadata.change(|session| {
+            let asked = self.core.metadata.look(|session| {
                 Ok((session.space.free.total(), session.space.referenced, session.space.clusters))
             });
             let (free, referenced, clusters) = asked.await?;
@@ -438,7 +438,7 @@ impl FileStore for Volume {
     fn state_get<'a>(&'a self, table: &'a str, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
         let (table, key) = (table.to_owned(), key.to_vec());
         Box::pin(async move {
-            let read = self.core.metadata.change(move |session| {
+            let read = self.core.metadata.look(move |session| {
                 let rows = session.txn.open_table(STATE).map_err(database_error)?;
                 let row = rows.get((table.as_str(), key.as_slice())).map_err(database_error)?;
                 Ok(row.map(|row| row.value().to_vec()))
@@ -450,7 +450,7 @@ impl FileStore for Volume {
     fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
         let (table, prefix) = (table.to_owned(), prefix.to_vec());
         Box::pin(async move {
-            let read = self.core.metadata.change(move |session| {
+            let read = self.core.metadata.look(move |session| {
                 let rows = session.txn.open_table(STATE).map_err(database_error)?;
                 let mut found = Vec::new();
                 for row in rows.range((table.as_str(), prefix.as_slice())..).map_err(database_error)? {

@@ -2,7 +2,7 @@
 //!
 //! # Life of a write
 //! 1. Its blocks are locked in the stream, so that overlapping changes happen one after another.
-//! 2. Holes are mapped, ahead of need: a window of up to 16 MiB in one transaction. The clusters are zero (the
+//! 2. Holes are mapped, ahead of need: a window of up to 16 MiB in one transaction, less where a stream grows. The clusters are zero (the
 //!    free list's invariant), so mapped means readable, and later first writes in the window cost nothing more
 //!    than overwrites.
 //! 3. Clusters that others may use are replaced by copies.
@@ -46,6 +46,10 @@ use crate::registry::Unsaved;
 
 /// Clusters mapped together around a first write: 16 MiB.
 const WINDOW: u64 = 256;
+/// A stream of more clusters than this is mapped ahead where it grows, by a part like this of its length. A shorter one is
+/// likely to end with the write, and takes what it needs: 64 KiB for a byte.
+const GROWING: u64 = 16;
+const AHEAD_PART: u64 = 4;
 
 /// A stream in memory, shared by all its users.
 pub(crate) struct Stream {
@@ -282,10 +286,10 @@ impl Stream {
 
     /// Maps the holes of `first..last` and, if there is room, of the window around them.
     async fn map_ahead(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
-        // No further than the stream goes, or will go if it doubles.
+        // No further than the stream goes, or is likely to go.
         let size = self.size().max(last * CLUSTER).div_ceil(CLUSTER);
-        let window_end =
-            last.next_multiple_of(WINDOW).min(size.max(last.saturating_mul(2).min(last + WINDOW))).max(last);
+        let ahead = if last <= GROWING { 0 } else { (last / AHEAD_PART).min(WINDOW) };
+        let window_end = last.next_multiple_of(WINDOW).min(size.max(last + ahead)).max(last);
         let window_end = if size > last { window_end.min(size) } else { window_end };
         // What a write beyond the end leaves out is a hole for good.
         let beyond = first >= self.size().div_ceil(CLUSTER);

@@ -18,7 +18,9 @@
 //!
 //! "Upper case" is `file_store::names::fold`; what older releases had in its place, and how it becomes this: `folding.rs`.
 
-use redb::TableDefinition;
+use volume_format::Table;
+
+use crate::rows::Rows;
 
 pub(crate) type ExtentKey = (u64, u32, u64);
 /// Device cluster, count, flags ([`SHARED`]).
@@ -29,19 +31,19 @@ pub(crate) type MapKey = (u64, u32);
 /// Map, count.
 pub(crate) type LinkValue = (u64, u32, u64);
 
-pub(crate) const MAPS: TableDefinition<'_, (u64, u32), (u64, u32)> = TableDefinition::new("maps");
-pub(crate) const LINKS: TableDefinition<'_, ExtentKey, LinkValue> = TableDefinition::new("links");
-pub(crate) const USES: TableDefinition<'_, ExtentKey, (u64, u32)> = TableDefinition::new("uses");
-pub(crate) const SNAPSHOTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshots");
-pub(crate) const INODES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("inodes");
-pub(crate) const ENTRIES: TableDefinition<'_, (u64, &str), &[u8]> = TableDefinition::new("entries");
-pub(crate) const EXTENTS: TableDefinition<'_, ExtentKey, ExtentValue> = TableDefinition::new("extents");
-pub(crate) const SHARES: TableDefinition<'_, u64, (u64, u32)> = TableDefinition::new("shares");
-pub(crate) const FREED: TableDefinition<'_, u64, u64> = TableDefinition::new("freed");
-pub(crate) const ORPHANS: TableDefinition<'_, u64, ()> = TableDefinition::new("orphans");
-pub(crate) const SECURITY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("security");
-pub(crate) const STATE: TableDefinition<'_, (&str, &[u8]), &[u8]> = TableDefinition::new("state");
-pub(crate) const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
+pub(crate) const MAPS: Rows<(u64, u32), (u64, u32)> = Rows::new(Table::Maps, "maps");
+pub(crate) const LINKS: Rows<ExtentKey, LinkValue> = Rows::new(Table::Links, "links");
+pub(crate) const USES: Rows<ExtentKey, (u64, u32)> = Rows::new(Table::Uses, "uses");
+pub(crate) const SNAPSHOTS: Rows<u64, &'static [u8]> = Rows::new(Table::Snapshots, "snapshots");
+pub(crate) const INODES: Rows<u64, &'static [u8]> = Rows::new(Table::Inodes, "inodes");
+pub(crate) const ENTRIES: Rows<(u64, &'static str), &'static [u8]> = Rows::new(Table::Entries, "entries");
+pub(crate) const EXTENTS: Rows<ExtentKey, ExtentValue> = Rows::new(Table::Extents, "extents");
+pub(crate) const SHARES: Rows<u64, (u64, u32)> = Rows::new(Table::Shares, "shares");
+pub(crate) const FREED: Rows<u64, u64> = Rows::new(Table::Freed, "freed");
+pub(crate) const ORPHANS: Rows<u64, ()> = Rows::new(Table::Orphans, "orphans");
+pub(crate) const SECURITY: Rows<u64, &'static [u8]> = Rows::new(Table::Security, "security");
+pub(crate) const STATE: Rows<(&'static str, &'static [u8]), &'static [u8]> = Rows::new(Table::State, "state");
+pub(crate) const COUNTERS: Rows<&'static str, u64> = Rows::new(Table::Counters, "counters");
 
 /// The names of those that every volume has.
 pub(crate) const TABLES: [&str; 9] =
@@ -60,5 +62,12 @@ pub(crate) const NEXT_FILE: &str = "next_file";
 pub(crate) const NAMES: &str = "names";
 /// Value of [`NAMES`]: all of them are folded by `file_store::names::fold`.
 pub(crate) const FOLDED_AS_NTFS: u64 = 1;
+/// Counters: which batches of the metadata log are newer than the database. Those of this epoch and nonce with a sequence
+/// number above this one.
+pub(crate) const LOG_EPOCH: &str = "log_epoch";
+pub(crate) const LOG_NONCE: &str = "log_nonce";
+pub(crate) const LOG_SEQUENCE: &str = "log_sequence";
+/// Counter: equal to [`LOG_SEQUENCE`] where nothing in the log is newer than the database; missing while the log is in use.
+pub(crate) const LOG_CLOSED: &str = "log_closed";
 /// The root directory.
 pub(crate) const ROOT: u64 = 1;

@@ -1,16 +1,20 @@
 //! The volume on a disk in memory: against a simple model, through reopening, clones, and hand-made damage.
 
+mod backend;
 mod check;
 mod conformance;
 mod crash;
 pub(crate) mod devices;
 mod folding;
 mod freed;
+mod full;
 mod log_feature;
+mod metadata_log;
 mod names;
 mod room;
 mod snapshots;
 mod stopped;
+mod thin;
 
 use std::collections::BTreeMap;
 use std::future::Future;

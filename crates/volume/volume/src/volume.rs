@@ -6,19 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
-use redb::{Database, ReadableDatabase};
+use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for};
 
+use crate::background::commit_now_and_then;
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
-use crate::database::{Metadata, Session, database_error, make_tables};
+use crate::database::{Metadata, Prepared, Session, database_error, make_tables};
 use crate::extents::Extent;
 use crate::fail_stop::FailStop;
 use crate::folding;
 use crate::integrity;
 use crate::load::{self, Space};
+use crate::metadata_log::{self, Mark, MetadataLog};
 use crate::registry::Pin;
+use crate::replay;
 use crate::stream::Stream;
 use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL};
 
@@ -41,6 +44,12 @@ pub struct FormatOptions {
 /// An open volume. Its background task lives on the shard that opened it; it serves all shards.
 pub struct Volume {
     pub(crate) core: Arc<Core>,
+}
+
+/// What the batches of a log's next epoch have in common, and nobody else knows.
+pub(crate) fn nonce(environment: &Environment) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = environment.entropy.next_id();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 fn damaged(detail: impl Into<String>) -> StoreError {
@@ -87,37 +96,41 @@ impl Volume {
         clear(&device, 0, size).await?;
         device.flush().await?;
         let (now, clusters) = (environment.clock.wall().0, superblock.clusters(size));
-        let prepare = move |database: &Database| {
+        let nonce = nonce(&environment);
+        let prepare = move |database: &Database, _| {
             let txn = database.begin_write().map_err(database_error)?;
             make_tables(&txn)?;
             let root =
                 Inode { directory: true, parent: ROOT, times: [now; 4], next_stream: 1, ..Inode::default() };
-            txn.open_table(INODES)
+            txn.open_table(INODES.definition)
                 .map_err(database_error)?
                 .insert(ROOT, root.encode().as_slice())
                 .map_err(database_error)?;
-            txn.open_table(COUNTERS)
+            txn.open_table(COUNTERS.definition)
                 .map_err(database_error)?
                 .insert(NEXT_FILE, ROOT + 1)
                 .map_err(database_error)?;
-            txn.open_table(COUNTERS)
+            txn.open_table(COUNTERS.definition)
                 .map_err(database_error)?
                 .insert(ZERO_UNTIL, clusters)
                 .map_err(database_error)?;
-            txn.open_table(COUNTERS)
+            txn.open_table(COUNTERS.definition)
                 .map_err(database_error)?
                 .insert(NAMES, FOLDED_AS_NTFS)
                 .map_err(database_error)?;
+            replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0, closed: true })?;
             txn.commit().map_err(database_error)?;
-            Ok((Space::default(), ()))
+            Ok(Prepared { space: Space::default(), log: None, full: false, value: () })
         };
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
-        metadata.close().await;
+        metadata.close().await?;
+        metadata_log::prepare(&device, &superblock).await?;
         // The superblock comes last: whoever finds it finds a whole volume.
         write_superblocks(&device, &superblock).await
     }
 
-    /// Opens a volume, going on after a crash where that is needed. Call on a shard.
+    /// Opens a volume, going on after a crash where that is needed. Call on a shard. Where its device has no space for that,
+    /// and what is committed is all that there is, it is read, and changes are refused until it is opened again.
     ///
     /// # Errors
     /// When there is no volume, or its structures are damaged.
@@ -126,11 +139,16 @@ impl Volume {
         let flushes = device.flushes();
         let device: Device = Arc::new(device);
         let frame = integrity::frame(&device, None).await;
-        let outdated = frame.has_outdated();
+        let (outdated, planned) = (frame.has_outdated(), frame.with_log());
+        let new_log = planned.is_some();
         let mut superblock = frame.openable()?;
         let clusters = superblock.clusters(device.size());
         let upgrade = superblock.features & USUAL_FEATURES != USUAL_FEATURES;
-        let prepare = move |database: &Database| {
+        // The database must not grow to where the log comes.
+        let area = planned.unwrap_or_else(|| superblock.clone());
+        let (nonce, below, layout, with_log) =
+            (nonce(&environment), Arc::clone(&device), area.clone(), area.clone());
+        let prepare = move |database: &Database, full| {
             if upgrade {
                 // Tables that an older release does not know do it no harm; what comes into them would.
                 let mut txn = database.begin_write().map_err(database_error)?;
@@ -139,21 +157,48 @@ impl Volume {
                 make_tables(&txn)?;
                 txn.commit().map_err(database_error)?;
             }
-            let space = load::read_space(database, clusters)?;
+            let mut txn = database.begin_write().map_err(database_error)?;
+            txn.set_two_phase_commit(true);
+            txn.set_quick_repair(true);
+            let mark = match full {
+                false => replay::begin(&txn, &below, &layout, (new_log, nonce))?,
+                true if new_log => None,
+                true => replay::nothing_newer(&txn, &below, &layout).map(|()| None)?,
+            };
+            let space = load::read_space(&txn, clusters)?;
             let clusters = space.clusters;
-            let txn = database.begin_read().map_err(database_error)?;
-            let folded = folding::is_done(&txn.open_table(COUNTERS).map_err(database_error)?)?;
-            Ok((space, (clusters, folded)))
+            let folded = folding::is_done(&txn.open_table(COUNTERS.definition).map_err(database_error)?)?;
+            // Not before all of it was found to be sound.
+            let log = match mark {
+                Some(mark) => {
+                    txn.commit().map_err(database_error)?;
+                    MetadataLog::new(Arc::clone(&below), &layout, mark)
+                }
+                None => {
+                    txn.abort().map_err(database_error)?;
+                    None
+                }
+            };
+            let logged = log.is_some();
+            Ok(Prepared { space, log, full, value: (clusters, folded, logged, full) })
         };
-        let (metadata, (clusters, folded)) =
-            Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
-        if upgrade || outdated || !folded {
+        let (metadata, (clusters, folded, logged, full)) =
+            Metadata::open(Arc::clone(&device), area, prepare).await?;
+        if full {
+            tracing::warn!(
+                "there is no space for a volume's metadata: it is opened, and nothing of it is changed until it is opened again"
+            );
+        }
+        if upgrade || outdated || !folded || new_log {
             // Before anything is written that an older release would take for damage. Where the names are not all filed anew, an
             // upgrade was cut short, and it may have left a copy torn.
             superblock.features |= USUAL_FEATURES;
+            if logged {
+                superblock = Superblock { features: superblock.features | with_log.features, ..with_log };
+            }
             let written = write_superblocks(&device, &superblock).await;
             if written.is_err() {
-                metadata.close().await;
+                let _ = metadata.close().await;
             }
             written?;
         }
@@ -161,7 +206,7 @@ impl Volume {
             // After the superblocks: an older release would look for these names elsewhere.
             let converted = folding::convert(&metadata).await;
             if converted.is_err() {
-                metadata.close().await;
+                let _ = metadata.close().await;
             }
             converted?;
         }
@@ -189,6 +234,7 @@ impl Volume {
         core.delete_orphans();
         spawn_local(Arc::clone(&core).in_background());
         spawn_local(load::watch_size(Arc::downgrade(&core)));
+        spawn_local(commit_now_and_then(Arc::downgrade(&core)));
         Ok(Arc::new(Self { core }))
     }
 
@@ -242,7 +288,7 @@ impl Volume {
     /// A stream, for work inside the volume.
     pub(crate) async fn pin(&self, file: FileId, name: &str) -> Result<Pin, StoreError> {
         let (name, core) = (name.to_owned(), Arc::clone(&self.core));
-        let pinned = self.core.metadata.change(move |session| {
+        let pinned = self.core.metadata.look(move |session| {
             let record = session.find_stream(file.0, &name)?.ok_or_else(|| Session::no_stream(&name))?;
             session.pin(&core, file.0, &record)
         });

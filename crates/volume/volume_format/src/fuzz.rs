@@ -1,6 +1,6 @@
 //! Entries for fuzzing: every decoder over hostile bytes.
 
-use crate::{Entry, Inode, LengthRecord, SnapshotRecord, Superblock};
+use crate::{Batch, Entry, Field, Head, Inode, LengthRecord, SnapshotRecord, Superblock};
 
 /// All structures of a volume.
 pub fn structures(bytes: &[u8]) {
@@ -11,6 +11,25 @@ pub fn structures(bytes: &[u8]) {
     let _ = Inode::decode(bytes);
     let _ = Entry::decode(bytes);
     let _ = SnapshotRecord::decode(bytes);
+}
+
+/// A batch of the metadata log, and what its changes say.
+pub fn metadata_log(bytes: &[u8]) {
+    let Ok(head) = Head::decode(bytes) else { return };
+    let Ok(batch) = head.verify(bytes) else { return };
+    assert_eq!(head.size(), batch.size());
+    changes(&batch);
+}
+
+fn changes(batch: &Batch<'_>) {
+    for change in batch.changes().flatten() {
+        for part in [Some(change.key), change.value].into_iter().flatten() {
+            let _ = <(u64, &str)>::whole(part);
+            let _ = <(&str, &[u8])>::whole(part);
+            let _ = <(u64, u32, u64)>::whole(part);
+            let _ = <(u64, u64, u8)>::whole(part);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use byte_codec::{DecodeError, Reader, Writer, crc32c};
 
-use crate::{BLOCK, CLUSTER};
+use crate::metadata_log::METADATA_LOG_MAX;
+use crate::{BLOCK, CLUSTER, metadata_log_size};
 
 const MAGIC: [u8; 16] = *b"\x89HFVOLUME\r\n\x1a\n\0\0\0";
 const VERSION: u32 = 1;
@@ -16,8 +17,11 @@ pub const FEATURE_UPCASE: u32 = 2;
 pub const FEATURE_LOG: u32 = 4;
 /// Feature: files may have several names. A volume gets it with its first hard link, and keeps it.
 pub const FEATURE_NAMES: u32 = 8;
+/// Feature: a metadata log lies between the metadata area and the clusters, and what is in it is newer than the database.
+pub const FEATURE_METADATA_LOG: u32 = 16;
 /// Features that a reader must know (bits). Tiers and checksums get theirs.
-pub const KNOWN_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_UPCASE | FEATURE_LOG | FEATURE_NAMES;
+pub const KNOWN_FEATURES: u32 =
+    FEATURE_SNAPSHOTS | FEATURE_UPCASE | FEATURE_LOG | FEATURE_NAMES | FEATURE_METADATA_LOG;
 /// Features that every volume gets, an older one when it is opened.
 pub const USUAL_FEATURES: u32 = FEATURE_SNAPSHOTS | FEATURE_UPCASE;
 const CRC_AT: usize = BLOCK as usize - 4;
@@ -30,7 +34,7 @@ const METADATA_MAX: u64 = 64 << 30;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// What a reader must know, in bits: [`FEATURE_SNAPSHOTS`], [`FEATURE_UPCASE`], [`FEATURE_LOG`],
-    /// [`FEATURE_NAMES`].
+    /// [`FEATURE_NAMES`], [`FEATURE_METADATA_LOG`].
     pub features: u32,
     /// Its identity.
     pub guid: [u8; 16],
@@ -54,7 +58,7 @@ pub fn layout_for(size: u64) -> Option<Superblock> {
     let metadata_size = (size / METADATA_FRACTION).clamp(METADATA_MIN, METADATA_MAX) / CLUSTER * CLUSTER;
     let metadata_start = 2 * CLUSTER;
     let data_start = metadata_start + metadata_size;
-    (size >= data_start + CLUSTER).then(|| Superblock {
+    let superblock = Superblock {
         features: USUAL_FEATURES,
         guid: [0; 16],
         name: String::new(),
@@ -63,12 +67,38 @@ pub fn layout_for(size: u64) -> Option<Superblock> {
         metadata_start,
         metadata_size,
         data_start,
-    })
+    };
+    (size >= data_start + CLUSTER).then(|| superblock.with_metadata_log())
 }
 
 impl Superblock {
     /// Where the two copies lie.
     pub const OFFSETS: [u64; 2] = [0, CLUSTER / 2];
+
+    /// Where the metadata log lies: offset and size; `None` where there is none.
+    #[must_use]
+    pub fn metadata_log(&self) -> Option<(u64, u64)> {
+        let start = self.metadata_start + self.metadata_size;
+        (self.features & FEATURE_METADATA_LOG != 0).then(|| (start, self.data_start - start))
+    }
+
+    /// The same volume with a metadata log of the usual size, which takes the end of the metadata area.
+    #[must_use]
+    pub fn with_metadata_log(self) -> Self {
+        let area = self.data_start - self.metadata_start;
+        self.with_metadata_log_of(metadata_log_size(area))
+    }
+
+    /// As [`Superblock::with_metadata_log`], with a log of `size` bytes, in whole clusters.
+    #[must_use]
+    pub fn with_metadata_log_of(mut self, size: u64) -> Self {
+        if self.features & FEATURE_METADATA_LOG == 0 {
+            let area = self.data_start - self.metadata_start;
+            self.metadata_size = area - size.next_multiple_of(CLUSTER).min(area);
+            self.features |= FEATURE_METADATA_LOG;
+        }
+        self
+    }
 
     /// How many clusters a device of `size` bytes has for data.
     #[must_use]
@@ -139,7 +169,34 @@ impl Superblock {
             && volume.length_start >= CLUSTER
             && volume.length_start < volume.metadata_start
             && end.is_some_and(|end| end <= volume.data_start)
-            && volume.data_start <= volume.size;
+            && volume.data_start <= volume.size
+            && volume.metadata_log().is_none_or(|(_, size)| (1..=METADATA_LOG_MAX).contains(&size));
         if sound { Ok(volume) } else { Err(DecodeError::Invalid("layout")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metadata_log_is_the_end_of_the_area() {
+        for (size, log) in [(9 << 20, 1 << 20), (1 << 30, 2 << 20), (10 << 40, 16 << 20)] {
+            let superblock = layout_for(size).expect("large enough");
+            let (start, len) = superblock.metadata_log().expect("a log");
+            assert_eq!((start + len, len), (superblock.data_start, log));
+            assert_eq!(start, superblock.metadata_start + superblock.metadata_size);
+            assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
+            assert_eq!(superblock.clone().with_metadata_log(), superblock, "once");
+        }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_is_refused() {
+        let sound = layout_for(1 << 40).expect("large enough");
+        for area in [sound.data_start - sound.metadata_start, METADATA_LOG_MAX] {
+            let wrong = Superblock { metadata_size: area, ..sound.clone() };
+            assert_eq!(Superblock::decode(&wrong.encode()), Err(DecodeError::Invalid("layout")));
+        }
     }
 }

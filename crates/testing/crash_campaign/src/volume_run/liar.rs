@@ -7,6 +7,7 @@ use std::time::Duration;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockFuture, Device, Durability, Geometry};
 use sim::Dice;
+use volume_format::{BatchId, BatchWriter, Head, Superblock};
 
 use crate::case::Sabotage;
 
@@ -17,14 +18,18 @@ pub(super) struct Liar {
     dice: Dice,
     /// Where clusters begin: before it lies the metadata.
     data: u64,
+    /// Where the metadata log begins, which ends where clusters begin.
+    log: u64,
     /// The volume is made and open: from here on things go wrong.
     armed: AtomicBool,
 }
 
 impl Liar {
     /// A device that does everything until it is armed.
-    pub(super) fn new(device: Device, sabotage: Sabotage, dice: Dice, data: u64) -> Self {
-        Self { device, sabotage, dice, data, armed: AtomicBool::new(false) }
+    pub(super) fn new(device: Device, sabotage: Sabotage, dice: Dice, layout: &Superblock) -> Self {
+        let (data, log) =
+            (layout.data_start, layout.metadata_log().map_or(layout.data_start, |(start, _)| start));
+        Self { device, sabotage, dice, data, log, armed: AtomicBool::new(false) }
     }
 
     pub(super) fn arm(&self) {
@@ -48,6 +53,33 @@ impl Liar {
     }
 }
 
+/// Gives the batches that a log begins with each other's numbers: the last becomes the first.
+fn turn_around(log: &mut [u8]) {
+    let mut batches = Vec::new();
+    let mut end = 0;
+    while let Ok(batch) = Head::decode(&log[end..]).and_then(|head| head.verify(&log[end..])) {
+        let follows = |(id, _): &(BatchId, _)| BatchId { sequence: id.sequence + 1, ..*id } == batch.id;
+        if !batches.last().is_none_or(follows) {
+            break;
+        }
+        end += batch.size() as usize;
+        batches.push((batch.id, BatchWriter::new(batch.size() as usize)));
+        for change in batch.changes().flatten() {
+            batches.iter_mut().next_back().into_iter().for_each(|(_, writer)| writer.copy(&change));
+        }
+    }
+    let ids: Vec<BatchId> = batches.iter().map(|(id, _)| *id).collect();
+    let mut at = 0;
+    for (id, (_, mut writer)) in ids.iter().zip(batches.into_iter().rev()) {
+        let size = writer.size();
+        if let Some(sealed) = writer.seal(id) {
+            log[at..at + sealed.len()].copy_from_slice(sealed);
+            log[at + sealed.len()..at + size].fill(0);
+        }
+        at += size;
+    }
+}
+
 impl BlockDevice for Liar {
     fn geometry(&self) -> &Geometry {
         self.device.geometry()
@@ -58,11 +90,23 @@ impl BlockDevice for Liar {
     }
 
     fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        if offset == self.log && self.sabotage == Sabotage::VolumeReplaysBackwards {
+            return Box::pin(async move {
+                let mut read = self.device.read(offset, buf).await?;
+                turn_around(&mut read);
+                Ok(read)
+            });
+        }
         self.device.read(offset, buf)
     }
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
-        let forgets = offset >= self.data && self.does(Sabotage::VolumeLosesForce);
+        let forgets = match offset {
+            _ if offset >= self.data => self.does(Sabotage::VolumeLosesForce),
+            _ if offset >= self.log => self.does(Sabotage::VolumeLosesLogForce),
+            // The commit that the log is cut by: it is there when the log begins anew, and not durable.
+            _ => self.does(Sabotage::VolumeCutsLogEarly),
+        };
         let durability = if forgets { Durability::Volatile } else { durability };
         self.device.write(offset, data, durability)
     }

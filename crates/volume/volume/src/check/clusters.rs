@@ -62,7 +62,7 @@ impl Session<'_> {
     pub(super) fn layout(&self, clusters: u64) -> Result<Layout, StoreError> {
         let used = self.extent_rows()?;
         let mut free = Free::default();
-        let clusters = load::usable(&self.txn.open_table(COUNTERS).map_err(database_error)?, clusters)?;
+        let clusters = load::usable(&*self.txn.open_table(COUNTERS).map_err(database_error)?, clusters)?;
         free.add(Run { start: 0, count: clusters });
         let freed = self.freed_rows()?.into_iter();
         let taken = freed.chain(used.iter().map(|(_, e)| Run { start: e.device, count: e.count }));
@@ -239,7 +239,7 @@ impl Examination<'_, '_> {
         let mut shared = BTreeSet::new();
         {
             let mut table = self.session.txn.open_table(SHARES).map_err(database_error)?;
-            table.retain(|_, _| false).map_err(database_error)?;
+            table.clear().map_err(database_error)?;
             for part in parts.iter().filter(|part| part.users.len() > 1) {
                 let users = u32::try_from(part.users.len()).unwrap_or(u32::MAX);
                 table.insert(part.start, (part.end - part.start, users)).map_err(database_error)?;
@@ -248,7 +248,7 @@ impl Examination<'_, '_> {
         }
         {
             let mut table = self.session.txn.open_table(FREED).map_err(database_error)?;
-            table.retain(|_, _| false).map_err(database_error)?;
+            table.clear().map_err(database_error)?;
             let unused = parts.iter().filter(|part| part.freed > 0 && part.users.is_empty());
             for part in unused.filter(|part| part.start < self.clusters) {
                 let end = part.end.min(self.clusters);

@@ -1,5 +1,6 @@
 //! Examining the tables of a closed volume: in a transaction that a plan or a mere look keeps in memory.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use aligned_buffer::IoBuf;
@@ -9,13 +10,17 @@ use redb::Database;
 use tokio::sync::oneshot;
 use volume_format::{FEATURE_SNAPSHOTS, Superblock};
 
+use super::log::Replayed;
 use super::{Examination, Finding, Layout, Repair};
-use crate::backend::DeviceBackend;
+use crate::backend::{DeviceBackend, run};
 use crate::database::{CACHE_BYTES, Session, database_error, open_database};
 use crate::integrity::pages_finding;
 use crate::load::Space;
+use crate::metadata_log::{self, Mark};
 use crate::recent::Recent;
+use crate::replay::{self, tables_of};
 use crate::room::Allowance;
+use crate::rows::Transaction;
 use crate::shadow::Shadow;
 
 /// Passes of a repair: each follows from what the one before has changed, and there is little that follows.
@@ -35,12 +40,12 @@ pub(super) async fn examine(
     device: Device,
     superblock: Superblock,
     repair: Repair,
-    now: u64,
+    (now, nonce): (u64, u64),
 ) -> Result<(Vec<Finding>, Option<Layout>), StoreError> {
     let (sender, receiver) = oneshot::channel();
     let area = superblock.clone();
     let started = shard_runtime::spawn_thread("volume-check", move || {
-        let _ = sender.send(examine_here(device, &superblock, repair, now));
+        let _ = sender.send(examine_here(device, &superblock, repair, (now, nonce)));
     });
     let thread = started
         .map_err(|error| StoreError::new(StoreErrorKind::Io, "the check cannot be started").because(error))?;
@@ -58,15 +63,15 @@ fn examine_here(
     device: Device,
     superblock: &Superblock,
     repair: Repair,
-    now: u64,
+    (now, nonce): (u64, u64),
 ) -> Result<(Vec<Finding>, Option<Layout>), StoreError> {
     let clusters = superblock.clusters(device.size());
     let opened = match repair {
         Repair::Apply => {
-            let opened = open_database(device, superblock);
+            let opened = open_database(Device::clone(&device), superblock);
             opened.map(|opened| opened.database).map_err(|error| error.to_string())
         }
-        Repair::No | Repair::Plan => open_shadow(device, superblock),
+        Repair::No | Repair::Plan => open_shadow(Device::clone(&device), superblock),
     };
     let database = match opened {
         Ok(database) => database,
@@ -76,25 +81,56 @@ fn examine_here(
     txn.set_two_phase_commit(true);
     txn.set_quick_repair(true);
     let has_snapshots = superblock.features & FEATURE_SNAPSHOTS != 0;
+    let mut there = Some(tables_of(&txn)?);
+    let log = Replayed::of(&txn, &device, superblock)?;
+    if log.is_unusable() {
+        // What the tables say without it may be long gone.
+        txn.abort().map_err(database_error)?;
+        return Ok((log.findings, None));
+    }
     let mut space = Space::default();
     let recent = Recent::default();
+    let txn = Transaction::new(txn, 0);
     let mut session = Session::new(&txn, &mut space, &recent, Allowance::ANY);
-    let (found, newer) = match repair {
-        Repair::No => {
-            let mut examination = Examination::new(&mut session, clusters, false, now);
-            examination.has_snapshots = has_snapshots;
-            examination.everything()?;
-            (examination.findings, examination.newer)
-        }
-        Repair::Plan | Repair::Apply => repaired(&mut session, clusters, now, has_snapshots)?,
+    let mut found = log.findings;
+    let newer = if repair == Repair::No {
+        let mut examination = Examination::new(&mut session, clusters, false, now);
+        examination.has_snapshots = has_snapshots;
+        examination.tables_before = there.take();
+        examination.everything()?;
+        found.append(&mut examination.findings);
+        examination.newer
+    } else {
+        let (repaired, newer) = repaired(&mut session, clusters, now, (has_snapshots, there))?;
+        found.extend(repaired);
+        newer
     };
+    if newer {
+        found.iter_mut().for_each(|finding| finding.repair = None);
+    }
+    if repair != Repair::No && log.damaged && !newer {
+        // Data may be in clusters whose mapping is lost.
+        for run in session.layout(clusters)?.free.runs() {
+            session.put_freed(run)?;
+        }
+    }
     // What is free is not known where a newer release has written.
     let layout = if newer { None } else { Some(session.layout(clusters)?) };
     // A volume of which nothing is repaired is not touched.
     if repair != Repair::No && found.iter().any(|finding| finding.repair.is_some()) {
-        txn.commit().map_err(database_error)?;
+        if let Some(mark) = log.mark {
+            let mark = replay::next(mark, log.sequence, nonce);
+            replay::write_mark(txn.raw(), Mark { closed: true, ..mark })?;
+        }
+        txn.into_raw().commit().map_err(database_error)?;
+        if log.damaged && repair == Repair::Apply {
+            // Blocks that cannot be read can be written.
+            run(metadata_log::prepare(&device, superblock)).map_err(|error| {
+                StoreError::new(StoreErrorKind::Io, "the metadata log cannot be written").because(error)
+            })?;
+        }
     } else {
-        txn.abort().map_err(database_error)?;
+        txn.into_raw().abort().map_err(database_error)?;
     }
     Ok((found, layout))
 }
@@ -104,12 +140,13 @@ fn repaired(
     session: &mut Session<'_>,
     clusters: u64,
     now: u64,
-    has_snapshots: bool,
+    (has_snapshots, mut there): (bool, Option<BTreeSet<String>>),
 ) -> Result<(Vec<Finding>, bool), StoreError> {
     let mut found: Vec<Finding> = Vec::new();
     for _ in 0..PASSES {
         let mut examination = Examination::new(session, clusters, true, now);
         examination.has_snapshots = has_snapshots;
+        examination.tables_before = there.take();
         examination.everything()?;
         let last = !examination.findings.iter().any(|finding| finding.repair.is_some());
         // What cannot be repaired is found in each pass.

@@ -132,7 +132,7 @@ pub(super) async fn closed_volume(
 /// Reads the free clusters of an open volume, and its data. What is given out meanwhile is left out.
 pub(super) async fn open_volume(core: &Arc<Core>) -> Result<Vec<Finding>, StoreError> {
     let clusters = core.clusters.load(Ordering::Acquire);
-    let layout = core.metadata.change(move |session| {
+    let layout = core.metadata.look(move |session| {
         let mut layout = session.layout(clusters)?;
         layout.free = session.space.free.clone();
         Ok(layout)
@@ -143,7 +143,7 @@ pub(super) async fn open_volume(core: &Arc<Core>) -> Result<Vec<Finding>, StoreE
         let device = Arc::clone(&core.device);
         let at = core.at(run.start * CLUSTER);
         // Another look on the metadata thread, which alone gives clusters out.
-        let still = core.metadata.change(move |session| {
+        let still = core.metadata.look(move |session| {
             if !session.space.free.contains(run) {
                 return Ok(false);
             }

@@ -228,7 +228,7 @@ impl Examination<'_, '_> {
             if self.repair {
                 self.session.changed = true;
                 let mut table = self.session.txn.open_table(USES).map_err(database_error)?;
-                table.retain(|_, _| false).map_err(database_error)?;
+                table.clear().map_err(database_error)?;
                 for (map, first, end, users) in &counted {
                     table.insert((map.0, map.1, *first), (end - first, *users)).map_err(database_error)?;
                 }

@@ -244,8 +244,8 @@ fn what_a_newer_release_wrote_is_not_repaired() {
     on_shard(async {
         let device = prepared().await;
         damage(&device, |txn| {
-            drop(txn.open_table(INODES).expect("t").insert(3, [9u8, 9].as_slice()).expect("i"));
-            txn.open_table(SHARES).expect("table").retain(|_, _| false).expect("retain");
+            drop(txn.open_table(INODES.definition).expect("t").insert(3, [9u8, 9].as_slice()).expect("i"));
+            txn.open_table(SHARES.definition).expect("table").retain(|_, _| false).expect("retain");
         });
         for repair in [Repair::No, Repair::Apply, Repair::No] {
             let found = look(&device, repair).await;
@@ -360,16 +360,16 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
         8 => {
             let key = (file(rng), rng.below(3) as u32);
             let map = (if rng.one_in(2) { file(rng) } else { number(rng) }, rng.below(2) as u32);
-            txn.open_table(MAPS).expect("table").insert(key, map).expect("insert");
+            txn.open_table(MAPS.definition).expect("table").insert(key, map).expect("insert");
         }
         9 | 10 => {
             let key = (file(rng), rng.below(2) as u32, number(rng));
             let value = (file(rng), rng.below(2) as u32, number(rng));
-            txn.open_table(LINKS).expect("table").insert(key, value).expect("insert");
+            txn.open_table(LINKS.definition).expect("table").insert(key, value).expect("insert");
         }
         11 => {
             let key = (file(rng), rng.below(2) as u32, number(rng));
-            txn.open_table(USES)
+            txn.open_table(USES.definition)
                 .expect("table")
                 .insert(key, (number(rng), rng.below(4) as u32))
                 .expect("insert");
@@ -383,7 +383,10 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
             };
             let bytes = record.encode();
             let bytes = if rng.one_in(3) { &bytes[..5] } else { &bytes[..] };
-            txn.open_table(SNAPSHOTS).expect("table").insert(10 + rng.below(4), bytes).expect("insert");
+            txn.open_table(SNAPSHOTS.definition)
+                .expect("table")
+                .insert(10 + rng.below(4), bytes)
+                .expect("insert");
         }
         0 => {
             let key = (file(rng), rng.below(3) as u32, number(rng));
@@ -391,11 +394,11 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
         }
         1 => {
             let row = (number(rng), rng.below(5) as u32);
-            txn.open_table(SHARES).expect("table").insert(number(rng), row).expect("insert");
+            txn.open_table(SHARES.definition).expect("table").insert(number(rng), row).expect("insert");
         }
-        2 => drop(txn.open_table(FREED).expect("t").insert(number(rng), number(rng)).expect("i")),
-        3 => drop(txn.open_table(ORPHANS).expect("t").insert(file(rng), ()).expect("i")),
-        4 => drop(txn.open_table(INODES).expect("t").remove(file(rng)).expect("r")),
+        2 => drop(txn.open_table(FREED.definition).expect("t").insert(number(rng), number(rng)).expect("i")),
+        3 => drop(txn.open_table(ORPHANS.definition).expect("t").insert(file(rng), ()).expect("i")),
+        4 => drop(txn.open_table(INODES.definition).expect("t").remove(file(rng)).expect("r")),
         5 => {
             let streams = (0..rng.below(4))
                 .map(|_| StreamRecord { id: rng.below(4) as u32, name: "s".into(), size: number(rng) })
@@ -415,7 +418,7 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
                     .collect(),
                 ..Inode::default()
             };
-            let mut table = txn.open_table(INODES).expect("table");
+            let mut table = txn.open_table(INODES.definition).expect("table");
             table.insert(file(rng), inode.encode().as_slice()).expect("insert");
         }
         6 => {
@@ -424,7 +427,7 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
             put_entry(txn, file(rng), key, &entry(file(rng), rng.one_in(2), name));
         }
         7 => {
-            let mut table = txn.open_table(ENTRIES).expect("table");
+            let mut table = txn.open_table(ENTRIES.definition).expect("table");
             let first = table.iter().expect("iter").next().map(|row| {
                 let row = row.expect("row");
                 (row.0.value().0, row.0.value().1.to_owned())
@@ -433,7 +436,7 @@ fn garbage(txn: &WriteTransaction, rng: &mut Rng) {
                 table.remove((directory, name.as_str())).expect("remove");
             }
         }
-        _ => drop(txn.open_table(COUNTERS).expect("t").insert(NEXT_FILE, number(rng)).expect("i")),
+        _ => drop(txn.open_table(COUNTERS.definition).expect("t").insert(NEXT_FILE, number(rng)).expect("i")),
     }
 }
 

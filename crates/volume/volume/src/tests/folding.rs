@@ -40,7 +40,7 @@ async fn entries(
         let txn = database.begin_write().expect("begin");
         change(&txn);
         let rows = {
-            let table = txn.open_table(ENTRIES).expect("table");
+            let table = txn.open_table(ENTRIES.definition).expect("table");
             let rows = table.iter().expect("rows").map(|row| {
                 let (key, value) = row.expect("row");
                 (key.value().1.to_owned(), Entry::decode(value.value()).expect("entry").name)
@@ -79,7 +79,7 @@ async fn old_volume() -> (Arc<Fickle>, FileId, Vec<FileId>) {
     volume.close().await.expect("close");
     drop(volume);
     let refile = |txn: &redb::WriteTransaction| {
-        let mut table = txn.open_table(ENTRIES).expect("table");
+        let mut table = txn.open_table(ENTRIES.definition).expect("table");
         let rows: Vec<(u64, String, Vec<u8>)> = table
             .iter()
             .expect("rows")
@@ -93,7 +93,7 @@ async fn old_volume() -> (Arc<Fickle>, FileId, Vec<FileId>) {
             table.remove((directory, key.as_str())).expect("remove");
             table.insert((directory, folding::before(&name).as_str()), value.as_slice()).expect("insert");
         }
-        txn.open_table(COUNTERS).expect("counters").remove(NAMES).expect("counter");
+        txn.open_table(COUNTERS.definition).expect("counters").remove(NAMES).expect("counter");
     };
     let rows = entries(&device, refile).await;
     assert!(rows.iter().all(|(key, name)| *key == folding::before(name)));
@@ -152,7 +152,7 @@ fn a_repair_files_as_the_volume_does() {
         let device: Device = disk;
         let first = files[0];
         entries(&device, move |txn| {
-            let mut table = txn.open_table(ENTRIES).expect("table");
+            let mut table = txn.open_table(ENTRIES.definition).expect("table");
             let key = (folder.0, folding::before(NAMES_BEFORE[0]));
             let wrong = Entry { file: first.0, directory: true, name: NAMES_BEFORE[0].into() };
             table.insert((key.0, key.1.as_str()), wrong.encode().as_slice()).expect("insert");

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use file_store::FileStore;
-use volume_format::{BLOCK, FEATURE_LOG, Superblock, USUAL_FEATURES};
+use volume_format::{BLOCK, FEATURE_LOG, FEATURE_METADATA_LOG, Superblock, USUAL_FEATURES};
 
 use super::{environment, file, fresh, on_shard, open, reopen, write};
 use crate::{CheckOptions, Repair, Volume};
+
+/// Features of a volume that nothing was done to.
+const NEW: u32 = USUAL_FEATURES | FEATURE_METADATA_LOG;
 
 async fn features(device: &Device) -> Vec<u32> {
     let mut found = Vec::new();
@@ -24,7 +27,7 @@ fn a_volume_says_whether_a_log_may_stand_before_it() {
     on_shard(async {
         let (device, volume) = fresh().await;
         assert!(!Volume::expects_log(&device).await.expect("read"));
-        let with = USUAL_FEATURES | FEATURE_LOG;
+        let with = NEW | FEATURE_LOG;
         volume.set_logged(true).await.expect("set");
         assert_eq!(features(&device).await, [with, with]);
         assert_eq!(volume.check().await.expect("check"), Vec::new());
@@ -32,7 +35,7 @@ fn a_volume_says_whether_a_log_may_stand_before_it() {
         assert!(Volume::expects_log(&device).await.expect("read"));
         assert_eq!(volume.check().await.expect("check"), Vec::new());
         volume.set_logged(false).await.expect("clear");
-        assert_eq!(features(&device).await, [USUAL_FEATURES; 2]);
+        assert_eq!(features(&device).await, [NEW; 2]);
         assert_eq!(volume.check().await.expect("check"), Vec::new());
         volume.close().await.expect("close");
         assert!(volume.set_logged(true).await.is_err(), "the device may be another's");

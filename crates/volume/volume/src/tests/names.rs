@@ -5,10 +5,13 @@ use std::sync::Arc;
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use file_store::{FileStore, StoreErrorKind};
-use volume_format::{BLOCK, FEATURE_NAMES, Superblock, USUAL_FEATURES};
+use volume_format::{BLOCK, FEATURE_METADATA_LOG, FEATURE_NAMES, Superblock, USUAL_FEATURES};
 
 use super::{environment, file, fresh, on_shard, open, reopen, write};
 use crate::Volume;
+
+/// Features of a volume that nothing was done to.
+const NEW: u32 = USUAL_FEATURES | FEATURE_METADATA_LOG;
 
 async fn features(device: &Device) -> Vec<u32> {
     let mut found = Vec::new();
@@ -27,9 +30,9 @@ fn a_volume_gets_the_feature_with_its_first_link() {
         let id = volume.create(root, "f", file()).await.expect("file");
         let refused = volume.link(id, (root, "F"), false).await.expect_err("its own name");
         assert_eq!(refused.kind(), StoreErrorKind::AlreadyExists);
-        assert_eq!(features(&device).await, [USUAL_FEATURES; 2], "nothing was linked yet");
+        assert_eq!(features(&device).await, [NEW; 2], "nothing was linked yet");
         volume.link(id, (root, "g"), false).await.expect("link");
-        let with = USUAL_FEATURES | FEATURE_NAMES;
+        let with = NEW | FEATURE_NAMES;
         assert_eq!(features(&device).await, [with; 2]);
         // It goes with neither the name nor another feature that comes and goes.
         volume.remove(root, "g").await.expect("remove");
@@ -42,7 +45,7 @@ fn a_volume_gets_the_feature_with_its_first_link() {
         // Power went between the two copies.
         let block = device.read(Superblock::OFFSETS[1], IoBuf::new(BLOCK as usize)).await.expect("read");
         let superblock = Superblock::decode(&block).expect("a superblock");
-        let changed = Superblock { features: USUAL_FEATURES, ..superblock }.encode();
+        let changed = Superblock { features: NEW, ..superblock }.encode();
         let changed = IoBuf::copy_from(&changed).freeze();
         device.write(Superblock::OFFSETS[1], changed, Durability::Durable).await.expect("write");
         let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");

@@ -69,6 +69,64 @@ fn a_volume_with_a_damaged_list_of_tables_is_refused_or_stops() {
     });
 }
 
+/// Pages that are met in the middle of a change are damaged: the volume refuses or stops, whatever else is open then.
+#[test]
+fn a_damaged_page_that_a_change_meets_stops_the_volume_at_most() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        for i in 0..200 {
+            let made = volume.create(volume.root(), &format!("file-{i}"), file()).await.expect("create");
+            volume.set_security(made, vec![1; 500]).await.expect("security");
+        }
+        let rows =
+            (0..60).map(|key| StateChange { table: "t".into(), key: vec![key], value: Some(vec![9; 900]) });
+        volume.state_write(rows.collect()).await.expect("state");
+        volume.close().await.expect("close");
+        drop(volume);
+        let block = device.read(0, IoBuf::new(BLOCK as usize)).await.expect("read");
+        let layout = Superblock::decode(&block).expect("superblock");
+        let (start, len) = (layout.metadata_start as usize, 2 << 20);
+        let sound = device.read(0, IoBuf::new(start + len)).await.expect("read");
+        let mut stopped = 0;
+        for at in (start + BLOCK as usize..sound.len()).step_by(BLOCK as usize) {
+            if sound[at] == 0 {
+                continue;
+            }
+            for damage in 0..4 {
+                let mut bytes = sound.to_vec();
+                let page = &mut bytes[at..at + BLOCK as usize];
+                match damage {
+                    0 => page.fill(0),
+                    1 => page.fill(0xff),
+                    2 => page[8..200].fill(0xff),
+                    _ => page.reverse(),
+                }
+                let put = async |bytes: &[u8]| {
+                    let written =
+                        device.write(0, IoBuf::copy_from(bytes).freeze(), Durability::Durable).await;
+                    written.expect("write");
+                };
+                let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
+                // The database has room for few of its pages in memory.
+                device
+                    .write(
+                        at as u64,
+                        IoBuf::copy_from(&bytes[at..at + BLOCK as usize]).freeze(),
+                        Durability::Durable,
+                    )
+                    .await
+                    .expect("write");
+                use_it(&volume).await;
+                stopped += usize::from(volume.why_stopped().is_some());
+                let _ = volume.close().await;
+                drop(volume);
+                put(&sound).await;
+            }
+        }
+        assert!(stopped > 10, "{stopped}");
+    });
+}
+
 /// What a database does when it is dropped goes by pages that are damaged, too.
 #[test]
 fn nothing_is_written_to_a_database_that_cannot_be_used() {
@@ -80,7 +138,7 @@ fn nothing_is_written_to_a_database_that_cannot_be_used() {
         drop(volume);
         // Clusters that are free and used: the pages are sound, and what they say cannot be.
         super::check::damage(&device, |txn| {
-            let mut freed = txn.open_table(crate::tables::FREED).expect("table");
+            let mut freed = txn.open_table(crate::tables::FREED.definition).expect("table");
             freed.insert(0, 1_000_000).expect("insert");
         });
         let block = device.read(0, IoBuf::new(BLOCK as usize)).await.expect("read");

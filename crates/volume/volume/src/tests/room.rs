@@ -112,3 +112,43 @@ fn snapshots_are_refused_before_the_database_fails() {
         assert_eq!(volume.check().await.expect("check"), Vec::new());
     });
 }
+
+/// Short rows that lie in one page with a long one take that page, each change until the next commit another.
+#[test]
+fn changes_beside_long_rows_do_not_fill_the_area_before_they_are_committed() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        let row = |number: u32, part: u8, len: usize| StateChange {
+            table: "t".into(),
+            key: [&number.to_be_bytes()[..], &[part]].concat(),
+            value: Some(vec![part; len]),
+        };
+        let mut count = 0;
+        loop {
+            // The long one comes between the others, and takes what is before it into its page.
+            let around = volume.state_write(vec![row(count, 0, 10), row(count, 2, 1500)]).await;
+            let long = match around {
+                Ok(()) => volume.state_write(vec![row(count, 1, 60 << 10)]).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = long {
+                assert_eq!(error.kind(), StoreErrorKind::NoSpace, "{error}");
+                break;
+            }
+            count += 1;
+        }
+        assert!(count > 5, "{count}");
+        let mut refused = 0;
+        for round in 0..5 {
+            for number in 0..count {
+                if let Err(error) = volume.state_write(vec![row(number, 0, 10 + round)]).await {
+                    assert_eq!(error.kind(), StoreErrorKind::NoSpace, "row {number}, round {round}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused < 5 * count, "some are refused, as it is full, and not all");
+        let volume = reopen(&device, volume).await;
+        assert_eq!(volume.check().await.expect("check"), Vec::new());
+    });
+}

@@ -38,7 +38,7 @@ async fn space_returns(volume: &Volume, used: u64, referenced: u64) {
 async fn links(volume: &Volume) -> u64 {
     let counted = volume.core.metadata.change(|session| {
         let table = session.txn.open_table(LINKS).expect("table");
-        Ok(redb::ReadableTableMetadata::len(&table).expect("rows"))
+        Ok(redb::ReadableTableMetadata::len(&*table).expect("rows"))
     });
     counted.await.expect("links")
 }

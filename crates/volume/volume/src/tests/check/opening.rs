@@ -29,10 +29,10 @@ fn what_cannot_be_is_refused() {
         })
         .await;
         is_refused("nothing that was freed", |txn| {
-            drop(txn.open_table(FREED).expect("table").insert(500, 0).expect("insert"));
+            drop(txn.open_table(FREED.definition).expect("table").insert(500, 0).expect("insert"));
         })
         .await;
-        is_refused("no table", |txn| assert!(txn.delete_table(SECURITY).expect("delete"))).await;
+        is_refused("no table", |txn| assert!(txn.delete_table(SECURITY.definition).expect("delete"))).await;
     });
 }
 
@@ -41,7 +41,7 @@ fn a_file_that_has_a_name_is_not_deleted_because_a_list_says_so() {
     on_shard(async {
         let device = prepared().await;
         damage(&device, |txn| {
-            let mut table = txn.open_table(ORPHANS).expect("table");
+            let mut table = txn.open_table(ORPHANS.definition).expect("table");
             table.insert(1, ()).expect("insert");
             table.insert(3, ()).expect("insert");
         });
@@ -65,7 +65,7 @@ fn no_cluster_counts_twice_whatever_the_counts_say() {
     on_shard(async {
         let device = prepared().await;
         damage(&device, |txn| {
-            let mut table = txn.open_table(SHARES).expect("table");
+            let mut table = txn.open_table(SHARES.definition).expect("table");
             for (start, row) in [(400, (20, 2)), (405, (3, 9)), (406, (0, 3)), (410, (u64::MAX, 4))] {
                 table.insert(start, row).expect("insert");
             }

@@ -18,7 +18,7 @@ type Rows = Vec<(u64, u64, u64)>;
 fn used(device: &Device) -> BTreeSet<u64> {
     let (told, answer) = std::sync::mpsc::channel();
     damage(device, move |txn| {
-        let table = txn.open_table(EXTENTS).expect("table");
+        let table = txn.open_table(EXTENTS.definition).expect("table");
         let clusters = table.iter().expect("iter").flat_map(|row| {
             let (start, count, _) = row.expect("row").1.value();
             start..start + count

@@ -6,9 +6,9 @@ use crate::tests::devices::Fickle;
 /// Damage of each kind that a repair mends: a superblock, a length record, and tables.
 async fn break_all(device: &Device) {
     damage(device, |txn| {
-        txn.open_table(SHARES).expect("table").retain(|_, _| false).expect("retain");
-        txn.open_table(INODES).expect("table").insert(3, [1u8, 0].as_slice()).expect("insert");
-        txn.open_table(ENTRIES).expect("table").remove((6, "NOTES")).expect("remove");
+        txn.open_table(SHARES.definition).expect("table").retain(|_, _| false).expect("retain");
+        txn.open_table(INODES.definition).expect("table").insert(3, [1u8, 0].as_slice()).expect("insert");
+        txn.open_table(ENTRIES.definition).expect("table").remove((6, "NOTES")).expect("remove");
     });
     let block = device.read(0, IoBuf::new(4096)).await.expect("read");
     let lengths = Superblock::decode(&block).expect("superblock").length_start;

@@ -1,0 +1,229 @@
+//! Groups of changes, on the metadata thread: run together, made durable together, answered together.
+//!
+//! ```text
+//!   group ─► one transaction, which stays open over many groups ─► the rows that changed: one batch of the log, durable ─► answers
+//!            half of the log is used · the area is nearly full · a second has passed · closing ─► the transaction is committed, durably
+//! ```
+//! Jobs see all that was changed before them, as they read through the same transaction. A group that is too large for a
+//! batch is committed at once, and so is each group of a volume that has no log.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use file_store::{StoreError, StoreErrorKind};
+use redb::Database;
+use tokio::sync::Notify;
+
+use crate::backend::Connection;
+use crate::database::{Answer, Before, Job, Session, Stopped, contained, database_error, given_up, stopped};
+use crate::load::Space;
+use crate::metadata_log::{Appended, Mark, MetadataLog};
+use crate::recent::Recent;
+use crate::replay;
+use crate::room::{Allowance, Room};
+use crate::rows::Transaction;
+
+/// What others see of the metadata thread.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) stopped: Stopped,
+    pub(crate) recent: Recent,
+    /// Groups that have changed something.
+    pub(crate) groups: AtomicU64,
+    /// Transactions that were committed.
+    pub(crate) commits: AtomicU64,
+    /// Something is in the log and not in the database: the first such change since the last commit.
+    pub(crate) waiting: Notify,
+}
+
+/// What the metadata thread works with.
+pub(crate) struct Groups<'a> {
+    database: &'a Database,
+    connection: &'a Connection,
+    shared: &'a Shared,
+    room: Room,
+    space: Space,
+    log: Option<MetadataLog>,
+    /// Only looks are taken: there was no space for the commit that begins an epoch of the log, and no batch is one of a former.
+    pub(crate) full: bool,
+    /// Left open after a failure: what the database does when it is dropped is for its connection to be cut first.
+    open: Option<Transaction>,
+    /// The most bytes of pages that changes since the last commit have taken; zero where there is none.
+    pending: u64,
+}
+
+impl<'a> Groups<'a> {
+    pub(crate) fn new(
+        (database, connection): (&'a Database, &'a Connection),
+        shared: &'a Shared,
+        room: Room,
+        space: Space,
+        log: Option<MetadataLog>,
+    ) -> Self {
+        Self { database, connection, shared, room, space, log, full: false, open: None, pending: 0 }
+    }
+
+    fn begin(&self) -> Result<Transaction, StoreError> {
+        let mut txn = self.database.begin_write().map_err(database_error)?;
+        txn.set_two_phase_commit(true);
+        txn.set_quick_repair(true);
+        Ok(Transaction::new(txn, self.log.as_ref().map_or(0, MetadataLog::batch_max)))
+    }
+
+    /// The transaction that is open when no group runs any more.
+    pub(crate) fn into_open(self) -> Option<Transaction> {
+        self.open
+    }
+
+    /// The open transaction, and what may be added in it.
+    fn ready(&mut self) -> Result<(Transaction, Allowance), StoreError> {
+        if self.room.is_short_of(self.pending) {
+            self.commit()?;
+        }
+        let txn = match self.open.take() {
+            Some(txn) => txn,
+            None => contained(&self.shared.stopped, || self.begin())?,
+        };
+        let txn = self.open.insert(txn);
+        let allowance = contained(&self.shared.stopped, || self.room.allowance(txn.raw(), self.pending))?;
+        self.open.take().map(|txn| (txn, allowance)).ok_or_else(stopped)
+    }
+
+    /// Runs jobs, makes what they change durable, and answers.
+    ///
+    /// # Errors
+    /// When that fails: the volume has stopped then.
+    pub(crate) fn run(&mut self, group: Vec<Job>) -> Result<(), StoreError> {
+        if group.is_empty() {
+            return Ok(());
+        }
+        let shared = self.shared;
+        let (txn, allowance) = self.ready().inspect_err(|error| shared.stopped.tell(error))?;
+        let mut session = Session::new(&txn, &mut self.space, &shared.recent, allowance);
+        session.full = self.full;
+        let mut jobs = group.into_iter();
+        let mut answers: Vec<Answer> = Vec::new();
+        while !session.gave_up
+            && let Some(job) = jobs.next()
+        {
+            answers.push((job.run)(&mut session));
+        }
+        let Session { changed, failed, gave_up, found, .. } = session;
+        let broken = failed || txn.is_broken();
+        self.open = Some(txn);
+        let ended = if gave_up {
+            shared.stopped.give_up();
+            Err(given_up())
+        } else {
+            // Its own failures come first, as they say more; also one that nobody here was told of.
+            self.connection.check().and_then(|()| match broken {
+                true => Err(stopped()),
+                false => self.make_durable(changed),
+            })
+        };
+        let durable = ended.as_ref().inspect_err(|error| shared.stopped.tell(error)).is_ok();
+        if durable {
+            shared.recent.add(found);
+        }
+        answers.into_iter().for_each(|answer| answer(durable));
+        // Those that were not begun hear of it now.
+        drop(jobs);
+        ended?;
+        if self.log.as_ref().is_some_and(MetadataLog::is_due) {
+            self.commit().inspect_err(|error| shared.stopped.tell(error))?;
+        }
+        Ok(())
+    }
+
+    fn make_durable(&mut self, changed: bool) -> Result<(), StoreError> {
+        let Some(txn) = &mut self.open else { return Ok(()) };
+        let rows = txn.changed_rows();
+        if rows == 0 {
+            return Ok(());
+        }
+        debug_assert!(changed, "a change of {rows} rows does not say that it is one");
+        self.shared.groups.fetch_add(1, Ordering::Relaxed);
+        let first = self.pending == 0;
+        self.pending = self.pending.saturating_add(self.room.taken(txn.batch()));
+        let appended = match &mut self.log {
+            Some(log) => log.append(txn.batch()),
+            None => Ok(Appended::CommitInstead),
+        };
+        txn.batch().clear();
+        match appended {
+            Ok(Appended::Durable) => {
+                if first {
+                    self.shared.waiting.notify_one();
+                }
+                Ok(())
+            }
+            Ok(Appended::CommitInstead) => self.commit(),
+            Err(error) => {
+                Err(StoreError::new(StoreErrorKind::Stopped, "the metadata log cannot be written")
+                    .because(error))
+            }
+        }
+    }
+
+    /// Does what a job needs before it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn prepare(&mut self, before: Before) -> Result<(), StoreError> {
+        match before {
+            Before::Look | Before::Any => Ok(()),
+            Before::MakeRoom if !self.room.is_narrowed_by(self.pending) => Ok(()),
+            Before::MakeRoom | Before::Commit => self.commit(),
+        }
+    }
+
+    /// Commits what has been changed since the last commit, durably. The log begins anew.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
+        if self.pending == 0 {
+            return Ok(());
+        }
+        self.commit_with(self.log.as_ref().map(MetadataLog::mark))
+    }
+
+    /// As [`Groups::commit`], for the last time: the database says that nothing else follows in the log, and so what of that cannot be
+    /// read at the next opening is no damage.
+    ///
+    /// # Errors
+    /// When the database fails. Having no space to say so is no failure, if that is all that there was to say.
+    pub(crate) fn close(&mut self) -> Result<(), StoreError> {
+        let Some(mark) = self.log.as_ref().and_then(MetadataLog::closing_mark) else { return self.commit() };
+        let unsaid = self.pending == 0;
+        match self.commit_with(Some(mark)) {
+            Err(error) if unsaid && error.kind() == StoreErrorKind::NoSpace => {
+                tracing::warn!("a volume that is closed has no space to say so in its database: {error}");
+                Ok(())
+            }
+            ended => ended,
+        }
+    }
+
+    fn commit_with(&mut self, mark: Option<Mark>) -> Result<(), StoreError> {
+        self.connection.check()?;
+        if self.open.is_none() {
+            self.open = Some(contained(&self.shared.stopped, || self.begin())?);
+        }
+        let Some(txn) = &self.open else { return Ok(()) };
+        if let Some(mark) = mark {
+            contained(&self.shared.stopped, || replay::write_mark(txn.raw(), mark))?;
+        }
+        let Some(txn) = self.open.take() else { return Ok(()) };
+        let committed = contained(&self.shared.stopped, || txn.into_raw().commit().map_err(database_error));
+        committed.or_else(|error| match error.kind() {
+            StoreErrorKind::NoSpace => Err(error),
+            // The first failure says more than what follows from it.
+            _ => self.connection.check().and(Err(error)),
+        })?;
+        self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        self.pending = 0;
+        self.room.committed();
+        self.log.iter_mut().for_each(MetadataLog::committed);
+        Ok(())
+    }
+}
