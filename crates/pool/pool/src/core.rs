@@ -266,6 +266,9 @@ impl Core {
             let lost = dirty & !covered & !stale;
             if unflushed && lost != 0 {
                 space.tell_loss();
+                if row.shape.parity > 0 {
+                    space.keep_journal();
+                }
                 if group.marks {
                     // What the disk brings back may be older than the checksums.
                     group.unsettled.fetch_or(lost, Ordering::AcqRel);

@@ -260,12 +260,17 @@ impl Journal {
                 self.put_anchor(core, space, |anchor| anchor.tail = JOURNAL_ANCHORS).await?;
                 self.state.lock().head = JOURNAL_ANCHORS;
             } else if !self.retire(core, space).await? {
+                if space.needs_journal(core) {
+                    let what = "write to the journal: it is full of writes that lost disks may not have kept";
+                    return Err(BlockError::new(BlockErrorKind::Gone, what));
+                }
                 ended.await;
             }
         }
     }
 
-    /// Frees the records whose writes are all in place, once they are durably so. `false` when there are none.
+    /// Frees the records whose writes are all in place, once they are durably so. `false` when there are none, or when they are not
+    /// because too many disks have gone with what they had in their caches: then only the journal says what stripes must be.
     async fn retire(&self, core: &Arc<Core>, space: &Space) -> Result<bool, BlockError> {
         let (tail, seq) = {
             let state = self.state.lock();
@@ -278,6 +283,9 @@ impl Journal {
             next
         };
         flush_disks(core).await?;
+        if space.needs_journal(core) {
+            return Ok(false);
+        }
         self.put_anchor(core, space, |anchor| (anchor.tail, anchor.seq) = (tail, seq)).await?;
         self.state.lock().records.retain(|record| record.seq >= seq);
         Ok(true)

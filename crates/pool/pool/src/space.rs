@@ -57,6 +57,8 @@ pub struct Space {
     losses: AtomicU64,
     /// How many of them a flush has told of.
     losses_told: AtomicU64,
+    /// See [`Space::keep_journal`].
+    keeps_journal: AtomicBool,
     stats: IoStats,
 }
 
@@ -89,6 +91,7 @@ impl Space {
             deleted: AtomicBool::new(false),
             losses: AtomicU64::new(0),
             losses_told: AtomicU64::new(0),
+            keeps_journal: AtomicBool::new(false),
             stats: IoStats::default(),
         })
     }
@@ -171,6 +174,23 @@ impl Space {
     /// Acknowledged writes may be lost: the flushes that are under way, or the next one, will fail.
     pub(crate) fn tell_loss(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A disk has gone with writes in its cache that parity does not make up for, as other disks of the stripes are away, too.
+    pub(crate) fn keep_journal(&self) {
+        self.keeps_journal.store(true, Ordering::Release);
+    }
+
+    /// Whether the journal may be all that says what stripes are to be: after such a loss, while disks are away.
+    pub(crate) fn needs_journal(&self, core: &Core) -> bool {
+        if !self.keeps_journal.load(Ordering::Acquire) {
+            return false;
+        }
+        let away = core.all_disks().iter().any(|disk| !disk.is_online());
+        if !away {
+            self.keeps_journal.store(false, Ordering::Release);
+        }
+        away
     }
 
     /// The journal of a space with parity.

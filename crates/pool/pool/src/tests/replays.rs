@@ -343,3 +343,41 @@ fn a_damaged_head_in_one_copy_of_the_journal_does_not_end_it() {
         });
     }
 }
+
+/// Two disks of a stripe go at once, with a write in their caches that was acknowledged and not flushed. What the others hold of it
+/// becomes durable, and then the power goes: only the journal can make the stripe whole, and what had been in it before is kept.
+#[test]
+fn the_journal_is_kept_while_more_disks_are_away_than_parity_makes_up_for() {
+    // The columns that go beside the one that is written: data and parity, either first.
+    for away in [[1, 3], [3, 1], [1, 2]] {
+        on_shard(async {
+            let bench = Bench::new(5);
+            let pool = bench.create().await;
+            let guid = pool.guid();
+            let space = pool.create_space(spec(1)).await.expect("space");
+            let old = noise(3 * INTERLEAVE, 1);
+            space.write(0, old.clone(), Durability::Durable).await.expect("write");
+            sleep(std::time::Duration::from_secs(30)).await;
+            let new = noise(INTERLEAVE, 2);
+            space.write(0, new.clone(), Durability::Volatile).await.expect("write");
+            let places = places(&pool, 0);
+            for column in away {
+                let (disk, _) = places[column][0];
+                bench.disks[disk].gone.store(true, Ordering::SeqCst);
+                pool.disk_lost(crate::DiskId(disk as u32), "pulled").await.expect("told");
+            }
+            let _ = crate::upkeep::tidy_journals(&pool.core, true).await;
+            drop(space);
+            crash(&bench, pool).await;
+            bench.disks.iter().for_each(|disk| disk.gone.store(false, Ordering::SeqCst));
+            let pool = open(&bench, guid).await.expect("open");
+            let space = pool.space("s").expect("space");
+            let read = space.read(0, IoBuf::new(3 * INTERLEAVE as usize)).await.expect("read");
+            let (first, rest) = read.split_at(INTERLEAVE as usize);
+            assert!(first == &new[..] || first == &old[..INTERLEAVE as usize], "{away:?}");
+            assert!(rest == &old[INTERLEAVE as usize..], "{away:?}: what was there before");
+            drop(space);
+            pool.close().await.expect("close");
+        });
+    }
+}
