@@ -230,6 +230,7 @@ impl Metadata {
             serve(&mut groups, &ahead, &mut queue, &seen);
             let open = groups.into_open();
             if seen.stopped.flag.load(Ordering::Acquire) {
+                ahead.rest();
                 return give_up((open, database), &connection, &seen.stopped);
             }
             let closed = contained(&seen.stopped, || {

@@ -180,6 +180,8 @@ impl Volume {
                 }
             };
             let logged = log.is_some();
+            // A volume that has no log yet has nothing that an opening must commit.
+            let full = full && !new_log;
             Ok(Prepared { space, log, full, value: (clusters, folded, logged, full) })
         };
         let (metadata, (clusters, folded, logged, full)) =
