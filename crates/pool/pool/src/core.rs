@@ -268,6 +268,8 @@ impl Core {
                 space.tell_loss();
                 if row.shape.parity > 0 {
                     space.keep_journal();
+                    // Nothing is calculated from parity that the journal has, and the disk perhaps not.
+                    group.torn.fetch_or(lost, Ordering::AcqRel);
                 }
                 if group.marks {
                     // What the disk brings back may be older than the checksums.

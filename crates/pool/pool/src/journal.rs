@@ -260,7 +260,7 @@ impl Journal {
                 self.put_anchor(core, space, |anchor| anchor.tail = JOURNAL_ANCHORS).await?;
                 self.state.lock().head = JOURNAL_ANCHORS;
             } else if !self.retire(core, space).await? {
-                if space.needs_journal(core) {
+                if space.needs_journal() {
                     let what = "write to the journal: it is full of writes that lost disks may not have kept";
                     return Err(BlockError::new(BlockErrorKind::Gone, what));
                 }
@@ -283,7 +283,7 @@ impl Journal {
             next
         };
         flush_disks(core).await?;
-        if space.needs_journal(core) {
+        if space.needs_journal() {
             return Ok(false);
         }
         self.put_anchor(core, space, |anchor| (anchor.tail, anchor.seq) = (tail, seq)).await?;

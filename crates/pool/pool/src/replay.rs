@@ -28,7 +28,7 @@ use pool_layout::parity;
 use crate::at::At;
 use crate::careful::solve_block;
 use crate::core::Core;
-use crate::given_up::GivenUp;
+use crate::given_up::{GivenUp, leave_out_missing};
 use crate::journal::{self, Journal, write_anchor};
 use crate::row::{Place, Row};
 use crate::space::Space;
@@ -70,21 +70,22 @@ pub(crate) async fn replay(
             reader.spread(block, &record).await?;
         }
         let mut given_up = GivenUp::default();
+        let mut touched: BTreeMap<u32, u64> = BTreeMap::new();
         for ((number, stripe), told) in stripes {
             let Some(row) = space.row(number) else { continue };
-            let fits = |told: &Told| {
-                let end = u64::from(told.entry.first) + told.entry.sums.len() as u64;
-                usize::from(told.entry.column) < row.columns.len() && end <= core.slab_size / BLOCK
-            };
-            if !told.iter().all(fits) {
-                let what = "read the journal of a space: a record leads beyond its row";
-                return Err(BlockError::new(BlockErrorKind::Media, what));
-            }
+            check_bounds(core, &row, &told)?;
             let place = Place { space: space.id(), row: number, column: 0 };
             let at = At::new(core, space, &row, place);
             bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
+            *touched.entry(number).or_default() |= regions_of(at, stripe);
         }
         flush_disks(core).await?;
+        // What a disk that is away should have of these stripes is nowhere once the journal begins anew.
+        for (number, mask) in touched {
+            let Some(row) = space.row(number) else { continue };
+            let place = Place { space: space.id(), row: number, column: 0 };
+            leave_out_missing(At::new(core, space, &row, place), mask).await?;
+        }
         given_up.settle(core, space).await?;
     }
     // Another secret: what the old records say is void from now on.
@@ -98,6 +99,54 @@ pub(crate) async fn replay(
     };
     write_anchor(core, space, &anchor).await?;
     Ok(Journal::new(core.slab_size, anchor))
+}
+
+fn check_bounds(core: &Core, row: &Row, told: &[Told]) -> Result<(), BlockError> {
+    let fits = |told: &Told| {
+        let end = u64::from(told.entry.first) + told.entry.sums.len() as u64;
+        usize::from(told.entry.column) < row.columns.len() && end <= core.slab_size / BLOCK
+    };
+    match told.iter().all(fits) {
+        true => Ok(()),
+        false => Err(BlockError::new(
+            BlockErrorKind::Media,
+            "read the journal of a space: a record leads beyond its row",
+        )),
+    }
+}
+
+/// The regions of a row that a stripe lies in.
+fn regions_of(at: At<'_>, stripe: u64) -> u64 {
+    let interleave = at.space.striping.interleave();
+    at.regions(stripe * interleave, interleave)
+}
+
+/// Brings what the journal of a space in use says of torn regions of a row to its place: their disks have been away with writes in
+/// their caches. The caller holds the lock of the regions, to which nobody writes as long as they are torn, and the journal is kept until
+/// they are not ([`Space::needs_journal`]). `false` when too many disks are away still.
+///
+/// # Errors
+/// When the journal cannot be read, or a disk fails.
+pub(crate) async fn bring_back(at: At<'_>, mask: u64) -> Result<bool, BlockError> {
+    let away = at.row.columns.iter().filter(|column| column.good() & mask != mask).count();
+    if away > at.row.shape.parity {
+        return Ok(false);
+    }
+    let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
+    let journal = at.space.row(JOURNAL_ROW).ok_or_else(gone)?;
+    let reader = Reader { core: at.core, space: at.space, row: &journal };
+    let anchor = reader.anchor().await.ok_or_else(gone)?;
+    let (stripes, _) = reader.walk(&anchor).await;
+    let mut given_up = GivenUp::default();
+    for ((_, stripe), told) in stripes.into_iter().filter(|((row, _), _)| *row == at.place.row) {
+        if regions_of(at, stripe) & mask != 0 {
+            check_bounds(at.core, at.row, &told)?;
+            bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
+        }
+    }
+    flush_disks(at.core).await?;
+    given_up.settle(at.core, at.space).await?;
+    Ok(true)
 }
 
 /// Reads the journal: every structure from whichever copy has it whole.

@@ -18,6 +18,7 @@ use crate::core::caught_up;
 use crate::governor;
 use crate::pages::{has_old_page, put_page};
 use crate::recall::recall;
+use crate::replay;
 use crate::row::CopyState;
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
@@ -207,6 +208,9 @@ async fn is_kept(copy: &CopyState) -> bool {
 async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, bool), BlockError> {
     let mask = at.regions(offset, size);
     if at.group().torn.load(Ordering::Acquire) & mask != 0 {
+        if at.space.needs_journal() && !replay::bring_back(at, mask).await? {
+            return Ok((0, false));
+        }
         let journal = at.space.journal()?;
         let mut redone = true;
         let touches = |write: &ColumnWrite| at.regions(write.offset, write.len) & mask != 0;

@@ -181,16 +181,15 @@ impl Space {
         self.keeps_journal.store(true, Ordering::Release);
     }
 
-    /// Whether the journal may be all that says what stripes are to be: after such a loss, while disks are away.
-    pub(crate) fn needs_journal(&self, core: &Core) -> bool {
+    /// Whether the journal may be all that says what stripes are to be: after such a loss, until these have been brought back.
+    pub(crate) fn needs_journal(&self) -> bool {
         if !self.keeps_journal.load(Ordering::Acquire) {
             return false;
         }
-        let away = core.all_disks().iter().any(|disk| !disk.is_online());
-        if !away {
-            self.keeps_journal.store(false, Ordering::Release);
-        }
-        away
+        let torn = |row: &Arc<Row>| row.group(0).torn.load(Ordering::Acquire) != 0;
+        let needs = self.rows().iter().any(|(_, row)| torn(row));
+        self.keeps_journal.store(needs, Ordering::Release);
+        needs
     }
 
     /// The journal of a space with parity.

@@ -344,15 +344,25 @@ fn a_damaged_head_in_one_copy_of_the_journal_does_not_end_it() {
     }
 }
 
+/// What happens after two disks have gone at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// The power goes, and everything is there at the opening.
+    Opened,
+    /// They come back to the running pool, without what they had in their caches.
+    Returned,
+    /// The power goes, and they come back to the pool that was opened without them.
+    OpenedWithout,
+}
+
 /// Two disks of a stripe go at once, with a write in their caches that was acknowledged and not flushed. What the others hold of it
-/// becomes durable, and then the power goes: only the journal can make the stripe whole, and what had been in it before is kept.
-#[test]
-fn the_journal_is_kept_while_more_disks_are_away_than_parity_makes_up_for() {
+/// becomes durable. Only the journal can make the stripe whole; what had been in it before is kept.
+fn two_go_at_once(then: Then) {
     // The columns that go beside the one that is written: data and parity, either first.
     for away in [[1, 3], [3, 1], [1, 2]] {
         on_shard(async {
             let bench = Bench::new(5);
-            let pool = bench.create().await;
+            let mut pool = bench.create().await;
             let guid = pool.guid();
             let space = pool.create_space(spec(1)).await.expect("space");
             let old = noise(3 * INTERLEAVE, 1);
@@ -361,23 +371,59 @@ fn the_journal_is_kept_while_more_disks_are_away_than_parity_makes_up_for() {
             let new = noise(INTERLEAVE, 2);
             space.write(0, new.clone(), Durability::Volatile).await.expect("write");
             let places = places(&pool, 0);
-            for column in away {
-                let (disk, _) = places[column][0];
+            let disks = away.map(|column: usize| places[column][0].0);
+            for disk in disks {
                 bench.disks[disk].gone.store(true, Ordering::SeqCst);
                 pool.disk_lost(crate::DiskId(disk as u32), "pulled").await.expect("told");
             }
             let _ = crate::upkeep::tidy_journals(&pool.core, true).await;
             drop(space);
-            crash(&bench, pool).await;
-            bench.disks.iter().for_each(|disk| disk.gone.store(false, Ordering::SeqCst));
-            let pool = open(&bench, guid).await.expect("open");
+            let back = async |pool: &Pool| {
+                for disk in disks {
+                    bench.disks[disk].gone.store(false, Ordering::SeqCst);
+                    pool.disk_returned(bench.device(disk)).await.expect("returned");
+                    sleep(std::time::Duration::from_secs(60)).await;
+                }
+            };
+            if then == Then::Returned {
+                disks.iter().for_each(|disk| bench.disks[*disk].restore_power(|| false));
+                back(&pool).await;
+            } else {
+                crash(&bench, pool).await;
+                if then == Then::Opened {
+                    bench.disks.iter().for_each(|disk| disk.gone.store(false, Ordering::SeqCst));
+                }
+                pool = open(&bench, guid).await.expect("open");
+                if then == Then::OpenedWithout {
+                    sleep(std::time::Duration::from_secs(60)).await;
+                    back(&pool).await;
+                }
+            }
             let space = pool.space("s").expect("space");
             let read = space.read(0, IoBuf::new(3 * INTERLEAVE as usize)).await.expect("read");
             let (first, rest) = read.split_at(INTERLEAVE as usize);
             assert!(first == &new[..] || first == &old[..INTERLEAVE as usize], "{away:?}");
             assert!(rest == &old[INTERLEAVE as usize..], "{away:?}: what was there before");
+            // And it is as redundant as before.
+            sleep(std::time::Duration::from_secs(60)).await;
+            assert_eq!(pool.check(true).await, Vec::new(), "{away:?}");
             drop(space);
             pool.close().await.expect("close");
         });
     }
+}
+
+#[test]
+fn the_journal_is_kept_while_more_disks_are_away_than_parity_makes_up_for() {
+    two_go_at_once(Then::Opened);
+}
+
+#[test]
+fn stripes_of_two_disks_that_come_back_without_their_caches_are_made_whole() {
+    two_go_at_once(Then::Returned);
+}
+
+#[test]
+fn an_opening_without_two_disks_keeps_what_the_journal_has_for_them() {
+    two_go_at_once(Then::OpenedWithout);
 }
