@@ -267,9 +267,10 @@ impl Core {
             if unflushed && lost != 0 {
                 space.tell_loss();
                 if row.shape.parity > 0 {
-                    space.keep_journal();
-                    // Nothing is calculated from parity that the journal has, and the disk perhaps not.
+                    // Nothing is calculated from parity that the journal has, and the disk perhaps not. First, as who asks whether the
+                    // journal is needed looks at this.
                     group.torn.fetch_or(lost, Ordering::AcqRel);
+                    space.keep_journal();
                 }
                 if group.marks {
                     // What the disk brings back may be older than the checksums.

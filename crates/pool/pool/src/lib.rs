@@ -45,6 +45,7 @@ mod given_up;
 mod governor;
 mod health;
 mod journal;
+mod journal_reader;
 mod leaving;
 mod marks;
 mod members;

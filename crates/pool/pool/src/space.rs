@@ -57,8 +57,9 @@ pub struct Space {
     losses: AtomicU64,
     /// How many of them a flush has told of.
     losses_told: AtomicU64,
-    /// See [`Space::keep_journal`].
-    keeps_journal: AtomicBool,
+    /// See [`Space::keep_journal`]: how many there were, and how many of them have been brought back.
+    torn_losses: AtomicU64,
+    losses_mended: AtomicU64,
     stats: IoStats,
 }
 
@@ -91,7 +92,8 @@ impl Space {
             deleted: AtomicBool::new(false),
             losses: AtomicU64::new(0),
             losses_told: AtomicU64::new(0),
-            keeps_journal: AtomicBool::new(false),
+            torn_losses: AtomicU64::new(0),
+            losses_mended: AtomicU64::new(0),
             stats: IoStats::default(),
         })
     }
@@ -176,19 +178,23 @@ impl Space {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A disk has gone with writes in its cache that parity does not make up for, as other disks of the stripes are away, too.
+    /// A disk has gone with writes in its cache that parity does not make up for, as other disks of the stripes are away, too. These
+    /// are torn already.
     pub(crate) fn keep_journal(&self) {
-        self.keeps_journal.store(true, Ordering::Release);
+        self.torn_losses.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether the journal may be all that says what stripes are to be: after such a loss, until these have been brought back.
     pub(crate) fn needs_journal(&self) -> bool {
-        if !self.keeps_journal.load(Ordering::Acquire) {
+        let losses = self.torn_losses.load(Ordering::Acquire);
+        if losses == self.losses_mended.load(Ordering::Acquire) {
             return false;
         }
         let torn = |row: &Arc<Row>| row.group(0).torn.load(Ordering::Acquire) != 0;
         let needs = self.rows().iter().any(|(_, row)| torn(row));
-        self.keeps_journal.store(needs, Ordering::Release);
+        if !needs {
+            self.losses_mended.fetch_max(losses, Ordering::AcqRel);
+        }
         needs
     }
 
