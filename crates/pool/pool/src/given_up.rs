@@ -58,6 +58,11 @@ impl GivenUp {
         self.name_missing(at);
     }
 
+    /// Whether something is lost.
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
     fn name_missing(&mut self, at: At<'_>) {
         let copies = at.column().copies();
         let away = copies.iter().filter(|copy| !copy.disk.is_online());

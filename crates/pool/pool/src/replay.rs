@@ -111,7 +111,8 @@ fn regions_of(at: At<'_>, stripe: u64) -> u64 {
 
 /// Brings what the journal of a space in use says of torn regions of a row to its place: their disks have been away with writes in
 /// their caches. The caller holds the lock of the regions, to which nobody writes as long as they are torn, and the journal is kept until
-/// they are not ([`Space::needs_journal`]). `false` when too many disks are away still.
+/// they are not ([`Space::needs_journal`]). `false` when too many disks are away still,
+/// or too much is damaged besides.
 ///
 /// # Errors
 /// When the journal cannot be read, or a disk fails.
@@ -133,8 +134,8 @@ pub(crate) async fn bring_back(at: At<'_>, mask: u64) -> Result<bool, BlockError
         }
     }
     flush_disks(at.core).await?;
-    given_up.settle(at.core, at.space).await?;
-    Ok(true)
+    // What is lost is settled by the next opening: that takes locks of regions, and until then nothing of these is read or calculated.
+    Ok(!given_up.has_lost())
 }
 
 /// A block of a column: what it should be, as far as the journal knows.
