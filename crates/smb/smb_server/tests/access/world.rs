@@ -378,6 +378,16 @@ impl World {
         let header = connection.header(Command::CHANGE_NOTIFY, seat.tree);
         let number = header.message_id;
         connection.send_as(&[(header, request)]).unwrap();
+        // What changes on another connection before the server waits is nothing that it tells of.
+        let first = loop {
+            let received = connection.receive().unwrap();
+            if received.header.message_id == number {
+                break received.header.status;
+            }
+        };
+        if first != NtStatus::PENDING {
+            return first;
+        }
         let folder = seat.name.replace("file-", "");
         let folder = format!("folder-{}\\x", folder.parse::<u32>().unwrap() + 1);
         let made =
