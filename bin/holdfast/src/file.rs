@@ -228,13 +228,13 @@ async fn get(from: &Place, to: PathBuf, offset: u64, len: Option<u64>, context: 
     let done = context.client.download(query.as_str(), &mut file.file, |done| bar.set_position(done)).await;
     bar.finish_and_clear();
     let done = done?;
-    file.keep().await.map_err(writing)?;
     if done != total {
         return Err(CliError::here(format!(
-            "{}: {done} of {total} bytes came; the rest could not be read.",
+            "{}: {done} of {total} bytes came; the rest could not be read. The file here is as it was; --offset and --len get the parts that can be read.",
             to.display()
         )));
     }
+    file.keep().await.map_err(writing)?;
     context.show(&Done::new(format!("{}: {}", to.display(), bytes(done))), |done| outln!("{}", done.message))
 }
 

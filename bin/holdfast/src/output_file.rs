@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tokio::fs::{File, OpenOptions};
+use tokio::io::AsyncWriteExt;
 
 /// A file that becomes `to` when it is complete.
 pub(crate) struct OutputFile {
@@ -45,8 +46,14 @@ impl OutputFile {
     /// # Errors
     /// When it cannot be written.
     pub(crate) async fn keep(mut self) -> io::Result<()> {
+        // Here an error of the last write is told, of whatever kind of file.
+        self.file.flush().await?;
+        match self.file.sync_all().await {
+            // A pipe keeps nothing.
+            Err(error) if self.part.is_none() && error.kind() == io::ErrorKind::InvalidInput => {}
+            synced => synced?,
+        }
         if let Some(part) = &self.part {
-            self.file.sync_all().await?;
             tokio::fs::rename(part, &self.to).await?;
             self.part = None;
         }
@@ -64,8 +71,6 @@ impl Drop for OutputFile {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
-
     use super::*;
 
     #[tokio::test]

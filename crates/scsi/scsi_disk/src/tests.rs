@@ -61,20 +61,23 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-async fn open(rows: Arc<Rows>) -> Arc<LogicalUnit> {
-    open_on(rows, Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512))).await
-}
-
-async fn open_on(rows: Arc<Rows>, disk: block_device::Device) -> Arc<LogicalUnit> {
-    let config = UnitConfig {
+fn unit_config() -> UnitConfig {
+    UnitConfig {
         id: [7; 16],
         product: "disk".into(),
         block_size: 512,
         write_cache: false,
         initiator_write_cache: true,
         target_ports: vec![1],
-    };
-    LogicalUnit::open(config, Arc::new(DeviceBacking::new(disk)), rows).await.unwrap()
+    }
+}
+
+async fn open(rows: Arc<Rows>) -> Arc<LogicalUnit> {
+    open_on(rows, Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512))).await
+}
+
+async fn open_on(rows: Arc<Rows>, disk: block_device::Device) -> Arc<LogicalUnit> {
+    LogicalUnit::open(unit_config(), Arc::new(DeviceBacking::new(disk)), rows).await.unwrap()
 }
 
 impl Rig {

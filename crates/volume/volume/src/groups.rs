@@ -77,6 +77,7 @@ impl<'a> Groups<'a> {
     /// The open transaction, and what may be added in it.
     fn ready(&mut self) -> Result<(Transaction, Allowance), StoreError> {
         if self.room.is_short_of(self.pending) {
+            self.room.look_closer();
             self.commit()?;
         }
         let txn = match self.open.take() {

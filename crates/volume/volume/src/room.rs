@@ -159,8 +159,13 @@ impl Room {
         let left = all.saturating_mul(2).saturating_sub(long.copied);
         let copied = rows.saturating_mul(LONG_TAKES).min(left);
         long.copied += copied;
-        long.wanted |= long.bytes.is_none() || all > long.look_at;
         rows.saturating_mul(ROW_TAKES).saturating_add(2 * changes.size() as u64).saturating_add(copied)
+    }
+
+    /// Changes are held back over what they may take: a look at what there is of long rows may say that it is less. It reads much of
+    /// the database, so it waits for that.
+    pub(crate) fn look_closer(&mut self) {
+        self.long.wanted |= self.long.bytes.is_none_or(|bytes| bytes > self.long.look_at);
     }
 
     /// Everything is committed.

@@ -89,14 +89,7 @@ fn new_file() -> NewFile {
 }
 
 fn config(at: usize, cached: bool) -> UnitConfig {
-    UnitConfig {
-        id: [at as u8 + 7; 16],
-        product: "disk".into(),
-        block_size: 512,
-        write_cache: cached,
-        initiator_write_cache: true,
-        target_ports: vec![1],
-    }
+    UnitConfig { id: [at as u8 + 7; 16], write_cache: cached, ..unit_config() }
 }
 
 impl World {

@@ -64,18 +64,10 @@ fn rows_of_earlier_releases_are_read() {
 }
 
 async fn open_with(kind: u8, row: &[u8]) -> Result<Arc<LogicalUnit>, String> {
-    let config = UnitConfig {
-        id: [7; 16],
-        product: "disk".into(),
-        block_size: 512,
-        write_cache: false,
-        initiator_write_cache: true,
-        target_ports: vec![1],
-    };
     let rows = Rows::default();
     rows.0.lock().insert([&[7; 16][..], &[kind]].concat(), row.to_vec());
     let disk = Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512));
-    LogicalUnit::open(config, Arc::new(DeviceBacking::new(disk)), Arc::new(rows)).await
+    LogicalUnit::open(unit_config(), Arc::new(DeviceBacking::new(disk)), Arc::new(rows)).await
 }
 
 #[test]

@@ -15,17 +15,9 @@ fn a_size_that_is_no_whole_number_of_blocks_is_told_of_once() {
         let file = store.open(id, options()).await.unwrap();
         file.set_size(BLOCKS * 512).await.unwrap();
         let open = store.open(id, options()).await.unwrap();
-        let config = UnitConfig {
-            id: [7; 16],
-            product: "disk".into(),
-            block_size: 512,
-            write_cache: false,
-            initiator_write_cache: true,
-            target_ports: vec![1],
-        };
         let backing = Arc::new(FileBacking::new(store.clone(), open, false, false));
         let rows = Arc::new(Rows::default());
-        let unit = LogicalUnit::open(config, backing, rows.clone()).await.unwrap();
+        let unit = LogicalUnit::open(unit_config(), backing, rows.clone()).await.unwrap();
         let rig = Rig::with(unit, rows, INITIATORS).await;
         let watch = || Box::pin(rig.unit.watch_resize());
 

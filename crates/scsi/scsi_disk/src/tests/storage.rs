@@ -100,14 +100,7 @@ fn a_command_that_waits_can_be_aborted_and_fenced_off() {
 
 /// A unit that answers writes before they are durable.
 async fn caching(backing: Arc<DeviceBacking>) -> Rig {
-    let config = UnitConfig {
-        id: [7; 16],
-        product: "disk".into(),
-        block_size: 512,
-        write_cache: true,
-        initiator_write_cache: true,
-        target_ports: vec![1],
-    };
+    let config = UnitConfig { write_cache: true, ..unit_config() };
     let rows = Arc::new(Rows::default());
     let unit = LogicalUnit::open(config, backing, rows.clone()).await.unwrap();
     Rig::with(unit, rows, INITIATORS).await
