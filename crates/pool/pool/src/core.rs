@@ -266,7 +266,8 @@ impl Core {
             let lost = dirty & !covered & !stale;
             if unflushed && lost != 0 {
                 space.tell_loss();
-                if row.shape.parity > 0 {
+                // What was missing at the opening had its part in the journal's replay.
+                if row.shape.parity > 0 && disk.was_away() {
                     // Nothing is calculated from parity that the journal has, and the disk perhaps not. First, as who asks whether the
                     // journal is needed looks at this.
                     group.torn.fetch_or(lost, Ordering::AcqRel);

@@ -118,7 +118,7 @@ async fn settle_row(at: At<'_>, lost: &Lost) -> Result<(), BlockError> {
 
 /// Copies on disks that are not here lack the regions from now on: only then may these be called clean. An error where that
 /// cannot be, as more is missing than parity makes up for: the journal is kept until some of it is back.
-pub(crate) async fn leave_out_missing(at: At<'_>, mask: u64) -> Result<(), BlockError> {
+async fn leave_out_missing(at: At<'_>, mask: u64) -> Result<(), BlockError> {
     for column in (0..at.row.columns.len()).map(|column| at.other(column)) {
         for copy in column.column().copies().iter().filter(|copy| !copy.disk.is_online()) {
             if !at.core.mark_stale(column.place, at.row, copy, mask).await? {

@@ -32,6 +32,16 @@ use crate::write::{Edit, change_piece, flush_disks};
 /// A record gathers writes up to this share of the ring, so that several fit.
 const GATHER_SHARE: u64 = 8;
 
+/// What became of records that were to be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retired {
+    Freed,
+    /// None has come to its end.
+    Nothing,
+    /// Too many disks have gone with what they had in their caches: only the journal says what stripes must be.
+    Kept,
+}
+
 /// The journal of one space.
 pub(crate) struct Journal {
     /// Blocks of the slab that it lies in.
@@ -259,36 +269,43 @@ impl Journal {
                 // Used from its beginning again, whatever fits at all fits.
                 self.put_anchor(core, space, |anchor| anchor.tail = JOURNAL_ANCHORS).await?;
                 self.state.lock().head = JOURNAL_ANCHORS;
-            } else if !self.retire(core, space).await? {
-                if space.needs_journal() {
-                    let what = "write to the journal: it is full of writes that lost disks may not have kept";
-                    return Err(BlockError::new(BlockErrorKind::Gone, what));
+            } else {
+                match self.retire(core, space).await? {
+                    Retired::Freed => {}
+                    Retired::Nothing => ended.await,
+                    Retired::Kept => {
+                        let what =
+                            "write to the journal: it is full of writes that lost disks may not have kept";
+                        return Err(BlockError::new(BlockErrorKind::Gone, what));
+                    }
                 }
-                ended.await;
             }
         }
     }
 
-    /// Frees the records whose writes are all in place, once they are durably so. `false` when there are none, or when they are not
-    /// because too many disks have gone with what they had in their caches: then only the journal says what stripes must be.
-    async fn retire(&self, core: &Arc<Core>, space: &Space) -> Result<bool, BlockError> {
+    /// Frees the records whose writes are all in place, once they are durably so.
+    async fn retire(&self, core: &Arc<Core>, space: &Space) -> Result<Retired, BlockError> {
+        if space.needs_journal() {
+            return Ok(Retired::Kept);
+        }
         let (tail, seq) = {
             let state = self.state.lock();
             let ended = state.records.iter().take_while(|record| record.open == 0).count();
             let next =
                 state.records.get(ended).map_or((state.head, state.next_seq), |next| (next.start, next.seq));
             if ended == 0 && state.anchor.tail == next.0 {
-                return Ok(false);
+                return Ok(Retired::Nothing);
             }
             next
         };
         flush_disks(core).await?;
+        // The flush may have been what found a disk gone.
         if space.needs_journal() {
-            return Ok(false);
+            return Ok(Retired::Kept);
         }
         self.put_anchor(core, space, |anchor| (anchor.tail, anchor.seq) = (tail, seq)).await?;
         self.state.lock().records.retain(|record| record.seq >= seq);
-        Ok(true)
+        Ok(Retired::Freed)
     }
 
     async fn put_anchor(
@@ -327,6 +344,11 @@ impl Journal {
             self.retire(core, space).await?;
         }
         Ok(())
+    }
+
+    /// The number of the next record: all before it have been written, or are being written.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.state.lock().next_seq
     }
 
     /// Takes the failed writes to a region of a row.

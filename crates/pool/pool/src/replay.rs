@@ -12,7 +12,6 @@
 //! in the record, or is taken for what it was before where a block that has not been written, or not as a whole, proves that the write was never
 //! acknowledged: a sector of it is enough. Where nothing does, and too much is damaged to calculate the column, it is lost ([`crate::given_up`]).
 
-use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +24,7 @@ use pool_layout::parity;
 use crate::at::At;
 use crate::careful::solve_block;
 use crate::core::Core;
-use crate::given_up::{GivenUp, leave_out_missing};
+use crate::given_up::GivenUp;
 use crate::journal::{Journal, write_anchor};
 use crate::journal_reader::{Reader, Told};
 use crate::row::{Place, Row};
@@ -58,22 +57,14 @@ pub(crate) async fn replay(
             reader.spread(block, &record).await?;
         }
         let mut given_up = GivenUp::default();
-        let mut touched: BTreeMap<u32, u64> = BTreeMap::new();
         for ((number, stripe), told) in stripes {
             let Some(row) = space.row(number) else { continue };
             check_bounds(core, &row, &told)?;
             let place = Place { space: space.id(), row: number, column: 0 };
             let at = At::new(core, space, &row, place);
             bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
-            *touched.entry(number).or_default() |= regions_of(at, stripe);
         }
         flush_disks(core).await?;
-        // What a disk that is away should have of these stripes is nowhere once the journal begins anew.
-        for (number, mask) in touched {
-            let Some(row) = space.row(number) else { continue };
-            let place = Place { space: space.id(), row: number, column: 0 };
-            leave_out_missing(At::new(core, space, &row, place), mask).await?;
-        }
         given_up.settle(core, space).await?;
     }
     // Another secret: what the old records say is void from now on.
@@ -111,7 +102,7 @@ fn regions_of(at: At<'_>, stripe: u64) -> u64 {
 
 /// Brings what the journal of a space in use says of torn regions of a row to its place: their disks have been away with writes in
 /// their caches. The caller holds the lock of the regions, to which nobody writes as long as they are torn, and the journal is kept until
-/// they are not ([`Space::needs_journal`]). `false` when too many disks are away still,
+/// they are not ([`Space::needs_journal`]). `false` when that did not come to its end: too many disks are away still, one went meanwhile,
 /// or too much is damaged besides.
 ///
 /// # Errors
@@ -125,7 +116,12 @@ pub(crate) async fn bring_back(at: At<'_>, mask: u64) -> Result<bool, BlockError
     let journal = at.space.row(JOURNAL_ROW).ok_or_else(gone)?;
     let reader = Reader { core: at.core, space: at.space, row: &journal };
     let anchor = reader.anchor().await.ok_or_else(gone)?;
-    let (stripes, _) = reader.walk(&anchor).await;
+    let written = at.space.journal()?.next_seq();
+    let (stripes, last) = reader.walk(&anchor).await;
+    if last.map_or(anchor.seq, |(_, record)| record.seq + 1) < written {
+        // What cannot be read now is not the end of the chain.
+        return Err(gone());
+    }
     let mut given_up = GivenUp::default();
     for ((_, stripe), told) in stripes.into_iter().filter(|((row, _), _)| *row == at.place.row) {
         if regions_of(at, stripe) & mask != 0 {

@@ -19,7 +19,7 @@ use crate::governor;
 use crate::pages::{has_old_page, put_page};
 use crate::recall::recall;
 use crate::replay;
-use crate::row::CopyState;
+use crate::row::{Column, CopyState};
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
 use crate::sums::{Page, page_at};
@@ -146,7 +146,11 @@ async fn settle_region(at: At<'_>, region: u32) -> Result<u64, BlockError> {
         settle_copies(at, (offset, size)).await?
     };
     if settled {
-        at.group().unsettled.fetch_and(!mask, Ordering::AcqRel);
+        // A disk may have gone since with what its column had: that is for another round.
+        let _order = at.group().order.lock();
+        if at.group().torn.load(Ordering::Acquire) & mask == 0 {
+            at.group().unsettled.fetch_and(!mask, Ordering::AcqRel);
+        }
     }
     at.core.copied_bytes.fetch_add(copied, Ordering::Relaxed);
     Ok(copied)
@@ -204,10 +208,17 @@ async fn is_kept(copy: &CopyState) -> bool {
     !copy.disk.has_unflushed() || copy.disk.flush().await.is_ok()
 }
 
+/// How often disks of a row have gone.
+fn outages(at: At<'_>) -> u64 {
+    let of = |column: &Column| column.copies().iter().map(|copy| copy.disk.outages()).sum::<u64>();
+    at.row.columns.iter().map(of).sum()
+}
+
 /// Makes writes again that failed half-way, and takes what the columns hold then as the truth.
 async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, bool), BlockError> {
     let mask = at.regions(offset, size);
     if at.group().torn.load(Ordering::Acquire) & mask != 0 {
+        let outages = outages(at);
         if at.space.needs_journal() && !replay::bring_back(at, mask).await? {
             return Ok((0, false));
         }
@@ -224,6 +235,13 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         }
         if !redone {
             // A redo that came to its end has taken the mark of the whole region away.
+            at.group().torn.fetch_or(mask, Ordering::AcqRel);
+            return Ok((0, false));
+        }
+        // Under the order in which losses are marked: a disk that went meanwhile, with what was brought back, is seen here, or tears the
+        // region after this.
+        let _order = at.group().order.lock();
+        if self::outages(at) != outages {
             at.group().torn.fetch_or(mask, Ordering::AcqRel);
             return Ok((0, false));
         }

@@ -88,7 +88,12 @@ async fn attempt(
             parts.chunk_by(|(a, _), (b, _)| striping.stripe_at(a.offset) == striping.stripe_at(b.offset));
         stripes.flat_map(|parts| whole_stripe(at, parts)).collect()
     } else {
-        part_of_stripe(at, (start, end), parts).await?
+        let writes = part_of_stripe(at, (start, end), parts).await?;
+        // What it was calculated from may have been on a disk that went, and came back, meanwhile.
+        if group.torn.load(Ordering::Acquire) & mask != 0 {
+            return Err(BlockError::new(BlockErrorKind::Gone, "write to a stripe that waits for lost disks"));
+        }
+        writes
     };
     let forgotten = group.forgotten.load(Ordering::Acquire) & mask;
     if !whole && forgotten != 0 {
