@@ -9,7 +9,7 @@ use control_client::{Query, segment};
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
-use crate::output_file::OutputFile;
+use crate::output_file;
 use crate::pool::usage;
 use crate::progress;
 use crate::table::{Table, word};
@@ -222,19 +222,7 @@ async fn get(from: &Place, to: PathBuf, offset: u64, len: Option<u64>, context: 
     }
     let entry: FileEntry = context.client.get(from.query("stat").as_str()).await?;
     let total = len.unwrap_or(u64::MAX).min(entry.size_bytes.saturating_sub(offset));
-    let writing = |error: std::io::Error| CliError::here(format!("{}: {error}", to.display()));
-    let mut file = OutputFile::create(&to).await.map_err(writing)?;
-    let bar = progress::bar(total, &from.path, context.json);
-    let done = context.client.download(query.as_str(), &mut file.file, |done| bar.set_position(done)).await;
-    bar.finish_and_clear();
-    let done = done?;
-    if done != total {
-        return Err(CliError::here(format!(
-            "{}: {done} of {total} bytes came; the rest could not be read. The file here is as it was; --offset and --len get the parts that can be read.",
-            to.display()
-        )));
-    }
-    file.keep().await.map_err(writing)?;
+    let done = output_file::download(context, query.as_str(), &to, (&from.path, Some(total))).await?;
     context.show(&Done::new(format!("{}: {}", to.display(), bytes(done))), |done| outln!("{}", done.message))
 }
 

@@ -7,13 +7,53 @@ use std::path::{Path, PathBuf};
 
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::context::Context;
+use crate::error::{CliError, CliResult};
+use crate::progress;
+
+/// Downloads to a file, with a bar under the name of what comes. `expected` is how many bytes that must be, where it is known.
+/// The number of bytes.
+///
+/// # Errors
+/// When the node or the file fails, or fewer bytes come. The file is then what it was before, also after an interruption.
+pub(crate) async fn download(
+    context: &Context,
+    query: &str,
+    to: &Path,
+    (name, expected): (&str, Option<u64>),
+) -> CliResult<u64> {
+    let writing = |error: io::Error| CliError::here(format!("{}: {error}", to.display()));
+    let mut terminate = signal(SignalKind::terminate()).map_err(writing)?;
+    let mut output = OutputFile::create(to).await.map_err(writing)?;
+    let bar = progress::bar(expected.unwrap_or(0), name, context.json);
+    let done = tokio::select! {
+        done = context.client.download(query, &mut output.file, |done| bar.set_position(done)) => Some(done),
+        _ = tokio::signal::ctrl_c() => None,
+        _ = terminate.recv() => None,
+    };
+    bar.finish_and_clear();
+    let Some(done) = done else {
+        return Err(CliError::here(format!("{}: interrupted; the file here is as it was.", to.display())));
+    };
+    let done = done?;
+    if let Some(expected) = expected.filter(|expected| *expected != done) {
+        return Err(CliError::here(format!(
+            "{}: {done} of {expected} bytes came; the rest could not be read. The file here is as it was; --offset and --len get the parts that can be read.",
+            to.display()
+        )));
+    }
+    output.keep().await.map_err(writing)?;
+    Ok(done)
+}
 
 /// A file that becomes `to` when it is complete.
-pub(crate) struct OutputFile {
+struct OutputFile {
     to: PathBuf,
     /// Beside it, until it has its name; none of what is no file (a pipe, a device): that is written as it is.
     part: Option<PathBuf>,
-    pub(crate) file: File,
+    file: File,
 }
 
 impl OutputFile {
@@ -21,7 +61,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// When none can be made there.
-    pub(crate) async fn create(to: &Path) -> io::Result<Self> {
+    async fn create(to: &Path) -> io::Result<Self> {
         let there = tokio::fs::metadata(to).await;
         if let Ok(there) = &there
             && !there.is_file()
@@ -45,7 +85,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) async fn keep(mut self) -> io::Result<()> {
+    async fn keep(mut self) -> io::Result<()> {
         // Here an error of the last write is told, of whatever kind of file.
         self.file.flush().await?;
         match self.file.sync_all().await {

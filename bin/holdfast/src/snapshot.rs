@@ -14,7 +14,7 @@ use control_client::{Query, segment};
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::file::{Place, print as print_files, same_volume};
-use crate::output_file::OutputFile;
+use crate::output_file;
 use crate::pool::usage;
 use crate::progress;
 use crate::table::{Table, word};
@@ -179,20 +179,14 @@ async fn diff(base: &Place, target: &Place, output: Option<PathBuf>, context: &C
     same_volume(base, target)?;
     let query =
         Query::new(base.route("snapshot-diff")).with("base", base.path()).with("target", target.path());
-    let Some(output) = output else {
+    let Some(output) = output.filter(|output| output.as_os_str() != "-") else {
         if std::io::stdout().is_terminal() {
             return usage("a stream is not for a terminal: use `> FILE` or --output FILE.");
         }
         context.client.download(query.as_str(), &mut tokio::io::stdout(), |_| {}).await?;
         return Ok(());
     };
-    let writing = |error: std::io::Error| CliError::here(format!("{}: {error}", output.display()));
-    let mut file = OutputFile::create(&output).await.map_err(writing)?;
-    let bar = progress::bar(0, target.path(), context.json);
-    let done = context.client.download(query.as_str(), &mut file.file, |done| bar.set_position(done)).await;
-    bar.finish_and_clear();
-    let done = done?;
-    file.keep().await.map_err(writing)?;
+    let done = output_file::download(context, query.as_str(), &output, (target.path(), None)).await?;
     context
         .show(&Done::new(format!("{}: {}", output.display(), bytes(done))), |done| outln!("{}", done.message))
 }
