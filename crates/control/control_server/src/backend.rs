@@ -424,6 +424,10 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn why_stopped(&self) -> Option<String> {
         None
     }
+    /// There was no space for its metadata when it was opened: it is served, and nothing is changed but data that has its place.
+    fn lacks_space(&self) -> bool {
+        false
+    }
     /// Makes everything durable; one that has stopped is left as a crash leaves it.
     fn close(&self) -> Work<'_, ()>;
 }

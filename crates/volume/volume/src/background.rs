@@ -186,7 +186,12 @@ impl Core {
         while self.operations.load(Ordering::SeqCst) > 0 || !self.ended.load(Ordering::SeqCst) {
             shard_runtime::sleep(Duration::from_millis(1)).await;
         }
-        let saved = if self.is_stopped() { Err(stopped()) } else { self.save_everything().await };
+        let saved = match self.is_stopped() {
+            true => Err(stopped()),
+            // It took no change: there is none to save.
+            false if self.full => Ok(()),
+            false => self.save_everything().await,
+        };
         let ended = self.metadata.close().await;
         let saved = saved.and(ended);
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -24,6 +24,7 @@ mod pools;
 mod processors;
 mod reconcile;
 mod replacement;
+mod restarts;
 mod retirements;
 mod schedules;
 mod selection;
@@ -131,6 +132,7 @@ pub struct Node {
     /// Why returned disks of pools can't be used, by disk: said once.
     unusable: Mutex<BTreeMap<String, String>>,
     retirements: retirements::Retirements,
+    restarts: restarts::Restarts,
     logs: log_places::LogPlaces,
     jobs: Jobs,
     /// Held by whoever changes the configuration or the shape of pools.
@@ -154,6 +156,7 @@ impl Node {
     pub fn with(data: DataDir, config: ConfigStore, clock: Arc<dyn Clock>, backends: Backends) -> Self {
         Self {
             retirements: retirements::Retirements::open(data.join("retirements.json")),
+            restarts: restarts::Restarts::default(),
             logs: log_places::LogPlaces::open(data.join("logs.json")),
             data,
             config,

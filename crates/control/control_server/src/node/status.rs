@@ -38,6 +38,7 @@ impl Node {
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());
+        issues.extend(self.full_volumes());
         issues.extend(findings::of_pools(&pools, &todo, &done_without));
         issues.extend(findings::of_volumes(&volumes, ready, &|name| self.todo_of(name)));
         issues.extend(findings::of_luns(&luns, ready));

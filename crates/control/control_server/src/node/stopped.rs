@@ -14,12 +14,15 @@ use std::sync::Arc;
 use control_api::{Code, Done, Problem};
 use uuid::Uuid;
 
-use super::pools::join_all;
+use super::pools::{join_all, summary};
 use super::{Node, VolumeSlot, confirm};
 use crate::backend::{PoolHandle, VolumeHandle};
 
 /// What is said of a volume that waits for its disks.
 const WAITS: &str = "it is opened again by itself when its disks are there";
+
+/// Free bytes of a pool with which a volume that had no space for its metadata is opened again.
+const ROOM_BYTES: u64 = 1 << 30;
 
 impl Node {
     /// Closes what has stopped and opens what can be opened of it. A change under way comes first.
@@ -38,14 +41,35 @@ impl Node {
         self.open_handles().into_iter().filter(|(_, handle)| handle.has_stopped()).collect()
     }
 
-    /// Open volumes that have stopped, or whose pool has, and why.
-    fn stopped_volumes(&self, pools: &[Uuid]) -> Vec<(String, String)> {
+    /// Open volumes that have stopped, or whose pool has, with their pools and why; and those that need to be opened again to
+    /// take changes, once their pool has space for that.
+    fn stopped_volumes(&self, pools: &[Uuid]) -> Vec<(String, Uuid, String)> {
+        let roomy = self.roomy_pools();
         let volumes = self.volumes.lock();
-        let why = |slot: &VolumeSlot| {
-            let why = slot.handle.as_ref()?.why_stopped();
-            why.or_else(|| pools.contains(&slot.pool).then(|| "its pool has stopped".to_owned()))
+        let why = |name: &str, slot: &VolumeSlot| {
+            let handle = slot.handle.as_ref()?;
+            let has_room = || {
+                let held = || self.restarts.holds(slot.pool, name, self.clock.now());
+                let room = handle.lacks_space() && roomy.contains(&slot.pool) && !held();
+                room.then(|| "there was no space for its metadata, and now there is".to_owned())
+            };
+            let pool = || pools.contains(&slot.pool).then(|| "its pool has stopped".to_owned());
+            handle.why_stopped().or_else(pool).or_else(has_room)
         };
-        volumes.iter().filter_map(|(name, slot)| Some((name.clone(), why(slot)?))).collect()
+        volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.pool, why(name, slot)?))).collect()
+    }
+
+    /// Pools that have as much free as metadata may need to go on; looked for only where a volume waits for that.
+    fn roomy_pools(&self) -> Vec<Uuid> {
+        let lacks = |slot: &VolumeSlot| slot.handle.as_ref().is_some_and(|handle| handle.lacks_space());
+        if !self.volumes.lock().values().any(lacks) {
+            return Vec::new();
+        }
+        let handles = self.open_handles().into_iter();
+        handles
+            .filter(|(_, handle)| summary(&handle.info()).free_bytes >= ROOM_BYTES)
+            .map(|(guid, _)| guid)
+            .collect()
     }
 
     /// Under the change lock.
@@ -53,11 +77,19 @@ impl Node {
         let pools = self.stopped_pools();
         let guids: Vec<Uuid> = pools.iter().map(|(guid, _)| *guid).collect();
         let volumes = self.stopped_volumes(&guids);
-        for (volume, why) in &volumes {
+        let now = self.clock.now();
+        let closing = volumes.into_iter().map(|(volume, pool, why)| {
             tracing::error!(volume, why, "a volume has stopped and is closed");
-        }
-        let closing =
-            volumes.into_iter().map(|(name, why)| (name, format!("it had stopped ({why}); {WAITS}")));
+            let wait = self.restarts.stopped(pool, &volume, now);
+            let then = match wait.is_zero() {
+                true => WAITS.to_owned(),
+                false => format!(
+                    "it has stopped several times soon after it was opened, so this waits {} s now; `holdfast volume reopen {volume}` does not",
+                    wait.as_secs()
+                ),
+            };
+            (volume, format!("it had stopped ({why}); {then}"))
+        });
         self.close_volumes(closing.collect()).await;
         for (guid, handle) in pools {
             let held = handle.info().spaces;
@@ -134,6 +166,7 @@ impl Node {
         }
         if let Some(slot) = self.volumes.lock().get_mut(name) {
             slot.waits = false;
+            self.restarts.forget(slot.pool, name);
         }
         self.open_volumes().await;
         self.reconcile().await;

@@ -32,7 +32,8 @@ impl Node {
                     continue;
                 }
                 let away = space.state.redundancy == RedundancyState::Unavailable;
-                if away && slot.as_ref().is_some_and(|slot| slot.waits) {
+                let held = || self.restarts.holds(guid, &name, self.clock.now());
+                if slot.as_ref().is_some_and(|slot| slot.waits && (away || held())) {
                     continue;
                 }
                 if let Some(other) = slot.as_ref().filter(|slot| slot.pool != guid) {
