@@ -52,7 +52,7 @@ impl Node {
         };
         let wanted = names(path);
         let lun = self.config.with(|config| {
-            let mut luns = config.luns.iter().filter(|lun| lun.volume == volume);
+            let mut luns = config.luns.iter().filter(|lun| self.is_on(*lun, volume));
             luns.find(|lun| names(&lun.path).starts_with(&wanted)).map(|lun| lun.name.clone())
         });
         match lun {
@@ -70,7 +70,7 @@ impl Node {
         except: Option<&str>,
     ) -> Option<(String, String)> {
         let luns = self.config.with(|config| config.luns.clone());
-        for lun in luns.into_iter().filter(|lun| lun.volume == volume && except != Some(&lun.name)) {
+        for lun in luns.into_iter().filter(|lun| self.is_on(lun, volume) && except != Some(&lun.name)) {
             if let Ok(there) = self.file_stat(volume, &lun.path).await
                 && there.file_id == file.file_id
             {

@@ -39,8 +39,10 @@ impl Node {
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());
         issues.extend(findings::of_pools(&pools, &todo, &done_without));
-        issues.extend(findings::of_volumes(&volumes, ready, &|name| self.todo_of(name)));
-        issues.extend(findings::of_luns(&luns, ready));
+        issues.extend(findings::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
+        issues.extend(findings::of_luns(&luns, ready, &|lun| {
+            self.refuse_stranger(lun).err().and_then(|problem| problem.todo)
+        }));
         issues.extend(findings::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
         issues.extend(self.smb_issues(&shares, ready));
