@@ -195,6 +195,9 @@ pub(crate) async fn clone_range(
 ) -> Result<(), StoreError> {
     let from_end = check_range(from, len)?;
     let to_end = check_range(to, len)?;
+    if len > 0 && to_end > target.size() {
+        core.registry.lock().check_resize(target.key, None)?;
+    }
     let beyond =
         || StoreError::new(StoreErrorKind::InvalidArgument, "the source of a clone ends beyond its file");
     if from_end > source.size() {

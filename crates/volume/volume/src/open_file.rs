@@ -38,6 +38,17 @@ impl Handle {
         Err(StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for reading"))
     }
 
+    /// Whether this open may make the size another one.
+    fn may_resize(&self) -> Result<(), StoreError> {
+        self.pin.core().registry.lock().check_resize(self.pin.stream().key, Some(self.id))
+    }
+
+    /// The same where a change of `len` bytes at `offset` makes the stream longer.
+    fn may_reach(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        let grows = len > 0 && offset.saturating_add(len) > self.size();
+        if grows { self.may_resize() } else { Ok(()) }
+    }
+
     /// Runs a change to its end, whether or not anybody waits for it.
     fn change<'a, T, F, Work>(&'a self, work: Work) -> StoreFuture<'a, T>
     where
@@ -90,7 +101,9 @@ impl OpenFile for Handle {
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
         let (since, len) = (self.pin.core().clock.now(), data.len() as u64);
+        let allowed = self.may_reach(offset, len);
         self.change(move |pin| async move {
+            allowed?;
             let write = pin.stream().write(pin.core(), offset, data, durability);
             pin.core().counted(IoKind::Write, len, since, write).await
         })
@@ -118,7 +131,11 @@ impl OpenFile for Handle {
     }
 
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
-        self.change(move |pin| async move { pin.stream().allocate(pin.core(), offset, len, grow).await })
+        let allowed = if grow { self.may_reach(offset, len) } else { Ok(()) };
+        self.change(move |pin| async move {
+            allowed?;
+            pin.stream().allocate(pin.core(), offset, len, grow).await
+        })
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
@@ -126,13 +143,19 @@ impl OpenFile for Handle {
     }
 
     fn zero_range(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()> {
-        self.change(
-            move |pin| async move { pin.stream().zero_range(pin.core(), offset, len, durability).await },
-        )
+        let allowed = self.may_reach(offset, len);
+        self.change(move |pin| async move {
+            allowed?;
+            pin.stream().zero_range(pin.core(), offset, len, durability).await
+        })
     }
 
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
-        self.change(move |pin| async move { pin.stream().set_size(pin.core(), size).await })
+        let allowed = if size == self.size() { Ok(()) } else { self.may_resize() };
+        self.change(move |pin| async move {
+            allowed?;
+            pin.stream().set_size(pin.core(), size).await
+        })
     }
 
     fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {
