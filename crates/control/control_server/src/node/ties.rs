@@ -205,19 +205,21 @@ impl Node {
         if found.is_empty() {
             return;
         }
-        fn tie(item: &mut impl OnVolume, found: &BTreeMap<String, Uuid>) {
-            if item.volume_guid().is_none() {
-                item.tie(found.get(item.volume()).copied());
-            }
-        }
         let saved = self.config.change(|config| {
-            config.luns.iter_mut().for_each(|lun| tie(lun, &found));
-            config.shares.iter_mut().for_each(|share| tie(share, &found));
+            config.luns.iter_mut().for_each(|lun| complete(lun, &found));
+            config.shares.iter_mut().for_each(|share| complete(share, &found));
             Ok(())
         });
         if let Err(problem) = saved {
             tracing::error!(%problem, "which volumes LUNs and shares are on could not be taken down");
         }
+    }
+}
+
+/// Ties what is tied to nothing yet.
+fn complete(item: &mut impl OnVolume, found: &BTreeMap<String, Uuid>) {
+    if item.volume_guid().is_none() {
+        item.tie(found.get(item.volume()).copied());
     }
 }
 
