@@ -190,3 +190,34 @@ async fn where_the_name_does_not_say_which_nothing_is_served_until_it_is_said() 
     assert_eq!(get(&node, "/v1/luns/l").await["size_bytes"], 2 << 20);
     node.stop().await.expect("stops");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_may_not_have_a_pool_leaves_its_disks_to_the_one_that_has_it() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    std::fs::create_dir_all(&first).expect("made");
+    std::fs::create_dir_all(&second).expect("made");
+    let node = start(&first).await;
+    pool(&node, dir.path(), "a").await;
+    let mark = get(&node, "/v1/status").await["machine"].clone();
+    let config = get(&node, "/v1/config").await;
+    node.stop().await.expect("stops");
+    let other = start(&second).await;
+    // It is another one's, on the same machine, with the same name.
+    let name = get(&other, "/v1/status").await["node"].clone();
+    if mark.is_string() {
+        let asked = json!({ "config": config, "of_node": name, "of_machine": mark });
+        let (done, problem) = ask(&other, "PUT", "/v1/config", &asked.to_string()).await;
+        assert!(!done && problem["code"] == "confirmation-required", "{problem}");
+        assert!(problem["destroys"].to_string().contains("another data directory"), "{problem}");
+    }
+    let applied = apply(&other, &config).await;
+    assert!(applied["warnings"].to_string().contains("pool a: it is not open"), "{applied}");
+    let node = start(&first).await;
+    let pools = get(&node, "/v1/pools").await;
+    assert_eq!(pools["items"][0]["state"], "online", "{pools}");
+    let pools = get(&other, "/v1/pools").await;
+    assert_eq!(pools["items"][0]["state"], "closed", "{pools}");
+    other.stop().await.expect("stops");
+    node.stop().await.expect("stops");
+}

@@ -31,6 +31,7 @@ impl Node {
             }
             let before = slot.and_then(|slot| slot.reason);
             self.pools.lock().entry(pool.guid).or_default().name.clone_from(&pool.name);
+            self.take_back(pool.guid).await;
             let disks = self.members(pool.guid);
             let told = OpenTold {
                 accept_loss: accept_loss.contains(&pool.guid),
@@ -38,7 +39,7 @@ impl Node {
             };
             opening.push(async move {
                 let result = if disks.is_empty() {
-                    Err(Problem::new(Code::Unavailable, "none of its disks is on this machine"))
+                    Err(self.no_disks(pool.guid))
                 } else {
                     let disks = disks.into_iter().map(|(_, disk)| disk).collect();
                     self.backends.pools.open(pool.guid, disks, told).await
@@ -49,6 +50,9 @@ impl Node {
                         self.took_over(pool.guid, &pool.name, handle).await;
                     }
                     Err(problem) => {
+                        if problem.code == Code::InUse {
+                            self.let_go(pool.guid);
+                        }
                         let problem = with_verb(problem, &pool.name);
                         // Once, not at every try.
                         if before.as_ref() != Some(&problem.detail) {
