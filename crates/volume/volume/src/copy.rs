@@ -195,9 +195,6 @@ pub(crate) async fn clone_range(
 ) -> Result<(), StoreError> {
     let from_end = check_range(from, len)?;
     let to_end = check_range(to, len)?;
-    if len > 0 && to_end > target.size() {
-        core.registry.lock().check_resize(target.key, None)?;
-    }
     let beyond =
         || StoreError::new(StoreErrorKind::InvalidArgument, "the source of a clone ends beyond its file");
     if from_end > source.size() {
@@ -205,6 +202,9 @@ pub(crate) async fn clone_range(
     }
     if len == 0 {
         return Ok(());
+    }
+    if to_end > target.size() {
+        core.registry.lock().check_resize(target.key, None)?;
     }
     let sizing = if to_end > target.size() { Some(target.sizing.lock().await) } else { None };
     let (a, b) = (Side::new(source, from, from_end), Side::new(target, to, to_end));

@@ -9,6 +9,7 @@ use observe::IoKind;
 use shard_runtime::finish_anyway;
 
 use crate::registry::Pin;
+use crate::stream::check_range;
 
 /// One open.
 pub(crate) struct Handle {
@@ -45,8 +46,8 @@ impl Handle {
 
     /// The same where a change of `len` bytes at `offset` makes the stream longer.
     fn may_reach(&self, offset: u64, len: u64) -> Result<(), StoreError> {
-        let grows = len > 0 && offset.saturating_add(len) > self.size();
-        if grows { self.may_resize() } else { Ok(()) }
+        let end = check_range(offset, len)?;
+        if len > 0 && end > self.size() { self.may_resize() } else { Ok(()) }
     }
 
     /// Runs a change to its end, whether or not anybody waits for it.
@@ -151,7 +152,8 @@ impl OpenFile for Handle {
     }
 
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
-        let allowed = if size == self.size() { Ok(()) } else { self.may_resize() };
+        let changes = || if size == self.size() { Ok(()) } else { self.may_resize() };
+        let allowed = check_range(size, 0).and_then(|_| changes());
         self.change(move |pin| async move {
             allowed?;
             pin.stream().set_size(pin.core(), size).await
