@@ -221,3 +221,41 @@ async fn a_node_that_may_not_have_a_pool_leaves_its_disks_to_the_one_that_has_it
     other.stop().await.expect("stops");
     node.stop().await.expect("stops");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_whose_name_is_taken_is_imported_under_another_one() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = start(dir.path()).await;
+    pool(&node, dir.path(), "a").await;
+    let exported = send(&node, "POST", "/v1/pools/a/export", &json!({ "confirm": "a" })).await;
+    let old = dir.path().join("old");
+    std::fs::create_dir_all(&old).expect("made");
+    for disk in ["a0.img", "a1.img"] {
+        std::fs::rename(dir.path().join(disk), old.join(disk)).expect("moved");
+    }
+    pool(&node, dir.path(), "a").await;
+    let disks: Vec<String> =
+        (0..2).map(|disk| old.join(format!("a{disk}.img")).display().to_string()).collect();
+    let guid = exported["message"]
+        .as_str()
+        .and_then(|said| Some(said.split_once('(')?.1.split_once(')')?.0.to_owned()));
+    let guid = guid.expect("a GUID");
+    let import = |name: Option<&str>| json!({ "pool": guid, "disks": disks, "name": name }).to_string();
+    let (done, problem) = ask(&node, "POST", "/v1/pools/import", &import(None)).await;
+    assert!(!done && problem["todo"].to_string().contains("--name"), "{problem}");
+    let (done, problem) = ask(&node, "POST", "/v1/pools/import", &import(Some("a"))).await;
+    assert!(!done && problem["code"] == "already-exists", "{problem}");
+    let (done, pool) = ask(&node, "POST", "/v1/pools/import", &import(Some("b"))).await;
+    assert!(done && pool["name"] == "b" && pool["spaces"][0]["name"] == "v", "{pool}");
+    node.stop().await.expect("stops");
+    // It stays so, and nothing on the disks says so.
+    let node = start(dir.path()).await;
+    let pools = get(&node, "/v1/pools").await;
+    let names: Vec<&str> =
+        pools["items"].as_array().into_iter().flatten().filter_map(|pool| pool["name"].as_str()).collect();
+    assert!(names.len() == 2 && names.contains(&"a") && names.contains(&"b"), "{pools}");
+    assert_eq!(get(&node, "/v1/volumes/v?pool=b").await["online"], false);
+    export(&node, "a").await;
+    assert_eq!(get(&node, "/v1/volumes/v?pool=b").await["online"], true);
+    node.stop().await.expect("stops");
+}
