@@ -175,7 +175,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
     let client = &context.client;
     let one = |volume: &Volume| print(std::slice::from_ref(volume));
     match command {
-        Command::List => context.show_list("/volumes", print).await?,
+        Command::List => context.show_list_of_pools("/volumes", print).await?,
         Command::Show { volume, pool } => {
             let path = Query::new(format!("/volumes/{}", segment(&volume)));
             let path = match &pool {
