@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         // What `--help` and the like print is no error.
         Err(error) if error.use_stderr() && std::env::args().any(|arg| arg == "--json") => {
-            return ended(&error::of_parser(&error.to_string()), true);
+            return ended(&error::of_clap(&error), true);
         }
         Err(error) => error.exit(),
     };

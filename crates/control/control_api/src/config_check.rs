@@ -1,6 +1,6 @@
 //! Whether a configuration makes sense by itself, without looking at the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::smb_check::check_shares;
@@ -189,16 +189,22 @@ impl Config {
             check_auth(&target.auth, &target.name, &groups)?;
         }
         unique("lun", self.luns.iter().map(|lun| lun.name.as_str()))?;
-        let mut files = BTreeSet::new();
+        let mut files: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut numbers = BTreeSet::new();
         for lun in &self.luns {
             check_lun(lun, &groups, &targets)?;
-            if !files.insert((&lun.volume, upcase::upper(&lun.path))) {
+            let others = files.entry((&lun.volume, upcase::upper(&lun.path))).or_default();
+            // Volumes of one name in two pools may each have such a file.
+            let same = |other: &Option<uuid::Uuid>| {
+                other.is_none() || lun.volume_guid.is_none() || *other == lun.volume_guid
+            };
+            if others.iter().any(same) {
                 return Err(wrong(format!(
                     "lun {}: its file {} of volume {} is another LUN's too.",
                     lun.name, lun.path, lun.volume
                 )));
             }
+            others.push(lun.volume_guid);
             for map in &lun.map {
                 if !numbers.insert((&map.target, map.number, &map.group)) {
                     return Err(wrong(format!(
@@ -260,6 +266,7 @@ mod tests {
                 name: "l1".into(),
                 guid: Some(uuid::Uuid::from_u128(7)),
                 volume: "v1".into(),
+                volume_guid: None,
                 path: "/luns/l1".into(),
                 block_size: 4096,
                 state: LunState::ReadOnly,

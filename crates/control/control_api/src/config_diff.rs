@@ -150,6 +150,7 @@ mod tests {
             name: name.into(),
             guid: None,
             volume: "v".into(),
+            volume_guid: None,
             path: format!("/luns/{name}"),
             block_size: 512,
             state,

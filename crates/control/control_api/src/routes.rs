@@ -180,7 +180,15 @@ const CORE: &[Route] = &[
         json::<VolumeCreate>(),
         json::<Volume>(),
     ),
-    get("/volumes/{volume}", "volume_show", "A volume.", json::<Volume>()),
+    with_query(
+        get(
+            "/volumes/{volume}",
+            "volume_show",
+            "A volume. Of several of one name, that of the pool that is named, or the one that is served.",
+            json::<Volume>(),
+        ),
+        &["pool"],
+    ),
     send(
         Patch,
         "/volumes/{volume}",

@@ -265,6 +265,8 @@ pub struct PoolInfo {
 pub trait PoolHandle: Send + Sync + 'static {
     /// What it is now. Waits for nothing.
     fn info(&self) -> PoolInfo;
+    /// What this node calls it from now on, whatever name its disks have.
+    fn called(&self, name: &str);
     /// Its spaces by name. Waits for nothing, and costs little.
     fn space_names(&self) -> Vec<SpaceName> {
         self.info().spaces.iter().map(SpaceInfo::called).collect()

@@ -34,6 +34,7 @@ mod smb;
 mod snapshots;
 mod status;
 mod stopped;
+mod ties;
 pub(crate) use status::report;
 mod volume_check;
 mod volumes;
@@ -80,6 +81,8 @@ struct PoolSlot {
 #[derive(Clone)]
 struct VolumeSlot {
     pool: Uuid,
+    /// The identity of its space.
+    space: Uuid,
     handle: Option<Arc<dyn VolumeHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
@@ -97,15 +100,16 @@ struct VolumeSlot {
 
 impl VolumeSlot {
     /// One that is open.
-    fn open(pool: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
-        Self { handle: Some(handle), reason: None, ..Self::closed(pool, "") }
+    fn open(pool: Uuid, space: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
+        Self { handle: Some(handle), reason: None, ..Self::closed(pool, space, "") }
     }
 
     /// One that is not.
-    fn closed(pool: Uuid, reason: impl Into<String>) -> Self {
+    fn closed(pool: Uuid, space: Uuid, reason: impl Into<String>) -> Self {
         let reason = Some(reason.into());
         Self {
             pool,
+            space,
             handle: None,
             reason,
             kept_closed: false,

@@ -121,7 +121,7 @@ impl Node {
             let mut volumes = self.volumes.lock();
             for (name, why) in closing {
                 let Some(slot) = volumes.get_mut(&name) else { continue };
-                let closed = VolumeSlot { waits: true, ..VolumeSlot::closed(slot.pool, why) };
+                let closed = VolumeSlot { waits: true, ..VolumeSlot::closed(slot.pool, slot.space, why) };
                 let open = std::mem::replace(slot, closed);
                 handles.extend(open.handle.map(|handle| (name, handle)));
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
-use file_store::{Access, FileId, FileStore, Share};
+use file_store::{Access, FileId, FileStore};
 use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
@@ -22,13 +22,13 @@ use crate::files;
 
 /// Shown as the product of every unit.
 const PRODUCT: &str = "DISK";
-/// A file that is served can be read and written by others (backups, `file put`), but not removed.
-const SHARE: Share = Share { read: true, write: true, delete: false };
 
 /// What makes a unit the one it is: when any of it changes, the unit is made anew.
 #[derive(Clone, PartialEq, Eq)]
 struct Identity {
     guid: [u8; 16],
+    /// Which volume its file is in.
+    space: Option<uuid::Uuid>,
     path: String,
     block_size: u32,
 }
@@ -262,7 +262,7 @@ async fn open_backing(
     path: &str,
     served: &BTreeMap<FileId, String>,
 ) -> Result<(Arc<FileBacking>, FileId), Problem> {
-    let open = files::open_shared(&**store, path, Access::READ_WRITE, SHARE).await?;
+    let open = files::open_shared(&**store, path, Access::READ_WRITE, files::KEPT).await?;
     let file = open.file();
     if let Some(other) = served.get(&file) {
         return Err(Problem::new(Code::InUse, format!("its file {path} is served as LUN {other} already")));
@@ -341,8 +341,12 @@ impl UnitBackend for SystemUnits {
                     trouble.push((format!("lun {}", lun.name), "it has no identity".to_owned()));
                     continue;
                 };
-                let identity =
-                    Identity { guid: guid.into_bytes(), path: lun.path.clone(), block_size: lun.block_size };
+                let identity = Identity {
+                    guid: guid.into_bytes(),
+                    space: lun.volume_guid,
+                    path: lun.path.clone(),
+                    block_size: lun.block_size,
+                };
                 wanted.insert(lun.name.clone(), (lun, identity, volumes.remove(&lun.name)));
             }
             // Those that go or are made anew: first out of sight, then let go of.
