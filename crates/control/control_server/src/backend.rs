@@ -426,6 +426,10 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn why_stopped(&self) -> Option<String> {
         None
     }
+    /// What stopped it is damage that each opening meets again, and each time at a cost.
+    fn has_given_up(&self) -> bool {
+        false
+    }
     /// There was no space for its metadata when it was opened: it is served, and nothing is changed but data that has its place.
     fn lacks_space(&self) -> bool {
         false

@@ -188,8 +188,15 @@ impl Core {
         }
         let saved = match self.is_stopped() {
             true => Err(stopped()),
-            // It took no change: there is none to save.
-            false if self.full => Ok(()),
+            // No file has grown, and there is no space for the times of writes.
+            false if self.full => {
+                if self.registry.lock().streams().iter().any(|stream| stream.unsaved().is_some()) {
+                    tracing::warn!(
+                        "a full volume is closed: the times of the last writes to its files are not saved"
+                    );
+                }
+                Ok(())
+            }
             false => self.save_everything().await,
         };
         let ended = self.metadata.close().await;

@@ -394,6 +394,10 @@ impl Stopped {
     pub(crate) fn give_up(&self) {
         self.gave_up.store(true, Ordering::Release);
     }
+
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.gave_up.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for Stopping<'_> {
@@ -425,7 +429,7 @@ fn give_up(
     stopped: &Stopped,
 ) {
     connection.cut();
-    if stopped.gave_up.load(Ordering::Acquire) {
+    if stopped.has_given_up() {
         tracing::warn!("a metadata database that is damaged could not be closed; nothing of it was written");
         std::mem::forget(open.take());
     }

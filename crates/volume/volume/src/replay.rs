@@ -241,6 +241,10 @@ pub(crate) fn to_look_at(
         return Ok(Replayed { txn, any: false });
     }
     let (_, newer) = find_sound(&txn, device, superblock)?;
+    // A crash may have left the last batch in the caches of disks only: what is written by what it says must not outlive it.
+    run(device.flush()).map_err(|error| {
+        StoreError::new(StoreErrorKind::Io, "the metadata log cannot be made durable").because(error)
+    })?;
     apply(&txn, &newer).map_err(|error| match error.kind() {
         StoreErrorKind::NoSpace => no_space(
             "there is no space to bring into the metadata database what the metadata log has, and nothing of that is lost",

@@ -270,6 +270,13 @@ impl Volume {
         self.core.full
     }
 
+    /// Whether what stopped it is a database that is damaged in a way over which its code gives up: each opening that meets that again
+    /// costs memory, which the process keeps.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.core.metadata.shared.stopped.has_given_up()
+    }
+
     /// Ends all work and closes the database; sizes that volatile writes have grown become durable. What opens
     /// do afterwards is refused, and nothing is written to the device any more: the device may have another user then.
     /// So this waits for requests that are under way for as long as the device takes, and whoever closes at the same

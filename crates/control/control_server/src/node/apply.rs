@@ -85,6 +85,7 @@ impl Node {
         for guid in dropped {
             let slot = self.pools.lock().remove(&guid);
             self.logs.forget_pool(guid);
+            self.restarts.forget_pool(guid);
             if let Some(handle) = slot.and_then(|slot| slot.handle)
                 && let Err(problem) = handle.close().await
             {

@@ -90,6 +90,8 @@ struct VolumeSlot {
     kept_closed: bool,
     /// It has stopped because disks are away: opened again when all its data is there.
     waits: bool,
+    /// Bytes that it could hold when it was opened without space for its metadata.
+    held_full: u64,
     /// What is wrong with it a check explains.
     damaged: bool,
     /// It cannot be opened because its log is not there.
@@ -101,7 +103,8 @@ struct VolumeSlot {
 impl VolumeSlot {
     /// One that is open.
     fn open(pool: Uuid, space: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
-        Self { handle: Some(handle), reason: None, ..Self::closed(pool, space, "") }
+        let held_full = if handle.lacks_space() { handle.can_hold() } else { 0 };
+        Self { handle: Some(handle), reason: None, held_full, ..Self::closed(pool, space, "") }
     }
 
     /// One that is not.
@@ -114,6 +117,7 @@ impl VolumeSlot {
             reason,
             kept_closed: false,
             waits: false,
+            held_full: 0,
             damaged: false,
             lacks_log: false,
             todo: None,

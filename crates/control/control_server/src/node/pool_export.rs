@@ -93,6 +93,7 @@ impl Node {
         };
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
+        self.restarts.forget_pool(guid);
         // Who serves lets go of files before their volumes close.
         self.reconcile().await;
         let mut unclean = Vec::new();

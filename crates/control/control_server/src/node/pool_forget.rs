@@ -87,6 +87,7 @@ impl Node {
         self.pools.lock().remove(&guid);
         self.volumes.lock().retain(|_, slot| slot.pool != guid || slot.handle.is_some());
         self.logs.forget_pool(guid);
+        self.restarts.forget_pool(guid);
         self.reconcile().await;
         // Its disks that are here are let go of.
         for known in self.disks.all() {

@@ -382,6 +382,7 @@ impl Node {
         })?;
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
+        self.restarts.forget_pool(guid);
         for disk in disks {
             self.release_disk(&disk).await;
         }

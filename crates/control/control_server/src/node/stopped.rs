@@ -14,25 +14,37 @@ use std::sync::Arc;
 use control_api::{Code, Done, Problem};
 use uuid::Uuid;
 
-use super::pools::{join_all, summary};
+use super::pools::join_all;
 use super::{Node, VolumeSlot, confirm};
 use crate::backend::{PoolHandle, VolumeHandle};
 
 /// What is said of a volume that waits for its disks.
 const WAITS: &str = "it is opened again by itself when its disks are there";
 
-/// Free bytes of a pool with which a volume that had no space for its metadata is opened again.
-const ROOM_BYTES: u64 = 1 << 30;
+/// A volume that had no space for its metadata is opened again when it can hold so many bytes more.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// An open volume that has stopped, or whose pool has.
+struct StoppedVolume {
+    name: String,
+    pool: Uuid,
+    why: String,
+    gave_up: bool,
+}
 
 impl Node {
     /// Closes what has stopped and opens what can be opened of it. A change under way comes first.
     pub(super) async fn reopen_stopped(&self) {
         // Looked at without the lock: nearly always there is none.
-        if self.stopped_pools().is_empty() && self.stopped_volumes(&[]).is_empty() {
+        if self.stopped_pools().is_empty()
+            && self.stopped_volumes(&[]).is_empty()
+            && self.roomy_volumes().is_empty()
+        {
             return;
         }
         let Ok(_changing) = self.changes.try_lock() else { return };
         self.close_stopped().await;
+        self.close_roomy().await;
         self.rescan().await;
         self.retry_closed().await;
     }
@@ -41,35 +53,43 @@ impl Node {
         self.open_handles().into_iter().filter(|(_, handle)| handle.has_stopped()).collect()
     }
 
-    /// Open volumes that have stopped, or whose pool has, with their pools and why; and those that need to be opened again to
-    /// take changes, once their pool has space for that.
-    fn stopped_volumes(&self, pools: &[Uuid]) -> Vec<(String, Uuid, String)> {
-        let roomy = self.roomy_pools();
+    /// Open volumes that have stopped, or whose pool has.
+    fn stopped_volumes(&self, pools: &[Uuid]) -> Vec<StoppedVolume> {
         let volumes = self.volumes.lock();
-        let why = |name: &str, slot: &VolumeSlot| {
+        let stopped = |(name, slot): (&String, &VolumeSlot)| {
             let handle = slot.handle.as_ref()?;
-            let has_room = || {
-                let held = || self.restarts.holds(slot.pool, name, self.clock.now());
-                let room = handle.lacks_space() && roomy.contains(&slot.pool) && !held();
-                room.then(|| "there was no space for its metadata, and now there is".to_owned())
-            };
-            let pool = || pools.contains(&slot.pool).then(|| "its pool has stopped".to_owned());
-            handle.why_stopped().or_else(pool).or_else(has_room)
+            let why = handle.why_stopped();
+            let why =
+                why.or_else(|| pools.contains(&slot.pool).then(|| "its pool has stopped".to_owned()))?;
+            Some(StoppedVolume { name: name.clone(), pool: slot.pool, why, gave_up: handle.has_given_up() })
         };
-        volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.pool, why(name, slot)?))).collect()
+        volumes.iter().filter_map(stopped).collect()
     }
 
-    /// Pools that have as much free as metadata may need to go on; looked for only where a volume waits for that.
-    fn roomy_pools(&self) -> Vec<Uuid> {
-        let lacks = |slot: &VolumeSlot| slot.handle.as_ref().is_some_and(|handle| handle.lacks_space());
-        if !self.volumes.lock().values().any(lacks) {
-            return Vec::new();
+    /// Open volumes that had no space for their metadata when they were opened, and for which their pools have more now.
+    fn roomy_volumes(&self) -> Vec<String> {
+        let volumes = self.volumes.lock();
+        let roomy = |slot: &VolumeSlot| {
+            slot.handle.as_ref().is_some_and(|handle| {
+                handle.lacks_space() && handle.can_hold() >= slot.held_full.saturating_add(ROOM_BYTES)
+            })
+        };
+        volumes.iter().filter(|(_, slot)| roomy(slot)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Closes volumes that need to be opened again to take changes, once their pools have space for that. Under the change lock.
+    async fn close_roomy(&self) {
+        let roomy = self.roomy_volumes();
+        let closing = roomy.iter().map(|volume| {
+            tracing::info!(volume, "there is more space for a full volume: it is opened again");
+            (volume.clone(), "it is being opened again, as there is space for its metadata".to_owned())
+        });
+        self.close_volumes(closing.collect()).await;
+        let mut volumes = self.volumes.lock();
+        for volume in roomy {
+            // Nothing is away.
+            volumes.entry(volume).and_modify(|slot| slot.waits = false);
         }
-        let handles = self.open_handles().into_iter();
-        handles
-            .filter(|(_, handle)| summary(&handle.info()).free_bytes >= ROOM_BYTES)
-            .map(|(guid, _)| guid)
-            .collect()
     }
 
     /// Under the change lock.
@@ -78,17 +98,16 @@ impl Node {
         let guids: Vec<Uuid> = pools.iter().map(|(guid, _)| *guid).collect();
         let volumes = self.stopped_volumes(&guids);
         let now = self.clock.now();
-        let closing = volumes.into_iter().map(|(volume, pool, why)| {
-            tracing::error!(volume, why, "a volume has stopped and is closed");
-            let wait = self.restarts.stopped(pool, &volume, now);
-            let then = match wait.is_zero() {
-                true => WAITS.to_owned(),
-                false => format!(
-                    "it has stopped several times soon after it was opened, so this waits {} s now; `holdfast volume reopen {volume}` does not",
-                    wait.as_secs()
+        let closing = volumes.into_iter().map(|StoppedVolume { name, pool, why, gave_up }| {
+            tracing::error!(volume = name, why, "a volume has stopped and is closed");
+            let wait = if gave_up { self.restarts.gave_up(pool, &name, now).as_secs() } else { 0 };
+            let then = match wait {
+                0 => WAITS.to_owned(),
+                wait => format!(
+                    "that comes again each time soon after it is opened, so it stays closed for {wait} s; `holdfast volume check {name}` says what is damaged, `holdfast volume reopen {name}` opens it now"
                 ),
             };
-            (volume, format!("it had stopped ({why}); {then}"))
+            (name, format!("it had stopped ({why}); {then}"))
         });
         self.close_volumes(closing.collect()).await;
         for (guid, handle) in pools {

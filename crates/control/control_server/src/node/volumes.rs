@@ -54,6 +54,7 @@ impl Node {
                     let slot = match pool.open_volume(&name).await {
                         Ok(handle) => {
                             tracing::info!(volume = name, "volume is open");
+                            self.restarts.opened(guid, &name, self.clock.now());
                             VolumeSlot::open(guid, id, handle)
                         }
                         Err(problem) => {
@@ -354,6 +355,7 @@ impl Node {
             handle.close().await?;
         }
         pool.delete_space(name).await?;
+        self.restarts.forget(pool.info().guid, name);
         self.forget_log(name, &space.log_name());
         self.config.change(|config| {
             config.volumes.retain(|volume| volume.name != name);

@@ -101,6 +101,9 @@ fn what_only_the_log_has_is_read_and_waits_there_for_space() {
             assert_eq!(read(&opened, 0, 4096).await, [round; 4096]);
             write(&opened, 0, &[round + 1; 4096], Durability::Durable).await;
             assert_eq!(kind(volume.create(root, "other", file()).await), refused);
+            // Mapped, and beyond the end: nobody would keep the size.
+            let more = IoBuf::copy_from(&[1; 4096]).freeze();
+            assert_eq!(kind(opened.write(8192, more, Durability::Volatile).await), refused);
             // What is on the disks is not what it should be compared with.
             assert_eq!(kind(volume.check().await), refused);
             assert_eq!(volume.why_stopped(), None);
