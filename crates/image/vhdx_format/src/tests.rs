@@ -184,8 +184,8 @@ fn entries_of_the_table_are_checked() {
     let bad = |entry: u64| BatEntry(entry).payload_state(3, false).is_err();
     assert!(bad(4) && bad(5) && bad(7) && bad(6) && bad(MIB | 6 | 8) && !bad(MIB | 6) && !bad(3));
     assert!(BatEntry(MIB | 7).payload_state(3, true).is_ok());
-    assert_eq!(BatEntry(2 * MIB | 6).bitmap_offset(0), Ok(Some(2 * MIB)));
-    assert!(BatEntry(2 * MIB | 7).bitmap_offset(0).is_err());
+    assert_eq!(BatEntry((2 * MIB) | 6).bitmap_offset(0), Ok(Some(2 * MIB)));
+    assert!(BatEntry((2 * MIB) | 7).bitmap_offset(0).is_err());
     let error = BatEntry(5).payload_state(77, true).expect_err("refused").to_string();
     assert_eq!(error, "BAT entry 77 has an impossible state");
 }
