@@ -1,6 +1,6 @@
 //! VHDX images between us, QEMU and libvhdi: what one writes the others read, of each type, size and kind of block.
 //!
-//! Logs that wait to be replayed are in `crates/image/vhdx/tests/qemu.rs`: no program leaves one when it is asked to.
+//! Logs that wait to be replayed are in `crates/image/vhdx/src/tests/qemu.rs`: no program leaves one when it is asked to.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};

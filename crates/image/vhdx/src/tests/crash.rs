@@ -324,7 +324,7 @@ fn run(seed: u64, kind: &'static str, cut: Option<u64>, lie: Option<Lie>) -> Res
         if created.is_err() {
             return Ok(Outcome { events, cut: was_cut, had_log: false });
         }
-        let mut oracle = oracle.borrow_mut();
+        let mut oracle = oracle.replace(Oracle::new(0, 0));
         let read = rig.open(Mode::Read).await.map_err(|error| format!("to be read: {error}"))?;
         let had_log = read.info().await.had_log;
         let first = compare(&read, &mut oracle).await.map_err(|broken| format!("to be read: {broken}"))?;

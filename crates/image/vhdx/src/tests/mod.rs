@@ -5,6 +5,7 @@ mod chains;
 mod conforms;
 mod crash;
 mod damage;
+mod qemu;
 mod resizes;
 mod sim_file;
 

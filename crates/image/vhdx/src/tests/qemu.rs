@@ -9,9 +9,9 @@ use block_device::{BlockDevice, Durability};
 use file_store::OpenFile;
 use local_file::{LocalFile, Purpose};
 use shard_runtime::{Entropy, Shards, SystemEntropy};
-use vhdx::{CreateOptions, Kind, Mode, Opening, create};
 
-const MIB: u64 = 1 << 20;
+use super::MIB;
+use crate::{CreateOptions, Kind, Mode, Opening, create};
 
 /// Makes an image, writes `fills` (where, and what), flushes after each, resizes and leaves it as it is.
 async fn leave(path: std::path::PathBuf, fills: Vec<(u64, u8)>) {
