@@ -17,6 +17,7 @@ mod context;
 mod demo;
 mod demo_share;
 mod disk;
+mod disk_image;
 mod error;
 mod fault;
 mod file;

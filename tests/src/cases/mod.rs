@@ -4,6 +4,7 @@ mod agents;
 mod bad_input;
 mod choosing_disks;
 mod config;
+mod disk_images;
 mod disks;
 mod enclosure;
 mod frames;
@@ -169,6 +170,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: guide::run,
+    },
+    Case {
+        name: "disk-images",
+        about: "VHDX between us, QEMU and libvhdi, both ways: types, sizes, blocks, parents; resized and compacted",
+        ci: true,
+        guest: false,
+        run: disk_images::run,
     },
     Case {
         name: "volume-check",
