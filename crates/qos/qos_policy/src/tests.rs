@@ -148,19 +148,18 @@ fn policies_are_found_by_name_and_guid_and_missed_by_name() {
 
 #[test]
 fn insufficient_is_who_asks_for_its_minimum_and_does_not_get_it() {
-    let of = |asked, got, waits| FlowStatus::of(Some(1000), Measured { asked, got, waits });
-    assert_eq!(of(2000, 900, true), FlowStatus::InsufficientThroughput);
-    assert_eq!(of(2000, 985, true), FlowStatus::Ok, "a window has ragged ends");
-    assert_eq!(of(500, 500, false), FlowStatus::Ok, "it asks for less");
-    assert_eq!(
-        of(900, 900, true),
-        FlowStatus::InsufficientThroughput,
-        "a closed loop asks as it is answered"
-    );
-    assert_eq!(FlowStatus::of(None, Measured { asked: 9, got: 0, waits: true }), FlowStatus::Ok);
-    assert!(
-        FlowStatus::InsufficientThroughput > FlowStatus::UnknownPolicyId
-            && FlowStatus::UnknownPolicyId > FlowStatus::Ok
-    );
+    let of =
+        |asked, got, waited_permille| FlowStatus::of(Some(1000), Measured { asked, got, waited_permille });
+    assert_eq!(of(2000, 900, 40_000), FlowStatus::InsufficientThroughput);
+    assert_eq!(of(2000, 985, 40_000), FlowStatus::Ok, "a window has ragged ends");
+    assert_eq!(of(500, 500, 0), FlowStatus::Ok, "it asks for less");
+    assert_eq!(of(500, 500, 400), FlowStatus::Ok, "without waiting it would ask for 833");
+    assert_eq!(of(500, 500, 600), FlowStatus::InsufficientThroughput, "it would ask for 1250");
+    assert_eq!(of(0, 0, 1000), FlowStatus::InsufficientThroughput, "it gets nothing at all");
+    assert_eq!(of(0, 0, 0), FlowStatus::Ok, "it is idle");
+    let none = Measured { asked: 9, got: 0, waited_permille: 1000 };
+    assert_eq!(FlowStatus::of(None, none), FlowStatus::Ok);
+    assert!(FlowStatus::InsufficientThroughput > FlowStatus::UnknownPolicyId);
+    assert!(FlowStatus::UnknownPolicyId > FlowStatus::Ok);
     assert_eq!(FlowStatus::UnknownPolicyId.to_string(), "UnknownPolicyId");
 }
