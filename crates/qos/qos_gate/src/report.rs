@@ -155,6 +155,18 @@ impl Gate {
         reports
     }
 
+    /// What a client's flow has done so far; `None` if it has none.
+    #[must_use]
+    pub fn counters(&self, disk: &str, client: &str) -> Option<FlowCounters> {
+        let state = self.state.lock();
+        let flow = state.disks.get(disk)?.flows.get(client)?.upgrade();
+        let counters = flow.as_ref().and_then(|flow| state.scheduler.flow(flow.id)).map(|flow| flow.counters);
+        // It may be nobody's any more, and is let go of without the lock.
+        drop(state);
+        drop(flow);
+        counters
+    }
+
     /// What the flows of a shared rule ask for; `None` if no disk here has the rule.
     #[must_use]
     pub fn demand(&self, rule: Uuid) -> Option<SharedDemand> {
