@@ -30,6 +30,7 @@ mod perf;
 mod pool;
 mod portal;
 mod progress;
+mod qos;
 mod serve;
 mod session;
 mod share;

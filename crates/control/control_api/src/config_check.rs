@@ -210,6 +210,7 @@ impl Config {
         }
         self.smb.check()?;
         unique("share", self.shares.iter().map(|share| share.name.as_str()))?;
+        self.check_qos()?;
         check_shares(&self.shares)
     }
 }
