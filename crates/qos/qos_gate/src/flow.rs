@@ -82,7 +82,7 @@ impl Flow {
         // Let go of without the lock.
         drop(send);
         let turn = turn.ok_or(Refused)?;
-        gate.pump(None);
+        gate.pump(now, None);
         Ok(Entry::Later(turn))
     }
 }
@@ -124,10 +124,11 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let Some(flow) = self.flow.take() else { return };
-        let took = flow.gate().now().saturating_sub(self.since);
+        let now = flow.gate().now();
+        let took = now.saturating_sub(self.since);
         flow.done.fetch_add(1, Ordering::Relaxed);
         flow.disk_nanos.fetch_add(took, Ordering::Relaxed);
-        flow.gate().pump(Some(&flow));
+        flow.gate().pump(now, Some(&flow));
     }
 }
 
@@ -154,7 +155,7 @@ impl Drop for Turn {
         let waiter = gate.state.lock().scheduler.cancel(now, self.request);
         if waiter.is_some() {
             // Whom it stood before may go on.
-            gate.pump(None);
+            gate.pump(now, None);
         }
         // A permit that came in the meantime is dropped with the channel.
         self.turn.close();

@@ -56,7 +56,7 @@ impl Gate {
             state.put_in_effect(now)
         };
         drop(seen);
-        self.pump(None);
+        self.pump(now, None);
     }
 
     /// Other terms for a shared rule, until the next [`Gate::apply`]: its part of what several gates have together.
@@ -70,7 +70,7 @@ impl Gate {
             }
             state.scheduler.set_terms(now, class, terms);
         }
-        self.pump(None);
+        self.pump(now, None);
     }
 
     /// The disk of this name.
@@ -93,12 +93,11 @@ impl Gate {
         disk
     }
 
-    /// Starts what may start, after one request more or less, or another time. `done`: a request that has ended.
-    pub(crate) fn pump(&self, done: Option<&Flow>) {
+    /// Starts what may start, after one request more or less, or at another time. `done`: a request that has ended.
+    pub(crate) fn pump(&self, now: u64, done: Option<&Flow>) {
         let mut ended: Vec<Arc<Flow>> = Vec::new();
         let mut first = done;
         loop {
-            let now = self.now();
             let mut started = Vec::new();
             let sooner = {
                 let mut state = self.state.lock();
@@ -108,7 +107,8 @@ impl Gate {
                 for flow in &ended {
                     state.scheduler.complete(flow.id);
                 }
-                state.start(now, &mut started)
+                // Mostly nothing waits.
+                state.scheduler.waiting() > 0 && state.start(now, &mut started)
             };
             ended.clear();
             if sooner {
@@ -138,7 +138,7 @@ impl Gate {
             due
         };
         if due {
-            self.pump(None);
+            self.pump(now, None);
         }
         self.sample(now);
         let state = self.state.lock();

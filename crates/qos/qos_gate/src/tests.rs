@@ -109,11 +109,11 @@ fn a_limit_opens_with_time_and_a_new_one_at_once() {
     drop(now(flow.enter(Kind::Read, 8192)));
     let mut turns: Vec<Turn> = (0..3).map(|_| later(flow.enter(Kind::Read, 8192))).collect();
     clock.pass(9);
-    gate.pump(None);
+    gate.pump(gate.now(), None);
     assert!(come(&mut turns[0]).is_none());
     assert_eq!(gate.state.lock().wake_at, Some(10_000_000));
     clock.pass(1);
-    gate.pump(None);
+    gate.pump(gate.now(), None);
     drop(come(&mut turns[0]).expect("ten milliseconds have passed"));
     assert!(come(&mut turns[1]).is_none());
     gate.apply(&QosSettings::default(), BTreeMap::new());
@@ -192,7 +192,7 @@ fn rates_tell_time_held_back_from_time_at_the_volume() {
             Entry::Now(permit) => permit,
             Entry::Later(mut turn) => {
                 clock.pass(8);
-                gate.pump(None);
+                gate.pump(gate.now(), None);
                 come(&mut turn).expect("its turn")
             }
         };

@@ -7,6 +7,9 @@ use crate::heap::TagHeap;
 use crate::queue::{Queue, RequestId, Requests, Waiting};
 use crate::terms::{Settings, Terms};
 
+/// A time that is earlier than one before by less than this, one second in nanoseconds, was read by another thread; taken for a
+/// clock that goes back, each would make time run faster, and limits with it.
+const NEARLY_NOW: u64 = 1_000_000_000;
 /// While minimums cannot be met, one start in so many goes by shares.
 const SHARES_TURN: u32 = 32;
 
@@ -152,10 +155,11 @@ impl<T> Scheduler<T> {
         self.shortfall
     }
 
-    /// Time for the tags: it never goes back, and goes on from where it was when the clock did.
+    /// Time for the tags: it never goes back. A little earlier than before is what threads bring that read the clock and then wait
+    /// for the lock, and is no time at all; when the clock itself goes back, time goes on from where it was.
     fn time(&mut self, now: u64) -> u64 {
         let time = now.saturating_add(self.went_back);
-        if time < self.clock {
+        if time.saturating_add(NEARLY_NOW) < self.clock {
             self.went_back = self.went_back.saturating_add(self.clock - time);
         }
         self.clock = self.clock.max(time);

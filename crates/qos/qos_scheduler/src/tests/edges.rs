@@ -182,6 +182,21 @@ fn a_clock_that_goes_back_neither_stops_flows_nor_gives_them_more() {
 }
 
 #[test]
+fn threads_that_read_the_clock_in_another_order_than_they_come_do_not_make_time_run_faster() {
+    let mut scheduler = scheduler(10_000);
+    let (id, _) = flow(&mut scheduler, Terms { max_iops: Some(1000), burst: 0, ..Terms::default() });
+    for n in 0..3000 {
+        scheduler.enqueue(0, id, Kind::Read, 1, n).unwrap();
+    }
+    let mut started = 0;
+    for turn in 1..=10_000u64 {
+        let now = turn * 100_000;
+        started += starts(&mut scheduler, now).len() + starts(&mut scheduler, now - 50_000).len();
+    }
+    assert!((990..=1001).contains(&started), "{started} in a second at 1000 a second");
+}
+
+#[test]
 fn a_clock_that_jumps_ahead_gives_a_burst_and_no_more() {
     let mut scheduler = scheduler(10_000);
     let (limited, _) =
