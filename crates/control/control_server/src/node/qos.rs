@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{
-    Assignment, Code, Config, Done, FlowStatus, Policies, Policy, PolicyKind, Problem, QosAssign, QosFlow,
-    QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSettings, QosUpdate, many,
+    Assignment, Code, Config, Done, FlowStatus, Issue, Policies, Policy, PolicyKind, Problem, QosAssign,
+    QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSettings, QosUpdate, Severity,
+    many,
 };
 use qos_gate::FlowReport;
 use qos_policy::{Effective, Measured};
@@ -210,6 +211,14 @@ impl Node {
         Ok(Done::new(format!("LUN {lun} has no policy.")))
     }
 
+    /// What is wrong with policies, for the status.
+    pub(super) fn qos_issues(&self) -> Vec<Issue> {
+        if self.config.with(|config| config.qos_assignments.is_empty()) {
+            return Vec::new();
+        }
+        issues(&self.config.get(), &self.qos_flow_list())
+    }
+
     /// What initiators do with LUNs, those in trouble first.
     pub fn qos_flow_list(&self) -> Vec<QosFlow> {
         let reports = self.backends.iscsi.flows();
@@ -237,6 +246,42 @@ impl Node {
         });
         flows
     }
+}
+
+/// LUNs whose policy is not there, and policies whose minimum is asked for and not met.
+fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
+    let known: BTreeSet<Uuid> = config.qos_policies.iter().map(|policy| policy.guid).collect();
+    let mut issues = Vec::new();
+    for row in config.qos_assignments.iter().filter(|row| !known.contains(&row.policy)) {
+        issues.push(Issue {
+            severity: Severity::Warning,
+            subject: format!("lun {}", row.lun),
+            detail: format!("its QoS policy {} is not there: it has no limits and no minimum", row.policy),
+            todo: format!(
+                "Give it another with `holdfast qos assign POLICY --lun {}`, or none with `holdfast qos unassign --lun {}`.",
+                row.lun, row.lun
+            ),
+        });
+    }
+    let mut missed: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
+    for flow in flows.iter().filter(|flow| flow.status == FlowStatus::InsufficientThroughput) {
+        let (Some(policy), Some(min)) = (&flow.policy, flow.min_iops) else { continue };
+        missed.entry(policy).or_insert_with(|| (min, BTreeSet::new())).1.insert(&flow.lun);
+    }
+    for (policy, (min, luns)) in missed {
+        let luns: Vec<String> = luns.into_iter().map(str::to_owned).collect();
+        issues.push(Issue {
+            severity: Severity::Warning,
+            subject: format!("qos policy {policy}"),
+            detail: format!(
+                "LUNs ask for the minimum of {min} IOPS that it promises and do not get it: {}",
+                few(&luns)
+            ),
+            todo: "`holdfast qos flow list` shows who has how much; lower minimums, or move LUNs to another volume."
+                .to_owned(),
+        });
+    }
+    issues
 }
 
 /// All flows of each aggregated policy together: each volume's say how they fare there once.
@@ -295,4 +340,97 @@ fn describe(
         }
     }
     flow
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(kind: PolicyKind) -> Policy {
+        Policy {
+            guid: Uuid::from_u128(1),
+            name: "gold".into(),
+            kind,
+            min_iops: Some(1000),
+            max_iops: None,
+            max_bandwidth: None,
+        }
+    }
+
+    fn report(disk: &str, got: u64) -> FlowReport {
+        FlowReport {
+            disk: disk.into(),
+            client: "iqn.2026-01.io.x:1".into(),
+            rule: qos_gate::Rule::Free,
+            window_nanos: 5_000_000_000,
+            read_iops: got,
+            write_iops: 0,
+            normalized_iops: got,
+            read_bandwidth: 0,
+            write_bandwidth: 0,
+            held_nanos: 2_000_000,
+            disk_nanos: 1_000_000,
+            waiting: 3,
+            in_flight: 1,
+            refused: 0,
+            measured: Measured { asked: 5000, got, waited_permille: 3000 },
+        }
+    }
+
+    fn config(kind: PolicyKind) -> Config {
+        let row = |lun: &str, policy| Assignment { lun: lun.into(), policy: Uuid::from_u128(policy) };
+        Config {
+            qos_policies: vec![policy(kind)],
+            qos_assignments: vec![row("a", 1), row("b", 1), row("c", 2)],
+            ..Config::default()
+        }
+    }
+
+    fn flows(config: &Config, reports: &[(&str, FlowReport)]) -> Vec<QosFlow> {
+        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
+        let reports: Vec<_> =
+            reports.iter().map(|(volume, report)| ((*volume).to_owned(), report.clone())).collect();
+        let together = together(&policies, &reports);
+        let of = |(_, report): &(String, FlowReport)| {
+            describe(&policies, &together, report.clone(), QosFlow::default())
+        };
+        reports.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_dedicated_minimum_is_each_disks_and_an_aggregated_one_that_of_all_volumes() {
+        let reports = [("v", report("a", 600)), ("w", report("b", 600)), ("w", report("c", 1))];
+        let dedicated = flows(&config(PolicyKind::Dedicated), &reports);
+        let aggregated = flows(&config(PolicyKind::Aggregated), &reports);
+        let status = |flows: &[QosFlow]| flows.iter().map(|flow| flow.status).collect::<Vec<_>>();
+        use FlowStatus::{InsufficientThroughput, Ok, UnknownPolicyId};
+        assert_eq!(status(&dedicated), [InsufficientThroughput, InsufficientThroughput, UnknownPolicyId]);
+        assert_eq!(status(&aggregated), [Ok, Ok, UnknownPolicyId], "1200 of 1000 together");
+        assert_eq!((dedicated[0].held_us, dedicated[0].disk_us), (2000, 1000));
+        assert_eq!((dedicated[2].policy.clone(), dedicated[2].policy_guid), (None, Some(Uuid::from_u128(2))));
+    }
+
+    #[test]
+    fn the_status_names_policies_that_are_missing_and_minimums_that_are_missed() {
+        let config = config(PolicyKind::Dedicated);
+        let found = issues(&config, &flows(&config, &[("v", report("a", 600)), ("v", report("b", 1000))]));
+        let said: Vec<String> =
+            found.iter().map(|issue| format!("{}: {}", issue.subject, issue.detail)).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].starts_with("lun c: its QoS policy 00000000-0000-0000-0000-000000000002 is not there")
+        );
+        assert!(
+            said[1].starts_with("qos policy gold: ") && said[1].ends_with("do not get it: a"),
+            "{said:?}"
+        );
+        assert!(issues(&Config::default(), &[]).is_empty());
+    }
+
+    #[test]
+    fn zero_takes_a_number_away_and_nothing_leaves_it() {
+        assert_eq!(changed(Some(5), None), Some(5));
+        assert_eq!(changed(Some(5), Some(0)), None);
+        assert_eq!(changed(None, Some(7)), Some(7));
+    }
 }
