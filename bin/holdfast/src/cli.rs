@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    cache, config, demo, disk, disk_image, file, group, job, lun, open, perf, pool, portal, serve, session,
-    share, smb, snapshot, spd, status, target, user, user_group, volume,
+    cache, config, demo, disk, disk_image, file, group, job, lun, open, perf, pool, portal, qos, serve,
+    session, share, smb, snapshot, spd, status, target, user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -76,6 +76,9 @@ enum Verb {
     /// Addresses that targets are served on.
     #[command(subcommand)]
     Portal(portal::Command),
+    /// Storage QoS: what LUNs are promised and allowed, and what initiators get.
+    #[command(subcommand)]
+    Qos(qos::Command),
     /// Shares: folders of volumes that SMB clients use.
     #[command(subcommand)]
     Share(share::Command),
@@ -152,6 +155,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Lun(command) => lun::run(command, context).await?,
         Verb::InitiatorGroup(command) => group::run(command, context).await?,
         Verb::Portal(command) => portal::run(command, context).await?,
+        Verb::Qos(command) => qos::run(command, context).await?,
         Verb::Share(command) => share::run(command, context).await?,
         Verb::User(command) => user::run(command, context).await?,
         Verb::Group(command) => user_group::run(command, context).await?,
@@ -261,6 +265,17 @@ mod tests {
             "initiator-group create g iqn.2026-01.io.x:1",
             "initiator-group add g iqn.2026-01.io.x:1",
             "portal create 127.0.0.1:3260 --group 2",
+            "qos policy create gold --type MultiInstance --MinimumIops 250 --MaximumIops 500 --MaximumIOBandwidth 100M",
+            "qos policy create all --type aggregated --max-iops 5000 --guid 11111111-2222-3333-4444-555555555555",
+            "qos policy set gold --min-iops none --max-bandwidth 1G --name silver",
+            "qos policy remove gold --force --yes",
+            "qos policy list",
+            "qos assign gold --lun l",
+            "qos unassign gold --lun l",
+            "qos unassign --lun l",
+            "qos flow list --json",
+            "qos set --unit-bytes 8k --volume-depth 64",
+            "qos show",
             "share create s --volume v --folder /a --full hosts --change u --read Everyone --kind clustered --encrypt --caching none",
             "share set s --kind plain --encrypt off --hidden on --full u --revoke w --preset-folder",
             "share show s",

@@ -31,6 +31,7 @@ mod perf;
 mod pool;
 mod portal;
 mod progress;
+mod qos;
 mod serve;
 mod session;
 mod share;

@@ -23,6 +23,7 @@ mod ordered;
 mod outage;
 mod page;
 mod pool_move;
+mod qos;
 mod rebalance;
 mod reservations;
 mod reserve;
@@ -198,6 +199,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: pool_move::run,
+    },
+    Case {
+        name: "qos",
+        about: "limits of storage QoS hold for QEMU over iSCSI; changed, removed and lost under load; nonsense is refused",
+        ci: true,
+        guest: false,
+        run: qos::run,
     },
     Case {
         name: "rot",

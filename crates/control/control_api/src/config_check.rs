@@ -216,6 +216,7 @@ impl Config {
         }
         self.smb.check()?;
         unique("share", self.shares.iter().map(|share| share.name.as_str()))?;
+        self.check_qos()?;
         check_shares(&self.shares)
     }
 }
@@ -280,6 +281,16 @@ mod tests {
                     read_only: true,
                 }],
             }],
+            qos: crate::QosSettings { unit_bytes: 4096, volume_depth: 32 },
+            qos_policies: vec![crate::Policy {
+                guid: uuid::Uuid::from_u128(1),
+                name: "gold".into(),
+                kind: crate::PolicyKind::Aggregated,
+                min_iops: Some(250),
+                max_iops: Some(500),
+                max_bandwidth: Some(100 << 20),
+            }],
+            qos_assignments: vec![crate::Assignment { lun: "l1".into(), policy: uuid::Uuid::from_u128(1) }],
             ..Config::default()
         }
     }
@@ -304,7 +315,11 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         type Change = fn(&mut Config);
-        let wrong: [(&str, Change); 13] = [
+        let wrong: [(&str, Change); 17] = [
+            ("above its maximum", |c| c.qos_policies[0].min_iops = Some(501)),
+            ("no LUN l2 to have policy", |c| c.qos_assignments[0].lun = "l2".into()),
+            ("two policies", |c| c.qos_assignments.push(c.qos_assignments[0].clone())),
+            ("qos.unit_bytes", |c| c.qos.unit_bytes = 0),
             ("schema", |c| c.schema = 2),
             ("not an address", |c| c.portals[0].address = "localhost:3260".into()),
             ("a number from 1", |c| c.portals[0].group = 0),

@@ -17,6 +17,7 @@ use control_api::{
 };
 use file_store::FileStore;
 use observe::IoTotals;
+use qos_gate::FlowReport;
 use read_cache::ReadCache;
 use smb_users::Users;
 use tcp_service::{Budget, Spawner};
@@ -463,6 +464,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     }
     /// Whether each LUN that is served acknowledges writes before they are durable, by name.
     fn write_caches(&self) -> Vec<(String, bool)> {
+        Vec::new()
+    }
+    /// What initiators do with LUNs now, with the volume of each.
+    fn flows(&self) -> Vec<(String, FlowReport)> {
         Vec::new()
     }
     /// Ends a session; says whether it was there.

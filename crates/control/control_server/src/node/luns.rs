@@ -327,6 +327,8 @@ impl Node {
         })?;
         self.config.change(|config| {
             config.luns.retain(|lun| lun.name != name);
+            // A new LUN of this name is another disk.
+            config.qos_assignments.retain(|row| row.lun != name);
             Ok(())
         })?;
         // Closes the file before it is removed.

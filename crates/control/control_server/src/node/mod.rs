@@ -22,6 +22,7 @@ mod pool_forget;
 mod pool_upkeep;
 mod pools;
 mod processors;
+mod qos;
 mod reconcile;
 mod replacement;
 mod restarts;

@@ -55,6 +55,7 @@ impl Node {
         }));
         issues.extend(findings::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
+        issues.extend(self.qos_issues());
         issues.extend(self.smb_issues(&shares, ready));
         issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
         let (verdict, summary) =
