@@ -127,19 +127,22 @@ fn room(blocks: u64, head: u64, tail: u64, len: u64) -> Option<u64> {
 }
 
 impl Journal {
-    /// A journal of which everything before `anchor` is in its place. The anchor is durable.
-    pub(crate) fn new(slab_size: u64, anchor: JournalAnchor) -> Arc<Self> {
+    /// A journal of which everything before `anchor` is in its place, and that goes on with record `next_seq` at `head`. The anchor is
+    /// durable.
+    pub(crate) fn new(slab_size: u64, anchor: JournalAnchor, head: u64, next_seq: u64) -> Arc<Self> {
+        let blocks = slab_size / BLOCK;
         let state = State {
             anchor,
-            head: anchor.tail,
-            next_seq: anchor.seq,
+            head,
+            next_seq,
             records: VecDeque::new(),
             waiting: Vec::new(),
             stuck: Vec::new(),
-            failed: None,
+            // The power may have gone while the record of that number was written there.
+            failed: (next_seq > anchor.seq && head < blocks).then_some(head),
         };
         let (turn, ended) = (tokio::sync::Mutex::default(), Notify::new());
-        Arc::new(Self { blocks: slab_size / BLOCK, state: Mutex::new(state), turn, ended })
+        Arc::new(Self { blocks, state: Mutex::new(state), turn, ended })
     }
 
     /// Makes a write durable in the journal: its entries, and the new blocks of those that carry them.
