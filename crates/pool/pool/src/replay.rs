@@ -119,7 +119,7 @@ pub(crate) fn regions_of(at: At<'_>, stripe: u64) -> u64 {
 
 /// Brings what the journal of a space in use says of torn regions of a row to its place: their disks have been away with writes in
 /// their caches. The caller holds the lock of the regions, to which nobody writes as long as they are torn, and the journal is kept until
-/// they are not ([`Space::needs_journal`]). `false` when that did not come to its end: too many disks are away still, one went meanwhile,
+/// they are not ([`Space::needs_journal`]), as is [`Journal::steady`]. `false` when that did not come to its end: too many disks are away still, one went meanwhile,
 /// or too much is damaged besides.
 ///
 /// # Errors
@@ -129,20 +129,14 @@ pub(crate) async fn bring_back(at: At<'_>, mask: u64) -> Result<bool, BlockError
         return Ok(false);
     }
     let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
-    let journal = at.space.row(JOURNAL_ROW).ok_or_else(gone)?;
-    let reader = Reader { core: at.core, space: at.space, row: &journal };
-    let anchor = reader.anchor().await.ok_or_else(gone)?;
-    let written = at.space.journal()?.next_seq();
-    let (stripes, last) = reader.walk(&anchor).await;
-    if last.map_or(anchor.seq, |(_, record)| record.seq + 1) < written {
-        // What cannot be read now is not the end of the chain.
-        return Err(gone());
-    }
+    let row = at.space.row(JOURNAL_ROW).ok_or_else(gone)?;
+    let reader = Reader { core: at.core, space: at.space, row: &row };
+    let stripes = at.space.journal()?.read_torn(at.core, at.space).await?;
     let mut given_up = GivenUp::default();
-    for ((_, stripe), told) in stripes.into_iter().filter(|((row, _), _)| *row == at.place.row) {
-        if regions_of(at, stripe) & mask != 0 {
-            check_bounds(at.core, at.row, &told)?;
-            bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
+    for ((_, stripe), told) in stripes.iter().filter(|((row, _), _)| *row == at.place.row) {
+        if regions_of(at, *stripe) & mask != 0 {
+            check_bounds(at.core, at.row, told)?;
+            bring_in_place(at, *stripe, told, &reader, &mut given_up).await?;
         }
     }
     flush_disks(at.core).await?;

@@ -219,10 +219,11 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
     let mask = at.regions(offset, size);
     if at.group().is_torn(mask) {
         let outages = outages(at);
+        let journal = at.space.journal()?;
+        let _steady = journal.steady.read().await;
         if at.space.needs_journal() && !replay::bring_back(at, mask).await? {
             return Ok((0, false));
         }
-        let journal = at.space.journal()?;
         let mut redone = true;
         let touches = |write: &ColumnWrite| at.regions(write.offset, write.len) & mask != 0;
         for stuck in journal.take_stuck(at.place.row, touches) {

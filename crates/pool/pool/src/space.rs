@@ -15,7 +15,7 @@
 //! requests to the engine, and small allocations for the boxed futures (from the allocator's thread cache).
 //! A write that began comes to its end even if its caller goes away: the range stays locked until then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -26,7 +26,7 @@ use block_device::{
 use futures_util::future::join_all;
 use observe::{IoKind, IoStats};
 use parking_lot::RwLock;
-use pool_format::{BLOCK, Change, Checksum, Guid, JOURNAL_ROW, SpaceId, SpaceRecord};
+use pool_format::{BLOCK, Change, Checksum, DiskId, Guid, JOURNAL_ROW, SpaceId, SpaceRecord};
 use pool_layout::{Piece, Striping};
 use shard_runtime::finish_anyway;
 use tokio::sync::Notify;
@@ -35,7 +35,7 @@ use crate::at::At;
 use crate::core::Core;
 use crate::health::SMALL;
 use crate::journal::Journal;
-use crate::row::{Place, Row, Shape};
+use crate::row::{Place, Row, Shape, names};
 use crate::write::{Edit, change_piece, flush_disks};
 
 /// A space of an open pool.
@@ -200,6 +200,11 @@ impl Space {
         needs
     }
 
+    /// How many such losses there were: whoever has looked at which regions are torn looks again when there are more.
+    pub(crate) fn torn_losses(&self) -> u64 {
+        self.torn_losses.load(Ordering::Acquire)
+    }
+
     /// Rows with torn regions, and which these are. One that is being freed is among them until the journal says that it is.
     pub(crate) fn torn_rows(&self) -> BTreeMap<u32, u64> {
         let torn = |row: &Row| row.group(0).torn.load(Ordering::Acquire);
@@ -208,6 +213,13 @@ impl Space {
         let going = going.iter().map(|(number, row)| (*number, torn(row)));
         let all = rows.iter().map(|(number, row)| (*number, torn(row))).chain(going);
         all.filter(|(_, torn)| *torn != 0).collect()
+    }
+
+    /// The disks that torn regions wait for, for people.
+    pub(crate) fn awaited_disks(&self) -> String {
+        let rows = self.torn_rows().into_keys().filter_map(|number| self.row(number));
+        let disks: BTreeSet<DiskId> = rows.flat_map(|row| row.missing()).collect();
+        names(&disks)
     }
 
     /// The journal of a space with parity.
