@@ -313,7 +313,8 @@ impl Journal {
                     Retired::Freed => {}
                     Retired::Nothing => ended.await,
                     Retired::Kept => {
-                        let what = "write to the journal: it is full of what stripes must be that wait for disks";
+                        let what =
+                            "write to the journal: it is full of what stripes must be that wait for disks";
                         let disks = space.awaited_disks();
                         let missing = format!("it must be kept until these are back; missing: {disks}");
                         return Err(BlockError::new(BlockErrorKind::Gone, what).because(missing));

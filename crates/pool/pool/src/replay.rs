@@ -76,9 +76,9 @@ pub(crate) async fn replay(
         given_up.settle(core, space).await?;
         // A disk that has gone since, with what it was given, is awaited, too.
         let waiting = awaited::mark(core, space, &stripes, accept_loss);
-        end = last.filter(|_| waiting).map(|(block, record)| {
-            (block + record.head_blocks() + record.payload_blocks(), record.seq + 1)
-        });
+        end = last
+            .filter(|_| waiting)
+            .map(|(block, record)| (block + record.head_blocks() + record.payload_blocks(), record.seq + 1));
     }
     let number = old.map_or(0, |old| old.number + 1);
     let fresh = JournalAnchor {

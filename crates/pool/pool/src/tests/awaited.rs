@@ -47,9 +47,8 @@ struct Waiting {
 fn choose(pool: &Pool, first: usize) -> Option<([usize; 2], u64)> {
     let disks = |row: u32| places(pool, row).concat().into_iter().map(|(disk, _)| disk).collect::<Vec<_>>();
     let row = disks(0);
-    let can_do = |number: u32, away: &[usize; 2]| {
-        disks(number).iter().filter(|disk| away.contains(disk)).count() < 2
-    };
+    let can_do =
+        |number: u32, away: &[usize; 2]| disks(number).iter().filter(|disk| away.contains(disk)).count() < 2;
     for second in (0..4).filter(|second| *second != first) {
         let away = [row[first], row[second]];
         if let Some(other) = (1..4).find(|other| can_do(*other, &away))
