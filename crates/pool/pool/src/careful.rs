@@ -77,6 +77,9 @@ pub(crate) async fn read(space: Arc<Space>, piece: Piece) -> Result<IoBuf, Block
         let place = Place { space: space.id(), row: piece.row, column: piece.column };
         let at = At::new(&core, &space, &row, place);
         let _range = at.group().locks.lock(piece.offset, piece.len).await;
+        if at.group().awaited.load(Ordering::Acquire) & at.regions(piece.offset, piece.len) != 0 {
+            return Err(row.awaits("read a stripe that waits for lost disks"));
+        }
         let mut bad = Vec::new();
         let content = read_column(at, piece.offset, piece.len, None, &mut bad).await;
         if !bad.is_empty() {

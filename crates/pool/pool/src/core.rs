@@ -226,10 +226,32 @@ impl Core {
         if known & mask == mask {
             return Ok(true);
         }
+        self.mark(place, row, copy, mask, false).await
+    }
+
+    /// The same where nothing else may have what it holds: its loss is accepted.
+    pub(crate) async fn mark_lacking(
+        &self,
+        place: Place,
+        row: &Row,
+        copy: &CopyState,
+        mask: u64,
+    ) -> Result<bool, CommitFailed> {
+        self.mark(place, row, copy, mask, true).await
+    }
+
+    async fn mark(
+        &self,
+        place: Place,
+        row: &Row,
+        copy: &CopyState,
+        mask: u64,
+        anyway: bool,
+    ) -> Result<bool, CommitFailed> {
         let commit = {
             let _order = row.group(place.column).order.lock();
             let unmarked = mask & !copy.stale.load(Ordering::Acquire);
-            if row.covered_without(place.column, copy.id(), unmarked) != unmarked {
+            if !anyway && row.covered_without(place.column, copy.id(), unmarked) != unmarked {
                 return Ok(false);
             }
             copy.stale.fetch_or(mask, Ordering::AcqRel);

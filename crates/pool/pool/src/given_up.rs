@@ -221,6 +221,7 @@ async fn call_clean(at: At<'_>, mask: u64, given: &[Given]) -> Result<bool, Bloc
         changes.push(Change::Clean { space: lead.space, row: lead.row, column: lead.column, mask });
         group.dirty_durable.fetch_and(!mask, Ordering::SeqCst);
         group.unsettled.fetch_and(!mask, Ordering::AcqRel);
+        group.mend(mask);
         at.core.meta.submit(changes)
     };
     commit.done().await?;

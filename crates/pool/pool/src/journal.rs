@@ -7,6 +7,7 @@
 //! ```
 //! Format: `pool_format::journal`. The ring's blocks are used again only when an anchor that lies behind them is
 //! durable, so a reader that starts at the anchor always finds the chain whole.
+//! What is needed for longer, as disks are away, is copied forward: `journal/forward.rs`.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -29,8 +30,12 @@ use crate::space::Space;
 use crate::stripe::ColumnWrite;
 use crate::write::{Edit, change_piece, flush_disks};
 
+mod forward;
+
 /// A record gathers writes up to this share of the ring, so that several fit.
 const GATHER_SHARE: u64 = 8;
+/// This share of the ring is left free by writes: what torn regions need is copied there ([`forward`]).
+const RESERVE_SHARE: u64 = 4;
 
 /// What became of records that were to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +43,7 @@ enum Retired {
     Freed,
     /// None has come to its end.
     Nothing,
-    /// Too many disks have gone with what they had in their caches: only the journal says what stripes must be.
+    /// What is left is needed for stripes that wait for disks, or there is no room to copy that forward.
     Kept,
 }
 
@@ -51,6 +56,10 @@ pub(crate) struct Journal {
     turn: tokio::sync::Mutex<()>,
     /// A record has come to its end.
     ended: Notify,
+    /// Held for writing while what torn regions need is copied forward, and by whoever mends one.
+    pub(crate) steady: tokio::sync::RwLock<()>,
+    /// What the records say of torn regions, as it was last read.
+    reading: tokio::sync::Mutex<Option<forward::Reading>>,
 }
 
 struct State {
@@ -62,6 +71,10 @@ struct State {
     records: VecDeque<Live>,
     waiting: Vec<Waiting>,
     stuck: Vec<Stuck>,
+    /// How many writes have failed half-way.
+    stuck_ever: u64,
+    /// What has been copied forward for torn regions.
+    forward: Option<forward::Copied>,
     /// Where a record lies that failed and may be there all the same.
     failed: Option<u64>,
 }
@@ -71,7 +84,8 @@ struct Live {
     start: u64,
     /// Writes whose place has not been reached.
     open: usize,
-    stuck: bool,
+    /// Those of them that failed, and are made again when their disks are back.
+    stuck: usize,
 }
 
 struct Waiting {
@@ -105,8 +119,9 @@ impl Ticket {
     pub(crate) fn stuck(self, row: u32, writes: Vec<ColumnWrite>) {
         let mut state = self.journal.state.lock();
         if let Some(record) = state.records.iter_mut().find(|record| record.seq == self.seq) {
-            record.stuck = true;
+            record.stuck += 1;
         }
+        state.stuck_ever += 1;
         state.stuck.push(Stuck { seq: self.seq, row, writes });
         drop(state);
         self.journal.ended.notify_waiters();
@@ -127,19 +142,30 @@ fn room(blocks: u64, head: u64, tail: u64, len: u64) -> Option<u64> {
 }
 
 impl Journal {
-    /// A journal of which everything before `anchor` is in its place. The anchor is durable.
-    pub(crate) fn new(slab_size: u64, anchor: JournalAnchor) -> Arc<Self> {
+    /// A journal of which everything before `anchor` is in its place, and that goes on with record `next_seq` at `head`. The anchor is
+    /// durable.
+    pub(crate) fn new(slab_size: u64, anchor: JournalAnchor, head: u64, next_seq: u64) -> Arc<Self> {
+        let blocks = slab_size / BLOCK;
         let state = State {
             anchor,
-            head: anchor.tail,
-            next_seq: anchor.seq,
+            head,
+            next_seq,
             records: VecDeque::new(),
             waiting: Vec::new(),
             stuck: Vec::new(),
-            failed: None,
+            stuck_ever: 0,
+            forward: None,
+            // The power may have gone while the record of that number was written there.
+            failed: (next_seq > anchor.seq && head < blocks).then_some(head),
         };
-        let (turn, ended) = (tokio::sync::Mutex::default(), Notify::new());
-        Arc::new(Self { blocks: slab_size / BLOCK, state: Mutex::new(state), turn, ended })
+        Arc::new(Self {
+            blocks,
+            state: Mutex::new(state),
+            turn: tokio::sync::Mutex::default(),
+            ended: Notify::new(),
+            steady: tokio::sync::RwLock::default(),
+            reading: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Makes a write durable in the journal: its entries, and the new blocks of those that carry them.
@@ -209,61 +235,74 @@ impl Journal {
         group: &[Waiting],
     ) -> Result<u64, BlockError> {
         let entries = group.iter().flat_map(|waiting| waiting.entries.iter().cloned()).collect();
-        let mut record = JournalRecord { secret: [0; 16], seq: 0, entries };
+        let record = JournalRecord { secret: [0; 16], seq: 0, entries };
+        let start = self.make_room(core, space, record.head_blocks() + record.payload_blocks()).await?;
+        let payload = group.iter().flat_map(|waiting| &waiting.payload);
+        self.put_record(core, space, (start, record), payload.map(|data| &**data), group.len()).await
+    }
+
+    /// Writes a record at a place that is free; `open`: how many writes it is of. Its number. Under the turn.
+    async fn put_record<'a>(
+        &self,
+        core: &Arc<Core>,
+        space: &Space,
+        (start, mut record): (u64, JournalRecord),
+        payload: impl Iterator<Item = &'a [u8]>,
+        open: usize,
+    ) -> Result<u64, BlockError> {
         let blocks = record.head_blocks() + record.payload_blocks();
-        let start = self.make_room(core, space, blocks).await?;
         let failed = self.state.lock().failed;
         if let Some(at) = failed.filter(|at| *at != start) {
             // The next record has its number: a reader must not take the old one for it.
             put(core, space, at * BLOCK, IoBuf::zeroed(BLOCK as usize).freeze()).await?;
         }
-        {
+        let head = {
             let mut state = self.state.lock();
             (record.secret, record.seq) = (state.anchor.secret, state.next_seq);
             state.next_seq += 1;
-            state.head = start + blocks;
-            state.records.push_back(Live { seq: record.seq, start, open: group.len(), stuck: false });
-        }
+            state.records.push_back(Live { seq: record.seq, start, open, stuck: 0 });
+            std::mem::replace(&mut state.head, start + blocks)
+        };
         let mut data = IoBuf::new((blocks * BLOCK) as usize);
-        let head = record.encode();
-        data[..head.len()].copy_from_slice(&head);
-        let mut at = head.len();
-        for payload in group.iter().flat_map(|waiting| &waiting.payload) {
+        let encoded = record.encode();
+        data[..encoded.len()].copy_from_slice(&encoded);
+        let mut at = encoded.len();
+        for payload in payload {
             data[at..at + payload.len()].copy_from_slice(payload);
             at += payload.len();
         }
         let skipped = core.faults.skip_journal.load(std::sync::atomic::Ordering::Relaxed);
         let written = if skipped { Ok(()) } else { put(core, space, start * BLOCK, data.freeze()).await };
+        let mut state = self.state.lock();
         if written.is_err() {
             // It may be there or not; nothing has been written in place for it. The next record takes its place and its
             // number, so that none lies behind a gap.
-            let mut state = self.state.lock();
             state.records.pop_back();
-            (state.head, state.next_seq) = (start, record.seq);
+            (state.head, state.next_seq) = (head, record.seq);
             state.failed = Some(start);
         } else {
-            self.state.lock().failed = None;
+            state.failed = None;
         }
         written.map(|()| record.seq)
     }
 
     /// Waits until the ring has room, freeing what has come to its place.
     async fn make_room(&self, core: &Arc<Core>, space: &Space, blocks: u64) -> Result<u64, BlockError> {
-        if blocks + JOURNAL_ANCHORS >= self.blocks {
+        let reserve = self.blocks / RESERVE_SHARE;
+        if blocks + reserve + JOURNAL_ANCHORS >= self.blocks {
             return Err(BlockError::new(BlockErrorKind::NoSpace, "write more to the journal than it holds"));
         }
         loop {
             let ended = self.ended.notified();
             let empty = {
                 let state = self.state.lock();
-                if let Some(start) = room(self.blocks, state.head, state.anchor.tail, blocks) {
+                let empty = state.records.is_empty() && state.head == state.anchor.tail;
+                if let Some(start) = room(self.blocks, state.head, state.anchor.tail, blocks)
+                    && (empty || self.used(start + blocks, state.anchor.tail) + reserve <= self.blocks)
+                {
                     return Ok(start);
                 }
-                if state.records.front().is_some_and(|record| record.stuck) {
-                    let what = "write to the journal: it is full of writes that wait for lost disks";
-                    return Err(BlockError::new(BlockErrorKind::Gone, what));
-                }
-                state.records.is_empty() && state.head == state.anchor.tail
+                empty
             };
             if empty {
                 // Used from its beginning again, whatever fits at all fits.
@@ -275,32 +314,50 @@ impl Journal {
                     Retired::Nothing => ended.await,
                     Retired::Kept => {
                         let what =
-                            "write to the journal: it is full of writes that lost disks may not have kept";
-                        return Err(BlockError::new(BlockErrorKind::Gone, what));
+                            "write to the journal: it is full of what stripes must be that wait for disks";
+                        let disks = space.awaited_disks();
+                        let missing = format!("it must be kept until these are back; missing: {disks}");
+                        return Err(BlockError::new(BlockErrorKind::Gone, what).because(missing));
                     }
                 }
             }
         }
     }
 
-    /// Frees the records whose writes are all in place, once they are durably so.
+    /// Blocks between the oldest record and `head`.
+    fn used(&self, head: u64, tail: u64) -> u64 {
+        if head >= tail { head - tail } else { self.blocks - tail + head }
+    }
+
+    /// Frees the records whose writes are all in place, once they are durably so, and those of torn regions, once they have been
+    /// copied forward.
     async fn retire(&self, core: &Arc<Core>, space: &Space) -> Result<Retired, BlockError> {
-        if space.needs_journal() {
-            return Ok(Retired::Kept);
-        }
-        let (tail, seq) = {
+        let losses = space.torn_losses();
+        let (tail, seq, stuck, copied) = {
             let state = self.state.lock();
-            let ended = state.records.iter().take_while(|record| record.open == 0).count();
-            let next =
-                state.records.get(ended).map_or((state.head, state.next_seq), |next| (next.start, next.seq));
-            if ended == 0 && state.anchor.tail == next.0 {
+            let over = state.records.iter().take_while(|record| record.open == record.stuck);
+            let (over, stuck) =
+                over.fold((0, false), |(count, stuck), record| (count + 1, stuck || record.stuck > 0));
+            let (tail, seq) =
+                state.records.get(over).map_or((state.head, state.next_seq), |next| (next.start, next.seq));
+            if seq == state.anchor.seq {
                 return Ok(Retired::Nothing);
             }
-            next
+            let copied = state.forward.filter(|copied| copied.losses == losses);
+            let only_copies =
+                copied.is_some_and(|copied| state.anchor.seq >= copied.first && seq <= copied.end);
+            if only_copies && (stuck || space.needs_journal()) {
+                return Ok(if seq < state.next_seq { Retired::Nothing } else { Retired::Kept });
+            }
+            (tail, seq, stuck, copied)
         };
         flush_disks(core).await?;
-        // The flush may have been what found a disk gone.
-        if space.needs_journal() {
+        // Looked at after the flush, which may have been what found a disk gone.
+        if !stuck && !space.needs_journal() {
+            self.state.lock().forward = None;
+        } else if !copied.is_some_and(|copied| copied.losses == space.torn_losses() && seq <= copied.first)
+            && !self.copy_forward(core, space).await?
+        {
             return Ok(Retired::Kept);
         }
         self.put_anchor(core, space, |anchor| (anchor.tail, anchor.seq) = (tail, seq)).await?;
@@ -334,21 +391,16 @@ impl Journal {
 
     /// Frees what can be freed, when there is a share of the ring in use; `all` also when there is less.
     pub(crate) async fn tidy(&self, core: &Arc<Core>, space: &Space, all: bool) -> Result<(), BlockError> {
-        let used = {
+        let (used, copied) = {
             let state = self.state.lock();
-            let (head, tail) = (state.head, state.anchor.tail);
-            if head >= tail { head - tail } else { self.blocks - tail + head }
+            let copied = state.forward.map_or(0, |copied| copied.blocks);
+            (self.used(state.head, state.anchor.tail), copied)
         };
-        if used > 0 && (all || used > self.blocks / 4) {
+        if used > 0 && (all || used > self.blocks / 4 + copied) {
             let _turn = self.turn.lock().await;
             self.retire(core, space).await?;
         }
         Ok(())
-    }
-
-    /// The number of the next record: all before it have been written, or are being written.
-    pub(crate) fn next_seq(&self) -> u64 {
-        self.state.lock().next_seq
     }
 
     /// Takes the failed writes to a region of a row.
@@ -370,9 +422,8 @@ impl Journal {
     pub(crate) fn unstick(&self, stuck: &Stuck) {
         {
             let mut state = self.state.lock();
-            let others = state.stuck.iter().any(|other| other.seq == stuck.seq);
             if let Some(record) = state.records.iter_mut().find(|record| record.seq == stuck.seq) {
-                record.stuck = others;
+                record.stuck = record.stuck.saturating_sub(1);
             }
         }
         self.end(stuck.seq);

@@ -30,6 +30,7 @@
 
 mod allocate;
 mod at;
+mod awaited;
 mod balance;
 mod careful;
 mod check;

@@ -186,7 +186,7 @@ impl Pool {
         if !options.read_only {
             spawn_local(Arc::clone(&meta).run(position));
             let secret = || Guid(surroundings.entropy.next_id());
-            if let Err(error) = core.open_spaces(secret).await {
+            if let Err(error) = core.open_spaces(secret, options.accept_loss).await {
                 // The committer lets go of the disks.
                 meta.close();
                 return Err(error);

@@ -55,6 +55,9 @@ impl Space {
                 resync::settle_before_read(at, piece.offset, piece.len).await?;
                 may_be_unsettled = true;
             }
+            if at.group().awaited.load(Ordering::Acquire) & mask != 0 {
+                return Err(row.awaits("read a stripe that waits for lost disks"));
+            }
             // The list is held during the read: whoever gives a copy's slab up waits for that.
             let Some((_list, copy)) = copy_to_read(at, piece) else { break };
             let page = page_at(at, piece.offset).await;

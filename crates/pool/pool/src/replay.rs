@@ -22,6 +22,7 @@ use pool_format::{BLOCK, Guid, JOURNAL_ANCHORS, JOURNAL_ROW, JournalAnchor, Jour
 use pool_layout::parity;
 
 use crate::at::At;
+use crate::awaited;
 use crate::careful::solve_block;
 use crate::core::Core;
 use crate::given_up::GivenUp;
@@ -35,11 +36,13 @@ const BYTES: usize = BLOCK as usize;
 /// What a disk writes as a whole, at the least.
 const SECTOR: usize = 512;
 
-/// Brings everything that the space's journal holds to its place, and begins a new journal.
+/// Brings everything that the space's journal holds to its place, and begins a new journal; or goes on with the old one, as far as
+/// what it holds waits for disks ([`crate::awaited`]), unless `accept_loss` says that nobody waits for them any more.
 pub(crate) async fn replay(
     core: &Arc<Core>,
     space: &Space,
     secret: Guid,
+    accept_loss: bool,
 ) -> Result<Arc<Journal>, BlockError> {
     let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
     let journal = space.row(JOURNAL_ROW).ok_or_else(gone)?;
@@ -49,35 +52,49 @@ pub(crate) async fn replay(
         // There was one before the first row: it cannot be read, and what it leads to is needed.
         return Err(gone());
     }
+    let mut end = None;
     if let Some(anchor) = &old {
         let (stripes, last) = reader.walk(anchor).await;
-        if let Some((block, record)) = last {
+        if let Some((block, record)) = &last {
             // Perhaps it reached one copy only before the power went. If that copy were lost after a part of it has been
             // brought to its place, nobody could tell what the rest must be.
-            reader.spread(block, &record).await?;
+            reader.spread(*block, record).await?;
         }
         let mut given_up = GivenUp::default();
-        for ((number, stripe), told) in stripes {
-            let Some(row) = space.row(number) else { continue };
-            check_bounds(core, &row, &told)?;
-            let place = Place { space: space.id(), row: number, column: 0 };
+        for ((number, stripe), told) in &stripes {
+            let Some(row) = space.row(*number) else { continue };
+            check_bounds(core, &row, told)?;
+            let place = Place { space: space.id(), row: *number, column: 0 };
             let at = At::new(core, space, &row, place);
-            bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
+            if !awaited::waits(at, *stripe) {
+                bring_in_place(at, *stripe, told, &reader, &mut given_up).await?;
+            } else if accept_loss && awaited::give_up(at, *stripe, told).await? {
+                bring_in_place(at, *stripe, told, &reader, &mut GivenUp::default()).await?;
+            }
         }
         flush_disks(core).await?;
         given_up.settle(core, space).await?;
+        // A disk that has gone since, with what it was given, is awaited, too.
+        let waiting = awaited::mark(core, space, &stripes, accept_loss);
+        end = last
+            .filter(|_| waiting)
+            .map(|(block, record)| (block + record.head_blocks() + record.payload_blocks(), record.seq + 1));
     }
-    // Another secret: what the old records say is void from now on.
-    let anchor = JournalAnchor {
-        number: old.map_or(0, |old| old.number + 1),
+    let number = old.map_or(0, |old| old.number + 1);
+    let fresh = JournalAnchor {
+        number,
         epoch: core.meta.epoch(),
         space: space.guid(),
+        // Another one: what the old records say is void from now on.
         secret: secret.0,
         tail: JOURNAL_ANCHORS,
         seq: 1,
     };
+    // The chain that is needed goes on where it ended.
+    let needed = old.zip(end).map(|(old, end)| (JournalAnchor { number, epoch: fresh.epoch, ..old }, end));
+    let (anchor, (head, next_seq)) = needed.unwrap_or((fresh, (fresh.tail, fresh.seq)));
     write_anchor(core, space, &anchor).await?;
-    Ok(Journal::new(core.slab_size, anchor))
+    Ok(Journal::new(core.slab_size, anchor, head, next_seq))
 }
 
 fn check_bounds(core: &Core, row: &Row, told: &[Told]) -> Result<(), BlockError> {
@@ -95,38 +112,31 @@ fn check_bounds(core: &Core, row: &Row, told: &[Told]) -> Result<(), BlockError>
 }
 
 /// The regions of a row that a stripe lies in.
-fn regions_of(at: At<'_>, stripe: u64) -> u64 {
+pub(crate) fn regions_of(at: At<'_>, stripe: u64) -> u64 {
     let interleave = at.space.striping.interleave();
     at.regions(stripe * interleave, interleave)
 }
 
 /// Brings what the journal of a space in use says of torn regions of a row to its place: their disks have been away with writes in
 /// their caches. The caller holds the lock of the regions, to which nobody writes as long as they are torn, and the journal is kept until
-/// they are not ([`Space::needs_journal`]). `false` when that did not come to its end: too many disks are away still, one went meanwhile,
+/// they are not ([`Space::needs_journal`]), as is [`Journal::steady`]. `false` when that did not come to its end: too many disks are away still, one went meanwhile,
 /// or too much is damaged besides.
 ///
 /// # Errors
 /// When the journal cannot be read, or a disk fails.
 pub(crate) async fn bring_back(at: At<'_>, mask: u64) -> Result<bool, BlockError> {
-    let away = at.row.columns.iter().filter(|column| column.good() & mask != mask).count();
-    if away > at.row.shape.parity {
+    if at.row.lacking(mask) > at.row.shape.parity {
         return Ok(false);
     }
     let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
-    let journal = at.space.row(JOURNAL_ROW).ok_or_else(gone)?;
-    let reader = Reader { core: at.core, space: at.space, row: &journal };
-    let anchor = reader.anchor().await.ok_or_else(gone)?;
-    let written = at.space.journal()?.next_seq();
-    let (stripes, last) = reader.walk(&anchor).await;
-    if last.map_or(anchor.seq, |(_, record)| record.seq + 1) < written {
-        // What cannot be read now is not the end of the chain.
-        return Err(gone());
-    }
+    let row = at.space.row(JOURNAL_ROW).ok_or_else(gone)?;
+    let reader = Reader { core: at.core, space: at.space, row: &row };
+    let stripes = at.space.journal()?.read_torn(at.core, at.space).await?;
     let mut given_up = GivenUp::default();
-    for ((_, stripe), told) in stripes.into_iter().filter(|((row, _), _)| *row == at.place.row) {
-        if regions_of(at, stripe) & mask != 0 {
-            check_bounds(at.core, at.row, &told)?;
-            bring_in_place(at, stripe, &told, &reader, &mut given_up).await?;
+    for ((_, stripe), told) in stripes.iter().filter(|((row, _), _)| *row == at.place.row) {
+        if regions_of(at, *stripe) & mask != 0 {
+            check_bounds(at.core, at.row, told)?;
+            bring_in_place(at, *stripe, told, &reader, &mut given_up).await?;
         }
     }
     flush_disks(at.core).await?;

@@ -148,7 +148,7 @@ async fn settle_region(at: At<'_>, region: u32) -> Result<u64, BlockError> {
     if settled {
         // A disk may have gone since with what its column had: that is for another round.
         let _order = at.group().order.lock();
-        if at.group().torn.load(Ordering::Acquire) & mask == 0 {
+        if !at.group().is_torn(mask) {
             at.group().unsettled.fetch_and(!mask, Ordering::AcqRel);
         }
     }
@@ -217,12 +217,13 @@ fn outages(at: At<'_>) -> u64 {
 /// Makes writes again that failed half-way, and takes what the columns hold then as the truth.
 async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, bool), BlockError> {
     let mask = at.regions(offset, size);
-    if at.group().torn.load(Ordering::Acquire) & mask != 0 {
+    if at.group().is_torn(mask) {
         let outages = outages(at);
+        let journal = at.space.journal()?;
+        let _steady = journal.steady.read().await;
         if at.space.needs_journal() && !replay::bring_back(at, mask).await? {
             return Ok((0, false));
         }
-        let journal = at.space.journal()?;
         let mut redone = true;
         let touches = |write: &ColumnWrite| at.regions(write.offset, write.len) & mask != 0;
         for stuck in journal.take_stuck(at.place.row, touches) {
@@ -245,7 +246,7 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
             at.group().torn.fetch_or(mask, Ordering::AcqRel);
             return Ok((0, false));
         }
-        at.group().torn.fetch_and(!mask, Ordering::AcqRel);
+        at.group().mend(mask);
     }
     let mut whole = true;
     let mut row: Vec<Content> = Vec::new();

@@ -13,16 +13,19 @@
 //! | `dirty_durable` | before the first write to a region, after the commit of `Dirty` | by the cleaner, before `Clean` is submitted |
 //! | `volatile` | of a column with one copy, before a volatile write; at opening | by the cleaner, after a flush |
 //! | `unsettled` | at opening, from the dirty regions, and by a write that failed: copies may differ, checksums lag | when the copies have been made equal and the checksums anew |
-//! | `torn` | by a write that failed in a parity row: parity may not match the data | when it has been calculated anew |
+//! | `torn` | by a write that failed in a parity row, or a loss that parity does not make up for: parity may not match the data | when the disks are back, and what the journal has for the region is in place |
+//! | `awaited` | at opening, with `torn`: the journal has more for the region than the columns that are here | with `torn` |
 //! | copy `stale` | before `MarkStale` is submitted | when the copy has caught up |
 //! | copy `stale_durable` | after the commit of `MarkStale` | when `ClearStale` is submitted |
 //!
 //! **Order rule.** Whoever decides on a mask and submits the change does both under `Group::order`, so that
 //! the log has the changes in the order of the decisions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use block_device::{BlockError, BlockErrorKind};
 use parking_lot::{Mutex, RwLock};
 use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, RowRecord, SpaceId, SpaceRecord};
 use shard_runtime::RangeLocks;
@@ -141,6 +144,11 @@ fn good_regions<'a>(copies: impl Iterator<Item = &'a Arc<CopyState>>) -> u64 {
     online.fold(0, |good, copy| good | !copy.stale.load(Ordering::Acquire))
 }
 
+/// Disks by their numbers, for people; empty for none.
+pub(crate) fn names(disks: &BTreeSet<DiskId>) -> String {
+    disks.iter().map(|id| format!("disk {id}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Columns that stand in for each other.
 pub(crate) struct Group {
     pub(crate) locks: RangeLocks,
@@ -153,6 +161,8 @@ pub(crate) struct Group {
     pub(crate) touched: AtomicU64,
     pub(crate) unsettled: AtomicU64,
     pub(crate) torn: AtomicU64,
+    /// Torn regions that an opening has found so: even what is here may be half-written, so nothing of them is read.
+    pub(crate) awaited: AtomicU64,
     /// Settled regions in which a page of a column's checksums is damaged; see `recall.rs`.
     pub(crate) forgotten: AtomicU64,
     /// Regions under a page that a copy was found to have damaged, or older than it should be: what the copies hold there is
@@ -195,6 +205,7 @@ impl Group {
             touched: AtomicU64::new(0),
             unsettled: AtomicU64::new(if crashed && marks { dirty } else { 0 }),
             torn: AtomicU64::new(0),
+            awaited: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             suspect: AtomicU64::new(0),
             zeroed: AtomicU64::new(0),
@@ -220,6 +231,17 @@ impl Group {
     /// Whether copies of these regions may differ, or checksums lag.
     pub(crate) fn is_unsettled(&self, mask: u64) -> bool {
         self.unsettled.load(Ordering::Acquire) & mask != 0
+    }
+
+    /// Whether what the journal has for these regions is not in place, as too many of their disks are away.
+    pub(crate) fn is_torn(&self, mask: u64) -> bool {
+        self.torn.load(Ordering::Acquire) & mask != 0
+    }
+
+    /// Parity and data of these regions agree again, or what was lost of them has been settled.
+    pub(crate) fn mend(&self, mask: u64) {
+        self.awaited.fetch_and(!mask, Ordering::AcqRel);
+        self.torn.fetch_and(!mask, Ordering::AcqRel);
     }
 
     /// Counts a write for as long as the guard lives.
@@ -340,6 +362,28 @@ impl Row {
 
     pub(crate) fn column(&self, column: u8) -> &Column {
         &self.columns[usize::from(column)]
+    }
+
+    /// Columns of which no copy of some of these regions is here and up to date.
+    pub(crate) fn lacking(&self, mask: u64) -> usize {
+        self.columns.iter().filter(|column| column.good() & mask != mask).count()
+    }
+
+    /// The disks of the row that are away.
+    pub(crate) fn missing(&self) -> BTreeSet<DiskId> {
+        let copies = self.columns.iter().flat_map(|column| column.copies().to_vec());
+        copies.filter(|copy| !copy.disk.is_online()).map(|copy| copy.id()).collect()
+    }
+
+    /// The error of a request to regions that are torn: it names the disks that are awaited.
+    pub(crate) fn awaits(&self, doing: &'static str) -> BlockError {
+        let why = match names(&self.missing()) {
+            none if none.is_empty() => {
+                "its disks are here, and too much of it is damaged: opening the pool again settles what is lost".to_owned()
+            }
+            disks => format!("it must be made whole from the journal when more of its disks are back; missing: {disks}"),
+        };
+        BlockError::new(BlockErrorKind::Gone, doing).because(why)
     }
 
     /// Regions of `mask` whose data would be lost neither now nor in the end if the copy of `column` on `disk` were:

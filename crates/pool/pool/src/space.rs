@@ -15,7 +15,7 @@
 //! requests to the engine, and small allocations for the boxed futures (from the allocator's thread cache).
 //! A write that began comes to its end even if its caller goes away: the range stays locked until then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -26,7 +26,7 @@ use block_device::{
 use futures_util::future::join_all;
 use observe::{IoKind, IoStats};
 use parking_lot::RwLock;
-use pool_format::{BLOCK, Change, Checksum, Guid, JOURNAL_ROW, SpaceId, SpaceRecord};
+use pool_format::{BLOCK, Change, Checksum, DiskId, Guid, JOURNAL_ROW, SpaceId, SpaceRecord};
 use pool_layout::{Piece, Striping};
 use shard_runtime::finish_anyway;
 use tokio::sync::Notify;
@@ -35,7 +35,7 @@ use crate::at::At;
 use crate::core::Core;
 use crate::health::SMALL;
 use crate::journal::Journal;
-use crate::row::{Place, Row, Shape};
+use crate::row::{Place, Row, Shape, names};
 use crate::write::{Edit, change_piece, flush_disks};
 
 /// A space of an open pool.
@@ -60,6 +60,8 @@ pub struct Space {
     /// See [`Space::keep_journal`]: how many there were, and how many of them have been brought back.
     torn_losses: AtomicU64,
     losses_mended: AtomicU64,
+    /// A row on its way to be freed, which comes back if that fails.
+    going: RwLock<Option<(u32, Arc<Row>)>>,
     stats: IoStats,
 }
 
@@ -94,6 +96,7 @@ impl Space {
             losses_told: AtomicU64::new(0),
             torn_losses: AtomicU64::new(0),
             losses_mended: AtomicU64::new(0),
+            going: RwLock::default(),
             stats: IoStats::default(),
         })
     }
@@ -190,12 +193,33 @@ impl Space {
         if losses == self.losses_mended.load(Ordering::Acquire) {
             return false;
         }
-        let torn = |row: &Arc<Row>| row.group(0).torn.load(Ordering::Acquire) != 0;
-        let needs = self.rows().iter().any(|(_, row)| torn(row));
+        let needs = !self.torn_rows().is_empty();
         if !needs {
             self.losses_mended.fetch_max(losses, Ordering::AcqRel);
         }
         needs
+    }
+
+    /// How many such losses there were: whoever has looked at which regions are torn looks again when there are more.
+    pub(crate) fn torn_losses(&self) -> u64 {
+        self.torn_losses.load(Ordering::Acquire)
+    }
+
+    /// Rows with torn regions, and which these are. One that is being freed is among them until the journal says that it is.
+    pub(crate) fn torn_rows(&self) -> BTreeMap<u32, u64> {
+        let torn = |row: &Row| row.group(0).torn.load(Ordering::Acquire);
+        let rows = self.rows.read();
+        let going = self.going.read();
+        let going = going.iter().map(|(number, row)| (*number, torn(row)));
+        let all = rows.iter().map(|(number, row)| (*number, torn(row))).chain(going);
+        all.filter(|(_, torn)| *torn != 0).collect()
+    }
+
+    /// The disks that torn regions wait for, for people.
+    pub(crate) fn awaited_disks(&self) -> String {
+        let rows = self.torn_rows().into_keys().filter_map(|number| self.row(number));
+        let disks: BTreeSet<DiskId> = rows.flat_map(|row| row.missing()).collect();
+        names(&disks)
     }
 
     /// The journal of a space with parity.
@@ -373,12 +397,16 @@ impl Space {
                 return Ok(false);
             }
             let Some(row) = rows.remove(&number) else { return Ok(true) };
+            // What the journal has for it is needed until that is void.
+            *self.going.write() = Some((number, Arc::clone(&row)));
             row
         };
-        if let Err(error) = self.forget_row(&core, number).await {
-            self.rows.write().insert(number, row);
-            return Err(error);
+        let forgotten = self.forget_row(&core, number).await;
+        if forgotten.is_err() {
+            self.rows.write().insert(number, Arc::clone(&row));
         }
+        *self.going.write() = None;
+        forgotten?;
         if let Ok(journal) = self.journal() {
             // What failed to come to the row is of no concern to the next one of its number.
             for stuck in journal.take_stuck(number, |_| true) {

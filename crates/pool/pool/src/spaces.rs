@@ -73,10 +73,12 @@ pub(crate) struct Closed {
 }
 
 impl Core {
-    /// Opens the spaces that a pool has. One that cannot be opened is closed.
+    /// Opens the spaces that a pool has. One that cannot be opened is closed. With `accept_loss` none waits for what disks that are away
+    /// were to get from its journal.
     pub(crate) async fn open_spaces(
         self: &Arc<Self>,
         mut secret: impl FnMut() -> Guid,
+        accept_loss: bool,
     ) -> Result<(), PoolError> {
         for space in self.all_spaces() {
             if space.striping.parity() > 0 && space.row(JOURNAL_ROW).is_none() {
@@ -85,7 +87,7 @@ impl Core {
                 self.spaces.write().remove(&space.id());
                 continue;
             }
-            if let Err(error) = open_journal(self, &space, secret()).await {
+            if let Err(error) = open_journal(self, &space, secret(), accept_loss).await {
                 tracing::error!("space {} of pool {} stays closed: {error}", space.name(), self.name);
                 self.spaces.write().remove(&space.id());
                 let closed = Closed { why: error.to_string(), space };
@@ -103,7 +105,7 @@ impl Core {
         let closed: Vec<Arc<Space>> =
             self.closed.read().values().map(|closed| Arc::clone(&closed.space)).collect();
         for space in closed {
-            match open_journal(self, &space, secret()).await {
+            match open_journal(self, &space, secret(), false).await {
                 Ok(()) => {
                     tracing::info!("space {} of pool {} is open again", space.name(), self.name);
                     self.spaces.write().insert(space.id(), Arc::clone(&space));
@@ -265,7 +267,7 @@ impl Pool {
 
     async fn make_journal(&self, space: &Arc<Space>) -> Result<(), PoolError> {
         space.row_for_write(&self.core, JOURNAL_ROW).await?;
-        open_journal(&self.core, space, Guid(self.surroundings.entropy.next_id())).await
+        open_journal(&self.core, space, Guid(self.surroundings.entropy.next_id()), false).await
     }
 
     async fn allocate_all(&self, space: &Arc<Space>, from: u64, size: u64) -> Result<(), PoolError> {
@@ -364,11 +366,16 @@ impl Pool {
 }
 
 /// Brings what a parity space's journal holds to its place, before anybody reads the space.
-async fn open_journal(core: &Arc<Core>, space: &Arc<Space>, secret: Guid) -> Result<(), PoolError> {
+async fn open_journal(
+    core: &Arc<Core>,
+    space: &Arc<Space>,
+    secret: Guid,
+    accept_loss: bool,
+) -> Result<(), PoolError> {
     if space.striping.parity() == 0 {
         return Ok(());
     }
-    let journal = replay::replay(core, space, secret).await.map_err(|error| {
+    let journal = replay::replay(core, space, secret, accept_loss).await.map_err(|error| {
         let detail = format!("the journal of space {} cannot be brought to its place: {error}", space.name());
         PoolError::new(PoolErrorKind::Io, detail).because(error)
     })?;

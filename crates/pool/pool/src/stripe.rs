@@ -75,8 +75,8 @@ async fn attempt(
     let (group, mask) = (at.group(), at.regions(start, end - start));
     let _range = group.locks.lock(start, end - start).await;
     let _count = group.begin_write();
-    if group.torn.load(Ordering::Acquire) & mask != 0 {
-        return Err(BlockError::new(BlockErrorKind::Gone, "write to a stripe that waits for lost disks"));
+    if group.is_torn(mask) {
+        return Err(at.row.awaits("write to a stripe that waits for lost disks"));
     }
     ensure_dirty_for_write(at, start, mask).await?;
     group.touched.fetch_or(mask, Ordering::AcqRel);
@@ -90,8 +90,8 @@ async fn attempt(
     } else {
         let writes = part_of_stripe(at, (start, end), parts).await?;
         // What it was calculated from may have been on a disk that went, and came back, meanwhile.
-        if group.torn.load(Ordering::Acquire) & mask != 0 {
-            return Err(BlockError::new(BlockErrorKind::Gone, "write to a stripe that waits for lost disks"));
+        if group.is_torn(mask) {
+            return Err(at.row.awaits("write to a stripe that waits for lost disks"));
         }
         writes
     };

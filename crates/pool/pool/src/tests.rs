@@ -3,6 +3,7 @@
 mod age;
 mod ahead;
 mod area;
+mod awaited;
 mod balance;
 mod bench_disk;
 mod closing;
@@ -23,6 +24,7 @@ mod reserve;
 mod spaces;
 mod told;
 mod torn;
+mod unknown;
 
 use std::future::Future;
 use std::sync::Arc;

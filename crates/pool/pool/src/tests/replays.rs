@@ -13,16 +13,16 @@ use super::told::warnings;
 use super::{Bench, SLAB, on_shard};
 use crate::{OpenOptions, Pool, Resiliency, Space, SpaceSpec};
 
-const INTERLEAVE: u64 = 8192;
+pub(super) const INTERLEAVE: u64 = 8192;
 const STRIPES: u64 = 4;
 
-fn noise(len: u64, seed: u64) -> SharedBuf {
+pub(super) fn noise(len: u64, seed: u64) -> SharedBuf {
     let mut rng = Rng::new(seed);
     let bytes: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
     IoBuf::copy_from(&bytes).freeze()
 }
 
-fn spec(parity: u8) -> SpaceSpec {
+pub(super) fn spec(parity: u8) -> SpaceSpec {
     let mut spec = SpaceSpec::thin("s", Resiliency::Parity(parity), 4 * SLAB);
     spec.interleave = INTERLEAVE as u32;
     spec.columns = parity + 3;
@@ -30,7 +30,7 @@ fn spec(parity: u8) -> SpaceSpec {
 }
 
 /// Where the columns of row 0 lie: disk and start, for each of their copies.
-fn places(pool: &Pool, row: u32) -> Vec<Vec<(usize, u64)>> {
+pub(super) fn places(pool: &Pool, row: u32) -> Vec<Vec<(usize, u64)>> {
     let mut places = Vec::new();
     pool.core.for_each_column(|_, place, found| {
         if place.row == row {
@@ -42,7 +42,7 @@ fn places(pool: &Pool, row: u32) -> Vec<Vec<(usize, u64)>> {
 }
 
 /// The power goes, and nothing that was not durable survives.
-async fn crash(bench: &Bench, pool: Pool) {
+pub(super) async fn crash(bench: &Bench, pool: Pool) {
     bench.power.store(0, Ordering::SeqCst);
     drop(pool);
     sleep(std::time::Duration::from_secs(5)).await;
@@ -353,13 +353,17 @@ enum Then {
     Returned,
     /// The same, and the first of them goes once more as soon as it is written to.
     ReturnedTwice,
+    /// The power goes, and they come back to the pool that was opened without them.
+    OpenedWithout,
+    /// The same, and the pool is opened twice without them.
+    OpenedTwiceWithout,
 }
 
 /// Two disks of a stripe go at once, with a write in their caches that was acknowledged and not flushed. What the others hold of it
 /// becomes durable. Only the journal can make the stripe whole; what had been in it before is kept.
 fn two_go_at_once(then: Then) {
     // The columns that go beside the one that is written: data and parity, either first.
-    for away in [[1, 3], [3, 1], [1, 2]] {
+    for away in [[1, 3], [3, 1], [1, 2], [0, 1], [1, 0], [0, 3], [3, 0]] {
         on_shard(async {
             let bench = Bench::new(5);
             let mut pool = bench.create().await;
@@ -385,7 +389,7 @@ fn two_go_at_once(then: Then) {
                     sleep(std::time::Duration::from_secs(60)).await;
                 }
             };
-            if then != Then::Opened {
+            if matches!(then, Then::Returned | Then::ReturnedTwice) {
                 disks.iter().for_each(|disk| bench.disks[*disk].restore_power(|| false));
                 if then == Then::ReturnedTwice {
                     let disk = &bench.disks[disks[0]];
@@ -401,8 +405,19 @@ fn two_go_at_once(then: Then) {
                 back(&pool).await;
             } else {
                 crash(&bench, pool).await;
-                bench.disks.iter().for_each(|disk| disk.gone.store(false, Ordering::SeqCst));
+                if then == Then::OpenedTwiceWithout {
+                    let without = open(&bench, guid).await.expect("open");
+                    sleep(std::time::Duration::from_secs(60)).await;
+                    crash(&bench, without).await;
+                }
+                if then == Then::Opened {
+                    bench.disks.iter().for_each(|disk| disk.gone.store(false, Ordering::SeqCst));
+                }
                 pool = open(&bench, guid).await.expect("open");
+                if then != Then::Opened {
+                    sleep(std::time::Duration::from_secs(60)).await;
+                    back(&pool).await;
+                }
             }
             let space = pool.space("s").expect("space");
             let read = space.read(0, IoBuf::new(3 * INTERLEAVE as usize)).await.expect("read");
@@ -431,4 +446,10 @@ fn stripes_of_two_disks_that_come_back_without_their_caches_are_made_whole() {
 #[test]
 fn a_disk_that_goes_again_while_it_is_brought_back_is_not_believed() {
     two_go_at_once(Then::ReturnedTwice);
+}
+
+#[test]
+fn an_opening_without_two_disks_keeps_what_the_journal_has_for_them() {
+    two_go_at_once(Then::OpenedWithout);
+    two_go_at_once(Then::OpenedTwiceWithout);
 }
