@@ -62,7 +62,7 @@ impl Core {
             if core.registry.lock().begin_removal(file) {
                 return Ok(());
             }
-            let deleted = session.delete(file);
+            let deleted = session.forget_all_ahead(file).and_then(|()| session.delete(file));
             session.fatal(deleted)?;
             core.attention.notify_one();
             Ok(())
@@ -83,7 +83,7 @@ impl Core {
             });
             saved.await?;
         }
-        Ok(())
+        self.give_back_everything().await
     }
 
     /// Deletes what was removed, but in use when the volume was last open. Before anything else is asked of it.
@@ -171,8 +171,10 @@ impl Core {
         self.save_unsaved().await?;
         let shrunk = self.shrink_snapshots().await?;
         let purged = self.purge_orphans().await?;
+        self.give_back_resting().await?;
         let zeroed = self.zero_freed().await?;
-        Ok(shrunk || purged || zeroed)
+        let gave_back = self.give_back_of_last_time().await?;
+        Ok(shrunk || purged || zeroed || gave_back)
     }
 
     /// See [`Volume::close`](crate::Volume::close).

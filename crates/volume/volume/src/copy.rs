@@ -264,6 +264,8 @@ async fn share_clusters(
     let a = Side { stream: source, first, end };
     let b = Side { stream: target, first: to, end: to + (end - first) };
     let _clusters = Side::lock_both(&a, &b, |stream| &stream.clusters, 1).await;
+    // What was mapped ahead there goes, and what comes is used.
+    target.ahead.forget(b.first, b.end);
     if first == 0 && to == 0 && end >= source.size().div_ceil(CLUSTER) && source.key != target.key {
         return link_all(core, source, target, end).await;
     }

@@ -12,6 +12,8 @@ use shard_runtime::{Clock, Monotonic};
 use tokio::sync::Notify;
 use volume_format::Superblock;
 
+use crate::ahead::Clusters;
+use crate::clusters::StreamKey;
 use crate::database::{Metadata, stopped};
 use crate::fail_stop::Flushes;
 use crate::gate::ReadGate;
@@ -37,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) filling: Arc<Mutex<BTreeSet<u64>>>,
     /// Where the list of freed clusters is looked at next.
     pub(crate) zero_from: AtomicU64,
+    /// Streams of which some space may have been mapped ahead when the volume was last in use; `None` before they were looked up.
+    pub(crate) leftovers: Mutex<Option<Vec<(StreamKey, Vec<Clusters>)>>>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

@@ -8,6 +8,7 @@ use file_store::{Access, FileId, OpenFile, Range, StoreError, StoreErrorKind, St
 use observe::IoKind;
 use shard_runtime::finish_anyway;
 
+use crate::mapping::map_what_is_due;
 use crate::registry::Pin;
 
 /// One open.
@@ -92,7 +93,9 @@ impl OpenFile for Handle {
         let (since, len) = (self.pin.core().clock.now(), data.len() as u64);
         self.change(move |pin| async move {
             let write = pin.stream().write(pin.core(), offset, data, durability);
-            pin.core().counted(IoKind::Write, len, since, write).await
+            let written = pin.core().counted(IoKind::Write, len, since, write).await;
+            map_what_is_due(&pin);
+            written
         })
     }
 

@@ -2,9 +2,9 @@
 //!
 //! # Life of a write
 //! 1. Its blocks are locked in the stream, so that overlapping changes happen one after another.
-//! 2. Holes are mapped, ahead of need: a window of up to 16 MiB in one transaction, less where a stream grows. The clusters are zero (the
-//!    free list's invariant), so mapped means readable, and later first writes in the window cost nothing more
-//!    than overwrites.
+//! 2. Holes are mapped: the clusters that the write touches, and where it goes on behind others what comes next (`ahead.rs`).
+//!    The clusters are zero (the free list's invariant), so mapped means readable, and later first writes to what was mapped
+//!    ahead cost nothing more than overwrites.
 //! 3. Clusters that others may use are replaced by copies.
 //! 4. Data goes in place; blocks that are only partly written are read first.
 //! 5. A durable write ends when the size is durable too; otherwise the next flush does it.
@@ -39,17 +39,11 @@ use shard_runtime::RangeLocks;
 use tokio::sync::Notify;
 use volume_format::{BLOCK, CLUSTER};
 
+use crate::ahead::Ahead;
 use crate::clusters::StreamKey;
 use crate::core::Core;
 use crate::extents::{Extent, ExtentMap, Segment};
 use crate::registry::Unsaved;
-
-/// Clusters mapped together around a first write: 16 MiB.
-const WINDOW: u64 = 256;
-/// A stream of more clusters than this is mapped ahead where it grows, by a part like this of its length. A shorter one is
-/// likely to end with the write, and takes what it needs: 64 KiB for a byte.
-const GROWING: u64 = 16;
-const AHEAD_PART: u64 = 4;
 
 /// A stream in memory, shared by all its users.
 pub(crate) struct Stream {
@@ -64,6 +58,7 @@ pub(crate) struct Stream {
     pub(crate) clusters: RangeLocks,
     pub(crate) sizing: tokio::sync::Mutex<()>,
     pub(crate) resized: Notify,
+    pub(crate) ahead: Ahead,
 }
 
 impl Stream {
@@ -80,6 +75,7 @@ impl Stream {
             clusters: RangeLocks::default(),
             sizing: tokio::sync::Mutex::new(()),
             resized: Notify::new(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -269,52 +265,6 @@ impl Stream {
         let at = (offset - first) as usize;
         blocks[at..at + data.len()].copy_from_slice(&data);
         Ok((first, blocks.freeze()))
-    }
-
-    /// Maps the holes of a range and replaces its shared clusters. The blocks are locked.
-    async fn make_writable(&self, core: &Core, offset: u64, end: u64) -> Result<(), StoreError> {
-        let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
-        let (mapped, shared) = self.map.read().covers(first, last);
-        if !mapped {
-            self.map_ahead(core, first, last).await?;
-        }
-        if shared {
-            crate::copy::unshare(self, core, first, last).await?;
-        }
-        Ok(())
-    }
-
-    /// Maps the holes of `first..last` and, if there is room, of the window around them.
-    async fn map_ahead(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
-        // No further than the stream goes, or is likely to go.
-        let size = self.size().max(last * CLUSTER).div_ceil(CLUSTER);
-        let ahead = if last <= GROWING { 0 } else { (last / AHEAD_PART).min(WINDOW) };
-        let window_end = last.next_multiple_of(WINDOW).min(size.max(last + ahead)).max(last);
-        let window_end = if size > last { window_end.min(size) } else { window_end };
-        // What a write beyond the end leaves out is a hole for good.
-        let beyond = first >= self.size().div_ceil(CLUSTER);
-        let window_first = if beyond { first } else { first / WINDOW * WINDOW };
-        let _clusters = self.clusters.lock(window_first, window_end - window_first).await;
-        let needed = self.map.read().holes(first, last);
-        if needed.is_empty() {
-            // Whoever held the lock before has mapped them.
-            return Ok(());
-        }
-        // Other holes of the window are there because somebody punched them: they stay.
-        let mut holes = self.map.read().holes(window_first, window_end);
-        holes.retain(|(hole, count)| *hole < last && first < hole.saturating_add(*count));
-        let mapped = match self.map_holes(core, holes).await {
-            Err(error) if error.kind() == StoreErrorKind::NoSpace => self.map_holes(core, needed).await?,
-            other => other?,
-        };
-        self.put_extents(&mapped);
-        Ok(())
-    }
-
-    /// Maps holes in the database; the clusters are locked. The map learns of it from the caller.
-    async fn map_holes(&self, core: &Core, holes: Vec<(u64, u64)>) -> Result<Vec<Extent>, StoreError> {
-        let key = self.key;
-        core.metadata.change(move |session| session.map(key, &holes)).await
     }
 
     pub(crate) fn put_extents(&self, extents: &[Extent]) {

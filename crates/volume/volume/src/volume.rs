@@ -225,6 +225,7 @@ impl Volume {
             registry: Default::default(),
             filling: Default::default(),
             zero_from: AtomicU64::new(0),
+            leftovers: Default::default(),
             attention: Default::default(),
             closing: Default::default(),
             operations: Default::default(),
@@ -325,7 +326,7 @@ impl Session<'_> {
                 let extents = self.extents(key)?;
                 check_extents(key, &extents, core.clusters.load(Ordering::Acquire))?;
                 let read = Stream::new(key, record.size.min(FILE_SIZE_MAX), extents);
-                core.registry.lock().enter(read)
+                core.registry.lock().enter(read, core.clock.now())
             }
         };
         Ok(Pin::new(Arc::clone(core), stream))
