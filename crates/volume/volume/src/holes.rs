@@ -34,7 +34,7 @@ impl Stream {
             let Some(segment) = self.map.read().first_mapped(at, end) else { return Ok(()) };
             let (from, to) = (segment.offset, segment.offset + segment.len);
             if segment.shared {
-                crate::copy::unshare(self, core, from / CLUSTER, to.div_ceil(CLUSTER)).await?;
+                crate::copy::unshare(self, core, (from / CLUSTER, to.div_ceil(CLUSTER)), None).await?;
                 at = from;
                 continue;
             }

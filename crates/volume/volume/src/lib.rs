@@ -47,6 +47,7 @@ mod groups;
 mod holes;
 mod integrity;
 mod leftovers;
+mod lent;
 mod links;
 mod load;
 mod log_feature;

@@ -7,6 +7,7 @@ use volume_format::CLUSTER;
 
 use crate::ahead::Clusters;
 use crate::clusters::StreamKey;
+use crate::copy::Written;
 use crate::core::Core;
 use crate::database::Session;
 use crate::extents::Extent;
@@ -47,21 +48,28 @@ impl Session<'_> {
 }
 
 impl Stream {
-    /// Maps the holes of a range and replaces its shared clusters. The blocks are locked, and the range is to be written.
-    pub(crate) async fn make_writable(&self, core: &Core, offset: u64, end: u64) -> Result<(), StoreError> {
+    /// Maps the holes of a range of whole blocks, which are locked, and replaces its shared clusters; which of them have what is
+    /// `written` there. All others of the range are to be written.
+    pub(crate) async fn make_writable(
+        &self,
+        core: &Core,
+        written: &Written,
+    ) -> Result<Vec<Clusters>, StoreError> {
+        let (offset, end) = (written.offset, written.offset + written.data.len() as u64);
         let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
         let (mapped, shared) = self.map.read().covers(first, last);
         if !mapped {
             self.map_needed(core, first, last).await?;
         }
+        let mut replaced = Vec::new();
         if shared {
-            crate::copy::unshare(self, core, first, last).await?;
+            replaced = crate::copy::unshare(self, core, (first, last), Some(written)).await?;
         }
         // From here on they are not given back, as their blocks are locked until they are written.
         if self.ahead.clusters() > 0 {
             self.ahead.write(first, last, self.size().div_ceil(CLUSTER), core.clock.now());
         }
-        Ok(())
+        Ok(replaced)
     }
 
     /// Maps the holes of `first..last` and, where writes go on one behind the other, what comes next.

@@ -5,9 +5,10 @@
 //! 2. Holes are mapped: the clusters that the write touches, and where it goes on behind others what comes next (`ahead.rs`).
 //!    The clusters are zero (the free list's invariant), so mapped means readable, and later first writes to what was mapped
 //!    ahead cost nothing more than overwrites.
-//! 3. Clusters that others may use are replaced by copies.
-//! 4. Data goes in place; blocks that are only partly written are read first.
-//! 5. A durable write ends when the size is durable too; otherwise the next flush does it.
+//! 3. Blocks that are only partly written are read first.
+//! 4. Clusters that others may use are replaced by ones that have the data, and a copy of what is around it.
+//! 5. Data goes in place elsewhere.
+//! 6. A durable write ends when the size is durable too; otherwise the next flush does it.
 //!
 //! Budget of an aligned overwrite: one range lock, one look at the map, one device write per extent, no
 //! transaction, no copy. A write that began comes to its end even if its caller goes away.
@@ -33,14 +34,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{FILE_SIZE_MAX, FileId, StoreError, StoreErrorKind};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use parking_lot::RwLock;
 use shard_runtime::RangeLocks;
 use tokio::sync::Notify;
 use volume_format::{BLOCK, CLUSTER};
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Clusters};
 use crate::clusters::StreamKey;
+use crate::copy::Written;
 use crate::core::Core;
 use crate::extents::{Extent, ExtentMap, Segment};
 use crate::registry::Unsaved;
@@ -218,11 +220,17 @@ impl Stream {
         data: SharedBuf,
         durability: Durability,
     ) -> Result<(), StoreError> {
-        let end = offset + data.len() as u64;
-        self.make_writable(core, offset, end).await?;
         let (offset, data) = self.to_blocks(core, offset, data).await?;
-        let segments = self.map.read().segments(offset, data.len() as u64);
-        if let [Segment { device: Some(device), .. }] = segments[..] {
+        let written = Written { offset, data };
+        let replaced = self.make_writable(core, &written).await?;
+        let Written { data, .. } = written;
+        let mut segments = self.map.read().segments(offset, data.len() as u64);
+        if !replaced.is_empty() {
+            segments = without(segments, &replaced);
+        }
+        if let [Segment { device: Some(device), len, .. }] = segments[..]
+            && len == data.len() as u64
+        {
             return Ok(core.device.write(core.at(device), data, durability).await?);
         }
         let writes = segments.into_iter().map(|segment| {
@@ -253,6 +261,8 @@ impl Stream {
         if (offset | end).is_multiple_of(BLOCK) {
             return Ok((offset, data));
         }
+        // Another write may give the stream other clusters meanwhile, of which these are a part.
+        let _reading = core.gate.enter();
         let first = offset / BLOCK * BLOCK;
         let last = end.next_multiple_of(BLOCK);
         let mut blocks = IoBuf::new((last - first) as usize);
@@ -304,6 +314,29 @@ impl Stream {
     }
 }
 
+/// What of segments lies outside of some clusters, which are in order.
+fn without(segments: Vec<Segment>, clusters: &[Clusters]) -> Vec<Segment> {
+    let mut left = Vec::new();
+    for mut segment in segments {
+        for (first, end) in clusters.iter().map(|(first, end)| (first * CLUSTER, end * CLUSTER)) {
+            if end <= segment.offset || segment.offset + segment.len <= first {
+                continue;
+            }
+            if segment.offset < first {
+                left.push(Segment { len: first - segment.offset, ..segment });
+            }
+            let gone = end.min(segment.offset + segment.len) - segment.offset;
+            segment.offset += gone;
+            segment.len -= gone;
+            segment.device = segment.device.map(|device| device + gone);
+        }
+        if segment.len > 0 {
+            left.push(segment);
+        }
+    }
+    left
+}
+
 async fn read_segment(core: &Core, segment: Segment, mut buf: IoBuf) -> Result<IoBuf, StoreError> {
     match segment.device {
         Some(device) => Ok(core.device.read(core.at(device), buf).await?),
@@ -343,13 +376,4 @@ pub(crate) async fn copy_bytes(
         done += step;
     }
     Ok(())
-}
-
-/// Reads several whole device ranges, for copies of shared clusters.
-pub(crate) async fn read_extents(core: &Core, extents: &[Extent]) -> Result<Vec<IoBuf>, StoreError> {
-    let reads = extents.iter().map(|extent| async {
-        let buf = IoBuf::new((extent.count * CLUSTER) as usize);
-        Ok::<_, StoreError>(core.device.read(core.at(extent.device * CLUSTER), buf).await?)
-    });
-    try_join_all(reads).await
 }

@@ -224,6 +224,7 @@ impl Volume {
             pause: Default::default(),
             registry: Default::default(),
             filling: Default::default(),
+            is_lending: Default::default(),
             zero_from: AtomicU64::new(0),
             leftovers: Default::default(),
             attention: Default::default(),
