@@ -12,11 +12,10 @@ use shard_runtime::{Clock, Monotonic};
 use tokio::sync::Notify;
 use volume_format::Superblock;
 
-use crate::ahead::Clusters;
-use crate::clusters::StreamKey;
 use crate::database::{Metadata, stopped};
 use crate::fail_stop::Flushes;
 use crate::gate::ReadGate;
+use crate::leftovers::AheadRow;
 use crate::registry::Registry;
 
 /// The shared part of an open volume.
@@ -42,7 +41,7 @@ pub(crate) struct Core {
     /// Where the list of freed clusters is looked at next.
     pub(crate) zero_from: AtomicU64,
     /// Streams of which some space may have been mapped ahead when the volume was last in use; `None` before they were looked up.
-    pub(crate) leftovers: Mutex<Option<Vec<(StreamKey, Vec<Clusters>)>>>,
+    pub(crate) leftovers: Mutex<Option<Vec<AheadRow>>>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

@@ -38,6 +38,9 @@ const ROWS_MAX: usize = 4096;
 /// Clusters that are read at once: 1 MiB.
 const PIECE: u64 = 16;
 
+/// A stream, and where some of its space may be unused.
+pub(crate) type AheadRow = (StreamKey, Vec<Clusters>);
+
 fn key_of((file, stream): StreamKey) -> [u8; 12] {
     let mut key = [0; 12];
     key[..8].copy_from_slice(&file.to_be_bytes());
@@ -53,7 +56,7 @@ fn encode(ranges: &[Clusters]) -> Vec<u8> {
 }
 
 /// A row of the disk, as far as it can be one.
-fn decode(key: &[u8], value: &[u8]) -> Option<(StreamKey, Vec<Clusters>)> {
+fn decode(key: &[u8], value: &[u8]) -> Option<AheadRow> {
     let (file, stream) = key.split_first_chunk::<8>()?;
     let stream: [u8; 4] = stream.try_into().ok()?;
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
@@ -114,7 +117,7 @@ impl Session<'_> {
     }
 
     /// Streams of which some space may have been mapped ahead when the volume was last in use.
-    fn rows_of_ahead(&self) -> Result<Vec<(StreamKey, Vec<Clusters>)>, StoreError> {
+    fn rows_of_ahead(&self) -> Result<Vec<AheadRow>, StoreError> {
         let rows = self.txn.open_table(STATE).map_err(database_error)?;
         let mut found = Vec::new();
         for row in rows.range((TABLE, [].as_slice())..).map_err(database_error)?.take(ROWS_MAX) {
