@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   volume_bench open  local|simple|mirror2 EXTENTS FOLDER
-//!   volume_bench write local|simple|mirror2 DEPTH SECONDS MIB FOLDER
+//!   volume_bench write|stream|clone local|simple|mirror2 DEPTH SECONDS MIB FOLDER
+//!   volume_bench space local|simple|mirror2 WRITES MIB FOLDER
 //!   volume_bench create local|simple|mirror2 DEPTH FILES FOLDER
 //! ```
 //! `open` makes a volume with EXTENTS extents of one cluster and as many free runs between them, closes it, and prints
@@ -11,7 +12,11 @@
 //!
 //! `write` writes 4 KiB at random places of a thin file of MIB, durably, DEPTH at a time: each place once
 //! (`first_iops`), then again for as long (`over_iops`), and prints their ratio, how many groups of metadata changes the first
-//! writes took (`groups`), and how often the database was committed meanwhile (`commits`).
+//! writes took (`groups`), and how often the database was committed meanwhile (`commits`); with the 99th percentile of latency
+//! (`p99_ms`) and the processor time of a write (`cpu_us`), of first writes and of later ones. `stream` writes 512 KiB in order
+//! instead; `clone` is `write` to a clone of a file that has all its space.
+//!
+//! `space` writes 4 KiB at WRITES random places of a thin file of MIB, and prints what they take (`allocated_mib`).
 //!
 //! `create` makes FILES files in the root of a volume, DEPTH at a time, and removes them: how many of each in a second, and
 //! the longest that one of them took (`worst_ms`).
@@ -27,12 +32,13 @@ use std::time::Duration;
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use devices::Failure;
-use file_store::{Access, Attributes, FileKind, FileStore, NewFile, OpenFile, OpenOptions};
+use file_store::{Access, Attributes, FileKind, FileStore, NewFile, OpenFile, OpenOptions, SnapshotStore};
 use shard_runtime::{Clock, Shards, SystemClock, SystemEntropy};
 use volume::{Environment, FormatOptions, Volume};
 
-/// Size of one request, in bytes.
+/// Size of one random request, and of one of a stream, in bytes.
 const BLOCK: u64 = 4096;
+const PIECE: u64 = 512 << 10;
 /// Unit of a volume's space, in bytes.
 const CLUSTER: u64 = 64 << 10;
 /// A number without a common factor with any power of two: n * STRIDE goes through all places in a scattered order.
@@ -50,15 +56,25 @@ fn main() -> Result<(), Failure> {
             let clean = *how == "open";
             runtime.block_on(shard.run(move || opening(kind, extents, folder, clean)))??
         }
-        ["write", kind, depth, seconds, mib, folder] => {
+        [pattern @ ("write" | "stream" | "clone"), kind, depth, seconds, mib, folder] => {
             let load = Load {
                 kind: (*kind).to_owned(),
+                pattern: match *pattern {
+                    "stream" => Pattern::Stream,
+                    "clone" => Pattern::Clone,
+                    _ => Pattern::Thin,
+                },
                 depth: depth.parse()?,
                 time: Duration::from_secs(seconds.parse()?),
                 bytes: mib.parse::<u64>()?.next_power_of_two() << 20,
                 folder: folder.into(),
             };
             runtime.block_on(shard.run(move || writing(load)))??
+        }
+        ["space", kind, writes, mib, folder] => {
+            let (kind, writes, folder) = ((*kind).to_owned(), writes.parse()?, PathBuf::from(folder));
+            let bytes = mib.parse::<u64>()?.next_power_of_two() << 20;
+            runtime.block_on(shard.run(move || taking(kind, writes, bytes, folder)))??
         }
         ["create", kind, depth, files, folder] => {
             let (kind, depth, files) = ((*kind).to_owned(), depth.parse()?, files.parse()?);
@@ -67,7 +83,8 @@ fn main() -> Result<(), Failure> {
         }
         _ => {
             return Err("usage: volume_bench open|crash local|simple|mirror2 EXTENTS FOLDER\n       \
-                        volume_bench write local|simple|mirror2 DEPTH SECONDS MIB FOLDER\n       \
+                        volume_bench write|stream|clone local|simple|mirror2 DEPTH SECONDS MIB FOLDER\n       \
+                        volume_bench space local|simple|mirror2 WRITES MIB FOLDER\n       \
                         volume_bench create local|simple|mirror2 DEPTH FILES FOLDER"
                 .into());
         }
@@ -137,72 +154,155 @@ async fn opening(kind: String, extents: u64, folder: PathBuf, clean: bool) -> Re
     ))
 }
 
+/// What is written, and where.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pattern {
+    /// Blocks at random places of a thin file.
+    Thin,
+    /// Pieces in order, of a thin file.
+    Stream,
+    /// Blocks at random places of a clone.
+    Clone,
+}
+
 struct Load {
     kind: String,
+    pattern: Pattern,
     depth: usize,
     time: Duration,
     bytes: u64,
     folder: PathBuf,
 }
 
-/// Writes from place number `from` on, until the time or the places are over; how many, and how long it took.
+impl Load {
+    fn request(&self) -> u64 {
+        if self.pattern == Pattern::Stream { PIECE } else { BLOCK }
+    }
+}
+
+/// What writes came to.
+struct Written {
+    count: u64,
+    per_second: f64,
+    p99_ms: f64,
+    cpu_us: f64,
+}
+
+/// Processor time that this process has taken, in seconds.
+fn processor_time() -> Result<f64, Failure> {
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = after.split_whitespace().skip(11).take(2).map(|word| word.parse().unwrap_or(0.0));
+    Ok(ticks.sum::<f64>() / TICKS)
+}
+
+/// Writes from the first place on, until the time, the places, or `limit` are over.
 async fn write(
     file: &Arc<dyn OpenFile>,
     load: &Load,
     clock: &Arc<SystemClock>,
     limit: u64,
-) -> Result<(u64, f64), Failure> {
-    let (start, next) = (clock.now(), Arc::new(AtomicU64::new(0)));
-    let blocks = load.bytes / BLOCK;
-    let data = IoBuf::copy_from(&[0x5a; BLOCK as usize]).freeze();
+) -> Result<Written, Failure> {
+    let (cpu, start, next) = (processor_time()?, clock.now(), Arc::new(AtomicU64::new(0)));
+    let (request, stride) = (load.request(), if load.pattern == Pattern::Stream { 1 } else { STRIDE });
+    let places = load.bytes / request;
+    let data = IoBuf::copy_from(&vec![0x5a; request as usize]).freeze();
     let mut workers = Vec::new();
     for _ in 0..load.depth {
         let (file, next, clock, data) = (file.clone(), next.clone(), clock.clone(), data.clone());
         let time = load.time;
         workers.push(shard_runtime::spawn_local(async move {
-            let mut done = 0;
+            let mut took = Vec::new();
             while clock.now().since(start) < time {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= limit.min(blocks) {
+                if number >= limit.min(places) {
                     break;
                 }
-                let at = number.wrapping_mul(STRIDE) % blocks * BLOCK;
+                let (at, asked) = (number.wrapping_mul(stride) % places * request, clock.now());
                 file.write(at, data.clone(), Durability::Durable).await?;
-                done += 1;
+                took.push(clock.now().since(asked).as_secs_f32() * 1e3);
             }
-            Ok::<u64, Failure>(done)
+            Ok::<Vec<f32>, Failure>(took)
         }));
     }
-    let mut count = 0;
+    let mut took = Vec::new();
     for worker in workers {
-        count += worker.await??;
+        took.extend(worker.await??);
     }
-    Ok((count, clock.now().since(start).as_secs_f64()))
+    took.sort_by(f32::total_cmp);
+    let count = took.len() as u64;
+    Ok(Written {
+        count,
+        per_second: count as f64 / clock.now().since(start).as_secs_f64(),
+        p99_ms: took.get(took.len() * 99 / 100).copied().unwrap_or_default().into(),
+        cpu_us: (processor_time()? - cpu) * 1e6 / count.max(1) as f64,
+    })
 }
 
 async fn writing(load: Load) -> Result<String, Failure> {
     let clock = Arc::new(SystemClock::new());
-    let (device, pool) = devices::open(&load.kind, load.bytes * 9 / 8, &load.folder, clock.clone()).await?;
+    let clones = load.pattern == Pattern::Clone;
+    let bytes = if clones { load.bytes * 9 / 4 } else { load.bytes * 9 / 8 };
+    let (device, pool) = devices::open(&load.kind, bytes, &load.folder, clock.clone()).await?;
     let volume = fresh(&device, &clock).await?;
-    let file = volume.create(volume.root(), "thin", plain()).await?;
+    let mut file = volume.create(volume.root(), "thin", plain()).await?;
+    if clones {
+        let handle = volume.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
+        let whole = Load {
+            kind: load.kind.clone(),
+            pattern: Pattern::Stream,
+            folder: load.folder.clone(),
+            time: Duration::MAX,
+            ..load
+        };
+        write(&handle, &whole, &clock, u64::MAX).await?;
+        drop(handle);
+        file = volume.clone_tree(file, volume.root(), "clone").await?;
+    }
     let handle = volume.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
     handle.set_size(load.bytes).await?;
     let (groups, commits) = (volume.groups(), volume.commits());
-    let (first, seconds) = write(&handle, &load, &clock, u64::MAX).await?;
+    let first = write(&handle, &load, &clock, u64::MAX).await?;
     let (groups, commits) = (volume.groups() - groups, volume.commits() - commits);
-    let first_iops = first as f64 / seconds;
-    let (over, seconds) = write(&handle, &load, &clock, first).await?;
-    let over_iops = over as f64 / seconds;
+    let allocated = volume.info(file).await?.allocated >> 20;
+    let over = write(&handle, &load, &clock, first.count).await?;
     drop(handle);
     volume.close().await?;
     if let Some(pool) = pool {
         pool.close().await?;
     }
     Ok(format!(
-        "depth={} first={first} first_iops={first_iops:.0} over_iops={over_iops:.0} ratio={:.2} groups={groups} commits={commits}",
+        "depth={} first={} first_iops={:.0} over_iops={:.0} ratio={:.2} first_p99_ms={:.2} over_p99_ms={:.2} first_cpu_us={:.1} over_cpu_us={:.1} groups={groups} commits={commits} allocated_mib={allocated}",
         load.depth,
-        first_iops / over_iops,
+        first.count,
+        first.per_second,
+        over.per_second,
+        first.per_second / over.per_second,
+        first.p99_ms,
+        over.p99_ms,
+        first.cpu_us,
+        over.cpu_us,
     ))
+}
+
+async fn taking(kind: String, writes: u64, bytes: u64, folder: PathBuf) -> Result<String, Failure> {
+    let clock = Arc::new(SystemClock::new());
+    let (device, pool) = devices::open(&kind, bytes * 9 / 8, &folder, clock.clone()).await?;
+    let volume = fresh(&device, &clock).await?;
+    let file = volume.create(volume.root(), "thin", plain()).await?;
+    let handle = volume.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
+    handle.set_size(bytes).await?;
+    let (pattern, time) = (Pattern::Thin, Duration::MAX);
+    let load = Load { kind, pattern, depth: 32, time, bytes, folder };
+    write(&handle, &load, &clock, writes).await?;
+    let allocated = volume.info(file).await?.allocated >> 20;
+    drop(handle);
+    volume.close().await?;
+    if let Some(pool) = pool {
+        pool.close().await?;
+    }
+    Ok(format!("writes={writes} allocated_mib={allocated}"))
 }
 
 /// Makes or removes `files` files, `depth` at a time; how long all and the longest of them took, in seconds.

@@ -9,6 +9,7 @@ use redb::ReadableTable;
 
 use crate::core::Core;
 use crate::database::{database_error, stopped};
+use crate::lent;
 use crate::tables::ORPHANS;
 
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
@@ -62,7 +63,7 @@ impl Core {
             if core.registry.lock().begin_removal(file) {
                 return Ok(());
             }
-            let deleted = session.delete(file);
+            let deleted = session.forget_all_ahead(file).and_then(|()| session.delete(file));
             session.fatal(deleted)?;
             core.attention.notify_one();
             Ok(())
@@ -83,7 +84,7 @@ impl Core {
             });
             saved.await?;
         }
-        Ok(())
+        self.give_back_everything().await
     }
 
     /// Deletes what was removed, but in use when the volume was last open. Before anything else is asked of it.
@@ -171,8 +172,12 @@ impl Core {
         self.save_unsaved().await?;
         let shrunk = self.shrink_snapshots().await?;
         let purged = self.purge_orphans().await?;
-        let zeroed = self.zero_freed().await?;
-        Ok(shrunk || purged || zeroed)
+        // One that fails, as on a lost disk or for want of room, does not keep the others from giving space back.
+        let zeroed = self.zero_freed().await;
+        let given = self.give_back_resting().await;
+        let given_before = self.give_back_of_last_time().await;
+        given?;
+        Ok(shrunk || purged || zeroed? || given_before?)
     }
 
     /// See [`Volume::close`](crate::Volume::close).
@@ -239,7 +244,8 @@ impl Core {
                 false
             });
             if !more {
-                let woken = shard_runtime::timeout(PAUSE, self.attention.notified()).await;
+                let pause = if self.is_lending.load(Ordering::Relaxed) { lent::REST } else { PAUSE };
+                let woken = shard_runtime::timeout(pause, self.attention.notified()).await;
                 if woken.is_some() && !self.closing.load(Ordering::SeqCst) {
                     shard_runtime::sleep(GATHER).await;
                 }

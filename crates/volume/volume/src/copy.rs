@@ -2,42 +2,68 @@
 
 use std::sync::Arc;
 
+use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{FileId, StoreError, StoreErrorKind};
+use futures_util::future::{join_all, try_join_all};
 use shard_runtime::{RangeGuard, RangeLocks};
 use volume_format::CLUSTER;
 
+use crate::ahead::Clusters;
 use crate::background::EXTENTS_PER_ROUND;
-use crate::clusters::{ROW, no_space};
+use crate::clusters::ROW;
 use crate::core::Core;
-use crate::extents::Extent;
+use crate::extents::{Extent, ExtentMap};
 use crate::free::Run;
 use crate::links::WINDOW;
-use crate::stream::{Stream, check_range, copy_bytes, read_extents};
+use crate::stream::{Stream, check_range, copy_bytes};
 
 /// Clusters copied together: 1 MiB, so that a small write to a large shared extent copies little.
 const COPY_MAX: u64 = 16;
 /// Extents shared in one transaction, so that others do not wait long for theirs.
 const SHARES_PER_ROUND: usize = 1024;
 
-/// Gives the stream clusters of its own in `first..last`. Blocks of each of them are locked by the caller, but
-/// perhaps not all: another write may be at work in the same clusters, or come for the same reason.
+/// What is written to clusters that are replaced: whole blocks from an offset in the stream on, which are locked. Only what lies
+/// around them is copied.
+#[derive(Clone)]
+pub(crate) struct Written {
+    pub(crate) offset: u64,
+    pub(crate) data: SharedBuf,
+}
+
+impl Written {
+    fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+}
+
+/// Gives the stream clusters of its own in `first..last`, with what is `written` in them; the clusters that hold it, in
+/// order. Others were the stream's own, and are to be written. Blocks of each of them are locked by the caller, but perhaps not
+/// all: another write may be at work in the same clusters, or come for the same reason.
 ///
 /// New clusters are *freed* in the database while they are filled: a crash before the exchange leaves them to
 /// be zeroed again, so what was copied is never anybody's stale data.
-pub(crate) async fn unshare(stream: &Stream, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
+pub(crate) async fn unshare(
+    stream: &Stream,
+    core: &Core,
+    (first, last): Clusters,
+    written: Option<&Written>,
+) -> Result<Vec<Clusters>, StoreError> {
     let _clusters = stream.clusters.lock(first, last - first).await;
     // Looked at under the lock: whoever held it before may have replaced them, and written to them since.
     let met = stream.map.read().meeting(first, last);
+    let mut replaced = Vec::new();
     for extent in met.into_iter().filter(|extent| extent.shared) {
         let mut at = extent.first;
         while at < extent.end() {
             let end = (at + COPY_MAX).min(extent.end());
-            unshare_part(stream, core, extent.part(at, end)).await?;
+            if unshare_part(stream, core, extent.part(at, end), written).await? {
+                replaced.push((at, end));
+            }
             at = end;
         }
     }
-    Ok(())
+    Ok(replaced)
 }
 
 /// Keeps runs from being zeroed while they are filled; on a failure they are zeroed afterwards.
@@ -55,19 +81,58 @@ impl Drop for Filling<'_> {
     }
 }
 
-/// Replaces one extent, whose clusters are locked.
-async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), StoreError> {
+/// Fills new clusters: with what is written there, and what the old ones have around it.
+async fn fill(core: &Core, old: Extent, new: Extent, written: Option<&Written>) -> Result<(), StoreError> {
+    let (from, to) = (new.first * CLUSTER, new.end() * CLUSTER);
+    let here = written.map(|written| (written.offset.max(from), written.end().min(to), written));
+    let old_at = |at: u64| core.at(old.device * CLUSTER + (at - old.first * CLUSTER));
+    let data = match here.filter(|(begin, end, _)| begin < end) {
+        Some((begin, end, written)) => {
+            let at = (begin - written.offset) as usize;
+            let part = written.data.slice(at..at + (end - begin) as usize);
+            if (begin, end) == (from, to) {
+                part
+            } else {
+                let around = [(from, begin), (end, to)].map(|(from, to)| async move {
+                    if from == to {
+                        return Ok(IoBuf::new(0));
+                    }
+                    core.device.read(old_at(from), IoBuf::new((to - from) as usize)).await
+                });
+                let around = try_join_all(around).await?;
+                let mut whole = IoBuf::new((to - from) as usize);
+                let (head, rest) = whole.split_at_mut((begin - from) as usize);
+                let (middle, tail) = rest.split_at_mut((end - begin) as usize);
+                head.copy_from_slice(&around[0]);
+                middle.copy_from_slice(&part);
+                tail.copy_from_slice(&around[1]);
+                whole.freeze()
+            }
+        }
+        None => core.device.read(old_at(from), IoBuf::new((to - from) as usize)).await?.freeze(),
+    };
+    // Durable before the exchange: what is told of what was there before is not lost with it.
+    Ok(core.device.write(core.at(new.device * CLUSTER), data, Durability::Durable).await?)
+}
+
+/// Replaces one extent, whose clusters are locked; whether it was: not if nobody else has them any more.
+async fn unshare_part(
+    stream: &Stream,
+    core: &Core,
+    old: Extent,
+    written: Option<&Written>,
+) -> Result<bool, StoreError> {
     let key = stream.key;
     let run = Run { start: old.device, count: old.count };
-    let filling = Arc::clone(&core.filling);
+    let (filling, now) = (Arc::clone(&core.filling), core.clock.now());
     let fresh = core.metadata.change(move |session| {
-        // The rows around are made its own ahead of the writes to come; only those met when room is short.
-        let owned = match session.spend(2 * ROW * WINDOW) {
-            Ok(()) => session.own_around(key, old.first, old.end()),
-            Err(_) => {
-                session.spend(4 * ROW * (old.count + 1))?;
-                session.own(key, old.first, old.end())
-            }
+        // The rows around are made its own ahead of the writes to come; only those met when room is short. Mostly all of them are.
+        let linked = session.is_linked_around(key, old.first, old.end());
+        let owned = if session.fatal(linked)? && session.spend(2 * ROW * WINDOW).is_ok() {
+            session.own_around(key, old.first, old.end())
+        } else {
+            session.spend(4 * ROW * (old.count + 1))?;
+            session.own(key, old.first, old.end())
         };
         session.fatal(owned)?;
         let users = session.users(run)?;
@@ -79,18 +144,11 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
             session.fatal(stored)?;
             return Ok(None);
         }
-        let runs = session.space.free.take(run.count).ok_or_else(no_space)?;
-        session.changed = true;
-        for run in &runs {
-            filling.lock().insert(run.start);
-            let stored = session.put_freed(*run);
-            session.fatal(stored)?;
-        }
-        Ok(Some(runs))
+        session.lend(run.count, &filling, now).map(Some)
     });
     let Some(runs) = fresh.await? else {
         stream.replace_extents(old, &[Extent { shared: false, ..old }]);
-        return Ok(());
+        return Ok(false);
     };
     let _filling = Filling { core, runs: runs.clone() };
     let mut new = Vec::new();
@@ -99,10 +157,13 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
         new.push(Extent { first: at, count: run.count, device: run.start, shared: false });
         at += run.count;
     }
-    let sources: Vec<Extent> = new.iter().map(|extent| old.part(extent.first, extent.end())).collect();
-    for (data, target) in read_extents(core, &sources).await?.into_iter().zip(&new) {
-        core.device.write(core.at(target.device * CLUSTER), data.freeze(), Durability::Durable).await?;
-    }
+    // What is lent lies in single clusters, which may follow one another.
+    let mut joined = ExtentMap::default();
+    new.iter().for_each(|extent| joined.insert(*extent));
+    let new = joined.meeting(old.first, old.end());
+    // All end before the first error is told: nothing is written to them afterwards.
+    let fills = join_all(new.iter().map(|new| fill(core, old, *new, written))).await;
+    fills.into_iter().collect::<Result<(), StoreError>>()?;
     let taken = new.clone();
     let _reading = core.gate.enter();
     core.metadata
@@ -119,7 +180,7 @@ async fn unshare_part(stream: &Stream, core: &Core, old: Extent) -> Result<(), S
         .await?;
     stream.replace_extents(old, &new);
     core.attention.notify_one();
-    Ok(())
+    Ok(true)
 }
 
 impl Stream {
@@ -267,6 +328,8 @@ async fn share_clusters(
     let a = Side { stream: source, first, end };
     let b = Side { stream: target, first: to, end: to + (end - first) };
     let _clusters = Side::lock_both(&a, &b, |stream| &stream.clusters, 1).await;
+    // What was mapped ahead there goes, and what comes is used.
+    target.ahead.forget(b.first, b.end);
     if first == 0 && to == 0 && end >= source.size().div_ceil(CLUSTER) && source.key != target.key {
         return link_all(core, source, target, end).await;
     }

@@ -15,6 +15,7 @@ use volume_format::Superblock;
 use crate::database::{Metadata, stopped};
 use crate::fail_stop::Flushes;
 use crate::gate::ReadGate;
+use crate::leftovers::AheadRow;
 use crate::registry::Registry;
 
 /// The shared part of an open volume.
@@ -35,8 +36,12 @@ pub(crate) struct Core {
     pub(crate) registry: Mutex<Registry>,
     /// Freed runs, by their start, that are being filled to replace shared clusters: not to be zeroed now.
     pub(crate) filling: Arc<Mutex<BTreeSet<u64>>>,
+    /// Some freed clusters are ready to take the place of shared ones, and may be given up soon.
+    pub(crate) is_lending: AtomicBool,
     /// Where the list of freed clusters is looked at next.
     pub(crate) zero_from: AtomicU64,
+    /// Streams of which some space may have been mapped ahead when the volume was last in use; `None` before they were looked up.
+    pub(crate) leftovers: Mutex<Option<Vec<AheadRow>>>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

@@ -111,8 +111,9 @@ impl Core {
 
     /// Freed runs from a cluster on that nobody is filling.
     async fn freed_runs(&self, from: u64) -> Result<Vec<Run>, StoreError> {
-        let filling = Arc::clone(&self.filling);
+        let (filling, now) = (Arc::clone(&self.filling), self.clock.now());
         let runs = self.metadata.change(move |session| {
+            let is_lending = session.stop_lending(&filling, now);
             let filling = filling.lock();
             let table = session.txn.open_table(FREED).map_err(database_error)?;
             let mut runs = Vec::new();
@@ -125,9 +126,11 @@ impl Core {
                     runs.push(Run { start: start.value(), count: count.value() });
                 }
             }
-            Ok(runs)
+            Ok((runs, is_lending))
         });
-        runs.await
+        let (runs, is_lending) = runs.await?;
+        self.is_lending.store(is_lending, Ordering::Relaxed);
+        Ok(runs)
     }
 
     /// Takes runs off the list: what of them was cleared is free, what is left comes back to it.

@@ -34,7 +34,7 @@ impl Stream {
             let Some(segment) = self.map.read().first_mapped(at, end) else { return Ok(()) };
             let (from, to) = (segment.offset, segment.offset + segment.len);
             if segment.shared {
-                crate::copy::unshare(self, core, from / CLUSTER, to.div_ceil(CLUSTER)).await?;
+                crate::copy::unshare(self, core, (from / CLUSTER, to.div_ceil(CLUSTER)), None).await?;
                 at = from;
                 continue;
             }
@@ -109,6 +109,7 @@ impl Stream {
                 session.unmap(key, from, last)
             };
             core.metadata.change(unmap).await?;
+            self.ahead.forget(from, last);
             self.map.write().remove(from, last);
             drop(reading);
             core.attention.notify_one();
@@ -174,7 +175,13 @@ impl Stream {
         let _clusters = self.clusters.lock(offset / CLUSTER, end.div_ceil(CLUSTER) - offset / CLUSTER).await;
         let holes = self.map.read().holes(offset / CLUSTER, end.div_ceil(CLUSTER));
         let (key, now) = (self.key, core.clock.wall().0);
+        // What was there before is wanted from now on, also after a crash.
+        self.ahead.forget(offset / CLUSTER, end.div_ceil(CLUSTER));
+        let record = self.ahead.is_recorded().then(|| self.ahead.record(&[]));
         let mapped = core.metadata.change(move |session| {
+            if let Some(record) = &record {
+                session.record_ahead(key, record)?;
+            }
             let mapped = if holes.is_empty() { Vec::new() } else { session.map(key, &holes)? };
             if growing {
                 let saved = session.save_stream(key, end, now);

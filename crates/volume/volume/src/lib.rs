@@ -4,7 +4,7 @@
 //!  FileStore verbs ──► Metadata: one thread, groups of changes ──► metadata log, one durable write for a group
 //!                                                              └─► one redb database, committed once a second
 //!  OpenFile data   ──► Stream: extents in memory ──► device, in place, no metadata
-//!                        hole? map a window of up to 16 MiB   shared? replace by a copy
+//!                        hole? map it, and ahead of a stream   shared? replace by a copy
 //!  background      ──► freed clusters → zeroed → free (freed.rs, part by part); content of removed files, of deleted snapshots
 //!  SnapshotStore   ──► all changes paused ─► records and names copied, maps linked (trees.rs, links.rs)
 //! ```
@@ -26,6 +26,7 @@
 //! zeroed free space a first write in a mapped window costs what an overwrite costs, and needs no log. The price
 //! is zeroing on give-back, which a space does by unmapping.
 
+mod ahead;
 mod backend;
 mod background;
 #[cfg(any(test, feature = "bench"))]
@@ -45,9 +46,12 @@ mod gate;
 mod groups;
 mod holes;
 mod integrity;
+mod leftovers;
+mod lent;
 mod links;
 mod load;
 mod log_feature;
+mod mapping;
 mod metadata_log;
 mod names;
 mod namespace;

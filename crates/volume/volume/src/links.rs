@@ -250,6 +250,16 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Whether clusters of a stream, or those around them, are where a frozen map says.
+    pub(crate) fn is_linked_around(
+        &self,
+        stream: StreamKey,
+        first: u64,
+        end: u64,
+    ) -> Result<bool, StoreError> {
+        Ok(!self.links(stream, first / WINDOW * WINDOW, end.next_multiple_of(WINDOW))?.is_empty())
+    }
+
     /// As [`Session::own`], for clusters and those around them, before a write.
     pub(crate) fn own_around(&mut self, stream: StreamKey, first: u64, end: u64) -> Result<(), StoreError> {
         self.own(stream, first / WINDOW * WINDOW, end.next_multiple_of(WINDOW))

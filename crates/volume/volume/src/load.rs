@@ -17,6 +17,7 @@ use crate::core::{Core, clear};
 use crate::database::database_error;
 use crate::extents::Extent;
 use crate::free::{Free, Run};
+use crate::lent::Lent;
 use crate::replay::tables_of;
 use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, TABLES, USES, ZERO_UNTIL};
 
@@ -33,6 +34,8 @@ pub(crate) struct Space {
     pub(crate) referenced: u64,
     /// Clusters that can be used: those that are known to have been zero.
     pub(crate) clusters: u64,
+    /// What is ready to take the place of shared clusters (`lent.rs`).
+    pub(crate) lent: Lent,
     /// Clusters that ranges of maps have, counted lately: many clones of one image are made one after another.
     counts: BTreeMap<(MapKey, u64, u64), u64>,
 }

@@ -8,6 +8,7 @@ use file_store::{Access, FileId, OpenFile, Range, StoreError, StoreErrorKind, St
 use observe::IoKind;
 use shard_runtime::finish_anyway;
 
+use crate::mapping::map_what_is_due;
 use crate::registry::Pin;
 use crate::stream::check_range;
 
@@ -106,7 +107,9 @@ impl OpenFile for Handle {
         self.change(move |pin| async move {
             allowed?;
             let write = pin.stream().write(pin.core(), offset, data, durability);
-            pin.core().counted(IoKind::Write, len, since, write).await
+            let written = pin.core().counted(IoKind::Write, len, since, write).await;
+            map_what_is_due(&pin);
+            written
         })
     }
 

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use file_store::{Access, Share, StoreError, StoreErrorKind};
+use shard_runtime::Monotonic;
 
+use crate::ahead::{Ahead, Leftover};
 use crate::clusters::StreamKey;
 use crate::core::Core;
 use crate::stream::Stream;
@@ -31,6 +33,8 @@ pub(crate) struct Registry {
     opens: BTreeMap<u64, BTreeMap<u64, Open>>,
     streams: BTreeMap<StreamKey, Pinned>,
     unsaved: BTreeMap<StreamKey, Unsaved>,
+    /// What was mapped ahead and not used, until it is given back.
+    leftovers: BTreeMap<StreamKey, Leftover>,
     /// Files without a name that somebody still uses.
     orphans: std::collections::BTreeSet<u64>,
 }
@@ -155,8 +159,11 @@ impl Registry {
 
     /// Puts a stream that was just read in memory, with one user. What its last user left unsaved is newer than
     /// what was read. On the metadata thread, which alone adds streams.
-    pub(crate) fn enter(&mut self, stream: Stream) -> Arc<Stream> {
+    pub(crate) fn enter(&mut self, mut stream: Stream, now: Monotonic) -> Arc<Stream> {
         let key = stream.key;
+        if let Some(left) = self.leftovers.remove(&key) {
+            stream.ahead = Ahead::of(left, now);
+        }
         if let Some(unsaved) = self.unsaved.remove(&key) {
             stream.size.store(unsaved.size, Ordering::Release);
             stream.written.store(unsaved.written, Ordering::Release);
@@ -164,6 +171,11 @@ impl Registry {
         let stream = Arc::new(stream);
         self.streams.insert(key, Pinned { stream: Arc::clone(&stream), pins: 1 });
         stream
+    }
+
+    /// What was unused of a stream that is not in memory.
+    pub(crate) fn take_leftover(&mut self, key: StreamKey) -> Option<Leftover> {
+        self.leftovers.remove(&key)
     }
 
     pub(crate) fn unsaved(&self, key: StreamKey) -> Option<Unsaved> {
@@ -200,34 +212,39 @@ impl Registry {
 
     /// One user less; what is to be done when it was the last.
     fn unpin(&mut self, stream: &Stream) -> Left {
-        let Some(pinned) = self.streams.get_mut(&stream.key) else { return Left::Nothing };
+        let Some(pinned) = self.streams.get_mut(&stream.key) else { return Left::default() };
         pinned.pins -= 1;
         if pinned.pins > 0 {
-            return Left::Nothing;
+            return Left::default();
         }
         self.streams.remove(&stream.key);
         let file = stream.key.0;
         if self.orphans.contains(&file) {
             if self.is_pinned(file) {
-                return Left::Nothing;
+                return Left::default();
             }
             self.orphans.remove(&file);
-            return Left::Delete;
+            return Left { delete: true, ..Left::default() };
         }
-        match stream.unsaved() {
-            Some(unsaved) => {
-                self.unsaved.insert(stream.key, unsaved);
-                Left::Save
-            }
-            None => Left::Nothing,
+        let (unsaved, unused) = (stream.unsaved(), stream.ahead.take());
+        let left = Left { save: unsaved.is_some(), give_back: !unused.is_empty(), delete: false };
+        self.unsaved.extend(unsaved.map(|unsaved| (stream.key, unsaved)));
+        if left.give_back {
+            self.leftovers.insert(stream.key, unused);
         }
+        left
     }
 }
 
-enum Left {
-    Nothing,
-    Save,
-    Delete,
+/// What is to be done after the last user of a stream.
+#[derive(Default)]
+struct Left {
+    /// Its size and time are to be saved.
+    save: bool,
+    /// What was mapped ahead and not used is to be given back.
+    give_back: bool,
+    /// Its file is to be deleted.
+    delete: bool,
 }
 
 /// Keeps a stream in memory, and its file's content on the disk.
@@ -254,10 +271,14 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let left = self.core.registry.lock().unpin(&self.stream);
-        match left {
-            Left::Nothing => {}
-            Left::Save => self.core.attention.notify_one(),
-            Left::Delete => self.core.delete_later(self.stream.key.0),
+        if left.give_back {
+            self.core.give_back_later(self.stream.key);
+        }
+        if left.save {
+            self.core.attention.notify_one();
+        }
+        if left.delete {
+            self.core.delete_later(self.stream.key.0);
         }
     }
 }

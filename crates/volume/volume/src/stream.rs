@@ -2,12 +2,13 @@
 //!
 //! # Life of a write
 //! 1. Its blocks are locked in the stream, so that overlapping changes happen one after another.
-//! 2. Holes are mapped, ahead of need: a window of up to 16 MiB in one transaction, less where a stream grows. The clusters are zero (the
-//!    free list's invariant), so mapped means readable, and later first writes in the window cost nothing more
-//!    than overwrites.
-//! 3. Clusters that others may use are replaced by copies.
-//! 4. Data goes in place; blocks that are only partly written are read first.
-//! 5. A durable write ends when the size is durable too; otherwise the next flush does it.
+//! 2. Holes are mapped: the clusters that the write touches, and where it goes on behind others what comes next (`ahead.rs`).
+//!    The clusters are zero (the free list's invariant), so mapped means readable, and later first writes to what was mapped
+//!    ahead cost nothing more than overwrites.
+//! 3. Blocks that are only partly written are read first.
+//! 4. Clusters that others may use are replaced by ones that have the data, and a copy of what is around it.
+//! 5. Data goes in place elsewhere.
+//! 6. A durable write ends when the size is durable too; otherwise the next flush does it.
 //!
 //! Budget of an aligned overwrite: one range lock, one look at the map, one device write per extent, no
 //! transaction, no copy. A write that began comes to its end even if its caller goes away.
@@ -33,24 +34,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{FILE_SIZE_MAX, FileId, StoreError, StoreErrorKind};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use parking_lot::RwLock;
 use shard_runtime::RangeLocks;
 use tokio::sync::Notify;
 use volume_format::{BLOCK, CLUSTER};
 
+use crate::ahead::{Ahead, Clusters};
 use crate::clusters::StreamKey;
+use crate::copy::Written;
 use crate::core::Core;
 use crate::database::no_space;
 use crate::extents::{Extent, ExtentMap, Segment};
 use crate::registry::Unsaved;
-
-/// Clusters mapped together around a first write: 16 MiB.
-const WINDOW: u64 = 256;
-/// A stream of more clusters than this is mapped ahead where it grows, by a part like this of its length. A shorter one is
-/// likely to end with the write, and takes what it needs: 64 KiB for a byte.
-const GROWING: u64 = 16;
-const AHEAD_PART: u64 = 4;
 
 /// A stream in memory, shared by all its users.
 pub(crate) struct Stream {
@@ -65,6 +61,7 @@ pub(crate) struct Stream {
     pub(crate) clusters: RangeLocks,
     pub(crate) sizing: tokio::sync::Mutex<()>,
     pub(crate) resized: Notify,
+    pub(crate) ahead: Ahead,
 }
 
 impl Stream {
@@ -81,6 +78,7 @@ impl Stream {
             clusters: RangeLocks::default(),
             sizing: tokio::sync::Mutex::new(()),
             resized: Notify::new(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -229,11 +227,17 @@ impl Stream {
         data: SharedBuf,
         durability: Durability,
     ) -> Result<(), StoreError> {
-        let end = offset + data.len() as u64;
-        self.make_writable(core, offset, end).await?;
         let (offset, data) = self.to_blocks(core, offset, data).await?;
-        let segments = self.map.read().segments(offset, data.len() as u64);
-        if let [Segment { device: Some(device), .. }] = segments[..] {
+        let written = Written { offset, data };
+        let replaced = self.make_writable(core, &written).await?;
+        let Written { data, .. } = written;
+        let mut segments = self.map.read().segments(offset, data.len() as u64);
+        if !replaced.is_empty() {
+            segments = without(segments, &replaced);
+        }
+        if let [Segment { device: Some(device), len, .. }] = segments[..]
+            && len == data.len() as u64
+        {
             return Ok(core.device.write(core.at(device), data, durability).await?);
         }
         let writes = segments.into_iter().map(|segment| {
@@ -264,6 +268,8 @@ impl Stream {
         if (offset | end).is_multiple_of(BLOCK) {
             return Ok((offset, data));
         }
+        // Another write may give the stream other clusters meanwhile, of which these are a part.
+        let _reading = core.gate.enter();
         let first = offset / BLOCK * BLOCK;
         let last = end.next_multiple_of(BLOCK);
         let mut blocks = IoBuf::new((last - first) as usize);
@@ -276,52 +282,6 @@ impl Stream {
         let at = (offset - first) as usize;
         blocks[at..at + data.len()].copy_from_slice(&data);
         Ok((first, blocks.freeze()))
-    }
-
-    /// Maps the holes of a range and replaces its shared clusters. The blocks are locked.
-    async fn make_writable(&self, core: &Core, offset: u64, end: u64) -> Result<(), StoreError> {
-        let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
-        let (mapped, shared) = self.map.read().covers(first, last);
-        if !mapped {
-            self.map_ahead(core, first, last).await?;
-        }
-        if shared {
-            crate::copy::unshare(self, core, first, last).await?;
-        }
-        Ok(())
-    }
-
-    /// Maps the holes of `first..last` and, if there is room, of the window around them.
-    async fn map_ahead(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
-        // No further than the stream goes, or is likely to go.
-        let size = self.size().max(last * CLUSTER).div_ceil(CLUSTER);
-        let ahead = if last <= GROWING { 0 } else { (last / AHEAD_PART).min(WINDOW) };
-        let window_end = last.next_multiple_of(WINDOW).min(size.max(last + ahead)).max(last);
-        let window_end = if size > last { window_end.min(size) } else { window_end };
-        // What a write beyond the end leaves out is a hole for good.
-        let beyond = first >= self.size().div_ceil(CLUSTER);
-        let window_first = if beyond { first } else { first / WINDOW * WINDOW };
-        let _clusters = self.clusters.lock(window_first, window_end - window_first).await;
-        let needed = self.map.read().holes(first, last);
-        if needed.is_empty() {
-            // Whoever held the lock before has mapped them.
-            return Ok(());
-        }
-        // Other holes of the window are there because somebody punched them: they stay.
-        let mut holes = self.map.read().holes(window_first, window_end);
-        holes.retain(|(hole, count)| *hole < last && first < hole.saturating_add(*count));
-        let mapped = match self.map_holes(core, holes).await {
-            Err(error) if error.kind() == StoreErrorKind::NoSpace => self.map_holes(core, needed).await?,
-            other => other?,
-        };
-        self.put_extents(&mapped);
-        Ok(())
-    }
-
-    /// Maps holes in the database; the clusters are locked. The map learns of it from the caller.
-    async fn map_holes(&self, core: &Core, holes: Vec<(u64, u64)>) -> Result<Vec<Extent>, StoreError> {
-        let key = self.key;
-        core.metadata.change(move |session| session.map(key, &holes)).await
     }
 
     pub(crate) fn put_extents(&self, extents: &[Extent]) {
@@ -359,6 +319,29 @@ impl Stream {
         self.cover(core, end).await?;
         Ok(None)
     }
+}
+
+/// What of segments lies outside of some clusters, which are in order.
+fn without(segments: Vec<Segment>, clusters: &[Clusters]) -> Vec<Segment> {
+    let mut left = Vec::new();
+    for mut segment in segments {
+        for (first, end) in clusters.iter().map(|(first, end)| (first * CLUSTER, end * CLUSTER)) {
+            if end <= segment.offset || segment.offset + segment.len <= first {
+                continue;
+            }
+            if segment.offset < first {
+                left.push(Segment { len: first - segment.offset, ..segment });
+            }
+            let gone = end.min(segment.offset + segment.len) - segment.offset;
+            segment.offset += gone;
+            segment.len -= gone;
+            segment.device = segment.device.map(|device| device + gone);
+        }
+        if segment.len > 0 {
+            left.push(segment);
+        }
+    }
+    left
 }
 
 async fn read_segment(core: &Core, segment: Segment, mut buf: IoBuf) -> Result<IoBuf, StoreError> {
@@ -400,13 +383,4 @@ pub(crate) async fn copy_bytes(
         done += step;
     }
     Ok(())
-}
-
-/// Reads several whole device ranges, for copies of shared clusters.
-pub(crate) async fn read_extents(core: &Core, extents: &[Extent]) -> Result<Vec<IoBuf>, StoreError> {
-    let reads = extents.iter().map(|extent| async {
-        let buf = IoBuf::new((extent.count * CLUSTER) as usize);
-        Ok::<_, StoreError>(core.device.read(core.at(extent.device * CLUSTER), buf).await?)
-    });
-    try_join_all(reads).await
 }

@@ -15,6 +15,7 @@ mod room;
 mod snapshots;
 mod stopped;
 mod thin;
+mod unshare;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -226,7 +226,9 @@ impl Volume {
             pause: Default::default(),
             registry: Default::default(),
             filling: Default::default(),
+            is_lending: Default::default(),
             zero_from: AtomicU64::new(0),
+            leftovers: Default::default(),
             attention: Default::default(),
             closing: Default::default(),
             operations: Default::default(),
@@ -342,7 +344,7 @@ impl Session<'_> {
                 let extents = self.extents(key)?;
                 check_extents(key, &extents, core.clusters.load(Ordering::Acquire))?;
                 let read = Stream::new(key, record.size.min(FILE_SIZE_MAX), extents);
-                core.registry.lock().enter(read)
+                core.registry.lock().enter(read, core.clock.now())
             }
         };
         Ok(Pin::new(Arc::clone(core), stream))

@@ -74,6 +74,78 @@ impl BlockDevice for Turns {
     }
 }
 
+/// A disk in memory that has only what was written to it, and so may be of any size. Everything is durable at once.
+pub(super) struct Sparse {
+    geometry: Geometry,
+    size: u64,
+    /// By number, those that are not zero.
+    blocks: Mutex<BTreeMap<u64, Box<[u8]>>>,
+}
+
+impl Sparse {
+    const BLOCK: u64 = 4096;
+
+    pub(super) fn new(size: u64) -> Self {
+        let geometry = MemoryDisk::new(0, 4096).geometry().clone();
+        Self { geometry, size, blocks: Mutex::default() }
+    }
+
+    /// The disk as a power cut now would leave it.
+    pub(super) fn image(&self) -> Self {
+        let blocks = Mutex::new(self.blocks.lock().clone());
+        Self { geometry: self.geometry.clone(), size: self.size, blocks }
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<(), BlockError> {
+        check_range(offset, len, self.geometry.block_size, self.size)?;
+        let (first, end) = (offset / Self::BLOCK, (offset + len) / Self::BLOCK);
+        self.blocks.lock().retain(|block, _| !(first..end).contains(block));
+        Ok(())
+    }
+}
+
+impl BlockDevice for Sparse {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn read(&self, offset: u64, mut buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        Box::pin(async move {
+            check_range(offset, buf.len() as u64, self.geometry.block_size, self.size)?;
+            let blocks = self.blocks.lock();
+            for (part, block) in buf.chunks_mut(Self::BLOCK as usize).zip(offset / Self::BLOCK..) {
+                match blocks.get(&block) {
+                    Some(bytes) => part.copy_from_slice(bytes),
+                    None => part.fill(0),
+                }
+            }
+            Ok(buf)
+        })
+    }
+    fn write(&self, offset: u64, data: SharedBuf, _durability: Durability) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            check_range(offset, data.len() as u64, self.geometry.block_size, self.size)?;
+            shard_runtime::yield_now().await;
+            let mut blocks = self.blocks.lock();
+            for (part, block) in data.chunks(Self::BLOCK as usize).zip(offset / Self::BLOCK..) {
+                blocks.insert(block, part.into());
+            }
+            Ok(())
+        })
+    }
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move { self.zero(offset, len) })
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, _durability: Durability) -> BlockFuture<'_, ()> {
+        Box::pin(async move { self.zero(offset, len) })
+    }
+}
+
 /// Unit of tearing.
 const SECTOR: usize = 512;
 

@@ -1,0 +1,139 @@
+//! The data path of a stream, continued: clusters for what has none, when it is written or before.
+
+use std::sync::Arc;
+
+use file_store::StoreError;
+use volume_format::CLUSTER;
+
+use crate::ahead::Clusters;
+use crate::clusters::StreamKey;
+use crate::copy::Written;
+use crate::core::Core;
+use crate::database::Session;
+use crate::extents::Extent;
+use crate::registry::Pin;
+use crate::stream::Stream;
+
+/// Space is mapped ahead of need only while a part like this of what is free is more than it takes: what is short is for those
+/// who need it now.
+const FREE_PART: u64 = 16;
+
+fn count(holes: &[(u64, u64)]) -> u64 {
+    holes.iter().map(|(_, count)| count).sum()
+}
+
+impl Session<'_> {
+    /// Maps the holes that are `needed`, and ahead of them the hole `window`, if there is plenty of room; whether there was.
+    fn map_ahead(
+        &mut self,
+        stream: StreamKey,
+        needed: &[(u64, u64)],
+        window: (u64, u64),
+        record: &[Clusters],
+    ) -> Result<(Vec<Extent>, bool), StoreError> {
+        let plenty = window.1 > 0 && self.space.free.total() / FREE_PART >= window.1;
+        if plenty && self.record_ahead(stream, record).is_ok() {
+            let mut all = needed.to_vec();
+            all.push(window);
+            all.sort_unstable();
+            if let Ok(mapped) = self.map(stream, &all) {
+                return Ok((mapped, true));
+            }
+        }
+        if needed.is_empty() {
+            return Ok((Vec::new(), false));
+        }
+        Ok((self.map(stream, needed)?, false))
+    }
+}
+
+impl Stream {
+    /// Maps the holes of a range of whole blocks, which are locked, and replaces its shared clusters; which of them have what is
+    /// `written` there. All others of the range are to be written.
+    pub(crate) async fn make_writable(
+        &self,
+        core: &Core,
+        written: &Written,
+    ) -> Result<Vec<Clusters>, StoreError> {
+        let (offset, end) = (written.offset, written.offset + written.data.len() as u64);
+        let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
+        let (mapped, shared) = self.map.read().covers(first, last);
+        if !mapped {
+            self.map_needed(core, first, last).await?;
+        }
+        let mut replaced = Vec::new();
+        if shared {
+            replaced = crate::copy::unshare(self, core, (first, last), Some(written)).await?;
+        }
+        // From here on they are not given back, as their blocks are locked until they are written.
+        if self.ahead.clusters() > 0 {
+            self.ahead.write(first, last, self.size().div_ceil(CLUSTER), core.clock.now());
+        }
+        Ok(replaced)
+    }
+
+    /// Maps the holes of `first..last` and, where writes go on one behind the other, what comes next.
+    async fn map_needed(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
+        let window = self.ahead.plan(first, last, self.size().div_ceil(CLUSTER));
+        let end = window.map_or(last, |(_, to)| to.max(last));
+        let _clusters = self.clusters.lock(first, end - first).await;
+        let needed = self.map.read().holes(first, last);
+        self.map_holes(core, needed, window).await
+    }
+
+    /// Maps a window that nobody waits for.
+    pub(crate) async fn map_window(&self, core: &Core, window: Clusters) -> Result<(), StoreError> {
+        let _clusters = self.clusters.lock(window.0, window.1 - window.0).await;
+        self.map_holes(core, Vec::new(), Some(window)).await
+    }
+
+    /// Maps the holes that are `needed`, and of a window its first hole: others behind it are there because somebody punched them,
+    /// or will be met when they are needed. All of their clusters are locked.
+    async fn map_holes(
+        &self,
+        core: &Core,
+        needed: Vec<(u64, u64)>,
+        window: Option<Clusters>,
+    ) -> Result<(), StoreError> {
+        let window = window.and_then(|(from, to)| self.map.read().holes(from, to).first().copied());
+        let key = self.key;
+        let Some((from, len)) = window else {
+            // Whoever held the lock before may have mapped them.
+            if !needed.is_empty() {
+                let mapped = core.metadata.change(move |session| session.map(key, &needed)).await?;
+                self.put_extents(&mapped);
+            }
+            return Ok(());
+        };
+        let ahead = [(from, from + len)];
+        let record = self.ahead.record(&ahead);
+        debug_assert!(count(&needed) == 0 || needed.iter().all(|(first, count)| first + count <= from));
+        let mapped =
+            core.metadata.change(move |session| session.map_ahead(key, &needed, (from, len), &record));
+        let (mapped, plenty) = mapped.await?;
+        if plenty {
+            // Before anybody can find them in the map, and write.
+            self.ahead.add(&ahead, core.clock.now());
+        }
+        self.put_extents(&mapped);
+        Ok(())
+    }
+}
+
+/// Has what is due ahead of a writer mapped, without anybody waiting.
+pub(crate) fn map_what_is_due(pin: &Arc<Pin>) {
+    let windows = pin.stream().ahead.wanted();
+    if windows.is_empty() {
+        return;
+    }
+    let pin = Arc::clone(pin);
+    shard_runtime::detach(async move {
+        let core = Arc::clone(pin.core());
+        let Ok(_operation) = core.begin() else { return };
+        let _changing = core.pause.read().await;
+        for window in windows {
+            // What fails here, whoever needs the space is told.
+            let _ = pin.stream().map_window(&core, window).await;
+        }
+    });
+}
