@@ -430,7 +430,6 @@ impl<T> Scheduler<T> {
         flow.counters.held_nanos = flow.counters.held_nanos.saturating_add(held);
         flow.in_flight += 1;
         self.in_flight += 1;
-
         class.charge(time, units, waiting.bytes);
         let next = class.start + share(units, class.weight);
         class.start = if for_minimum {
