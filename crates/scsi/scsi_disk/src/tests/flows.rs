@@ -192,7 +192,7 @@ fn who_is_fenced_off_while_it_waits_does_not_write() {
 }
 
 #[test]
-fn a_copy_waits_too_and_can_be_aborted() {
+fn a_copy_waits_too() {
     run(async {
         let held = Held::new().await;
         let lun = WireLun::from_number(1);
