@@ -476,6 +476,9 @@ pub struct OpenVolume {
     pub name: String,
     /// The volume.
     pub volume: Arc<dyn VolumeHandle>,
+    /// Shares that may be on it, or on another one of its name: what clients have open in them must not be given up before that is
+    /// said.
+    pub undecided: Vec<String>,
 }
 
 /// All parts.
