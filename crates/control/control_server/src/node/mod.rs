@@ -16,6 +16,7 @@ mod log_homes;
 mod log_places;
 mod luns;
 mod mapping;
+mod namesakes;
 mod pool_disks;
 mod pool_export;
 mod pool_forget;
@@ -90,6 +91,8 @@ struct VolumeSlot {
     kept_closed: bool,
     /// It has stopped because disks are away: opened again when all its data is there.
     waits: bool,
+    /// It was not there to be opened: its pool is away, and its name is kept for it.
+    reserved: bool,
     /// What is wrong with it a check explains.
     damaged: bool,
     /// It cannot be opened because its log is not there.
@@ -114,6 +117,7 @@ impl VolumeSlot {
             reason,
             kept_closed: false,
             waits: false,
+            reserved: false,
             damaged: false,
             lacks_log: false,
             todo: None,

@@ -70,6 +70,11 @@ impl Leaving {
     }
 }
 
+/// Whether this lies on the volume of this name in this space, or may.
+pub(super) fn lies_in(item: &impl OnVolume, name: &str, space: Uuid) -> bool {
+    item.volume_guid().map_or(item.volume() == name, |guid| guid == space)
+}
+
 /// How the user says which volume is meant.
 fn say_which(name: &str) -> String {
     format!(
