@@ -336,6 +336,22 @@ async fn no_verb_takes_another_volume_for_one_whose_pool_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_waits_no_more_when_the_pool_of_its_namesake_is_forgotten() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = with_b_gone(dir.path()).await;
+    assert!(advice(&node, "LUN l").await.contains("holdfast pool forget b"));
+    assert!(advice(&node, "share s").await.contains("holdfast pool forget b"));
+    let of_a = get(&node, "/v1/status").await["issues"].to_string();
+    assert!(!of_a.contains("pool export b"), "{of_a}");
+    send(&node, "POST", "/v1/pools/b/forget", &json!({ "confirm": "b" })).await;
+    assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
+    // Nothing is on the volume whose pool is gone, and it is this one from now on that is destroyed by its name.
+    let (done, problem) = ask(&node, "DELETE", "/v1/volumes/v", "{\"confirm\":\"v\"}").await;
+    assert!(!done && problem["detail"].to_string().contains("LUNs l"), "{problem}");
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_that_nothing_is_on_leaves_its_name_to_the_one_that_something_is_on() {
     let dir = tempfile::tempdir().expect("temp dir");
     let (node, config) = with_a_away(dir.path()).await;
@@ -373,5 +389,30 @@ async fn a_volume_that_nothing_is_on_leaves_its_name_to_the_one_that_something_i
     assert_eq!(get(&node, "/v1/volumes/v?pool=b").await["online"], false);
     send(&node, "POST", "/v1/pools/a/forget", &json!({ "confirm": "a" })).await;
     assert_eq!(get(&node, "/v1/volumes/v").await["online"], true);
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_was_never_here_is_named_where_it_keeps_what_a_name_means_unknown() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = start(dir.path()).await;
+    pool(&node, dir.path(), "a").await;
+    serve(&node).await;
+    node.stop().await.expect("stops");
+    let path = dir.path().join("data/config.toml");
+    let text = std::fs::read_to_string(&path).expect("there");
+    let older: Vec<&str> = text.lines().filter(|line| !line.starts_with("volume_guid")).collect();
+    let other = "[[pool]]\nname = \"x\"\nguid = \"01234567-89ab-cdef-0123-456789abcdef\"";
+    std::fs::write(&path, format!("{}\n\n{other}\n", older.join("\n"))).expect("written");
+    let node = start(dir.path()).await;
+    for (online, why) in served(&node).await {
+        assert!(!online && why.contains("pool x, which this node has never had open"), "{why}");
+    }
+    for subject in ["LUN l", "share s"] {
+        let todo = advice(&node, subject).await;
+        assert!(todo.contains("holdfast pool forget x") && todo.contains("disks of pool x"), "{todo}");
+    }
+    send(&node, "POST", "/v1/pools/x/forget", &json!({ "confirm": "x" })).await;
+    assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
     node.stop().await.expect("stops");
 }

@@ -88,6 +88,9 @@ impl Node {
         self.volumes.lock().retain(|_, slot| slot.pool != guid || slot.handle.is_some());
         self.logs.forget_pool(guid);
         self.reconcile().await;
+        for volume in pool.volumes() {
+            self.open_namesake(volume).await;
+        }
         // Its disks that are here are let go of.
         for known in self.disks.all() {
             if matches!(&known.content, Some(crate::backend::DiskContent::Member { pool, .. }) if *pool == guid)
