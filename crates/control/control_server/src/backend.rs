@@ -1,5 +1,4 @@
-//! What the node needs of the parts below it, as small traits: shards, disks, pools, volumes, iSCSI,
-//! SMB.
+//! What the node needs of the parts below it, as small traits: shards, disks, pools, volumes, iSCSI, SMB.
 //!
 //! The node's own logic (what is known of which disk, who may destroy what, when a spare takes over, what is
 //! served under which name) is on this side; the parts that do the work are on the other. The tests of the
@@ -33,7 +32,6 @@ pub(crate) use space_name::{LOG_SUFFIX, SpaceName, log_name, log_of};
 
 /// The future of work that is done elsewhere.
 pub type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Problem>> + Send + 'a>>;
-
 /// The same of work that tells nobody how it went.
 pub(crate) type Quiet<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -485,6 +483,8 @@ pub struct OpenVolume {
     pub name: String,
     /// The volume.
     pub volume: Arc<dyn VolumeHandle>,
+    /// Shares that may be on it, or on another of its name: what is open in them must not be given up before that is said.
+    pub undecided: Vec<String>,
 }
 
 /// All parts.

@@ -56,6 +56,12 @@ async fn export(node: &Running, name: &str) {
     send(node, "POST", &format!("/v1/pools/{name}/export"), &json!({ "confirm": name })).await;
 }
 
+async fn import(node: &Running, dir: &Path, name: &str) {
+    let disks: Vec<String> =
+        (0..2).map(|disk| dir.join(format!("{name}{disk}.img")).display().to_string()).collect();
+    send(node, "POST", "/v1/pools/import", &json!({ "pool": name, "disks": disks })).await;
+}
+
 async fn apply(node: &Running, config: &Value) -> Value {
     send(node, "PUT", "/v1/config", &json!({ "config": config, "confirm": "apply" })).await
 }
@@ -122,11 +128,9 @@ async fn what_is_on_a_volume_is_never_served_from_another_of_its_name() {
     let (done, problem) = ask(&node, "PATCH", "/v1/shares/s", "{\"preset_folder\":true}").await;
     assert!(!done, "{problem}");
     assert_eq!(get(&node, "/v1/volumes/v/stat?path=/luns/l").await["size_bytes"], 2 << 20);
-    // Both pools are here: the volume of the one that was first is served, the other one waits.
-    let disks: Vec<String> =
-        (0..2).map(|disk| dir.path().join(format!("a{disk}.img")).display().to_string()).collect();
-    send(&node, "POST", "/v1/pools/import", &json!({ "pool": "a", "disks": disks })).await;
-    assert!(served(&node).await.iter().all(|(online, _)| !online));
+    // Both pools are here: the volume that something is on is served, and the other one makes way for it.
+    import(&node, dir.path(), "a").await;
+    assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
     // What is on the volume of the pool that stays is not taken away with the other pool.
     export(&node, "b").await;
     assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
@@ -166,9 +170,7 @@ async fn a_configuration_of_an_earlier_release_is_completed_where_the_name_says_
 async fn where_the_name_does_not_say_which_nothing_is_served_until_it_is_said() {
     let dir = tempfile::tempdir().expect("temp dir");
     let (node, mut config) = with_a_away(dir.path()).await;
-    let disks: Vec<String> =
-        (0..2).map(|disk| dir.path().join(format!("a{disk}.img")).display().to_string()).collect();
-    send(&node, "POST", "/v1/pools/import", &json!({ "pool": "a", "disks": disks })).await;
+    import(&node, dir.path(), "a").await;
     let now = get(&node, "/v1/config").await;
     config["pool"] = now["pool"].clone();
     config["disk"] = now["disk"].clone();
@@ -257,5 +259,160 @@ async fn a_pool_whose_name_is_taken_is_imported_under_another_one() {
     assert_eq!(get(&node, "/v1/volumes/v?pool=b").await["online"], false);
     export(&node, "a").await;
     assert_eq!(get(&node, "/v1/volumes/v?pool=b").await["online"], true);
+    node.stop().await.expect("stops");
+}
+
+/// What `status` advises about something.
+async fn advice(node: &Running, subject: &str) -> String {
+    let status = get(node, "/v1/status").await;
+    let issues = status["issues"].as_array().cloned().unwrap_or_default();
+    let found = issues.iter().find(|issue| issue["subject"] == subject);
+    found.unwrap_or_else(|| panic!("nothing about {subject}: {status}"))["todo"].to_string()
+}
+
+/// Waits until a pool is open, or closed.
+async fn until(node: &Running, pool: &str, state: &str) {
+    for _ in 0..600 {
+        let pools = get(node, "/v1/pools").await;
+        let mut items = pools["items"].as_array().into_iter().flatten();
+        if items.any(|item| item["name"] == pool && item["state"] == state) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("pool {pool} does not become {state}: {}", get(node, "/v1/status").await);
+}
+
+/// Takes the disks of a pool out of a running node.
+async fn pull(node: &Running, dir: &Path, name: &str) {
+    for disk in 0..2 {
+        let path = format!("/v1/disks/faults?disk={}", dir.join(format!("{name}{disk}.img")).display());
+        send(node, "PUT", &path, &json!({ "rules": [{ "kind": "vanish" }] })).await;
+    }
+    // It stops when it finds that it cannot write.
+    ask(node, "PATCH", "/v1/volumes/v", &json!({ "size_bytes": 512 << 20 }).to_string()).await;
+    until(node, name, "closed").await;
+}
+
+/// A node with both pools: the LUN and the share are on the volume of `a`, and another share is on that of `b`, which is served;
+/// then the disks of `b` go.
+async fn with_b_gone(dir: &Path) -> Running {
+    let (node, config) = with_a_away(dir).await;
+    send(&node, "POST", "/v1/shares", &json!({ "name": "t" })).await;
+    import(&node, dir, "a").await;
+    let mut both = get(&node, "/v1/config").await;
+    both["lun"] = config["lun"].clone();
+    let shares = both["share"].as_array_mut().expect("shares");
+    shares.push(config["share"][0].clone());
+    apply(&node, &both).await;
+    assert_eq!(get(&node, "/v1/shares/t").await["online"], true);
+    assert!(served(&node).await.iter().all(|(online, _)| !online));
+    pull(&node, dir, "b").await;
+    node
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_verb_takes_another_volume_for_one_whose_pool_is_away() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = with_b_gone(dir.path()).await;
+    for (method, path, body) in [
+        ("DELETE", "/v1/volumes/v", json!({ "confirm": "v" })),
+        ("PATCH", "/v1/volumes/v", json!({ "size_bytes": 320 << 20 })),
+        ("POST", "/v1/volumes/v/log", json!({ "size_bytes": 64 << 20 })),
+        ("DELETE", "/v1/volumes/v/log", Value::Null),
+        ("POST", "/v1/volumes/v/check", json!({})),
+    ] {
+        let (done, problem) = ask(&node, method, path, &body.to_string()).await;
+        assert!(!done && problem["code"] == "wrong-state", "{method} {path}: {problem}");
+        assert!(problem["detail"].to_string().contains("pool b, which is not open"), "{problem}");
+        assert!(problem["todo"].to_string().contains("holdfast pool forget b"), "{problem}");
+    }
+    // A volume of this name is there, whoever has it.
+    let again = json!({ "name": "v", "pool": "a", "size_bytes": 256 << 20 }).to_string();
+    let (done, problem) = ask(&node, "POST", "/v1/volumes", &again).await;
+    assert!(!done && problem["code"] == "already-exists", "{problem}");
+    assert_eq!(get(&node, "/v1/volumes/v?pool=a").await["size_bytes"], 256 << 20);
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_waits_no_more_when_the_pool_of_its_namesake_is_forgotten() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = with_b_gone(dir.path()).await;
+    assert!(advice(&node, "LUN l").await.contains("holdfast pool forget b"));
+    assert!(advice(&node, "share s").await.contains("holdfast pool forget b"));
+    let of_a = get(&node, "/v1/status").await["issues"].to_string();
+    assert!(!of_a.contains("pool export b"), "{of_a}");
+    send(&node, "POST", "/v1/pools/b/forget", &json!({ "confirm": "b" })).await;
+    assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
+    // Nothing is on the volume whose pool is gone, and it is this one from now on that is destroyed by its name.
+    let (done, problem) = ask(&node, "DELETE", "/v1/volumes/v", "{\"confirm\":\"v\"}").await;
+    assert!(!done && problem["detail"].to_string().contains("LUNs l"), "{problem}");
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_nothing_is_on_leaves_its_name_to_the_one_that_something_is_on() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (node, config) = with_a_away(dir.path()).await;
+    import(&node, dir.path(), "a").await;
+    let mut both = get(&node, "/v1/config").await;
+    (both["lun"], both["share"]) = (config["lun"].clone(), config["share"].clone());
+    apply(&node, &both).await;
+    assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
+    node.stop().await.expect("stops");
+    // Both are there when the node starts; that of `b` is the first in the configuration.
+    let node = start(dir.path()).await;
+    assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
+    node.stop().await.expect("stops");
+    // The disks of `a` come late.
+    let names =
+        ["a0.img", "a1.img"].map(|disk| (dir.path().join(disk), dir.path().join(format!("{disk}.away"))));
+    names.iter().for_each(|(here, away)| std::fs::rename(here, away).expect("moved"));
+    let node = start(dir.path()).await;
+    assert_eq!(get(&node, "/v1/volumes/v?pool=b").await["online"], false);
+    let [(online, why), _] = served(&node).await;
+    assert!(!online && why.contains("pool a"), "{why}");
+    assert!(advice(&node, "volume v").await.contains("holdfast pool forget a"));
+    let (done, problem) = ask(&node, "DELETE", "/v1/volumes/v", "{\"confirm\":\"v\"}").await;
+    assert!(!done && problem["detail"].to_string().contains("pool a"), "{problem}");
+    names.iter().for_each(|(here, away)| std::fs::rename(away, here).expect("moved"));
+    until(&node, "a", "online").await;
+    while served(&node).await.iter().any(|(online, _)| !online) {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(get(&node, "/v1/luns/l").await["size_bytes"], 1 << 20);
+    // Whose pool is lost for good leaves the name, too.
+    node.stop().await.expect("stops");
+    names.iter().for_each(|(here, away)| std::fs::rename(here, away).expect("moved"));
+    let node = start(dir.path()).await;
+    assert_eq!(get(&node, "/v1/volumes/v?pool=b").await["online"], false);
+    send(&node, "POST", "/v1/pools/a/forget", &json!({ "confirm": "a" })).await;
+    assert_eq!(get(&node, "/v1/volumes/v").await["online"], true);
+    node.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_was_never_here_is_named_where_it_keeps_what_a_name_means_unknown() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = start(dir.path()).await;
+    pool(&node, dir.path(), "a").await;
+    serve(&node).await;
+    node.stop().await.expect("stops");
+    let path = dir.path().join("data/config.toml");
+    let text = std::fs::read_to_string(&path).expect("there");
+    let older: Vec<&str> = text.lines().filter(|line| !line.starts_with("volume_guid")).collect();
+    let other = "[[pool]]\nname = \"x\"\nguid = \"01234567-89ab-cdef-0123-456789abcdef\"";
+    std::fs::write(&path, format!("{}\n\n{other}\n", older.join("\n"))).expect("written");
+    let node = start(dir.path()).await;
+    for (online, why) in served(&node).await {
+        assert!(!online && why.contains("pool x, which this node has never had open"), "{why}");
+    }
+    for subject in ["LUN l", "share s"] {
+        let todo = advice(&node, subject).await;
+        assert!(todo.contains("holdfast pool forget x") && todo.contains("disks of pool x"), "{todo}");
+    }
+    send(&node, "POST", "/v1/pools/x/forget", &json!({ "confirm": "x" })).await;
+    assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
     node.stop().await.expect("stops");
 }

@@ -264,14 +264,14 @@ pub(crate) async fn clone_range(
     if len == 0 {
         return Ok(());
     }
-    if to_end > target.size() {
-        core.registry.lock().check_resize(target.key, None)?;
-    }
     let sizing = if to_end > target.size() { Some(target.sizing.lock().await) } else { None };
     let (a, b) = (Side::new(source, from, from_end), Side::new(target, to, to_end));
     // From the old end on, if it grows: what lies between becomes zero.
     let old = target.size();
     let growing = sizing.is_some() && to_end > old;
+    if growing {
+        target.may_resize(core, None)?;
+    }
     let b = if growing { Side { first: b.first.min(old / CLUSTER), ..b } } else { b };
     let blocks = Side::lock_both(&a, &b, |stream| &stream.blocks, CLUSTER).await;
     if from_end > source.size() {

@@ -116,17 +116,22 @@ impl Stream {
         }
     }
 
-    /// Zeroes a range, keeping its clusters.
+    /// Zeroes a range, keeping its clusters, for an open.
     pub(crate) async fn zero_range(
         &self,
         core: &Core,
         offset: u64,
         len: u64,
         durability: Durability,
+        by: u64,
     ) -> Result<(), StoreError> {
         let end = check_range(offset, len)?;
         if len == 0 {
             return Ok(());
+        }
+        // What is refused zeroes nothing.
+        if end > self.size() {
+            self.may_resize(core, Some(by))?;
         }
         {
             let _blocks = self.lock_blocks(offset, end).await;
@@ -134,30 +139,32 @@ impl Stream {
         }
         // Last: when there is no space to zero what is shared, the file must not have grown.
         if end > self.size() {
-            self.grow(core, end).await?;
+            self.grow(core, end, by).await?;
         }
         self.touch(core);
         if durability == Durability::Durable { self.cover(core, end).await } else { Ok(()) }
     }
 
-    async fn grow(&self, core: &Core, size: u64) -> Result<(), StoreError> {
+    async fn grow(&self, core: &Core, size: u64, by: u64) -> Result<(), StoreError> {
         let _sizing = self.sizing.lock().await;
         let old = self.size();
         if size <= old {
             return Ok(());
         }
+        self.may_resize(core, Some(by))?;
         let _blocks = self.lock_blocks(old, size).await;
         self.zero_beyond(core, old, size).await?;
         self.commit_size(core, size).await
     }
 
-    /// Maps a range without changing what it reads.
+    /// Maps a range without changing what it reads, for an open.
     pub(crate) async fn allocate(
         &self,
         core: &Core,
         offset: u64,
         len: u64,
         grow: bool,
+        by: u64,
     ) -> Result<(), StoreError> {
         let end = check_range(offset, len)?;
         if len == 0 {
@@ -166,6 +173,9 @@ impl Stream {
         let sizing = if grow && end > self.size() { Some(self.sizing.lock().await) } else { None };
         let old = self.size();
         let growing = sizing.is_some() && end > old;
+        if growing {
+            self.may_resize(core, Some(by))?;
+        }
         let _blocks = self.lock_blocks(offset.min(old), end).await;
         if growing {
             // Before new clusters come, which are zero.

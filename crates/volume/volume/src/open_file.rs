@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
-use file_store::{Access, FileId, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
+use file_store::{Access, FileId, OpenFile, Range, Share, StoreError, StoreErrorKind, StoreFuture};
 use observe::IoKind;
 use shard_runtime::finish_anyway;
 
@@ -17,6 +17,8 @@ pub(crate) struct Handle {
     pin: Arc<Pin>,
     access: Access,
     id: u64,
+    /// It does not share deletion, and so keeps the size.
+    keeps: bool,
 }
 
 impl Drop for Handle {
@@ -29,8 +31,17 @@ impl Drop for Handle {
 
 impl Handle {
     /// Takes over an open that the registry has counted under `id`.
-    pub(crate) fn new(pin: Pin, access: Access, id: u64) -> Self {
-        Self { pin: Arc::new(pin), access, id }
+    pub(crate) fn new(pin: Pin, access: Access, share: Share, id: u64) -> Self {
+        Self { pin: Arc::new(pin), access, id, keeps: !share.delete }
+    }
+
+    /// Who keeps the size waits for changes of it that were allowed before this open was counted. Later ones are refused: each looks
+    /// at the opens under `sizing`, or right before it waits for that.
+    pub(crate) async fn settled(self) -> Self {
+        if self.keeps {
+            drop(self.pin.stream().sizing.lock().await);
+        }
+        self
     }
 
     fn may_read(&self) -> Result<(), StoreError> {
@@ -38,17 +49,6 @@ impl Handle {
             return self.pin.core().check_open();
         }
         Err(StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for reading"))
-    }
-
-    /// Whether this open may make the size another one.
-    fn may_resize(&self) -> Result<(), StoreError> {
-        self.pin.core().registry.lock().check_resize(self.pin.stream().key, Some(self.id))
-    }
-
-    /// The same where a change of `len` bytes at `offset` makes the stream longer.
-    fn may_reach(&self, offset: u64, len: u64) -> Result<(), StoreError> {
-        let end = check_range(offset, len)?;
-        if len > 0 && end > self.size() { self.may_resize() } else { Ok(()) }
     }
 
     /// Runs a change to its end, whether or not anybody waits for it.
@@ -103,9 +103,13 @@ impl OpenFile for Handle {
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
         let (since, len) = (self.pin.core().clock.now(), data.len() as u64);
-        let allowed = self.may_reach(offset, len);
+        let by = self.id;
         self.change(move |pin| async move {
-            allowed?;
+            let end = check_range(offset, len)?;
+            if len > 0 && end > pin.stream().size() {
+                // The write asks for `sizing` before anything else can run.
+                pin.stream().may_resize(pin.core(), Some(by))?;
+            }
             let write = pin.stream().write(pin.core(), offset, data, durability);
             let written = pin.core().counted(IoKind::Write, len, since, write).await;
             map_what_is_due(&pin);
@@ -135,11 +139,8 @@ impl OpenFile for Handle {
     }
 
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
-        let allowed = if grow { self.may_reach(offset, len) } else { Ok(()) };
-        self.change(move |pin| async move {
-            allowed?;
-            pin.stream().allocate(pin.core(), offset, len, grow).await
-        })
+        let by = self.id;
+        self.change(move |pin| async move { pin.stream().allocate(pin.core(), offset, len, grow, by).await })
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
@@ -147,20 +148,15 @@ impl OpenFile for Handle {
     }
 
     fn zero_range(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()> {
-        let allowed = self.may_reach(offset, len);
+        let by = self.id;
         self.change(move |pin| async move {
-            allowed?;
-            pin.stream().zero_range(pin.core(), offset, len, durability).await
+            pin.stream().zero_range(pin.core(), offset, len, durability, by).await
         })
     }
 
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
-        let changes = || if size == self.size() { Ok(()) } else { self.may_resize() };
-        let allowed = check_range(size, 0).and_then(|_| changes());
-        self.change(move |pin| async move {
-            allowed?;
-            pin.stream().set_size(pin.core(), size).await
-        })
+        let by = self.id;
+        self.change(move |pin| async move { pin.stream().set_size(pin.core(), size, by).await })
     }
 
     fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {

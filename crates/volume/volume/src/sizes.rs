@@ -75,14 +75,20 @@ impl Stream {
         self.commit_size(core, self.size()).await
     }
 
-    /// Cuts or grows the stream.
-    pub(crate) async fn set_size(&self, core: &Core, size: u64) -> Result<(), StoreError> {
+    /// Whether the size may become another one, though others have the stream open: `by` is the open that changes it, if it is one.
+    pub(crate) fn may_resize(&self, core: &Core, by: Option<u64>) -> Result<(), StoreError> {
+        core.registry.lock().check_resize(self.key, by)
+    }
+
+    /// Cuts or grows the stream, for an open.
+    pub(crate) async fn set_size(&self, core: &Core, size: u64, by: u64) -> Result<(), StoreError> {
         check_range(0, size)?;
         let _sizing = self.sizing.lock().await;
         let old = self.size();
         if size == old {
             return self.commit_size(core, size).await;
         }
+        self.may_resize(core, Some(by))?;
         let from = size.min(old) / CLUSTER * CLUSTER;
         let _blocks = self.blocks.lock(from, u64::MAX - from).await;
         if size > old {

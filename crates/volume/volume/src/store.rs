@@ -392,9 +392,9 @@ impl FileStore for Volume {
                 };
                 let pin = session.pin(&core, file.0, &record)?;
                 let id = core.registry.lock().add_open((file.0, record.id), access, share);
-                Ok(Handle::new(pin, access, id))
+                Ok(Handle::new(pin, access, share, id))
             };
-            Ok(Arc::new(self.core.metadata.ask(opening, before).await?) as Arc<dyn OpenFile>)
+            Ok(Arc::new(self.core.metadata.ask(opening, before).await?.settled().await) as Arc<dyn OpenFile>)
         })
     }
 

@@ -12,6 +12,7 @@ mod log_feature;
 mod metadata_log;
 mod names;
 mod room;
+mod sizes;
 mod snapshots;
 mod stopped;
 mod thin;

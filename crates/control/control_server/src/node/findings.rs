@@ -261,6 +261,12 @@ impl Node {
         let name = &volume.name;
         if slot.space != volume.guid {
             let other = self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string());
+            if !self.is_open(slot.pool) {
+                return Some(format!(
+                    "The node waits for that of pool {other}; if that pool is lost for good, `holdfast pool forget {other}` lets it serve this one. Or export its own pool, {}, and import it on another node.",
+                    volume.pool
+                ));
+            }
             return Some(format!(
                 "`holdfast pool export {other}` lets the node serve it; or export its own pool, {}, and import it on another node.",
                 volume.pool

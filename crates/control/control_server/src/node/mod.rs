@@ -16,6 +16,7 @@ mod log_homes;
 mod log_places;
 mod luns;
 mod mapping;
+mod namesakes;
 mod pool_disks;
 mod pool_export;
 mod pool_forget;
@@ -93,6 +94,8 @@ struct VolumeSlot {
     waits: bool,
     /// Bytes that it could hold when it was opened without space for its metadata.
     held_full: u64,
+    /// It was not there to be opened: its pool is away, and its name is kept for it.
+    reserved: bool,
     /// What is wrong with it a check explains.
     damaged: bool,
     /// It cannot be opened because its log is not there.
@@ -119,6 +122,7 @@ impl VolumeSlot {
             kept_closed: false,
             waits: false,
             held_full: 0,
+            reserved: false,
             damaged: false,
             lacks_log: false,
             todo: None,

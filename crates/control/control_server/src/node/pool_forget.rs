@@ -89,6 +89,9 @@ impl Node {
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
         self.reconcile().await;
+        for volume in pool.volumes() {
+            self.open_namesake(volume).await;
+        }
         // Its disks that are here are let go of.
         for known in self.disks.all() {
             if matches!(&known.content, Some(crate::backend::DiskContent::Member { pool, .. }) if *pool == guid)

@@ -18,10 +18,17 @@ impl Node {
                 luns.push(ServedLun { name: lun.name.clone(), volume });
             }
         }
+        let mut undecided: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for share in config.shares.iter().filter(|share| share.volume_guid.is_none()) {
+            if self.refuse_stranger(share).is_err() {
+                undecided.entry(share.volume.clone()).or_default().push(share.name.clone());
+            }
+        }
         let volumes: Vec<OpenVolume> = {
             let volumes = self.volumes.lock();
             let open = volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?)));
-            open.map(|(name, volume)| OpenVolume { name, volume }).collect()
+            let undecided = |name: &String| undecided.get(name).cloned().unwrap_or_default();
+            open.map(|(name, volume)| OpenVolume { undecided: undecided(&name), name, volume }).collect()
         };
         let name = self.name();
         let mut trouble: BTreeMap<String, String> = BTreeMap::new();

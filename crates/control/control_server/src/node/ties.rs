@@ -70,6 +70,11 @@ impl Leaving {
     }
 }
 
+/// Whether this lies on the volume of this name in this space, or may.
+pub(super) fn lies_in(item: &impl OnVolume, name: &str, space: Uuid) -> bool {
+    item.volume_guid().map_or(item.volume() == name, |guid| guid == space)
+}
+
 /// How the user says which volume is meant.
 fn say_which(name: &str) -> String {
     format!(
@@ -119,18 +124,13 @@ impl Node {
         let (name, wanted) = (item.volume(), item.volume_guid());
         let slot = self.volumes.lock().get(name).map(|slot| (slot.pool, slot.space));
         let Some((pool, there)) = slot else { return Ok(()) };
+        let is_open = self.is_open(pool);
         let pool = self.pool_name(pool).unwrap_or_else(|| pool.to_string());
         let Some(wanted) = wanted else {
             if self.only_of_name(name) == Some(there) {
                 return Ok(());
             }
-            let others: BTreeSet<String> = self.pools_with(name).into_iter().map(|(pool, _)| pool).collect();
-            let listed = others.into_iter().collect::<Vec<_>>().join(", ");
-            let detail = format!(
-                "several pools have, or may have, a volume {name} (known: {listed}), and the configuration does not say which it is on"
-            );
-            let todo = format!("Say which: {}.", say_which(name));
-            return Err(Problem::new(Code::WrongState, detail).todo(todo));
+            return Err(self.several(name));
         };
         if wanted == there {
             return Ok(());
@@ -138,6 +138,12 @@ impl Node {
         let home = self.pools_with(name).into_iter().find(|(_, guid)| *guid == Some(wanted));
         let home = home.map(|(pool, _)| pool);
         let (of, back) = match &home {
+            Some(home) if !is_open => (
+                format!("the one of pool {home}"),
+                format!(
+                    "Of two volumes of one name the node serves one, and waits for that of pool {pool}, which is not open: if it is lost for good, `holdfast pool forget {pool}` lets the node serve that of pool {home}."
+                ),
+            ),
             Some(home) => (
                 format!("the one of pool {home}"),
                 format!(
@@ -146,14 +152,48 @@ impl Node {
             ),
             None => (
                 format!("the one with the GUID {wanted}"),
-                "Bring the pool back that has it (`holdfast pool import`), and let go of this one (`holdfast pool export`)."
-                    .to_owned(),
+                format!(
+                    "Bring the pool back that has it (`holdfast pool import`), and let go of this one (`holdfast pool {} {pool}`).",
+                    if is_open { "export" } else { "forget" }
+                ),
             ),
         };
         let detail =
             format!("the volume {name} that is here, in pool {pool}, is another volume than its own, {of}");
         Err(Problem::new(Code::WrongState, detail)
             .todo(format!("{back} If it is to be served from what is here: {}.", say_which(name))))
+    }
+
+    /// That a name does not say which volume is meant: which pools have one, and which may have one.
+    fn several(&self, name: &str) -> Problem {
+        let known: BTreeSet<String> = self.pools_with(name).into_iter().map(|(pool, _)| pool).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        let holders = self.holders().into_iter();
+        let unseen: Vec<String> =
+            holders.filter(|holder| holder.spaces.is_none()).map(|holder| holder.name).collect();
+        let but = match unseen.as_slice() {
+            [] => String::new(),
+            [one] => format!("; it may be in pool {one}, which this node has never had open"),
+            more => {
+                format!("; it may be in the pools {}, which this node has never had open", more.join(", "))
+            }
+        };
+        let detail = format!(
+            "several pools have, or may have, a volume {name} (known: {known}{but}), and the configuration does not say which it is on"
+        );
+        let say = say_which(name);
+        let todo = if unseen.is_empty() {
+            format!("Say which: {say}.")
+        } else {
+            let forget: Vec<String> =
+                unseen.iter().map(|pool| format!("`holdfast pool forget {pool}`")).collect();
+            format!(
+                "Bring the disks of pool {}, so that the node sees which volumes are there; if they are lost for good or another node's: {}. Or say which: {say}.",
+                unseen.join(" and pool "),
+                forget.join(", ")
+            )
+        };
+        Problem::new(Code::WrongState, detail).todo(todo)
     }
 
     /// The open volume that this lies on.

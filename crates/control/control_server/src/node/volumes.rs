@@ -10,8 +10,9 @@ use control_api::{
 use uuid::Uuid;
 
 use super::pools::join_all;
+use super::ties::lies_in;
 use super::{Node, VolumeSlot, confirm, missing, taken};
-use crate::backend::{LOG_SUFFIX, NewLog, NewSpace, PoolHandle, SpaceInfo, VolumeHandle};
+use crate::backend::{LOG_SUFFIX, NewLog, NewSpace, SpaceInfo, VolumeHandle};
 use crate::files;
 
 /// Smallest volume: below this its own structures would take most of it.
@@ -24,62 +25,53 @@ impl Node {
     /// Opens volumes of open pools that aren't open, in parallel.
     pub(super) async fn open_volumes(&self) {
         let mut opening = Vec::new();
-        // Of two pools with volumes of one name, that of the first in the configuration is served, at each start the same.
-        let order: Vec<Uuid> = self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
-        let mut pools = self.open_handles();
-        pools.sort_by_key(|(guid, _)| order.iter().position(|each| each == guid));
         let mut begun: BTreeMap<String, Uuid> = BTreeMap::new();
-        for (guid, pool) in pools {
-            for space in pool.info().spaces.into_iter().filter(|space| space.log_of.is_none()) {
-                let log = space.log_name();
-                let (name, id) = (space.state.name, space.guid);
-                let slot = self.volumes.lock().get(&name).cloned();
-                if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
-                    continue;
-                }
-                let away = space.state.redundancy == RedundancyState::Unavailable;
-                let held = || self.restarts.holds(guid, &name, self.clock.now());
-                if slot.as_ref().is_some_and(|slot| slot.waits && (away || held())) {
-                    continue;
-                }
-                let other = slot.as_ref().map(|slot| slot.pool).or_else(|| begun.get(&name).copied());
-                if let Some(other) = other.filter(|other| *other != guid) {
-                    tracing::error!(volume = name, pool = %guid, %other, "two pools have a volume of this name; the second stays closed");
-                    continue;
-                }
-                begun.insert(name.clone(), guid);
-                let before = slot.and_then(|slot| slot.reason);
-                let pool = pool.clone();
-                opening.push(async move {
-                    let slot = match pool.open_volume(&name).await {
-                        Ok(handle) => {
-                            tracing::info!(volume = name, "volume is open");
-                            self.restarts.opened(guid, &name, self.clock.now());
-                            VolumeSlot::open(guid, id, handle)
-                        }
-                        Err(problem) => {
-                            let lacks_log = problem.code == Code::NotEnoughDisks;
-                            let problem = if lacks_log {
-                                self.explain_missing_log(&name, &log, problem)
-                            } else {
-                                problem
-                            };
-                            if before.as_ref() != Some(&problem.detail) {
-                                tracing::error!(volume = name, %problem, "volume can't be opened");
-                            }
-                            let damaged = problem.code == Code::Damaged;
-                            let todo = problem.todo;
-                            VolumeSlot {
-                                damaged,
-                                lacks_log,
-                                todo,
-                                ..VolumeSlot::closed(guid, id, problem.detail)
-                            }
-                        }
-                    };
-                    self.volumes.lock().insert(name, slot);
-                });
+        for (guid, pool, space) in self.settle_names().await {
+            let log = space.log_name();
+            let (name, id) = (space.state.name, space.guid);
+            let slot = self.volumes.lock().get(&name).cloned();
+            if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
+                continue;
             }
+            let away = space.state.redundancy == RedundancyState::Unavailable;
+            let held = || self.restarts.holds(guid, &name, self.clock.now());
+            if slot.as_ref().is_some_and(|slot| slot.waits && (away || held())) {
+                continue;
+            }
+            let other = slot.as_ref().map(|slot| slot.pool).or_else(|| begun.get(&name).copied());
+            if let Some(other) = other.filter(|other| *other != guid) {
+                tracing::error!(volume = name, pool = %guid, %other, "two pools have a volume of this name; the second stays closed");
+                continue;
+            }
+            begun.insert(name.clone(), guid);
+            let before = slot.and_then(|slot| slot.reason);
+            let pool = pool.clone();
+            opening.push(async move {
+                let slot = match pool.open_volume(&name).await {
+                    Ok(handle) => {
+                        tracing::info!(volume = name, "volume is open");
+                        self.restarts.opened(guid, &name, self.clock.now());
+                        VolumeSlot::open(guid, id, handle)
+                    }
+                    Err(problem) => {
+                        let lacks_log = problem.code == Code::NotEnoughDisks;
+                        let problem =
+                            if lacks_log { self.explain_missing_log(&name, &log, problem) } else { problem };
+                        if before.as_ref() != Some(&problem.detail) {
+                            tracing::error!(volume = name, %problem, "volume can't be opened");
+                        }
+                        let damaged = problem.code == Code::Damaged;
+                        let todo = problem.todo;
+                        VolumeSlot {
+                            damaged,
+                            lacks_log,
+                            todo,
+                            ..VolumeSlot::closed(guid, id, problem.detail)
+                        }
+                    }
+                };
+                self.volumes.lock().insert(name, slot);
+            });
         }
         join_all(opening).await;
         self.note_logs();
@@ -114,28 +106,15 @@ impl Node {
         }
     }
 
-    /// A volume of an open pool, with its space. Of two of one name it is the one that this node serves or waits for.
-    pub(super) fn space(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>, SpaceInfo), Problem> {
-        let of = self.volumes.lock().get(name).map(|slot| slot.pool);
-        let mut pools = self.open_handles();
-        pools.sort_by_key(|(guid, _)| Some(*guid) != of);
-        for (guid, pool) in pools {
-            let info = pool.info();
-            // A log is part of its volume, and none of itself.
-            let mut volumes = info.spaces.into_iter().filter(|space| space.log_of.is_none());
-            if let Some(space) = volumes.find(|space| space.state.name == name) {
-                return Ok((guid, pool, space));
-            }
-        }
-        Err(missing("volume", name, "holdfast volume list"))
-    }
-
     /// What a volume is now; `lost` says why none of its data can be had, where the pool does not know yet.
     async fn describe_volume(&self, pool: &str, space: SpaceInfo, lost: Option<String>) -> Volume {
         let name = space.state.name.clone();
         let slot = self.volumes.lock().get(&name).cloned();
         let other = slot.as_ref().filter(|slot| slot.space != space.guid);
-        let other = other.map(|slot| self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string()));
+        let other = other.map(|slot| {
+            let away = if self.is_open(slot.pool) { "" } else { ", which is not open," };
+            format!("{}{away}", self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string()))
+        });
         let (slot, lost) = match other {
             Some(other) => {
                 let why =
@@ -324,7 +303,8 @@ impl Node {
         let _changing = self.changes.lock().await;
         let (_, pool, space) = self.space(name)?;
         let luns: Vec<String> = self.config.with(|config| {
-            config.luns.iter().filter(|lun| self.is_on(*lun, name)).map(|lun| lun.name.clone()).collect()
+            let on = config.luns.iter().filter(|lun| lies_in(*lun, name, space.guid));
+            on.map(|lun| lun.name.clone()).collect()
         });
         if !luns.is_empty() {
             return Err(Problem::new(
@@ -333,7 +313,10 @@ impl Node {
             )
             .todo("Delete the LUNs first."));
         }
-        let shares = self.shares_of(name);
+        let shares: Vec<String> = self.config.with(|config| {
+            let on = config.shares.iter().filter(|share| lies_in(*share, name, space.guid));
+            on.map(|share| share.name.clone()).collect()
+        });
         if !shares.is_empty() {
             return Err(Problem::new(
                 Code::InUse,
@@ -348,7 +331,11 @@ impl Node {
                 pool.info().name
             )]
         })?;
-        let slot = self.volumes.lock().remove(name);
+        let slot = {
+            let mut volumes = self.volumes.lock();
+            let own = volumes.get(name).is_some_and(|slot| slot.space == space.guid);
+            if own { volumes.remove(name) } else { None }
+        };
         // Whoever serves files lets go of the volume.
         self.reconcile().await;
         if let Some(handle) = slot.and_then(|slot| slot.handle) {
@@ -363,14 +350,6 @@ impl Node {
         })?;
         self.open_namesake(name).await;
         Ok(Done::new(format!("Volume {name} is destroyed.")))
-    }
-
-    /// Opens the volume of this name in another pool, which stayed closed beside the one that is gone now.
-    pub(super) async fn open_namesake(&self, name: &str) {
-        if self.space(name).is_ok() {
-            self.open_volumes().await;
-            self.reconcile().await;
-        }
     }
 
     /// Whether all data is as redundant as promised, over all pools.

@@ -1,10 +1,14 @@
 //! Logical units: files of volumes as SCSI disks, and which target shows which of them to whom.
 
+mod file;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
-use file_store::{Access, FileId, FileStore};
+use file_store::FileId;
 use observe::IoTotals;
 use parking_lot::Mutex;
 use qos_gate::FlowReport;
@@ -14,13 +18,12 @@ use scsi_disk::{
     UnitState, VolumeReservations,
 };
 use shard_runtime::Clock;
-use tokio::sync::oneshot;
 
+use self::file::{Kept, Refused, Watch, end_watch, open_file, watch, watch_size};
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
 use crate::backend::{ServedLun, VolumeHandle, Work};
-use crate::files;
 
 /// Shown as the product of every unit.
 const PRODUCT: &str = "DISK";
@@ -46,6 +49,8 @@ struct Entry {
     away: bool,
     unit: Arc<LogicalUnit>,
     watch: Option<Watch>,
+    /// The file of one that could not be opened.
+    kept: Option<Kept>,
 }
 
 #[derive(Default)]
@@ -79,21 +84,31 @@ impl SystemUnits {
         identity: Identity,
         ports: Vec<u16>,
         volume: Arc<dyn VolumeHandle>,
-    ) -> Result<Entry, Problem> {
+    ) -> Result<Entry, Refused> {
         let config = unit_config(&identity, lun, ports);
         let (store, path, name) = (volume.store(), lun.path.clone(), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
         let opened = self.shards.run(volume.shard(), move || async move {
-            let (backing, file) = open_backing(&store, &path, &served).await?;
+            let open = open_file(&store, &path, &served).await?;
+            let backing = Arc::new(FileBacking::new(store.clone(), open.clone(), false, false));
             let opened = LogicalUnit::open(config, backing, Arc::new(VolumeReservations(store))).await;
-            let unit = opened.map_err(|why| Problem::new(Code::Damaged, format!("LUN {name}: {why}.")))?;
-            shard_runtime::spawn_local(watch_size(unit.clone(), watched));
-            Ok((unit, file))
+            if let Ok(unit) = &opened {
+                shard_runtime::spawn_local(watch_size(unit.clone(), watched));
+            }
+            Ok((opened, open))
         });
-        let (unit, file) = opened.await?;
+        let (opened, open) = opened.await?;
+        let unit = match opened {
+            Ok(unit) => unit,
+            Err(why) => {
+                let problem = Problem::new(Code::Damaged, format!("LUN {name}: {why}."));
+                return Err(Refused { problem, kept: Some(Kept { volume, file: open }) });
+            }
+        };
         unit.count_with(self.clock.clone());
-        Ok(Entry { identity, volume: Some(volume), file: Some(file), away: false, unit, watch: Some(watch) })
+        let (file, watch) = (Some(open.file()), Some(watch));
+        Ok(Entry { identity, volume: Some(volume), file, away: false, unit, watch, kept: None })
     }
 
     /// The files of a volume that are served, with the names of their units.
@@ -114,7 +129,9 @@ impl SystemUnits {
         let (watch, watched) = watch();
         let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {
-            let (backing, file) = open_backing(&store, &path, &served).await?;
+            let open = open_file(&store, &path, &served).await?;
+            let file = open.file();
+            let backing = Arc::new(FileBacking::new(store.clone(), open, false, false));
             unit.attach(backing, Arc::new(VolumeReservations(store)));
             shard_runtime::spawn_local(watch_size(unit, watched));
             Ok(file)
@@ -151,6 +168,7 @@ impl SystemUnits {
         identity: Identity,
         ports: Vec<u16>,
         why: &str,
+        kept: Option<Kept>,
     ) -> Result<Entry, Problem> {
         let config = unit_config(&identity, lun, ports);
         let unit = self.shards.run(0, move || async move {
@@ -161,7 +179,7 @@ impl SystemUnits {
         });
         let unit = unit.await?;
         unit.set_state(UnitState::Offline(why.to_owned()));
-        Ok(Entry { identity, volume: None, file: None, away: false, unit, watch: None })
+        Ok(Entry { identity, volume: None, file: None, away: false, unit, watch: None, kept })
     }
 
     /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
@@ -188,15 +206,27 @@ impl SystemUnits {
     /// Lets go of units, on the shards of their files, and waits for that.
     async fn release(&self, entries: Vec<Entry>) -> Result<(), Problem> {
         for entry in entries {
-            let Entry { volume, unit, watch, .. } = entry;
+            let Entry { volume, unit, watch, kept, .. } = entry;
             end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
-            self.shards
-                .run(shard, move || async move {
-                    drop(unit);
-                    Ok(())
-                })
-                .await?;
+            self.drop_on(shard, unit).await?;
+            self.let_go(kept).await?;
+        }
+        Ok(())
+    }
+
+    async fn drop_on<T: Send + 'static>(&self, shard: usize, it: T) -> Result<(), Problem> {
+        let dropping = move || async move {
+            drop(it);
+            Ok(())
+        };
+        self.shards.run(shard, dropping).await
+    }
+
+    /// Lets go of files that were kept, on the shards of their volumes.
+    async fn let_go(&self, kept: impl IntoIterator<Item = Kept>) -> Result<(), Problem> {
+        for Kept { volume, file } in kept {
+            self.drop_on(volume.shard(), file).await?;
         }
         Ok(())
     }
@@ -240,56 +270,6 @@ fn view(
     };
     // Nobody's group must not become everybody's.
     (!luns.is_empty() && (group.any || !initiators.is_empty())).then_some(Group { initiators, luns })
-}
-
-/// A watch over the size of a unit's file: dropping the first part ends it, and the second then says so.
-type Watch = (oneshot::Sender<()>, oneshot::Receiver<()>);
-/// The same for the task that watches.
-type Watched = (oneshot::Receiver<()>, oneshot::Sender<()>);
-
-fn watch() -> (Watch, Watched) {
-    let (stop, stopped) = oneshot::channel();
-    let (ended, end) = oneshot::channel();
-    ((stop, end), (stopped, ended))
-}
-
-async fn end_watch(watch: Option<Watch>) {
-    let Some((stop, end)) = watch else { return };
-    drop(stop);
-    // An error means that the watch is over, which is what is waited for.
-    let _ = end.await;
-}
-
-/// The file of a unit, which is none of those that are `served`: a file may have several names, and initiators of two units
-/// know nothing of each other. On the shard of its volume.
-async fn open_backing(
-    store: &Arc<dyn FileStore>,
-    path: &str,
-    served: &BTreeMap<FileId, String>,
-) -> Result<(Arc<FileBacking>, FileId), Problem> {
-    let open = files::open_shared(&**store, path, Access::READ_WRITE, files::KEPT).await?;
-    let file = open.file();
-    if let Some(other) = served.get(&file) {
-        return Err(Problem::new(Code::InUse, format!("its file {path} is served as LUN {other} already")));
-    }
-    Ok((Arc::new(FileBacking::new(store.clone(), open, false, false)), file))
-}
-
-/// Tells initiators when the size of a unit's file changes, until told to stop.
-async fn watch_size(unit: Arc<LogicalUnit>, (stopped, ended): Watched) {
-    let watch = async {
-        while let Ok(size) = unit.watch_resize().await {
-            tracing::info!(size, "a LUN has a new size");
-        }
-        // The file can no longer say; the unit serves on, or says itself what is wrong.
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = watch => {}
-        _ = stopped => {}
-    }
-    drop(unit);
-    let _ = ended.send(());
 }
 
 fn unit_config(identity: &Identity, lun: &LunConfig, target_ports: Vec<u16>) -> UnitConfig {
@@ -357,13 +337,13 @@ impl UnitBackend for SystemUnits {
                 wanted.insert(lun.name.clone(), (lun, identity, volumes.remove(&lun.name)));
             }
             // Those that go or are made anew: first out of sight, then let go of.
-            let gone: Vec<Entry> = {
+            let mut gone: Vec<Entry> = {
                 let mut state = self.state.lock();
                 // One that has had its file keeps what it knows; one that never had has nothing to keep.
                 let stays = |name: &String, entry: &Entry| {
                     wanted.get(name).is_some_and(|(_, identity, volume)| {
                         let had = entry.away || entry.volume.is_some();
-                        entry.identity == *identity && (had || volume.is_none())
+                        entry.identity == *identity && (had || (volume.is_none() && entry.kept.is_none()))
                     })
                 };
                 let names: Vec<String> = state
@@ -374,6 +354,8 @@ impl UnitBackend for SystemUnits {
                     .collect();
                 names.iter().filter_map(|name| state.units.remove(name)).collect()
             };
+            // Those that are tried again keep their files meanwhile.
+            let kept: Vec<Kept> = gone.iter_mut().filter_map(|entry| entry.kept.take()).collect();
             if !gone.is_empty() {
                 self.configure(config);
                 self.release(gone).await?;
@@ -429,8 +411,8 @@ impl UnitBackend for SystemUnits {
                     Some(volume) => self
                         .open(lun, identity.clone(), ports.clone(), volume)
                         .await
-                        .map_err(|problem| problem.detail),
-                    None => Err(format!("its volume {} is not open", lun.volume)),
+                        .map_err(|refused| (refused.problem.detail, refused.kept)),
+                    None => Err((format!("its volume {} is not open", lun.volume), None)),
                 };
                 let entry = match opened {
                     Ok(entry) => {
@@ -438,11 +420,11 @@ impl UnitBackend for SystemUnits {
                         entry.unit.queue_as(self.gates.disk(&lun.volume, &name));
                         Ok(entry)
                     }
-                    Err(why) => {
+                    Err((why, kept)) => {
                         if !trouble.iter().any(|(known, _)| *known == subject) {
                             trouble.push((subject.clone(), why.clone()));
                         }
-                        self.absent(lun, identity, ports, &why).await
+                        self.absent(lun, identity, ports, &why, kept).await
                     }
                 };
                 match entry {
@@ -451,6 +433,7 @@ impl UnitBackend for SystemUnits {
                 }
             }
             self.configure(config);
+            self.let_go(kept).await?;
             Ok(trouble)
         })
     }

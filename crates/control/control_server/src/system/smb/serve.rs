@@ -79,8 +79,17 @@ impl Smb {
         turn: &Turn,
     ) -> Result<Unserved, Problem> {
         let mut unserved = Unserved::default();
-        for OpenVolume { name, volume } in volumes {
+        for OpenVolume { name, volume, undecided } in volumes {
             if self.in_effect.lock().volumes.contains_key(&name) {
+                continue;
+            }
+            // To bring back what clients had open is to give up what was open in shares that are not there.
+            if !undecided.is_empty() {
+                let why = format!(
+                    "volume {name} is not served before it is said whether the shares {} are on it: what clients have open in them would be lost",
+                    undecided.join(", ")
+                );
+                unserved.volumes.insert(name, why);
                 continue;
             }
             let store = volume.store();

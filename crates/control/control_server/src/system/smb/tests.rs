@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use control_api::{CheckFinding, ShareCaching, ShareConfig, ShareKind, SharePermission, ShareRight};
 use file_store::{
-    Attributes, FileKind, FileStore, MemoryStore, NewFile, StateRow, StoreError, StoreErrorKind, StoreFuture,
+    Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StateRow, StoreError, StoreErrorKind,
+    StoreFuture,
 };
 use rpc::RpcClient;
 use shard_runtime::SystemClock;
@@ -124,7 +125,13 @@ impl Bench {
 
     /// Applies with the volume, or without; returns what could not be done.
     async fn apply(&self, config: &Config, there: bool) -> Vec<String> {
-        let open = OpenVolume { name: "v".into(), volume: self.volume.clone() };
+        self.apply_undecided(config, there, &[]).await
+    }
+
+    /// The same where it is not said whether some shares are on the volume.
+    async fn apply_undecided(&self, config: &Config, there: bool, undecided: &[&str]) -> Vec<String> {
+        let undecided = undecided.iter().map(|name| (*name).to_owned()).collect();
+        let open = OpenVolume { name: "v".into(), volume: self.volume.clone(), undecided };
         let volumes = if there { vec![open] } else { Vec::new() };
         let trouble = self.smb.apply(config, "node1.example.com", volumes).await.expect("applied");
         trouble.into_iter().map(|(subject, why)| format!("{subject}: {why}")).collect()
@@ -227,6 +234,26 @@ async fn what_cannot_come_back_keeps_its_shares_away() {
     }
     bench.hurdle.broken.store(false, Ordering::SeqCst);
     assert_eq!(bench.apply(&config, true).await, [""; 0], "it is tried again");
+    assert_eq!(bench.smb.server.shares().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_open_in_shares_that_may_be_on_the_volume_is_not_given_up() {
+    let bench = Bench::new();
+    bench.user("alice");
+    bench.folder("vms").await;
+    let config = config();
+    let row =
+        StateChange { table: "smb-open".into(), key: vec![1], value: Some(b"of another share".to_vec()) };
+    bench.store.state_write(vec![row]).await.expect("written");
+    let rows = async || bench.store.state_scan("smb-open", &[]).await.expect("read").len();
+    let trouble = bench.apply_undecided(&config, true, &["other"]).await;
+    assert!(trouble.len() == 1 && trouble[0].contains("whether the shares other are on it"), "{trouble:?}");
+    assert_eq!((rows().await, bench.smb.server.shares().len()), (1, 0));
+    assert_eq!(bench.apply(&config, true).await, [""; 0]);
+    assert_eq!((rows().await, bench.smb.server.shares().len()), (0, 1), "now it is known to be nobody's");
+    // What is served goes on.
+    assert_eq!(bench.apply_undecided(&config, true, &["other"]).await, [""; 0]);
     assert_eq!(bench.smb.server.shares().len(), 1);
 }
 

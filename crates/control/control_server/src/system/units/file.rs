@@ -1,0 +1,80 @@
+//! The file of a unit: opened, watched, and kept where the unit could not be made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control_api::{Code, Problem};
+use file_store::{Access, FileId, FileStore, OpenFile};
+use scsi_disk::LogicalUnit;
+use tokio::sync::oneshot;
+
+use crate::backend::VolumeHandle;
+use crate::files;
+
+/// The file of a LUN that could not be opened as a unit: nobody removes it, changes its size or moves it meanwhile. Dropped on the
+/// shard of its volume.
+pub(super) struct Kept {
+    pub(super) volume: Arc<dyn VolumeHandle>,
+    pub(super) file: Arc<dyn OpenFile>,
+}
+
+/// Why a unit could not be opened, and its file, if that could be.
+pub(super) struct Refused {
+    pub(super) problem: Problem,
+    pub(super) kept: Option<Kept>,
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self { problem, kept: None }
+    }
+}
+
+/// A watch over the size of a unit's file: dropping the first part ends it, and the second then says so.
+pub(super) type Watch = (oneshot::Sender<()>, oneshot::Receiver<()>);
+/// The same for the task that watches.
+pub(super) type Watched = (oneshot::Receiver<()>, oneshot::Sender<()>);
+
+pub(super) fn watch() -> (Watch, Watched) {
+    let (stop, stopped) = oneshot::channel();
+    let (ended, end) = oneshot::channel();
+    ((stop, end), (stopped, ended))
+}
+
+pub(super) async fn end_watch(watch: Option<Watch>) {
+    let Some((stop, end)) = watch else { return };
+    drop(stop);
+    // An error means that the watch is over, which is what is waited for.
+    let _ = end.await;
+}
+
+/// The file of a unit, which is none of those that are `served`: a file may have several names, and initiators of two units
+/// know nothing of each other. On the shard of its volume.
+pub(super) async fn open_file(
+    store: &Arc<dyn FileStore>,
+    path: &str,
+    served: &BTreeMap<FileId, String>,
+) -> Result<Arc<dyn OpenFile>, Problem> {
+    let open = files::open_shared(&**store, path, Access::READ_WRITE, files::KEPT).await?;
+    if let Some(other) = served.get(&open.file()) {
+        return Err(Problem::new(Code::InUse, format!("its file {path} is served as LUN {other} already")));
+    }
+    Ok(open)
+}
+
+/// Tells initiators when the size of a unit's file changes, until told to stop.
+pub(super) async fn watch_size(unit: Arc<LogicalUnit>, (stopped, ended): Watched) {
+    let watch = async {
+        while let Ok(size) = unit.watch_resize().await {
+            tracing::info!(size, "a LUN has a new size");
+        }
+        // The file can no longer say; the unit serves on, or says itself what is wrong.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = watch => {}
+        _ = stopped => {}
+    }
+    drop(unit);
+    let _ = ended.send(());
+}
