@@ -18,8 +18,16 @@ use serde::Deserialize;
 use crate::tidy::Problem;
 
 /// Layers from the bottom up; folders in one entry are siblings.
-const LAYERS: &[&[&str]] =
-    &[&["base"], &["block"], &["pool"], &["volume"], &["image"], &["scsi", "smb"], &["control", "tools"], &["bin"]];
+const LAYERS: &[&[&str]] = &[
+    &["base"],
+    &["block"],
+    &["pool"],
+    &["volume"],
+    &["image"],
+    &["scsi", "smb"],
+    &["control", "tools"],
+    &["bin"],
+];
 
 /// Helpers for tests and measurements: may use anything, used by nothing that ships.
 const HELPER_FOLDERS: &[&str] = &["testing", "tests", "xtask", "bench"];
