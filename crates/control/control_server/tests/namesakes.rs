@@ -267,7 +267,8 @@ async fn advice(node: &Running, subject: &str) -> String {
     let status = get(node, "/v1/status").await;
     let issues = status["issues"].as_array().cloned().unwrap_or_default();
     let found = issues.iter().find(|issue| issue["subject"] == subject);
-    found.unwrap_or_else(|| panic!("nothing about {subject}: {status}"))["todo"].to_string()
+    assert!(found.is_some(), "nothing about {subject}: {status}");
+    found.map(|issue| issue["todo"].to_string()).unwrap_or_default()
 }
 
 /// Waits until a pool is open, or closed.
@@ -280,7 +281,8 @@ async fn until(node: &Running, pool: &str, state: &str) {
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    panic!("pool {pool} does not become {state}: {}", get(node, "/v1/status").await);
+    let status = get(node, "/v1/status").await;
+    assert!(status.is_null(), "pool {pool} does not become {state}: {status}");
 }
 
 /// Takes the disks of a pool out of a running node.

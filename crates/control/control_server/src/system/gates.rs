@@ -247,6 +247,7 @@ mod tests {
             name: name.into(),
             guid: None,
             volume: volume.into(),
+            volume_guid: None,
             path: format!("/{name}"),
             block_size: 512,
             state: LunState::Online,

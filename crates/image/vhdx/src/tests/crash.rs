@@ -23,9 +23,9 @@ const CLIENTS: u64 = 3;
 /// Sectors whose owner changes nothing of the next ones, which belong to another client.
 const STRIPE: u64 = 384;
 
-/// What a sector may hold: numbers of writes, 0 for zeros; the first was promised, the last was asked for last.
+/// What a sector may hold: numbers of writes, and what each shows, 0 for zeros; the first was promised, the last was asked for last.
 struct Oracle {
-    sectors: Vec<Vec<u32>>,
+    sectors: Vec<Vec<(u32, u32)>>,
     /// By sector: which of its values has been acknowledged last.
     acknowledged: Vec<usize>,
     sizes: Vec<u64>,
@@ -35,13 +35,18 @@ struct Oracle {
 impl Oracle {
     fn new(size: u64, first: u32) -> Self {
         let count = (REACH / UNIT) as usize;
-        Self { sectors: vec![vec![first]; count], acknowledged: vec![0; count], sizes: vec![size], writes: 1 }
+        Self {
+            sectors: vec![vec![(0, first)]; count],
+            acknowledged: vec![0; count],
+            sizes: vec![size],
+            writes: 1,
+        }
     }
 
     fn begin(&mut self, range: Range<u64>, zeros: bool) -> u32 {
         self.writes += 1;
         let value = if zeros { 0 } else { self.writes };
-        range.for_each(|sector| self.sectors[sector as usize].push(value));
+        range.for_each(|sector| self.sectors[sector as usize].push((self.writes, value)));
         value
     }
 
@@ -49,12 +54,12 @@ impl Oracle {
         range.for_each(|sector| self.acknowledged[sector as usize] = self.sectors[sector as usize].len() - 1);
     }
 
-    /// What these sectors had, by their numbers and values, is promised now, if it was acknowledged.
+    /// What these sectors had, by the numbers of writes, is promised now, if it was acknowledged.
     fn settle(&mut self, promised: impl Iterator<Item = (usize, u32)>) {
-        for (sector, value) in promised {
+        for (sector, write) in promised {
             let values = &mut self.sectors[sector];
             // Not there, it was promised before, and there is something newer.
-            if let Some(at) = values.iter().rposition(|known| *known == value)
+            if let Some(at) = values.iter().position(|known| known.0 == write)
                 && at <= self.acknowledged[sector]
             {
                 values.drain(..at);
@@ -65,7 +70,7 @@ impl Oracle {
 
     /// What has been acknowledged last.
     fn promised(&self, range: Range<u64>) -> Vec<(usize, u32)> {
-        let last = |sector: usize| (sector, self.sectors[sector][self.acknowledged[sector]]);
+        let last = |sector: usize| (sector, self.sectors[sector][self.acknowledged[sector]].0);
         (range.start as usize..range.end as usize).map(last).collect()
     }
 }
@@ -214,6 +219,14 @@ impl Life {
 
     /// What has the image alone.
     async fn reshape(&self) -> Result<(), ()> {
+        // Whole blocks lose their places, which others get before anything is durable.
+        for _ in 0..self.dice.below(3) {
+            let block = self.dice.below(self.image.size() / MIB) * MIB;
+            let range = block / UNIT..(block + MIB) / UNIT;
+            self.oracle.borrow_mut().begin(range.clone(), true);
+            self.image.unmap(block, MIB).await.map_err(drop)?;
+            self.oracle.borrow_mut().acknowledge(range);
+        }
         match self.dice.below(5) {
             0 | 1 => {
                 let size = self.dice.between(4, REACH / MIB * 2) * MIB / 2;
@@ -258,7 +271,7 @@ async fn compare(image: &Image, oracle: &mut Oracle) -> Result<Vec<u32>, String>
     let mut values = Vec::new();
     for (sector, bytes) in (0..).zip(content.chunks(UNIT as usize)) {
         let value = value_of(sector, bytes);
-        match value.filter(|value| oracle.sectors[sector as usize].contains(value)) {
+        match value.filter(|value| oracle.sectors[sector as usize].iter().any(|known| known.1 == *value)) {
             Some(value) => values.push(value),
             None => {
                 let allowed = &oracle.sectors[sector as usize];
@@ -288,7 +301,7 @@ fn run(seed: u64, kind: &'static str, cut: Option<u64>, lie: Option<Lie>) -> Res
             Rc::new(RefCell::new(Oracle::new(size, if kind == "differencing" { PARENTS } else { 0 })));
         if kind == "differencing" {
             // What a larger disk has more is zeros.
-            oracle.borrow_mut().sectors[(size / UNIT) as usize..].fill(vec![0]);
+            oracle.borrow_mut().sectors[(size / UNIT) as usize..].fill(vec![(0, 0)]);
         }
         rig.storage.disk.set_lie(lie);
         if let Some(cut) = cut {
