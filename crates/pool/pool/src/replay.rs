@@ -25,6 +25,7 @@ use crate::at::At;
 use crate::awaited;
 use crate::careful::solve_block;
 use crate::core::Core;
+use crate::decisions::Decisions;
 use crate::given_up::GivenUp;
 use crate::journal::{Journal, write_anchor};
 use crate::journal_reader::{Reader, Told};
@@ -60,7 +61,12 @@ pub(crate) async fn replay(
             // brought to its place, nobody could tell what the rest must be.
             reader.spread(*block, record).await?;
         }
-        let mut given_up = GivenUp::default();
+        let decisions = last.map(|(block, record)| Decisions {
+            anchor: *anchor,
+            head: block + record.head_blocks() + record.payload_blocks(),
+            seq: record.seq + 1,
+        });
+        let mut given_up = GivenUp::of(decisions);
         for ((number, stripe), told) in &stripes {
             let Some(row) = space.row(*number) else { continue };
             check_bounds(core, &row, told)?;
@@ -76,9 +82,7 @@ pub(crate) async fn replay(
         given_up.settle(core, space).await?;
         // A disk that has gone since, with what it was given, is awaited, too.
         let waiting = awaited::mark(core, space, &stripes, accept_loss);
-        end = last.filter(|_| waiting).map(|(block, record)| {
-            (block + record.head_blocks() + record.payload_blocks(), record.seq + 1)
-        });
+        end = given_up.end().filter(|_| waiting);
     }
     let number = old.map_or(0, |old| old.number + 1);
     let fresh = JournalAnchor {
@@ -341,10 +345,10 @@ async fn make_good(
     if agrees || lost || clean {
         return Ok(());
     }
-    for column in (0..striping.data()).map(|unit| striping.column_of(stripe, unit)) {
-        if rest == Rest::Torn && contents[column].is_none() {
-            given_up.add_torn(at.other(column));
-        }
+    if rest == Rest::Torn {
+        let columns = (0..striping.data()).map(|unit| striping.column_of(stripe, unit));
+        let missing: Vec<usize> = columns.filter(|column| contents[*column].is_none()).collect();
+        given_up.add_torn(at, block, &missing).await?;
     }
     let zeros = vec![0; BYTES];
     let unit = |unit: usize| contents[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
