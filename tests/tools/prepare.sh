@@ -10,7 +10,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # program=package, each used by tests/ or bench/
 needed="gcc=gcc python3=python3 iscsi-test-cu=libiscsi-bin qemu-system-x86_64=qemu-system-x86
-        qemu-img=qemu-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbtorture=samba-testsuite
+        qemu-img=qemu-utils vhdiinfo=libvhdi-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbtorture=samba-testsuite
         smbd=samba tgtd=tgt ip=iproute2 iptables=iptables mke2fs=e2fsprogs"
 # Sets `missing` to the packages that are.
 look() {

@@ -1,7 +1,7 @@
 //! The direction of dependencies, read from `cargo metadata`.
 //!
 //! ```text
-//!   base <- block <- pool <- volume <- { scsi, smb } <- { control, tools } <- bin
+//!   base <- { block, qos } <- pool <- volume <- image <- { scsi, smb } <- { control, tools } <- bin
 //! ```
 //! A crate may use crates of its own folder and of folders to the left of it. Siblings (`scsi` and `smb`, `control` and
 //! `tools`) do not know each other: what they share belongs below them. Pure crates (`*_format`, `*_protocol`, `*_defs`,
@@ -18,8 +18,16 @@ use serde::Deserialize;
 use crate::tidy::Problem;
 
 /// Layers from the bottom up; folders in one entry are siblings.
-const LAYERS: &[&[&str]] =
-    &[&["base"], &["block"], &["pool"], &["volume"], &["scsi", "smb"], &["control", "tools"], &["bin"]];
+const LAYERS: &[&[&str]] = &[
+    &["base"],
+    &["block", "qos"],
+    &["pool"],
+    &["volume"],
+    &["image"],
+    &["scsi", "smb"],
+    &["control", "tools"],
+    &["bin"],
+];
 
 /// Helpers for tests and measurements: may use anything, used by nothing that ships.
 const HELPER_FOLDERS: &[&str] = &["testing", "tests", "xtask", "bench"];

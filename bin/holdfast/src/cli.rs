@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    cache, config, demo, disk, file, group, job, lun, open, perf, pool, portal, serve, session, share, smb,
-    snapshot, spd, status, target, user, user_group, volume,
+    cache, config, demo, disk, disk_image, file, group, job, lun, open, perf, pool, portal, qos, serve,
+    session, share, smb, snapshot, spd, status, target, user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -58,6 +58,9 @@ enum Verb {
     /// Files of volumes; paths are VOLUME:/DIR/FILE.
     #[command(subcommand)]
     File(file::Command),
+    /// Virtual disks in VHDX files of this machine.
+    #[command(subcommand)]
+    DiskImage(disk_image::Command),
     /// Snapshots: what a volume, a directory or a file was at one moment.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -73,6 +76,9 @@ enum Verb {
     /// Addresses that targets are served on.
     #[command(subcommand)]
     Portal(portal::Command),
+    /// Storage QoS: what LUNs are promised and allowed, and what initiators get.
+    #[command(subcommand)]
+    Qos(qos::Command),
     /// Shares: folders of volumes that SMB clients use.
     #[command(subcommand)]
     Share(share::Command),
@@ -121,6 +127,7 @@ impl Cli {
             Verb::Serve(args) => return serve::run(args).map(|()| ExitCode::SUCCESS),
             Verb::Demo(args) => return demo::run(args, self.json).map(|()| ExitCode::SUCCESS),
             Verb::Spd(args) => return Ok(spd::run(args, self.json, self.yes)),
+            Verb::DiskImage(command) => return disk_image::run(command, self.json),
             Verb::Sqlio(args) => return Ok(spd::run_sqlio(args, self.json, self.yes)),
             Verb::Completions { shell } => {
                 clap_complete::generate(shell, &mut Self::command(), "holdfast", &mut std::io::stdout());
@@ -148,6 +155,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Lun(command) => lun::run(command, context).await?,
         Verb::InitiatorGroup(command) => group::run(command, context).await?,
         Verb::Portal(command) => portal::run(command, context).await?,
+        Verb::Qos(command) => qos::run(command, context).await?,
         Verb::Share(command) => share::run(command, context).await?,
         Verb::User(command) => user::run(command, context).await?,
         Verb::Group(command) => user_group::run(command, context).await?,
@@ -159,7 +167,12 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Perf(args) => perf::run(args, context).await?,
         Verb::Inspect => print_json(&context.client.get::<serde_json::Value>("/inspect").await?)?,
         // Handled before a node is looked for.
-        Verb::Serve(_) | Verb::Demo(_) | Verb::Spd(_) | Verb::Sqlio(_) | Verb::Completions { .. } => {}
+        Verb::Serve(_)
+        | Verb::Demo(_)
+        | Verb::DiskImage(_)
+        | Verb::Spd(_)
+        | Verb::Sqlio(_)
+        | Verb::Completions { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -218,6 +231,13 @@ mod tests {
             "file stat v:/a",
             "file clone v:/a v:/b",
             "file get v:@monday/a local",
+            "disk-image create a.vhdx --size 10G --type fixed --block-size 32M --logical-sector 4096",
+            "disk-image create b.vhdx --parent a.vhdx --json",
+            "disk-image info a.vhdx --chain",
+            "disk-image check a.vhdx",
+            "disk-image convert a.vhdx b.raw --from-format vhdx --format raw --replace",
+            "disk-image resize a.vhdx 5G --shrink",
+            "disk-image compact a.vhdx",
             "snapshot create v: monday",
             "snapshot create v:/a --quiesce",
             "snapshot list v",
@@ -245,6 +265,17 @@ mod tests {
             "initiator-group create g iqn.2026-01.io.x:1",
             "initiator-group add g iqn.2026-01.io.x:1",
             "portal create 127.0.0.1:3260 --group 2",
+            "qos policy create gold --type MultiInstance --MinimumIops 250 --MaximumIops 500 --MaximumIOBandwidth 100M",
+            "qos policy create all --type aggregated --max-iops 5000 --guid 11111111-2222-3333-4444-555555555555",
+            "qos policy set gold --min-iops none --max-bandwidth 1G --name silver",
+            "qos policy remove gold --force --yes",
+            "qos policy list",
+            "qos assign gold --lun l",
+            "qos unassign gold --lun l",
+            "qos unassign --lun l",
+            "qos flow list --json",
+            "qos set --unit-bytes 8k --volume-depth 64",
+            "qos show",
             "share create s --volume v --folder /a --full hosts --change u --read Everyone --kind clustered --encrypt --caching none",
             "share set s --kind plain --encrypt off --hidden on --full u --revoke w --preset-folder",
             "share show s",
@@ -308,6 +339,9 @@ mod tests {
             "pool add-disk p",
             "pool add-disk p d1 d2",
             "disk list --select count=0",
+            "disk-image create a.vhdx --size big",
+            "disk-image create a.vhdx --size 1G --type thick",
+            "disk-image resize a.vhdx",
             "lun offline l",
             "pool check p --disk a",
             "initiator-group create g",

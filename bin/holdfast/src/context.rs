@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use control_api::{Code, DEFAULT_SOCKET, List, Problem, SOCKET_NAME};
+use control_api::{Code, DEFAULT_SOCKET, List, Problem, SOCKET_NAME, Status};
 use control_client::{Client, ClientError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,6 +47,26 @@ impl Context {
         T: Serialize + DeserializeOwned,
     {
         let items: Vec<T> = self.client.list(path).await?;
+        self.show(&List { items }, |list| human(&list.items))
+    }
+
+    /// The same of what is not known before pools are open: an empty list of a node that is still starting does not say that there
+    /// is nothing.
+    pub(crate) async fn show_list_of_pools<T>(&self, path: &str, human: impl FnOnce(&[T])) -> CliResult
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        // Before the list: what opens in between is in it.
+        let status: Status = self.client.get("/status").await?;
+        let items: Vec<T> = self.client.list(path).await?;
+        if !status.ready {
+            eprintln!(
+                "The node is still starting: pools and volumes are being opened, and what is in them is not all listed yet."
+            );
+            if items.is_empty() && !self.json {
+                return Ok(());
+            }
+        }
         self.show(&List { items }, |list| human(&list.items))
     }
 

@@ -89,6 +89,14 @@ pub(crate) fn of_parser(said: &str) -> CliError {
     CliError::Usage(format!("{}\n{todo}", wrong.join(" ")))
 }
 
+/// The same of an error as the parser has it. Where a command lacks its subcommand, it says its whole help, and nothing of what is wrong.
+pub(crate) fn of_clap(error: &clap::Error) -> CliError {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return CliError::Usage(format!("The command needs a subcommand, or arguments.\n{HELP}"));
+    }
+    of_parser(&error.to_string())
+}
+
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
@@ -107,6 +115,18 @@ pub(crate) type CliResult<T = ()> = Result<T, CliError>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_subcommand_is_told_without_the_help() {
+        use clap::Parser;
+        for line in [&["holdfast", "--json"][..], &["holdfast", "--json", "pool"]] {
+            let error = crate::cli::Cli::try_parse_from(line).expect_err("it lacks a subcommand");
+            let CliError::Usage(what) = of_clap(&error) else { panic!("usage") };
+            let told = told("usage", &what);
+            assert_eq!(told["detail"], "The command needs a subcommand, or arguments.", "{line:?}");
+            assert_eq!(told["todo"], HELP);
+        }
+    }
 
     #[test]
     fn what_the_parser_says_is_told_without_usage() {

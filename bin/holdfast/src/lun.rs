@@ -166,7 +166,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         update(lun, LunUpdate { state: Some(state), reason: Some(reason), ..LunUpdate::default() }).await
     };
     match command {
-        Command::List => context.show_list("/luns", print).await,
+        Command::List => context.show_list_of_pools("/luns", print).await,
         Command::Create {
             name,
             volume,

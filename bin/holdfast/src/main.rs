@@ -17,6 +17,7 @@ mod context;
 mod demo;
 mod demo_share;
 mod disk;
+mod disk_image;
 mod error;
 mod fault;
 mod file;
@@ -30,6 +31,7 @@ mod perf;
 mod pool;
 mod portal;
 mod progress;
+mod qos;
 mod serve;
 mod session;
 mod share;
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         // What `--help` and the like print is no error.
         Err(error) if error.use_stderr() && std::env::args().any(|arg| arg == "--json") => {
-            return ended(&error::of_parser(&error.to_string()), true);
+            return ended(&error::of_clap(&error), true);
         }
         Err(error) => error.exit(),
     };

@@ -1,5 +1,6 @@
 //! `holdfast pool …`.
 
+mod import;
 mod upkeep;
 
 use std::path::PathBuf;
@@ -7,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, PoolImport,
-    Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
+    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, Rebalance,
+    RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
 };
 use control_client::{Query, segment};
 
@@ -47,16 +48,7 @@ pub(crate) enum Command {
         overwrite_foreign: bool,
     },
     /// Take over a pool that is on disks of this machine.
-    Import {
-        /// Name or GUID.
-        pool: String,
-        /// Path of a file disk to look at too; may be given several times.
-        #[arg(long = "disk", value_name = "PATH")]
-        disks: Vec<String>,
-        /// Open it although newer changes may be on disks that are not there.
-        #[arg(long)]
-        accept_loss: bool,
-    },
+    Import(import::Args),
     /// Close a pool and let go of its disks, for another machine to import it.
     Export {
         /// Name or GUID.
@@ -188,7 +180,7 @@ pub(crate) struct Selection {
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCode> {
     let client = &context.client;
     match command {
-        Command::List => context.show_list("/pools", print).await?,
+        Command::List => context.show_list_of_pools("/pools", print).await?,
         Command::Show { pool } => {
             let pool: PoolDetail = client.get(&format!("/pools/{}", segment(&pool))).await?;
             context.show(&pool, print_detail)?;
@@ -217,17 +209,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 .await?;
             context.show(&pool, print_detail)?;
         }
-        Command::Import { pool, disks, accept_loss } => {
-            let disks = here(disks);
-            let pool: PoolDetail = context
-                .confirmed(async |confirm| {
-                    let request =
-                        PoolImport { pool: pool.clone(), disks: disks.clone(), accept_loss, confirm };
-                    client.post("/pools/import", &request).await
-                })
-                .await?;
-            context.show(&pool, print_detail)?;
-        }
+        Command::Import(args) => import::run(args, context).await?,
         Command::Export { pool } => let_go(context, &pool, "export").await?,
         Command::Forget { pool } => let_go(context, &pool, "forget").await?,
         Command::AddDisk { pool, disk, selection, spare, overwrite_foreign } => {

@@ -197,7 +197,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     let client = &context.client;
     let one = |share: &Share| print(std::slice::from_ref(share));
     match command {
-        Command::List => context.show_list("/shares", print).await,
+        Command::List => context.show_list_of_pools("/shares", print).await,
         Command::Show { name } => {
             let share: Share = client.get(&path(&name)).await?;
             context.show(&share, detail)

@@ -8,7 +8,7 @@ use control_api::{
     CachePolicyUpdate, CheckRequest, Confirm, Done, LogCreate, Provisioning, ReadAhead, Resiliency, Volume,
     VolumeCache, VolumeCreate, VolumeUpdate,
 };
-use control_client::segment;
+use control_client::{Query, segment};
 
 use crate::context::Context;
 use crate::error::CliResult;
@@ -57,6 +57,9 @@ pub(crate) enum Command {
     Show {
         /// The volume.
         volume: String,
+        /// Its pool, where several pools have a volume of this name; the one that is served when absent.
+        #[arg(long)]
+        pool: Option<String>,
     },
     /// Make a volume.
     Create {
@@ -172,9 +175,14 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
     let client = &context.client;
     let one = |volume: &Volume| print(std::slice::from_ref(volume));
     match command {
-        Command::List => context.show_list("/volumes", print).await?,
-        Command::Show { volume } => {
-            let volume: Volume = client.get(&format!("/volumes/{}", segment(&volume))).await?;
+        Command::List => context.show_list_of_pools("/volumes", print).await?,
+        Command::Show { volume, pool } => {
+            let path = Query::new(format!("/volumes/{}", segment(&volume)));
+            let path = match &pool {
+                Some(pool) => path.with("pool", pool),
+                None => path,
+            };
+            let volume: Volume = client.get(path.as_str()).await?;
             context.show(&volume, one)?;
         }
         Command::Create {

@@ -94,6 +94,9 @@ fn main() -> std::io::Result<()> {
     records.extend_from_slice(&[5, 18]);
     records.extend_from_slice(&[0; 18]);
     seed("snapshot_diff_records", &records)?;
+    for (target, bytes) in vhdx_format::fuzz::samples() {
+        seed(target, &bytes)?;
+    }
     for (name, bytes) in spd_fleet::fuzz::samples() {
         named_seed("spd_message", name, &bytes)?;
     }

@@ -4,6 +4,7 @@ mod agents;
 mod bad_input;
 mod choosing_disks;
 mod config;
+mod disk_images;
 mod disks;
 mod enclosure;
 mod frames;
@@ -22,6 +23,7 @@ mod ordered;
 mod outage;
 mod page;
 mod pool_move;
+mod qos;
 mod rebalance;
 mod reservations;
 mod reserve;
@@ -171,6 +173,13 @@ pub const CASES: &[Case] = &[
         run: guide::run,
     },
     Case {
+        name: "disk-images",
+        about: "VHDX between us, QEMU and libvhdi, both ways: types, sizes, blocks, parents; resized and compacted",
+        ci: true,
+        guest: false,
+        run: disk_images::run,
+    },
+    Case {
         name: "volume-check",
         about: "pool check and volume check name a damage made by hand in each structure",
         ci: true,
@@ -190,6 +199,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: pool_move::run,
+    },
+    Case {
+        name: "qos",
+        about: "limits of storage QoS hold for QEMU over iSCSI; changed, removed and lost under load; nonsense is refused",
+        ci: true,
+        guest: false,
+        run: qos::run,
     },
     Case {
         name: "rot",

@@ -103,3 +103,40 @@ pub fn preallocate(fd: impl AsFd, len: u64) -> io::Result<()> {
     let result = unsafe { libc::fallocate(fd.as_fd().as_raw_fd(), 0, 0, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Reserves space for a range of a file, whose length stays.
+///
+/// # Errors
+/// When there is no space, or the file system cannot.
+pub fn reserve(fd: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
+    let (offset, len) = (as_offset(offset)?, as_offset(len)?);
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: no memory is passed to the kernel.
+    let result = unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, offset, len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The next range of a file, from `offset` on, that may hold something else than zeros; `None` when there is none before its end.
+///
+/// # Errors
+/// When the file cannot be asked.
+pub fn next_data(fd: impl AsFd, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
+    let fd = fd.as_fd().as_raw_fd();
+    let seek = |offset: i64, whence: i32| {
+        // SAFETY: no memory is passed to the kernel. The place that the descriptor reads at is of no meaning: it is read and
+        // written at given places only.
+        let found = unsafe { libc::lseek(fd, offset, whence) };
+        if found < 0 { Err(io::Error::last_os_error()) } else { Ok(found) }
+    };
+    let start = match seek(as_offset(offset)?, libc::SEEK_DATA) {
+        Ok(start) => start,
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let end = seek(start, libc::SEEK_HOLE)?;
+    Ok(Some(start as u64..end as u64))
+}
+
+fn as_offset(value: u64) -> io::Result<i64> {
+    i64::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+}

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    CacheConfig, GroupConfig, IscsiConfig, LunConfig, MediaType, PortalConfig, ShareConfig, SmbConfig,
-    TargetConfig, VolumeConfig,
+    Assignment, CacheConfig, GroupConfig, IscsiConfig, LunConfig, MediaType, Policy, PortalConfig,
+    QosSettings, ShareConfig, SmbConfig, TargetConfig, VolumeConfig,
 };
 
 /// Version of the configuration's schema that this release writes.
@@ -55,6 +55,15 @@ pub struct Config {
     /// LUNs.
     #[serde(default, rename = "lun", skip_serializing_if = "Vec::is_empty")]
     pub luns: Vec<LunConfig>,
+    /// What holds for all disks in storage QoS.
+    #[serde(default, skip_serializing_if = "QosSettings::is_default")]
+    pub qos: QosSettings,
+    /// Policies of storage QoS.
+    #[serde(default, rename = "qos_policy", skip_serializing_if = "Vec::is_empty")]
+    pub qos_policies: Vec<Policy>,
+    /// Which LUN has which policy.
+    #[serde(default, rename = "qos_assignment", skip_serializing_if = "Vec::is_empty")]
+    pub qos_assignments: Vec<Assignment>,
     /// The SMB server.
     #[serde(default, skip_serializing_if = "SmbConfig::is_default")]
     pub smb: SmbConfig,
@@ -78,6 +87,9 @@ impl Default for Config {
             groups: Vec::new(),
             targets: Vec::new(),
             luns: Vec::new(),
+            qos: QosSettings::default(),
+            qos_policies: Vec::new(),
+            qos_assignments: Vec::new(),
             smb: SmbConfig::default(),
             shares: Vec::new(),
         }

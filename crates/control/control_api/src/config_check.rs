@@ -1,6 +1,6 @@
 //! Whether a configuration makes sense by itself, without looking at the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::smb_check::check_shares;
@@ -189,16 +189,22 @@ impl Config {
             check_auth(&target.auth, &target.name, &groups)?;
         }
         unique("lun", self.luns.iter().map(|lun| lun.name.as_str()))?;
-        let mut files = BTreeSet::new();
+        let mut files: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut numbers = BTreeSet::new();
         for lun in &self.luns {
             check_lun(lun, &groups, &targets)?;
-            if !files.insert((&lun.volume, upcase::upper(&lun.path))) {
+            let others = files.entry((&lun.volume, upcase::upper(&lun.path))).or_default();
+            // Volumes of one name in two pools may each have such a file.
+            let same = |other: &Option<uuid::Uuid>| {
+                other.is_none() || lun.volume_guid.is_none() || *other == lun.volume_guid
+            };
+            if others.iter().any(same) {
                 return Err(wrong(format!(
                     "lun {}: its file {} of volume {} is another LUN's too.",
                     lun.name, lun.path, lun.volume
                 )));
             }
+            others.push(lun.volume_guid);
             for map in &lun.map {
                 if !numbers.insert((&map.target, map.number, &map.group)) {
                     return Err(wrong(format!(
@@ -210,6 +216,7 @@ impl Config {
         }
         self.smb.check()?;
         unique("share", self.shares.iter().map(|share| share.name.as_str()))?;
+        self.check_qos()?;
         check_shares(&self.shares)
     }
 }
@@ -260,6 +267,7 @@ mod tests {
                 name: "l1".into(),
                 guid: Some(uuid::Uuid::from_u128(7)),
                 volume: "v1".into(),
+                volume_guid: None,
                 path: "/luns/l1".into(),
                 block_size: 4096,
                 state: LunState::ReadOnly,
@@ -273,6 +281,16 @@ mod tests {
                     read_only: true,
                 }],
             }],
+            qos: crate::QosSettings { unit_bytes: 4096, volume_depth: 32 },
+            qos_policies: vec![crate::Policy {
+                guid: uuid::Uuid::from_u128(1),
+                name: "gold".into(),
+                kind: crate::PolicyKind::Aggregated,
+                min_iops: Some(250),
+                max_iops: Some(500),
+                max_bandwidth: Some(100 << 20),
+            }],
+            qos_assignments: vec![crate::Assignment { lun: "l1".into(), policy: uuid::Uuid::from_u128(1) }],
             ..Config::default()
         }
     }
@@ -297,7 +315,11 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         type Change = fn(&mut Config);
-        let wrong: [(&str, Change); 13] = [
+        let wrong: [(&str, Change); 17] = [
+            ("above its maximum", |c| c.qos_policies[0].min_iops = Some(501)),
+            ("no LUN l2 to have policy", |c| c.qos_assignments[0].lun = "l2".into()),
+            ("two policies", |c| c.qos_assignments.push(c.qos_assignments[0].clone())),
+            ("qos.unit_bytes", |c| c.qos.unit_bytes = 0),
             ("schema", |c| c.schema = 2),
             ("not an address", |c| c.portals[0].address = "localhost:3260".into()),
             ("a number from 1", |c| c.portals[0].group = 0),

@@ -28,6 +28,16 @@ impl Config {
         many("portal", &have.portals, &want_shown.portals, |portal| portal.address.clone(), &mut changes);
         many("initiator-group", &have.groups, &want_shown.groups, |group| group.name.clone(), &mut changes);
         many("target", &have.targets, &want_shown.targets, |target| target.name.clone(), &mut changes);
+        one("qos", &have.qos, &want_shown.qos, &mut changes);
+        many(
+            "qos-policy",
+            &have.qos_policies,
+            &want_shown.qos_policies,
+            |policy| policy.name.clone(),
+            &mut changes,
+        );
+        let disk = |row: &crate::Assignment| row.lun.clone();
+        many("qos-assignment", &have.qos_assignments, &want_shown.qos_assignments, disk, &mut changes);
         one("smb", &have.smb, &want_shown.smb, &mut changes);
         many("share", &have.shares, &want_shown.shares, |share| share.name.clone(), &mut changes);
         many("lun", &have.luns, &want_shown.luns, |lun| lun.name.clone(), &mut changes);
@@ -150,6 +160,7 @@ mod tests {
             name: name.into(),
             guid: None,
             volume: "v".into(),
+            volume_guid: None,
             path: format!("/luns/{name}"),
             block_size: 512,
             state,

@@ -225,6 +225,9 @@ pub struct LunConfig {
     pub guid: Option<uuid::Uuid>,
     /// The volume that holds its file.
     pub volume: String,
+    /// Which volume of that name: the identity of its space. Given by the node when absent, as soon as one alone can be meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_guid: Option<uuid::Uuid>,
     /// The file.
     pub path: String,
     /// Bytes in a logical block: 512 or 4096.

@@ -9,7 +9,7 @@
 //! a *volume* is a space of a pool with a file store on it; a *file* lives in a volume; a *LUN* is a file
 //! offered to initiators by a *target* under a number; an *initiator group* says who may see it; a *portal*
 //! is an address that the targets are served on; a *share* is a folder of a volume that SMB clients see; *users* and
-//! their *groups* are who may; an *open* is a file that a client of a share has open; a *job* is work that takes long.
+//! their *groups* are who may; a *policy* is what LUNs are promised and allowed, a *flow* what one initiator does with one; an *open* is a file that a client of a share has open; a *job* is work that takes long.
 //!
 //! Invariants:
 //! * Version 1 ([`BASE_PATH`]) only grows: fields are added with a default, never renamed or given another
@@ -38,6 +38,7 @@ mod job;
 pub mod openapi;
 mod pool;
 mod problem;
+mod qos;
 pub mod routes;
 mod selector;
 mod share_kind;
@@ -83,6 +84,8 @@ pub use pool::{
     ReplaceDisk, SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
 };
 pub use problem::{Code, Problem};
+pub use qos::{QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosUpdate};
+pub use qos_policy::{Assignment, FlowStatus, Policies, Policy, PolicyKind, QosSettings};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
 pub use share_kind::ShareKind;
 pub use smb::{

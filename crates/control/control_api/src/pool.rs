@@ -281,6 +281,9 @@ pub struct PoolCreate {
 pub struct PoolImport {
     /// Name or GUID of the pool.
     pub pool: String,
+    /// What this node calls it, where its name is taken here; its disks keep the name that they have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Paths of file disks to look at in addition.
     #[serde(default)]
     pub disks: Vec<String>,

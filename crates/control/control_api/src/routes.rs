@@ -2,6 +2,7 @@
 //! and the OpenAPI document is made from them.
 
 mod pool;
+mod qos;
 mod smb;
 mod snapshot;
 
@@ -99,7 +100,9 @@ const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
 use Method::{Delete, Patch, Post, Put};
 
 /// The routes.
-pub const ROUTES: &[Route] =
+pub const ROUTES: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
+
+const WITH_SNAPSHOTS: &[Route] =
     &joined::<{ WITH_SMB.len() + snapshot::SNAPSHOT.len() }>(WITH_SMB, snapshot::SNAPSHOT);
 
 const WITH_SMB: &[Route] = &joined::<{ WITH_POOLS.len() + smb::SMB.len() }>(WITH_POOLS, smb::SMB);
@@ -180,7 +183,15 @@ const CORE: &[Route] = &[
         json::<VolumeCreate>(),
         json::<Volume>(),
     ),
-    get("/volumes/{volume}", "volume_show", "A volume.", json::<Volume>()),
+    with_query(
+        get(
+            "/volumes/{volume}",
+            "volume_show",
+            "A volume. Of several of one name, that of the pool that is named, or the one that is served.",
+            json::<Volume>(),
+        ),
+        &["pool"],
+    ),
     send(
         Patch,
         "/volumes/{volume}",

@@ -247,6 +247,9 @@ pub struct ShareConfig {
     pub name: String,
     /// The volume.
     pub volume: String,
+    /// Which volume of that name: the identity of its space. Given by the node when absent, as soon as one alone can be meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_guid: Option<uuid::Uuid>,
     /// The folder in it; `/` for all of the volume.
     pub folder: String,
     /// What people read about it.

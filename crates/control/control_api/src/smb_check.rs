@@ -164,6 +164,7 @@ mod tests {
             shares: vec![ShareConfig {
                 name: "vmstore".into(),
                 volume: "v1".into(),
+                volume_guid: None,
                 folder: "/shares/vmstore".into(),
                 comment: "virtual machines".into(),
                 kind: ShareKind::Plain,

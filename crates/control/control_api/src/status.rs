@@ -93,7 +93,8 @@ pub struct RequestMemory {
 pub struct Status {
     /// The node's name.
     pub node: String,
-    /// What stands for the machine that it runs on, made of the system's machine id, which itself is told nobody; absent without one.
+    /// What stands for this node among those of its name, made of the system's machine id, which itself is told nobody, and the data
+    /// directory; absent without a machine id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// Version of Holdfast.

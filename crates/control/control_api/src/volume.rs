@@ -90,8 +90,11 @@ pub enum Provisioning {
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Volume {
-    /// Its name, unique on the node.
+    /// Its name, unique in its pool. Of several of one name the node serves one.
     pub name: String,
+    /// Its identity (of its space): what LUNs and shares on it have as `volume_guid`.
+    #[serde(default)]
+    pub guid: uuid::Uuid,
     /// The pool it lies in.
     pub pool: String,
     /// Whether it serves.

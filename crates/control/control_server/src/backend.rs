@@ -17,6 +17,7 @@ use control_api::{
 };
 use file_store::FileStore;
 use observe::IoTotals;
+use qos_gate::FlowReport;
 use read_cache::ReadCache;
 use smb_users::Users;
 use tcp_service::{Budget, Spawner};
@@ -265,6 +266,8 @@ pub struct PoolInfo {
 pub trait PoolHandle: Send + Sync + 'static {
     /// What it is now. Waits for nothing.
     fn info(&self) -> PoolInfo;
+    /// What this node calls it from now on, whatever name its disks have.
+    fn called(&self, name: &str);
     /// Its spaces by name. Waits for nothing, and costs little.
     fn space_names(&self) -> Vec<SpaceName> {
         self.info().spaces.iter().map(SpaceInfo::called).collect()
@@ -424,6 +427,14 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn why_stopped(&self) -> Option<String> {
         None
     }
+    /// What stopped it is damage that each opening meets again, and each time at a cost.
+    fn has_given_up(&self) -> bool {
+        false
+    }
+    /// There was no space for its metadata when it was opened: it is served, and nothing is changed but data that has its place.
+    fn lacks_space(&self) -> bool {
+        false
+    }
     /// Makes everything durable; one that has stopped is left as a crash leaves it.
     fn close(&self) -> Work<'_, ()>;
 }
@@ -453,6 +464,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     }
     /// Whether each LUN that is served acknowledges writes before they are durable, by name.
     fn write_caches(&self) -> Vec<(String, bool)> {
+        Vec::new()
+    }
+    /// What initiators do with LUNs now, with the volume of each.
+    fn flows(&self) -> Vec<(String, FlowReport)> {
         Vec::new()
     }
     /// Ends a session; says whether it was there.

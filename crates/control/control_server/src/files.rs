@@ -282,6 +282,10 @@ pub(crate) async fn clone(store: &dyn FileStore, request: &FileClone) -> Result<
     entry(store, &request.to, name, file).await
 }
 
+/// What is shared of a file that is served as a LUN: others may read and write it (backups, `file put`), but not remove it, change
+/// its size, or move a directory above it.
+pub(crate) const KEPT: Share = Share { read: true, write: true, delete: false };
+
 /// Opens a file.
 pub(crate) async fn open(
     store: &dyn FileStore,

@@ -113,6 +113,15 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("portal_delete", Destroys),
     ("iscsi_show", Looks),
     ("iscsi_update", Changes),
+    ("qos_show", Looks),
+    ("qos_update", Changes),
+    ("qos_policy_list", Looks),
+    ("qos_policy_create", Changes),
+    ("qos_policy_update", Changes),
+    ("qos_policy_delete", Destroys),
+    ("qos_assign", Changes),
+    ("qos_unassign", Changes),
+    ("qos_flow_list", Looks),
     ("session_list", Looks),
     ("session_end", DestroysElsewhere),
     ("open_list", Looks),
@@ -178,7 +187,8 @@ const COLUMNS: [&str; 4] = [
 ];
 
 /// What the routes' parameters stand for.
-const NAMES: [(&str, &str); 11] = [
+const NAMES: [(&str, &str); 12] = [
+    ("{policy}", "gold"),
     ("{pool}", "p"),
     ("{volume}", "v"),
     ("{lun}", "l"),
@@ -201,6 +211,7 @@ fn path_of(route: &Route) -> String {
     let value = |key: &str| match key {
         "address" => "127.0.0.1:3260",
         "disk" => "a",
+        "lun" => "l",
         "path" if route.id == "file_remove" => "/f",
         "path" => "/",
         _ => "",
@@ -251,6 +262,7 @@ async fn node(dir: &tempfile::TempDir) -> Running {
         ("target_create", r#"{"name":"iqn.2026-11.example:t"}"#),
         ("group_create", r#"{"name":"g","any":true}"#),
         ("lun_create", r#"{"name":"l","size_bytes":4096}"#),
+        ("qos_policy_create", r#"{"name":"gold","max_iops":100}"#),
         ("portal_create", r#"{"address":"127.0.0.1:3260","group":1}"#),
         ("user_create", r#"{"name":"alice","password":"correct horse"}"#),
         ("user_group_create", r#"{"name":"staff"}"#),

@@ -274,3 +274,50 @@ async fn a_new_password_ends_sessions_when_asked_to() {
     let ended: Vec<_> = smb.take_ended().iter().map(ToString::to_string).collect();
     assert_eq!((status, ended), (200, vec![made["sid"].as_str().expect("a SID").to_owned()]));
 }
+
+/// A policy from its making to the end of the LUN that had it, by name and by GUID.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_are_given_to_luns_and_taken_from_them() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let machine = Arc::new(Machine::default());
+    *machine.found.lock() = vec![FoundDisk { id: "a".into(), path: "/dev/a".into(), ..FoundDisk::default() }];
+    let node = node_on(&dir, &machine).await;
+    let guid = "11111111-2222-3333-4444-555555555555";
+    let create =
+        format!("{{\"name\":\"gold\",\"guid\":\"{guid}\",\"kind\":\"MultiInstance\",\"max_iops\":500}}");
+    for (method, path, body, status, said) in [
+        ("POST", "/v1/pools", r#"{"name":"p","disks":["a"],"confirm":"p"}"#, 200, ""),
+        ("POST", "/v1/volumes", r#"{"name":"v","size_bytes":1073741824,"resiliency":"simple"}"#, 200, ""),
+        ("POST", "/v1/luns", r#"{"name":"l","size_bytes":4096}"#, 200, ""),
+        ("POST", "/v1/qos/policies", &create, 200, r#""kind":"dedicated""#),
+        ("POST", "/v1/qos/policies", &create, 409, "already"),
+        ("POST", "/v1/qos/policies", r#"{"name":"x","min_iops":-1}"#, 400, ""),
+        ("POST", "/v1/qos/policies", r#"{"name":"x","min_iops":2,"max_iops":1}"#, 400, "above its maximum"),
+        ("PATCH", "/v1/qos/policies/GOLD", r#"{"min_iops":100}"#, 200, r#""min_iops":100"#),
+        ("PATCH", "/v1/qos/policies/gold", r#"{"min_iops":501}"#, 400, "above its maximum"),
+        ("PATCH", "/v1/qos/policies/gold", r#"{"min_iops":0}"#, 200, r#""max_iops":500,"#),
+        ("PATCH", "/v1/qos/policies/gold", r#"{"kind":"aggregated"}"#, 400, "kind"),
+        ("PATCH", "/v1/qos/policies/silver", "{}", 404, "no policy silver"),
+        ("POST", "/v1/qos/assignments", r#"{"policy":"gold","lun":"m"}"#, 404, "no LUN m"),
+        ("POST", "/v1/qos/assignments", r#"{"policy":"gold","lun":"l"}"#, 200, r#""luns":["l"]"#),
+        ("DELETE", "/v1/qos/policies/gold", r#"{"confirm":"gold"}"#, 409, "is given to l"),
+        ("DELETE", "/v1/qos/policies/gold", r#"{"force":true}"#, 409, "confirmation-required"),
+        ("DELETE", "/v1/qos/assignments?lun=l&policy=silver", "", 409, "does not have"),
+        ("DELETE", &format!("/v1/qos/policies/{guid}"), r#"{"confirm":"gold","force":true}"#, 200, "gone"),
+        ("GET", "/v1/status", "", 200, "its QoS policy 11111111-"),
+        ("POST", "/v1/qos/policies", &create, 200, r#""luns":["l"]"#),
+        ("DELETE", &format!("/v1/qos/assignments?lun=l&policy={guid}"), "", 200, "has no policy"),
+        ("DELETE", "/v1/qos/assignments?lun=l", "", 404, "has no policy"),
+        ("POST", "/v1/qos/assignments", r#"{"policy":"gold","lun":"l"}"#, 200, ""),
+        ("DELETE", "/v1/luns/l", r#"{"confirm":"l"}"#, 200, ""),
+        ("GET", "/v1/qos/policies", "", 200, r#""luns":[]"#),
+        ("PATCH", "/v1/qos", r#"{"unit_bytes":4096}"#, 200, r#""unit_bytes":4096"#),
+        ("PATCH", "/v1/qos", r#"{"volume_depth":0}"#, 400, "volume_depth"),
+        ("GET", "/v1/config", "", 200, r#""qos_policy":[{"#),
+    ] {
+        let (got, _, answer) = send(&node, method, path, body).await;
+        assert_eq!(got, status, "{method} {path} {body}: {answer}");
+        assert!(answer.to_string().contains(said), "{method} {path} {body}: {answer}");
+    }
+    node.stop().await.expect("stops");
+}

@@ -91,3 +91,31 @@ async fn a_volume_that_finds_no_room_is_refused_with_numbers_and_leaves_nothing(
     assert!(done, "{answer}");
     node.stop().await.expect("stops");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_reserved_is_refused_with_numbers_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node_with_a_pool(dir.path()).await;
+    send(&node, "POST", "/v1/volumes", r#"{ "name": "v", "size_bytes": 68719476736 }"#).await;
+    for (path, body) in [
+        ("/v1/luns", r#"{ "name": "l", "size_bytes": 10737418240, "reserve": true }"#),
+        (
+            "/v1/volumes/v/files",
+            r#"{ "path": "/luns/l", "kind": "file", "size_bytes": 10737418240, "reserve": true, "parents": true }"#,
+        ),
+    ] {
+        let (done, answer) = ask(&node, "POST", path, body).await;
+        let detail = answer["detail"].as_str().unwrap_or_default();
+        assert!(!done && answer["code"] == "no-space", "{path}: {answer}");
+        assert!(detail.starts_with("10.0 GiB cannot be reserved in volume v: of its "), "{detail}");
+        assert!(detail.contains("its pool has room for ") && detail.ends_with(" MiB more."), "{detail}");
+        assert!(answer["todo"].as_str().is_some_and(|todo| todo.contains("add-disk")), "{answer}");
+    }
+    assert_eq!(send(&node, "GET", "/v1/luns", "").await["items"], serde_json::json!([]));
+    assert_eq!(send(&node, "GET", "/v1/volumes/v/files?path=/", "").await["items"], serde_json::json!([]));
+    // What there is room for is made, and so is what is not to be reserved.
+    let small = r#"{ "name": "small", "size_bytes": 1048576, "reserve": true }"#;
+    send(&node, "POST", "/v1/luns", small).await;
+    send(&node, "POST", "/v1/luns", r#"{ "name": "thin", "size_bytes": 10737418240 }"#).await;
+    node.stop().await.expect("stops");
+}

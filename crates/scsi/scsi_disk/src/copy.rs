@@ -5,6 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use qos_gate::Kind;
+use scsi_core::Nexus;
 use scsi_defs::copy::{CopyList, ListId, MAX_DESCRIPTOR_BYTES, MAX_SEGMENTS, MAX_TARGETS};
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
@@ -163,7 +165,7 @@ impl LogicalUnit {
                 self.still_wanted(task)?;
                 guest.as_ref().map_or(Ok(()), |guest| to.unit.still_wanted(guest.1))
             };
-            Self::copy_range(wanted, (&from.unit, source), (&to.unit, target), bytes).await?;
+            Self::copy_range(caller.nexus, wanted, (&from.unit, source), (&to.unit, target), bytes).await?;
             ended.segments += 1;
             ended.bytes += bytes;
         }
@@ -190,8 +192,9 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Copies; `wanted` is asked before each step and after each reading.
+    /// Copies for a nexus, whose steps wait for their turn at both units; `wanted` is asked before each step and after each reading.
     pub(crate) async fn copy_range(
+        nexus: &Nexus,
         wanted: impl Fn() -> Result<(), Failure>,
         from: (&Arc<LogicalUnit>, u64),
         to: (&Arc<LogicalUnit>, u64),
@@ -202,7 +205,7 @@ impl LogicalUnit {
             (from.0.backing().clone_handle(), to.0.backing().clone_handle(), overlap)
             && Arc::ptr_eq(&source.store, &target.store)
         {
-            wanted()?;
+            let _permit = to.0.step_of_other(nexus, Kind::Write, 0, &wanted).await?;
             to.0.tokens.changing(to.1, bytes);
             source.store.clone_range((source.file, from.1), (target.file, to.1), bytes).await?;
             return wanted();
@@ -210,12 +213,14 @@ impl LogicalUnit {
         let durability = to.0.durability(false);
         let mut done = 0;
         while done < bytes {
-            wanted()?;
             let step = STEP_BYTES.min(bytes - done);
             // Overlapping upwards: from the end, so that nothing is read after it was overwritten.
             let at = if overlap && from.1 < to.1 { bytes - done - step } else { done };
+            let permit = from.0.step_of_other(nexus, Kind::Read, step, &wanted).await?;
             let buf = from.0.read_exact(from.1 + at, step).await?;
-            wanted()?;
+            // Nothing waits for one place while it holds another.
+            drop(permit);
+            let _permit = to.0.step_of_other(nexus, Kind::Write, step, &wanted).await?;
             to.0.tokens.changing(to.1 + at, step);
             to.0.backing().write(to.1 + at, buf.freeze(), durability).await?;
             done += step;

@@ -62,6 +62,11 @@ impl LogicalUnit {
     }
 
     pub(crate) fn disconnect(&self, nexus: u64) {
+        self.forget_nexus(nexus);
+        self.end_flow(nexus);
+    }
+
+    fn forget_nexus(&self, nexus: u64) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.nexuses.remove(&nexus)
             && (entry.used || entry.lost_writes)

@@ -20,6 +20,8 @@
 //!   task management function (or PREEMPT AND ABORT) ends after it. So nothing changes the medium after a fence.
 //! * A command that changes something and is dropped by the transport ends too, and stays in the task set until
 //!   then. The threads that poll commands must be homes of detached work (`shard_runtime::adopt_detached_work`).
+//! * A command that moves data waits for its turn at the volume ([`LogicalUnit::queue_as`]), if it is to; what is aborted while
+//!   it waits ends at once, unanswered or not like any other.
 //! * A unit whose storage goes away for a while ([`LogicalUnit::detach`]) keeps its nexuses, reservations and commands. What can be
 //!   done again waits for some seconds, then it is NOT READY (becoming ready); a flush of cached writes that may be lost
 //!   fails, once for each nexus, and is never done again and called good.
@@ -32,6 +34,7 @@ mod backing;
 mod copy;
 mod data;
 mod departed;
+mod flow;
 pub mod fuzz;
 mod hole_map;
 mod inquiry;

@@ -86,7 +86,11 @@ impl LogicalUnit {
         let mut tries = 0;
         loop {
             let outcome = match self.admit(caller, cdb) {
-                Ok(()) => self.dispatch(caller, task, cdb, command).await,
+                Ok(()) => match self.hold(caller, task, cdb).await {
+                    // The place at the volume is kept until the command has ended.
+                    Ok(_permit) => self.dispatch(caller, task, cdb, command).await,
+                    Err(failure) => Err(failure),
+                },
                 Err(failure) => Err(failure),
             };
             if !matches!(outcome, Err(Failure::Away)) || !can_wait(cdb.op) || tries == TRIES {

@@ -17,6 +17,7 @@ use crate::*;
 mod access;
 mod counting;
 mod dropped;
+mod flows;
 mod going_on;
 mod golden;
 mod neighbours;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use qos_gate::Kind;
 use scsi_defs::{Cdb, Op, Sense, asc, be};
 use shard_runtime::{Entropy, SystemEntropy};
 
@@ -259,7 +260,7 @@ impl LogicalUnit {
         }
         if token[..4] == ZERO_TYPE {
             for (offset, len) in targets {
-                self.still_wanted(task)?;
+                let _permit = self.step(caller.nexus, task, Kind::Write, 0).await?;
                 self.tokens.changing(offset, len);
                 let durability = self.durability(false);
                 self.backing().write_zeroes(offset, len, durability).await?;
@@ -304,7 +305,7 @@ impl LogicalUnit {
                     self.still_wanted(task)?;
                     if source.tokens.find(id).is_none() { Err(unknown()) } else { Ok(()) }
                 };
-                Self::copy_range(wanted, (source, start), (self, offset), step).await?;
+                Self::copy_range(caller.nexus, wanted, (source, start), (self, offset), step).await?;
                 (offset, len) = (offset + step, len - step);
                 ended.blocks += step / self.block();
             }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::backing::{Backing, ReservationStore};
 use crate::copy::EndedCopy;
 use crate::departed::Departed;
+use crate::flow::Flows;
 use crate::meter::Meter;
 use crate::mode::{Mode, WriteCache};
 use crate::reply::{Failure, Outcome};
@@ -104,6 +105,8 @@ pub struct LogicalUnit {
     pub(crate) tasks_changed: Notify,
     pub(crate) tokens: Tokens,
     pub(crate) meter: Meter,
+    /// Never locked while `inner` is.
+    pub(crate) flows: Mutex<Flows>,
 }
 
 impl LogicalUnit {
@@ -171,6 +174,7 @@ impl LogicalUnit {
             tasks_changed: Notify::new(),
             tokens: Tokens::default(),
             meter: Meter::default(),
+            flows: Mutex::default(),
         }))
     }
 
@@ -396,7 +400,7 @@ impl LogicalUnit {
             Op::SendDiagnostic => self.self_test(cdb).await,
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
             _ => {
-                let work = self.data_command(caller.nexus.id, task, cdb, command.data_out.clone());
+                let work = self.data_command(caller.nexus, task, cdb, command.data_out.clone());
                 self.counted(caller.nexus, cdb.op, work).await
             }
         }

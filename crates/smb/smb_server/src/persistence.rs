@@ -17,7 +17,7 @@ pub(crate) mod row;
 
 use std::sync::Arc;
 
-use file_store::StateChange;
+use file_store::{StateChange, StoreErrorKind};
 use smb_files::{FileError, FileSystem};
 use smb_protocol::NtStatus;
 use tokio::sync::OwnedMutexGuard;
@@ -154,7 +154,13 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
     let remove = |(key, _): (Vec<u8>, _)| StateChange { table: TABLE.to_owned(), key, value: None };
     if !gone.is_empty() {
         let changes = gone.into_iter().map(remove).collect();
-        store.state_write(changes).await.map_err(|error| smb_files::FileError::from(error).status)?;
+        match store.state_write(changes).await {
+            // They go the next time; what the volume has is served meanwhile.
+            Err(error) if error.kind() == StoreErrorKind::NoSpace => {
+                tracing::warn!(%error, "rows of persistent opens that are given up stay");
+            }
+            written => written.map_err(|error| smb_files::FileError::from(error).status)?,
+        }
     }
     Ok(result)
 }

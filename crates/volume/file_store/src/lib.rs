@@ -98,8 +98,8 @@ pub trait FileStore: Send + Sync + 'static {
     ///
     /// Directories neither replace nor are replaced, and without `replace` nothing is
     /// ([`StoreErrorKind::AlreadyExists`]). A directory cannot be moved into itself or its descendants
-    /// ([`StoreErrorKind::InvalidArgument`]). Opens of the moved and of the replaced file must share deletion
-    /// ([`StoreErrorKind::SharingViolation`]). A new name that differs from the old one in case only, or not at
+    /// ([`StoreErrorKind::InvalidArgument`]). Opens of the moved and of the replaced file, and of files below a moved directory, must
+    /// share deletion ([`StoreErrorKind::SharingViolation`]). A new name that differs from the old one in case only, or not at
     /// all, is not taken.
     fn rename<'a>(
         &'a self,
@@ -200,6 +200,9 @@ pub trait FileStore: Send + Sync + 'static {
 /// **Order, atomicity, durability** are those of `BlockDevice`: overlapping writes leave the data of one of
 /// them in each 4 KiB block; a write is durable when it completed with [`Durability::Durable`] or a later
 /// flush completed. The size is part of it: when a write is durable, the file is at least as long as its end.
+///
+/// **Kept sizes.** While an open of the stream does not share deletion, others cannot make it longer or shorter, whichever way
+/// ([`StoreErrorKind::SharingViolation`]); nothing has changed then.
 ///
 /// **Never stale data.** Bytes that were never written read as zeros, also after any crash. Bytes that were cut
 /// off are gone: when the file grows again, they read as zeros.

@@ -12,6 +12,7 @@
 
 mod content;
 mod handle;
+mod kept;
 mod names;
 mod snapshots;
 mod space;

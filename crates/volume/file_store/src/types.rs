@@ -131,7 +131,8 @@ pub struct Share {
     pub read: bool,
     /// Others may write.
     pub write: bool,
-    /// Others may delete or rename.
+    /// Others may delete or rename the file and directories above it, and change the size of the stream. Of those who do not share
+    /// this each may change the size.
     pub delete: bool,
 }
 

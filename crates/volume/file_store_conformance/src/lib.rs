@@ -157,6 +157,7 @@ pub const CHECKS: &[Check] = checks! {
     "space of snapshots" => snapshots::space,
     "access of opens" => opens::access,
     "sharing of opens" => opens::sharing,
+    "what an open keeps" => opens::keeping,
     "removal of open files" => opens::removal,
     "times and attributes" => attributes::times,
     "security descriptors" => attributes::security,

@@ -151,3 +151,43 @@ pub(crate) async fn removal(p: &Probe<'_>) -> Outcome {
     p.refused("info after reopening", p.store().info(id).await, Kind::NotFound)?;
     p.done("lookup", p.store().lookup(root, "f").await).map(drop)
 }
+
+/// Who does not share deletion keeps the size and the directories above, by whichever name.
+pub(crate) async fn keeping(p: &Probe<'_>) -> Outcome {
+    let store = p.store();
+    let outer = p.done("mkdir", store.create(store.root(), "outer", new(FileKind::Directory)).await)?;
+    let inner = p.done("mkdir", store.create(outer, "inner", new(FileKind::Directory)).await)?;
+    let id = p.done("create", store.create(inner, "f", new(FileKind::File)).await)?;
+    p.done("link", store.link(id, (store.root(), "other"), false).await)?;
+    let source = p.opened("source").await?;
+    p.write(&source, 0, b"0123456789").await?;
+    let keep = Share { delete: false, ..Share::ALL };
+    let keeper = OpenOptions { share: keep, ..OpenOptions::shared(Access::READ_WRITE) };
+    let kept = p.done("open", store.open(id, keeper.clone()).await)?;
+    p.write(&kept, 0, b"content").await?;
+    let other = p.done("open", store.open(id, OpenOptions::shared(Access::READ_WRITE)).await)?;
+    let durable = Durability::Durable;
+    p.refused("cut", other.set_size(3).await, Kind::SharingViolation)?;
+    p.refused("grow", other.set_size(9).await, Kind::SharingViolation)?;
+    p.refused("write", other.write(6, buffer(b"xy"), durable).await, Kind::SharingViolation)?;
+    p.refused("zero_range", other.zero_range(6, 2, durable).await, Kind::SharingViolation)?;
+    p.refused("allocate", other.allocate(0, 8, true).await, Kind::SharingViolation)?;
+    let cloned = store.clone_range((source.file(), 0), (id, 0), 10).await;
+    p.refused("clone", cloned, Kind::SharingViolation)?;
+    p.is("after all that", &kept, b"content").await?;
+    let root = store.root();
+    for (from, name) in [(outer, "inner"), (root, "outer")] {
+        let moved = store.rename((from, name), (root, "moved"), false).await;
+        p.refused("rename", moved, Kind::SharingViolation)?;
+    }
+    p.done("the same size", other.set_size(7).await)?;
+    p.done("data", other.write(0, buffer(b"C"), durable).await)?;
+    p.done("room", other.allocate(0, 100, false).await)?;
+    let again = p.done("open", store.open(id, keeper).await)?;
+    p.done("by another of those who keep it", again.set_size(8).await)?;
+    p.done("by itself", kept.set_size(7).await)?;
+    p.is("data of others", &kept, b"Content").await?;
+    drop((kept, again));
+    p.done("cut", other.set_size(3).await)?;
+    p.done("rename", store.rename((root, "outer"), (root, "moved"), false).await)
+}

@@ -186,7 +186,19 @@ impl Core {
         while self.operations.load(Ordering::SeqCst) > 0 || !self.ended.load(Ordering::SeqCst) {
             shard_runtime::sleep(Duration::from_millis(1)).await;
         }
-        let saved = if self.is_stopped() { Err(stopped()) } else { self.save_everything().await };
+        let saved = match self.is_stopped() {
+            true => Err(stopped()),
+            // No file has grown, and there is no space for the times of writes.
+            false if self.full => {
+                if self.registry.lock().streams().iter().any(|stream| stream.unsaved().is_some()) {
+                    tracing::warn!(
+                        "a full volume is closed: the times of the last writes to its files are not saved"
+                    );
+                }
+                Ok(())
+            }
+            false => self.save_everything().await,
+        };
         let ended = self.metadata.close().await;
         let saved = saved.and(ended);
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);

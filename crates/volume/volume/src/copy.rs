@@ -203,6 +203,9 @@ pub(crate) async fn clone_range(
     if len == 0 {
         return Ok(());
     }
+    if to_end > target.size() {
+        core.registry.lock().check_resize(target.key, None)?;
+    }
     let sizing = if to_end > target.size() { Some(target.sizing.lock().await) } else { None };
     let (a, b) = (Side::new(source, from, from_end), Side::new(target, to, to_end));
     // From the old end on, if it grows: what lies between becomes zero.

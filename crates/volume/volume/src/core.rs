@@ -49,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) closed: tokio::sync::Mutex<bool>,
     /// Clusters there are, for accounting.
     pub(crate) clusters: AtomicU64,
+    /// There was no space for its metadata at the opening: no change of it is taken.
+    pub(crate) full: bool,
     /// Reads, writes and flushes of all files.
     pub(crate) tally: IoTally,
 }

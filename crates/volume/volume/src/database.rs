@@ -28,6 +28,7 @@ use crate::groups::{Groups, Shared};
 use crate::load::Space;
 use crate::metadata_log::MetadataLog;
 use crate::recent::{Found, Recent};
+use crate::replay::Replayed;
 use crate::room::{Allowance, Meter, Room};
 use crate::rows::Transaction;
 use crate::tables;
@@ -48,8 +49,8 @@ pub(crate) struct Session<'a> {
     pub(crate) failed: bool,
     /// A job ended in the middle, over what its code does not expect: nothing more is done.
     pub(crate) gave_up: bool,
-    /// Only looks are taken: there was no space for a commit at the opening.
-    pub(crate) full: bool,
+    /// Whether changes are taken.
+    pub(crate) writes: Writes,
     /// What others read without a way to this thread, and what this group adds to it.
     pub(crate) recent: &'a Recent,
     pub(crate) found: Found,
@@ -64,8 +65,8 @@ impl<'a> Session<'a> {
         recent: &'a Recent,
         allowance: Allowance,
     ) -> Self {
-        let (found, gave_up) = (Found::default(), false);
-        Self { txn, space, changed: false, failed: false, gave_up, full: false, recent, found, allowance }
+        let (found, gave_up, writes) = (Found::default(), false, Writes::Taken);
+        Self { txn, space, changed: false, failed: false, gave_up, writes, recent, found, allowance }
     }
 
     /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped. Where there
@@ -75,10 +76,18 @@ impl<'a> Session<'a> {
         before: Before,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if self.full && matches!(before, Before::Any | Before::MakeRoom) {
-            return Err(no_space(
+        let refused = match self.writes {
+            Writes::Taken => None,
+            Writes::Full { .. } if matches!(before, Before::Any | Before::MakeRoom) => Some(
                 "there was no space for its metadata when the volume was opened, so nothing of it is changed",
-            ));
+            ),
+            Writes::Full { replayed: true } if before == Before::Commit => Some(
+                "what the metadata log has is not in the database on the disks, as there is no space for it",
+            ),
+            Writes::Full { .. } => None,
+        };
+        if let Some(why) = refused {
+            return Err(no_space(why));
         }
         catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
             self.gave_up = true;
@@ -117,14 +126,25 @@ impl Before {
     }
 }
 
+/// Whether a volume takes changes of its metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    Taken,
+    /// There was no space for a commit at the opening: only looks are taken.
+    Full {
+        /// They are taken in a transaction that has what the log has, and the database on the disks lacks.
+        replayed: bool,
+    },
+}
+
 /// What the opening of a database came to.
 pub(crate) struct Prepared<T> {
     /// How the clusters are used.
     pub(crate) space: Space,
     /// Where changes are made durable before they are committed.
     pub(crate) log: Option<MetadataLog>,
-    /// There was no space for a commit: nothing is changed.
-    pub(crate) full: bool,
+    /// With what the log has, and not committed: there was no space for that, and nothing is changed. `None` where changes are taken.
+    pub(crate) full: Option<Replayed>,
     pub(crate) value: T,
 }
 
@@ -226,7 +246,9 @@ impl Metadata {
                 return;
             }
             let mut groups = Groups::new((&database, &connection), &seen, Room::new(meter), space, log);
-            groups.full = full;
+            if let Some(replayed) = full {
+                groups.only_look(replayed);
+            }
             serve(&mut groups, &ahead, &mut queue, &seen);
             let open = groups.into_open();
             if seen.stopped.flag.load(Ordering::Acquire) {
@@ -372,6 +394,10 @@ impl Stopped {
     pub(crate) fn give_up(&self) {
         self.gave_up.store(true, Ordering::Release);
     }
+
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.gave_up.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for Stopping<'_> {
@@ -403,7 +429,7 @@ fn give_up(
     stopped: &Stopped,
 ) {
     connection.cut();
-    if stopped.gave_up.load(Ordering::Acquire) {
+    if stopped.has_given_up() {
         tracing::warn!("a metadata database that is damaged could not be closed; nothing of it was written");
         std::mem::forget(open.take());
     }

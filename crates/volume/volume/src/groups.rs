@@ -14,11 +14,13 @@ use redb::Database;
 use tokio::sync::Notify;
 
 use crate::backend::Connection;
-use crate::database::{Answer, Before, Job, Session, Stopped, contained, database_error, given_up, stopped};
+use crate::database::{
+    Answer, Before, Job, Session, Stopped, Writes, contained, database_error, given_up, stopped,
+};
 use crate::load::Space;
 use crate::metadata_log::{Appended, Mark, MetadataLog};
 use crate::recent::Recent;
-use crate::replay;
+use crate::replay::{self, Replayed};
 use crate::room::{Allowance, Room};
 use crate::rows::Transaction;
 
@@ -43,8 +45,7 @@ pub(crate) struct Groups<'a> {
     room: Room,
     space: Space,
     log: Option<MetadataLog>,
-    /// Only looks are taken: there was no space for the commit that begins an epoch of the log, and no batch is one of a former.
-    pub(crate) full: bool,
+    writes: Writes,
     /// Left open after a failure: what the database does when it is dropped is for its connection to be cut first.
     open: Option<Transaction>,
     /// The most bytes of pages that changes since the last commit have taken; zero where there is none.
@@ -59,7 +60,7 @@ impl<'a> Groups<'a> {
         space: Space,
         log: Option<MetadataLog>,
     ) -> Self {
-        Self { database, connection, shared, room, space, log, full: false, open: None, pending: 0 }
+        Self { database, connection, shared, room, space, log, writes: Writes::Taken, open: None, pending: 0 }
     }
 
     fn begin(&self) -> Result<Transaction, StoreError> {
@@ -67,6 +68,13 @@ impl<'a> Groups<'a> {
         txn.set_two_phase_commit(true);
         txn.set_quick_repair(true);
         Ok(Transaction::new(txn, self.log.as_ref().map_or(0, MetadataLog::batch_max)))
+    }
+
+    /// From now on only looks are taken: there was no space for the commit that begins an epoch of the log, and no batch is one of a
+    /// former. They look at what the log has, too; nothing is pending, so nothing commits that.
+    pub(crate) fn only_look(&mut self, Replayed { txn, any }: Replayed) {
+        self.writes = Writes::Full { replayed: any };
+        self.open = Some(Transaction::new(txn, 0));
     }
 
     /// The transaction that is open when no group runs any more.
@@ -100,7 +108,7 @@ impl<'a> Groups<'a> {
         let shared = self.shared;
         let (txn, allowance) = self.ready().inspect_err(|error| shared.stopped.tell(error))?;
         let mut session = Session::new(&txn, &mut self.space, &shared.recent, allowance);
-        session.full = self.full;
+        session.writes = self.writes;
         let mut jobs = group.into_iter();
         let mut answers: Vec<Answer> = Vec::new();
         while !session.gave_up

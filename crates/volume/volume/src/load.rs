@@ -215,7 +215,8 @@ pub(crate) async fn watch_size(core: std::sync::Weak<Core>) {
     let mut said = None;
     loop {
         let Some(strong) = core.upgrade() else { return };
-        if strong.check_open().is_err() {
+        // One that is full takes in nothing before it is opened again.
+        if strong.check_open().is_err() || strong.full {
             return;
         }
         let (device, size) = (Arc::clone(&strong.device), strong.device.size());

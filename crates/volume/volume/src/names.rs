@@ -9,6 +9,7 @@
 //! * The file becomes an orphan with its last name; before that a name goes, and nothing else.
 //! * A record has other names only where the superblock says [`FEATURE_NAMES`]: older releases refuse such a volume.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use file_store::names::{check as check_name, fold};
@@ -195,6 +196,29 @@ impl Session<'_> {
         }
         let others = inode.others.into_iter().map(|other| (FileId(other.parent), other.name));
         Ok(std::iter::once((FileId(inode.parent), inode.name)).chain(others).collect())
+    }
+
+    /// An error if what is to be moved, or a file below it, is open by someone who does not share deletion: who keeps a file knows
+    /// it by its path.
+    pub(crate) fn check_moved(&self, core: &Core, entry: &Entry) -> Result<(), StoreError> {
+        core.registry.lock().check_delete(entry.file)?;
+        if !entry.directory {
+            return Ok(());
+        }
+        let kept = core.registry.lock().kept();
+        let mut seen = BTreeSet::new();
+        for file in kept {
+            for (parent, name) in self.names(file)? {
+                if seen.insert(parent.0) && self.is_within(parent.0, entry.file)? {
+                    let detail = format!(
+                        "{name}, which lies below {}, is open by someone who does not share deletion",
+                        entry.name
+                    );
+                    return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Gives a named stream another name; what it holds stays where it is.

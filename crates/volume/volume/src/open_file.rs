@@ -9,6 +9,7 @@ use observe::IoKind;
 use shard_runtime::finish_anyway;
 
 use crate::registry::Pin;
+use crate::stream::check_range;
 
 /// One open.
 pub(crate) struct Handle {
@@ -36,6 +37,17 @@ impl Handle {
             return self.pin.core().check_open();
         }
         Err(StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for reading"))
+    }
+
+    /// Whether this open may make the size another one.
+    fn may_resize(&self) -> Result<(), StoreError> {
+        self.pin.core().registry.lock().check_resize(self.pin.stream().key, Some(self.id))
+    }
+
+    /// The same where a change of `len` bytes at `offset` makes the stream longer.
+    fn may_reach(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        let end = check_range(offset, len)?;
+        if len > 0 && end > self.size() { self.may_resize() } else { Ok(()) }
     }
 
     /// Runs a change to its end, whether or not anybody waits for it.
@@ -90,7 +102,9 @@ impl OpenFile for Handle {
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
         let (since, len) = (self.pin.core().clock.now(), data.len() as u64);
+        let allowed = self.may_reach(offset, len);
         self.change(move |pin| async move {
+            allowed?;
             let write = pin.stream().write(pin.core(), offset, data, durability);
             pin.core().counted(IoKind::Write, len, since, write).await
         })
@@ -118,7 +132,11 @@ impl OpenFile for Handle {
     }
 
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
-        self.change(move |pin| async move { pin.stream().allocate(pin.core(), offset, len, grow).await })
+        let allowed = if grow { self.may_reach(offset, len) } else { Ok(()) };
+        self.change(move |pin| async move {
+            allowed?;
+            pin.stream().allocate(pin.core(), offset, len, grow).await
+        })
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
@@ -126,13 +144,20 @@ impl OpenFile for Handle {
     }
 
     fn zero_range(&self, offset: u64, len: u64, durability: Durability) -> StoreFuture<'_, ()> {
-        self.change(
-            move |pin| async move { pin.stream().zero_range(pin.core(), offset, len, durability).await },
-        )
+        let allowed = self.may_reach(offset, len);
+        self.change(move |pin| async move {
+            allowed?;
+            pin.stream().zero_range(pin.core(), offset, len, durability).await
+        })
     }
 
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
-        self.change(move |pin| async move { pin.stream().set_size(pin.core(), size).await })
+        let changes = || if size == self.size() { Ok(()) } else { self.may_resize() };
+        let allowed = check_range(size, 0).and_then(|_| changes());
+        self.change(move |pin| async move {
+            allowed?;
+            pin.stream().set_size(pin.core(), size).await
+        })
     }
 
     fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {

@@ -104,6 +104,24 @@ impl Registry {
         Ok(())
     }
 
+    /// An error if another open of the stream keeps its size. Who does not share deletion keeps the file as it is, and changes its
+    /// size itself: `by` is the open that would, if it is one.
+    pub(crate) fn check_resize(&self, (file, stream): StreamKey, by: Option<u64>) -> Result<(), StoreError> {
+        let Some(opens) = self.opens.get(&file) else { return Ok(()) };
+        let own = by.and_then(|id| opens.get(&id)).is_some_and(|open| !open.share.delete);
+        if !own && opens.values().any(|open| open.stream == stream && !open.share.delete) {
+            let detail = format!("file {file} is open by someone who keeps its size");
+            return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
+        }
+        Ok(())
+    }
+
+    /// The files with an open that does not share deletion.
+    pub(crate) fn kept(&self) -> Vec<u64> {
+        let is_kept = |opens: &BTreeMap<u64, Open>| opens.values().any(|open| !open.share.delete);
+        self.opens.iter().filter(|(_, opens)| is_kept(opens)).map(|(file, _)| *file).collect()
+    }
+
     /// The file loses its name. If somebody uses it, the content goes with the last of them (true); else the
     /// caller deletes it.
     pub(crate) fn begin_removal(&mut self, file: u64) -> bool {

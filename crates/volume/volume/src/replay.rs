@@ -43,7 +43,7 @@ pub(crate) fn tables_of(txn: &WriteTransaction) -> Result<BTreeSet<String>, Stor
     Ok(names.map(|table| table.name().to_owned()).collect())
 }
 
-/// Which batches are newer than the database; `None` where it does not say.
+/// Which batches are newer than the database; `None` where it does not say, or says what cannot be.
 ///
 /// # Errors
 /// When the database cannot be read.
@@ -55,6 +55,8 @@ pub(crate) fn read_mark(txn: &WriteTransaction) -> Result<Option<Mark>, StoreErr
     let read = |name| Ok::<_, StoreError>(counters.get(name).map_err(database_error)?.map(|row| row.value()));
     let (epoch, nonce, sequence) = (read(LOG_EPOCH)?, read(LOG_NONCE)?, read(LOG_SEQUENCE)?);
     let closed = read(LOG_CLOSED)?;
+    let possible = |number: &u64| *number <= metadata_log::NUMBER_MAX;
+    let (epoch, sequence) = (epoch.filter(possible), sequence.filter(possible));
     Ok(epoch.zip(nonce).zip(sequence).map(|((epoch, nonce), sequence)| Mark {
         epoch,
         nonce,
@@ -94,6 +96,27 @@ pub(crate) fn find(
         corrupt("the metadata database does not say which part of the metadata log it has; `volume check` says more".into())
     })?;
     Ok((mark, Newer::read(device, superblock, mark)?))
+}
+
+/// As [`find`], where nothing is lost.
+///
+/// # Errors
+/// [`StoreErrorKind::Corrupt`] as well when something in the middle of the log is damaged, or a table is missing.
+fn find_sound(
+    txn: &WriteTransaction,
+    device: &Device,
+    superblock: &Superblock,
+) -> Result<(Mark, Newer), StoreError> {
+    // What is missing is damage, and not made by what is brought in.
+    load::check_tables(txn)?;
+    let (mark, newer) = find(txn, device, superblock)?;
+    match &newer.damage {
+        None => Ok((mark, newer)),
+        Some(damage) => Err(corrupt(format!(
+            "the metadata log is damaged: {}; `volume check --repair` goes on without it",
+            explain(damage)
+        ))),
+    }
 }
 
 /// Brings all sound batches into the database.
@@ -186,15 +209,7 @@ pub(crate) fn begin(
             }
         }
     } else {
-        // What is missing is damage, and not made by what is brought in.
-        load::check_tables(txn)?;
-        let (mark, newer) = find(txn, device, superblock)?;
-        if let Some(damage) = &newer.damage {
-            return Err(corrupt(format!(
-                "the metadata log is damaged: {}; `volume check --repair` goes on without it",
-                explain(damage)
-            )));
-        }
+        let (mark, newer) = find_sound(txn, device, superblock)?;
         newer.mend(device);
         apply(txn, &newer)?;
         if !newer.is_empty() {
@@ -206,26 +221,37 @@ pub(crate) fn begin(
     Ok(Some(mark))
 }
 
-/// All that the log has is in the database, which can be used as it is then.
+/// A transaction that is only read: it has what the log has, and cannot be committed.
+pub(crate) struct Replayed {
+    pub(crate) txn: WriteTransaction,
+    /// The log has something that the database lacks.
+    pub(crate) any: bool,
+}
+
+/// Brings what the log has into a transaction that is not committed: for a volume that has no space for that.
 ///
 /// # Errors
-/// [`StoreErrorKind::NoSpace`] when it has more: there is no space to bring that in. As [`find`] otherwise.
-pub(crate) fn nothing_newer(
-    txn: &WriteTransaction,
+/// [`StoreErrorKind::NoSpace`] when that needs more pages than the database has. As [`begin`] otherwise.
+pub(crate) fn to_look_at(
+    txn: WriteTransaction,
     device: &Device,
     superblock: &Superblock,
-) -> Result<(), StoreError> {
+) -> Result<Replayed, StoreError> {
     if superblock.metadata_log().is_none() {
-        return Ok(());
+        return Ok(Replayed { txn, any: false });
     }
-    load::check_tables(txn)?;
-    let (_, newer) = find(txn, device, superblock)?;
-    match newer.is_empty() && newer.damage.is_none() {
-        true => Ok(()),
-        false => Err(no_space(
+    let (_, newer) = find_sound(&txn, device, superblock)?;
+    // A crash may have left the last batch in the caches of disks only: what is written by what it says must not outlive it.
+    run(device.flush()).map_err(|error| {
+        StoreError::new(StoreErrorKind::Io, "the metadata log cannot be made durable").because(error)
+    })?;
+    apply(&txn, &newer).map_err(|error| match error.kind() {
+        StoreErrorKind::NoSpace => no_space(
             "there is no space to bring into the metadata database what the metadata log has, and nothing of that is lost",
-        )),
-    }
+        ),
+        _ => error,
+    })?;
+    Ok(Replayed { txn, any: !newer.is_empty() })
 }
 
 /// The mark of an epoch after this one, in a database that has the batches up to this number, and whose log is about to be used.

@@ -98,7 +98,7 @@ impl Session<'_> {
         self.changeable(from)?;
         self.directory_with_name(to)?;
         self.inode(entry.file)?;
-        core.registry.lock().check_delete(entry.file)?;
+        self.check_moved(core, &entry)?;
         if entry.directory && self.is_within(to, entry.file)? {
             return Err(invalid(format!("{} cannot be moved into itself", entry.name)));
         }

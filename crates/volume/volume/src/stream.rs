@@ -41,6 +41,7 @@ use volume_format::{BLOCK, CLUSTER};
 
 use crate::clusters::StreamKey;
 use crate::core::Core;
+use crate::database::no_space;
 use crate::extents::{Extent, ExtentMap, Segment};
 use crate::registry::Unsaved;
 
@@ -194,6 +195,12 @@ impl Stream {
         let end = offset + data.len() as u64;
         let _sizing = self.sizing.lock().await;
         let size = self.size();
+        if end > size && core.full {
+            // Its size could not become durable, with a flush or at the end.
+            return Err(no_space(
+                "there was no space for its metadata when the volume was opened, so no file grows",
+            ));
+        }
         // Everything from the old end on changes its meaning.
         let _blocks = self.lock_blocks(offset.min(size), end.max(size)).await;
         if end > size {

@@ -21,7 +21,7 @@ use crate::integrity;
 use crate::load::{self, Space};
 use crate::metadata_log::{self, Mark, MetadataLog};
 use crate::registry::Pin;
-use crate::replay;
+use crate::replay::{self, Replayed};
 use crate::stream::Stream;
 use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL};
 
@@ -120,7 +120,7 @@ impl Volume {
                 .map_err(database_error)?;
             replay::write_mark(&txn, Mark { epoch: 1, nonce, sequence: 0, closed: true })?;
             txn.commit().map_err(database_error)?;
-            Ok(Prepared { space: Space::default(), log: None, full: false, value: () })
+            Ok(Prepared { space: Space::default(), log: None, full: None, value: () })
         };
         let (metadata, ()) = Metadata::open(Arc::clone(&device), superblock.clone(), prepare).await?;
         metadata.close().await?;
@@ -160,29 +160,31 @@ impl Volume {
             let mut txn = database.begin_write().map_err(database_error)?;
             txn.set_two_phase_commit(true);
             txn.set_quick_repair(true);
-            let mark = match full {
-                false => replay::begin(&txn, &below, &layout, (new_log, nonce))?,
-                true if new_log => None,
-                true => replay::nothing_newer(&txn, &below, &layout).map(|()| None)?,
+            // A volume that has no log yet has nothing that an opening must commit.
+            let only_looks = full && !new_log;
+            let (Replayed { txn, any }, mark) = match full {
+                true if only_looks => (replay::to_look_at(txn, &below, &layout)?, None),
+                true => (Replayed { txn, any: false }, None),
+                false => {
+                    let mark = replay::begin(&txn, &below, &layout, (new_log, nonce))?;
+                    (Replayed { txn, any: false }, mark)
+                }
             };
             let space = load::read_space(&txn, clusters)?;
             let clusters = space.clusters;
             let folded = folding::is_done(&txn.open_table(COUNTERS.definition).map_err(database_error)?)?;
             // Not before all of it was found to be sound.
-            let log = match mark {
+            let (mut log, mut full) = (None, None);
+            match mark {
                 Some(mark) => {
                     txn.commit().map_err(database_error)?;
-                    MetadataLog::new(Arc::clone(&below), &layout, mark)
+                    log = MetadataLog::new(Arc::clone(&below), &layout, mark);
                 }
-                None => {
-                    txn.abort().map_err(database_error)?;
-                    None
-                }
-            };
+                None if only_looks => full = Some(Replayed { txn, any }),
+                None => txn.abort().map_err(database_error)?,
+            }
             let logged = log.is_some();
-            // A volume that has no log yet has nothing that an opening must commit.
-            let full = full && !new_log;
-            Ok(Prepared { space, log, full, value: (clusters, folded, logged, full) })
+            Ok(Prepared { space, log, full, value: (clusters, folded, logged, only_looks) })
         };
         let (metadata, (clusters, folded, logged, full)) =
             Metadata::open(Arc::clone(&device), area, prepare).await?;
@@ -231,6 +233,7 @@ impl Volume {
             ended: Default::default(),
             closed: Default::default(),
             clusters: AtomicU64::new(clusters),
+            full,
             tally: Default::default(),
         });
         core.delete_orphans();
@@ -258,6 +261,20 @@ impl Volume {
     pub fn why_stopped(&self) -> Option<String> {
         let flush = || self.core.flushes.failure().filter(|_| self.core.flushes.have_failed());
         self.core.metadata.why_stopped().or_else(flush)
+    }
+
+    /// Whether there was no space for its metadata when it was opened: then it is read and overwritten, and nothing else of it is
+    /// changed until it is opened again.
+    #[must_use]
+    pub fn lacks_space(&self) -> bool {
+        self.core.full
+    }
+
+    /// Whether what stopped it is a database that is damaged in a way over which its code gives up: each opening that meets that again
+    /// costs memory, which the process keeps.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.core.metadata.shared.stopped.has_given_up()
     }
 
     /// Ends all work and closes the database; sizes that volatile writes have grown become durable. What opens

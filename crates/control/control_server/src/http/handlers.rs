@@ -39,6 +39,11 @@ fn root() -> String {
 }
 
 #[derive(Deserialize)]
+struct PoolQuery {
+    pool: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct AddressQuery {
     address: String,
 }
@@ -100,7 +105,8 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
                 .or_else(|| file_handler(id, f))
                 .or_else(|| iscsi_handler(id, f))
                 .or_else(|| super::smb_handlers::handler(id, f))
-                .or_else(|| super::snapshot_handlers::handler(id, f));
+                .or_else(|| super::snapshot_handlers::handler(id, f))
+                .or_else(|| super::qos_handlers::handler(id, f));
         }
     })
 }
@@ -157,7 +163,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "volume_create" => {
             handle(f, async |State(n): S, Sent(b): Sent<VolumeCreate>| answer(n.volume_create(b).await))
         }
-        "volume_show" => handle(f, async |State(n): S, Path(v): P| answer(n.volume_show(&v).await)),
+        "volume_show" => handle(f, async |State(n): S, Path(v): P, Params(q): Params<PoolQuery>| {
+            answer(n.volume_show(&v, q.pool.as_deref()).await)
+        }),
         "volume_update" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<VolumeUpdate>| {
             answer(n.volume_update(&v, b).await)
         }),

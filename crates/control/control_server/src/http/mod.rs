@@ -2,6 +2,7 @@
 
 mod handlers;
 mod parts;
+mod qos_handlers;
 mod smb_handlers;
 mod snapshot_handlers;
 

@@ -208,6 +208,10 @@ impl PoolHandle for Pool {
         }
     }
 
+    fn called(&self, name: &str) {
+        self.state.lock().name = name.to_owned();
+    }
+
     fn has_stopped(&self) -> bool {
         self.state.lock().stopped
     }

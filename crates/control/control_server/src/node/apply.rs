@@ -4,6 +4,7 @@ use control_api::{Config, ConfigDiff, ConfigRequest, Problem};
 
 use super::Node;
 use super::luns::new_guid;
+use super::ties::keep_tie;
 
 impl Node {
     /// Puts a configuration in place, or says what would change.
@@ -84,6 +85,7 @@ impl Node {
         for guid in dropped {
             let slot = self.pools.lock().remove(&guid);
             self.logs.forget_pool(guid);
+            self.restarts.forget_pool(guid);
             if let Some(handle) = slot.and_then(|slot| slot.handle)
                 && let Err(problem) = handle.close().await
             {
@@ -96,8 +98,14 @@ impl Node {
     }
 }
 
-/// LUNs keep the identity that initiators know them by; new ones get one.
+/// LUNs keep the identity that initiators know them by; new ones get one. LUNs and shares keep the volumes that they are on.
 fn keep_identities(have: &Config, want: &mut Config) -> Result<(), Problem> {
+    for lun in &mut want.luns {
+        keep_tie(&have.luns, lun, |a, b| a.name == b.name);
+    }
+    for share in &mut want.shares {
+        keep_tie(&have.shares, share, |a, b| upcase::same(&a.name, &b.name));
+    }
     for lun in want.luns.iter_mut().filter(|lun| lun.guid.is_none()) {
         lun.guid = match have.luns.iter().find(|there| there.name == lun.name).and_then(|there| there.guid) {
             Some(guid) => Some(guid),

@@ -88,7 +88,7 @@ impl Node {
             pool.add_log(&name, log).await?;
             node.note_logs();
             tracing::info!(volume = name, "a log was added");
-            node.volume_show(&name).await
+            node.volume_show(&name, None).await
         })
         .await
     }
@@ -109,7 +109,7 @@ impl Node {
             pool.remove_log(&name).await?;
             node.note_logs();
             tracing::info!(volume = name, "its log was removed");
-            node.volume_show(&name).await
+            node.volume_show(&name, None).await
         })
         .await
     }

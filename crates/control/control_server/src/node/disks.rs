@@ -108,6 +108,34 @@ impl Node {
         });
     }
 
+    /// What is known of the disks of a pool, as far as they have been looked at.
+    fn disks_of(&self, pool: Uuid) -> Vec<Known> {
+        let of = |known: &Known| matches!(&known.content, Some(DiskContent::Member { pool: of, .. }) if *of == pool);
+        self.disks.all().into_iter().filter(of).collect()
+    }
+
+    /// Closes the disks of a pool that another node has: who may not use them does not keep them from it.
+    pub(super) fn let_go(&self, pool: Uuid) {
+        for known in self.disks_of(pool) {
+            self.disks.change(&known.found.id, |known| known.open = None);
+        }
+    }
+
+    /// Opens the disks of a pool again that were let go of.
+    pub(super) async fn take_back(&self, pool: Uuid) {
+        for known in self.disks_of(pool).iter().filter(|known| known.present && known.open.is_none()) {
+            self.probe(&known.found.id).await;
+        }
+    }
+
+    /// Why no disk of a pool can be used.
+    pub(super) fn no_disks(&self, pool: Uuid) -> Problem {
+        if self.disks_of(pool).iter().any(|known| known.present && known.busy) {
+            return Problem::new(Code::InUse, "another process has its disks open");
+        }
+        Problem::new(Code::Unavailable, "none of its disks is on this machine")
+    }
+
     fn owns_pool(&self, guid: Uuid) -> bool {
         self.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid))
     }
@@ -171,8 +199,11 @@ impl Node {
         if let Some(DiskContent::Member { pool, pool_name, .. }) = &known.content
             && self.owns_pool(*pool)
         {
-            return Err(Problem::new(Code::InUse, format!("disk {id} belongs to pool {pool_name}."))
-                .todo("Remove it from that pool first, or choose another disk."));
+            return Err(Problem::new(
+                Code::InUse,
+                format!("disk {id} belongs to pool {}.", self.pool_name(*pool).as_ref().unwrap_or(pool_name)),
+            )
+            .todo("Remove it from that pool first, or choose another disk."));
         }
         Ok(())
     }
@@ -278,9 +309,9 @@ impl Node {
         match &known.content {
             Some(DiskContent::Member { pool, pool_name, disk: guid }) => {
                 disk.guid = Some(*guid);
-                disk.pool = Some(pool_name.clone());
                 let pools = self.pools.lock();
                 let slot = pools.get(pool);
+                disk.pool = Some(slot.map_or(pool_name, |slot| &slot.name).clone());
                 let info = slot.and_then(|slot| slot.handle.as_ref()).map(|handle| handle.info());
                 let member =
                     info.and_then(|info| info.members.into_iter().find(|member| member.guid == *guid));

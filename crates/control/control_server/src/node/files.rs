@@ -52,7 +52,7 @@ impl Node {
         };
         let wanted = names(path);
         let lun = self.config.with(|config| {
-            let mut luns = config.luns.iter().filter(|lun| lun.volume == volume);
+            let mut luns = config.luns.iter().filter(|lun| self.is_on(*lun, volume));
             luns.find(|lun| names(&lun.path).starts_with(&wanted)).map(|lun| lun.name.clone())
         });
         match lun {
@@ -70,7 +70,7 @@ impl Node {
         except: Option<&str>,
     ) -> Option<(String, String)> {
         let luns = self.config.with(|config| config.luns.clone());
-        for lun in luns.into_iter().filter(|lun| lun.volume == volume && except != Some(&lun.name)) {
+        for lun in luns.into_iter().filter(|lun| self.is_on(lun, volume) && except != Some(&lun.name)) {
             if let Ok(there) = self.file_stat(volume, &lun.path).await
                 && there.file_id == file.file_id
             {
@@ -109,8 +109,37 @@ impl Node {
         self.with_store(volume, async move |store| files::stat(&*store, &path).await).await
     }
 
+    /// Refuses to reserve more than the volume has, or than its pool has for it, before anything is made.
+    async fn refuse_no_room(&self, volume: &str, bytes: u64) -> Result<(), Problem> {
+        let can_hold = self.volume(volume)?.can_hold();
+        let usage = self.with_store(volume, async move |store| {
+            store.usage().await.map_err(|error| files::problem(&error))
+        });
+        let usage = usage.await?;
+        let room = usage.capacity.min(can_hold).saturating_sub(usage.used);
+        if bytes <= room {
+            return Ok(());
+        }
+        let (lacking, todo) = if can_hold < usage.capacity {
+            ("its pool has room for", "Add disks to the pool (`holdfast pool add-disk`), or remove data.")
+        } else {
+            ("it has room for", "Grow the volume (`holdfast volume resize`), or remove files.")
+        };
+        let detail = format!(
+            "{} cannot be reserved in volume {volume}: of its {}, files take {}, and {lacking} {} more.",
+            human_bytes(bytes),
+            human_bytes(usage.capacity),
+            human_bytes(usage.used),
+            human_bytes(room)
+        );
+        Err(Problem::new(Code::NoSpace, detail).todo(format!("{todo} Nothing was made.")))
+    }
+
     /// Makes a file or directory.
     pub async fn file_create(&self, volume: &str, request: FileCreate) -> Result<FileEntry, Problem> {
+        if request.reserve {
+            self.refuse_no_room(volume, request.size_bytes).await?;
+        }
         self.with_store(volume, async move |store| files::create(&*store, &request).await).await
     }
 

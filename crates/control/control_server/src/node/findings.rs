@@ -3,8 +3,8 @@
 //! Invariant: the sentence is never better than the worst of what is listed below it.
 
 use control_api::{
-    DiskState, Issue, LogMode, Lun, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity,
-    SpaceState, Verdict, Volume, human_bytes,
+    DiskState, Issue, LogMode, Lun, LunConfig, LunState, Pool, PoolState, PortalInfo, RedundancyState,
+    Severity, SpaceState, Verdict, Volume, human_bytes,
 };
 
 use super::Node;
@@ -99,7 +99,7 @@ pub(super) fn of_pools(
 pub(super) fn of_volumes(
     volumes: &[Volume],
     ready: bool,
-    todo: &dyn Fn(&str) -> Option<String>,
+    todo: &dyn Fn(&Volume) -> Option<String>,
 ) -> Vec<Issue> {
     let mut issues = Vec::new();
     for volume in volumes {
@@ -113,7 +113,7 @@ pub(super) fn of_volumes(
                     Severity::Critical,
                     subject.clone(),
                     format!("it is not open: {}", why.as_deref().unwrap_or("no reason is known")),
-                    todo(&volume.name).unwrap_or_else(|| {
+                    todo(volume).unwrap_or_else(|| {
                         format!(
                             "Bring missing disks back; it is opened again by itself. `holdfast volume reopen {}` tries at once.",
                             volume.name
@@ -158,8 +158,8 @@ fn of_log(subject: &str, log: &control_api::VolumeLog, pool: Option<&str>) -> Ve
     issues
 }
 
-/// What is wrong with LUNs.
-pub(super) fn of_luns(luns: &[Lun], ready: bool) -> Vec<Issue> {
+/// What is wrong with LUNs. `todo` says what is to be done about one whose volume is not the one that is here.
+pub(super) fn of_luns(luns: &[Lun], ready: bool, todo: &dyn Fn(&LunConfig) -> Option<String>) -> Vec<Issue> {
     let of = |lun: &Lun| {
         let subject = format!("LUN {}", lun.config.name);
         match (&lun.problem, lun.serving) {
@@ -173,10 +173,10 @@ pub(super) fn of_luns(luns: &[Lun], ready: bool) -> Vec<Issue> {
                 Severity::Error,
                 subject,
                 if state == LunState::Offline { format!("it is not served: {why}") } else { why.clone() },
-                format!(
+                todo(&lun.config).unwrap_or_else(|| format!(
                     "`holdfast volume show {0}` shows its volume, `holdfast file stat {0}:{1}` its file; it is served again by itself.",
                     lun.config.volume, lun.config.path
-                ),
+                )),
             )),
             (None, LunState::Online) => None,
             (None, state) => {
@@ -256,11 +256,17 @@ fn no_room(state: &SpaceState, pool: &str) -> Issue {
 
 impl Node {
     /// What to do about a volume that could not be opened, if its last opening has shown that.
-    pub(super) fn todo_of(&self, volume: &str) -> Option<String> {
-        let volumes = self.volumes.lock();
-        let slot = volumes.get(volume)?;
-        let check =
-            || slot.damaged.then(|| format!("`holdfast volume check {volume}` says what is damaged."));
+    pub(super) fn todo_of(&self, volume: &Volume) -> Option<String> {
+        let slot = self.volumes.lock().get(&volume.name).cloned()?;
+        let name = &volume.name;
+        if slot.space != volume.guid {
+            let other = self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string());
+            return Some(format!(
+                "`holdfast pool export {other}` lets the node serve it; or export its own pool, {}, and import it on another node.",
+                volume.pool
+            ));
+        }
+        let check = || slot.damaged.then(|| format!("`holdfast volume check {name}` says what is damaged."));
         slot.todo.clone().or_else(check)
     }
 

@@ -53,6 +53,24 @@ fn of(pool: &Pool, policy: &PolicyConfig) -> Fullness {
 }
 
 impl Node {
+    /// Volumes that change nothing, as there was no space for their metadata when they were opened.
+    pub(super) fn full_volumes(&self) -> Vec<Issue> {
+        let volumes = self.volumes.lock();
+        let full = volumes
+            .iter()
+            .filter(|(_, slot)| slot.handle.as_ref().is_some_and(|handle| handle.lacks_space()));
+        full.map(|(volume, slot)| Issue {
+            severity: Severity::Critical,
+            subject: format!("volume {volume}"),
+            detail: "there was no space for its metadata when it was opened: it is read and overwritten, and nothing else of it is changed".into(),
+            todo: format!(
+                "Give pool {} more space (`holdfast pool add-disk`, or delete what is not needed there); the volume takes changes again by itself then. `holdfast volume reopen {volume}` tries at once.",
+                self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string())
+            ),
+        })
+        .collect()
+    }
+
     /// What there is to say of a pool's space.
     pub(super) fn space_issue(&self, pool: &Pool) -> Option<Issue> {
         let severity = self.config.with(|config| of(pool, &config.policy)).severity()?;

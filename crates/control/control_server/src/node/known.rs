@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use control_api::{Code, DiskState, Problem, RedundancyState};
+use uuid::Uuid;
 
 use super::{Node, PoolSlot};
 use crate::backend::{PoolInfo, SpaceInfo};
@@ -10,6 +11,8 @@ use crate::backend::{PoolInfo, SpaceInfo};
 /// How a volume that is open is kept from its data.
 #[derive(Clone, Debug)]
 pub(super) struct Impaired {
+    /// The volume's name.
+    pub(super) volume: String,
     /// All of it cannot be had, not only a part.
     pub(super) wholly: bool,
     /// Why.
@@ -44,8 +47,8 @@ impl Node {
         slots.into_iter().filter_map(of).collect()
     }
 
-    /// Volumes of open pools that are kept from their data, or a part of it.
-    pub(super) fn impaired(&self) -> BTreeMap<String, Impaired> {
+    /// Volumes that are kept from their data, or a part of it, by their identities.
+    pub(super) fn impaired(&self) -> BTreeMap<Uuid, Impaired> {
         let mut impaired = BTreeMap::new();
         for (_, spaces, lost) in self.known_spaces() {
             for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
@@ -60,7 +63,7 @@ impl Node {
                         (false, format!("some data of volume {} cannot be had: {why}", state.name))
                     }
                 };
-                impaired.insert(state.name, Impaired { wholly, why });
+                impaired.insert(space.guid, Impaired { volume: state.name, wholly, why });
             }
         }
         impaired

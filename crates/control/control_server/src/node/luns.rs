@@ -23,9 +23,12 @@ impl Node {
     async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>) -> Lun {
         let mut problem = self.unserved.lock().get(&format!("lun {}", config.name)).cloned();
         let (mut size, mut allocated) = (0, 0);
-        match self.file_stat(&config.volume, &config.path).await {
+        match self.lun_stat(&config).await {
             Ok(file) => (size, allocated) = (file.size_bytes, file.allocated_bytes),
-            Err(why) => problem = Some(why.detail),
+            Err(why) => {
+                let stranger = self.refuse_stranger(&config).err();
+                problem = Some(stranger.unwrap_or(why).detail);
+            }
         }
         let lost = problem.is_some() || impaired.is_some_and(|impaired| impaired.wholly);
         let serving = if lost { LunState::Offline } else { config.state };
@@ -35,11 +38,18 @@ impl Node {
         Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, problem }
     }
 
+    /// The file of a LUN.
+    pub(super) async fn lun_stat(&self, lun: &LunConfig) -> Result<FileEntry, Problem> {
+        let (handle, path) = (self.volume_of(lun)?, lun.path.clone());
+        let store = handle.store();
+        self.on_shard(handle.shard(), move || async move { files::stat(&*store, &path).await }).await
+    }
+
     /// LUNs, those in trouble first.
     pub async fn lun_list(&self) -> Result<Vec<Lun>, Problem> {
         let (mut luns, impaired) = (Vec::new(), self.impaired());
         for config in self.config.with(|config| config.luns.clone()) {
-            let impaired = impaired.get(&config.volume);
+            let impaired = self.impaired_of(&impaired, &config);
             luns.push(self.describe_lun(config, impaired).await);
         }
         luns.sort_by(|a, b| {
@@ -56,7 +66,7 @@ impl Node {
     pub async fn lun_show(&self, name: &str) -> Result<Lun, Problem> {
         let config = self.lun_config(name)?;
         let impaired = self.impaired();
-        let impaired = impaired.get(&config.volume);
+        let impaired = self.impaired_of(&impaired, &config);
         Ok(self.describe_lun(config, impaired).await)
     }
 
@@ -76,6 +86,7 @@ impl Node {
             name: request.name.clone(),
             guid: Some(new_guid()?),
             volume: volume.clone(),
+            volume_guid: self.volume_guid(&volume),
             path: path.clone(),
             block_size,
             state: LunState::Online,
@@ -185,8 +196,8 @@ impl Node {
 
     /// Refuses a configuration in which a LUN that was not there before is made of another one's file.
     pub(super) async fn refuse_second_luns(&self, have: &Config, want: &Config) -> Result<(), Problem> {
-        let place = |lun: &LunConfig| (upcase::upper(&lun.volume), upcase::upper(&lun.path));
-        let known: BTreeSet<(String, String)> = have.luns.iter().map(place).collect();
+        let place = |lun: &LunConfig| (upcase::upper(&lun.volume), lun.volume_guid, upcase::upper(&lun.path));
+        let known: BTreeSet<(String, Option<Uuid>, String)> = have.luns.iter().map(place).collect();
         let mut files: BTreeMap<(String, u64), String> = BTreeMap::new();
         // Nothing is asked for where no LUN comes or moves; those that were there come first.
         if want.luns.iter().all(|lun| known.contains(&place(lun))) {
@@ -195,7 +206,7 @@ impl Node {
         let (old, new): (Vec<_>, Vec<_>) = want.luns.iter().partition(|lun| known.contains(&place(lun)));
         let old_ones = old.len();
         for (index, lun) in old.into_iter().chain(new).enumerate() {
-            let Ok(file) = self.file_stat(&lun.volume, &lun.path).await else { continue };
+            let Ok(file) = self.lun_stat(lun).await else { continue };
             let other = files.insert((lun.volume.clone(), file.file_id), lun.name.clone());
             if let Some(other) = other.filter(|_| index >= old_ones) {
                 return Err(Problem::new(
@@ -231,14 +242,14 @@ impl Node {
                     ),
                 ));
             }
-            let now = self.file_stat(&lun.volume, &lun.path).await?.size_bytes;
+            let now = self.lun_stat(&lun).await?.size_bytes;
             if size < now {
                 confirm(name, request.confirm.as_deref(), || self.shrinking(&lun, now, size))?;
             }
-            let handle = self.volume(&lun.volume)?;
+            let handle = self.volume_of(&lun)?;
             let (store, path) = (handle.store(), lun.path.clone());
             self.on_shard(handle.shard(), move || async move {
-                let file = files::open(&*store, &path, Access::READ_WRITE).await?;
+                let file = files::open_shared(&*store, &path, Access::READ_WRITE, files::KEPT).await?;
                 file.set_size(size).await.map_err(|error| files::problem(&error))
             })
             .await?;
@@ -289,8 +300,14 @@ impl Node {
     ) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
         let lun = self.lun_config(name)?;
-        let others = match self.file_stat(&lun.volume, &lun.path).await {
+        let others = match self.lun_stat(&lun).await {
             Ok(file) => file.names.saturating_sub(1),
+            // The file of another volume is not its own, and one that cannot be reached cannot be removed.
+            Err(problem) if !keep_file && problem.code != Code::NotFound => {
+                return Err(problem.todo(format!(
+                    "`holdfast lun delete {name} --keep-file` takes the LUN away; its file stays where it is."
+                )));
+            }
             Err(_) => 0,
         };
         confirm(name, confirmed.as_deref(), || {
@@ -310,6 +327,8 @@ impl Node {
         })?;
         self.config.change(|config| {
             config.luns.retain(|lun| lun.name != name);
+            // A new LUN of this name is another disk.
+            config.qos_assignments.retain(|row| row.lun != name);
             Ok(())
         })?;
         // Closes the file before it is removed.

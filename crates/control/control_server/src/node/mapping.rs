@@ -151,6 +151,7 @@ mod tests {
             name: "l".into(),
             guid: None,
             volume: "v".into(),
+            volume_guid: None,
             path: "/l".into(),
             block_size: 512,
             state: LunState::Online,

@@ -22,8 +22,10 @@ mod pool_forget;
 mod pool_upkeep;
 mod pools;
 mod processors;
+mod qos;
 mod reconcile;
 mod replacement;
+mod restarts;
 mod retirements;
 mod schedules;
 mod selection;
@@ -33,6 +35,7 @@ mod smb;
 mod snapshots;
 mod status;
 mod stopped;
+mod ties;
 pub(crate) use status::report;
 mod volume_check;
 mod volumes;
@@ -79,6 +82,8 @@ struct PoolSlot {
 #[derive(Clone)]
 struct VolumeSlot {
     pool: Uuid,
+    /// The identity of its space.
+    space: Uuid,
     handle: Option<Arc<dyn VolumeHandle>>,
     /// Why there is no handle.
     reason: Option<String>,
@@ -86,6 +91,8 @@ struct VolumeSlot {
     kept_closed: bool,
     /// It has stopped because disks are away: opened again when all its data is there.
     waits: bool,
+    /// Bytes that it could hold when it was opened without space for its metadata.
+    held_full: u64,
     /// What is wrong with it a check explains.
     damaged: bool,
     /// It cannot be opened because its log is not there.
@@ -96,19 +103,22 @@ struct VolumeSlot {
 
 impl VolumeSlot {
     /// One that is open.
-    fn open(pool: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
-        Self { handle: Some(handle), reason: None, ..Self::closed(pool, "") }
+    fn open(pool: Uuid, space: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
+        let held_full = if handle.lacks_space() { handle.can_hold() } else { 0 };
+        Self { handle: Some(handle), reason: None, held_full, ..Self::closed(pool, space, "") }
     }
 
     /// One that is not.
-    fn closed(pool: Uuid, reason: impl Into<String>) -> Self {
+    fn closed(pool: Uuid, space: Uuid, reason: impl Into<String>) -> Self {
         let reason = Some(reason.into());
         Self {
             pool,
+            space,
             handle: None,
             reason,
             kept_closed: false,
             waits: false,
+            held_full: 0,
             damaged: false,
             lacks_log: false,
             todo: None,
@@ -131,6 +141,7 @@ pub struct Node {
     /// Why returned disks of pools can't be used, by disk: said once.
     unusable: Mutex<BTreeMap<String, String>>,
     retirements: retirements::Retirements,
+    restarts: restarts::Restarts,
     logs: log_places::LogPlaces,
     jobs: Jobs,
     /// Held by whoever changes the configuration or the shape of pools.
@@ -154,6 +165,7 @@ impl Node {
     pub fn with(data: DataDir, config: ConfigStore, clock: Arc<dyn Clock>, backends: Backends) -> Self {
         Self {
             retirements: retirements::Retirements::open(data.join("retirements.json")),
+            restarts: restarts::Restarts::default(),
             logs: log_places::LogPlaces::open(data.join("logs.json")),
             data,
             config,

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use control_api::{Done, Problem};
 use uuid::Uuid;
 
+use super::ties::Leaving;
 use super::{Node, confirm, to_its_end};
 
 impl Node {
     /// What clients lose with these volumes, in sentences.
-    pub(super) fn served_from(&self, volumes: &BTreeSet<String>) -> Vec<String> {
+    pub(super) fn served_from(&self, volumes: &Leaving) -> Vec<String> {
         let (luns, shares): (Vec<String>, Vec<String>) = self.config.with(|config| {
-            let luns = config.luns.iter().filter(|lun| volumes.contains(&lun.volume));
-            let shares = config.shares.iter().filter(|share| volumes.contains(&share.volume));
+            let luns = config.luns.iter().filter(|lun| volumes.takes(*lun));
+            let shares = config.shares.iter().filter(|share| volumes.takes(*share));
             (luns.map(|lun| lun.name.clone()).collect(), shares.map(|share| share.name.clone()).collect())
         });
         let kinds = [("LUNs", luns), ("shares", shares)].into_iter().filter(|(_, names)| !names.is_empty());
@@ -33,12 +34,12 @@ impl Node {
     }
 
     /// Takes a pool with its volumes, and what is served from these, out of the configuration.
-    pub(super) fn drop_from_config(&self, pool: Uuid, volumes: &BTreeSet<String>) -> Result<(), Problem> {
+    pub(super) fn drop_from_config(&self, pool: Uuid, volumes: &Leaving) -> Result<(), Problem> {
         self.config.change(|config| {
             config.pools.retain(|each| each.guid != pool);
-            config.luns.retain(|lun| !volumes.contains(&lun.volume));
-            config.shares.retain(|share| !volumes.contains(&share.volume));
-            config.volumes.retain(|volume| !volumes.contains(&volume.name));
+            config.luns.retain(|lun| !volumes.takes(lun));
+            config.shares.retain(|share| !volumes.takes(share));
+            config.volumes.retain(|volume| !volumes.names.contains(&volume.name));
             Ok(())
         })
     }
@@ -62,18 +63,20 @@ impl Node {
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
         let name = info.name.clone();
-        let spaces = info.spaces.iter().filter(|space| space.log_of.is_none());
-        let mut volumes: BTreeSet<String> = spaces.map(|space| space.state.name.clone()).collect();
+        let spaces = || info.spaces.iter().filter(|space| space.log_of.is_none());
+        let all: BTreeSet<String> = spaces().map(|space| space.state.name.clone()).collect();
+        let mut volumes = all.clone();
         // Of two volumes of one name the node serves one: what refers to that one stays when the other one goes.
         volumes.retain(|volume| self.volumes.lock().get(volume).is_none_or(|slot| slot.pool == guid));
+        let leaving = Leaving { guids: spaces().map(|space| space.guid).collect(), names: volumes.clone() };
         // A volume and its log go together.
         self.refuse_log_elsewhere(guid, &info)?;
         let orphans = self.refuse_log_of_another(guid, &info)?;
-        let going = self.served_from(&volumes);
+        let going = self.served_from(&leaving);
         confirm(&name, confirmed.as_deref(), || {
             let mut told = vec![format!(
                 "Pool {name} with its volumes ({}) is not served by this node any more; what is on its disks stays.",
-                listed(&volumes)
+                listed(&all)
             )];
             told.extend(going);
             told.extend(orphans.iter().map(|volume| {
@@ -81,7 +84,7 @@ impl Node {
             }));
             told
         })?;
-        self.drop_from_config(guid, &volumes)?;
+        self.drop_from_config(guid, &leaving)?;
         let disks: Vec<String> =
             self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
         let closing: Vec<_> = {
@@ -90,6 +93,7 @@ impl Node {
         };
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
+        self.restarts.forget_pool(guid);
         // Who serves lets go of files before their volumes close.
         self.reconcile().await;
         let mut unclean = Vec::new();
@@ -107,7 +111,7 @@ impl Node {
         }
         match unclean.into_iter().next() {
             None => Ok(Done::new(format!(
-                "Pool {name} ({guid}) is closed and not this node's any more; `holdfast pool import {name}` takes it over, here or where its disks are."
+                "Pool {name} ({guid}) is closed and not this node's any more; `holdfast pool import {guid}` takes it over, here or where its disks are."
             ))),
             Some(problem) => Err(Problem::new(
                 problem.code,

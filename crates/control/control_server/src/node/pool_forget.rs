@@ -6,6 +6,7 @@ use std::sync::Arc;
 use control_api::{Code, Done, Problem, many};
 
 use super::log_homes::Holder;
+use super::ties::Leaving;
 use super::{Node, confirm, missing, to_its_end};
 
 impl Node {
@@ -42,8 +43,9 @@ impl Node {
                 pool.name
             )));
         };
-        let volumes = self.volumes_lost_with(pool, &others);
-        let going = self.served_from(&volumes);
+        let lost = self.volumes_lost_with(pool, &others);
+        let volumes: BTreeSet<String> = lost.names.clone();
+        let going = self.served_from(&lost);
         confirm(&pool.name, confirmed.as_deref(), || {
             let mut told = vec![format!(
                 "Pool {} is not this node's any more; it is not open: {why}. What is on its disks stays, and `holdfast pool import` takes it over if they come back.",
@@ -81,10 +83,11 @@ impl Node {
             told
         })?;
         let guid = pool.guid;
-        self.drop_from_config(guid, &volumes)?;
+        self.drop_from_config(guid, &lost)?;
         self.pools.lock().remove(&guid);
         self.volumes.lock().retain(|_, slot| slot.pool != guid || slot.handle.is_some());
         self.logs.forget_pool(guid);
+        self.restarts.forget_pool(guid);
         self.reconcile().await;
         // Its disks that are here are let go of.
         for known in self.disks.all() {
@@ -98,17 +101,28 @@ impl Node {
 
     /// The volumes that nobody can have any more without this pool. Of one that this node has never had open: those that something
     /// refers to and that can be in no other pool.
-    fn volumes_lost_with(&self, pool: &Holder, others: &[Holder]) -> BTreeSet<String> {
-        let mut lost: BTreeSet<String> = pool.volumes().cloned().collect();
+    fn volumes_lost_with(&self, pool: &Holder, others: &[Holder]) -> Leaving {
+        let mut names: BTreeSet<String> = pool.volumes().cloned().collect();
+        let of = |holder: &Holder| -> Vec<_> {
+            holder.spaces.iter().flatten().filter_map(|space| space.guid).collect()
+        };
+        let mut guids: BTreeSet<_> = of(pool).into_iter().collect();
         if pool.spaces.is_none() && others.iter().all(|other| other.spaces.is_some()) {
             self.config.with(|config| {
-                lost.extend(config.luns.iter().map(|lun| lun.volume.clone()));
-                lost.extend(config.shares.iter().map(|share| share.volume.clone()));
+                names.extend(config.luns.iter().map(|lun| lun.volume.clone()));
+                names.extend(config.shares.iter().map(|share| share.volume.clone()));
+                guids.extend(config.luns.iter().filter_map(|lun| lun.volume_guid));
+                guids.extend(config.shares.iter().filter_map(|share| share.volume_guid));
             });
         }
-        for volume in others.iter().flat_map(Holder::volumes) {
-            lost.remove(volume);
+        for other in others {
+            for volume in other.volumes() {
+                names.remove(volume);
+            }
+            for guid in of(other) {
+                guids.remove(&guid);
+            }
         }
-        lost
+        Leaving { guids, names }
     }
 }

@@ -31,6 +31,7 @@ impl Node {
             }
             let before = slot.and_then(|slot| slot.reason);
             self.pools.lock().entry(pool.guid).or_default().name.clone_from(&pool.name);
+            self.take_back(pool.guid).await;
             let disks = self.members(pool.guid);
             let told = OpenTold {
                 accept_loss: accept_loss.contains(&pool.guid),
@@ -38,7 +39,7 @@ impl Node {
             };
             opening.push(async move {
                 let result = if disks.is_empty() {
-                    Err(Problem::new(Code::Unavailable, "none of its disks is on this machine"))
+                    Err(self.no_disks(pool.guid))
                 } else {
                     let disks = disks.into_iter().map(|(_, disk)| disk).collect();
                     self.backends.pools.open(pool.guid, disks, told).await
@@ -49,6 +50,9 @@ impl Node {
                         self.took_over(pool.guid, &pool.name, handle).await;
                     }
                     Err(problem) => {
+                        if problem.code == Code::InUse {
+                            self.let_go(pool.guid);
+                        }
                         let problem = with_verb(problem, &pool.name);
                         // Once, not at every try.
                         if before.as_ref() != Some(&problem.detail) {
@@ -68,6 +72,7 @@ impl Node {
 
     /// Takes an open pool in: limits repair and lets it run.
     async fn took_over(&self, guid: Uuid, name: &str, handle: Arc<dyn PoolHandle>) {
+        handle.called(name);
         handle.set_upkeep(self.upkeep());
         self.name_disks(guid, &*handle);
         if let Err(problem) = handle.repair().await {
@@ -292,7 +297,7 @@ impl Node {
             .collect();
         found.sort();
         found.dedup();
-        let (name, guid) = match found.as_slice() {
+        let (own_name, guid) = match found.as_slice() {
             [one] => one.clone(),
             [] => return Err(missing("pool", &request.pool, "holdfast disk list")),
             _ => {
@@ -304,9 +309,23 @@ impl Node {
                 .todo(format!("Name one by its GUID: {}.", guids.join(", "))));
             }
         };
+        let known = self.pool_name(guid);
+        if let (Some(known), Some(wanted)) = (&known, &request.name)
+            && known != wanted
+        {
+            let detail = format!("pool {known} is this node's already, under that name.");
+            return Err(Problem::new(Code::WrongState, detail)
+                .todo(format!("`holdfast pool export {known}` lets go of it first.")));
+        }
+        if let Some(wanted) = &request.name {
+            check_name("pool", wanted)?;
+        }
+        let name = known.or_else(|| request.name.clone()).unwrap_or(own_name);
         let same_name = |pool: &PoolConfig| pool.name == name && pool.guid != guid;
         if self.config.with(|config| config.pools.iter().any(same_name)) {
-            return Err(taken("pool", &name));
+            return Err(taken("pool", &name).todo(format!(
+                "`holdfast pool import {guid} --name NEW` takes it over under another name; its volumes keep theirs."
+            )));
         }
         if request.accept_loss {
             confirm(&name, request.confirm.as_deref(), || {
@@ -363,6 +382,7 @@ impl Node {
         })?;
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
+        self.restarts.forget_pool(guid);
         for disk in disks {
             self.release_disk(&disk).await;
         }

@@ -9,11 +9,12 @@ impl Node {
     /// Makes what iSCSI and SMB serve equal to the configuration. When it ends, neither holds anything of a volume that
     /// is not open.
     pub(super) async fn reconcile(&self) {
-        let config = self.config.get();
+        self.complete_ties();
+        let mut config = self.config.get();
         self.apply_caches(&config);
         let mut luns = Vec::new();
         for lun in &config.luns {
-            if let Ok(volume) = self.volume(&lun.volume) {
+            if let Ok(volume) = self.volume_of(lun) {
                 luns.push(ServedLun { name: lun.name.clone(), volume });
             }
         }
@@ -28,10 +29,15 @@ impl Node {
             Ok(found) => trouble.extend(found),
             Err(problem) => drop(trouble.insert("iSCSI".into(), problem.detail)),
         }
+        trouble.extend(self.strangers(&config.luns));
+        // SMB finds volumes by their names.
+        let strangers = self.strangers(&config.shares);
+        config.shares.retain(|share| self.refuse_stranger(share).is_ok());
         match self.backends.smb.apply(&config, &name, volumes).await {
             Ok(found) => trouble.extend(found),
             Err(problem) => drop(trouble.insert("SMB".into(), problem.detail)),
         }
+        trouble.extend(strangers);
         let mut before = self.unserved.lock();
         for (subject, why) in &trouble {
             if before.get(subject) != Some(why) {

@@ -28,7 +28,7 @@ impl Node {
     /// The shares whose folders are in a volume.
     pub(super) fn shares_of(&self, volume: &str) -> Vec<String> {
         self.config.with(|config| {
-            let of = config.shares.iter().filter(|share| share.volume == volume);
+            let of = config.shares.iter().filter(|share| self.is_on(*share, volume));
             of.map(|share| share.name.clone()).collect()
         })
     }
@@ -56,7 +56,7 @@ impl Node {
         let configs = self.config.with(|config| config.shares.clone());
         let impaired = self.impaired();
         let describe = |config: ShareConfig| {
-            let impaired = impaired.get(&config.volume);
+            let impaired = self.impaired_of(&impaired, &config);
             self.describe_share(config, impaired)
         };
         let mut shares: Vec<Share> = configs.into_iter().map(describe).collect();
@@ -69,7 +69,7 @@ impl Node {
     pub async fn share_show(&self, name: &str) -> Result<Share, Problem> {
         let config = self.share_config(name)?;
         let impaired = self.impaired();
-        let impaired = impaired.get(&config.volume);
+        let impaired = self.impaired_of(&impaired, &config);
         Ok(self.describe_share(config, impaired))
     }
 
@@ -84,6 +84,7 @@ impl Node {
         let share = ShareConfig {
             folder: request.folder.unwrap_or_else(|| format!("/shares/{}", request.name)),
             name: request.name,
+            volume_guid: self.volume_guid(&volume),
             volume,
             comment: request.comment,
             kind: request.kind,
@@ -129,6 +130,7 @@ impl Node {
         permissions: Vec<Permission>,
         preset: bool,
     ) -> Result<(), Problem> {
+        self.volume_of(share)?;
         match self.file_stat(&share.volume, &share.folder).await {
             Ok(entry) if entry.kind == FileKind::File => {
                 return Err(Problem::new(
@@ -243,7 +245,7 @@ impl Node {
         let parts = files::split(path)?;
         let inside = |share: &&ShareConfig| {
             let names = files::split(&share.folder).unwrap_or_default();
-            share.volume == volume
+            self.is_on(*share, volume)
                 && names.len() >= parts.len()
                 && parts.iter().zip(&names).all(|(a, b)| same(a, b))
         };

@@ -180,7 +180,10 @@ impl Node {
                 }
                 Some(why) => {
                     let (volume, folder) = (&share.config.volume, &share.config.folder);
-                    let todo = if self.volume(volume).is_err() {
+                    let stranger = self.refuse_stranger(&share.config).err().and_then(|problem| problem.todo);
+                    let todo = if let Some(todo) = stranger {
+                        todo
+                    } else if self.volume(volume).is_err() {
                         format!(
                             "`holdfast volume show {volume}` says why its volume is not open; it is served again with it."
                         )

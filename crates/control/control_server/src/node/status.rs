@@ -1,5 +1,7 @@
 //! The node at a glance: is all data as redundant as promised, and if not, what to do.
 
+use std::path::Path;
+
 use control_api::{
     CheckFinding, CheckReport, Counts, JobState, LunState, Pool, Problem, RequestMemory, Severity, Status,
 };
@@ -11,6 +13,13 @@ use super::{Node, findings};
 
 /// The file in which the system keeps what it calls the machine's identity.
 const MACHINE_ID: &str = "/etc/machine-id";
+
+/// What stands for this node: that of its machine, and its data directory, of which a machine may have several.
+fn node_mark(data: &Path) -> Option<String> {
+    let data = std::fs::canonicalize(data).unwrap_or_else(|_| data.to_owned());
+    let hash = Sha256::new().chain_update(machine()?).chain_update(data.as_os_str().as_encoded_bytes());
+    Some(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+}
 
 /// What stands for this machine: not the system's machine id, which is not for others to know, but what is made of it and nothing
 /// else (machine-id(5) asks for that).
@@ -38,11 +47,15 @@ impl Node {
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());
+        issues.extend(self.full_volumes());
         issues.extend(findings::of_pools(&pools, &todo, &done_without));
-        issues.extend(findings::of_volumes(&volumes, ready, &|name| self.todo_of(name)));
-        issues.extend(findings::of_luns(&luns, ready));
+        issues.extend(findings::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
+        issues.extend(findings::of_luns(&luns, ready, &|lun| {
+            self.refuse_stranger(lun).err().and_then(|problem| problem.todo)
+        }));
         issues.extend(findings::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
+        issues.extend(self.qos_issues());
         issues.extend(self.smb_issues(&shares, ready));
         issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
         let (verdict, summary) =
@@ -50,7 +63,7 @@ impl Node {
         let config = self.config.get();
         Ok(Status {
             node: self.name(),
-            machine: machine(),
+            machine: node_mark(self.data.path()),
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_seconds: self.clock.now().since(self.started).as_secs(),
             ready,
@@ -93,11 +106,13 @@ impl Node {
             .map_or_else(|_| "holdfast".into(), |name| name.trim().into())
     }
 
-    /// Whose configuration this is, as a sentence; none when it is this node's. `of_machine` is what stands for the machine that it was
-    /// made on. Machines that were cloned often share their identity, so a name that differs is asked about all the same.
+    /// Whose configuration this is, as a sentence; none when it is this node's. `of_machine` is what stands for the node that it was
+    /// made by; earlier releases told what stands for its machine. Machines that were cloned often share their identity, so a name that differs is asked about all the same.
     pub(super) fn whose_config(&self, name: Option<&str>, of_machine: Option<&str>) -> Option<String> {
         let own = self.name();
-        let same = machine().zip(of_machine).map(|(own, other)| own == other);
+        let own_marks = node_mark(self.data.path()).zip(machine());
+        let same =
+            own_marks.zip(of_machine).map(|((node, machine), other)| node == other || machine == other);
         let of = name.map_or_else(|| "another node".to_owned(), |name| format!("node {name}"));
         match same {
             _ if name.is_none() && same != Some(false) => None,
@@ -106,10 +121,12 @@ impl Node {
             Some(true) => Some(format!(
                 "This is {of}'s configuration, made with this machine's identity (machine id): this machine had that name, or one of the two is a copy of the other."
             )),
-            Some(false) if name == Some(own.as_str()) => {
-                Some(format!("This is the configuration of another machine of the same name, {own}."))
-            }
-            Some(false) => Some(format!("This is {of}'s configuration, made on another machine.")),
+            Some(false) if name == Some(own.as_str()) => Some(format!(
+                "This is the configuration of another machine of the same name, {own}, or of a node with another data directory on this one."
+            )),
+            Some(false) => Some(format!(
+                "This is {of}'s configuration, made on another machine or with another data directory."
+            )),
         }
     }
 

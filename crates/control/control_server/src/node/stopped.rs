@@ -21,15 +21,30 @@ use crate::backend::{PoolHandle, VolumeHandle};
 /// What is said of a volume that waits for its disks.
 const WAITS: &str = "it is opened again by itself when its disks are there";
 
+/// A volume that had no space for its metadata is opened again when it can hold so many bytes more.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// An open volume that has stopped, or whose pool has.
+struct StoppedVolume {
+    name: String,
+    pool: Uuid,
+    why: String,
+    gave_up: bool,
+}
+
 impl Node {
     /// Closes what has stopped and opens what can be opened of it. A change under way comes first.
     pub(super) async fn reopen_stopped(&self) {
         // Looked at without the lock: nearly always there is none.
-        if self.stopped_pools().is_empty() && self.stopped_volumes(&[]).is_empty() {
+        if self.stopped_pools().is_empty()
+            && self.stopped_volumes(&[]).is_empty()
+            && self.roomy_volumes().is_empty()
+        {
             return;
         }
         let Ok(_changing) = self.changes.try_lock() else { return };
         self.close_stopped().await;
+        self.close_roomy().await;
         self.rescan().await;
         self.retry_closed().await;
     }
@@ -38,14 +53,43 @@ impl Node {
         self.open_handles().into_iter().filter(|(_, handle)| handle.has_stopped()).collect()
     }
 
-    /// Open volumes that have stopped, or whose pool has, and why.
-    fn stopped_volumes(&self, pools: &[Uuid]) -> Vec<(String, String)> {
+    /// Open volumes that have stopped, or whose pool has.
+    fn stopped_volumes(&self, pools: &[Uuid]) -> Vec<StoppedVolume> {
         let volumes = self.volumes.lock();
-        let why = |slot: &VolumeSlot| {
-            let why = slot.handle.as_ref()?.why_stopped();
-            why.or_else(|| pools.contains(&slot.pool).then(|| "its pool has stopped".to_owned()))
+        let stopped = |(name, slot): (&String, &VolumeSlot)| {
+            let handle = slot.handle.as_ref()?;
+            let why = handle.why_stopped();
+            let why =
+                why.or_else(|| pools.contains(&slot.pool).then(|| "its pool has stopped".to_owned()))?;
+            Some(StoppedVolume { name: name.clone(), pool: slot.pool, why, gave_up: handle.has_given_up() })
         };
-        volumes.iter().filter_map(|(name, slot)| Some((name.clone(), why(slot)?))).collect()
+        volumes.iter().filter_map(stopped).collect()
+    }
+
+    /// Open volumes that had no space for their metadata when they were opened, and for which their pools have more now.
+    fn roomy_volumes(&self) -> Vec<String> {
+        let volumes = self.volumes.lock();
+        let roomy = |slot: &VolumeSlot| {
+            slot.handle.as_ref().is_some_and(|handle| {
+                handle.lacks_space() && handle.can_hold() >= slot.held_full.saturating_add(ROOM_BYTES)
+            })
+        };
+        volumes.iter().filter(|(_, slot)| roomy(slot)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Closes volumes that need to be opened again to take changes, once their pools have space for that. Under the change lock.
+    async fn close_roomy(&self) {
+        let roomy = self.roomy_volumes();
+        let closing = roomy.iter().map(|volume| {
+            tracing::info!(volume, "there is more space for a full volume: it is opened again");
+            (volume.clone(), "it is being opened again, as there is space for its metadata".to_owned())
+        });
+        self.close_volumes(closing.collect()).await;
+        let mut volumes = self.volumes.lock();
+        for volume in roomy {
+            // Nothing is away.
+            volumes.entry(volume).and_modify(|slot| slot.waits = false);
+        }
     }
 
     /// Under the change lock.
@@ -53,11 +97,18 @@ impl Node {
         let pools = self.stopped_pools();
         let guids: Vec<Uuid> = pools.iter().map(|(guid, _)| *guid).collect();
         let volumes = self.stopped_volumes(&guids);
-        for (volume, why) in &volumes {
-            tracing::error!(volume, why, "a volume has stopped and is closed");
-        }
-        let closing =
-            volumes.into_iter().map(|(name, why)| (name, format!("it had stopped ({why}); {WAITS}")));
+        let now = self.clock.now();
+        let closing = volumes.into_iter().map(|StoppedVolume { name, pool, why, gave_up }| {
+            tracing::error!(volume = name, why, "a volume has stopped and is closed");
+            let wait = if gave_up { self.restarts.gave_up(pool, &name, now).as_secs() } else { 0 };
+            let then = match wait {
+                0 => WAITS.to_owned(),
+                wait => format!(
+                    "that comes again each time soon after it is opened, so it stays closed for {wait} s; `holdfast volume check {name}` says what is damaged, `holdfast volume reopen {name}` opens it now"
+                ),
+            };
+            (name, format!("it had stopped ({why}); {then}"))
+        });
         self.close_volumes(closing.collect()).await;
         for (guid, handle) in pools {
             let held = handle.info().spaces;
@@ -89,7 +140,7 @@ impl Node {
             let mut volumes = self.volumes.lock();
             for (name, why) in closing {
                 let Some(slot) = volumes.get_mut(&name) else { continue };
-                let closed = VolumeSlot { waits: true, ..VolumeSlot::closed(slot.pool, why) };
+                let closed = VolumeSlot { waits: true, ..VolumeSlot::closed(slot.pool, slot.space, why) };
                 let open = std::mem::replace(slot, closed);
                 handles.extend(open.handle.map(|handle| (name, handle)));
             }
@@ -134,6 +185,7 @@ impl Node {
         }
         if let Some(slot) = self.volumes.lock().get_mut(name) {
             slot.waits = false;
+            self.restarts.forget(slot.pool, name);
         }
         self.open_volumes().await;
         self.reconcile().await;

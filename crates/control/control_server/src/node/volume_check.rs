@@ -102,9 +102,10 @@ impl Node {
         repair: Repair,
     ) -> Result<Vec<CheckFinding>, Problem> {
         let _changing = self.changes.lock().await;
-        let (guid, pool, _) = self.space(name)?;
+        let (guid, pool, space) = self.space(name)?;
         self.refuse_if_used(name)?;
-        let away = VolumeSlot { kept_closed: true, ..VolumeSlot::closed(guid, "it is being repaired") };
+        let away = VolumeSlot::closed(guid, space.guid, "it is being repaired");
+        let away = VolumeSlot { kept_closed: true, ..away };
         let slot = self.volumes.lock().insert(name.to_owned(), away);
         self.reconcile().await;
         if let Some(handle) = slot.and_then(|slot| slot.handle) {
@@ -129,7 +130,8 @@ impl Node {
             return Ok(());
         }
         let online: Vec<String> = self.config.with(|config| {
-            let used = |lun: &&control_api::LunConfig| lun.volume == name && lun.state != LunState::Offline;
+            let used =
+                |lun: &&control_api::LunConfig| self.is_on(*lun, name) && lun.state != LunState::Offline;
             config.luns.iter().filter(used).map(|lun| lun.name.clone()).collect()
         });
         let shares = self.shares_of(name);

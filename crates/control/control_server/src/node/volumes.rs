@@ -1,5 +1,6 @@
 //! Volumes: one on each space of each open pool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control_api::{
@@ -23,29 +24,38 @@ impl Node {
     /// Opens volumes of open pools that aren't open, in parallel.
     pub(super) async fn open_volumes(&self) {
         let mut opening = Vec::new();
-        for (guid, pool) in self.open_handles() {
+        // Of two pools with volumes of one name, that of the first in the configuration is served, at each start the same.
+        let order: Vec<Uuid> = self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
+        let mut pools = self.open_handles();
+        pools.sort_by_key(|(guid, _)| order.iter().position(|each| each == guid));
+        let mut begun: BTreeMap<String, Uuid> = BTreeMap::new();
+        for (guid, pool) in pools {
             for space in pool.info().spaces.into_iter().filter(|space| space.log_of.is_none()) {
                 let log = space.log_name();
-                let name = space.state.name;
+                let (name, id) = (space.state.name, space.guid);
                 let slot = self.volumes.lock().get(&name).cloned();
                 if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
                     continue;
                 }
                 let away = space.state.redundancy == RedundancyState::Unavailable;
-                if away && slot.as_ref().is_some_and(|slot| slot.waits) {
+                let held = || self.restarts.holds(guid, &name, self.clock.now());
+                if slot.as_ref().is_some_and(|slot| slot.waits && (away || held())) {
                     continue;
                 }
-                if let Some(other) = slot.as_ref().filter(|slot| slot.pool != guid) {
-                    tracing::error!(volume = name, pool = %guid, other = %other.pool, "two pools have a volume of this name; the second stays closed");
+                let other = slot.as_ref().map(|slot| slot.pool).or_else(|| begun.get(&name).copied());
+                if let Some(other) = other.filter(|other| *other != guid) {
+                    tracing::error!(volume = name, pool = %guid, %other, "two pools have a volume of this name; the second stays closed");
                     continue;
                 }
+                begun.insert(name.clone(), guid);
                 let before = slot.and_then(|slot| slot.reason);
                 let pool = pool.clone();
                 opening.push(async move {
                     let slot = match pool.open_volume(&name).await {
                         Ok(handle) => {
                             tracing::info!(volume = name, "volume is open");
-                            VolumeSlot::open(guid, handle)
+                            self.restarts.opened(guid, &name, self.clock.now());
+                            VolumeSlot::open(guid, id, handle)
                         }
                         Err(problem) => {
                             let lacks_log = problem.code == Code::NotEnoughDisks;
@@ -63,7 +73,7 @@ impl Node {
                                 damaged,
                                 lacks_log,
                                 todo,
-                                ..VolumeSlot::closed(guid, problem.detail)
+                                ..VolumeSlot::closed(guid, id, problem.detail)
                             }
                         }
                     };
@@ -124,14 +134,15 @@ impl Node {
     async fn describe_volume(&self, pool: &str, space: SpaceInfo, lost: Option<String>) -> Volume {
         let name = space.state.name.clone();
         let slot = self.volumes.lock().get(&name).cloned();
-        let of = slot.as_ref().and_then(|slot| self.pool_name(slot.pool));
-        let (slot, lost) = match of {
-            Some(other) if other != pool => {
+        let other = slot.as_ref().filter(|slot| slot.space != space.guid);
+        let other = other.map(|slot| self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string()));
+        let (slot, lost) = match other {
+            Some(other) => {
                 let why =
                     format!("pool {other} has a volume of this name as well, and of two the node serves one");
                 (None, Some(why))
             }
-            _ => (slot, lost),
+            None => (slot, lost),
         };
         let lacks_log = slot.as_ref().is_some_and(|slot| slot.lacks_log);
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
@@ -158,6 +169,7 @@ impl Node {
         Volume {
             log_place: self.log_place(&space, handle.is_some(), log.is_some(), lacks_log),
             name,
+            guid: space.guid,
             pool: pool.into(),
             online: working.is_some(),
             reason,
@@ -191,15 +203,21 @@ impl Node {
         Ok(volumes)
     }
 
-    /// A volume.
-    pub async fn volume_show(&self, name: &str) -> Result<Volume, Problem> {
-        for (pool, spaces, lost) in self.known_spaces() {
+    /// A volume. Of several of one name, it is the one of the pool that is named, or the one that the node serves.
+    pub async fn volume_show(&self, name: &str, pool: Option<&str>) -> Result<Volume, Problem> {
+        let served = self.volume_guid(name);
+        let mut found = Vec::new();
+        for (of, spaces, lost) in self.known_spaces() {
             let mut volumes = spaces.into_iter().filter(|space| space.log_of.is_none());
-            if let Some(space) = volumes.find(|space| space.state.name == name) {
-                return Ok(self.describe_volume(&pool, space, lost).await);
-            }
+            let space = volumes.find(|space| space.state.name == name);
+            let asked = pool.is_none_or(|pool| pool == of);
+            found.extend(space.filter(|_| asked).map(|space| (of, space, lost)));
         }
-        Err(missing("volume", name, "holdfast volume list"))
+        found.sort_by_key(|(_, space, _)| Some(space.guid) != served);
+        match found.into_iter().next() {
+            Some((pool, space, lost)) => Ok(self.describe_volume(&pool, space, lost).await),
+            None => Err(missing("volume", name, "holdfast volume list")),
+        }
     }
 
     /// Makes a space and a volume on it.
@@ -250,12 +268,16 @@ impl Node {
             log,
         };
         let handle = pool.create_volume(space).await?;
-        let slot = VolumeSlot::open(guid, handle);
+        let made = pool.info().spaces.into_iter().find(|space| space.state.name == request.name);
+        let Some(made) = made else {
+            return Err(Problem::new(Code::Internal, format!("volume {} is gone already.", request.name)));
+        };
+        let slot = VolumeSlot::open(guid, made.guid, handle);
         self.volumes.lock().insert(request.name.clone(), slot);
         self.note_logs();
         self.set_cache_policy(&request.name, request.cache)?;
         self.reconcile().await;
-        self.volume_show(&request.name).await
+        self.volume_show(&request.name, None).await
     }
 
     /// Where a volume's log is to be made.
@@ -294,7 +316,7 @@ impl Node {
             pool.grow(name, size).await?;
         }
         self.set_cache_policy(name, request.cache)?;
-        self.volume_show(name).await
+        self.volume_show(name, None).await
     }
 
     /// Destroys a volume.
@@ -302,7 +324,7 @@ impl Node {
         let _changing = self.changes.lock().await;
         let (_, pool, space) = self.space(name)?;
         let luns: Vec<String> = self.config.with(|config| {
-            config.luns.iter().filter(|lun| lun.volume == name).map(|lun| lun.name.clone()).collect()
+            config.luns.iter().filter(|lun| self.is_on(*lun, name)).map(|lun| lun.name.clone()).collect()
         });
         if !luns.is_empty() {
             return Err(Problem::new(
@@ -333,6 +355,7 @@ impl Node {
             handle.close().await?;
         }
         pool.delete_space(name).await?;
+        self.restarts.forget(pool.info().guid, name);
         self.forget_log(name, &space.log_name());
         self.config.change(|config| {
             config.volumes.retain(|volume| volume.name != name);

@@ -16,6 +16,7 @@ use iscsi_protocol::chap::{ChapUser, Secret};
 use iscsi_target::{Account, ConfigError, DiscoveryAuth, InitiatorAccess, IscsiServer, ServerConfig};
 use observe::IoTotals;
 use parking_lot::Mutex;
+use qos_gate::FlowReport;
 use scsi_core::ScsiDevice;
 use shard_runtime::SystemEntropy;
 use tcp_service::Budget;
@@ -43,6 +44,8 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn counters(&self) -> Vec<(String, IoTotals)>;
     /// Whether each unit acknowledges writes before they are durable, by its LUN's name.
     fn write_caches(&self) -> Vec<(String, bool)>;
+    /// What initiators do with units now, with the volume of each.
+    fn flows(&self) -> Vec<(String, FlowReport)>;
     /// The live state, for diagnosis.
     fn inspect(&self) -> serde_json::Value;
 }
@@ -304,6 +307,10 @@ impl IscsiBackend for Iscsi {
         self.units.write_caches()
     }
 
+    fn flows(&self) -> Vec<(String, FlowReport)> {
+        self.units.flows()
+    }
+
     fn end_session(&self, id: u64) -> Work<'_, bool> {
         let session = self.server.sessions().into_iter().find(|session| session.nexus == id);
         let ended = session.is_some_and(|session| self.server.kick_session(&session.target, session.tsih));
@@ -339,6 +346,7 @@ mod tests {
                 name: "l".into(),
                 guid: None,
                 volume: "v".into(),
+                volume_guid: None,
                 path: "/l".into(),
                 block_size: 512,
                 state: LunState::Online,

@@ -1,6 +1,7 @@
 //! The parts of this machine behind the node's seams.
 
 mod disks;
+mod gates;
 mod iscsi;
 mod offline;
 mod pools;

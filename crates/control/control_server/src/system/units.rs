@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
-use file_store::{Access, FileId, FileStore, Share};
+use file_store::{Access, FileId, FileStore};
 use observe::IoTotals;
 use parking_lot::Mutex;
+use qos_gate::FlowReport;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
     AbsentBacking, FileBacking, Group, LogicalUnit, MappedUnit, NoReservationStore, TargetDevice, UnitConfig,
@@ -15,6 +16,7 @@ use scsi_disk::{
 use shard_runtime::Clock;
 use tokio::sync::oneshot;
 
+use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
 use crate::backend::{ServedLun, VolumeHandle, Work};
@@ -22,13 +24,13 @@ use crate::files;
 
 /// Shown as the product of every unit.
 const PRODUCT: &str = "DISK";
-/// A file that is served can be read and written by others (backups, `file put`), but not removed.
-const SHARE: Share = Share { read: true, write: true, delete: false };
 
 /// What makes a unit the one it is: when any of it changes, the unit is made anew.
 #[derive(Clone, PartialEq, Eq)]
 struct Identity {
     guid: [u8; 16],
+    /// Which volume its file is in.
+    space: Option<uuid::Uuid>,
     path: String,
     block_size: u32,
 }
@@ -56,6 +58,8 @@ struct State {
 pub(super) struct SystemUnits {
     shards: Arc<SystemShards>,
     clock: Arc<dyn Clock>,
+    /// Where commands wait for their turn at their volume.
+    gates: Arc<Gates>,
     state: Mutex<State>,
     /// One change at a time.
     changes: tokio::sync::Mutex<()>,
@@ -64,7 +68,8 @@ pub(super) struct SystemUnits {
 impl SystemUnits {
     /// No units yet.
     pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
-        Self { shards, clock, state: Mutex::default(), changes: tokio::sync::Mutex::default() }
+        let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
+        Self { shards, clock, gates, state: Mutex::default(), changes: tokio::sync::Mutex::default() }
     }
 
     /// Opens a LUN's file as a unit.
@@ -262,7 +267,7 @@ async fn open_backing(
     path: &str,
     served: &BTreeMap<FileId, String>,
 ) -> Result<(Arc<FileBacking>, FileId), Problem> {
-    let open = files::open_shared(&**store, path, Access::READ_WRITE, SHARE).await?;
+    let open = files::open_shared(&**store, path, Access::READ_WRITE, files::KEPT).await?;
     let file = open.file();
     if let Some(other) = served.get(&file) {
         return Err(Problem::new(Code::InUse, format!("its file {path} is served as LUN {other} already")));
@@ -332,6 +337,8 @@ impl UnitBackend for SystemUnits {
     fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>> {
         Box::pin(async move {
             let _changing = self.changes.lock().await;
+            // Before any unit is seen with another limit than its own.
+            self.gates.apply(config).await?;
             let mut volumes: BTreeMap<String, Arc<dyn VolumeHandle>> =
                 luns.into_iter().map(|lun| (lun.name, lun.volume)).collect();
             let mut trouble = Vec::new();
@@ -341,8 +348,12 @@ impl UnitBackend for SystemUnits {
                     trouble.push((format!("lun {}", lun.name), "it has no identity".to_owned()));
                     continue;
                 };
-                let identity =
-                    Identity { guid: guid.into_bytes(), path: lun.path.clone(), block_size: lun.block_size };
+                let identity = Identity {
+                    guid: guid.into_bytes(),
+                    space: lun.volume_guid,
+                    path: lun.path.clone(),
+                    block_size: lun.block_size,
+                };
                 wanted.insert(lun.name.clone(), (lun, identity, volumes.remove(&lun.name)));
             }
             // Those that go or are made anew: first out of sight, then let go of.
@@ -393,6 +404,7 @@ impl UnitBackend for SystemUnits {
                     if away || open {
                         unit.set_state(state(lun));
                     }
+                    unit.queue_as(self.gates.disk(&lun.volume, &name));
                     // Under its sessions: made anew, it would forget who has fenced whom off.
                     unit.set_target_ports(ports);
                     self.set_write_cache(lun, unit.clone()).await?;
@@ -423,6 +435,7 @@ impl UnitBackend for SystemUnits {
                 let entry = match opened {
                     Ok(entry) => {
                         entry.unit.set_state(state(lun));
+                        entry.unit.queue_as(self.gates.disk(&lun.volume, &name));
                         Ok(entry)
                     }
                     Err(why) => {
@@ -466,6 +479,10 @@ impl UnitBackend for SystemUnits {
     fn write_caches(&self) -> Vec<(String, bool)> {
         let state = self.state.lock();
         state.units.iter().map(|(name, entry)| (name.clone(), entry.unit.caches_writes())).collect()
+    }
+
+    fn flows(&self) -> Vec<(String, FlowReport)> {
+        self.gates.flows()
     }
 
     fn inspect(&self) -> serde_json::Value {

@@ -233,6 +233,14 @@ impl VolumeHandle for SystemVolume {
         self.volume.why_stopped().or_else(log)
     }
 
+    fn has_given_up(&self) -> bool {
+        self.volume.has_given_up()
+    }
+
+    fn lacks_space(&self) -> bool {
+        self.volume.lacks_space()
+    }
+
     fn set_cache(&self, policy: &VolumeConfig) {
         let mode = match policy.read_ahead {
             control_api::ReadAhead::None => ReadAhead::None,

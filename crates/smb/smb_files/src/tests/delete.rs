@@ -55,6 +55,43 @@ fn what_another_user_of_the_store_keeps_is_not_deleted() {
     });
 }
 
+/// A LUN's file: its data is shared, for backups, and its size and path are the LUN's, by whichever name and in whichever way.
+#[test]
+fn what_another_user_of_the_store_keeps_stays_as_large_as_it_is_and_where_it_is() {
+    run(|f| async move {
+        f.directory("d").await;
+        f.file("d\\f", b"content").await;
+        let directory = f.store.lookup(f.store.root(), "d").await.unwrap().file;
+        let id = f.store.lookup(directory, "f").await.unwrap().file;
+        f.store.link(id, (f.store.root(), "link"), false).await.unwrap();
+        let share = file_store::Share { read: true, write: true, delete: false };
+        let access = file_store::Access::READ_WRITE;
+        let options = file_store::OpenOptions { share, ..file_store::OpenOptions::shared(access) };
+        let kept = f.store.open(id, options).await.unwrap();
+        for name in ["d\\f", "link"] {
+            for how in
+                [CreateDisposition::OVERWRITE, CreateDisposition::OVERWRITE_IF, CreateDisposition::SUPERSEDE]
+            {
+                let status = f.status(name, &Ask::default().disposition(how)).await;
+                assert_eq!(status, NtStatus::SHARING_VIOLATION, "{name} {how:?}");
+            }
+            let open = f.open(name, &Ask::open()).await;
+            for (class, size) in
+                [(FileClass::END_OF_FILE, 3_i64), (FileClass::END_OF_FILE, 9), (FileClass::ALLOCATION, 3)]
+            {
+                let set = status(open.set_info(class, &size.to_le_bytes(), &|| {}).await);
+                assert_eq!(set, NtStatus::SHARING_VIOLATION, "{name} {class:?} {size}");
+            }
+            assert_eq!(read(&open, 0, 10).await.unwrap(), b"content");
+            open.close(false).await.unwrap();
+        }
+        let open = f.open("d", &Ask::open()).await;
+        assert_eq!(super::rename::rename(&open, "e", false).await, NtStatus::SHARING_VIOLATION);
+        open.close(false).await.unwrap();
+        assert_eq!(kept.size(), 7);
+    });
+}
+
 #[test]
 fn deletion_on_close_begins_with_that_close() {
     run(|f| async move {

@@ -43,7 +43,9 @@ impl OpenHandle {
             return Ok(());
         }
         let stream = self.stream();
-        lock(&self.state).change(&stream, |content| content.write(offset, data))
+        let mut state = lock(&self.state);
+        state.may_reach(&stream, Some(self.id), offset + data.len() as u64)?;
+        state.change(&stream, |content| content.write(offset, data))
     }
 
     fn compared(
@@ -130,6 +132,9 @@ impl OpenFile for OpenHandle {
             if len == 0 {
                 return Ok(());
             }
+            if grow {
+                state.may_reach(&stream, Some(self.id), end)?;
+            }
             // Asked for before units are made: the range may be larger than memory.
             let missing = state.content(&stream)?.missing(offset, end);
             state.has_room(missing)?;
@@ -161,7 +166,9 @@ impl OpenFile for OpenHandle {
                 return Ok(());
             }
             let stream = self.stream();
-            lock(&self.state).change(&stream, |content| {
+            let mut state = lock(&self.state);
+            state.may_reach(&stream, Some(self.id), end)?;
+            state.change(&stream, |content| {
                 content.zero(offset, end, false);
                 content.size = content.size.max(end);
             })
@@ -174,7 +181,9 @@ impl OpenFile for OpenHandle {
             self.may(false, true)?;
             end_of(size, 0)?;
             let stream = self.stream();
-            lock(&self.state).change(&stream, |content| content.resize(size))
+            let mut state = lock(&self.state);
+            state.may_resize(&stream, Some(self.id), size)?;
+            state.change(&stream, |content| content.resize(size))
         })();
         at_once(resized)
     }

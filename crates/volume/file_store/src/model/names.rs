@@ -15,7 +15,7 @@ impl State {
         let file = self.find(from, from_name)?;
         self.changeable(from)?;
         self.directory_with_name(to)?;
-        self.may_delete(file)?;
+        self.may_move(file)?;
         let mut above = to;
         while above != ROOT {
             if above == file {

@@ -39,7 +39,7 @@ pub(super) struct Node {
 pub(super) struct Open {
     pub(super) stream: StreamId,
     access: Access,
-    share: Share,
+    pub(super) share: Share,
 }
 
 /// Nanoseconds since 1970.
@@ -57,7 +57,7 @@ pub(super) struct State {
     pub(super) clock: Option<StoreClock>,
     pub(super) nodes: BTreeMap<FileId, Node>,
     /// By the file, so that many of them slow nobody, and a number.
-    opens: BTreeMap<(FileId, u64), Open>,
+    pub(super) opens: BTreeMap<(FileId, u64), Open>,
     pub(super) rows: BTreeMap<(String, Vec<u8>), Vec<u8>>,
     /// Who waits for a size to change.
     pub(super) wakers: Vec<Waker>,
@@ -449,6 +449,7 @@ impl State {
         if len == 0 {
             return Ok(());
         }
+        self.may_reach(&into, None, to_end)?;
         self.change(&into, |content| content.clone_from_range(&original, from, to, len))
     }
 

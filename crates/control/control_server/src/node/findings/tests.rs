@@ -88,6 +88,7 @@ fn pool(state: PoolState) -> Pool {
 
 fn volume(online: bool, reason: Option<&str>, log: Option<VolumeLog>) -> Volume {
     Volume {
+        guid: uuid::Uuid::nil(),
         name: "v".into(),
         pool: "p".into(),
         online,
@@ -158,6 +159,7 @@ fn lun(serving: LunState, problem: Option<&str>) -> Lun {
         name: "l".into(),
         guid: None,
         volume: "v".into(),
+        volume_guid: None,
         path: "/l".into(),
         block_size: 512,
         state: serving,
@@ -208,7 +210,7 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
         }
         for serving in [LunState::Online, LunState::ReadOnly, LunState::Offline] {
             for problem in [None, Some("no volume")] {
-                let issues = of_luns(&[lun(serving, problem)], ready);
+                let issues = of_luns(&[lun(serving, problem)], ready, &|_| None);
                 never_better(ready, false, Some(RedundancyState::Full), &issues);
             }
         }

@@ -53,6 +53,8 @@ pub(super) struct SystemPool {
     comebacks: Mutex<BTreeMap<Uuid, u32>>,
     /// What people call its disks, by their identities.
     names: Mutex<BTreeMap<Uuid, String>>,
+    /// What this node calls it, if that is not the name on its disks.
+    called: Mutex<Option<String>>,
     /// Volumes that are open, by name.
     volumes: Mutex<BTreeMap<String, Weak<SystemVolume>>>,
 }
@@ -72,8 +74,9 @@ impl SystemPool {
             // A shard that has just stopped has no pool to look after either.
             let _ = shard.spawn(move || remove_given_up(watched));
         }
-        let (comebacks, names, volumes) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { pool, home, shards, surroundings, cache, opened, comebacks, names, volumes })
+        let (comebacks, names, called) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let volumes = Mutex::default();
+        Arc::new(Self { pool, home, shards, surroundings, cache, opened, comebacks, names, called, volumes })
     }
 
     /// Runs work on the pool's home.
@@ -199,7 +202,12 @@ impl PoolHandle for SystemPool {
     fn info(&self) -> PoolInfo {
         let comebacks = self.comebacks.lock();
         let failed = |guid: Uuid| comebacks.get(&guid).is_some_and(|count| *count > COMEBACKS);
-        describe::info(&self.pool, self.pool.repair_params().paused, &failed)
+        let info = describe::info(&self.pool, self.pool.repair_params().paused, &failed);
+        PoolInfo { name: self.called.lock().clone().unwrap_or(info.name), ..info }
+    }
+
+    fn called(&self, name: &str) {
+        *self.called.lock() = Some(name.to_owned());
     }
 
     fn space_names(&self) -> Vec<SpaceName> {

@@ -136,6 +136,7 @@ fn config() -> Config {
         shares: vec![ShareConfig {
             name: "vmstore".into(),
             volume: "v".into(),
+            volume_guid: None,
             folder: "/vms".into(),
             comment: String::new(),
             kind: ShareKind::ScaleOut,

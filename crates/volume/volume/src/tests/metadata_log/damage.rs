@@ -244,6 +244,57 @@ fn a_batch_behind_the_mark_of_a_closing_is_never_ignored() {
     });
 }
 
+/// What takes hours to look into is not looked into: batches do not overlap, and there is room for few.
+#[test]
+fn heads_that_claim_the_same_bytes_are_not_all_looked_into() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        volume.close().await.expect("close");
+        drop(volume);
+        let (superblock, mark) = (layout(&device).await, said_by(&device));
+        let (start, size) = superblock.metadata_log().expect("a log");
+        let id = BatchId {
+            guid: superblock.guid,
+            epoch: mark.epoch,
+            nonce: mark.nonce,
+            sequence: mark.sequence + 7,
+        };
+        let mut writer = BatchWriter::new(1 << 20);
+        for n in 0..100_u8 {
+            writer.put(Table::State, &("t", &[n][..]), &&[n; 4000][..]);
+        }
+        let head = writer.seal(&id).expect("a batch")[..BLOCK as usize].to_vec();
+        // One is what a torn write leaves, and none is sound.
+        for (heads, damaged) in [(1, false), (size / BLOCK - 1, true)] {
+            for n in 1..=heads {
+                put(&device, start + n * BLOCK, &head).await;
+            }
+            let (device, superblock) = (Arc::clone(&device), superblock.clone());
+            let look =
+                std::thread::spawn(move || Newer::read(&device, &superblock, mark).expect("read").damage);
+            assert_eq!(look.join().expect("the thread").is_some(), damaged, "{heads} heads");
+        }
+    });
+}
+
+#[test]
+fn numbers_that_no_volume_reaches_are_refused() {
+    on_shard(async {
+        let device = three().await;
+        super::super::check::damage(&device, |txn| {
+            let mut counters = txn.open_table(crate::tables::COUNTERS.definition).expect("table");
+            counters.insert("log_sequence", u64::MAX - 1).expect("insert");
+        });
+        let refused = Volume::open(Arc::clone(&device), environment()).await.err().expect("refused");
+        assert_eq!(refused.kind(), StoreErrorKind::Corrupt);
+        assert!(refused.to_string().contains("does not say which part"), "{refused}");
+        let found = look(&device, Repair::Apply).await;
+        assert_eq!(found[0].structure, LOG, "{found:?}");
+        assert_eq!(look(&device, Repair::No).await, Vec::new());
+        opened(&device).await;
+    });
+}
+
 /// Data whose mapping is lost with the log is not what the next file shows.
 #[test]
 fn clusters_whose_mapping_is_lost_are_zeroed() {

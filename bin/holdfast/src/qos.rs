@@ -1,0 +1,254 @@
+//! `holdfast qos …`: what LUNs are promised and allowed, and what initiators get.
+
+use clap::Subcommand;
+use control_api::{
+    Done, PolicyKind, QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate,
+    QosSettings, QosUpdate,
+};
+use control_client::segment;
+use uuid::Uuid;
+
+use crate::context::Context;
+use crate::error::CliResult;
+use crate::table::Table;
+use crate::units::{bytes, parse_bytes};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Policies: minimum and maximum IOPS, maximum bandwidth.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// What initiators do with LUNs, those in trouble first.
+    #[command(subcommand)]
+    Flow(FlowCommand),
+    /// Give a LUN its policy, in place of the one that it has.
+    Assign {
+        /// The policy's name or GUID.
+        policy: String,
+        /// The LUN.
+        #[arg(long)]
+        lun: String,
+    },
+    /// Take its policy from a LUN.
+    Unassign {
+        /// The policy's name or GUID; without it, whichever the LUN has.
+        policy: Option<String>,
+        /// The LUN.
+        #[arg(long)]
+        lun: String,
+    },
+    /// Show what holds for all disks.
+    Show,
+    /// Change what holds for all disks.
+    Set {
+        /// Bytes that count as one normalised I/O, 1K to 4M.
+        #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+        unit_bytes: Option<u64>,
+        /// Requests at a volume at once, 1 to 65536; others wait where minimums and shares count.
+        #[arg(long, value_name = "REQUESTS")]
+        volume_depth: Option<u32>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FlowCommand {
+    /// List them, with rates of the last seconds.
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Make a policy.
+    Create {
+        /// Its name.
+        name: String,
+        /// dedicated: for each disk by itself; aggregated: its disks share. (MultiInstance, SingleInstance)
+        #[arg(long = "type", alias = "PolicyType", default_value_t = PolicyKind::Dedicated)]
+        kind: PolicyKind,
+        /// Normalised I/Os per second that are promised.
+        #[arg(long, alias = "MinimumIops", value_name = "IOPS")]
+        min_iops: Option<u64>,
+        /// Normalised I/Os per second that are allowed.
+        #[arg(long, alias = "MaximumIops", value_name = "IOPS")]
+        max_iops: Option<u64>,
+        /// Bytes per second that are allowed, as 100M.
+        #[arg(long, alias = "MaximumIOBandwidth", value_parser = parse_bytes, value_name = "BYTES")]
+        max_bandwidth: Option<u64>,
+        /// Its identity; without it, a new one.
+        #[arg(long, alias = "PolicyId")]
+        guid: Option<Uuid>,
+    },
+    /// Change a policy, also for what waits; the type and the GUID stay.
+    Set {
+        /// The policy's name or GUID.
+        policy: String,
+        /// Its new name.
+        #[arg(long)]
+        name: Option<String>,
+        /// Normalised I/Os per second that are promised, or `none`.
+        #[arg(long, alias = "MinimumIops", value_parser = number_or_none, value_name = "IOPS")]
+        min_iops: Option<u64>,
+        /// Normalised I/Os per second that are allowed, or `none`.
+        #[arg(long, alias = "MaximumIops", value_parser = number_or_none, value_name = "IOPS")]
+        max_iops: Option<u64>,
+        /// Bytes per second that are allowed, as 100M, or `none`.
+        #[arg(long, alias = "MaximumIOBandwidth", value_parser = bytes_or_none, value_name = "BYTES")]
+        max_bandwidth: Option<u64>,
+    },
+    /// Take a policy away.
+    #[command(visible_alias = "delete")]
+    Remove {
+        /// The policy's name or GUID.
+        policy: String,
+        /// Also if LUNs have it: they are without limits then.
+        #[arg(long)]
+        force: bool,
+    },
+    /// List policies.
+    List,
+}
+
+fn number_or_none(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        // The API takes 0 for "none", which who writes 0 need not mean.
+        "0" => Err("0 would be nothing at all; use `none` to take it away".into()),
+        _ => text.parse().map_err(|_| format!("{text:?} is not a number of I/Os per second, nor `none`")),
+    }
+}
+
+fn bytes_or_none(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        "0" => Err("0 would be nothing at all; use `none` to take it away".into()),
+        _ => parse_bytes(text),
+    }
+}
+
+pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
+    match command {
+        Command::Policy(command) => policy(command, context).await,
+        Command::Flow(FlowCommand::List) => context.show_list("/qos/flows", print_flows).await,
+        Command::Assign { policy, lun } => {
+            let policy: QosPolicy =
+                context.client.post("/qos/assignments", &QosAssign { policy, lun }).await?;
+            context.show(&policy, |policy| print_policies(std::slice::from_ref(policy)))
+        }
+        Command::Unassign { policy, lun } => {
+            let policy = policy.map(|policy| format!("&policy={}", segment(&policy))).unwrap_or_default();
+            let path = format!("/qos/assignments?lun={}{policy}", segment(&lun));
+            let done: Done = context.client.delete(&path, &()).await?;
+            context.show(&done, |done| outln!("{}", done.message))
+        }
+        Command::Show => print_settings(&context.client.get("/qos").await?, context),
+        Command::Set { unit_bytes, volume_depth } => {
+            // What does not fit is refused by the node, with its bounds.
+            let unit_bytes = unit_bytes.map(|unit| u32::try_from(unit).unwrap_or(u32::MAX));
+            let settings = context.client.patch("/qos", &QosUpdate { unit_bytes, volume_depth }).await?;
+            print_settings(&settings, context)
+        }
+    }
+}
+
+async fn policy(command: PolicyCommand, context: &Context) -> CliResult {
+    match command {
+        PolicyCommand::List => context.show_list("/qos/policies", print_policies).await,
+        PolicyCommand::Create { name, kind, min_iops, max_iops, max_bandwidth, guid } => {
+            let create = QosPolicyCreate { name, guid, kind, min_iops, max_iops, max_bandwidth };
+            let policy: QosPolicy = context.client.post("/qos/policies", &create).await?;
+            context.show(&policy, |policy| print_policies(std::slice::from_ref(policy)))
+        }
+        PolicyCommand::Set { policy, name, min_iops, max_iops, max_bandwidth } => {
+            let update = QosPolicyUpdate { name, min_iops, max_iops, max_bandwidth };
+            let path = format!("/qos/policies/{}", segment(&policy));
+            let policy: QosPolicy = context.client.patch(&path, &update).await?;
+            context.show(&policy, |policy| print_policies(std::slice::from_ref(policy)))
+        }
+        PolicyCommand::Remove { policy, force } => {
+            let path = format!("/qos/policies/{}", segment(&policy));
+            let done: Done = context
+                .confirmed(async |confirm| {
+                    context.client.delete(&path, &QosPolicyRemove { confirm, force }).await
+                })
+                .await?;
+            context.show(&done, |done| outln!("{}", done.message))
+        }
+    }
+}
+
+fn number(value: Option<u64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn rate(value: Option<u64>) -> String {
+    value.map(|value| format!("{}/s", bytes(value))).unwrap_or_default()
+}
+
+fn millis(micros: u64) -> String {
+    format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
+}
+
+fn print_settings(settings: &QosSettings, context: &Context) -> CliResult {
+    context.show(settings, |settings| {
+        outln!("one normalised I/O: {}", bytes(settings.unit_bytes.into()));
+        outln!("requests at a volume at once: {}", settings.volume_depth);
+    })
+}
+
+fn print_policies(policies: &[QosPolicy]) {
+    let headings = ["POLICY", "TYPE", ">MIN IOPS", ">MAX IOPS", ">MAX BANDWIDTH", "STATUS", ">LUNS", "GUID"];
+    let mut table = Table::new(&headings, "There are no policies.");
+    for QosPolicy { policy, luns, status } in policies {
+        table.row([
+            policy.name.clone(),
+            policy.kind.to_string(),
+            number(policy.min_iops),
+            number(policy.max_iops),
+            rate(policy.max_bandwidth),
+            status.to_string(),
+            luns.len().to_string(),
+            policy.guid.to_string(),
+        ]);
+    }
+    table.print();
+}
+
+fn print_flows(flows: &[QosFlow]) {
+    let headings = [
+        "STATUS",
+        "LUN",
+        "VOLUME",
+        "INITIATOR",
+        "POLICY",
+        ">MIN",
+        ">MAX",
+        ">MAX BANDWIDTH",
+        ">IOPS",
+        ">NORMALISED",
+        ">BANDWIDTH",
+        ">HELD BACK",
+        ">ON DISK",
+        ">WAITING",
+    ];
+    let mut table = Table::new(&headings, "No initiator uses a LUN.");
+    for flow in flows {
+        let unknown = || flow.policy_guid.map(|guid| format!("({guid})")).unwrap_or_default();
+        table.row([
+            flow.status.to_string(),
+            flow.lun.clone(),
+            flow.volume.clone(),
+            flow.initiator.clone(),
+            flow.policy.clone().unwrap_or_else(unknown),
+            number(flow.min_iops),
+            number(flow.max_iops),
+            rate(flow.max_bandwidth),
+            (flow.read_iops + flow.write_iops).to_string(),
+            flow.normalized_iops.to_string(),
+            rate(Some(flow.read_bandwidth + flow.write_bandwidth)),
+            millis(flow.held_us),
+            millis(flow.disk_us),
+            flow.waiting.to_string(),
+        ]);
+    }
+    table.print();
+}

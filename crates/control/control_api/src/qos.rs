@@ -1,0 +1,173 @@
+//! Storage QoS: policies, which LUN has which, and what flows get.
+//!
+//! Rows of the configuration are `qos_policy` itself: [`Policy`], [`Assignment`], [`QosSettings`].
+
+use qos_policy::{FlowStatus, Policy, PolicyKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Code, Config, Problem};
+
+/// Changes what holds for all disks; fields that are absent stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QosUpdate {
+    /// Bytes that count as one I/O, 1024 to 4194304.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit_bytes: Option<u32>,
+    /// Requests at a volume at once, 1 to 65536.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_depth: Option<u32>,
+}
+
+/// Makes a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QosPolicyCreate {
+    /// Its name.
+    pub name: String,
+    /// Its identity; absent for a new one. To be given where a policy moves here from another node with its disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guid: Option<Uuid>,
+    /// Whom its numbers hold for.
+    #[serde(default)]
+    pub kind: PolicyKind,
+    /// Normalised I/Os per second that are promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_iops: Option<u64>,
+    /// Normalised I/Os per second that are allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iops: Option<u64>,
+    /// Bytes per second that are allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bandwidth: Option<u64>,
+}
+
+/// Changes a policy; fields that are absent stay, 0 takes a number away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QosPolicyUpdate {
+    /// Its new name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Normalised I/Os per second that are promised; 0 for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_iops: Option<u64>,
+    /// Normalised I/Os per second that are allowed; 0 for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iops: Option<u64>,
+    /// Bytes per second that are allowed; 0 for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bandwidth: Option<u64>,
+}
+
+/// Takes a policy away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QosPolicyRemove {
+    /// The policy's name, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+    /// Also if LUNs have it: they are without limits then, and show `UnknownPolicyId`.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A policy as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QosPolicy {
+    /// What was configured.
+    #[serde(flatten)]
+    pub policy: Policy,
+    /// LUNs that have it.
+    pub luns: Vec<String>,
+    /// The worst status of its flows.
+    pub status: FlowStatus,
+}
+
+/// Gives a LUN its policy, or takes it away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QosAssign {
+    /// The policy's name or GUID.
+    pub policy: String,
+    /// The LUN.
+    pub lun: String,
+}
+
+/// What one initiator does with one LUN, over the last seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QosFlow {
+    /// How it fares.
+    pub status: FlowStatus,
+    /// The initiator's name.
+    pub initiator: String,
+    /// The LUN.
+    pub lun: String,
+    /// The file of the LUN.
+    pub file: String,
+    /// The volume that the file is on.
+    pub volume: String,
+    /// The node.
+    pub node: String,
+    /// Its policy's name; absent for none, and for one that is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Its policy's identity, also of one that is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_guid: Option<Uuid>,
+    /// Normalised I/Os per second that its policy promises.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_iops: Option<u64>,
+    /// Normalised I/Os per second that its policy allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iops: Option<u64>,
+    /// Bytes per second that its policy allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bandwidth: Option<u64>,
+    /// Reads per second.
+    pub read_iops: u64,
+    /// Writes per second.
+    pub write_iops: u64,
+    /// Normalised I/Os per second, reads and writes.
+    pub normalized_iops: u64,
+    /// Bytes read per second.
+    pub read_bandwidth: u64,
+    /// Bytes written per second.
+    pub write_bandwidth: u64,
+    /// How long a request was held back on the average, in microseconds.
+    pub held_us: u64,
+    /// How long a request took after that on the average, in microseconds.
+    pub disk_us: u64,
+    /// Requests that are held back now.
+    pub waiting: u64,
+    /// Requests at the volume now.
+    pub in_flight: u64,
+    /// Requests that found a queue full and were refused, since the flow was there.
+    pub refused: u64,
+    /// How long it was looked at, in milliseconds.
+    pub window_ms: u64,
+}
+
+fn wrong(error: &qos_policy::PolicyError) -> Problem {
+    Problem::new(Code::InvalidRequest, format!("{error}."))
+}
+
+impl Config {
+    /// Checks policies and what they are given to.
+    pub(crate) fn check_qos(&self) -> Result<(), Problem> {
+        qos_policy::check_settings(&self.qos).map_err(|error| wrong(&error))?;
+        qos_policy::check_policies(&self.qos_policies).map_err(|error| wrong(&error))?;
+        qos_policy::check_assignments(&self.qos_assignments).map_err(|error| wrong(&error))?;
+        let luns: std::collections::BTreeSet<&str> = self.luns.iter().map(|lun| lun.name.as_str()).collect();
+        match self.qos_assignments.iter().find(|row| !luns.contains(row.lun.as_str())) {
+            Some(row) => Err(Problem::new(
+                Code::InvalidRequest,
+                format!("There is no LUN {} to have policy {}.", row.lun, row.policy),
+            )
+            .todo("`holdfast lun list` shows what there is.")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Routes of storage QoS.
+
+use super::Method::{Delete, Patch, Post};
+use super::{Body, Route, get, json, send, with_query};
+use crate::*;
+
+/// The routes.
+pub(super) const QOS: &[Route] = &[
+    get("/qos", "qos_show", "What holds for all disks.", json::<QosSettings>()),
+    send(
+        Patch,
+        "/qos",
+        "qos_update",
+        "Changes what holds for all disks.",
+        json::<QosUpdate>(),
+        json::<QosSettings>(),
+    ),
+    get("/qos/policies", "qos_policy_list", "Policies.", json::<List<QosPolicy>>()),
+    send(
+        Post,
+        "/qos/policies",
+        "qos_policy_create",
+        "Makes a policy.",
+        json::<QosPolicyCreate>(),
+        json::<QosPolicy>(),
+    ),
+    send(
+        Patch,
+        "/qos/policies/{policy}",
+        "qos_policy_update",
+        "Changes a policy, also for what waits.",
+        json::<QosPolicyUpdate>(),
+        json::<QosPolicy>(),
+    ),
+    send(
+        Delete,
+        "/qos/policies/{policy}",
+        "qos_policy_delete",
+        "Takes a policy away.",
+        json::<QosPolicyRemove>(),
+        json::<Done>(),
+    ),
+    send(
+        Post,
+        "/qos/assignments",
+        "qos_assign",
+        "Gives a LUN its policy, in place of the one that it has.",
+        json::<QosAssign>(),
+        json::<QosPolicy>(),
+    ),
+    with_query(
+        send(
+            Delete,
+            "/qos/assignments",
+            "qos_unassign",
+            "Takes its policy from a LUN.",
+            Body::Empty,
+            json::<Done>(),
+        ),
+        &["lun", "policy"],
+    ),
+    get("/qos/flows", "qos_flow_list", "What initiators do with LUNs.", json::<List<QosFlow>>()),
+];

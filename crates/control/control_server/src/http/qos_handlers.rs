@@ -1,0 +1,49 @@
+//! Handlers of storage QoS.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::routing::{MethodFilter, MethodRouter};
+use control_api::{List, QosAssign, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosUpdate};
+use serde::Deserialize;
+
+use super::handle;
+use super::handlers::S;
+use super::parts::{Params, Sent, answer};
+use crate::node::Node;
+
+#[derive(Deserialize)]
+struct AssignmentQuery {
+    lun: String,
+    policy: Option<String>,
+}
+
+/// The handler of the route named `id`.
+pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
+    type P = Path<String>;
+    Some(match id {
+        "qos_show" => handle(f, async |State(n): S| Json(n.qos_show())),
+        "qos_update" => {
+            handle(f, async |State(n): S, Sent(b): Sent<QosUpdate>| answer(n.qos_update(b).await))
+        }
+        "qos_policy_list" => handle(f, async |State(n): S| Json(List::from(n.qos_policy_list()))),
+        "qos_policy_create" => handle(f, async |State(n): S, Sent(b): Sent<QosPolicyCreate>| {
+            answer(n.qos_policy_create(b).await)
+        }),
+        "qos_policy_update" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<QosPolicyUpdate>| {
+            answer(n.qos_policy_update(&p, b).await)
+        }),
+        "qos_policy_delete" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<QosPolicyRemove>| {
+            answer(n.qos_policy_delete(&p, b).await)
+        }),
+        "qos_assign" => {
+            handle(f, async |State(n): S, Sent(b): Sent<QosAssign>| answer(n.qos_assign(b).await))
+        }
+        "qos_unassign" => handle(f, async |State(n): S, Params(q): Params<AssignmentQuery>| {
+            answer(n.qos_unassign(&q.lun, q.policy.as_deref()).await)
+        }),
+        "qos_flow_list" => handle(f, async |State(n): S| Json(List::from(n.qos_flow_list()))),
+        _ => return None,
+    })
+}

@@ -1,0 +1,436 @@
+//! Storage QoS: policies, which LUN has which, and what initiators get.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use control_api::{
+    Assignment, Code, Config, Done, FlowStatus, Issue, Policies, Policy, PolicyKind, Problem, QosAssign,
+    QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSettings, QosUpdate, Severity,
+    many,
+};
+use qos_gate::FlowReport;
+use qos_policy::{Effective, Measured};
+use uuid::Uuid;
+
+use super::luns::new_guid;
+use super::{Node, confirm, missing, taken};
+
+/// LUNs that are named where many have a policy.
+const NAMED: usize = 5;
+
+fn find(config: &Config, word: &str) -> Result<Policy, Problem> {
+    let found = Policies::find(&config.qos_policies, word).cloned();
+    found.ok_or_else(|| missing("policy", word, "holdfast qos policy list"))
+}
+
+fn luns_of(config: &Config, policy: Uuid) -> Vec<String> {
+    let rows = config.qos_assignments.iter().filter(|row| row.policy == policy);
+    rows.map(|row| row.lun.clone()).collect()
+}
+
+/// The first few of some names.
+fn few(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED { format!("{shown} and {} more", names.len() - NAMED) } else { shown }
+}
+
+/// A number of a change: absent stays, 0 is none.
+fn changed(now: Option<u64>, wanted: Option<u64>) -> Option<u64> {
+    wanted.map_or(now, |value| (value > 0).then_some(value))
+}
+
+impl Node {
+    /// What holds for all disks.
+    pub fn qos_show(&self) -> QosSettings {
+        self.config.with(|config| config.qos)
+    }
+
+    /// Changes what holds for all disks.
+    pub async fn qos_update(&self, update: QosUpdate) -> Result<QosSettings, Problem> {
+        let _changing = self.changes.lock().await;
+        self.change(|config| {
+            let qos = &mut config.qos;
+            qos.unit_bytes = update.unit_bytes.unwrap_or(qos.unit_bytes);
+            qos.volume_depth = update.volume_depth.unwrap_or(qos.volume_depth);
+            Ok(*qos)
+        })
+        .await
+    }
+
+    /// Policies, those with flows in trouble first.
+    pub fn qos_policy_list(&self) -> Vec<QosPolicy> {
+        let config = self.config.get();
+        let flows = self.qos_flow_list();
+        let mut worst: BTreeMap<Uuid, FlowStatus> = BTreeMap::new();
+        for flow in &flows {
+            if let Some(guid) = flow.policy_guid {
+                let status = worst.entry(guid).or_default();
+                *status = flow.status.max(*status);
+            }
+        }
+        let mut luns: BTreeMap<Uuid, Vec<String>> = BTreeMap::new();
+        for row in &config.qos_assignments {
+            luns.entry(row.policy).or_default().push(row.lun.clone());
+        }
+        let mut policies: Vec<QosPolicy> = config
+            .qos_policies
+            .into_iter()
+            .map(|policy| QosPolicy {
+                luns: luns.remove(&policy.guid).unwrap_or_default(),
+                status: worst.get(&policy.guid).copied().unwrap_or_default(),
+                policy,
+            })
+            .collect();
+        policies.sort_by(|a, b| (b.status, &a.policy.name).cmp(&(a.status, &b.policy.name)));
+        policies
+    }
+
+    fn qos_policy_show(&self, guid: Uuid) -> Result<QosPolicy, Problem> {
+        let all = self.qos_policy_list();
+        let found = all.into_iter().find(|policy| policy.policy.guid == guid);
+        found.ok_or_else(|| missing("policy", &guid.to_string(), "holdfast qos policy list"))
+    }
+
+    /// Makes a policy.
+    pub async fn qos_policy_create(&self, request: QosPolicyCreate) -> Result<QosPolicy, Problem> {
+        let _changing = self.changes.lock().await;
+        let guid = match request.guid {
+            Some(guid) => guid,
+            None => new_guid()?,
+        };
+        self.change(|config| {
+            let same = |there: &Policy| there.name.eq_ignore_ascii_case(&request.name);
+            if config.qos_policies.iter().any(same) {
+                return Err(taken("policy", &request.name));
+            }
+            config.qos_policies.push(Policy {
+                guid,
+                name: request.name,
+                kind: request.kind,
+                min_iops: request.min_iops,
+                max_iops: request.max_iops,
+                max_bandwidth: request.max_bandwidth,
+            });
+            Ok(())
+        })
+        .await?;
+        self.qos_policy_show(guid)
+    }
+
+    /// Changes a policy, also for what waits.
+    pub async fn qos_policy_update(&self, word: &str, update: QosPolicyUpdate) -> Result<QosPolicy, Problem> {
+        let _changing = self.changes.lock().await;
+        let guid = self
+            .change(|config| {
+                let guid = find(config, word)?.guid;
+                let policy = config.qos_policies.iter_mut().find(|policy| policy.guid == guid);
+                if let Some(policy) = policy {
+                    if let Some(name) = update.name {
+                        policy.name = name;
+                    }
+                    policy.min_iops = changed(policy.min_iops, update.min_iops);
+                    policy.max_iops = changed(policy.max_iops, update.max_iops);
+                    policy.max_bandwidth = changed(policy.max_bandwidth, update.max_bandwidth);
+                }
+                Ok(guid)
+            })
+            .await?;
+        self.qos_policy_show(guid)
+    }
+
+    /// Takes a policy away.
+    pub async fn qos_policy_delete(&self, word: &str, request: QosPolicyRemove) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        let (policy, luns) = self.config.with(|config| {
+            let policy = find(config, word)?;
+            let luns = luns_of(config, policy.guid);
+            Ok((policy, luns))
+        })?;
+        let name = &policy.name;
+        if !luns.is_empty() && !request.force {
+            return Err(Problem::new(
+                Code::InUse,
+                format!("Policy {name} is given to {}.", few(&luns)),
+            )
+            .todo(
+                "Take it from them with `holdfast qos unassign`, or repeat with --force: they are without limits then, and show UnknownPolicyId.",
+            ));
+        }
+        confirm(name, request.confirm.as_deref(), || {
+            vec![format!(
+                "Policy {name} disappears; {} that it is given to have no limits and no minimum then.",
+                many(luns.len() as u64, "LUN")
+            )]
+        })?;
+        self.change(|config| {
+            config.qos_policies.retain(|there| there.guid != policy.guid);
+            Ok(())
+        })
+        .await?;
+        Ok(Done::new(format!("Policy {name} is gone.")))
+    }
+
+    /// Gives a LUN its policy, in place of the one that it has.
+    pub async fn qos_assign(&self, request: QosAssign) -> Result<QosPolicy, Problem> {
+        let _changing = self.changes.lock().await;
+        let guid = self
+            .change(|config| {
+                let guid = find(config, &request.policy)?.guid;
+                if !config.luns.iter().any(|lun| lun.name == request.lun) {
+                    return Err(missing("LUN", &request.lun, "holdfast lun list"));
+                }
+                config.qos_assignments.retain(|row| row.lun != request.lun);
+                config.qos_assignments.push(Assignment { lun: request.lun, policy: guid });
+                Ok(guid)
+            })
+            .await?;
+        self.qos_policy_show(guid)
+    }
+
+    /// Takes its policy from a LUN: `expected`, if that is said.
+    pub async fn qos_unassign(&self, lun: &str, expected: Option<&str>) -> Result<Done, Problem> {
+        let _changing = self.changes.lock().await;
+        self.change(|config| {
+            let has = config.qos_assignments.iter().find(|row| row.lun == lun).map(|row| row.policy);
+            let none = || Problem::new(Code::NotFound, format!("LUN {lun} has no policy."));
+            let has = has.ok_or_else(none)?;
+            if let Some(word) = expected {
+                // One that is not there any more can be named by its GUID.
+                let meant = Policies::find(&config.qos_policies, word).map(|policy| policy.guid);
+                if meant.or_else(|| word.parse().ok()) != Some(has) {
+                    return Err(Problem::new(
+                        Code::WrongState,
+                        format!("LUN {lun} does not have policy {word}."),
+                    )
+                    .todo("`holdfast qos policy list` shows which LUNs each policy has."));
+                }
+            }
+            config.qos_assignments.retain(|row| row.lun != lun);
+            Ok(())
+        })
+        .await?;
+        Ok(Done::new(format!("LUN {lun} has no policy.")))
+    }
+
+    /// What is wrong with policies, for the status.
+    pub(super) fn qos_issues(&self) -> Vec<Issue> {
+        if self.config.with(|config| config.qos_assignments.is_empty()) {
+            return Vec::new();
+        }
+        issues(&self.config.get(), &self.qos_flow_list())
+    }
+
+    /// What initiators do with LUNs, those in trouble first.
+    pub fn qos_flow_list(&self) -> Vec<QosFlow> {
+        let reports = self.backends.iscsi.flows();
+        let config = self.config.get();
+        let node = self.name();
+        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
+        let files: BTreeMap<&str, &str> =
+            config.luns.iter().map(|lun| (lun.name.as_str(), lun.path.as_str())).collect();
+        let together = together(&policies, &reports);
+        let mut flows: Vec<QosFlow> = reports
+            .into_iter()
+            .map(|(volume, report)| {
+                let file = files.get(report.disk.as_str()).copied().unwrap_or_default();
+                describe(
+                    &policies,
+                    &together,
+                    report,
+                    QosFlow { node: node.clone(), volume, file: file.to_owned(), ..QosFlow::default() },
+                )
+            })
+            .collect();
+        flows.sort_by(|a, b| {
+            let hurts = |flow: &QosFlow| (flow.status, flow.held_us.saturating_mul(flow.normalized_iops));
+            (hurts(b), &a.lun, &a.initiator).cmp(&(hurts(a), &b.lun, &b.initiator))
+        });
+        flows
+    }
+}
+
+/// LUNs whose policy is not there, and policies whose minimum is asked for and not met.
+fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
+    let known: BTreeSet<Uuid> = config.qos_policies.iter().map(|policy| policy.guid).collect();
+    let mut issues = Vec::new();
+    for row in config.qos_assignments.iter().filter(|row| !known.contains(&row.policy)) {
+        issues.push(Issue {
+            severity: Severity::Warning,
+            subject: format!("lun {}", row.lun),
+            detail: format!("its QoS policy {} is not there: it has no limits and no minimum", row.policy),
+            todo: format!(
+                "Give it another with `holdfast qos assign POLICY --lun {}`, or none with `holdfast qos unassign --lun {}`.",
+                row.lun, row.lun
+            ),
+        });
+    }
+    let mut missed: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
+    for flow in flows.iter().filter(|flow| flow.status == FlowStatus::InsufficientThroughput) {
+        let (Some(policy), Some(min)) = (&flow.policy, flow.min_iops) else { continue };
+        missed.entry(policy).or_insert_with(|| (min, BTreeSet::new())).1.insert(&flow.lun);
+    }
+    for (policy, (min, luns)) in missed {
+        let luns: Vec<String> = luns.into_iter().map(str::to_owned).collect();
+        issues.push(Issue {
+            severity: Severity::Warning,
+            subject: format!("qos policy {policy}"),
+            detail: format!(
+                "LUNs ask for the minimum of {min} IOPS that it promises and do not get it: {}",
+                few(&luns)
+            ),
+            todo: "`holdfast qos flow list` shows who has how much; lower minimums, or move LUNs to another volume."
+                .to_owned(),
+        });
+    }
+    issues
+}
+
+/// All flows of each aggregated policy together: each volume's say how they fare there once.
+fn together(policies: &Policies, reports: &[(String, FlowReport)]) -> BTreeMap<Uuid, Measured> {
+    let mut seen: BTreeSet<(Uuid, &str)> = BTreeSet::new();
+    let mut sums: BTreeMap<Uuid, Measured> = BTreeMap::new();
+    for (volume, report) in reports {
+        if let Effective::Policy(policy) = policies.of_lun(&report.disk)
+            && policy.kind == PolicyKind::Aggregated
+            && seen.insert((policy.guid, volume))
+        {
+            let sum = sums.entry(policy.guid).or_default();
+            sum.asked = sum.asked.saturating_add(report.measured.asked);
+            sum.got = sum.got.saturating_add(report.measured.got);
+            sum.waited_permille = sum.waited_permille.saturating_add(report.measured.waited_permille);
+        }
+    }
+    sums
+}
+
+fn describe(
+    policies: &Policies,
+    together: &BTreeMap<Uuid, Measured>,
+    report: FlowReport,
+    place: QosFlow,
+) -> QosFlow {
+    let mut flow = QosFlow {
+        initiator: report.client,
+        lun: report.disk,
+        read_iops: report.read_iops,
+        write_iops: report.write_iops,
+        normalized_iops: report.normalized_iops,
+        read_bandwidth: report.read_bandwidth,
+        write_bandwidth: report.write_bandwidth,
+        held_us: report.held_nanos / 1000,
+        disk_us: report.disk_nanos / 1000,
+        waiting: report.waiting.into(),
+        in_flight: report.in_flight.into(),
+        refused: report.refused,
+        window_ms: report.window_nanos / 1_000_000,
+        ..place
+    };
+    match policies.of_lun(&flow.lun) {
+        Effective::None => {}
+        Effective::Unknown(guid) => {
+            flow.status = FlowStatus::UnknownPolicyId;
+            flow.policy_guid = Some(guid);
+        }
+        Effective::Policy(policy) => {
+            flow.policy = Some(policy.name.clone());
+            flow.policy_guid = Some(policy.guid);
+            (flow.min_iops, flow.max_iops) = (policy.min_iops, policy.max_iops);
+            flow.max_bandwidth = policy.max_bandwidth;
+            let measured = together.get(&policy.guid).copied().unwrap_or(report.measured);
+            flow.status = FlowStatus::of(policy.min_iops, measured);
+        }
+    }
+    flow
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(kind: PolicyKind) -> Policy {
+        Policy {
+            guid: Uuid::from_u128(1),
+            name: "gold".into(),
+            kind,
+            min_iops: Some(1000),
+            max_iops: None,
+            max_bandwidth: None,
+        }
+    }
+
+    fn report(disk: &str, got: u64) -> FlowReport {
+        FlowReport {
+            disk: disk.into(),
+            client: "iqn.2026-01.io.x:1".into(),
+            rule: qos_gate::Rule::Free,
+            window_nanos: 5_000_000_000,
+            read_iops: got,
+            write_iops: 0,
+            normalized_iops: got,
+            read_bandwidth: 0,
+            write_bandwidth: 0,
+            held_nanos: 2_000_000,
+            disk_nanos: 1_000_000,
+            waiting: 3,
+            in_flight: 1,
+            refused: 0,
+            measured: Measured { asked: 5000, got, waited_permille: 3000 },
+        }
+    }
+
+    fn config(kind: PolicyKind) -> Config {
+        let row = |lun: &str, policy| Assignment { lun: lun.into(), policy: Uuid::from_u128(policy) };
+        Config {
+            qos_policies: vec![policy(kind)],
+            qos_assignments: vec![row("a", 1), row("b", 1), row("c", 2)],
+            ..Config::default()
+        }
+    }
+
+    fn flows(config: &Config, reports: &[(&str, FlowReport)]) -> Vec<QosFlow> {
+        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
+        let reports: Vec<_> =
+            reports.iter().map(|(volume, report)| ((*volume).to_owned(), report.clone())).collect();
+        let together = together(&policies, &reports);
+        let of = |(_, report): &(String, FlowReport)| {
+            describe(&policies, &together, report.clone(), QosFlow::default())
+        };
+        reports.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_dedicated_minimum_is_each_disks_and_an_aggregated_one_that_of_all_volumes() {
+        let reports = [("v", report("a", 600)), ("w", report("b", 600)), ("w", report("c", 1))];
+        let dedicated = flows(&config(PolicyKind::Dedicated), &reports);
+        let aggregated = flows(&config(PolicyKind::Aggregated), &reports);
+        let status = |flows: &[QosFlow]| flows.iter().map(|flow| flow.status).collect::<Vec<_>>();
+        use FlowStatus::{InsufficientThroughput, Ok, UnknownPolicyId};
+        assert_eq!(status(&dedicated), [InsufficientThroughput, InsufficientThroughput, UnknownPolicyId]);
+        assert_eq!(status(&aggregated), [Ok, Ok, UnknownPolicyId], "1200 of 1000 together");
+        assert_eq!((dedicated[0].held_us, dedicated[0].disk_us), (2000, 1000));
+        assert_eq!((dedicated[2].policy.clone(), dedicated[2].policy_guid), (None, Some(Uuid::from_u128(2))));
+    }
+
+    #[test]
+    fn the_status_names_policies_that_are_missing_and_minimums_that_are_missed() {
+        let config = config(PolicyKind::Dedicated);
+        let found = issues(&config, &flows(&config, &[("v", report("a", 600)), ("v", report("b", 1000))]));
+        let said: Vec<String> =
+            found.iter().map(|issue| format!("{}: {}", issue.subject, issue.detail)).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].starts_with("lun c: its QoS policy 00000000-0000-0000-0000-000000000002 is not there")
+        );
+        assert!(
+            said[1].starts_with("qos policy gold: ") && said[1].ends_with("do not get it: a"),
+            "{said:?}"
+        );
+        assert!(issues(&Config::default(), &[]).is_empty());
+    }
+
+    #[test]
+    fn zero_takes_a_number_away_and_nothing_leaves_it() {
+        assert_eq!(changed(Some(5), None), Some(5));
+        assert_eq!(changed(Some(5), Some(0)), None);
+        assert_eq!(changed(None, Some(7)), Some(7));
+    }
+}

@@ -1,0 +1,301 @@
+//! An open image: a block device over a file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{
+    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry, check_range,
+};
+use parking_lot::Mutex;
+use shard_runtime::{Entropy, RangeLocks, finish_anyway};
+use vhdx_format::{
+    BatEntry, BatLayout, FIRST_REGION, FileIdentifier, Header, LOG_SECTOR, Metadata, MetadataTable,
+    PayloadState, Region, RegionTable, Uuid,
+};
+
+use crate::error::{ImageError, Result};
+use crate::journal::Journal;
+use crate::pages::Pages;
+use crate::source::Source;
+use crate::space::Space;
+
+/// A virtual disk in a file.
+pub struct Image {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What is known of an image.
+#[derive(Clone, Debug)]
+pub struct ImageInfo {
+    /// The program that made it.
+    pub creator: String,
+    /// What its metadata says.
+    pub metadata: Metadata,
+    /// Its header.
+    pub header: Header,
+    /// Where its table and its metadata are.
+    pub regions: RegionTable,
+    /// Whether the log had entries when it was opened.
+    pub had_log: bool,
+    /// Bytes of the file.
+    pub file_size: u64,
+}
+
+pub(crate) struct Inner {
+    pub(crate) source: Source,
+    pub(crate) creator: String,
+    pub(crate) metadata: Metadata,
+    pub(crate) items: MetadataTable,
+    pub(crate) had_log: bool,
+    pub(crate) geometry: Geometry,
+    pub(crate) parent: Option<Device>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    /// Size of the disk in bytes; the metadata has the one at the opening.
+    pub(crate) disk_size: AtomicU64,
+    pub(crate) regions: Mutex<RegionTable>,
+    pub(crate) log: Region,
+    pub(crate) pages: Pages,
+    pub(crate) space: Space,
+    pub(crate) journal: tokio::sync::Mutex<Journal>,
+    /// Payload blocks that get a place, or lose it.
+    pub(crate) blocks: RangeLocks,
+    /// Bitmap blocks that get a place, and growing of the file.
+    pub(crate) growing: tokio::sync::Mutex<()>,
+    /// What changes where everything is holds it alone.
+    pub(crate) shape: tokio::sync::RwLock<()>,
+    pub(crate) stopped: AtomicBool,
+    /// The file says that what users see has changed.
+    pub(crate) begun: AtomicBool,
+    pub(crate) resized: tokio::sync::Notify,
+}
+
+impl Inner {
+    pub(crate) fn layout(&self) -> BatLayout {
+        let size = self.disk_size.load(Ordering::Acquire);
+        BatLayout::new(&self.metadata.parameters, self.metadata.logical_sector, size)
+    }
+
+    pub(crate) fn block_size(&self) -> u64 {
+        u64::from(self.metadata.parameters.block_size)
+    }
+
+    pub(crate) fn sector(&self) -> u64 {
+        u64::from(self.metadata.logical_sector)
+    }
+
+    pub(crate) fn bat(&self) -> Region {
+        self.regions.lock().bat
+    }
+
+    /// The sector of the file that an entry of the table is in, and where in it.
+    fn entry_place(&self, entry: u64) -> (u64, usize) {
+        let at = entry * 8;
+        let sector = LOG_SECTOR as u64;
+        (self.bat().offset + at / sector * sector, (at % sector) as usize)
+    }
+
+    pub(crate) async fn entry(&self, entry: u64) -> Result<BatEntry> {
+        let (page, at) = self.entry_place(entry);
+        self.pages.look(&self.source, page, |bytes| entry_at(bytes, at)).await
+    }
+
+    pub(crate) async fn set_entry(&self, entry: u64, value: BatEntry) -> Result<()> {
+        let (page, at) = self.entry_place(entry);
+        let put = |bytes: &mut [u8]| bytes[at..at + 8].copy_from_slice(&value.0.to_le_bytes());
+        self.pages.change(&self.source, page, put).await
+    }
+
+    /// What a payload block is, and where.
+    pub(crate) async fn payload(&self, block: u64) -> Result<(PayloadState, u64)> {
+        let number = self.layout().payload_entry(block);
+        let entry = self.entry(number).await?;
+        let state = entry.payload_state(number, self.metadata.parameters.has_parent)?;
+        if matches!(state, PayloadState::FullyPresent | PayloadState::PartiallyPresent) {
+            self.check_place(number, entry.offset(), self.block_size())?;
+        }
+        Ok((state, entry.offset()))
+    }
+
+    /// Where the bitmap block of a payload block is.
+    pub(crate) async fn bitmap(&self, block: u64) -> Result<Option<u64>> {
+        let number = self.layout().bitmap_entry(block);
+        let offset = self.entry(number).await?.bitmap_offset(number)?;
+        if let Some(offset) = offset {
+            self.check_place(number, offset, vhdx_format::MIB)?;
+        }
+        Ok(offset)
+    }
+
+    /// # Errors
+    /// When an entry of the table leads where no block can be.
+    pub(crate) fn check_place(&self, entry: u64, offset: u64, len: u64) -> Result<()> {
+        let wrong =
+            |what: &str| ImageError::damaged(format!("BAT entry {entry} leads to {offset:#x}, which {what}"));
+        let end = offset.checked_add(len).ok_or_else(|| wrong("is nowhere"))?;
+        if offset < FIRST_REGION {
+            return Err(wrong("is the file's beginning"));
+        }
+        if end > self.source.size() {
+            return Err(wrong("lies beyond the file's end"));
+        }
+        let hit = |region: Region| offset < region.end() && region.offset < end;
+        if hit(self.log) || self.regions.lock().all().any(hit) {
+            return Err(wrong("lies in a region"));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When nothing may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.geometry.read_only {
+            let told = "the image was opened to be read";
+            return Err(ImageError::new(crate::ImageErrorKind::ReadOnly, told));
+        }
+        self.check_stopped()
+    }
+}
+
+pub(crate) fn entry_at(bytes: &[u8], at: usize) -> BatEntry {
+    let mut entry = [0; 8];
+    entry.copy_from_slice(&bytes[at..at + 8]);
+    BatEntry(u64::from_le_bytes(entry))
+}
+
+impl Image {
+    /// What is known of it.
+    pub async fn info(&self) -> ImageInfo {
+        let inner = &self.inner;
+        let header = inner.journal.lock().await.header;
+        let disk_size = inner.disk_size.load(Ordering::Acquire);
+        ImageInfo {
+            creator: inner.creator.clone(),
+            metadata: Metadata { disk_size, ..inner.metadata.clone() },
+            header,
+            regions: inner.regions.lock().clone(),
+            had_log: inner.had_log,
+            file_size: inner.source.size(),
+        }
+    }
+
+    /// The id that children know it by; it changes with the first write after an opening.
+    pub async fn data_write_guid(&self) -> Uuid {
+        self.inner.journal.lock().await.header.data_write_guid
+    }
+
+    /// Makes everything durable and puts it in its place, so that no log has to be replayed. An image that is dropped without it
+    /// has what was flushed; the next opening replays its log.
+    ///
+    /// # Errors
+    /// When the file fails.
+    pub async fn close(self) -> Result<()> {
+        if self.inner.geometry.read_only {
+            return Ok(());
+        }
+        let inner = Arc::clone(&self.inner);
+        finish_anyway(async move {
+            let _alone = inner.shape.write().await;
+            inner.commit().await?;
+            inner.end_log().await
+        })
+        .await
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), BlockError> {
+        check_range(offset, len, self.inner.geometry.block_size, self.size())
+    }
+
+    /// Changes the image, to the end even if nobody waits for it.
+    fn change<W>(
+        &self,
+        doing: &'static str,
+        (offset, len): (u64, u64),
+        work: impl FnOnce(Arc<Inner>) -> W + 'static,
+    ) -> BlockFuture<'_, ()>
+    where
+        W: Future<Output = Result<()>> + 'static,
+    {
+        Box::pin(async move {
+            self.check(offset, len)?;
+            if self.inner.geometry.read_only {
+                return Err(BlockError::new(BlockErrorKind::ReadOnly, doing).at(offset, len));
+            }
+            if len == 0 {
+                return Ok(());
+            }
+            let done = finish_anyway(work(Arc::clone(&self.inner))).await;
+            done.map_err(|error| error.into_block(doing).at(offset, len))
+        })
+    }
+}
+
+impl BlockDevice for Image {
+    fn geometry(&self) -> &Geometry {
+        &self.inner.geometry
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.disk_size.load(Ordering::Acquire)
+    }
+
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        Box::pin(async move {
+            let len = buf.len() as u64;
+            self.check(offset, len)?;
+            let read = self.inner.read(offset, buf).await;
+            read.map_err(|error| error.into_block("read image").at(offset, len))
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        let range = (offset, data.len() as u64);
+        let work = async move |inner: Arc<Inner>| inner.write(offset, data, durability).await;
+        self.change("write image", range, work)
+    }
+
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            if self.inner.geometry.read_only {
+                return Ok(());
+            }
+            let inner = Arc::clone(&self.inner);
+            let flushed = finish_anyway(async move {
+                let _shape = inner.shape.read().await;
+                inner.commit().await
+            });
+            flushed.await.map_err(|error| error.into_block("flush image"))
+        })
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        let work = async move |inner: Arc<Inner>| inner.zero(offset, len, true, Durability::Volatile).await;
+        self.change("unmap image", (offset, len), work)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        let work = async move |inner: Arc<Inner>| inner.zero(offset, len, false, durability).await;
+        self.change("zero image", (offset, len), work)
+    }
+
+    fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
+        Box::pin(async move {
+            loop {
+                let resized = self.inner.resized.notified();
+                let size = self.size();
+                if size != known {
+                    return Ok(size);
+                }
+                resized.await;
+            }
+        })
+    }
+}
+
+/// Makes the file identifier's creator readable where it is shown.
+pub(crate) fn creator_of(bytes: &[u8]) -> Result<String> {
+    let identifier = FileIdentifier::decode(bytes).map_err(|error| {
+        ImageError::new(crate::ImageErrorKind::NotAnImage, format!("this is no VHDX file: {error}"))
+    })?;
+    Ok(identifier.creator.chars().filter(|character| !character.is_control()).collect())
+}

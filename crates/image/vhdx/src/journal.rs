@@ -1,0 +1,201 @@
+//! Headers and log of an image that is written: how changes of BAT and bitmaps become durable, each batch as a whole.
+//!
+//! ```text
+//!   commit:  flush ──► entry n+1 to the log ──► flush ──► its sectors to their places
+//!              │ what blocks hold is durable            │ acknowledged; a crash replays n+1
+//!              └ what entry n changed is durable in its place, so n+1 is its own tail
+//! ```
+//! Of two entries that follow each other the later never overwrites the earlier: a torn write of n+1 leaves n, which says nothing
+//! but what is in place already. The first entry of an opening is durable before the header says that the log counts.
+
+use aligned_buffer::IoBuf;
+use block_device::Durability;
+use shard_runtime::Entropy;
+use vhdx_format::{Change, HEADER_OFFSETS, Header, LOG_SECTOR, LogEntry, Uuid, descriptors_in};
+
+use crate::error::{ImageError, ImageErrorKind, Result};
+use crate::image::Inner;
+
+/// Where the log stands. Whoever holds it is the only one that changes headers and log.
+pub(crate) struct Journal {
+    /// Which of the two headers is in force.
+    current: usize,
+    pub(crate) header: Header,
+    /// Where the next entry goes, from the log's beginning.
+    head: usize,
+    sequence: u64,
+    /// The file has been changed, and says so.
+    file_changed: bool,
+    /// What users see has been changed, and the file says so.
+    data_changed: bool,
+}
+
+impl Journal {
+    pub(crate) fn new(current: usize, header: Header) -> Self {
+        Self { current, header, head: 0, sequence: 0, file_changed: false, data_changed: false }
+    }
+}
+
+/// A random id.
+pub(crate) fn new_id(entropy: &dyn Entropy) -> Uuid {
+    uuid_of(entropy.next_id())
+}
+
+fn uuid_of(bytes: [u8; 16]) -> Uuid {
+    // Version 4, variant 1 (RFC 9562): what others expect of a random one.
+    let value = u128::from_be_bytes(bytes);
+    Uuid::from_u128(value & !(0xf << 76) & !(0x3 << 62) | 4 << 76 | 2 << 62)
+}
+
+impl Inner {
+    /// Writes bytes to the file.
+    pub(crate) async fn put(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let data = IoBuf::copy_from(bytes).freeze();
+        Ok(self.source.file.write(offset, data, Durability::Volatile).await?)
+    }
+
+    pub(crate) async fn sync(&self) -> Result<()> {
+        Ok(self.source.file.flush().await?)
+    }
+
+    /// Puts a header in force, in both places, one after the other.
+    async fn put_header(&self, journal: &mut Journal, header: Header) -> Result<()> {
+        let mut header = header;
+        for _ in 0..HEADER_OFFSETS.len() {
+            header.sequence = journal.header.sequence.checked_add(1).ok_or_else(|| {
+                ImageError::damaged("the header has the highest sequence number; no later one can be written")
+            })?;
+            let other = 1 - journal.current;
+            self.put(HEADER_OFFSETS[other], &header.encode()).await?;
+            self.sync().await?;
+            (journal.current, journal.header) = (other, header);
+        }
+        Ok(())
+    }
+
+    /// Says in the file that it is being changed; `data`, that what users see is. Before the first such change.
+    pub(crate) async fn begin_changes(&self, data: bool) -> Result<()> {
+        let mut journal = self.journal.lock().await;
+        self.check_stopped()?;
+        if journal.file_changed && (journal.data_changed || !data) {
+            return Ok(());
+        }
+        let mut header = Header { file_write_guid: new_id(&*self.entropy), ..journal.header };
+        if data {
+            header.data_write_guid = new_id(&*self.entropy);
+        }
+        self.or_stop(self.put_header(&mut journal, header).await)?;
+        journal.file_changed = true;
+        journal.data_changed |= data;
+        Ok(())
+    }
+
+    /// Makes everything durable that has been done: content, and where it is.
+    pub(crate) async fn commit(&self) -> Result<()> {
+        let mut journal = self.journal.lock().await;
+        self.check_stopped()?;
+        let freed = self.space.take_freed();
+        let batch = self.pages.take();
+        if batch.is_empty() {
+            self.space.committed(freed);
+            return self.or_stop(self.sync().await);
+        }
+        // Bitmaps first, then the table from its end: so no entry is durable before what it needs, should they not fit one batch.
+        // The entry of a bitmap block lies behind those of the payload blocks of its chunk.
+        let bat = self.bat();
+        let (table, mut ordered): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|(at, _)| (bat.offset..bat.end()).contains(at));
+        ordered.extend(table.into_iter().rev());
+        self.or_stop(self.commit_batch(&mut journal, ordered).await)?;
+        self.pages.applied();
+        self.space.committed(freed);
+        Ok(())
+    }
+
+    /// Makes these sectors durable through the log, as a whole where they fit into one entry.
+    pub(crate) async fn commit_batch(
+        &self,
+        journal: &mut Journal,
+        batch: Vec<(u64, Box<[u8]>)>,
+    ) -> Result<()> {
+        let log = journal.header.log_length as usize;
+        // Two such entries lie beside each other wherever the first begins.
+        let most = descriptors_in(log / 2 - LOG_SECTOR).max(1);
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let later = rest.split_off(rest.len().min(most));
+            self.sync().await?;
+            let size = self.source.file.size();
+            self.put_entry(journal, &rest, size).await?;
+            for (at, bytes) in &rest {
+                self.put(*at, bytes).await?;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    async fn put_entry(&self, journal: &mut Journal, sectors: &[(u64, Box<[u8]>)], size: u64) -> Result<()> {
+        let first = journal.header.log_guid.is_nil();
+        let guid = if first { new_id(&*self.entropy) } else { journal.header.log_guid };
+        let changes = sectors.iter().map(|(at, bytes)| Change::Data { offset: *at, bytes: bytes.clone() });
+        let (log, head) = (journal.header.log_length as usize, journal.head);
+        journal.sequence += 1;
+        let entry = LogEntry {
+            sequence: journal.sequence,
+            tail: head as u32,
+            log_guid: guid,
+            flushed_file_offset: size,
+            last_file_offset: size,
+            changes: changes.collect(),
+        };
+        let bytes = entry.encode();
+        let (one, two) = bytes.split_at(bytes.len().min(log - head));
+        self.put(journal.header.log_offset + head as u64, one).await?;
+        if !two.is_empty() {
+            self.put(journal.header.log_offset, two).await?;
+        }
+        journal.head = (head + bytes.len()) % log;
+        self.sync().await?;
+        if first {
+            let header = Header { log_guid: guid, ..journal.header };
+            self.put_header(journal, header).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything is in its place, and the log counts no more: the file is as others like it.
+    pub(crate) async fn end_log(&self) -> Result<()> {
+        let mut journal = self.journal.lock().await;
+        self.check_stopped()?;
+        if journal.header.log_guid.is_nil() {
+            return Ok(());
+        }
+        let ended = async {
+            self.sync().await?;
+            let header = Header { log_guid: Uuid::nil(), ..journal.header };
+            self.put_header(&mut journal, header).await
+        };
+        let ended = ended.await;
+        self.or_stop(ended)
+    }
+
+    /// Stops the image when durability has failed: what the file holds of earlier writes is not known.
+    pub(crate) fn or_stop<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.stopped.store(true, std::sync::atomic::Ordering::Release);
+        }
+        result
+    }
+
+    /// # Errors
+    /// When the image has stopped.
+    pub(crate) fn check_stopped(&self) -> Result<()> {
+        if self.stopped.load(std::sync::atomic::Ordering::Acquire) {
+            let told =
+                "the image has stopped after a write to its file had failed; close it and open it again";
+            return Err(ImageError::new(ImageErrorKind::Stopped, told));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Sectors of BAT and sector bitmaps in memory: those that were used last, and all that are changed and not yet committed.
+//!
+//! ```text
+//!   absent ──load──► clean ──change──► dirty ──take──► committing ──applied──► clean ──too many──► absent
+//!                                        ▲                  │ change: dirty as well
+//!                                        └──────────────────┘
+//! ```
+//! Invariant: a sector that is dirty or committing is never given up, so what is read from the file is never older than what
+//! was given up. Only one load at a time makes sure that none is older than a change that came and went meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+use vhdx_format::LOG_SECTOR;
+
+use crate::error::{ImageError, Result};
+use crate::source::Source;
+
+/// Sectors that are kept: 16 MiB of memory, which speak of 64 TiB of disk with blocks of 32 MiB.
+const KEPT: usize = 4096;
+
+/// What is changed and not committed, at most, before somebody commits it: a batch of so many fits the smallest log.
+pub(crate) const DIRTY_MAX: usize = 64;
+
+#[derive(Default)]
+pub(crate) struct Pages {
+    inner: Mutex<Inner>,
+    loading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Inner {
+    pages: BTreeMap<u64, Box<[u8]>>,
+    dirty: BTreeSet<u64>,
+    committing: BTreeSet<u64>,
+}
+
+impl Pages {
+    /// Looks at the sector at `at` in the file.
+    pub(crate) async fn look<T>(&self, source: &Source, at: u64, look: impl Fn(&[u8]) -> T) -> Result<T> {
+        loop {
+            if let Some(page) = self.inner.lock().pages.get(&at) {
+                return Ok(look(page));
+            }
+            self.load(source, at).await?;
+        }
+    }
+
+    /// Changes the sector at `at` in the file, until it is committed in memory only.
+    pub(crate) async fn change<T>(
+        &self,
+        source: &Source,
+        at: u64,
+        change: impl Fn(&mut [u8]) -> T,
+    ) -> Result<T> {
+        loop {
+            {
+                let mut inner = self.inner.lock();
+                if let Some(page) = inner.pages.get_mut(&at) {
+                    let changed = change(page);
+                    inner.dirty.insert(at);
+                    return Ok(changed);
+                }
+            }
+            self.load(source, at).await?;
+        }
+    }
+
+    async fn load(&self, source: &Source, at: u64) -> Result<()> {
+        let _one = self.loading.lock().await;
+        if self.inner.lock().pages.contains_key(&at) {
+            return Ok(());
+        }
+        let bytes = source.bytes(at, LOG_SECTOR).await?;
+        let mut inner = self.inner.lock();
+        if inner.pages.len() >= KEPT {
+            let Inner { pages, dirty, committing } = &mut *inner;
+            // Every other one of those that may go: which, is of no importance to a disk that needs more than are kept.
+            let mut every_other = false;
+            pages.retain(|at, _| {
+                every_other = !every_other;
+                every_other || dirty.contains(at) || committing.contains(at)
+            });
+        }
+        inner.pages.insert(at, bytes.to_vec().into_boxed_slice());
+        Ok(())
+    }
+
+    /// Whether there is anything to commit, or being committed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.dirty.is_empty() || !inner.committing.is_empty()
+    }
+
+    /// Whether it is time to commit.
+    pub(crate) fn is_full(&self) -> bool {
+        self.inner.lock().dirty.len() >= DIRTY_MAX
+    }
+
+    /// Takes what is to be committed, by offset.
+    pub(crate) fn take(&self) -> BTreeMap<u64, Box<[u8]>> {
+        let mut inner = self.inner.lock();
+        let Inner { pages, dirty, committing } = &mut *inner;
+        committing.extend(dirty.iter());
+        let taken = std::mem::take(dirty);
+        taken.into_iter().filter_map(|at| Some((at, pages.get(&at)?.clone()))).collect()
+    }
+
+    /// What was taken is in its place in the file.
+    pub(crate) fn applied(&self) {
+        self.inner.lock().committing.clear();
+    }
+
+    /// Gives all sectors up: their places mean something else from now on. Nothing may be dirty.
+    ///
+    /// # Errors
+    /// When something is.
+    pub(crate) fn forget(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if !inner.dirty.is_empty() || !inner.committing.is_empty() {
+            return Err(ImageError::damaged("changes of the block table are not committed"));
+        }
+        inner.pages.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Reading: each part of a range from where it is.
+
+use aligned_buffer::IoBuf;
+use vhdx_format::{LOG_SECTOR, PayloadState};
+
+use crate::error::{ImageError, ImageErrorKind, Result};
+use crate::image::Inner;
+
+const PAGE: u64 = LOG_SECTOR as u64;
+
+/// Where a part of the disk is.
+enum Place {
+    Zeros,
+    Parent,
+    File(u64),
+}
+
+impl Inner {
+    /// Fills `buf` from `offset` of the disk; the range lies within it.
+    pub(crate) async fn read(&self, offset: u64, buf: IoBuf) -> Result<IoBuf> {
+        let _shape = self.shape.read().await;
+        self.read_inside(offset, buf).await
+    }
+
+    /// The same for who holds the image's shape already.
+    pub(crate) async fn read_inside(&self, offset: u64, mut buf: IoBuf) -> Result<IoBuf> {
+        let _operation = self.space.begin();
+        let (mut at, end) = (offset, offset + buf.len() as u64);
+        let mut done: Option<IoBuf> = None;
+        while at < end {
+            let block = at / self.block_size();
+            let stop = end.min((block + 1) * self.block_size());
+            let within = at % self.block_size();
+            let (state, place) = self.payload(block).await?;
+            let zeros_or_parent = if self.parent.is_some() { Place::Parent } else { Place::Zeros };
+            let parts = match state {
+                PayloadState::NotPresent => vec![(stop - at, zeros_or_parent)],
+                PayloadState::Undefined | PayloadState::Zero | PayloadState::Unmapped => {
+                    vec![(stop - at, Place::Zeros)]
+                }
+                PayloadState::FullyPresent => vec![(stop - at, Place::File(place + within))],
+                PayloadState::PartiallyPresent => self.mixed(block, place, at..stop).await?,
+            };
+            for (len, place) in parts {
+                let part = buf.split_to(len as usize);
+                let part = self.read_part(at, part, place).await?;
+                at += len;
+                match &mut done {
+                    None => done = Some(part),
+                    Some(done) => done.join(part).map_err(|_| {
+                        ImageError::new(ImageErrorKind::Io, "a buffer did not come back from the file")
+                    })?,
+                }
+            }
+        }
+        Ok(done.unwrap_or(buf))
+    }
+
+    async fn read_part(&self, at: u64, mut part: IoBuf, place: Place) -> Result<IoBuf> {
+        match place {
+            Place::File(offset) => self.source.read(offset, part).await,
+            Place::Zeros => {
+                part.fill(0);
+                Ok(part)
+            }
+            Place::Parent => self.read_parent(at, part).await,
+        }
+    }
+
+    /// What lies behind the parent's end is zeros.
+    pub(crate) async fn read_parent(&self, at: u64, mut part: IoBuf) -> Result<IoBuf> {
+        let Some(parent) = &self.parent else {
+            part.fill(0);
+            return Ok(part);
+        };
+        let there = parent.size().saturating_sub(at).min(part.len() as u64);
+        if there == part.len() as u64 {
+            return Ok(parent.read(at, part).await?);
+        }
+        part.fill(0);
+        if there > 0 {
+            let read = parent.read(at, IoBuf::new(there as usize)).await?;
+            part[..there as usize].copy_from_slice(&read);
+        }
+        Ok(part)
+    }
+
+    /// The parts of a range of a partially present block.
+    async fn mixed(&self, block: u64, place: u64, range: std::ops::Range<u64>) -> Result<Vec<(u64, Place)>> {
+        let sector = self.sector();
+        let first = range.start % self.block_size() / sector;
+        let count = (range.end - range.start) / sector;
+        let mut parts = Vec::new();
+        let mut at = first;
+        for (present, len) in self.bits(block, first, count).await? {
+            let where_it_is = if present { Place::File(place + at * sector) } else { Place::Parent };
+            parts.push((len * sector, where_it_is));
+            at += len;
+        }
+        Ok(parts)
+    }
+
+    /// Which sectors of a partially present block are in this file: runs of equal bits, with their lengths.
+    pub(crate) async fn bits(&self, block: u64, first: u64, count: u64) -> Result<Vec<(bool, u64)>> {
+        let bitmap = self.bitmap(block).await?.ok_or_else(|| {
+            ImageError::damaged(format!("block {block} is partially present and has no sector bitmap"))
+        })?;
+        let mut runs: Vec<(bool, u64)> = Vec::new();
+        let (mut bit, end) =
+            (self.layout().first_bit(block) + first, self.layout().first_bit(block) + first + count);
+        while bit < end {
+            let page = bitmap + bit / 8 / PAGE * PAGE;
+            let stop = end.min((bit / 8 / PAGE + 1) * PAGE * 8);
+            let more =
+                self.pages.look(&self.source, page, |bytes| bit_runs(bytes, bit % (PAGE * 8), stop - bit));
+            for (value, len) in more.await? {
+                match runs.last_mut() {
+                    Some((last, sum)) if *last == value => *sum += len,
+                    _ => runs.push((value, len)),
+                }
+            }
+            bit = stop;
+        }
+        Ok(runs)
+    }
+}
+
+/// Runs of equal bits, from bit `first` on.
+fn bit_runs(bytes: &[u8], first: u64, count: u64) -> Vec<(bool, u64)> {
+    let mut runs: Vec<(bool, u64)> = Vec::new();
+    let mut at = first;
+    while at < first + count {
+        let byte = bytes.get((at / 8) as usize).copied().unwrap_or(0);
+        // Whole bytes of equal bits at once.
+        let (value, step) = match byte {
+            0x00 | 0xff if at.is_multiple_of(8) && first + count - at >= 8 => (byte == 0xff, 8),
+            _ => (byte >> (at % 8) & 1 == 1, 1),
+        };
+        match runs.last_mut() {
+            Some((last, sum)) if *last == value => *sum += step,
+            _ => runs.push((value, step)),
+        }
+        at += step;
+    }
+    runs
+}
+
+/// Sets or clears bits, from bit `first` on.
+pub(crate) fn put_bits(bytes: &mut [u8], first: u64, count: u64, value: bool) {
+    let mut at = first;
+    while at < first + count {
+        let Some(byte) = bytes.get_mut((at / 8) as usize) else { return };
+        if at.is_multiple_of(8) && first + count - at >= 8 {
+            *byte = if value { 0xff } else { 0 };
+            at += 8;
+            continue;
+        }
+        if value {
+            *byte |= 1 << (at % 8)
+        } else {
+            *byte &= !(1 << (at % 8))
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_come_back_as_runs() {
+        let mut bytes = [0; 16];
+        put_bits(&mut bytes, 3, 70, true);
+        put_bits(&mut bytes, 20, 1, false);
+        assert_eq!(bit_runs(&bytes, 0, 128), [(false, 3), (true, 17), (false, 1), (true, 52), (false, 55)]);
+        assert_eq!(bit_runs(&bytes, 5, 10), [(true, 10)]);
+        put_bits(&mut bytes, 0, 128, false);
+        assert_eq!(bytes, [0; 16]);
+    }
+}

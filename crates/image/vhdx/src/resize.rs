@@ -1,0 +1,237 @@
+//! Another size of the disk, while it is open.
+//!
+//! Growing prepares what the larger disk needs where the present one does not look; one entry of the log then changes size and
+//! place of the table together. Shrinking gives up what lies behind the new end first: whoever shrinks a disk has said that
+//! nobody needs it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use block_device::Durability;
+use shard_runtime::finish_anyway;
+use vhdx_format::{BatEntry, BatLayout, LOG_SECTOR, MIB, PayloadState, REGION_OFFSETS, Region, RegionTable};
+
+use crate::create::check_size;
+use crate::error::{ImageError, Result};
+use crate::image::{Image, Inner};
+use crate::space::Extent;
+use crate::write::{Part, is_anchored, is_present};
+
+const SECTOR: u64 = LOG_SECTOR as u64;
+/// Bytes of a moved table that are copied at once.
+const PIECE: u64 = 1 << 20;
+
+impl Image {
+    /// Gives the disk another size, durably. What lies behind the end of a smaller one is lost; what a larger one has more reads
+    /// as zeros.
+    ///
+    /// # Errors
+    /// When no disk has that size, or the file fails; then the disk has the size that it had.
+    pub async fn resize(&self, size: u64) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let resized = finish_anyway(async move { inner.resize(size).await });
+        resized.await
+    }
+}
+
+impl Inner {
+    async fn resize(&self, size: u64) -> Result<()> {
+        let _alone = self.shape.write().await;
+        self.check_writable()?;
+        check_size(size, self.metadata.logical_sector)?;
+        let old = self.layout();
+        if size == old.disk_size {
+            return Ok(());
+        }
+        self.begin_changes(true).await?;
+        self.begun.store(true, Ordering::Release);
+        let new = BatLayout { disk_size: size, ..old };
+        if size < old.disk_size {
+            self.give_up_behind(&old, &new).await?;
+            self.commit().await?;
+            self.put_shape(size, None).await?;
+        } else {
+            self.zero_behind(&old, size).await?;
+            let moved = self.prepare_table(&old, &new).await?;
+            self.commit().await?;
+            self.put_shape(size, moved).await?;
+        }
+        self.disk_size.store(size, Ordering::Release);
+        self.resized.notify_waiters();
+        Ok(())
+    }
+
+    /// Blocks behind the new end go; what their last one has behind it becomes zeros.
+    async fn give_up_behind(&self, old: &BatLayout, new: &BatLayout) -> Result<()> {
+        let within = new.disk_size % self.block_size();
+        if within > 0 {
+            let block = new.disk_size / self.block_size();
+            let (state, place) = self.payload(block).await?;
+            if is_present(state) {
+                let len = self.block_size() - within;
+                self.source.file.zero_range(place + within, len, Durability::Volatile).await?;
+            }
+        }
+        // Until the size changes they can be seen: as zeros, not as what a parent has there.
+        let gone = if old.has_parent { PayloadState::Zero } else { PayloadState::NotPresent };
+        for block in new.payload_blocks()..old.payload_blocks() {
+            let (state, offset) = self.payload(block).await?;
+            let number = old.payload_entry(block);
+            if self.entry(number).await? != BatEntry::payload(gone, 0) {
+                self.set_entry(number, BatEntry::payload(gone, 0)).await?;
+            }
+            if is_present(state) || is_anchored(state, offset) {
+                self.space.free(Extent::of(offset, self.block_size()));
+            }
+            if self.pages.is_full() {
+                self.commit().await?;
+            }
+        }
+        // A block that is partially present always has its bitmap: those go when no such block is left.
+        self.commit().await?;
+        for chunk in if old.has_parent { new.chunks()..old.chunks() } else { 0..0 } {
+            let number = old.bitmap_entry(chunk * old.chunk_ratio());
+            if let Some(offset) = self.entry(number).await?.bitmap_offset(number)? {
+                self.set_entry(number, BatEntry(0)).await?;
+                self.space.free(Extent::of(offset, MIB));
+            }
+            if self.pages.is_full() {
+                self.commit().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the last block has behind the old end becomes zeros, also where the parent has something.
+    async fn zero_behind(&self, old: &BatLayout, size: u64) -> Result<()> {
+        let within = old.disk_size % self.block_size();
+        if within == 0 {
+            return Ok(());
+        }
+        let block = old.disk_size / self.block_size();
+        let parents = self.parent.as_ref().is_some_and(|parent| parent.size() > old.disk_size);
+        let (state, _) = self.payload(block).await?;
+        if is_present(state) || state == PayloadState::NotPresent && parents {
+            let len = (self.block_size() - within).min(size - old.disk_size);
+            self.zero_part(Part { block, within, len }, false, Durability::Volatile).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes entries for the blocks that a larger disk has more: in the region of the table if they fit, else in a new one, which
+    /// is given back.
+    async fn prepare_table(&self, old: &BatLayout, new: &BatLayout) -> Result<Option<Region>> {
+        let bat = self.bat();
+        // The first that is not of a block that the disk has.
+        let first = old.payload_entry(old.payload_blocks());
+        if new.fits(bat.length).is_ok() {
+            for number in first..new.entries() {
+                let entry = self.new_entry(old, new, number).await?;
+                if self.entry(number).await? != entry {
+                    self.set_entry(number, entry).await?;
+                }
+                if self.pages.is_full() {
+                    self.commit().await?;
+                }
+            }
+            return Ok(None);
+        }
+        // What is copied is what is in place.
+        self.commit().await?;
+        // Twice as much as needed, so that a disk that grows often does not move its table each time.
+        let wanted = (new.entries() * 8).next_multiple_of(MIB).max(u64::from(bat.length) * 2);
+        let length = u32::try_from(wanted).unwrap_or(u32::MAX / MIB as u32 * MIB as u32);
+        let (extent, dirty) = self.room(u64::from(length) / MIB).await?;
+        let region = Region { offset: extent.at * MIB, length };
+        if dirty {
+            self.source.file.punch_hole(region.offset, u64::from(length)).await?;
+        }
+        let mut done = 0;
+        while done < new.entries() * 8 {
+            let step = PIECE.min(new.entries() * 8 - done);
+            let mut bytes = vec![0; step as usize];
+            let known = (first * 8).saturating_sub(done).min(step);
+            let copied = self.source.bytes(bat.offset + done, known as usize).await?;
+            bytes[..known as usize].copy_from_slice(&copied);
+            for number in (done + known) / 8..(done + step) / 8 {
+                let entry = self.new_entry(old, new, number).await?.0.to_le_bytes();
+                bytes[(number * 8 - done) as usize..][..8].copy_from_slice(&entry);
+            }
+            self.put(region.offset + done, &bytes).await?;
+            done += step;
+        }
+        Ok(Some(region))
+    }
+
+    /// The entry of a block that the disk has not had, or of a bitmap block that it may have.
+    async fn new_entry(&self, old: &BatLayout, new: &BatLayout, number: u64) -> Result<BatEntry> {
+        let block = match new.block_of(number) {
+            None if old.has_parent && number < old.entries() => return self.entry(number).await,
+            Some(block) if block < new.payload_blocks() => block,
+            _ => return Ok(BatEntry(0)),
+        };
+        if self.metadata.parameters.leave_allocated && !new.has_parent {
+            let size = self.block_size();
+            let (extent, old) = self.room(size / MIB).await?;
+            if old {
+                self.source.file.zero_range(extent.at * MIB, size, Durability::Volatile).await?;
+            } else {
+                self.source.file.allocate(extent.at * MIB, size, false).await?;
+            }
+            return Ok(BatEntry::payload(PayloadState::FullyPresent, extent.at * MIB));
+        }
+        let parents = self.parent.as_ref().map_or(0, |parent| parent.size());
+        let state =
+            if block * self.block_size() < parents { PayloadState::Zero } else { PayloadState::NotPresent };
+        Ok(BatEntry::payload(state, 0))
+    }
+
+    /// Puts another size, and maybe another place of the table, in force at once.
+    async fn put_shape(&self, size: u64, bat: Option<Region>) -> Result<()> {
+        let item = self.items.disk_size_place().ok_or_else(|| ImageError::damaged("the disk has no size"))?;
+        let mut batch = Vec::new();
+        let mut regions = self.regions.lock().clone();
+        self.patch(&mut batch, regions.metadata.offset + u64::from(item.offset), &size.to_le_bytes()).await?;
+        let before = bat.map(|bat| std::mem::replace(&mut regions.bat, bat));
+        if bat.is_some() {
+            for offset in REGION_OFFSETS {
+                self.put_table(&mut batch, offset, &regions);
+            }
+        }
+        {
+            let mut journal = self.journal.lock().await;
+            self.check_stopped()?;
+            self.or_stop(self.commit_batch(&mut journal, batch).await)?;
+        }
+        if let Some(before) = before {
+            *self.regions.lock() = regions;
+            self.pages.forget()?;
+            self.space.free(Extent::of(before.offset, u64::from(before.length)));
+            let freed = self.space.take_freed();
+            self.space.committed(freed);
+        }
+        Ok(())
+    }
+
+    /// The first sector of a region table; behind it there is nothing of those that are made here and read here.
+    fn put_table(&self, batch: &mut Vec<(u64, Box<[u8]>)>, offset: u64, regions: &RegionTable) {
+        let bytes = regions.encode();
+        let used = 16 + 32 * (regions.others.len() + 2);
+        for (at, sector) in (offset..).step_by(LOG_SECTOR).zip(bytes.chunks(LOG_SECTOR)) {
+            if at < offset + (used as u64).next_multiple_of(SECTOR) {
+                batch.push((at, sector.into()));
+            }
+        }
+    }
+
+    /// Adds the sectors that `bytes` at `offset` change.
+    async fn patch(&self, batch: &mut Vec<(u64, Box<[u8]>)>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let first = offset / SECTOR * SECTOR;
+        let last = (offset + bytes.len() as u64).next_multiple_of(SECTOR);
+        let mut sectors = self.source.bytes(first, (last - first) as usize).await?.to_vec();
+        sectors[(offset - first) as usize..][..bytes.len()].copy_from_slice(bytes);
+        let offsets = (first..).step_by(LOG_SECTOR);
+        batch.extend(offsets.zip(sectors.chunks(LOG_SECTOR)).map(|(at, sector)| (at, sector.into())));
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! Which MiB of the file are used, and which can be given to new blocks.
+//!
+//! ```text
+//!   used ──free()──► freed, not committed ──commit──► limbo ──everybody who may still use it is gone──► free ──take()──► used
+//! ```
+//! A block that is given up keeps its place until the BAT that does not lead to it any more is durable: before, a crash would
+//! bring back a BAT that leads to what another block has written there. And until each operation that began before has ended: it
+//! may have looked its place up already.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use vhdx_format::MIB;
+
+/// Files are not longer than this, in bytes: the largest disk, its table and its bitmaps need less.
+pub(crate) const FILE_MAX: u64 = 256 << 40;
+
+/// A part of the file, in MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) at: u64,
+    pub(crate) count: u64,
+}
+
+impl Extent {
+    /// Of bytes, in whole MiB.
+    pub(crate) fn of(offset: u64, len: u64) -> Self {
+        Self { at: offset / MIB, count: len.div_ceil(MIB) }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Space {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// A bit for each MiB before `end`.
+    used: Vec<u64>,
+    /// Where the file's used part ends, in MiB.
+    end: u64,
+    /// Of the MiB before `end`, those that are not used.
+    free: u64,
+    /// No free MiB lies before it.
+    hint: u64,
+    freed: Vec<(u64, Extent)>,
+    limbo: Vec<(u64, Extent)>,
+    operations: u64,
+    active: BTreeSet<u64>,
+}
+
+impl Inner {
+    fn is_used(&self, at: u64) -> bool {
+        self.used.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    fn set(&mut self, extent: Extent, used: bool) {
+        let word = ((extent.at + extent.count) / 64) as usize;
+        if self.used.len() <= word {
+            self.used.resize(word + 1, 0);
+        }
+        for at in extent.at..extent.at + extent.count {
+            let (word, bit) = (&mut self.used[(at / 64) as usize], 1 << (at % 64));
+            if used { *word |= bit } else { *word &= !bit }
+        }
+    }
+
+    fn settle(&mut self) {
+        let oldest = self.active.first().copied().unwrap_or(u64::MAX);
+        let (ready, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.limbo).into_iter().partition(|(stamp, _)| *stamp < oldest);
+        self.limbo = kept;
+        for (_, extent) in ready {
+            self.set(extent, false);
+            self.free += extent.count;
+            self.hint = self.hint.min(extent.at);
+        }
+    }
+}
+
+/// An operation that may use what it has looked up, until it is dropped.
+pub(crate) struct Operation<'a> {
+    space: &'a Space,
+    number: u64,
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        self.space.inner.lock().active.remove(&self.number);
+    }
+}
+
+impl Space {
+    /// An operation begins.
+    pub(crate) fn begin(&self) -> Operation<'_> {
+        let mut inner = self.inner.lock();
+        inner.operations += 1;
+        let number = inner.operations;
+        inner.active.insert(number);
+        Operation { space: self, number }
+    }
+
+    /// Marks a part that is in use, while the file is opened. False when a part of it is in use already, or it lies where no part
+    /// of a file can.
+    #[must_use]
+    pub(crate) fn claim(&self, extent: Extent) -> bool {
+        let Some(end) = extent.at.checked_add(extent.count).filter(|end| *end <= FILE_MAX / MIB) else {
+            return false;
+        };
+        let mut inner = self.inner.lock();
+        if (extent.at..end).any(|at| inner.is_used(at)) {
+            return false;
+        }
+        inner.set(extent, true);
+        inner.end = inner.end.max(end);
+        true
+    }
+
+    /// All that is in use of a file of `size` bytes has been claimed: the rest of it is free.
+    pub(crate) fn settle_claims(&self, size: u64) {
+        let mut inner = self.inner.lock();
+        inner.end = inner.end.max(size.min(FILE_MAX).div_ceil(MIB));
+        let used: u64 = inner.used.iter().map(|word| u64::from(word.count_ones())).sum();
+        inner.free = inner.end - used;
+        inner.hint = 0;
+    }
+
+    /// MiB before the end that nothing uses.
+    pub(crate) fn free_count(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.settle();
+        inner.free
+    }
+
+    /// Where the last used part ends, in bytes.
+    pub(crate) fn end(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.settle();
+        let marked = inner.end.min(inner.used.len() as u64 * 64);
+        let last = (0..marked).rev().find(|at| inner.is_used(*at));
+        last.map_or(0, |at| (at + 1) * MIB)
+    }
+
+    /// What lies behind the last used part is the file's no more.
+    pub(crate) fn cut(&self) {
+        let end = self.end() / MIB;
+        let mut inner = self.inner.lock();
+        inner.free -= inner.end - end;
+        inner.end = end;
+        inner.hint = inner.hint.min(end);
+    }
+
+    /// Takes `count` MiB: where they are, and whether something else may have been written there before. `below`, given, is where
+    /// they must lie before; then they are not taken from beyond the end.
+    pub(crate) fn take(&self, count: u64, below: Option<u64>) -> Option<(Extent, bool)> {
+        let mut inner = self.inner.lock();
+        inner.settle();
+        let limit = below.map_or(inner.end, |below| below.min(inner.end));
+        if inner.free >= count {
+            let (mut at, mut run) = (inner.hint, 0);
+            let mut first = None;
+            while at < limit {
+                if inner.is_used(at) {
+                    run = 0;
+                } else {
+                    first.get_or_insert(at);
+                    run += 1;
+                }
+                at += 1;
+                if run == count {
+                    let extent = Extent { at: at - count, count };
+                    inner.set(extent, true);
+                    inner.free -= count;
+                    let hint = first.unwrap_or(at);
+                    inner.hint = if hint == extent.at { at } else { hint };
+                    return Some((extent, true));
+                }
+            }
+        }
+        let extent = Extent { at: inner.end, count };
+        if below.is_some() || inner.end + count > FILE_MAX / MIB {
+            return None;
+        }
+        inner.set(extent, true);
+        inner.end += count;
+        Some((extent, false))
+    }
+
+    /// Gives back what was taken and never led to.
+    pub(crate) fn give_back(&self, extent: Extent) {
+        let mut inner = self.inner.lock();
+        inner.set(extent, false);
+        inner.free += extent.count;
+        inner.hint = inner.hint.min(extent.at);
+    }
+
+    /// The BAT in memory leads there no more.
+    pub(crate) fn free(&self, extent: Extent) {
+        let mut inner = self.inner.lock();
+        let stamp = inner.operations;
+        inner.freed.push((stamp, extent));
+    }
+
+    /// Takes what was freed before the changes that are committed next.
+    pub(crate) fn take_freed(&self) -> Vec<(u64, Extent)> {
+        std::mem::take(&mut self.inner.lock().freed)
+    }
+
+    /// The BAT in the file leads there no more.
+    pub(crate) fn committed(&self, freed: Vec<(u64, Extent)>) {
+        self.inner.lock().limbo.extend(freed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_space_is_used_again_only_when_nobody_can_reach_it() {
+        let space = Space::default();
+        assert!(space.claim(Extent { at: 0, count: 4 }));
+        assert!(!space.claim(Extent { at: 3, count: 2 }) && !space.claim(Extent { at: u64::MAX, count: 2 }));
+        space.settle_claims(0);
+        let (first, old) = space.take(2, None).expect("space");
+        assert_eq!((first, old), (Extent { at: 4, count: 2 }, false));
+        let reader = space.begin();
+        space.free(first);
+        assert_eq!(space.take(2, None), Some((Extent { at: 6, count: 2 }, false)), "not committed");
+        let freed = space.take_freed();
+        space.committed(freed);
+        assert_eq!(space.take(2, None), Some((Extent { at: 8, count: 2 }, false)), "somebody reads it");
+        drop(reader);
+        let _later = space.begin();
+        assert_eq!(space.take(1, None), Some((Extent { at: 4, count: 1 }, true)));
+        assert_eq!(space.take(2, None), Some((Extent { at: 10, count: 2 }, false)), "only one is left");
+        assert_eq!(space.take(1, Some(4)), None);
+        assert_eq!(space.take(1, Some(6)), Some((Extent { at: 5, count: 1 }, true)));
+        assert_eq!((space.free_count(), space.end()), (0, 12 * MIB));
+        space.give_back(Extent { at: 10, count: 2 });
+        assert_eq!((space.free_count(), space.end()), (2, 10 * MIB));
+        space.cut();
+        assert_eq!((space.free_count(), space.end()), (0, 10 * MIB));
+    }
+}

@@ -1,0 +1,204 @@
+//! [`Gate`]: the queue of one volume, its disks, and its timer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use qos_policy::QosSettings;
+use qos_scheduler::{Settings, Terms};
+use shard_runtime::Clock;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::flow::Flow;
+use crate::report::SAMPLE_EVERY;
+use crate::state::{KnownDisk, Rule, State};
+
+/// The queue of one volume.
+pub struct Gate {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) state: Mutex<State>,
+    /// The timer is to look again.
+    changed: Arc<Notify>,
+}
+
+/// What policies are given to: a LUN. It is there as long as somebody holds it or a flow of it.
+pub struct Disk {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) name: String,
+}
+
+fn settings(of: &QosSettings) -> Settings {
+    Settings { unit_bytes: of.unit_bytes, depth: of.volume_depth, ..Settings::default() }
+}
+
+impl Gate {
+    /// A gate without disks. Limits need [`keep_time`] to run.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, of: &QosSettings) -> Arc<Self> {
+        let state = Mutex::new(State::new(settings(of), clock.now().0));
+        Arc::new(Self { clock, state, changed: Arc::default() })
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.now().0
+    }
+
+    /// Replaces what holds for all disks, and the rules of disks by their names, whether those are there or not; both hold at
+    /// once, also for what waits.
+    pub fn apply(&self, of: &QosSettings, rules: BTreeMap<String, Rule>) {
+        let now = self.now();
+        let seen = {
+            let mut state = self.state.lock();
+            state.scheduler.set_settings(settings(of));
+            state.rules = rules;
+            state.put_in_effect(now)
+        };
+        drop(seen);
+        self.pump(now, None);
+    }
+
+    /// Other terms for a shared rule, until the next [`Gate::apply`]: its part of what several gates have together.
+    pub fn set_part(&self, rule: Uuid, terms: Terms) {
+        let now = self.now();
+        {
+            let mut state = self.state.lock();
+            let Some(class) = state.shared.get(&rule).copied() else { return };
+            if state.scheduler.terms(class) == Some(terms) {
+                return;
+            }
+            state.scheduler.set_terms(now, class, terms);
+        }
+        self.pump(now, None);
+    }
+
+    /// The disk of this name.
+    #[must_use]
+    pub fn disk(self: &Arc<Self>, name: &str) -> Arc<Disk> {
+        let now = self.now();
+        let mut state = self.state.lock();
+        if let Some(disk) = state.disks.get(name).and_then(|known| known.disk.upgrade()) {
+            return disk;
+        }
+        let disk = Arc::new(Disk { gate: self.clone(), name: name.to_owned() });
+        let rule = state.rule_of(name);
+        let own = state.scheduler.add_class(now, Terms::default());
+        state.class(own, rule, now);
+        let known = KnownDisk { disk: Arc::downgrade(&disk), own, rule, flows: BTreeMap::new() };
+        if let Some(former) = state.disks.insert(name.to_owned(), known) {
+            // It is being let go of just now, and its flows have gone before it.
+            state.scheduler.remove_class(former.own);
+        }
+        disk
+    }
+
+    /// Starts what may start, after one request more or less, or at another time. `done`: a request that has ended.
+    pub(crate) fn pump(&self, now: u64, done: Option<&Flow>) {
+        let mut ended: Vec<Arc<Flow>> = Vec::new();
+        let mut first = done;
+        loop {
+            let mut started = Vec::new();
+            let sooner = {
+                let mut state = self.state.lock();
+                if let Some(flow) = first.take() {
+                    state.scheduler.complete(flow.id);
+                }
+                for flow in &ended {
+                    state.scheduler.complete(flow.id);
+                }
+                // Mostly nothing waits.
+                state.scheduler.waiting() > 0 && state.start(now, &mut started)
+            };
+            ended.clear();
+            if sooner {
+                self.changed.notify_one();
+            }
+            for (turn, permit) in started {
+                // Who gave up waiting at this very moment gives its turn to others.
+                if let Err(permit) = turn.send(permit) {
+                    ended.extend(permit.unused());
+                }
+            }
+            if ended.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Does what is due; how long until something is.
+    fn look(&self) -> Duration {
+        let now = self.now();
+        let due = {
+            let mut state = self.state.lock();
+            let due = state.wake_at.is_some_and(|wake_at| wake_at <= now);
+            if due {
+                state.wake_at = None;
+            }
+            due
+        };
+        if due {
+            self.pump(now, None);
+        }
+        self.sample(now);
+        let state = self.state.lock();
+        let sample_at = state.sampled.saturating_add(SAMPLE_EVERY);
+        let next = state.wake_at.map_or(sample_at, |wake_at| wake_at.min(sample_at));
+        Duration::from_nanos(next.saturating_sub(now))
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.changed.notify_one();
+    }
+}
+
+impl Disk {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The flow of a client, which all its sessions share.
+    #[must_use]
+    pub fn flow(self: &Arc<Self>, client: &str) -> Option<Arc<Flow>> {
+        let now = self.gate.now();
+        let mut state = self.gate.state.lock();
+        let known = state.disks.get(&self.name)?;
+        if let Some(flow) = known.flows.get(client).and_then(Weak::upgrade) {
+            return Some(flow);
+        }
+        let (own, rule) = (known.own, known.rule);
+        let class = state.class_of(own, rule);
+        let id = state.scheduler.add_flow(class, 1)?;
+        let flow = Arc::new(Flow::new(self.clone(), client.to_owned(), id, now));
+        state.disks.get_mut(&self.name)?.flows.insert(client.to_owned(), Arc::downgrade(&flow));
+        Some(flow)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let mut state = self.gate.state.lock();
+        // One of the same name may have come meanwhile; it has taken this one's class away.
+        let gone = state.disks.get(&self.name).is_some_and(|known| known.disk.strong_count() == 0);
+        if gone && let Some(known) = state.disks.remove(&self.name) {
+            state.scheduler.remove_class(known.own);
+        }
+    }
+}
+
+/// The timer of a gate, which starts what its limits let go on. Runs on a shard until the gate is gone.
+pub async fn keep_time(gate: Weak<Gate>) {
+    let Some(changed) = gate.upgrade().map(|gate| gate.changed.clone()) else { return };
+    loop {
+        let news = changed.notified();
+        let Some(there) = gate.upgrade() else { return };
+        let wait = there.look();
+        drop(there);
+        // Either way there is something to look at.
+        let _ = shard_runtime::timeout(wait, news).await;
+    }
+}

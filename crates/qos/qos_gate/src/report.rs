@@ -1,0 +1,222 @@
+//! What flows do now: rates over a window of some seconds.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use qos_policy::Measured;
+use qos_scheduler::{ClassId, FlowCounters, FlowState};
+use uuid::Uuid;
+
+use crate::flow::Flow;
+use crate::gate::Gate;
+use crate::state::Rule;
+
+/// How often flows are looked at: rates are over the time since the last look but one, 5 to 10 seconds.
+pub(crate) const SAMPLE_EVERY: u64 = 5 * SECOND;
+const SECOND: u64 = 1_000_000_000;
+
+/// Totals of a flow at some time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at: u64,
+    counters: FlowCounters,
+    done: u64,
+    disk_nanos: u64,
+}
+
+/// The last two looks at a flow.
+#[derive(Debug)]
+pub(crate) struct Window {
+    older: Sample,
+    newer: Sample,
+}
+
+impl Window {
+    pub(crate) fn new(now: u64) -> Self {
+        let sample = Sample { at: now, ..Sample::default() };
+        Self { older: sample, newer: sample }
+    }
+}
+
+/// A flow over the last seconds.
+#[derive(Clone, Debug)]
+pub struct FlowReport {
+    /// The disk.
+    pub disk: String,
+    /// The client.
+    pub client: String,
+    /// What holds for the disk.
+    pub rule: Rule,
+    /// How long it was looked at, in nanoseconds.
+    pub window_nanos: u64,
+    /// Reads per second.
+    pub read_iops: u64,
+    /// Writes per second.
+    pub write_iops: u64,
+    /// Normalised I/Os per second.
+    pub normalized_iops: u64,
+    /// Bytes read per second.
+    pub read_bandwidth: u64,
+    /// Bytes written per second.
+    pub write_bandwidth: u64,
+    /// How long a request was held back on the average, in nanoseconds.
+    pub held_nanos: u64,
+    /// How long a request was at the volume on the average, in nanoseconds.
+    pub disk_nanos: u64,
+    /// Requests that wait now, and that are at the volume.
+    pub waiting: u32,
+    /// Requests at the volume now.
+    pub in_flight: u32,
+    /// Requests that found a queue full, since the flow was there.
+    pub refused: u64,
+    /// All flows together that its minimum holds for.
+    pub measured: Measured,
+}
+
+/// What the flows of a shared rule ask of a gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedDemand {
+    /// Normalised I/Os that were asked for since the flows were there.
+    pub asked_units: u64,
+    /// Bytes that went to the volume since then.
+    pub bytes: u64,
+    /// Requests that wait now.
+    pub waiting: u64,
+}
+
+fn per_second(amount: u64, nanos: u64) -> u64 {
+    (u128::from(amount) * u128::from(SECOND)).checked_div(u128::from(nanos)).unwrap_or(0) as u64
+}
+
+fn sample_of(flow: &Flow, state: FlowState, at: u64) -> Sample {
+    let done = flow.done.load(Ordering::Relaxed);
+    Sample { at, counters: state.counters, done, disk_nanos: flow.disk_nanos.load(Ordering::Relaxed) }
+}
+
+/// A flow with what holds for it and what it has done.
+struct Seen {
+    disk: String,
+    rule: Rule,
+    class: ClassId,
+    state: FlowState,
+    flow: Arc<Flow>,
+}
+
+impl Gate {
+    fn see(&self) -> Vec<Seen> {
+        let state = self.state.lock();
+        let mut seen = Vec::new();
+        for (name, known) in &state.disks {
+            let class = state.class_of(known.own, known.rule);
+            for flow in known.flows.values().filter_map(Weak::upgrade) {
+                let counted = state.scheduler.flow(flow.id).unwrap_or_default();
+                seen.push(Seen { disk: name.clone(), rule: known.rule, class, state: counted, flow });
+            }
+        }
+        seen
+    }
+
+    /// Takes note of what flows have done, when it is time to.
+    pub(crate) fn sample(&self, now: u64) {
+        {
+            let mut state = self.state.lock();
+            if now.saturating_sub(state.sampled) < SAMPLE_EVERY {
+                return;
+            }
+            state.sampled = now;
+        }
+        for seen in self.see() {
+            let mut window = seen.flow.window.lock();
+            window.older = window.newer;
+            window.newer = sample_of(&seen.flow, seen.state, now);
+        }
+    }
+
+    /// All flows over the last seconds.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowReport> {
+        let now = self.now();
+        let seen = self.see();
+        let mut classes: BTreeMap<ClassId, Measured> = BTreeMap::new();
+        let mut reports = Vec::with_capacity(seen.len());
+        for seen in &seen {
+            let report = report(seen, now);
+            let measured = classes.entry(seen.class).or_default();
+            measured.asked = measured.asked.saturating_add(report.measured.asked);
+            measured.got = measured.got.saturating_add(report.measured.got);
+            measured.waited_permille =
+                measured.waited_permille.saturating_add(report.measured.waited_permille);
+            reports.push(report);
+        }
+        for (report, seen) in reports.iter_mut().zip(&seen) {
+            report.measured = classes.get(&seen.class).copied().unwrap_or_default();
+        }
+        reports
+    }
+
+    /// What a client's flow has done so far; `None` if it has none.
+    #[must_use]
+    pub fn counters(&self, disk: &str, client: &str) -> Option<FlowCounters> {
+        let state = self.state.lock();
+        let flow = state.disks.get(disk)?.flows.get(client)?.upgrade();
+        let counters = flow.as_ref().and_then(|flow| state.scheduler.flow(flow.id)).map(|flow| flow.counters);
+        // It may be nobody's any more, and is let go of without the lock.
+        drop(state);
+        drop(flow);
+        counters
+    }
+
+    /// What the flows of a shared rule ask for; `None` if no disk here has the rule.
+    #[must_use]
+    pub fn demand(&self, rule: Uuid) -> Option<SharedDemand> {
+        if !self.state.lock().shared.contains_key(&rule) {
+            return None;
+        }
+        let mut demand = SharedDemand::default();
+        for seen in
+            self.see().iter().filter(|seen| matches!(seen.rule, Rule::Together(name, _) if name == rule))
+        {
+            demand.asked_units = demand.asked_units.saturating_add(seen.state.counters.asked_units);
+            demand.bytes = demand.bytes.saturating_add(seen.state.counters.all().bytes);
+            demand.waiting += u64::from(seen.state.waiting);
+        }
+        Some(demand)
+    }
+}
+
+fn report(seen: &Seen, now: u64) -> FlowReport {
+    let before = seen.flow.window.lock().older;
+    let after = sample_of(&seen.flow, seen.state, now);
+    let (old, new) = (before.counters, after.counters);
+    let window = now.saturating_sub(before.at);
+    let rate = |new: u64, old: u64| per_second(new.saturating_sub(old), window);
+    let operations = new.all().operations.saturating_sub(old.all().operations);
+    let held = new.held_nanos.saturating_sub(old.held_nanos);
+    let got = rate(new.all().units, old.all().units);
+    let waited = (u128::from(held) * 1000).checked_div(u128::from(window)).unwrap_or(0) as u64;
+    // What waits for so long that nothing was started has left no trace yet.
+    let stuck = if operations == 0 { u64::from(seen.state.waiting) * 1000 } else { 0 };
+    let asked = rate(new.asked_units, old.asked_units);
+    FlowReport {
+        disk: seen.disk.clone(),
+        client: seen.flow.client().to_owned(),
+        rule: seen.rule,
+        window_nanos: window,
+        read_iops: rate(new.read.operations, old.read.operations),
+        write_iops: rate(new.write.operations, old.write.operations),
+        normalized_iops: got,
+        read_bandwidth: rate(new.read.bytes, old.read.bytes),
+        write_bandwidth: rate(new.write.bytes, old.write.bytes),
+        held_nanos: held.checked_div(operations).unwrap_or(0),
+        disk_nanos: after
+            .disk_nanos
+            .saturating_sub(before.disk_nanos)
+            .checked_div(after.done.saturating_sub(before.done))
+            .unwrap_or(0),
+        waiting: seen.state.waiting,
+        in_flight: seen.state.in_flight,
+        refused: new.refused,
+        measured: Measured { asked, got, waited_permille: waited.max(stuck) },
+    }
+}

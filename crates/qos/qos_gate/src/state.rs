@@ -1,0 +1,155 @@
+//! What a gate knows, under its lock: the scheduler, the rules of disks, and which class each disk is in.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use qos_scheduler::{ClassId, Next, Scheduler, Settings, Terms};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::flow::{Flow, Permit};
+use crate::gate::Disk;
+
+/// What holds for a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// Nothing: it has its share.
+    #[default]
+    Free,
+    /// These terms, for it alone.
+    Alone(Terms),
+    /// These terms, together with all disks that have the rule of this name.
+    Together(Uuid, Terms),
+}
+
+impl Rule {
+    /// Its terms.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        match self {
+            Self::Free => Terms::default(),
+            Self::Alone(terms) | Self::Together(_, terms) => *terms,
+        }
+    }
+}
+
+/// Who waits for a permit.
+pub(crate) struct Waiter {
+    pub(crate) turn: oneshot::Sender<Permit>,
+    pub(crate) flow: Arc<Flow>,
+}
+
+/// A disk that somebody holds.
+pub(crate) struct KnownDisk {
+    pub(crate) disk: Weak<Disk>,
+    /// Its own class, in which its flows are unless its rule is shared.
+    pub(crate) own: ClassId,
+    /// The rule that is in effect.
+    pub(crate) rule: Rule,
+    /// Its flows by their clients.
+    pub(crate) flows: BTreeMap<String, Weak<Flow>>,
+}
+
+pub(crate) struct State {
+    pub(crate) scheduler: Scheduler<Waiter>,
+    pub(crate) rules: BTreeMap<String, Rule>,
+    pub(crate) disks: BTreeMap<String, KnownDisk>,
+    /// Classes of shared rules.
+    pub(crate) shared: BTreeMap<Uuid, ClassId>,
+    /// When the timer is to look again.
+    pub(crate) wake_at: Option<u64>,
+    /// When flows were last looked at for their rates.
+    pub(crate) sampled: u64,
+}
+
+impl State {
+    pub(crate) fn new(settings: Settings, now: u64) -> Self {
+        Self {
+            scheduler: Scheduler::new(settings),
+            rules: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            wake_at: None,
+            sampled: now,
+        }
+    }
+
+    pub(crate) fn rule_of(&self, disk: &str) -> Rule {
+        self.rules.get(disk).copied().unwrap_or_default()
+    }
+
+    /// The class of the flows of a disk with this rule, which is in effect.
+    pub(crate) fn class_of(&self, own: ClassId, rule: Rule) -> ClassId {
+        match rule {
+            Rule::Together(name, _) => self.shared.get(&name).copied().unwrap_or(own),
+            Rule::Free | Rule::Alone(_) => own,
+        }
+    }
+
+    /// The class of a disk with this rule, with the rule's terms from now on.
+    pub(crate) fn class(&mut self, own: ClassId, rule: Rule, now: u64) -> ClassId {
+        let Rule::Together(name, terms) = rule else {
+            self.scheduler.set_terms(now, own, rule.terms());
+            return own;
+        };
+        let scheduler = &mut self.scheduler;
+        *self.shared.entry(name).or_insert_with(|| scheduler.add_class(now, terms))
+    }
+
+    /// Puts the rules in effect for all disks that there are. Flows that were looked at come back, to be let go of without the
+    /// lock: they may be nobody's any more.
+    #[must_use]
+    pub(crate) fn put_in_effect(&mut self, now: u64) -> Vec<Arc<Flow>> {
+        let wanted: BTreeMap<Uuid, Terms> = self
+            .rules
+            .values()
+            .filter_map(|rule| match rule {
+                Rule::Together(name, terms) => Some((*name, *terms)),
+                _ => None,
+            })
+            .collect();
+        for (name, class) in &self.shared {
+            if let Some(terms) = wanted.get(name) {
+                self.scheduler.set_terms(now, *class, *terms);
+            }
+        }
+        let mut seen = Vec::new();
+        let names: Vec<String> = self.disks.keys().cloned().collect();
+        for name in names {
+            let rule = self.rule_of(&name);
+            let Some(known) = self.disks.get_mut(&name) else { continue };
+            known.rule = rule;
+            let (own, flows) =
+                (known.own, known.flows.values().filter_map(Weak::upgrade).collect::<Vec<_>>());
+            let class = self.class(own, rule, now);
+            for flow in &flows {
+                self.scheduler.move_flow(now, flow.id, class);
+            }
+            seen.extend(flows);
+        }
+        // A class that flows of a disk that is about to go are still in is removed the next time.
+        let scheduler = &mut self.scheduler;
+        self.shared.retain(|name, class| wanted.contains_key(name) || !scheduler.remove_class(*class));
+        seen
+    }
+
+    /// Starts what may start; who is to be told of that, without the lock. Whether the timer must look sooner.
+    pub(crate) fn start(&mut self, now: u64, started: &mut Vec<(oneshot::Sender<Permit>, Permit)>) -> bool {
+        loop {
+            match self.scheduler.next(now) {
+                Next::Start(next) => {
+                    let Waiter { turn, flow } = next.payload;
+                    started.push((turn, Permit::new(flow, now)));
+                }
+                Next::Wait(until) => {
+                    let sooner = self.wake_at.is_none_or(|wake_at| until < wake_at);
+                    if sooner {
+                        self.wake_at = Some(until);
+                    }
+                    return sooner;
+                }
+                Next::Full | Next::Idle => return false,
+            }
+        }
+    }
+}

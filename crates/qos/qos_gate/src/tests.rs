@@ -1,0 +1,246 @@
+//! Tests of the gate, with a clock that is set by hand: permits, turns, drops at every moment, rules that change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::FutureExt;
+use qos_policy::{FlowStatus, QosSettings};
+use shard_runtime::{Clock, Monotonic, WallTime};
+use uuid::Uuid;
+
+use super::*;
+
+#[derive(Default)]
+struct HandClock(AtomicU64);
+
+impl HandClock {
+    fn pass(&self, millis: u64) {
+        self.0.fetch_add(millis * 1_000_000, Ordering::Relaxed);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Monotonic {
+        Monotonic(self.0.load(Ordering::Relaxed))
+    }
+    fn wall(&self) -> WallTime {
+        WallTime(0)
+    }
+}
+
+fn gate(volume_depth: u32) -> (Arc<HandClock>, Arc<Gate>) {
+    let clock = Arc::<HandClock>::default();
+    let gate = Gate::new(clock.clone(), &QosSettings { volume_depth, ..QosSettings::default() });
+    (clock, gate)
+}
+
+fn now(entry: Result<Entry, Refused>) -> Permit {
+    match entry {
+        Ok(Entry::Now(permit)) => permit,
+        Ok(Entry::Later(_)) => panic!("it waits"),
+        Err(Refused) => panic!("it was refused"),
+    }
+}
+
+fn later(entry: Result<Entry, Refused>) -> Turn {
+    match entry {
+        Ok(Entry::Later(turn)) => turn,
+        Ok(Entry::Now(_)) => panic!("it does not wait"),
+        Err(Refused) => panic!("it was refused"),
+    }
+}
+
+/// The permit of a turn that has come.
+fn come(turn: &mut Turn) -> Option<Permit> {
+    turn.now_or_never().map(|permit| permit.expect("its flow is there"))
+}
+
+fn limit(max_iops: u64) -> Rule {
+    Rule::Alone(Terms { max_iops: Some(max_iops), burst: 0, ..Terms::default() })
+}
+
+fn only(disk: &str, rule: Rule) -> BTreeMap<String, Rule> {
+    [(disk.to_owned(), rule)].into()
+}
+
+#[test]
+fn a_permit_is_one_place_at_the_volume_until_it_is_dropped() {
+    let (_, gate) = gate(1);
+    let disk = gate.disk("a");
+    let (one, two) = (disk.flow("x").unwrap(), disk.flow("y").unwrap());
+    let permit = now(one.enter(Kind::Read, 4096));
+    let mut first = later(two.enter(Kind::Read, 4096));
+    assert!(come(&mut first).is_none());
+    drop(permit);
+    let permit = come(&mut first).expect("its turn");
+    let mut second = later(one.enter(Kind::Write, 4096));
+    assert!(come(&mut second).is_none());
+    drop(permit);
+    drop(come(&mut second).expect("its turn"));
+    assert_eq!(gate.state.lock().scheduler.in_flight(), 0);
+}
+
+#[test]
+fn a_turn_that_is_dropped_at_any_moment_leaves_nothing_behind() {
+    let (_, gate) = gate(1);
+    let disk = gate.disk("a");
+    let flow = disk.flow("x").unwrap();
+    let permit = now(flow.enter(Kind::Read, 1));
+    let waits = later(flow.enter(Kind::Read, 1));
+    let mut behind = later(flow.enter(Kind::Read, 1));
+    drop(waits);
+    assert_eq!(gate.state.lock().scheduler.waiting(), 1);
+    let came = later(flow.enter(Kind::Read, 1));
+    drop(permit);
+    drop(come(&mut behind).expect("the one before it is gone"));
+    // The turn of the last came, and it goes without having looked.
+    drop(came);
+    let state = gate.state.lock();
+    assert_eq!((state.scheduler.in_flight(), state.scheduler.waiting()), (0, 0));
+}
+
+#[test]
+fn a_limit_opens_with_time_and_a_new_one_at_once() {
+    let (clock, gate) = gate(64);
+    gate.apply(&QosSettings::default(), only("a", limit(100)));
+    let disk = gate.disk("a");
+    let flow = disk.flow("x").unwrap();
+    drop(now(flow.enter(Kind::Read, 8192)));
+    let mut turns: Vec<Turn> = (0..3).map(|_| later(flow.enter(Kind::Read, 8192))).collect();
+    clock.pass(9);
+    gate.pump(gate.now(), None);
+    assert!(come(&mut turns[0]).is_none());
+    assert_eq!(gate.state.lock().wake_at, Some(10_000_000));
+    clock.pass(1);
+    gate.pump(gate.now(), None);
+    drop(come(&mut turns[0]).expect("ten milliseconds have passed"));
+    assert!(come(&mut turns[1]).is_none());
+    gate.apply(&QosSettings::default(), BTreeMap::new());
+    assert!(come(&mut turns[1]).is_some() && come(&mut turns[2]).is_some(), "the limit is gone");
+    drop(now(flow.enter(Kind::Read, 8192)));
+}
+
+#[test]
+fn disks_of_a_shared_rule_have_one_limit_and_others_none() {
+    let (_, gate) = gate(64);
+    let terms = Terms { max_iops: Some(10), burst: 0, ..Terms::default() };
+    let (a, b, c) = (gate.disk("a"), gate.disk("b"), gate.disk("c"));
+    let flows: Vec<_> = [&a, &b, &c].map(|disk| disk.flow("x").unwrap()).into();
+    let shared = Rule::Together(Uuid::from_u128(1), terms);
+    gate.apply(&QosSettings::default(), [("a".into(), shared), ("b".into(), shared)].into());
+    drop(now(flows[0].enter(Kind::Read, 1)));
+    let turn = later(flows[1].enter(Kind::Read, 1));
+    drop(now(flows[2].enter(Kind::Read, 1)));
+    let demand = gate.demand(Uuid::from_u128(1)).unwrap();
+    assert_eq!((demand.asked_units, demand.waiting), (2, 1));
+    assert!(gate.demand(Uuid::from_u128(2)).is_none());
+    // Its part of what several gates have is raised, then the rule goes.
+    gate.set_part(Uuid::from_u128(1), Terms { max_iops: Some(1_000_000_000), ..terms });
+    drop(turn);
+    gate.apply(&QosSettings::default(), BTreeMap::new());
+    assert!(gate.state.lock().shared.is_empty());
+    drop(now(flows[1].enter(Kind::Read, 1)));
+}
+
+#[test]
+fn clients_and_disks_go_when_nobody_holds_them_and_come_back_new() {
+    let (_, gate) = gate(64);
+    let disk = gate.disk("a");
+    let flow = disk.flow("x").unwrap();
+    assert!(Arc::ptr_eq(&flow, &disk.flow("x").unwrap()), "sessions of a client share it");
+    let permit = now(flow.enter(Kind::Read, 1));
+    drop((flow, disk));
+    assert_eq!(gate.flows().len(), 1, "a request of it is at the volume");
+    drop(permit);
+    assert!(gate.flows().is_empty() && gate.state.lock().disks.is_empty());
+    for _ in 0..1000 {
+        let disk = gate.disk("a");
+        drop(now(disk.flow("x").unwrap().enter(Kind::Read, 1)));
+    }
+    let (disk, other) = (gate.disk("a"), gate.disk("b"));
+    let _flows = (disk.flow("x"), other.flow("x"));
+    assert_eq!(gate.flows().len(), 2);
+}
+
+#[test]
+fn a_client_that_floods_is_refused_and_told() {
+    let (_, gate) = gate(1);
+    let disk = gate.disk("a");
+    let flow = disk.flow("x").unwrap();
+    let permit = now(flow.enter(Kind::Read, 1));
+    let turns: Vec<_> = (0..4096).map(|_| later(flow.enter(Kind::Read, 1))).collect();
+    assert!(matches!(flow.enter(Kind::Read, 1), Err(Refused)));
+    let other = later(gate.disk("b").flow("y").unwrap().enter(Kind::Read, 1));
+    drop((permit, other));
+    drop(turns);
+    assert_eq!(gate.flows()[0].refused, 1);
+    assert_eq!(gate.state.lock().scheduler.in_flight(), 0);
+}
+
+#[test]
+fn rates_tell_time_held_back_from_time_at_the_volume() {
+    let (clock, gate) = gate(64);
+    let terms = Terms { min_iops: Some(100), max_iops: Some(100), burst: 0, ..Terms::default() };
+    gate.apply(&QosSettings::default(), only("a", Rule::Alone(terms)));
+    let disk = gate.disk("a");
+    let flow = disk.flow("x").unwrap();
+    for _ in 0..100 {
+        // Each waits for 8 ms and is at the volume for 2.
+        let entry = flow.enter(Kind::Write, 4096).ok().unwrap();
+        let permit = match entry {
+            Entry::Now(permit) => permit,
+            Entry::Later(mut turn) => {
+                clock.pass(8);
+                gate.pump(gate.now(), None);
+                come(&mut turn).expect("its turn")
+            }
+        };
+        clock.pass(2);
+        drop(permit);
+    }
+    let reports = gate.flows();
+    let report = &reports[0];
+    assert_eq!((report.disk.as_str(), report.client.as_str()), ("a", "x"));
+    assert!((99..=101).contains(&report.write_iops) && report.read_iops == 0, "{report:?}");
+    assert_eq!(report.normalized_iops, report.write_iops);
+    assert_eq!(report.write_bandwidth / 4096, report.write_iops);
+    assert!((7_900_000..=8_000_000).contains(&report.held_nanos), "{report:?}");
+    assert_eq!(report.disk_nanos, 2_000_000);
+    assert_eq!(FlowStatus::of(terms.min_iops, report.measured), FlowStatus::Ok);
+    clock.pass(5000);
+    gate.sample(gate.now());
+    clock.pass(5000);
+    gate.sample(gate.now());
+    assert_eq!(gate.flows()[0].write_iops, 0, "what was long ago does not count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timer_starts_what_limits_held_back_and_ends_with_its_gate() {
+    /// Tokio's clock, which the test's timers follow.
+    struct Paused(tokio::time::Instant);
+    impl Clock for Paused {
+        fn now(&self) -> Monotonic {
+            Monotonic(self.0.elapsed().as_nanos() as u64)
+        }
+        fn wall(&self) -> WallTime {
+            WallTime(0)
+        }
+    }
+    let clock = Arc::new(Paused(tokio::time::Instant::now()));
+    let gate = Gate::new(clock.clone(), &QosSettings::default());
+    gate.apply(&QosSettings::default(), only("a", limit(10)));
+    let timer = tokio::spawn(keep_time(Arc::downgrade(&gate)));
+    let disk = gate.disk("a");
+    let flow = disk.flow("x").unwrap();
+    for n in 0..20u64 {
+        let permit = match flow.enter(Kind::Read, 1).ok().unwrap() {
+            Entry::Now(permit) => permit,
+            Entry::Later(turn) => turn.await.expect("its flow is there"),
+        };
+        drop(permit);
+        assert!(clock.now().0 / 100_000_000 == n, "one each tenth of a second");
+    }
+    drop((flow, disk, gate));
+    timer.await.expect("it ends");
+}

@@ -1,0 +1,165 @@
+//! Tests of policies: what is refused and why, the names of older systems, and states.
+
+use super::*;
+
+fn policy() -> Policy {
+    Policy {
+        guid: Uuid::from_u128(7),
+        name: "gold".into(),
+        kind: PolicyKind::Dedicated,
+        min_iops: Some(250),
+        max_iops: Some(500),
+        max_bandwidth: Some(100 << 20),
+    }
+}
+
+fn refused(change: impl FnOnce(&mut Policy)) -> String {
+    let mut changed = policy();
+    change(&mut changed);
+    changed.check().expect_err("it is wrong").to_string()
+}
+
+#[test]
+fn a_policy_that_makes_sense_is_taken_with_any_of_its_numbers() {
+    assert_eq!(policy().check(), Ok(()));
+    let none = Policy { min_iops: None, max_iops: None, max_bandwidth: None, ..policy() };
+    assert_eq!(none.check(), Ok(()));
+    assert_eq!(
+        Policy { min_iops: Some(1), max_iops: Some(1), max_bandwidth: None, ..policy() }.check(),
+        Ok(())
+    );
+    let most = Policy {
+        min_iops: Some(MAX_IOPS),
+        max_iops: Some(MAX_IOPS),
+        max_bandwidth: Some(MAX_BANDWIDTH),
+        ..policy()
+    };
+    assert_eq!(most.check(), Ok(()));
+    let terms = policy().terms();
+    assert_eq!(
+        (terms.min_iops, terms.max_iops, terms.max_bandwidth),
+        (Some(250), Some(500), Some(100 << 20))
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_words() {
+    for (said, expected) in [
+        (refused(|p| p.min_iops = Some(501)), "minimum of 501 IOPS is above its maximum of 500"),
+        (refused(|p| p.min_iops = Some(0)), "a minimum of 0"),
+        (refused(|p| p.max_iops = Some(0)), "a maximum of 0"),
+        (refused(|p| p.max_bandwidth = Some(0)), "a maximum bandwidth of 0"),
+        (refused(|p| p.max_iops = Some(MAX_IOPS + 1)), "above the highest there is, 1000000000"),
+        (refused(|p| (p.min_iops, p.max_iops) = (Some(u64::MAX), None)), "above the highest"),
+        (refused(|p| p.max_bandwidth = Some(u64::MAX)), "above the highest"),
+        (refused(|p| p.max_bandwidth = Some(MIN_BANDWIDTH - 1)), "answers later than any system waits"),
+        (refused(|p| p.max_bandwidth = Some(MIN_BANDWIDTH)), "can't be met with 65536 bytes per second"),
+        (refused(|p| p.guid = Uuid::nil()), "GUID of zeros"),
+        (refused(|p| p.name = String::new()), "can't be the name"),
+        (refused(|p| p.name = "a b".into()), "can't be the name"),
+        (refused(|p| p.name = "-x".into()), "can't be the name"),
+        (refused(|p| p.name = "x".repeat(65)), "can't be the name"),
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn names_and_guids_are_unique_and_a_disk_has_one_policy() {
+    let other = Policy { guid: Uuid::from_u128(8), name: "Gold".into(), ..policy() };
+    let twice = check_policies(&[policy(), other.clone()]);
+    assert_eq!(twice, Err(PolicyError::NameTwice("Gold".into())), "names differ by more than their case");
+    let other = Policy { name: "silver".into(), ..other };
+    assert_eq!(check_policies(&[policy(), other.clone()]), Ok(()));
+    let twin = Policy { guid: policy().guid, ..other };
+    assert!(matches!(check_policies(&[policy(), twin]), Err(PolicyError::GuidTwice(..))));
+    let many: Vec<Policy> = (1..=MAX_POLICIES as u128 + 1)
+        .map(|n| Policy { guid: Uuid::from_u128(n), name: format!("p{n}"), ..policy() })
+        .collect();
+    assert_eq!(check_policies(&many), Err(PolicyError::TooMany(MAX_POLICIES, "policies")));
+    assert_eq!(check_policies(&many[1..]), Ok(()), "ten thousand are allowed");
+    let row = |lun: &str, policy| Assignment { lun: lun.into(), policy: Uuid::from_u128(policy) };
+    assert_eq!(check_assignments(&[row("a", 7), row("b", 99)]), Ok(()), "a policy need not be there");
+    assert_eq!(check_assignments(&[row("a", 7), row("a", 7)]), Err(PolicyError::TwoPolicies("a".into())));
+}
+
+#[test]
+fn settings_have_bounds() {
+    let settings = QosSettings::default();
+    assert_eq!(check_settings(&settings), Ok(()));
+    for unit_bytes in [0, 1023, (4 << 20) + 1, u32::MAX] {
+        assert_eq!(
+            check_settings(&QosSettings { unit_bytes, ..settings }),
+            Err(PolicyError::Unit(unit_bytes))
+        );
+    }
+    for volume_depth in [0, 65_537] {
+        let wrong = check_settings(&QosSettings { volume_depth, ..settings });
+        assert_eq!(wrong, Err(PolicyError::Depth(volume_depth)));
+    }
+}
+
+#[test]
+fn names_of_older_systems_mean_the_same() {
+    for (word, kind) in [
+        ("dedicated", PolicyKind::Dedicated),
+        ("MultiInstance", PolicyKind::Dedicated),
+        ("Aggregated", PolicyKind::Aggregated),
+        ("SingleInstance", PolicyKind::Aggregated),
+    ] {
+        assert_eq!(word.parse(), Ok(kind));
+        assert_eq!(serde_json::from_value::<PolicyKind>(word.into()).unwrap(), kind);
+        assert_eq!(serde_json::to_value(kind).unwrap(), kind.to_string());
+    }
+    assert!("both".parse::<PolicyKind>().unwrap_err().to_string().contains("dedicated"));
+}
+
+#[test]
+fn a_row_keeps_what_it_says_and_refuses_what_it_does_not_know() {
+    let text = serde_json::to_string(&policy()).unwrap();
+    assert_eq!(serde_json::from_str::<Policy>(&text).unwrap(), policy());
+    let short = r#"{"guid":"00000000-0000-0000-0000-000000000007","name":"x"}"#;
+    let read: Policy = serde_json::from_str(short).unwrap();
+    assert_eq!((read.kind, read.min_iops, read.max_iops), (PolicyKind::Dedicated, None, None));
+    for wrong in [r#""min_iops":-1"#, r#""max_iops":1.5"#, r#""max_iop":1"#] {
+        let text = short.replace("\"name\"", &format!("{wrong},\"name\""));
+        assert!(serde_json::from_str::<Policy>(&text).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn policies_are_found_by_name_and_guid_and_missed_by_name() {
+    let policies = [policy()];
+    for word in
+        ["gold", "GOLD", "00000000-0000-0000-0000-000000000007", "{00000000-0000-0000-0000-000000000007}"]
+    {
+        assert_eq!(Policies::find(&policies, word), Some(&policies[0]), "{word}");
+    }
+    assert_eq!(Policies::find(&policies, "silver"), None);
+    let rows = [
+        Assignment { lun: "a".into(), policy: Uuid::from_u128(7) },
+        Assignment { lun: "b".into(), policy: Uuid::from_u128(8) },
+    ];
+    let table = Policies::new(&policies, &rows);
+    assert_eq!(table.of_lun("a"), Effective::Policy(&policies[0]));
+    assert_eq!(table.of_lun("b"), Effective::Unknown(Uuid::from_u128(8)));
+    assert_eq!(table.of_lun("c"), Effective::None);
+}
+
+#[test]
+fn insufficient_is_who_asks_for_its_minimum_and_does_not_get_it() {
+    let of =
+        |asked, got, waited_permille| FlowStatus::of(Some(1000), Measured { asked, got, waited_permille });
+    assert_eq!(of(2000, 900, 40_000), FlowStatus::InsufficientThroughput);
+    assert_eq!(of(2000, 985, 40_000), FlowStatus::Ok, "a window has ragged ends");
+    assert_eq!(of(500, 500, 0), FlowStatus::Ok, "it asks for less");
+    assert_eq!(of(500, 500, 400), FlowStatus::Ok, "without waiting it would ask for 833");
+    assert_eq!(of(500, 500, 600), FlowStatus::InsufficientThroughput, "it would ask for 1250");
+    assert_eq!(of(0, 0, 1000), FlowStatus::InsufficientThroughput, "it gets nothing at all");
+    assert_eq!(of(0, 0, 0), FlowStatus::Ok, "it is idle");
+    let none = Measured { asked: 9, got: 0, waited_permille: 1000 };
+    assert_eq!(FlowStatus::of(None, none), FlowStatus::Ok);
+    assert!(FlowStatus::InsufficientThroughput > FlowStatus::UnknownPolicyId);
+    assert!(FlowStatus::UnknownPolicyId > FlowStatus::Ok);
+    assert_eq!(FlowStatus::UnknownPolicyId.to_string(), "UnknownPolicyId");
+}

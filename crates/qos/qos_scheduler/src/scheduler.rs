@@ -1,0 +1,501 @@
+//! [`Scheduler`]: flows, classes and what waits, and the choice of what goes next.
+
+use crate::Kind;
+use crate::class::{Class, ClassId, SHARE_TOP, most_lead, share};
+use crate::counters::{FlowCounters, FlowState};
+use crate::heap::TagHeap;
+use crate::queue::{Queue, RequestId, Requests, Waiting};
+use crate::terms::{Settings, Terms};
+
+/// A time that is earlier than one before by less than this, one second in nanoseconds, was read by another thread; taken for a
+/// clock that goes back, each would make time run faster, and limits with it.
+const NEARLY_NOW: u64 = 1_000_000_000;
+/// While minimums cannot be met, one start in so many goes by shares.
+const SHARES_TURN: u32 = 32;
+
+/// A flow. It is nobody's any more once it has been removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlowId {
+    index: u32,
+    generation: u32,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such flow (any more).
+    NoFlow,
+    /// As many of the flow's requests wait as may.
+    FlowFull,
+    /// As many requests wait as may, of all flows.
+    Full,
+}
+
+/// A request that goes to the volume now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Dispatched<T> {
+    /// What came with it.
+    pub payload: T,
+    /// Its name while it waited.
+    pub request: RequestId,
+    /// Whose it is; to be given to [`Scheduler::complete`].
+    pub flow: FlowId,
+    /// How long it waited, in nanoseconds.
+    pub held: u64,
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<T> {
+    /// This request starts.
+    Start(Dispatched<T>),
+    /// All that waits is held back by limits until this time.
+    Wait(u64),
+    /// As many requests are at the volume as may be: a completion is next.
+    Full,
+    /// Nothing waits.
+    Idle,
+}
+
+#[derive(Debug)]
+struct Flow {
+    generation: u32,
+    alive: bool,
+    class: u32,
+    weight: u32,
+    /// Its share tag in its class.
+    start: u64,
+    queue: Queue,
+    in_flight: u32,
+    counters: FlowCounters,
+}
+
+/// The scheduler of one volume. `T` is what comes with each request and goes out with it.
+#[derive(Debug)]
+pub struct Scheduler<T> {
+    settings: Settings,
+    flows: Vec<Flow>,
+    free_flows: Vec<u32>,
+    classes: Vec<Class>,
+    free_classes: Vec<u32>,
+    requests: Requests<T>,
+    /// Classes that wait for their limits, by when those let them go on.
+    limited: TagHeap,
+    /// Classes that compete, by share tag.
+    ready: TagHeap,
+    /// Those of them that have a minimum, by when it is due.
+    reserved: TagHeap,
+    in_flight: u32,
+    /// Where the shares are: the share tag of the last request that started by it.
+    shares_at: u64,
+    /// How far the time line of minimums is behind, because they could not be met.
+    shortfall: u64,
+    /// Starts for overdue minimums since the last that went by shares.
+    overdue_starts: u32,
+    /// The latest time that was passed in, and how far the clock went back before that.
+    clock: u64,
+    went_back: u64,
+}
+
+impl<T> Scheduler<T> {
+    /// A scheduler without flows.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            flows: Vec::new(),
+            free_flows: Vec::new(),
+            classes: Vec::new(),
+            free_classes: Vec::new(),
+            requests: Requests::default(),
+            limited: TagHeap::default(),
+            ready: TagHeap::default(),
+            reserved: TagHeap::default(),
+            in_flight: 0,
+            shares_at: 0,
+            shortfall: 0,
+            overdue_starts: 0,
+            clock: 0,
+            went_back: 0,
+        }
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Other settings from now on; what waits counts by the new unit, and what a smaller queue has no room for stays.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Most requests at the volume at once; at least 1.
+    pub fn set_depth(&mut self, depth: u32) {
+        self.settings.depth = depth;
+    }
+
+    /// Requests at the volume.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.requests.len()
+    }
+
+    /// How far minimums are behind in nanoseconds, because the volume could not meet all of them: it grows while that is so,
+    /// in a second by the part of a second that each minimum missed.
+    #[must_use]
+    pub fn shortfall(&self) -> u64 {
+        self.shortfall
+    }
+
+    /// Time for the tags: it never goes back. A little earlier than before is what threads bring that read the clock and then wait
+    /// for the lock, and is no time at all; when the clock itself goes back, time goes on from where it was.
+    fn time(&mut self, now: u64) -> u64 {
+        let time = now.saturating_add(self.went_back);
+        if time.saturating_add(NEARLY_NOW) < self.clock {
+            self.went_back = self.went_back.saturating_add(self.clock - time);
+        }
+        self.clock = self.clock.max(time);
+        self.clock
+    }
+
+    fn line(&self, time: u64) -> u64 {
+        time.saturating_sub(self.shortfall)
+    }
+
+    /// A new class.
+    pub fn add_class(&mut self, now: u64, terms: Terms) -> ClassId {
+        let time = self.time(now);
+        if let Some(index) = self.free_classes.pop() {
+            let slot = &mut self.classes[index as usize];
+            *slot = Class::new(terms, time, slot.generation);
+            return ClassId { index, generation: slot.generation };
+        }
+        self.classes.push(Class::new(terms, time, 0));
+        ClassId { index: self.classes.len() as u32 - 1, generation: 0 }
+    }
+
+    fn class_index(&self, id: ClassId) -> Option<u32> {
+        let class = self.classes.get(id.index as usize)?;
+        (class.alive && class.generation == id.generation).then_some(id.index)
+    }
+
+    /// The terms of a class.
+    #[must_use]
+    pub fn terms(&self, class: ClassId) -> Option<Terms> {
+        self.class_index(class).map(|index| self.classes[index as usize].terms)
+    }
+
+    /// Other terms from now on, also for what waits. Whether there is such a class.
+    pub fn set_terms(&mut self, now: u64, class: ClassId, terms: Terms) -> bool {
+        let Some(index) = self.class_index(class) else { return false };
+        let time = self.time(now);
+        let line = self.line(time);
+        self.classes[index as usize].set_terms(terms, time, line);
+        self.place(index, time);
+        true
+    }
+
+    /// Removes a class that no flow belongs to. Whether that was so.
+    pub fn remove_class(&mut self, class: ClassId) -> bool {
+        let Some(index) = self.class_index(class) else { return false };
+        let slot = &mut self.classes[index as usize];
+        if slot.flows > 0 {
+            return false;
+        }
+        slot.alive = false;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free_classes.push(index);
+        true
+    }
+
+    /// A new flow of a class, with its weight among flows (at least 1). `None`: there is no such class.
+    pub fn add_flow(&mut self, class: ClassId, weight: u32) -> Option<FlowId> {
+        let class = self.class_index(class)?;
+        self.classes[class as usize].flows += 1;
+        let mut flow = Flow {
+            generation: 0,
+            alive: true,
+            class,
+            weight: weight.max(1),
+            start: 0,
+            queue: Queue::default(),
+            in_flight: 0,
+            counters: FlowCounters::default(),
+        };
+        if let Some(index) = self.free_flows.pop() {
+            flow.generation = self.flows[index as usize].generation;
+            self.flows[index as usize] = flow;
+            return Some(FlowId { index, generation: self.flows[index as usize].generation });
+        }
+        self.flows.push(flow);
+        Some(FlowId { index: self.flows.len() as u32 - 1, generation: 0 })
+    }
+
+    fn flow_index(&self, id: FlowId) -> Option<u32> {
+        let flow = self.flows.get(id.index as usize)?;
+        (flow.alive && flow.generation == id.generation).then_some(id.index)
+    }
+
+    /// What a flow has done, and what it has under way.
+    #[must_use]
+    pub fn flow(&self, flow: FlowId) -> Option<FlowState> {
+        let flow = &self.flows[self.flow_index(flow)? as usize];
+        Some(FlowState { counters: flow.counters, waiting: flow.queue.len, in_flight: flow.in_flight })
+    }
+
+    /// Moves a flow, with what waits of it, to another class. Whether both are there.
+    pub fn move_flow(&mut self, now: u64, flow: FlowId, class: ClassId) -> bool {
+        let (Some(flow), Some(class)) = (self.flow_index(flow), self.class_index(class)) else {
+            return false;
+        };
+        let time = self.time(now);
+        let moved = &mut self.flows[flow as usize];
+        let before = std::mem::replace(&mut moved.class, class);
+        if before == class {
+            return true;
+        }
+        self.classes[before as usize].leave(flow, moved.start, moved.weight);
+        self.classes[before as usize].flows -= 1;
+        self.classes[class as usize].flows += 1;
+        moved.start = 0;
+        if moved.queue.len > 0 {
+            moved.start = self.classes[class as usize].join(flow, 0, moved.weight);
+        }
+        self.place(before, time);
+        self.place(class, time);
+        true
+    }
+
+    /// Removes a flow. What waited of it comes back, first in first; what is at the volume still has to complete.
+    pub fn remove_flow(&mut self, now: u64, flow: FlowId) -> Vec<T> {
+        let Some(index) = self.flow_index(flow) else { return Vec::new() };
+        let time = self.time(now);
+        let flow = &mut self.flows[index as usize];
+        let mut left = Vec::with_capacity(flow.queue.len as usize);
+        while let Some((_, waiting)) = self.requests.pop(&mut flow.queue) {
+            left.push(waiting.payload);
+        }
+        flow.alive = false;
+        flow.generation = flow.generation.wrapping_add(1);
+        let class = flow.class;
+        self.classes[class as usize].leave(index, flow.start, flow.weight);
+        self.classes[class as usize].flows -= 1;
+        self.free_flows.push(index);
+        self.place(class, time);
+        left
+    }
+
+    /// Lets a request go at once if nothing waits that it would overtake and its limits allow it; it is at the volume then. If
+    /// not, [`Scheduler::enqueue`] is next.
+    pub fn try_pass(&mut self, now: u64, flow: FlowId, kind: Kind, bytes: u64) -> bool {
+        let Some(index) = self.flow_index(flow) else { return false };
+        if self.in_flight >= self.settings.depth.max(1) || !self.ready.is_empty() {
+            return false;
+        }
+        let units = self.settings.units(bytes);
+        let class = self.flows[index as usize].class as usize;
+        if self.classes[class].terms.is_limited() {
+            let time = self.time(now);
+            let class = &mut self.classes[class];
+            if !class.waiting.is_empty() || class.opens() > time {
+                return false;
+            }
+            class.charge(time, units, bytes);
+        }
+        self.in_flight += 1;
+        let flow = &mut self.flows[index as usize];
+        flow.in_flight += 1;
+        flow.counters.asked_units = flow.counters.asked_units.saturating_add(units);
+        flow.counters.started(kind, units, bytes);
+        true
+    }
+
+    /// Takes a request, which [`Scheduler::next`] will give back with its payload.
+    ///
+    /// # Errors
+    /// The flow is not there or its queue is full; the payload comes back.
+    pub fn enqueue(
+        &mut self,
+        now: u64,
+        flow: FlowId,
+        kind: Kind,
+        bytes: u64,
+        payload: T,
+    ) -> Result<RequestId, (Refusal, T)> {
+        let Some(index) = self.flow_index(flow) else { return Err((Refusal::NoFlow, payload)) };
+        let time = self.time(now);
+        let flow = &mut self.flows[index as usize];
+        let refusal = if flow.queue.len >= self.settings.flow_queue.max(1) {
+            Some(Refusal::FlowFull)
+        } else {
+            (self.requests.len() >= self.settings.queue.max(1)).then_some(Refusal::Full)
+        };
+        if let Some(refusal) = refusal {
+            flow.counters.refused += 1;
+            return Err((refusal, payload));
+        }
+        flow.counters.asked_units = flow.counters.asked_units.saturating_add(self.settings.units(bytes));
+        let waiting = Waiting { payload, flow: index, kind, bytes, since: time };
+        let id = self.requests.push(&mut flow.queue, waiting);
+        if flow.queue.len == 1 {
+            let class = flow.class;
+            flow.start = self.classes[class as usize].join(index, flow.start, flow.weight);
+            self.place(class, time);
+        }
+        Ok(id)
+    }
+
+    /// Takes back a request that waits. `None`: it does not (any more); if it was dispatched it has to complete.
+    pub fn cancel(&mut self, now: u64, request: RequestId) -> Option<T> {
+        let index = self.requests.flow_of(request)?;
+        let time = self.time(now);
+        let flow = &mut self.flows[index as usize];
+        let waiting = self.requests.take(&mut flow.queue, request)?;
+        if flow.queue.len == 0 {
+            let class = flow.class;
+            self.classes[class as usize].leave(index, flow.start, flow.weight);
+            self.place(class, time);
+        }
+        Some(waiting.payload)
+    }
+
+    /// A request that passed or was dispatched is done, whatever came of it.
+    pub fn complete(&mut self, flow: FlowId) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if let Some(index) = self.flow_index(flow) {
+            let flow = &mut self.flows[index as usize];
+            flow.in_flight = flow.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// What is to be done next; to be called again after [`Next::Start`], after each completion and at the time of
+    /// [`Next::Wait`].
+    pub fn next(&mut self, now: u64) -> Next<T> {
+        let time = self.time(now);
+        if self.in_flight >= self.settings.depth.max(1) {
+            return Next::Full;
+        }
+        while let Some((opens, class)) = self.limited.first()
+            && opens <= time
+        {
+            self.place(class, time);
+        }
+        let Some((share_tag, mut class)) = self.ready.first() else {
+            let until = self.limited.first().map(|(opens, _)| opens.saturating_sub(self.went_back));
+            return until.map_or(Next::Idle, Next::Wait);
+        };
+        let due = self.due_class(time);
+        if let Some(due) = due {
+            class = due;
+        } else {
+            self.shares_at = self.shares_at.max(share_tag);
+        }
+        self.start(class, due.is_some(), time).map_or(Next::Idle, Next::Start)
+    }
+
+    /// The class whose minimum asks for the next start, if one does.
+    fn due_class(&mut self, time: u64) -> Option<u32> {
+        let line = self.line(time);
+        let (due, class) = self.reserved.first().filter(|(due, _)| *due <= line)?;
+        let behind = line - due;
+        if behind > self.settings.catch_up {
+            self.shortfall += behind - self.settings.catch_up;
+            self.overdue_starts += 1;
+            if self.overdue_starts >= SHARES_TURN {
+                self.overdue_starts = 0;
+                return None;
+            }
+        }
+        Some(class)
+    }
+
+    /// Starts the first request of a class that competes.
+    fn start(&mut self, class_index: u32, for_minimum: bool, time: u64) -> Option<Dispatched<T>> {
+        let class = &mut self.classes[class_index as usize];
+        let (start, index) = class.waiting.first()?;
+        let flow = &mut self.flows[index as usize];
+        let (request, waiting) = self.requests.pop(&mut flow.queue)?;
+        let units = self.settings.units(waiting.bytes);
+        let held = time.saturating_sub(waiting.since);
+        flow.counters.started(waiting.kind, units, waiting.bytes);
+        flow.counters.held += 1;
+        flow.counters.held_nanos = flow.counters.held_nanos.saturating_add(held);
+        flow.in_flight += 1;
+        self.in_flight += 1;
+
+        class.charge(time, units, waiting.bytes);
+        let next = class.start + share(units, class.weight);
+        class.start = if for_minimum {
+            class.charge_minimum(units);
+            class.start.max(next.min(self.shares_at + most_lead()))
+        } else {
+            next
+        };
+        flow.start = class.served(index, start, units, flow.weight, flow.queue.len > 0);
+        let flow = FlowId { index, generation: flow.generation };
+        self.lower_tags(class_index);
+        self.place(class_index, time);
+        Some(Dispatched { payload: waiting.payload, request, flow, held })
+    }
+
+    /// Puts a class where its limits, what waits of it and its tags say.
+    fn place(&mut self, index: u32, time: u64) {
+        let line = self.line(time);
+        let class = &mut self.classes[index as usize];
+        let opens = class.opens();
+        if class.waiting.is_empty() || opens > time {
+            self.ready.remove(index);
+            self.reserved.remove(index);
+            if class.waiting.is_empty() {
+                self.limited.remove(index);
+            } else {
+                self.limited.set(index, opens);
+            }
+            return;
+        }
+        self.limited.remove(index);
+        if !self.ready.contains(index) {
+            class.catch_up(self.shares_at, line, self.settings.catch_up);
+        }
+        self.ready.set(index, class.start);
+        if class.has_minimum() {
+            self.reserved.set(index, class.due);
+        } else {
+            self.reserved.remove(index);
+        }
+    }
+
+    /// Keeps share tags from overflowing: all are lowered together once in 2^62, about a month of a million I/Os per second at
+    /// weight 1, by what does not change their order.
+    fn lower_tags(&mut self, class: u32) {
+        let members_at = self.classes[class as usize].members_at;
+        if members_at >= SHARE_TOP {
+            self.classes[class as usize].lower_members(members_at);
+            for flow in self.flows.iter_mut().filter(|flow| flow.class == class) {
+                flow.start = flow.start.saturating_sub(members_at);
+            }
+        }
+        if self.shares_at >= SHARE_TOP {
+            let by = std::mem::take(&mut self.shares_at);
+            for class in &mut self.classes {
+                class.start = class.start.saturating_sub(by);
+            }
+            self.ready.lower(by);
+        }
+    }
+
+    /// For tests of what happens near the end of the tags.
+    #[cfg(test)]
+    pub(crate) fn start_shares_at(&mut self, at: u64) {
+        self.shares_at = at;
+        self.classes.iter_mut().for_each(|class| class.members_at = at);
+    }
+}

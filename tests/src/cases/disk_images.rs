@@ -1,0 +1,253 @@
+//! VHDX images between us, QEMU and libvhdi: what one writes the others read, of each type, size and kind of block.
+//!
+//! Logs that wait to be replayed are in `crates/image/vhdx/src/tests/qemu.rs`: no program leaves one when it is asked to.
+
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Context;
+use crate::process::{Finished, command, need, run as run_program};
+use crate::{Outcome, Result, ensure};
+
+/// One program.
+const TOOL: Duration = Duration::from_secs(120);
+const MIB: u64 = 1 << 20;
+
+struct Rig {
+    binary: PathBuf,
+    folder: PathBuf,
+}
+
+impl Rig {
+    fn run(&self, program: &Path, line: &str) -> Result<Finished> {
+        let mut command = command(program);
+        command.args(line.split(' ')).current_dir(&self.folder);
+        run_program(TOOL, &command)
+    }
+
+    fn ours(&self, line: &str) -> Result<Finished> {
+        self.run(&self.binary, &format!("disk-image {line}"))
+    }
+
+    fn ok(&self, line: &str) -> Result<String> {
+        self.ours(line)?.ok(line)
+    }
+
+    fn json(&self, line: &str) -> Result<Value> {
+        let said = self.ok(&format!("{line} --json"))?;
+        serde_json::from_str(&said).map_err(|error| format!("{line}: {error}: {said}").into())
+    }
+
+    fn qemu(&self, line: &str) -> Result<String> {
+        self.run(Path::new("qemu-img"), line)?.ok(&format!("qemu-img {line}"))
+    }
+
+    fn qemu_io(&self, line: &str) -> Result<Finished> {
+        let mut command = command("qemu-io");
+        let (options, words) = line.split_once(" | ").unwrap_or((line, ""));
+        command.args(options.split(' '));
+        for word in words.split("; ").filter(|word| !word.is_empty()) {
+            command.args(["-c", word]);
+        }
+        command.current_dir(&self.folder);
+        run_program(TOOL, &command)
+    }
+
+    /// A raw disk with content here and there.
+    fn raw(&self, name: &str, size: u64) -> Result {
+        let mut file = std::fs::File::create(self.folder.join(name))?;
+        file.set_len(size)?;
+        let spots = [0, 65536 + 512, MIB - 512, 3 * MIB + 4096, size / 2, size - 1024];
+        for (number, at) in spots.into_iter().enumerate().filter(|(_, at)| at + 1024 <= size) {
+            file.seek(SeekFrom::Start(at))?;
+            let word = format!("{name} {number} at {at};");
+            let content: Vec<u8> = word.bytes().cycle().take(1024).collect();
+            file.write_all(&content)?;
+        }
+        Ok(())
+    }
+
+    /// The image is sound, and holds what the raw one does.
+    fn holds(&self, image: &str, raw: &str) -> Result {
+        let checked = self.json(&format!("check {image}"))?;
+        ensure(checked["sound"] == true, || format!("{image}: {checked}"))?;
+        self.ok(&format!("convert {image} back.raw --replace"))?;
+        let same = same(&self.folder.join("back.raw"), &self.folder.join(raw))?;
+        ensure(same, || format!("{image} became another raw disk than {raw}"))
+    }
+
+    /// QEMU says the same.
+    fn agree(&self, image: &str, raw: &str) -> Result {
+        self.holds(image, raw)?;
+        self.qemu(&format!("check -q -f vhdx {image}"))?;
+        self.qemu(&format!("compare -q -f raw -F vhdx {raw} {image}")).map(drop)
+    }
+}
+
+/// Whether two files have the same bytes.
+fn same(a: &Path, b: &Path) -> Result<bool> {
+    let mut compare = command("cmp");
+    compare.arg("-s").arg(a).arg(b);
+    Ok(run_program(TOOL, &compare)?.status.success())
+}
+
+pub(super) fn run(context: &Context) -> Result {
+    need("qemu-img", "qemu-utils")?;
+    need("qemu-io", "qemu-utils")?;
+    need("vhdiinfo", "libvhdi-utils")?;
+    let binary = std::env::var_os("HOLDFAST_BIN")
+        .ok_or_else(|| Outcome::Skip("HOLDFAST_BIN does not say where the binary is".into()))?;
+    std::fs::create_dir_all(&context.folder)?;
+    let rig = Rig { binary: Path::new(&binary).canonicalize()?, folder: context.folder.canonicalize()? };
+    let ours = ours_are_read(&rig, context.full)?;
+    let theirs = theirs_are_read(&rig, context.full)?;
+    other_sizes(&rig)?;
+    children_have_their_parents(&rig)?;
+    refusals(&rig)?;
+    crate::note!("     {ours} images of ours and {theirs} of QEMU's read by each other");
+    Ok(())
+}
+
+/// Sizes of disks: small, with a last block that is not whole, large.
+fn sizes(full: bool) -> Vec<u64> {
+    if full { vec![MIB, 70 * MIB + 512 * 7, 3 << 30, 100 << 30] } else { vec![MIB, 70 * MIB + 512 * 7] }
+}
+
+fn ours_are_read(rig: &Rig, full: bool) -> Result<u32> {
+    let mut count = 0;
+    for size in sizes(full) {
+        rig.raw("source.raw", size)?;
+        for (kind, block) in
+            [("dynamic", "1M"), ("dynamic", "32M"), ("dynamic", "256M"), ("fixed", "2M"), ("fixed", "32M")]
+        {
+            if kind == "fixed" && size > 100 * MIB {
+                continue;
+            }
+            let image = "ours.vhdx";
+            rig.ok(&format!("convert source.raw {image} --type {kind} --block-size {block} --replace"))?;
+            rig.agree(image, "source.raw")?;
+            let told: Value =
+                serde_json::from_str(&rig.qemu(&format!("info --output=json -f vhdx {image}"))?)
+                    .map_err(|error| error.to_string())?;
+            ensure(told["virtual-size"] == size, || format!("qemu-img info: {told}"))?;
+            let told = rig.run(Path::new("vhdiinfo"), image)?.ok("vhdiinfo")?;
+            let wanted = if kind == "fixed" { "Fixed" } else { "Dynamic" };
+            ensure(
+                told.contains(&format!("Disk type\t\t: {wanted}"))
+                    && told.contains(&format!("({size} bytes)")),
+                || told,
+            )?;
+            count += 1;
+        }
+    }
+    // Sectors of 4096 bytes, which QEMU does not read.
+    rig.raw("source.raw", 40 * MIB)?;
+    rig.ok("convert source.raw 4k.vhdx --logical-sector 4096")?;
+    rig.holds("4k.vhdx", "source.raw")?;
+    let told = rig.run(Path::new("vhdiinfo"), "4k.vhdx")?.ok("vhdiinfo")?;
+    ensure(told.contains("4096 bytes"), || told)?;
+    Ok(count + 1)
+}
+
+fn theirs_are_read(rig: &Rig, full: bool) -> Result<u32> {
+    let mut count = 0;
+    for size in sizes(full) {
+        rig.raw("source.raw", size)?;
+        for options in [
+            "subformat=dynamic,block_size=1M",
+            "subformat=dynamic,block_size=32M,log_size=4M",
+            "subformat=dynamic,block_size=256M,block_state_zero=off",
+            "subformat=fixed,block_size=2M",
+        ] {
+            if options.contains("fixed") && size > 100 * MIB {
+                continue;
+            }
+            let image = "theirs.vhdx";
+            rig.qemu(&format!("convert -q -f raw -O vhdx -o {options} source.raw {image}"))?;
+            rig.agree(image, "source.raw")?;
+            let told = rig.json(&format!("info {image}"))?;
+            let fixed = if options.contains("fixed") { "fixed" } else { "dynamic" };
+            ensure(told["type"] == fixed && told["disk_bytes"] == size, || told.to_string())?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+fn other_sizes(rig: &Rig) -> Result {
+    rig.raw("source.raw", 70 * MIB)?;
+    for kind in ["dynamic", "fixed"] {
+        rig.ok(&format!("convert source.raw size.vhdx --type {kind} --block-size 2M --replace"))?;
+        // The table moves: one of 1 MiB has room for 256 GiB in blocks of 2 MiB.
+        let sizes = if kind == "dynamic" { ["400G", "90M", "71M"] } else { ["90M", "80M", "71M"] };
+        for size in sizes {
+            rig.ok(&format!("resize size.vhdx {size} --shrink"))?;
+            rig.qemu("check -q -f vhdx size.vhdx")?;
+        }
+        std::fs::copy(rig.folder.join("source.raw"), rig.folder.join("larger.raw"))?;
+        std::fs::OpenOptions::new().write(true).open(rig.folder.join("larger.raw"))?.set_len(71 * MIB)?;
+        rig.agree("size.vhdx", "larger.raw")?;
+    }
+    let wrong = rig.ours("resize size.vhdx 10M")?;
+    ensure(wrong.status.code() == Some(1) && wrong.errors.contains("--shrink"), || wrong.errors)?;
+    // What QEMU has written and trimmed becomes a smaller file.
+    rig.ok("create hole.vhdx --size 64M --block-size 1M")?;
+    rig.qemu_io("-f vhdx hole.vhdx | write -P 1 0 32M; write -P 0 0 16M")?.ok("qemu-io")?;
+    let before = std::fs::metadata(rig.folder.join("hole.vhdx"))?.len();
+    rig.qemu("convert -q -f vhdx -O raw hole.vhdx hole.raw")?;
+    rig.ok("compact hole.vhdx")?;
+    let after = std::fs::metadata(rig.folder.join("hole.vhdx"))?.len();
+    ensure(after + 16 * MIB <= before, || format!("compacted from {before} to {after}"))?;
+    rig.agree("hole.vhdx", "hole.raw")
+}
+
+fn children_have_their_parents(rig: &Rig) -> Result {
+    rig.raw("source.raw", 20 * MIB)?;
+    std::fs::create_dir_all(rig.folder.join("sub"))?;
+    rig.ok("convert source.raw base.vhdx --block-size 1M")?;
+    rig.ok("create sub/child.vhdx --parent base.vhdx")?;
+    rig.ok("create grandchild.vhdx --parent sub/child.vhdx")?;
+    let chain = rig.json("info grandchild.vhdx --chain")?;
+    ensure(chain["items"].as_array().map(Vec::len) == Some(3), || chain.to_string())?;
+    rig.ok("convert grandchild.vhdx flat.vhdx")?;
+    rig.agree("flat.vhdx", "source.raw")?;
+    let told = rig.run(Path::new("vhdiinfo"), "sub/child.vhdx")?.ok("vhdiinfo")?;
+    let id = rig.json("info base.vhdx")?["data_write_guid"].as_str().unwrap_or_default().to_owned();
+    ensure(told.contains("Differential") && told.contains(&id), || told)?;
+    // A parent that QEMU writes to is another one.
+    rig.qemu_io("-f vhdx base.vhdx | write -P 1 0 512")?.ok("qemu-io")?;
+    for line in ["info grandchild.vhdx --chain", "convert grandchild.vhdx never.vhdx", "check sub/child.vhdx"]
+    {
+        let refused = rig.ours(line)?;
+        let said = refused.output + &refused.errors;
+        ensure(refused.status.code() == Some(1) && said.contains("was changed after"), || {
+            format!("{line}: {said}")
+        })?;
+    }
+    ensure(!rig.folder.join("never.vhdx").exists(), || "a conversion that was refused left a file".into())
+}
+
+fn refusals(rig: &Rig) -> Result {
+    rig.raw("plain.raw", MIB)?;
+    std::fs::copy(rig.folder.join("base.vhdx"), rig.folder.join("mask.raw"))?;
+    for (line, code, told) in [
+        ("create base.vhdx --size 1M", 1, "exists"),
+        ("create new.vhdx", 2, "--size"),
+        ("create new.vhdx --size 1M --block-size 3M", 1, "power of two"),
+        ("create new.vhdx --size 65T", 1, "64 TiB"),
+        ("info nothing.vhdx", 1, "nothing.vhdx"),
+        ("info plain.raw", 1, "no VHDX file"),
+        ("convert mask.raw new.raw", 2, "--from-format"),
+        ("convert base.vhdx plain.raw", 1, "--replace"),
+        ("compact plain.raw", 1, "no VHDX file"),
+    ] {
+        let refused = rig.ours(line)?;
+        ensure(refused.status.code() == Some(code) && refused.errors.contains(told), || {
+            format!("{line}: {:?} {}", refused.status, refused.errors)
+        })?;
+    }
+    ensure(!rig.folder.join("new.vhdx").exists(), || "what was refused left a file".into())
+}
