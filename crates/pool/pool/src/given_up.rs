@@ -65,7 +65,8 @@ impl GivenUp {
         self.rows.entry(at.place.row).or_default().insert((column, block), sum);
     }
 
-    /// Takes blocks of these columns, which are not here, for what they were before their write, of which the power cut has torn others.
+    /// Takes blocks of these columns, which are not here, for what they were before their write, which others of its blocks show to
+    /// have been torn by the power cut.
     pub(crate) async fn add_torn(
         &mut self,
         at: At<'_>,

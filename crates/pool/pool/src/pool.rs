@@ -274,7 +274,8 @@ impl Pool {
     /// Nothing comes to the disks after this has returned: somebody else may open them.
     ///
     /// # Errors
-    /// When a disk fails; the pool is closed all the same, and the next opening does what is left.
+    /// When a disk fails, or acknowledged writes may be lost that no flush has told of; the pool is closed all the same, and the
+    /// next opening does what is left.
     pub async fn close(&self) -> Result<(), PoolError> {
         if self.core.read_only {
             return Ok(());

@@ -1,6 +1,7 @@
 //! Stripes that wait for disks: the rest of their space goes on, for as long as it takes.
 
 use std::error::Error;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -268,15 +269,17 @@ fn accepting_the_loss_ends_the_waiting() {
     }
 }
 
-/// The sign that a write was torn is in a block of parity, or of data; the opening that makes parity anew without it is cut short
-/// itself. The next one must not take the stripe for an acknowledged one that is damaged.
+/// The sign that a write was torn is in a block of parity, or of data, of which a sector is what it was before, or all of it; the
+/// opening that makes parity anew without it is cut short itself. The next one must not take the stripe for an acknowledged one
+/// that is damaged.
 #[test]
 fn a_torn_stripe_beside_a_lost_disk_stays_readable_when_its_replay_is_cut_short() {
-    for torn in [3, 0] {
+    for (torn, sectors) in [(3, 2..3), (3, 0..8), (0, 2..3)] {
         for absent in [1, 2] {
             for cut in 1..24 {
+                let Range { start: first, end } = sectors.clone();
                 on_shard(async {
-                    let what = format!("column {torn} torn, {absent} absent, cut at {cut}");
+                    let what = format!("column {torn} torn, {}, {absent} absent, cut at {cut}", end - first);
                     let bench = Bench::new(5);
                     let pool = bench.create().await;
                     let guid = pool.guid();
@@ -290,7 +293,7 @@ fn a_torn_stripe_beside_a_lost_disk_stays_readable_when_its_replay_is_cut_short(
                     bench.power.store(u64::MAX, Ordering::SeqCst);
                     bench.disks.iter().for_each(|disk| disk.restore_power(|| true));
                     let (disk, start) = places[torn][0];
-                    bench.disks[disk].corrupt(start as usize + 1024, &[0; 512]);
+                    bench.disks[disk].corrupt(start as usize + first * 512, &vec![0; (end - first) * 512]);
                     let (away, _) = places[absent][0];
                     bench.disks[away].gone.store(true, Ordering::SeqCst);
                     bench.power.store(cut, Ordering::SeqCst);
