@@ -16,6 +16,7 @@ use pool_format::{BLOCK, Change};
 use crate::at::At;
 use crate::careful::read_column;
 use crate::core::Core;
+use crate::decisions::Decisions;
 use crate::generations::{self, Given};
 use crate::pages::put_page;
 use crate::recall::recall;
@@ -39,9 +40,21 @@ pub(crate) struct GivenUp {
     /// Blocks of data that are what they were before their write, which had not ended.
     torn: u64,
     disks: BTreeSet<String>,
+    /// Where decisions are kept until the replay has come to its end.
+    decisions: Option<Decisions>,
 }
 
 impl GivenUp {
+    /// Of a replay that decides so at the end of its chain.
+    pub(crate) fn of(decisions: Option<Decisions>) -> Self {
+        Self { decisions, ..Self::default() }
+    }
+
+    /// The end of the chain, with what was decided: where the next record goes, and its number.
+    pub(crate) fn end(&self) -> Option<(u64, u64)> {
+        self.decisions.as_ref().map(|end| (end.head, end.seq))
+    }
+
     /// Gives up a block of a column. `sum` is its checksum by the journal.
     pub(crate) fn add(&mut self, at: At<'_>, block: u64, sum: u32) {
         let (striping, column) = (&at.space.striping, usize::from(at.place.column));
@@ -52,10 +65,20 @@ impl GivenUp {
         self.rows.entry(at.place.row).or_default().insert((column, block), sum);
     }
 
-    /// Takes a block that is not here for what it was before its write, of which the power cut has torn others.
-    pub(crate) fn add_torn(&mut self, at: At<'_>) {
-        self.torn += 1;
-        self.name_missing(at);
+    /// Takes blocks of these columns, which are not here, for what they were before their write, which others of its blocks show to
+    /// have been torn by the power cut.
+    pub(crate) async fn add_torn(
+        &mut self,
+        at: At<'_>,
+        block: u64,
+        columns: &[usize],
+    ) -> Result<(), BlockError> {
+        self.torn += columns.len() as u64;
+        columns.iter().for_each(|column| self.name_missing(at.other(*column)));
+        match &mut self.decisions {
+            Some(decisions) if !columns.is_empty() => decisions.are_zeros(at, block, columns).await,
+            _ => Ok(()),
+        }
     }
 
     /// Whether something is lost.

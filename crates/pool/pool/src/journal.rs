@@ -131,7 +131,7 @@ impl Ticket {
 /// A place in the ring for so many blocks: from `head` on, or at the beginning when they do not fit before the end.
 /// `tail` is where the oldest block in use lies; the ring is never filled to the last block, so that head = tail
 /// means that it is empty.
-fn room(blocks: u64, head: u64, tail: u64, len: u64) -> Option<u64> {
+pub(crate) fn room(blocks: u64, head: u64, tail: u64, len: u64) -> Option<u64> {
     if head >= tail {
         if head + len <= blocks {
             return Some(head);

@@ -36,6 +36,7 @@ mod careful;
 mod check;
 mod clean;
 mod core;
+mod decisions;
 mod disk;
 mod error;
 mod exchange;

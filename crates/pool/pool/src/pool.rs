@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use block_device::Device;
+use block_device::{BlockError, BlockErrorKind, Device};
 use parking_lot::{Mutex, RwLock};
 use pool_format::{Change, DiskId, Guid, Mark, Owner, SpaceId, SpaceRecord, Superblock};
 use pool_layout::Striping;
@@ -274,7 +274,8 @@ impl Pool {
     /// Nothing comes to the disks after this has returned: somebody else may open them.
     ///
     /// # Errors
-    /// When a disk fails; the pool is closed all the same, and the next opening does what is left.
+    /// When a disk fails, or acknowledged writes may be lost that no flush has told of; the pool is closed all the same, and the
+    /// next opening does what is left.
     pub async fn close(&self) -> Result<(), PoolError> {
         if self.core.read_only {
             return Ok(());
@@ -310,7 +311,15 @@ async fn end(core: Arc<Core>, tasks: Vec<JoinHandle<()>>) -> Result<(), PoolErro
     tidied?;
     cleaned?;
     marked?;
-    Ok(saved?)
+    saved?;
+    // Whoever has been told that it is closed takes all that was acknowledged for durable.
+    match core.all_spaces().iter().find(|space| space.has_untold_loss()) {
+        Some(space) => {
+            let what = "close: a disk went away with data that no other copy has";
+            Err(BlockError::new(BlockErrorKind::Gone, what).on(&space.name()).into())
+        }
+        None => Ok(()),
+    }
 }
 
 impl Pool {

@@ -25,6 +25,7 @@ use crate::at::At;
 use crate::awaited;
 use crate::careful::solve_block;
 use crate::core::Core;
+use crate::decisions::Decisions;
 use crate::given_up::GivenUp;
 use crate::journal::{Journal, write_anchor};
 use crate::journal_reader::{Reader, Told};
@@ -60,7 +61,12 @@ pub(crate) async fn replay(
             // brought to its place, nobody could tell what the rest must be.
             reader.spread(*block, record).await?;
         }
-        let mut given_up = GivenUp::default();
+        let decisions = last.map(|(block, record)| Decisions {
+            anchor: *anchor,
+            head: block + record.head_blocks() + record.payload_blocks(),
+            seq: record.seq + 1,
+        });
+        let mut given_up = GivenUp::of(decisions);
         for ((number, stripe), told) in &stripes {
             let Some(row) = space.row(*number) else { continue };
             check_bounds(core, &row, told)?;
@@ -76,9 +82,7 @@ pub(crate) async fn replay(
         given_up.settle(core, space).await?;
         // A disk that has gone since, with what it was given, is awaited, too.
         let waiting = awaited::mark(core, space, &stripes, accept_loss);
-        end = last
-            .filter(|_| waiting)
-            .map(|(block, record)| (block + record.head_blocks() + record.payload_blocks(), record.seq + 1));
+        end = given_up.end().filter(|_| waiting);
     }
     let number = old.map_or(0, |old| old.number + 1);
     let fresh = JournalAnchor {
@@ -277,21 +281,12 @@ fn calculate(at: At<'_>, block: u64, lane: &Lane, fates: &mut [Fate]) {
     }
 }
 
-/// What becomes of blocks of a lane that are not what the newest record says, and cannot be calculated.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    /// They are here, or nothing of them was written: the write was never acknowledged as durable.
-    Old,
-    /// Some are not here, and others are torn by the power cut, or damaged: a sector that is still what it was before tells that
-    /// the write was never acknowledged, and that those which are not here may be what they were before, too.
-    Torn,
-    /// Some are not here or cannot be read, and others are damaged in a way that no power cut explains.
-    Lost,
-}
-
-/// Judges a lane. (Damage in a block of which a sector was written with what had been there before is taken for a torn write:
-/// the checksum that the journal has is of the whole block.)
-fn judge(lane: &Lane, fates: &[Fate]) -> Rest {
+/// Whether blocks of a lane that are not what the newest record says, and cannot be calculated, are lost: some are not here or cannot
+/// be read, and others are damaged in a way that no power cut explains. Where a sector is still what it was before, the write was
+/// never acknowledged as durable, and those which are not here may be what they were before, too. (Damage in a block of which a
+/// sector was written with what had been there before is taken for a torn write: the checksum that the journal has is of the
+/// whole block.)
+fn is_lost(lane: &Lane, fates: &[Fate]) -> bool {
     let (mut gone, mut damaged, mut unwritten) = (false, false, false);
     for (fate, present) in fates.iter().zip(lane).filter(|(fate, _)| !fate.newest) {
         let older = present.blocks.iter().map(|block| fate.older_sectors(block));
@@ -299,11 +294,7 @@ fn judge(lane: &Lane, fates: &[Fate]) -> Rest {
         damaged |= present.unreadable || older.clone().any(|sectors| sectors < BYTES / SECTOR);
         unwritten |= older.clone().any(|sectors| sectors > 0);
     }
-    match (gone && damaged, unwritten) {
-        (true, false) => Rest::Lost,
-        (true, true) => Rest::Torn,
-        (false, _) => Rest::Old,
-    }
+    gone && damaged && !unwritten
 }
 
 /// Writes what a lane must hold, and makes its parity agree.
@@ -318,8 +309,7 @@ async fn make_good(
     let stripe = striping.stripe_at(block * BLOCK);
     // In a clean region everything was durable, and its checksums are on the disks: what differs is damage, which reads find.
     let clean = at.group().dirty_durable.load(Ordering::SeqCst) & mask == 0;
-    let rest = if whole { judge(&lane, &fates) } else { Rest::Old };
-    let lost = rest == Rest::Lost;
+    let lost = whole && is_lost(&lane, &fates);
     let agrees = {
         let mut here = fates.iter().zip(&lane).filter(|(_, present)| !present.blocks.is_empty());
         !whole || here.all(|(fate, _)| fate.newest)
@@ -341,11 +331,10 @@ async fn make_good(
     if agrees || lost || clean {
         return Ok(());
     }
-    for column in (0..striping.data()).map(|unit| striping.column_of(stripe, unit)) {
-        if rest == Rest::Torn && contents[column].is_none() {
-            given_up.add_torn(at.other(column));
-        }
-    }
+    // Something here is still what it was before. Parity may be all that shows it, wholly unwritten or in part.
+    let columns = (0..striping.data()).map(|unit| striping.column_of(stripe, unit));
+    let missing: Vec<usize> = columns.filter(|column| contents[*column].is_none()).collect();
+    given_up.add_torn(at, block, &missing).await?;
     let zeros = vec![0; BYTES];
     let unit = |unit: usize| contents[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
     let data: Vec<&[u8]> = (0..striping.data()).map(unit).collect();

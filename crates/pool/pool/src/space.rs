@@ -181,6 +181,11 @@ impl Space {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Whether acknowledged writes may be lost that no flush has told of.
+    pub(crate) fn has_untold_loss(&self) -> bool {
+        self.losses.load(Ordering::Acquire) != self.losses_told.load(Ordering::Acquire)
+    }
+
     /// A disk has gone with writes in its cache that parity does not make up for, as other disks of the stripes are away, too. These
     /// are torn already.
     pub(crate) fn keep_journal(&self) {

@@ -18,6 +18,8 @@ pub(super) struct TestDisk {
     pub(super) gone: AtomicBool,
     pub(super) fail_reads_at: AtomicU64,
     pub(super) fail_flush: AtomicBool,
+    /// Once this byte has been written, flushes fail.
+    pub(super) fail_flush_from: AtomicU64,
     /// Milliseconds that reads, writes and flushes take.
     pub(super) delay: AtomicU64,
     /// Writes that touch this byte find no space, as in a sparse file on a full file system.
@@ -60,6 +62,7 @@ impl TestDisk {
             gone: AtomicBool::new(false),
             fail_reads_at: AtomicU64::new(u64::MAX),
             fail_flush: AtomicBool::new(false),
+            fail_flush_from: AtomicU64::new(u64::MAX),
             delay: AtomicU64::new(0),
             full_at: AtomicU64::new(u64::MAX),
             lose_from: AtomicU64::new(u64::MAX),
@@ -148,6 +151,9 @@ impl TestDisk {
                 }
             }
             return Err(BlockError::new(BlockErrorKind::NoSpace, "test disk"));
+        }
+        if (offset..offset + data.len() as u64).contains(&self.fail_flush_from.load(Ordering::SeqCst)) {
+            self.fail_flush.store(true, Ordering::SeqCst);
         }
         // Superblocks are at both ends.
         if offset >= self.lose_from.load(Ordering::SeqCst) && offset + (BLOCK as u64) < self.size() {
