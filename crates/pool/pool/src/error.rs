@@ -31,6 +31,8 @@ pub enum PoolErrorKind {
     InUse,
     /// A disk failed.
     Io,
+    /// The pool is closed, and acknowledged writes went with disks: nobody has been told of that yet.
+    Lost,
 }
 
 /// An error of administering a pool.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use block_device::{BlockError, BlockErrorKind, Device};
+use block_device::Device;
 use parking_lot::{Mutex, RwLock};
 use pool_format::{Change, DiskId, Guid, Mark, Owner, SpaceId, SpaceRecord, Superblock};
 use pool_layout::Striping;
@@ -315,8 +315,11 @@ async fn end(core: Arc<Core>, tasks: Vec<JoinHandle<()>>) -> Result<(), PoolErro
     // Whoever has been told that it is closed takes all that was acknowledged for durable.
     match core.all_spaces().iter().find(|space| space.has_untold_loss()) {
         Some(space) => {
-            let what = "close: a disk went away with data that no other copy has";
-            Err(BlockError::new(BlockErrorKind::Gone, what).on(&space.name()).into())
+            let detail = format!(
+                "the pool is closed, and a disk went away with data of space {} that no other copy has",
+                space.name()
+            );
+            Err(PoolError::new(PoolErrorKind::Lost, detail))
         }
         None => Ok(()),
     }

@@ -12,7 +12,8 @@ use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
 use observe::IoTotals;
 use parking_lot::Mutex;
 use pool::{
-    DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, ScrubParams, SpaceSpec, Surroundings, release_disk,
+    DiskId, DiskUse, Guid, Pool, PoolError, PoolErrorKind, RepairParams, ScrubParams, SpaceSpec,
+    Surroundings, release_disk,
 };
 use read_cache::ReadCache;
 use uuid::Uuid;
@@ -480,7 +481,14 @@ impl PoolHandle for SystemPool {
     fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()> {
         Box::pin(async move {
             let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
-            self.at_home(|pool| async move { pool.close().await }).await?;
+            // What is destroyed may be lost.
+            let closed = self.at_home(|pool| async move {
+                match pool.close().await {
+                    Err(error) if error.kind() == PoolErrorKind::Lost => Ok(()),
+                    closed => closed,
+                }
+            });
+            closed.await?;
             let (guid, witness) = (self.pool.guid(), self.surroundings.witness.clone());
             let name = self.pool.name().to_owned();
             let cleared = self.shards.run(self.home, move || async move {
