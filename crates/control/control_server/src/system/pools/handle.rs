@@ -1,5 +1,6 @@
 //! An open pool of this machine.
 
+mod destroy;
 mod logs;
 mod names;
 
@@ -7,14 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use block_device::Device;
 use control_api::{CheckFinding, Code, Problem, Provisioning, Resiliency};
 use observe::IoTotals;
 use parking_lot::Mutex;
-use pool::{
-    DiskId, DiskUse, Guid, Pool, PoolError, PoolErrorKind, RepairParams, ScrubParams, SpaceSpec,
-    Surroundings, release_disk,
-};
+use pool::{DiskId, DiskUse, Guid, Pool, PoolError, RepairParams, ScrubParams, SpaceSpec, Surroundings};
 use read_cache::ReadCache;
 use uuid::Uuid;
 
@@ -479,30 +476,6 @@ impl PoolHandle for SystemPool {
     }
 
     fn destroy(&self, disks: Vec<PoolDisk>) -> Work<'_, ()> {
-        Box::pin(async move {
-            let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
-            // What is destroyed may be lost.
-            let closed = self.at_home(|pool| async move {
-                match pool.close().await {
-                    Err(error) if error.kind() == PoolErrorKind::Lost => Ok(()),
-                    closed => closed,
-                }
-            });
-            closed.await?;
-            let (guid, witness) = (self.pool.guid(), self.surroundings.witness.clone());
-            let name = self.pool.name().to_owned();
-            let cleared = self.shards.run(self.home, move || async move {
-                for device in &devices {
-                    let released = release_disk(device, guid, &name).await;
-                    released.map_err(|error| Problem::new(Code::Io, error.to_string()))?;
-                }
-                // Left behind, it would only be in the way of whoever looks.
-                if let Err(error) = witness.forget(guid).await {
-                    tracing::warn!("the witness of the destroyed pool {guid} could not be removed: {error}");
-                }
-                Ok(())
-            });
-            cleared.await
-        })
+        Box::pin(self.destroyed(disks))
     }
 }
