@@ -91,7 +91,11 @@ pub(crate) fn of_parser(said: &str) -> CliError {
 
 /// The same of an error as the parser has it. Where a command lacks its subcommand, it says its whole help, and nothing of what is wrong.
 pub(crate) fn of_clap(error: &clap::Error) -> CliError {
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    use clap::error::ErrorKind;
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    ) {
         return CliError::Usage(format!("The command needs a subcommand, or arguments.\n{HELP}"));
     }
     of_parser(&error.to_string())

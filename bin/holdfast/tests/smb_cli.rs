@@ -183,7 +183,7 @@ fn configuration_goes_round_and_users_stay_out_of_it() {
     assert_eq!(bench.names("user list"), ["alice"], "users outlive the node");
     assert_eq!(bench.items("share list")[0]["online"], true);
 
-    let lost = saved.replace("volume = \"v\"\nfolder", "volume = \"w\"\nfolder");
+    let lost = saved.replace("volume = \"v\"\n", "volume = \"w\"\n");
     std::fs::write(&bare, lost).expect("written");
     let told = bench.ok(&format!("config apply {}", bare.display()));
     assert!(told.contains("share vmstore: volume w is not there"), "{told}");
