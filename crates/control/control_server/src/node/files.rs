@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Bytes;
 use control_api::{Code, Done, FileClone, FileCreate, FileEntry, FileRename, Problem, human_bytes};
-use file_store::{Access, FileStore, StoreUsage};
+use file_store::{Access, FileStore};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
@@ -31,12 +31,6 @@ impl Stream for FileBytes {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(context)
     }
-}
-
-/// Bytes that files can still take in a volume for which its pool has room for `can_hold` in all, the volume's own structures
-/// included.
-fn room(usage: &StoreUsage, can_hold: u64) -> u64 {
-    usage.capacity.min(can_hold.saturating_sub(usage.metadata)).saturating_sub(usage.used)
 }
 
 impl Node {
@@ -122,11 +116,11 @@ impl Node {
             store.usage().await.map_err(|error| files::problem(&error))
         });
         let usage = usage.await?;
-        let room = room(&usage, can_hold);
+        let room = usage.capacity.min(can_hold).saturating_sub(usage.used);
         if bytes <= room {
             return Ok(());
         }
-        let (lacking, todo) = if room < usage.capacity.saturating_sub(usage.used) {
+        let (lacking, todo) = if can_hold < usage.capacity {
             ("its pool has room for", "Add disks to the pool (`holdfast pool add-disk`), or remove data.")
         } else {
             ("it has room for", "Grow the volume (`holdfast volume resize`), or remove files.")
@@ -278,18 +272,5 @@ impl Node {
         };
         let (written, ()) = tokio::join!(writing, feeding);
         written
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_volumes_own_structures_leave_less_room_in_the_pool_and_none_less_in_the_volume() {
-        let usage = StoreUsage { capacity: 900, used: 300, reserved: 0, metadata: 100, referenced: 300 };
-        assert_eq!(room(&usage, 1000), 600, "all of it fits");
-        assert_eq!(room(&usage, 700), 300);
-        assert_eq!([room(&usage, 400), room(&usage, 50)], [0, 0]);
     }
 }
