@@ -1,25 +1,12 @@
 //! What a node tells of itself for diagnosis, and of a full pool, with real parts: pools on files.
 #![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
+mod common;
+
 use std::path::Path;
 
-use control_server::{NodeOptions, Running};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-
-/// The answer to a request, and whether it was done.
-async fn ask(node: &Running, method: &str, path: &str, body: &str) -> (bool, serde_json::Value) {
-    let len = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}"
-    );
-    let mut stream = UnixStream::connect(node.socket()).await.expect("listens");
-    stream.write_all(request.as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("answered");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
-    (head.starts_with("HTTP/1.1 2"), serde_json::from_str(body).expect("JSON"))
-}
+use common::{ask, start};
+use control_server::Running;
 
 async fn send(node: &Running, method: &str, path: &str, body: &str) -> serde_json::Value {
     let (done, answer) = ask(node, method, path, body).await;
@@ -35,9 +22,7 @@ async fn node_with_a_pool(dir: &Path) -> Running {
         path.display().to_string()
     };
     let disks: Vec<String> = (0..2).map(disk).collect();
-    let options = NodeOptions { data_dir: dir.join("data"), socket: None, shards: Some(1) };
-    let node = Running::start(options).await.expect("starts");
-    node.wait_ready().await;
+    let node = start(dir).await;
     let request = serde_json::json!({ "name": "p", "disks": disks, "confirm": "p" });
     send(&node, "POST", "/v1/pools", &request.to_string()).await;
     node

@@ -2,26 +2,13 @@
 //! on, and never on the other one; a pool is with the node that has it.
 #![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
+mod common;
+
 use std::path::Path;
 
-use control_server::{NodeOptions, Running};
+use common::{ask, start};
+use control_server::Running;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-
-/// The answer to a request, and whether it was done.
-async fn ask(node: &Running, method: &str, path: &str, body: &str) -> (bool, Value) {
-    let len = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}"
-    );
-    let mut stream = UnixStream::connect(node.socket()).await.expect("listens");
-    stream.write_all(request.as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("answered");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
-    (head.starts_with("HTTP/1.1 2"), serde_json::from_str(body).unwrap_or_default())
-}
 
 async fn send(node: &Running, method: &str, path: &str, body: &Value) -> Value {
     let (done, answer) = ask(node, method, path, &body.to_string()).await;
@@ -31,13 +18,6 @@ async fn send(node: &Running, method: &str, path: &str, body: &Value) -> Value {
 
 async fn get(node: &Running, path: &str) -> Value {
     send(node, "GET", path, &Value::Null).await
-}
-
-async fn start(dir: &Path) -> Running {
-    let options = NodeOptions { data_dir: dir.join("data"), socket: None, shards: Some(1) };
-    let node = Running::start(options).await.expect("starts");
-    node.wait_ready().await;
-    node
 }
 
 /// A pool of two disks, with the volume `v`.

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use observe::IoKind;
 use qos_gate::{Disk, Entry, Flow, Kind, Permit};
 use scsi_core::{Nexus, ScsiStatus};
 use scsi_defs::{Cdb, Op};
 
 use crate::inquiry::MAX_TRANSFER_BYTES;
+use crate::meter;
 use crate::reply::Failure;
 use crate::target::Caller;
 use crate::unit::LogicalUnit;
@@ -27,19 +29,13 @@ pub(crate) struct Flows {
     of: BTreeMap<u64, Arc<Flow>>,
 }
 
-/// What a command that is carried out in one step moves: whether it changes the medium, and how many blocks.
-fn moved(cdb: &Cdb) -> Option<Kind> {
-    match cdb.op {
-        Op::Read6 | Op::Read10 | Op::Read12 | Op::Read16 => Some(Kind::Read),
-        Op::Write6
-        | Op::Write10
-        | Op::Write12
-        | Op::Write16
-        | Op::WriteVerify10
-        | Op::WriteVerify12
-        | Op::WriteVerify16
-        | Op::OrWrite
-        | Op::CompareAndWrite => Some(Kind::Write),
+/// What a command that is carried out in one step moves: whether it changes the medium.
+fn moved(op: Op) -> Option<Kind> {
+    match meter::kind(op) {
+        // It goes on in steps.
+        IoKind::Write if matches!(op, Op::WriteSame10 | Op::WriteSame16) => None,
+        IoKind::Write => Some(Kind::Write),
+        IoKind::Read => Some(Kind::Read),
         _ => None,
     }
 }
@@ -91,7 +87,7 @@ impl LogicalUnit {
         task: u64,
         cdb: &Cdb,
     ) -> Result<Option<Permit>, Failure> {
-        let Some(kind) = moved(cdb) else { return Ok(None) };
+        let Some(kind) = moved(cdb.op) else { return Ok(None) };
         let bytes = u64::from(cdb.length()) * self.block();
         // What is refused for its length moves nothing.
         if bytes == 0 || bytes > MAX_TRANSFER_BYTES {

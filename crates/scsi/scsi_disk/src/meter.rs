@@ -18,7 +18,7 @@ pub(crate) struct Meter {
 }
 
 /// What a command on the medium counts as.
-fn kind(op: Op) -> IoKind {
+pub(crate) fn kind(op: Op) -> IoKind {
     match op {
         Op::Read6 | Op::Read10 | Op::Read12 | Op::Read16 => IoKind::Read,
         Op::Write6
