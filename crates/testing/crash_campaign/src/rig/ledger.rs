@@ -77,7 +77,10 @@ impl Rig {
         let votes = |slot: &usize| of(&slots[*slot]).is_some_and(|disk| disk.record.metadata);
         *self.voters.borrow_mut() = Some((0..slots.len()).filter(votes).collect());
         let healthy = slots.iter().all(|slot| match slot.standing {
-            Standing::Member => of(slot).is_some_and(|disk| disk.online && !disk.lacks_metadata),
+            // One that the pool still takes for full gets rows that it has nothing of: they are without it until it is tried again.
+            Standing::Member => {
+                of(slot).is_some_and(|disk| disk.online && !disk.lacks_metadata && disk.full_for.is_none())
+            }
             Standing::Leaving => of(slot).is_none_or(|disk| disk.online),
             Standing::Replaced => {
                 of(slot).is_none_or(|disk| disk.record.usage == DiskUse::Retired && !disk.record.metadata)
