@@ -38,6 +38,11 @@ impl<'a> At<'a> {
         Place { column: self.row.lead(self.place.column), ..self.place }
     }
 
+    /// See [`Space::tear`].
+    pub(crate) fn tear(&self, mask: u64) {
+        self.space.tear(self.group(), mask);
+    }
+
     /// The regions that a part of the column touches.
     pub(crate) fn regions(&self, offset: u64, len: u64) -> u64 {
         self.space.striping.regions(offset, len)

@@ -45,7 +45,7 @@ pub(crate) fn mark(core: &Arc<Core>, space: &Space, stripes: &Stripes, accept_lo
         if !accept_loss && mask != 0 {
             group.unsettled.fetch_or(mask, Ordering::AcqRel);
             group.awaited.fetch_or(mask, Ordering::AcqRel);
-            group.torn.fetch_or(mask, Ordering::AcqRel);
+            space.tear(group, mask);
         }
     }
     if waiting.is_empty() {
@@ -66,7 +66,6 @@ pub(crate) fn mark(core: &Arc<Core>, space: &Space, stripes: &Stripes, accept_lo
          than parity makes up for. Reading and writing them is an error until they are back; the rest is served. If they are lost for good: \
          export the pool, and import it with the loss accepted"
     );
-    space.keep_journal();
     true
 }
 

@@ -290,10 +290,8 @@ impl Core {
                 space.tell_loss();
                 // What was missing at the opening had its part in the journal's replay.
                 if row.shape.parity > 0 && disk.was_away() {
-                    // Nothing is calculated from parity that the journal has, and the disk perhaps not. First, as who asks whether the
-                    // journal is needed looks at this.
-                    group.torn.fetch_or(lost, Ordering::AcqRel);
-                    space.keep_journal();
+                    // Nothing is calculated from parity that the journal has, and the disk perhaps not.
+                    space.tear(group, lost);
                 }
                 if group.marks {
                     // What the disk brings back may be older than the checksums.

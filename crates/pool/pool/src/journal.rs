@@ -9,7 +9,7 @@
 //! durable, so a reader that starts at the anchor always finds the chain whole.
 //! What is needed for longer, as disks are away, is copied forward: `journal/forward.rs`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(crate) struct Journal {
     turn: tokio::sync::Mutex<()>,
     /// A record has come to its end.
     ended: Notify,
-    /// Held for writing while what torn regions need is copied forward, and by whoever mends one.
+    /// Held by whoever mends a torn region, and for writing while it is decided whether such need the journal, and what of it.
     pub(crate) steady: tokio::sync::RwLock<()>,
     /// What the records say of torn regions, as it was last read.
     reading: tokio::sync::Mutex<Option<forward::Reading>>,
@@ -75,6 +75,8 @@ struct State {
     stuck_ever: u64,
     /// What has been copied forward for torn regions.
     forward: Option<forward::Copied>,
+    /// At which anchor, and with which regions torn, there was no room to copy anything: the ring is not read again for that.
+    no_room: Option<(u64, BTreeMap<u32, u64>)>,
     /// Where a record lies that failed and may be there all the same.
     failed: Option<u64>,
 }
@@ -155,6 +157,7 @@ impl Journal {
             stuck: Vec::new(),
             stuck_ever: 0,
             forward: None,
+            no_room: None,
             // The power may have gone while the record of that number was written there.
             failed: (next_seq > anchor.seq && head < blocks).then_some(head),
         };
@@ -352,6 +355,9 @@ impl Journal {
             (tail, seq, stuck, copied)
         };
         flush_disks(core).await?;
+        // Nobody mends one meanwhile: a region that is being made whole does not look torn, and may be torn again; and between a
+        // write that is made again and its region's being whole it would not be found.
+        let steady = self.steady.write().await;
         // Looked at after the flush, which may have been what found a disk gone.
         if !stuck && !space.needs_journal() {
             self.state.lock().forward = None;
@@ -360,6 +366,7 @@ impl Journal {
         {
             return Ok(Retired::Kept);
         }
+        drop(steady);
         self.put_anchor(core, space, |anchor| (anchor.tail, anchor.seq) = (tail, seq)).await?;
         self.state.lock().records.retain(|record| record.seq >= seq);
         Ok(Retired::Freed)

@@ -236,14 +236,14 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         }
         if !redone {
             // A redo that came to its end has taken the mark of the whole region away.
-            at.group().torn.fetch_or(mask, Ordering::AcqRel);
+            at.tear(mask);
             return Ok((0, false));
         }
         // Under the order in which losses are marked: a disk that went meanwhile, with what was brought back, is seen here, or tears the
         // region after this.
         let _order = at.group().order.lock();
         if self::outages(at) != outages {
-            at.group().torn.fetch_or(mask, Ordering::AcqRel);
+            at.tear(mask);
             return Ok((0, false));
         }
         at.group().mend(mask);

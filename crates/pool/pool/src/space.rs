@@ -35,7 +35,7 @@ use crate::at::At;
 use crate::core::Core;
 use crate::health::SMALL;
 use crate::journal::Journal;
-use crate::row::{Place, Row, Shape, names};
+use crate::row::{Group, Place, Row, Shape, names};
 use crate::write::{Edit, change_piece, flush_disks};
 
 /// A space of an open pool.
@@ -57,7 +57,7 @@ pub struct Space {
     losses: AtomicU64,
     /// How many of them a flush has told of.
     losses_told: AtomicU64,
-    /// See [`Space::keep_journal`]: how many there were, and how many of them have been brought back.
+    /// How often regions were torn, and how many of these times have been mended.
     torn_losses: AtomicU64,
     losses_mended: AtomicU64,
     /// A row on its way to be freed, which comes back if that fails.
@@ -186,13 +186,15 @@ impl Space {
         self.losses.load(Ordering::Acquire) != self.losses_told.load(Ordering::Acquire)
     }
 
-    /// A disk has gone with writes in its cache that parity does not make up for, as other disks of the stripes are away, too. These
-    /// are torn already.
-    pub(crate) fn keep_journal(&self) {
+    /// Parity and data of these regions may not agree until what the journal has for them is in place: a write has failed half-way, or
+    /// disks have gone with writes in their caches that parity does not make up for. The journal is kept until then.
+    pub(crate) fn tear(&self, group: &Group, mask: u64) {
+        // In this order: whoever finds that the journal is needed looks at which regions are torn.
+        group.torn.fetch_or(mask, Ordering::AcqRel);
         self.torn_losses.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether the journal may be all that says what stripes are to be: after such a loss, until these have been brought back.
+    /// Whether the journal may be all that says what stripes are to be: after [`Space::tear`], until these have been brought back.
     pub(crate) fn needs_journal(&self) -> bool {
         let losses = self.torn_losses.load(Ordering::Acquire);
         if losses == self.losses_mended.load(Ordering::Acquire) {
@@ -205,7 +207,7 @@ impl Space {
         needs
     }
 
-    /// How many such losses there were: whoever has looked at which regions are torn looks again when there are more.
+    /// How often regions were torn: whoever has looked at which are torn looks again when that has grown.
     pub(crate) fn torn_losses(&self) -> u64 {
         self.torn_losses.load(Ordering::Acquire)
     }

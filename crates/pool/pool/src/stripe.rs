@@ -123,8 +123,8 @@ async fn attempt(
     // In place as durably as asked for: the journal is read at an opening only, and a disk may go and come back before.
     let written = put(at, &writes, mask, durability).await;
     if let Err(error) = acknowledge(at, mask, written).await {
-        group.torn.fetch_or(mask, Ordering::AcqRel);
         group.unsettled.fetch_or(mask, Ordering::AcqRel);
+        at.tear(mask);
         ticket.stuck(at.place.row, writes);
         return Err(error);
     }
@@ -380,7 +380,7 @@ pub(crate) async fn redo(at: At<'_>, writes: &[ColumnWrite]) -> Result<bool, Blo
     at.group().torn.fetch_and(!mask, Ordering::AcqRel);
     let kept = acknowledge(at, mask, written).await;
     if kept.is_err() {
-        at.group().torn.fetch_or(mask, Ordering::AcqRel);
+        at.tear(mask);
     }
     Ok(kept.is_ok())
 }

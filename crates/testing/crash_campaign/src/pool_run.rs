@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use pool::{Pool, Provisioning, SpaceSpec};
+use pool::{Pool, PoolErrorKind, Provisioning, SpaceSpec};
 use sim::{Dice, Survival, on_shard};
 
 use crate::case::{Case, Outcome};
@@ -122,6 +122,7 @@ impl Run {
 async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
     let rig = &run.rig;
     rig.begin_boot();
+    let booted = rig.mark();
     rig.trace(|| format!("boot {boot}, to end with {end:?}"));
     let survival = Survival::any(&run.dice);
     if let End::CutFromStart(events) = end
@@ -175,6 +176,10 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
                     rig.troubles.closed(rig.marked(&pool));
                 }
                 Err(error) if rig.excuses_failure() => rig.trace(|| format!("close: {error}")),
+                // It tells of a loss that no flush has told of, also when the disk is back by then.
+                Err(error) if error.kind() == PoolErrorKind::Lost && rig.excuses_since(&booted) => {
+                    rig.trace(|| format!("close: {error}"));
+                }
                 Err(error) => rig.broken(format!("the pool cannot be closed: {error}")),
             }
         }

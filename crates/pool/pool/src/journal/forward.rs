@@ -101,11 +101,16 @@ impl Journal {
         Ok(stripes)
     }
 
-    /// Copies what the records say of torn regions to the head. `false`, and nothing written, when there is no room. Under the turn.
+    /// Copies what the records say of torn regions to the head. `false`, and nothing written, when there is no room. Under the turn,
+    /// and with [`Journal::steady`] taken for writing.
     pub(super) async fn copy_forward(&self, core: &Arc<Core>, space: &Space) -> Result<bool, BlockError> {
-        // Nobody mends one meanwhile: between a write that is made again and its region's being whole it would not be found.
-        let _steady = self.steady.write().await;
-        let losses = space.torn_losses();
+        let (losses, torn) = (space.torn_losses(), space.torn_rows());
+        {
+            let state = self.state.lock();
+            if state.no_room.as_ref().is_some_and(|(anchor, of)| *anchor == state.anchor.number && *of == torn) {
+                return Ok(false);
+            }
+        }
         let row = space.row(JOURNAL_ROW).ok_or_else(gone)?;
         let reader = Reader { core, space, row: &row };
         let records = gather(self.torn_stripes(core, space, &row).await?);
@@ -117,7 +122,11 @@ impl Journal {
         let mut taken = 0;
         for record in &records {
             let blocks = blocks_of(record);
-            let Some(start) = room(self.blocks, head, tail, blocks) else { return Ok(false) };
+            let Some(start) = room(self.blocks, head, tail, blocks) else {
+                let mut state = self.state.lock();
+                state.no_room = Some((state.anchor.number, torn));
+                return Ok(false);
+            };
             starts.push(start);
             taken += self.used(start + blocks, head);
             head = start + blocks;
