@@ -43,6 +43,8 @@ pub(crate) struct Frame {
     one_length: bool,
     /// A copy of the superblock does not have the features that the other has.
     outdated: bool,
+    /// A copy of the superblock is damaged, as when the power went while it was written.
+    torn: bool,
     /// A newer release wrote a copy of the superblock: what it says.
     newer: Option<String>,
     /// The device could not read something.
@@ -58,6 +60,7 @@ pub(crate) async fn frame(device: &Device, open: Option<&Superblock>) -> Frame {
         superblocks: Vec::new(),
         one_length: false,
         outdated: false,
+        torn: false,
         newer: None,
         unreadable: None,
         findings: Vec::new(),
@@ -82,6 +85,8 @@ impl Frame {
                     if matches!(error, DecodeError::Unsupported(_)) {
                         newer.push(offset);
                         self.newer.get_or_insert_with(|| error.to_string());
+                    } else {
+                        self.torn = true;
                     }
                     Err(error.to_string())
                 }
@@ -200,6 +205,11 @@ impl Frame {
     /// Whether a copy of the superblock is from before an upgrade.
     pub(crate) fn has_outdated(&self) -> bool {
         self.outdated
+    }
+
+    /// Whether a copy of the superblock is damaged.
+    pub(crate) fn has_torn(&self) -> bool {
+        self.torn
     }
 
     /// What the superblock becomes with a metadata log, where there is none yet and the database leaves room for one.

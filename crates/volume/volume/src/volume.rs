@@ -139,7 +139,7 @@ impl Volume {
         let flushes = device.flushes();
         let device: Device = Arc::new(device);
         let frame = integrity::frame(&device, None).await;
-        let (outdated, planned) = (frame.has_outdated(), frame.with_log());
+        let (outdated, torn, planned) = (frame.has_outdated(), frame.has_torn(), frame.with_log());
         let new_log = planned.is_some();
         let mut superblock = frame.openable()?;
         let clusters = superblock.clusters(device.size());
@@ -205,6 +205,15 @@ impl Volume {
                 let _ = metadata.close().await;
             }
             written?;
+        }
+        if torn {
+            // The database vouches for the other copy. Whoever cannot write it has a sound one still.
+            tracing::warn!(
+                "a copy of a volume's superblock is damaged: it is written anew from the other one"
+            );
+            if let Err(error) = write_superblocks(&device, &superblock).await {
+                tracing::warn!("a copy of a volume's superblock stays damaged: {error}");
+            }
         }
         if !folded {
             // After the superblocks: an older release would look for these names elsewhere.

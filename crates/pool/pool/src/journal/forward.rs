@@ -107,7 +107,11 @@ impl Journal {
         let (losses, torn) = (space.torn_losses(), space.torn_rows());
         {
             let state = self.state.lock();
-            if state.no_room.as_ref().is_some_and(|(anchor, of)| *anchor == state.anchor.number && *of == torn) {
+            if state
+                .no_room
+                .as_ref()
+                .is_some_and(|(anchor, of)| *anchor == state.anchor.number && *of == torn)
+            {
                 return Ok(false);
             }
         }

@@ -194,11 +194,13 @@ fn superblock_copies_are_told_apart_and_made_anew() {
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!(found[0].structure, "superblock");
             assert!(found[0].place.contains(name) && found[0].place.contains(&offset.to_string()));
-            let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
-            assert_eq!(volume.check().await.expect("check"), found);
-            volume.close().await.expect("close");
             assert_eq!(look(&device, Repair::Apply).await, found);
             assert_eq!(look(&device, Repair::No).await, Vec::new());
+            // So does an opening: the power may have gone while the copy was written.
+            device.write(offset, junk.clone(), Durability::Durable).await.expect("write");
+            let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
+            assert_eq!(volume.check().await.expect("check"), Vec::new());
+            volume.close().await.expect("close");
             // Both: nothing says where anything is.
             device.write(offset, junk.clone(), Durability::Durable).await.expect("write");
             let other = Superblock::OFFSETS[1 - which];
