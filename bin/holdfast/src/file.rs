@@ -71,7 +71,7 @@ pub(crate) enum Command {
         /// Its size.
         #[arg(long, value_parser = parse_bytes, default_value = "0")]
         size: u64,
-        /// Reserve the space now.
+        /// Reserve the space now, in the volume and in its pool.
         #[arg(long)]
         reserve: bool,
     },

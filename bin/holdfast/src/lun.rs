@@ -31,7 +31,7 @@ pub(crate) enum Command {
         /// Bytes in a logical block: 512 or 4096.
         #[arg(long)]
         block_size: Option<u32>,
-        /// Reserve the space now.
+        /// Reserve the space now, in the volume and in its pool.
         #[arg(long)]
         reserve: bool,
         /// Acknowledge writes before they are durable, until the initiator flushes.

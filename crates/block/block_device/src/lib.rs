@@ -124,6 +124,13 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// Makes the range read as zeros.
     fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()>;
 
+    /// Sees to it that later writes to the range do not fail for want of space, as a device that takes space when it is
+    /// written may let them; what is read there does not change. The default has nothing to do.
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        let _ = (offset, len);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Ends when the size differs from `known`, with the new size. The default never ends.
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         let _ = known;

@@ -230,6 +230,10 @@ impl BlockDevice for WatchedDisk {
         }))
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.inner.allocate(offset, len)
+    }
+
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         self.inner.wait_resize(known)
     }

@@ -413,6 +413,10 @@ impl BlockDevice for CachedDevice {
         }))
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.core.inner.allocate(offset, len)
+    }
+
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         self.core.inner.wait_resize(known)
     }

@@ -316,6 +316,13 @@ impl BlockDevice for WriteLog {
         })
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            self.check_change(offset, len)?;
+            self.core.back.allocate(offset + self.core.shift, len).await
+        })
+    }
+
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         Box::pin(async move {
             let size = self.core.back.wait_resize(known + self.core.shift).await?;

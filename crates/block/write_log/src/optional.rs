@@ -391,6 +391,10 @@ impl BlockDevice for OptionalLog {
         Box::pin(finish_anyway(async move { shared.write_zeroes(offset, len, durability).await }))
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move { self.shared.back.allocate(self.shared.on_back(offset, len)?, len).await })
+    }
+
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         Box::pin(async move {
             let size = self.shared.back.wait_resize(known + self.shared.shift).await?;

@@ -297,7 +297,7 @@ pub struct LunCreate {
     /// Bytes in a logical block: 512 or 4096; absent for 512.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u32>,
-    /// Reserve the space now.
+    /// Reserve the space now, in the volume and in its pool: writes do not fail for want of it later.
     #[serde(default)]
     pub reserve: bool,
     /// Writes may be acknowledged before they are durable, until the initiator flushes.

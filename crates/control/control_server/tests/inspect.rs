@@ -104,3 +104,23 @@ async fn what_cannot_be_reserved_is_refused_with_numbers_and_leaves_nothing() {
     send(&node, "POST", "/v1/luns", r#"{ "name": "thin", "size_bytes": 10737418240 }"#).await;
     node.stop().await.expect("stops");
 }
+
+/// The volume is thin: what is reserved in it must be taken from its pool, or others take it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_reserved_is_taken_from_the_pool() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node_with_a_pool(dir.path()).await;
+    send(&node, "POST", "/v1/volumes", r#"{ "name": "v", "size_bytes": 68719476736 }"#).await;
+    let allocated = async || {
+        let pool = send(&node, "GET", "/v1/pools/p", "").await;
+        pool["allocated_bytes"].as_u64().unwrap_or_else(|| panic!("{pool}"))
+    };
+    let before = allocated().await;
+    send(&node, "POST", "/v1/luns", r#"{ "name": "thin", "size_bytes": 67108864 }"#).await;
+    let thin = allocated().await - before;
+    send(&node, "POST", "/v1/luns", r#"{ "name": "l", "size_bytes": 67108864, "reserve": true }"#).await;
+    let reserved = allocated().await - before;
+    // On two disks.
+    assert!(thin < 67108864 && reserved >= 2 * 67108864, "{thin}, {reserved}");
+    node.stop().await.expect("stops");
+}

@@ -1,12 +1,13 @@
 //! Rows get their slabs: which disks a new row is on, that its slabs are clear before it is committed, and what of the free
 //! room is kept for repair.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, BlockErrorKind};
+use block_device::{BlockError, BlockErrorKind, check_range};
 use pool_format::{
-    Change, ColumnRecord, CopyRecord, DiskId, DiskUse, JOURNAL_ROW, PoolState, RowRecord, SpaceRecord,
+    BLOCK, Change, ColumnRecord, CopyRecord, DiskId, DiskUse, JOURNAL_ROW, PoolState, RowRecord, SpaceRecord,
 };
 use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity, reserve, rows_that_fit};
 
@@ -17,6 +18,20 @@ use crate::row::Shape;
 use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::votes::row_bytes;
+
+impl Space {
+    /// Allocates the rows of a range that are not yet.
+    pub(crate) async fn allocate_range(self: Arc<Self>, offset: u64, len: u64) -> Result<(), BlockError> {
+        let core = self.core()?;
+        core.check_writable()?;
+        check_range(offset, len, BLOCK as u32, self.bytes())?;
+        let row_size = self.striping.row_size();
+        for number in offset / row_size..(offset + len).div_ceil(row_size) {
+            self.row_for_write(&core, number as u32).await?;
+        }
+        Ok(())
+    }
+}
 
 impl Core {
     /// Disks that could take a slab, with their free space. One for a space with checksums must have room for those.

@@ -475,6 +475,10 @@ impl BlockDevice for Space {
         })
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move { finish_anyway(self.this()?.allocate_range(offset, len)).await })
+    }
+
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         Box::pin(async move {
             loop {

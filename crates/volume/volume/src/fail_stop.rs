@@ -145,6 +145,10 @@ impl BlockDevice for FailStop {
         }
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.device.allocate(offset, len)
+    }
+
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         self.device.wait_resize(known)
     }

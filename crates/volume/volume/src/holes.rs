@@ -203,6 +203,12 @@ impl Stream {
         if growing {
             self.size_is_durable(end);
         }
+        // What lies below may be thin, too.
+        let extents = self.map.read().meeting(offset / CLUSTER, end.div_ceil(CLUSTER));
+        for extent in extents {
+            let at = core.at(extent.device * CLUSTER);
+            core.device.allocate(at, extent.count * CLUSTER).await?;
+        }
         Ok(())
     }
 

@@ -70,3 +70,36 @@ fn without_a_reserve_data_takes_all_the_room() {
         assert_eq!((pool.status().free, pool.status().reserved), (0, 0));
     });
 }
+
+/// What was allocated can be written however full the pool becomes, whatever takes the rest of it.
+#[test]
+fn what_is_allocated_has_room_in_a_full_pool() {
+    on_shard(async {
+        for (resiliency, columns) in
+            [(Resiliency::Simple, 1), (Resiliency::Mirror(2), 1), (Resiliency::Parity(1), 3)]
+        {
+            let bench = Bench::new(4);
+            let pool = bench.create().await;
+            let space = |name: &str| {
+                let mut spec = SpaceSpec::thin(name, resiliency, 1 << 30);
+                (spec.interleave, spec.columns) = (4096, columns);
+                spec
+            };
+            let kept = pool.create_space(space("kept")).await.expect("space");
+            let row = SLAB * if columns > 1 { 2 } else { 1 };
+            kept.allocate(row / 2, 2 * row).await.expect("allocate");
+            let other = pool.create_space(space("other")).await.expect("space");
+            fill_up(&other).await;
+            for at in (row / 2..row / 2 + 2 * row).step_by(row as usize / 4) {
+                let data = IoBuf::copy_from(&[7; 4096]).freeze();
+                kept.write(at, data, Durability::Durable)
+                    .await
+                    .unwrap_or_else(|error| panic!("{resiliency:?}: {error}"));
+            }
+            let error = kept.allocate(64 * row, row).await.expect_err("the pool is full");
+            assert_eq!(error.kind(), BlockErrorKind::NoSpace);
+            let zeros = kept.read(row / 2 + 4096, IoBuf::new(4096)).await.expect("read");
+            assert!(zeros.iter().all(|byte| *byte == 0));
+        }
+    });
+}

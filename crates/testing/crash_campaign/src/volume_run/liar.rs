@@ -140,6 +140,10 @@ impl BlockDevice for Liar {
         self.device.write_zeroes(offset, len, durability)
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.device.allocate(offset, len)
+    }
+
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         self.device.wait_resize(known)
     }
