@@ -148,6 +148,9 @@ pub(crate) enum Command {
     Delete {
         /// The volume.
         volume: String,
+        /// Its pool; needed where several pools have a volume of this name.
+        #[arg(long)]
+        pool: Option<String>,
     },
 }
 
@@ -177,12 +180,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
     match command {
         Command::List => context.show_list_of_pools("/volumes", print).await?,
         Command::Show { volume, pool } => {
-            let path = Query::new(format!("/volumes/{}", segment(&volume)));
-            let path = match &pool {
-                Some(pool) => path.with("pool", pool),
-                None => path,
-            };
-            let volume: Volume = client.get(path.as_str()).await?;
+            let volume: Volume = client.get(in_pool(&volume, pool.as_deref()).as_str()).await?;
             context.show(&volume, one)?;
         }
         Command::Create {
@@ -262,14 +260,23 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 context.confirmed(async |confirm| client.post(&path, &Confirm { confirm }).await).await?;
             context.show(&done, |done| outln!("{}", done.message))?;
         }
-        Command::Delete { volume } => {
-            let path = format!("/volumes/{}", segment(&volume));
-            let done: Done =
-                context.confirmed(async |confirm| client.delete(&path, &Confirm { confirm }).await).await?;
+        Command::Delete { volume, pool } => {
+            let path = in_pool(&volume, pool.as_deref());
+            let deleted = async |confirm| client.delete(path.as_str(), &Confirm { confirm }).await;
+            let done: Done = context.confirmed(deleted).await?;
             context.show(&done, |done| outln!("{}", done.message))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A volume, or the one of its name in a pool.
+fn in_pool(volume: &str, pool: Option<&str>) -> Query {
+    let path = Query::new(format!("/volumes/{}", segment(volume)));
+    match pool {
+        Some(pool) => path.with("pool", pool),
+        None => path,
+    }
 }
 
 fn print(volumes: &[Volume]) {

@@ -200,13 +200,16 @@ const CORE: &[Route] = &[
         json::<VolumeUpdate>(),
         json::<Volume>(),
     ),
-    send(
-        Delete,
-        "/volumes/{volume}",
-        "volume_delete",
-        "Destroys a volume and everything in it.",
-        json::<Confirm>(),
-        json::<Done>(),
+    with_query(
+        send(
+            Delete,
+            "/volumes/{volume}",
+            "volume_delete",
+            "Destroys a volume and everything in it. Where several pools have one of its name, the pool must be named.",
+            json::<Confirm>(),
+            json::<Done>(),
+        ),
+        &["pool"],
     ),
     send(
         Post,

@@ -398,3 +398,27 @@ async fn a_pool_that_was_never_here_is_named_where_it_keeps_what_a_name_means_un
     assert_eq!(served(&node).await, [(true, String::new()), (true, String::new())]);
     node.stop().await.expect("stops");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_two_pools_have_a_volume_of_a_name_it_is_said_which_one_is_destroyed() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = start(dir.path()).await;
+    pool(&node, dir.path(), "a").await;
+    export(&node, "a").await;
+    pool(&node, dir.path(), "b").await;
+    import(&node, dir.path(), "a").await;
+    let (done, problem) = ask(&node, "DELETE", "/v1/volumes/v", "{\"confirm\":\"v\"}").await;
+    assert!(!done && problem["detail"] == "There is a volume v in each of the pools a, b.", "{problem}");
+    assert!(problem["todo"].to_string().contains("--pool"), "{problem}");
+    let (done, problem) = ask(&node, "DELETE", "/v1/volumes/v?pool=c", "{\"confirm\":\"v\"}").await;
+    assert!(!done && problem["code"] == "not-found", "{problem}");
+    send(&node, "DELETE", "/v1/volumes/v?pool=a", &json!({ "confirm": "v" })).await;
+    let left = get(&node, "/v1/volumes").await;
+    let left: Vec<_> = left["items"].as_array().expect("list").iter().map(|volume| &volume["pool"]).collect();
+    assert_eq!(left, ["b"]);
+    // Whoever asks again destroys no other one.
+    let (done, problem) = ask(&node, "DELETE", "/v1/volumes/v?pool=a", "{\"confirm\":\"v\"}").await;
+    assert!(!done && problem["code"] == "not-found", "{problem}");
+    send(&node, "DELETE", "/v1/volumes/v", &json!({ "confirm": "v" })).await;
+    node.stop().await.expect("stops");
+}

@@ -185,9 +185,12 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "cache_update" => {
             handle(f, async |State(n): S, Sent(b): Sent<CacheUpdate>| answer(n.cache_update(b).await))
         }
-        "volume_delete" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
-            answer(n.volume_delete(&v, b.confirm).await)
-        }),
+        "volume_delete" => handle(
+            f,
+            async |State(n): S, Path(v): P, Params(q): Params<PoolQuery>, Sent(b): Sent<Confirm>| {
+                answer(n.volume_delete(&v, q.pool.as_deref(), b.confirm).await)
+            },
+        ),
         "volume_check" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<CheckRequest>| {
             answer(n.volume_check(&v, b).await)
         }),

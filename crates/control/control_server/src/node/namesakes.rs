@@ -132,7 +132,32 @@ impl Node {
                 return Ok((guid, pool, space));
             }
         }
-        Err(missing("volume", name, "holdfast volume list"))
+        Err(self.no_volume(name))
+    }
+
+    /// The volume that is to be destroyed: where several pools have one of its name, the pool must be said, or whoever asks twice
+    /// destroys two.
+    ///
+    /// # Errors
+    /// As [`Node::space`], and when it is not clear which one is meant.
+    pub(super) fn space_to_destroy(&self, name: &str, pool: Option<&str>) -> Result<Found, Problem> {
+        let Some(pool) = pool else {
+            let found = self.space(name)?;
+            let mut pools: Vec<String> = self.known_volumes(name).into_iter().map(|(pool, _)| pool).collect();
+            if pools.len() < 2 {
+                return Ok(found);
+            }
+            pools.sort();
+            let detail = format!("There is a volume {name} in each of the pools {}.", pools.join(", "));
+            return Err(Problem::new(Code::InvalidRequest, detail)
+                .todo("Say which one is meant with --pool (in the API: the parameter `pool`)."));
+        };
+        let (guid, handle) = self.pool(pool)?;
+        let mut volumes = handle.info().spaces.into_iter().filter(|space| space.log_of.is_none());
+        match volumes.find(|space| space.state.name == name) {
+            Some(space) => Ok((guid, handle, space)),
+            None => Err(missing("volume", &format!("{name} in pool {pool}"), "holdfast volume list")),
+        }
     }
 
     /// Opens the volume of this name in another pool, which stayed closed beside the one that is gone now.

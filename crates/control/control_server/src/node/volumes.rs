@@ -80,7 +80,7 @@ impl Node {
     /// An open volume.
     pub(super) fn volume(&self, name: &str) -> Result<Arc<dyn VolumeHandle>, Problem> {
         let volumes = self.volumes.lock();
-        let slot = volumes.get(name).ok_or_else(|| missing("volume", name, "holdfast volume list"))?;
+        let slot = volumes.get(name).ok_or_else(|| self.no_volume(name))?;
         slot.handle.clone().ok_or_else(|| {
             let why = slot.reason.as_deref().unwrap_or("it is being opened");
             Problem::new(Code::WrongState, format!("volume {name} is not open: {why}."))
@@ -185,18 +185,35 @@ impl Node {
     /// A volume. Of several of one name, it is the one of the pool that is named, or the one that the node serves.
     pub async fn volume_show(&self, name: &str, pool: Option<&str>) -> Result<Volume, Problem> {
         let served = self.volume_guid(name);
+        let mut found = self.known_volumes(name);
+        found.retain(|(of, _)| pool.is_none_or(|pool| pool == of));
+        found.sort_by_key(|(_, (space, _))| Some(space.guid) != served);
+        match found.into_iter().next() {
+            Some((pool, (space, lost))) => Ok(self.describe_volume(&pool, space, lost).await),
+            None => Err(self.no_volume(name)),
+        }
+    }
+
+    /// The volumes of a name in all pools that are known: the pool, the space, and why none of its data can be had, where that is so.
+    pub(super) fn known_volumes(&self, name: &str) -> Vec<(String, (SpaceInfo, Option<String>))> {
         let mut found = Vec::new();
         for (of, spaces, lost) in self.known_spaces() {
             let mut volumes = spaces.into_iter().filter(|space| space.log_of.is_none());
             let space = volumes.find(|space| space.state.name == name);
-            let asked = pool.is_none_or(|pool| pool == of);
-            found.extend(space.filter(|_| asked).map(|space| (of, space, lost)));
+            found.extend(space.map(|space| (of, (space, lost))));
         }
-        found.sort_by_key(|(_, space, _)| Some(space.guid) != served);
-        match found.into_iter().next() {
-            Some((pool, space, lost)) => Ok(self.describe_volume(&pool, space, lost).await),
-            None => Err(missing("volume", name, "holdfast volume list")),
+        found
+    }
+
+    /// Nobody knows this volume, or not yet.
+    pub(super) fn no_volume(&self, name: &str) -> Problem {
+        if *self.ready.borrow() {
+            return missing("volume", name, "holdfast volume list");
         }
+        let detail =
+            format!("Volume {name} is not open yet: the node has just started, and opens its pools.");
+        Problem::new(Code::WrongState, detail)
+            .todo("Try again in a moment; `holdfast status` shows when all is open.")
     }
 
     /// Makes a space and a volume on it.
@@ -299,9 +316,14 @@ impl Node {
     }
 
     /// Destroys a volume.
-    pub async fn volume_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+    pub async fn volume_delete(
+        &self,
+        name: &str,
+        pool: Option<&str>,
+        confirmed: Option<String>,
+    ) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
-        let (_, pool, space) = self.space(name)?;
+        let (_, pool, space) = self.space_to_destroy(name, pool)?;
         let luns: Vec<String> = self.config.with(|config| {
             let on = config.luns.iter().filter(|lun| lies_in(*lun, name, space.guid));
             on.map(|lun| lun.name.clone()).collect()
@@ -344,12 +366,13 @@ impl Node {
         pool.delete_space(name).await?;
         self.restarts.forget(pool.info().guid, name);
         self.forget_log(name, &space.log_name());
+        let has_namesake = !self.known_volumes(name).is_empty();
         self.config.change(|config| {
-            config.volumes.retain(|volume| volume.name != name);
+            config.volumes.retain(|volume| has_namesake || volume.name != name);
             Ok(())
         })?;
         self.open_namesake(name).await;
-        Ok(Done::new(format!("Volume {name} is destroyed.")))
+        Ok(Done::new(format!("Volume {name} of pool {} is destroyed.", pool.info().name)))
     }
 
     /// Whether all data is as redundant as promised, over all pools.
