@@ -171,7 +171,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
 #[test]
 fn power_cuts_break_no_promise() {
     let sound = Defect::default();
-    for seed in 0..60 {
+    for seed in 0..24 {
         for resiliency in [
             Resiliency::Simple,
             Resiliency::Mirror(2),
