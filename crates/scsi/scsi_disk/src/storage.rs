@@ -7,7 +7,8 @@
 //!   flush of cached writes ──► they may be lost: WRITE ERROR, which initiators do not try again
 //! ```
 //! A command that waits has done nothing, or something that doing it again makes no different; whoever aborts it or
-//! fences its sender off does not wait for it, and it is admitted anew before it goes on.
+//! fences its sender off does not wait for it, and it is admitted anew before it goes on. It does not wait for its turn at a volume
+//! (`flow`) that is not there, or it would be told too late, and tries would count as work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{Range, StoreError, StoreErrorKind, StoreFuture};
 use scsi_core::{ScsiCommand, ScsiStatus};
-use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
+use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 
 use crate::backing::{Backing, ReservationStore};
 use crate::reply::{Failure, Outcome};
@@ -51,6 +52,40 @@ impl LogicalUnit {
         self.storage.read().away
     }
 
+    /// Whether commands find nothing there: it is away, or has stopped as far as is known.
+    pub(crate) fn storage_fails(&self) -> bool {
+        self.failing.load(Ordering::SeqCst)
+    }
+
+    /// What a command, or who lets go of it, has found there.
+    fn heard(&self, fails: bool) {
+        let changes = {
+            // Whoever takes it away meanwhile has the last word.
+            let storage = self.storage.read();
+            let fails = fails || storage.away;
+            self.storage_fails() != fails && self.failing.swap(fails, Ordering::SeqCst) != fails
+        };
+        if changes {
+            // What waits for its turn there does not wait any more.
+            self.tasks_changed.notify_waiters();
+        }
+    }
+
+    /// The state in which the storage has stopped and nobody has let go of it yet.
+    #[cfg(test)]
+    pub(crate) fn has_stopped(&self) {
+        self.storage.write().away = false;
+        self.heard(false);
+    }
+
+    /// Ends its service for good, on the shard of its storage: what waits ends at once, what runs is waited for, what still comes is
+    /// told that there is no such unit, and what it kept its data in is let go of. Whoever removes a unit's file calls this first.
+    pub async fn close(&self) {
+        self.inner.lock().closed = true;
+        self.abort(|_| true, None).await;
+        self.detach();
+    }
+
     /// Lets go of what it keeps its data in, until [`LogicalUnit::attach`]. Everything else that it knows stays.
     pub fn detach(&self) {
         {
@@ -59,6 +94,7 @@ impl LogicalUnit {
             storage.store = Arc::new(AbsentStore);
             storage.away = true;
         }
+        self.heard(true);
         if self.cached.forget(self.cached.written()) {
             self.lost_writes(None);
         }
@@ -71,6 +107,7 @@ impl LogicalUnit {
             (storage.backing, storage.store) = (backing, store);
             storage.away = false;
         }
+        self.heard(false);
         self.notice_capacity();
         self.storage_changed.notify_waiters();
     }
@@ -93,6 +130,11 @@ impl LogicalUnit {
                 },
                 Err(failure) => Err(failure),
             };
+            match &outcome {
+                Err(Failure::Away) => self.heard(true),
+                Ok(_) if cdb.effect != Effect::Always => self.heard(false),
+                _ => {}
+            }
             if !matches!(outcome, Err(Failure::Away)) || !can_wait(cdb.op) || tries == TRIES {
                 return outcome;
             }
