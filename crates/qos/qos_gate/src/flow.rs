@@ -49,12 +49,6 @@ impl Flow {
         &self.client
     }
 
-    /// The disk.
-    #[must_use]
-    pub fn disk(&self) -> &Arc<Disk> {
-        &self.disk
-    }
-
     fn gate(&self) -> &Gate {
         &self.disk.gate
     }

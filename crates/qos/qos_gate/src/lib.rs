@@ -31,7 +31,7 @@ pub use gate::{Disk, Gate, keep_time};
 pub use report::{FlowReport, SharedDemand};
 pub use state::Rule;
 
-pub use qos_scheduler::{FlowCounters, Kind, Terms};
+pub use qos_scheduler::{Kind, Terms};
 
 #[cfg(test)]
 mod tests;

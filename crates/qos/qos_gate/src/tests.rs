@@ -123,21 +123,29 @@ fn a_limit_opens_with_time_and_a_new_one_at_once() {
 
 #[test]
 fn disks_of_a_shared_rule_have_one_limit_and_others_none() {
-    let (_, gate) = gate(64);
+    let (clock, gate) = gate(64);
     let terms = Terms { max_iops: Some(10), burst: 0, ..Terms::default() };
     let (a, b, c) = (gate.disk("a"), gate.disk("b"), gate.disk("c"));
     let flows: Vec<_> = [&a, &b, &c].map(|disk| disk.flow("x").unwrap()).into();
     let shared = Rule::Together(Uuid::from_u128(1), terms);
     gate.apply(&QosSettings::default(), [("a".into(), shared), ("b".into(), shared)].into());
     drop(now(flows[0].enter(Kind::Read, 1)));
-    let turn = later(flows[1].enter(Kind::Read, 1));
+    let mut turn = later(flows[1].enter(Kind::Read, 1));
     drop(now(flows[2].enter(Kind::Read, 1)));
     let demand = gate.demand(Uuid::from_u128(1)).unwrap();
     assert_eq!((demand.asked_units, demand.waiting), (2, 1));
     assert!(gate.demand(Uuid::from_u128(2)).is_none());
-    // Its part of what several gates have is raised, then the rule goes.
-    gate.set_part(Uuid::from_u128(1), Terms { max_iops: Some(1_000_000_000), ..terms });
-    drop(turn);
+    // Its part of what several gates have is raised, and what waits feels it: what is owed is an amount, which is paid at once now.
+    let raised = Terms { max_iops: Some(1_000_000_000), ..terms };
+    gate.set_part(Uuid::from_u128(2), raised);
+    assert!(come(&mut turn).is_none(), "another rule's part");
+    gate.set_part(Uuid::from_u128(1), raised);
+    clock.pass(1);
+    gate.pump(gate.now(), None);
+    drop(come(&mut turn).expect("its part was raised"));
+    // It is lowered again, and what passed before is owed by the lower one; then the rule goes.
+    gate.set_part(Uuid::from_u128(1), terms);
+    drop(later(flows[0].enter(Kind::Read, 1)));
     gate.apply(&QosSettings::default(), BTreeMap::new());
     assert!(gate.state.lock().shared.is_empty());
     drop(now(flows[1].enter(Kind::Read, 1)));
@@ -154,9 +162,13 @@ fn clients_and_disks_go_when_nobody_holds_them_and_come_back_new() {
     assert_eq!(gate.flows().len(), 1, "a request of it is at the volume");
     drop(permit);
     assert!(gate.flows().is_empty() && gate.state.lock().disks.is_empty());
+    // Each takes the place of the one before it: nothing grows with those that were there.
     for _ in 0..1000 {
         let disk = gate.disk("a");
-        drop(now(disk.flow("x").unwrap().enter(Kind::Read, 1)));
+        let flow = disk.flow("x").unwrap();
+        drop(now(flow.enter(Kind::Read, 1)));
+        let places = format!("{:?} {:?}", flow.id, gate.state.lock().disks["a"].own);
+        assert_eq!(places.matches("index: 0").count(), 2, "{places}");
     }
     let (disk, other) = (gate.disk("a"), gate.disk("b"));
     let _flows = (disk.flow("x"), other.flow("x"));
