@@ -124,8 +124,7 @@ impl LogicalUnit {
         loop {
             let outcome = match self.admit(caller, cdb) {
                 Ok(()) => match self.hold(caller, task, cdb).await {
-                    // The place at the volume is kept until the command has ended.
-                    Ok(_permit) => self.dispatch(caller, task, cdb, command).await,
+                    Ok(permit) => self.dispatch(caller, task, cdb, command, permit).await,
                     Err(failure) => Err(failure),
                 },
                 Err(failure) => Err(failure),

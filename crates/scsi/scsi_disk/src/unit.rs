@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
+use qos_gate::Permit;
 use scsi_core::{ScsiCommand, ScsiResponse, ScsiStatus};
 use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 use tokio::sync::Notify;
@@ -385,12 +386,14 @@ impl LogicalUnit {
         }
     }
 
+    /// Carries an admitted command out, whose place at the volume is kept until it has ended.
     pub(crate) async fn dispatch(
         self: &Arc<Self>,
         caller: &Caller<'_>,
         task: u64,
         cdb: &Cdb,
         command: &ScsiCommand,
+        permit: Option<Permit>,
     ) -> Outcome {
         match cdb.op {
             op if op.is_reservation_command() => {
@@ -414,7 +417,7 @@ impl LogicalUnit {
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
             _ => {
                 let work = self.data_command(caller, task, cdb, command.data_out.clone());
-                self.counted(caller.nexus, cdb.op, work).await
+                self.counted(caller.nexus, cdb.op, permit, work).await
             }
         }
     }

@@ -11,10 +11,11 @@ use shard_runtime::{Clock, Monotonic, WallTime};
 
 use super::*;
 
-struct HandClock(AtomicU64);
+struct HandClock(AtomicU64, AtomicU64);
 
 impl Clock for HandClock {
     fn now(&self) -> Monotonic {
+        self.1.fetch_add(1, Ordering::Relaxed);
         Monotonic(self.0.load(Ordering::Relaxed))
     }
     fn wall(&self) -> WallTime {
@@ -27,6 +28,7 @@ pub(super) const SECOND: &[u8] = &[b'2'; 512];
 
 /// A unit that lets one command through and no more, until it is told to.
 pub(super) struct Held {
+    clock: Arc<HandClock>,
     pub(super) rig: Rig,
     pub(super) gate: Arc<Gate>,
 }
@@ -37,9 +39,9 @@ impl Held {
     }
 
     pub(super) async fn with(rig: Rig) -> Self {
-        let clock = Arc::new(HandClock(AtomicU64::new(1)));
+        let clock = Arc::new(HandClock(AtomicU64::new(1), AtomicU64::new(0)));
         let gate = Gate::new(clock.clone(), &Default::default());
-        let held = Self { rig, gate };
+        let held = Self { clock: clock.clone(), rig, gate };
         held.rig.unit.queue_as(Some(held.gate.disk("disk")));
         held.rig.good(0, &rw(0x2a, 0, 0, 1), FIRST).await;
         // One second after the first initiator's first command, so that its rates are counts.
@@ -244,5 +246,20 @@ fn flows_end_with_their_sessions_and_with_the_queue() {
         assert!(held.gate.flows().is_empty());
         held.rig.good(0, &rw(0x28, 0, 0, 1), &[]).await;
         assert!(held.gate.flows().is_empty(), "nothing waits any more");
+    });
+}
+
+#[test]
+fn a_command_is_counted_and_queued_by_two_looks_at_the_clock() {
+    run(async {
+        let held = Held::new().await;
+        held.limit(None);
+        held.rig.unit.count_with(held.clock.clone());
+        for cdb in [rw(0x28, 0, 0, 1), rw(0x2a, 0, 0, 1)] {
+            let before = held.clock.1.load(Ordering::Relaxed);
+            held.rig.good(0, &cdb, if cdb[0] == 0x2a { FIRST } else { &[] }).await;
+            assert_eq!(held.clock.1.load(Ordering::Relaxed) - before, 2, "{cdb:x?}");
+        }
+        assert_eq!((held.at_volume(), held.rig.unit.totals().read.operations), (0, 1));
     });
 }
