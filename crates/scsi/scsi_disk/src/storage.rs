@@ -31,6 +31,11 @@ const TRY_EVERY: Duration = Duration::from_millis(250);
 /// worse for them than one that is not ready.
 const TRIES: u32 = 80;
 
+/// How often, and how many times, a unit that is closed looks whether the last step at its storage has ended: for half a minute, which
+/// is longer than a disk is given. Whatever takes longer is at a storage that does not answer, and closing that waits for it.
+const LAST_STEP: Duration = Duration::from_millis(10);
+const LAST_STEPS: u32 = 3000;
+
 /// What a unit keeps its data and its state in.
 pub(crate) struct Storage {
     pub(crate) backing: Arc<dyn Backing>,
@@ -83,7 +88,15 @@ impl LogicalUnit {
     pub async fn close(&self) {
         self.inner.lock().closed = true;
         self.abort(|_| true, None).await;
+        let backing = Arc::downgrade(&self.backing());
         self.detach();
+        // A step of a SANITIZE, or of another unit's copy from here, may be at it still; there is none after that.
+        for _ in 0..LAST_STEPS {
+            if backing.strong_count() == 0 {
+                return;
+            }
+            shard_runtime::sleep(LAST_STEP).await;
+        }
     }
 
     /// Lets go of what it keeps its data in, until [`LogicalUnit::attach`]. Everything else that it knows stays.

@@ -211,3 +211,32 @@ fn what_waits_ends_with_its_unit_and_what_runs_is_waited_for() {
         assert_eq!(volume.read(0, IoBuf::new(512)).await.unwrap()[..], FIRST[..]);
     });
 }
+
+#[test]
+fn the_last_step_of_a_copy_from_a_unit_that_goes_is_waited_for() {
+    run_quickly(async {
+        let (volume, rig) = going_on::gated().await;
+        let config = UnitConfig { id: [8; 16], ..unit_config() };
+        let other = LogicalUnit::open(config, disk(), rig.rows.clone()).await.unwrap();
+        let both = [(1, rig.unit.clone()), (2, other)];
+        let luns = both.map(|(number, unit)| (number, MappedUnit { unit, read_only: false })).into();
+        rig.device.configure(vec![Group { luns, ..Group::default() }]);
+        let second = WireLun::from_number(2);
+        let execute =
+            |cdb: &[u8], data: &[u8]| rig.device.execute(&rig.nexuses[0], second, command(cdb, data));
+        while told(execute(&[0; 6], &[])).await != Some((0, 0)) {}
+        // POPULATE TOKEN of the first unit, used at the second.
+        while rig.sense(0, &[0; 6], &[]).await != (0, 0) {}
+        let token = rig.token(0, &[(0, 1)]).await;
+        let list = tokens::write(&token, 0, &[(0, 1)]);
+        *volume.late.lock() = true;
+        let mut copy = execute(&tokens::cdb(0x11, 2, list.len()), &list);
+        assert!(poll(copy.as_mut()).is_pending());
+        let mut closes = pin!(rig.unit.close());
+        assert!(poll(closes.as_mut()).is_pending() && Arc::strong_count(&volume) > 1, "it still reads");
+        *volume.late.lock() = false;
+        assert!(told(copy).await.is_some());
+        closes.await;
+        assert_eq!(Arc::strong_count(&volume), 1);
+    });
+}
