@@ -18,7 +18,7 @@ use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{Range, StoreError, StoreErrorKind, StoreFuture};
 use scsi_core::{ScsiCommand, ScsiStatus};
-use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
+use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
 use crate::backing::{Backing, ReservationStore};
 use crate::reply::{Failure, Outcome};
@@ -64,11 +64,14 @@ impl LogicalUnit {
 
     /// What a command, or who lets go of it, has found there.
     fn heard(&self, fails: bool) {
+        if self.storage_fails() == fails {
+            return;
+        }
         let changes = {
             // Whoever takes it away meanwhile has the last word.
             let storage = self.storage.read();
             let fails = fails || storage.away;
-            self.storage_fails() != fails && self.failing.swap(fails, Ordering::SeqCst) != fails
+            self.failing.swap(fails, Ordering::SeqCst) != fails
         };
         if changes {
             // What waits for its turn there does not wait any more.
@@ -142,12 +145,14 @@ impl LogicalUnit {
                 },
                 Err(failure) => Err(failure),
             };
+            // Others may say something of another unit's storage, or nothing of any.
+            let tells = can_wait(cdb.op);
             match &outcome {
-                Err(Failure::Away) => self.heard(true),
-                Ok(_) if cdb.effect != Effect::Always => self.heard(false),
+                Err(Failure::Away) if tells => self.heard(true),
+                Ok(_) if tells => self.heard(false),
                 _ => {}
             }
-            if !matches!(outcome, Err(Failure::Away)) || !can_wait(cdb.op) || tries == TRIES {
+            if !matches!(outcome, Err(Failure::Away)) || !tells || tries == TRIES {
                 return outcome;
             }
             let back = self.storage_changed.notified();

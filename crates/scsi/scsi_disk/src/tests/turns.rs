@@ -212,25 +212,28 @@ fn what_waits_ends_with_its_unit_and_what_runs_is_waited_for() {
     });
 }
 
+/// A second unit under the number 2, and a copy of the first block of the first unit to it.
+async fn copy_to_another(rig: &Rig) -> (Arc<LogicalUnit>, ScsiCommand) {
+    let config = UnitConfig { id: [8; 16], ..unit_config() };
+    let other = LogicalUnit::open(config, disk(), rig.rows.clone()).await.unwrap();
+    let both = [(1, rig.unit.clone()), (2, other.clone())];
+    let luns = both.map(|(number, unit)| (number, MappedUnit { unit, read_only: false })).into();
+    rig.device.configure(vec![Group { luns, ..Group::default() }]);
+    for lun in [1, 2] {
+        while rig.send(0, lun, &[0; 6], &[]).await.status != ScsiStatus::Good {}
+    }
+    let token = rig.token(0, &[(0, 1)]).await;
+    let list = tokens::write(&token, 0, &[(0, 1)]);
+    (other, command(&tokens::cdb(0x11, 2, list.len()), &list))
+}
+
 #[test]
 fn the_last_step_of_a_copy_from_a_unit_that_goes_is_waited_for() {
     run_quickly(async {
         let (volume, rig) = going_on::gated().await;
-        let config = UnitConfig { id: [8; 16], ..unit_config() };
-        let other = LogicalUnit::open(config, disk(), rig.rows.clone()).await.unwrap();
-        let both = [(1, rig.unit.clone()), (2, other)];
-        let luns = both.map(|(number, unit)| (number, MappedUnit { unit, read_only: false })).into();
-        rig.device.configure(vec![Group { luns, ..Group::default() }]);
-        let second = WireLun::from_number(2);
-        let execute =
-            |cdb: &[u8], data: &[u8]| rig.device.execute(&rig.nexuses[0], second, command(cdb, data));
-        while told(execute(&[0; 6], &[])).await != Some((0, 0)) {}
-        // POPULATE TOKEN of the first unit, used at the second.
-        while rig.sense(0, &[0; 6], &[]).await != (0, 0) {}
-        let token = rig.token(0, &[(0, 1)]).await;
-        let list = tokens::write(&token, 0, &[(0, 1)]);
+        let (_other, copy) = copy_to_another(&rig).await;
         *volume.late.lock() = true;
-        let mut copy = execute(&tokens::cdb(0x11, 2, list.len()), &list);
+        let mut copy = rig.device.execute(&rig.nexuses[0], WireLun::from_number(2), copy);
         assert!(poll(copy.as_mut()).is_pending());
         let mut closes = pin!(rig.unit.close());
         assert!(poll(closes.as_mut()).is_pending() && Arc::strong_count(&volume) > 1, "it still reads");
@@ -238,5 +241,18 @@ fn the_last_step_of_a_copy_from_a_unit_that_goes_is_waited_for() {
         assert!(told(copy).await.is_some());
         closes.await;
         assert_eq!(Arc::strong_count(&volume), 1);
+    });
+}
+
+/// Or a copy from a unit that is away would let commands past the limits of the unit that it was sent to.
+#[test]
+fn a_copy_says_nothing_of_the_storage_that_it_was_sent_to() {
+    run_quickly(async {
+        let rig = Rig::new().await;
+        let (other, copy) = copy_to_another(&rig).await;
+        rig.unit.detach();
+        let copied = rig.device.execute(&rig.nexuses[0], WireLun::from_number(2), copy);
+        assert_eq!(told(copied).await, Some(BECOMING_READY));
+        assert!(rig.unit.storage_fails() && !other.storage_fails());
     });
 }
