@@ -86,16 +86,18 @@ fn nonsense_is_refused(node: &Node, lun: &str) -> Result {
         (&["--max-iops", "0"], "use `none`"),
         (&["--max-iops=-1"], "invalid"),
         (&["--max-iops", "1000000001"], "highest"),
+        (&["--max-iops", "7"], "below 8"),
         (&["--max-bandwidth", "1k"], "waits"),
         (&["--guid", "00000000-0000-0000-0000-000000000000"], "zeros"),
         (&["--type", "both"], "dedicated"),
     ] {
         refused(node, &[&create[..], numbers].concat(), why)?;
     }
+    refused(node, &["qos", "policy", "create", POLICY], "GUID")?;
     refused(node, &["qos", "assign", "nobody", "--lun", lun], "no policy nobody")?;
-    refused(node, &["qos", "policy", "set", "nobody", "--max-iops", "5"], "no policy nobody")?;
+    refused(node, &["qos", "policy", "set", "nobody", "--max-iops", "50"], "no policy nobody")?;
     refused(node, &["qos", "set", "--unit-bytes", "1"], "unit_bytes")?;
-    node.cli(&["qos", "policy", "create", "fine", "--max-iops", "5"])?;
+    node.cli(&["qos", "policy", "create", "fine", "--max-iops", "50"])?;
     refused(node, &["qos", "policy", "create", "FINE"], "FINE already")?;
     refused(node, &["qos", "assign", "fine", "--lun", "nowhere"], "no LUN nowhere")?;
     node.cli(&["qos", "policy", "remove", "fine"])?;
@@ -111,7 +113,7 @@ fn small_requests_meet_the_iops(node: &Node, context: &Context, url: &str) -> Re
             && flow["policy"] == "gold"
             && flow["max_iops"] == IOPS
             && flow["held_us"].as_u64() > flow["disk_us"].as_u64()
-            && flow["normalized_iops"].as_u64() <= Some(2 * IOPS)
+            && flow["normalized_iops"].as_u64().is_some_and(|iops| iops <= 2 * IOPS)
     })?;
     node.cli(&["qos", "policy", "set", "gold", "--max-iops", "100000000", "--max-bandwidth", "none"])?;
     load.ends()?;

@@ -155,10 +155,18 @@ fn wrong(error: &qos_policy::PolicyError) -> Problem {
 }
 
 impl Config {
+    /// Takes LUNs out, with what hangs on them: a LUN of the same name that is made later is another disk.
+    pub fn remove_luns(&mut self, goes: impl Fn(&crate::LunConfig) -> bool) {
+        let gone: std::collections::BTreeSet<String> =
+            self.luns.iter().filter(|lun| goes(lun)).map(|lun| lun.name.clone()).collect();
+        self.luns.retain(|lun| !gone.contains(&lun.name));
+        self.qos_assignments.retain(|row| !gone.contains(&row.lun));
+    }
+
     /// Checks policies and what they are given to.
     pub(crate) fn check_qos(&self) -> Result<(), Problem> {
         qos_policy::check_settings(&self.qos).map_err(|error| wrong(&error))?;
-        qos_policy::check_policies(&self.qos_policies).map_err(|error| wrong(&error))?;
+        qos_policy::check_policies(&self.qos_policies, &self.qos).map_err(|error| wrong(&error))?;
         qos_policy::check_assignments(&self.qos_assignments).map_err(|error| wrong(&error))?;
         let luns: std::collections::BTreeSet<&str> = self.luns.iter().map(|lun| lun.name.as_str()).collect();
         match self.qos_assignments.iter().find(|row| !luns.contains(row.lun.as_str())) {

@@ -422,3 +422,31 @@ async fn where_two_pools_have_a_volume_of_a_name_it_is_said_which_one_is_destroy
     send(&node, "DELETE", "/v1/volumes/v", &json!({ "confirm": "v" })).await;
     node.stop().await.expect("stops");
 }
+
+/// What hangs on a LUN goes with it, however it goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_whose_lun_has_a_policy_is_exported_and_forgotten() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = start(dir.path()).await;
+    send(&node, "POST", "/v1/qos/policies", &json!({ "name": "gold", "max_iops": 500 })).await;
+    let assign = json!({ "policy": "gold", "lun": "l" });
+    for name in ["a", "b"] {
+        pool(&node, dir.path(), name).await;
+        serve(&node).await;
+        send(&node, "POST", "/v1/qos/assignments", &assign).await;
+        if name == "a" {
+            export(&node, "a").await;
+            let config = get(&node, "/v1/config").await;
+            assert_eq!((&config["lun"], &config["qos_assignment"]), (&Value::Null, &Value::Null));
+        }
+    }
+    node.stop().await.expect("stops");
+    for disk in ["b0.img", "b1.img"] {
+        std::fs::rename(dir.path().join(disk), dir.path().join(format!("{disk}.away"))).expect("moved");
+    }
+    let node = start(dir.path()).await;
+    send(&node, "POST", "/v1/pools/b/forget", &json!({ "confirm": "b" })).await;
+    let config = get(&node, "/v1/config").await;
+    assert_eq!((&config["lun"], &config["qos_assignment"]), (&Value::Null, &Value::Null));
+    node.stop().await.expect("stops");
+}

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use qos_scheduler::{FlowId, Kind, RequestId};
+use shard_runtime::Monotonic;
 use tokio::sync::oneshot;
 
 use crate::gate::{Disk, Gate};
@@ -47,12 +48,6 @@ impl Flow {
     #[must_use]
     pub fn client(&self) -> &str {
         &self.client
-    }
-
-    /// The disk.
-    #[must_use]
-    pub fn disk(&self) -> &Arc<Disk> {
-        &self.disk
     }
 
     fn gate(&self) -> &Gate {
@@ -115,6 +110,26 @@ impl Permit {
         Self { flow: Some(flow), since }
     }
 
+    /// When it was given, by the gate's clock.
+    #[must_use]
+    pub fn since(&self) -> Monotonic {
+        Monotonic(self.since)
+    }
+
+    /// Gives it back at this time, which was read from the gate's clock: looking at that is most of what a request costs that nothing
+    /// holds back.
+    pub fn leave(mut self, now: Monotonic) {
+        self.end(|_| now);
+    }
+
+    fn end(&mut self, now: impl FnOnce(&Gate) -> Monotonic) {
+        let Some(flow) = self.flow.take() else { return };
+        let now = now(flow.gate()).0;
+        flow.done.fetch_add(1, Ordering::Relaxed);
+        flow.disk_nanos.fetch_add(now.saturating_sub(self.since), Ordering::Relaxed);
+        flow.gate().pump(now, Some(&flow));
+    }
+
     /// Gives back a right that nobody used; whose it was.
     pub(crate) fn unused(mut self) -> Option<Arc<Flow>> {
         self.flow.take()
@@ -123,12 +138,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(flow) = self.flow.take() else { return };
-        let now = flow.gate().now();
-        let took = now.saturating_sub(self.since);
-        flow.done.fetch_add(1, Ordering::Relaxed);
-        flow.disk_nanos.fetch_add(took, Ordering::Relaxed);
-        flow.gate().pump(now, Some(&flow));
+        self.end(|gate| gate.clock.now());
     }
 }
 

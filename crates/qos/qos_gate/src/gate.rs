@@ -155,12 +155,6 @@ impl Drop for Gate {
 }
 
 impl Disk {
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The flow of a client, which all its sessions share.
     #[must_use]
     pub fn flow(self: &Arc<Self>, client: &str) -> Option<Arc<Flow>> {

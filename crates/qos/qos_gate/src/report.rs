@@ -46,8 +46,6 @@ pub struct FlowReport {
     pub disk: String,
     /// The client.
     pub client: String,
-    /// What holds for the disk.
-    pub rule: Rule,
     /// How long it was looked at, in nanoseconds.
     pub window_nanos: u64,
     /// Reads per second.
@@ -155,18 +153,6 @@ impl Gate {
         reports
     }
 
-    /// What a client's flow has done so far; `None` if it has none.
-    #[must_use]
-    pub fn counters(&self, disk: &str, client: &str) -> Option<FlowCounters> {
-        let state = self.state.lock();
-        let flow = state.disks.get(disk)?.flows.get(client)?.upgrade();
-        let counters = flow.as_ref().and_then(|flow| state.scheduler.flow(flow.id)).map(|flow| flow.counters);
-        // It may be nobody's any more, and is let go of without the lock.
-        drop(state);
-        drop(flow);
-        counters
-    }
-
     /// What the flows of a shared rule ask for; `None` if no disk here has the rule.
     #[must_use]
     pub fn demand(&self, rule: Uuid) -> Option<SharedDemand> {
@@ -201,7 +187,6 @@ fn report(seen: &Seen, now: u64) -> FlowReport {
     FlowReport {
         disk: seen.disk.clone(),
         client: seen.flow.client().to_owned(),
-        rule: seen.rule,
         window_nanos: window,
         read_iops: rate(new.read.operations, old.read.operations),
         write_iops: rate(new.write.operations, old.write.operations),

@@ -123,21 +123,29 @@ fn a_limit_opens_with_time_and_a_new_one_at_once() {
 
 #[test]
 fn disks_of_a_shared_rule_have_one_limit_and_others_none() {
-    let (_, gate) = gate(64);
+    let (clock, gate) = gate(64);
     let terms = Terms { max_iops: Some(10), burst: 0, ..Terms::default() };
     let (a, b, c) = (gate.disk("a"), gate.disk("b"), gate.disk("c"));
     let flows: Vec<_> = [&a, &b, &c].map(|disk| disk.flow("x").unwrap()).into();
     let shared = Rule::Together(Uuid::from_u128(1), terms);
     gate.apply(&QosSettings::default(), [("a".into(), shared), ("b".into(), shared)].into());
     drop(now(flows[0].enter(Kind::Read, 1)));
-    let turn = later(flows[1].enter(Kind::Read, 1));
+    let mut turn = later(flows[1].enter(Kind::Read, 1));
     drop(now(flows[2].enter(Kind::Read, 1)));
     let demand = gate.demand(Uuid::from_u128(1)).unwrap();
     assert_eq!((demand.asked_units, demand.waiting), (2, 1));
     assert!(gate.demand(Uuid::from_u128(2)).is_none());
-    // Its part of what several gates have is raised, then the rule goes.
-    gate.set_part(Uuid::from_u128(1), Terms { max_iops: Some(1_000_000_000), ..terms });
-    drop(turn);
+    // Its part of what several gates have is raised, and what waits feels it: what is owed is an amount, which is paid at once now.
+    let raised = Terms { max_iops: Some(1_000_000_000), ..terms };
+    gate.set_part(Uuid::from_u128(2), raised);
+    assert!(come(&mut turn).is_none(), "another rule's part");
+    gate.set_part(Uuid::from_u128(1), raised);
+    clock.pass(1);
+    gate.pump(gate.now(), None);
+    drop(come(&mut turn).expect("its part was raised"));
+    // It is lowered again, and what passed before is owed by the lower one; then the rule goes.
+    gate.set_part(Uuid::from_u128(1), terms);
+    drop(later(flows[0].enter(Kind::Read, 1)));
     gate.apply(&QosSettings::default(), BTreeMap::new());
     assert!(gate.state.lock().shared.is_empty());
     drop(now(flows[1].enter(Kind::Read, 1)));
@@ -154,9 +162,13 @@ fn clients_and_disks_go_when_nobody_holds_them_and_come_back_new() {
     assert_eq!(gate.flows().len(), 1, "a request of it is at the volume");
     drop(permit);
     assert!(gate.flows().is_empty() && gate.state.lock().disks.is_empty());
+    // Each takes the place of the one before it: nothing grows with those that were there.
     for _ in 0..1000 {
         let disk = gate.disk("a");
-        drop(now(disk.flow("x").unwrap().enter(Kind::Read, 1)));
+        let flow = disk.flow("x").unwrap();
+        drop(now(flow.enter(Kind::Read, 1)));
+        let places = format!("{:?} {:?}", flow.id, gate.state.lock().disks["a"].own);
+        assert_eq!(places.matches("index: 0").count(), 2, "{places}");
     }
     let (disk, other) = (gate.disk("a"), gate.disk("b"));
     let _flows = (disk.flow("x"), other.flow("x"));
@@ -242,5 +254,103 @@ async fn the_timer_starts_what_limits_held_back_and_ends_with_its_gate() {
         assert!(clock.now().0 / 100_000_000 == n, "one each tenth of a second");
     }
     drop((flow, disk, gate));
+    timer.await.expect("it ends");
+}
+
+/// A clock that goes on by one with each look.
+#[derive(Default)]
+struct Counting(AtomicU64);
+
+impl Clock for Counting {
+    fn now(&self) -> Monotonic {
+        Monotonic(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+    fn wall(&self) -> WallTime {
+        WallTime(0)
+    }
+}
+
+#[test]
+fn who_has_looked_at_the_clock_anyway_spares_the_gate_that() {
+    let clock = Arc::<Counting>::default();
+    let gate = Gate::new(clock.clone(), &QosSettings::default());
+    let flow = gate.disk("a").flow("x").unwrap();
+    let before = clock.now().0;
+    let permit = now(flow.enter(Kind::Read, 1));
+    assert_eq!(permit.since().0, before + 1);
+    permit.leave(Monotonic(before + 1001));
+    assert_eq!((clock.now().0, gate.state.lock().scheduler.in_flight()), (before + 2, 0));
+    assert_eq!((flow.done.load(Ordering::Relaxed), flow.disk_nanos.load(Ordering::Relaxed)), (1, 1000));
+}
+
+/// On several threads, without limits and with ones that come and go: never more than there are places, nobody is forgotten, and in
+/// the end all is counted and free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_place_is_taken_twice_and_nobody_waits_for_ever() {
+    const DEPTH: u32 = 9;
+    const EACH: u64 = 10_000;
+    let settings = QosSettings { volume_depth: DEPTH, ..QosSettings::default() };
+    let gate = Gate::new(Arc::new(shard_runtime::SystemClock::new()), &settings);
+    let timer = tokio::spawn(keep_time(Arc::downgrade(&gate)));
+    let disks = ["a", "b", "c"].map(|name| gate.disk(name));
+    let flows: Vec<_> = (0..24).map(|n| disks[n % 3].flow(&format!("{}", n % 8)).unwrap()).collect();
+    let (there, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut clients = tokio::task::JoinSet::new();
+    for (number, flow) in flows.iter().cloned().enumerate() {
+        let (there, ended) = (there.clone(), ended.clone());
+        clients.spawn(async move {
+            for n in 0..EACH {
+                let permit = match flow.enter(Kind::Write, 1).ok().unwrap() {
+                    Entry::Now(permit) => permit,
+                    // Some do not wait for it at first; whoever gives up also starts what may start.
+                    Entry::Later(turn) if n < EACH / 3 && (n + number as u64).is_multiple_of(7) => {
+                        drop(turn);
+                        continue;
+                    }
+                    Entry::Later(turn) => turn.await.expect("its flow is there"),
+                };
+                let beside = there.fetch_add(1, Ordering::SeqCst);
+                assert!(beside < u64::from(DEPTH), "{beside} were there before it");
+                if n.is_multiple_of(3) {
+                    tokio::task::yield_now().await;
+                }
+                ended.fetch_add(1, Ordering::SeqCst);
+                there.fetch_sub(1, Ordering::SeqCst);
+                drop(permit);
+            }
+        });
+    }
+    let changes = tokio::spawn({
+        let gate = Arc::downgrade(&gate);
+        async move {
+            let limited = Terms { max_iops: Some(200_000), ..Terms::default() };
+            // Then no longer: each change also starts what may start.
+            for n in 0..60u64 {
+                let Some(gate) = gate.upgrade() else { return };
+                let rules = match n % 4 {
+                    0 => only("a", Rule::Alone(limited)),
+                    1 => only("b", Rule::Together(Uuid::from_u128(1), limited)),
+                    _ => BTreeMap::new(),
+                };
+                gate.apply(&settings, rules);
+                drop(gate);
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        }
+    });
+    let all = async { while clients.join_next().await.transpose().expect("no place twice").is_some() {} };
+    tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("nobody waits for ever");
+    let left = |gate: &Gate| {
+        let state = gate.state.lock();
+        (state.scheduler.in_flight(), state.scheduler.waiting())
+    };
+    assert_eq!(left(&gate), (0, 0));
+    let flows_now = gate.flows();
+    assert!(flows_now.iter().all(|flow| (flow.in_flight, flow.waiting) == (0, 0)), "{flows_now:?}");
+    let done: u64 = flows.iter().map(|flow| flow.done.load(Ordering::SeqCst)).sum();
+    // A permit may have come to one who did not wait for it.
+    assert!(done >= ended.load(Ordering::SeqCst), "{done}");
+    drop((flows, disks, gate));
+    changes.await.expect("it ends");
     timer.await.expect("it ends");
 }

@@ -62,6 +62,23 @@ pub enum PolicyError {
         "policy {0}: a maximum bandwidth of {1} bytes per second is below {MIN_BANDWIDTH}, with which a disk answers later than any system waits"
     )]
     Crawl(String, u64),
+    /// The same of IOPS.
+    #[error(
+        "policy {policy}: a maximum of {max} IOPS is below {least}, which is {MIN_BANDWIDTH} bytes per second in units of {unit} bytes (qos.unit_bytes), with less of which a disk answers later than any system waits; raise it"
+    )]
+    CrawlIops {
+        /// The policy.
+        policy: String,
+        /// What is allowed.
+        max: u64,
+        /// The least that may be.
+        least: u64,
+        /// The unit of normalised I/O.
+        unit: u32,
+    },
+    /// The name reads as an identity, and by it another policy might be meant.
+    #[error("policy {0}: its name reads as a GUID, which names a policy by itself; give it another")]
+    NameIsGuid(String),
     /// More is promised than allowed.
     #[error(
         "policy {policy}: its minimum of {min} IOPS is above its maximum of {max}; lower the minimum or raise the maximum"
@@ -115,6 +132,9 @@ impl Policy {
         {
             return Err(PolicyError::Name(name.chars().take(MAX_NAME_BYTES).collect()));
         }
+        if name.parse::<Uuid>().is_ok() {
+            return Err(PolicyError::NameIsGuid(name.clone()));
+        }
         if self.guid.is_nil() {
             return Err(PolicyError::GuidNil(name.clone()));
         }
@@ -148,17 +168,22 @@ impl Policy {
     }
 }
 
-/// Checks all policies of a node.
+/// Checks all policies of a node, where this holds for all disks.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn check_policies(policies: &[Policy]) -> Result<(), PolicyError> {
+pub fn check_policies(policies: &[Policy], settings: &QosSettings) -> Result<(), PolicyError> {
+    let least = MIN_BANDWIDTH / u64::from(settings.unit_bytes.max(1));
     if policies.len() > MAX_POLICIES {
         return Err(PolicyError::TooMany(MAX_POLICIES, "policies"));
     }
     let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
     for policy in policies {
         policy.check()?;
+        if let Some(max) = policy.max_iops.filter(|max| *max < least) {
+            let (policy, unit) = (policy.name.clone(), settings.unit_bytes);
+            return Err(PolicyError::CrawlIops { policy, max, least, unit });
+        }
         if !names.insert(policy.name.to_ascii_lowercase()) {
             return Err(PolicyError::NameTwice(policy.name.clone()));
         }

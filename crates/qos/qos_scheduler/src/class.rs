@@ -7,7 +7,7 @@ use crate::terms::Terms;
 
 /// How many normalised I/Os of a flow with weight 1 a class may be ahead of its share because of its minimum. Without a
 /// bound, one that lost its minimum would get nothing for as long as it had had more than its share.
-pub const LEAD_UNITS: u64 = 1024;
+const LEAD_UNITS: u64 = 1024;
 /// Share tags of one normalised I/O at weight 1. A class has at most 2^32 of weight, so each I/O moves its tag.
 const SHARE_SCALE: u64 = 1 << 32;
 /// Most units that a request is charged in shares: 8 GiB at the usual unit. It keeps tags within 2^53 of each other.
@@ -91,6 +91,8 @@ pub(crate) struct Class {
     pub(crate) weight: u64,
     /// Flows that belong to it.
     pub(crate) flows: u32,
+    /// Their requests at the volume.
+    pub(crate) in_flight: u32,
 }
 
 impl Class {
@@ -109,6 +111,7 @@ impl Class {
             members_at: 0,
             weight: 0,
             flows: 0,
+            in_flight: 0,
         }
     }
 

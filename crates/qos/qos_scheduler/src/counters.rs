@@ -22,9 +22,7 @@ pub struct FlowCounters {
     pub write: KindCounters,
     /// Normalised I/Os that were asked for, those that still wait or were cancelled too.
     pub asked_units: u64,
-    /// Requests that had to wait before they went to the volume.
-    pub held: u64,
-    /// How long those waited together, in nanoseconds.
+    /// How long requests waited together before they went to the volume, in nanoseconds.
     pub held_nanos: u64,
     /// Requests that found a queue full.
     pub refused: u64,

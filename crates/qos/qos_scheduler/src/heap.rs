@@ -19,6 +19,11 @@ impl TagHeap {
         self.entries.first().copied()
     }
 
+    /// The smallest tag and its id but for the first.
+    pub(crate) fn second(&self) -> Option<(u64, u32)> {
+        self.entries.iter().skip(1).take(ARITY).min().copied()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

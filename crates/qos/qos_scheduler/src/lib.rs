@@ -18,16 +18,17 @@
 //! * *Large requests, drift*: tags move by the exact cost, and what a division leaves over is carried (`pace`).
 //! * *Minimums that cannot be met*: the time line of minimums then runs slower for all of them, so each gets the same
 //!   part of its minimum, what was missed is caught up for at most [`Settings::catch_up`], and one start in 32 still
-//!   goes by shares, so that flows without a minimum are not starved ([`Scheduler::shortfall`]).
+//!   goes by shares, so that flows without a minimum are not starved.
 //! * *Tags that run ahead*: a class served by its minimum does not pay for that with its share for longer than
-//!   [`LEAD_UNITS`]; one that was idle or held back by its limit starts at the present and has saved nothing.
+//!   1024 I/Os; one that was idle or held back by its limit starts at the present and has saved nothing.
 //! * *Fairness by requests*: shares are of flows: a class weighs what its flows that wait weigh together, whatever their depths.
 //!
 //! Invariants (tests: an exact reference with linear searches, and properties on a simulated disk):
 //! * A request that was taken comes out of exactly one of [`Scheduler::next`], [`Scheduler::cancel`],
 //!   [`Scheduler::remove_flow`].
 //! * A limit is never exceeded by more than its burst allowance and one request, in any span of time.
-//! * While less than `depth` requests are at the volume, none waits that its limits let go.
+//! * While less than `depth` requests are at the volume, none waits that its limits let go, but for those of a class that has seven
+//!   eighths of that there already while other classes have flows: requests that are never answered stop their own class only.
 //! * A clock that goes back stops time for the scheduler, one that jumps ahead gives no more than the allowances.
 //!
 //! Not done here: waiting, wake-ups, latency at the volume (`qos_gate`); what policies are (`qos_policy`).
@@ -41,7 +42,7 @@ mod queue;
 mod scheduler;
 mod terms;
 
-pub use class::{ClassId, LEAD_UNITS};
+pub use class::ClassId;
 pub use counters::{FlowCounters, FlowState, KindCounters};
 pub use divide::divide;
 pub use queue::RequestId;

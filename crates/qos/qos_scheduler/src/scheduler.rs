@@ -10,6 +10,8 @@ use crate::terms::{Settings, Terms};
 /// A time that is earlier than one before by less than this, one second in nanoseconds, was read by another thread; taken for a
 /// clock that goes back, each would make time run faster, and limits with it.
 const NEARLY_NOW: u64 = 1_000_000_000;
+/// A class leaves one in so many places at the volume to others, if there are any.
+const LEFT_TO_OTHERS: u32 = 8;
 /// While minimums cannot be met, one start in so many goes by shares.
 const SHARES_TURN: u32 = 32;
 
@@ -51,7 +53,7 @@ pub enum Next<T> {
     Start(Dispatched<T>),
     /// All that waits is held back by limits until this time.
     Wait(u64),
-    /// As many requests are at the volume as may be: a completion is next.
+    /// As many requests are at the volume as may be, of all flows or of the only class that waits: a completion is next.
     Full,
     /// Nothing waits.
     Idle,
@@ -86,6 +88,8 @@ pub struct Scheduler<T> {
     /// Those of them that have a minimum, by when it is due.
     reserved: TagHeap,
     in_flight: u32,
+    /// Classes that flows belong to.
+    peopled: u32,
     /// Where the shares are: the share tag of the last request that started by it.
     shares_at: u64,
     /// How far the time line of minimums is behind, because they could not be met.
@@ -112,6 +116,7 @@ impl<T> Scheduler<T> {
             ready: TagHeap::default(),
             reserved: TagHeap::default(),
             in_flight: 0,
+            peopled: 0,
             shares_at: 0,
             shortfall: 0,
             overdue_starts: 0,
@@ -131,11 +136,6 @@ impl<T> Scheduler<T> {
         self.settings = settings;
     }
 
-    /// Most requests at the volume at once; at least 1.
-    pub fn set_depth(&mut self, depth: u32) {
-        self.settings.depth = depth;
-    }
-
     /// Requests at the volume.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
@@ -146,13 +146,6 @@ impl<T> Scheduler<T> {
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.requests.len()
-    }
-
-    /// How far minimums are behind in nanoseconds, because the volume could not meet all of them: it grows while that is so,
-    /// in a second by the part of a second that each minimum missed.
-    #[must_use]
-    pub fn shortfall(&self) -> u64 {
-        self.shortfall
     }
 
     /// Time for the tags: it never goes back. A little earlier than before is what threads bring that read the clock and then wait
@@ -219,7 +212,7 @@ impl<T> Scheduler<T> {
     /// A new flow of a class, with its weight among flows (at least 1). `None`: there is no such class.
     pub fn add_flow(&mut self, class: ClassId, weight: u32) -> Option<FlowId> {
         let class = self.class_index(class)?;
-        self.classes[class as usize].flows += 1;
+        self.belongs(class, 0);
         let mut flow = Flow {
             generation: 0,
             alive: true,
@@ -237,6 +230,33 @@ impl<T> Scheduler<T> {
         }
         self.flows.push(flow);
         Some(FlowId { index: self.flows.len() as u32 - 1, generation: 0 })
+    }
+
+    /// A flow belongs to a class from now on, with what it has at the volume.
+    fn belongs(&mut self, class: u32, in_flight: u32) {
+        let class = &mut self.classes[class as usize];
+        self.peopled += u32::from(class.flows == 0);
+        class.flows += 1;
+        class.in_flight += in_flight;
+    }
+
+    fn belongs_no_more(&mut self, class: u32, in_flight: u32) {
+        let class = &mut self.classes[class as usize];
+        class.flows -= 1;
+        class.in_flight -= in_flight;
+        self.peopled -= u32::from(class.flows == 0);
+    }
+
+    /// Whether a class has as many requests at the volume as one may where there are others: what it leaves keeps those going
+    /// whose requests are answered, should its own never be. While less than `depth` are there, this is so for one class at most.
+    fn has_its_part(&self, class: u32) -> bool {
+        let depth = self.settings.depth.max(1);
+        self.peopled > 1 && self.classes[class as usize].in_flight >= depth - depth / LEFT_TO_OTHERS
+    }
+
+    /// The first class of a heap that may have another request at the volume.
+    fn first_below_its_part(&self, heap: &TagHeap) -> Option<(u64, u32)> {
+        heap.first().filter(|(_, class)| !self.has_its_part(*class)).or_else(|| heap.second())
     }
 
     fn flow_index(&self, id: FlowId) -> Option<u32> {
@@ -263,12 +283,13 @@ impl<T> Scheduler<T> {
             return true;
         }
         self.classes[before as usize].leave(flow, moved.start, moved.weight);
-        self.classes[before as usize].flows -= 1;
-        self.classes[class as usize].flows += 1;
         moved.start = 0;
         if moved.queue.len > 0 {
             moved.start = self.classes[class as usize].join(flow, 0, moved.weight);
         }
+        let in_flight = moved.in_flight;
+        self.belongs_no_more(before, in_flight);
+        self.belongs(class, in_flight);
         self.place(before, time);
         self.place(class, time);
         true
@@ -285,9 +306,9 @@ impl<T> Scheduler<T> {
         }
         flow.alive = false;
         flow.generation = flow.generation.wrapping_add(1);
-        let class = flow.class;
+        let (class, in_flight) = (flow.class, flow.in_flight);
         self.classes[class as usize].leave(index, flow.start, flow.weight);
-        self.classes[class as usize].flows -= 1;
+        self.belongs_no_more(class, in_flight);
         self.free_flows.push(index);
         self.place(class, time);
         left
@@ -301,7 +322,11 @@ impl<T> Scheduler<T> {
             return false;
         }
         let units = self.settings.units(bytes);
-        let class = self.flows[index as usize].class as usize;
+        let class = self.flows[index as usize].class;
+        if self.has_its_part(class) {
+            return false;
+        }
+        let class = class as usize;
         if self.classes[class].terms.is_limited() {
             let time = self.time(now);
             let class = &mut self.classes[class];
@@ -311,6 +336,7 @@ impl<T> Scheduler<T> {
             class.charge(time, units, bytes);
         }
         self.in_flight += 1;
+        self.classes[class].in_flight += 1;
         let flow = &mut self.flows[index as usize];
         flow.in_flight += 1;
         flow.counters.asked_units = flow.counters.asked_units.saturating_add(units);
@@ -372,7 +398,10 @@ impl<T> Scheduler<T> {
         self.in_flight = self.in_flight.saturating_sub(1);
         if let Some(index) = self.flow_index(flow) {
             let flow = &mut self.flows[index as usize];
-            flow.in_flight = flow.in_flight.saturating_sub(1);
+            if flow.in_flight > 0 {
+                flow.in_flight -= 1;
+                self.classes[flow.class as usize].in_flight -= 1;
+            }
         }
     }
 
@@ -388,9 +417,10 @@ impl<T> Scheduler<T> {
         {
             self.place(class, time);
         }
-        let Some((share_tag, mut class)) = self.ready.first() else {
+        let Some((share_tag, mut class)) = self.first_below_its_part(&self.ready) else {
             let until = self.limited.first().map(|(opens, _)| opens.saturating_sub(self.went_back));
-            return until.map_or(Next::Idle, Next::Wait);
+            let nothing = if self.ready.is_empty() { Next::Idle } else { Next::Full };
+            return until.map_or(nothing, Next::Wait);
         };
         let due = self.due_class(time);
         if let Some(due) = due {
@@ -404,7 +434,7 @@ impl<T> Scheduler<T> {
     /// The class whose minimum asks for the next start, if one does.
     fn due_class(&mut self, time: u64) -> Option<u32> {
         let line = self.line(time);
-        let (due, class) = self.reserved.first().filter(|(due, _)| *due <= line)?;
+        let (due, class) = self.first_below_its_part(&self.reserved).filter(|(due, _)| *due <= line)?;
         let behind = line - due;
         if behind > self.settings.catch_up {
             self.shortfall += behind - self.settings.catch_up;
@@ -426,10 +456,10 @@ impl<T> Scheduler<T> {
         let units = self.settings.units(waiting.bytes);
         let held = time.saturating_sub(waiting.since);
         flow.counters.started(waiting.kind, units, waiting.bytes);
-        flow.counters.held += 1;
         flow.counters.held_nanos = flow.counters.held_nanos.saturating_add(held);
         flow.in_flight += 1;
         self.in_flight += 1;
+        class.in_flight += 1;
         class.charge(time, units, waiting.bytes);
         let next = class.start + share(units, class.weight);
         class.start = if for_minimum {

@@ -11,6 +11,7 @@ use scsi_defs::copy::{CopyList, ListId, MAX_DESCRIPTOR_BYTES, MAX_SEGMENTS, MAX_
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
 use crate::data::STEP_BYTES;
+use crate::flow::Consent;
 use crate::reply::{Failure, Outcome, Reply};
 use crate::target::{Caller, MappedUnit};
 use crate::unit::{LogicalUnit, UnitState};
@@ -115,7 +116,7 @@ impl LogicalUnit {
         let list =
             if cdb.op == Op::ExtendedCopy4 { CopyList::parse_lid4(data) } else { CopyList::parse(data) }?;
         let mut ended = EndedCopy { list_id: list.list_id, good: false, segments: 0, bytes: 0 };
-        let outcome = self.copy_segments(caller, task, &list, &mut ended).await;
+        let outcome = self.copy_segments(caller, (task, cdb), &list, &mut ended).await;
         ended.good = outcome.is_ok();
         if let Some(copies) = self.inner.lock().ended_copies_mut(caller.nexus.id) {
             ended.remember(copies);
@@ -127,7 +128,7 @@ impl LogicalUnit {
     async fn copy_segments(
         &self,
         caller: &Caller<'_>,
-        task: u64,
+        (task, cdb): (u64, &Cdb),
         list: &CopyList,
         ended: &mut EndedCopy,
     ) -> Result<(), Failure> {
@@ -159,13 +160,18 @@ impl LogicalUnit {
                 true => None,
                 false => Some(to.unit.join(caller.nexus.id, (self, task))?),
             };
-            from.unit.third_party(caller, false)?;
-            to.unit.third_party(&Caller { read_only: to.read_only, ..*caller }, true)?;
+            let both = || {
+                from.unit.third_party(caller, false)?;
+                to.unit.third_party(&Caller { read_only: to.read_only, ..*caller }, true)
+            };
+            both()?;
+            let allowed = || self.admit(caller, cdb).and_then(|()| both());
             let wanted = || {
                 self.still_wanted(task)?;
                 guest.as_ref().map_or(Ok(()), |guest| to.unit.still_wanted(guest.1))
             };
-            Self::copy_range(caller.nexus, wanted, (&from.unit, source), (&to.unit, target), bytes).await?;
+            let consent = Consent { wanted: &wanted, allowed: &allowed };
+            Self::copy_range(caller.nexus, &consent, (&from.unit, source), (&to.unit, target), bytes).await?;
             ended.segments += 1;
             ended.bytes += bytes;
         }
@@ -192,10 +198,11 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Copies for a nexus, whose steps wait for their turn at both units; `wanted` is asked before each step and after each reading.
+    /// Copies for a nexus, whose steps wait for their turn at both units; whether it is wanted is asked before each step and after each
+    /// reading.
     pub(crate) async fn copy_range(
         nexus: &Nexus,
-        wanted: impl Fn() -> Result<(), Failure>,
+        consent: &Consent<'_>,
         from: (&Arc<LogicalUnit>, u64),
         to: (&Arc<LogicalUnit>, u64),
         bytes: u64,
@@ -205,10 +212,10 @@ impl LogicalUnit {
             (from.0.backing().clone_handle(), to.0.backing().clone_handle(), overlap)
             && Arc::ptr_eq(&source.store, &target.store)
         {
-            let _permit = to.0.step_of_other(nexus, Kind::Write, 0, &wanted).await?;
+            let _permit = to.0.step_of_other(nexus, Kind::Write, 0, consent).await?;
             to.0.tokens.changing(to.1, bytes);
             source.store.clone_range((source.file, from.1), (target.file, to.1), bytes).await?;
-            return wanted();
+            return (consent.wanted)();
         }
         let durability = to.0.durability(false);
         let mut done = 0;
@@ -216,11 +223,11 @@ impl LogicalUnit {
             let step = STEP_BYTES.min(bytes - done);
             // Overlapping upwards: from the end, so that nothing is read after it was overwritten.
             let at = if overlap && from.1 < to.1 { bytes - done - step } else { done };
-            let permit = from.0.step_of_other(nexus, Kind::Read, step, &wanted).await?;
+            let permit = from.0.step_of_other(nexus, Kind::Read, step, consent).await?;
             let buf = from.0.read_exact(from.1 + at, step).await?;
             // Nothing waits for one place while it holds another.
             drop(permit);
-            let _permit = to.0.step_of_other(nexus, Kind::Write, step, &wanted).await?;
+            let _permit = to.0.step_of_other(nexus, Kind::Write, step, consent).await?;
             to.0.tokens.changing(to.1 + at, step);
             to.0.backing().write(to.1 + at, buf.freeze(), durability).await?;
             done += step;

@@ -3,12 +3,13 @@
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use qos_gate::Kind;
-use scsi_core::{Nexus, ScsiStatus};
+use scsi_core::ScsiStatus;
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc, be};
 
 use crate::backing::first_difference;
 use crate::inquiry::{MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS};
 use crate::reply::{Failure, Outcome, Reply};
+use crate::target::Caller;
 use crate::unit::LogicalUnit;
 
 /// Step of long commands.
@@ -66,7 +67,13 @@ impl LogicalUnit {
         if have == data.len() as u64 { data.clone() } else { data.slice(0..have as usize) }
     }
 
-    pub(crate) async fn data_command(&self, nexus: &Nexus, task: u64, cdb: &Cdb, data: SharedBuf) -> Outcome {
+    pub(crate) async fn data_command(
+        &self,
+        caller: &Caller<'_>,
+        task: u64,
+        cdb: &Cdb,
+        data: SharedBuf,
+    ) -> Outcome {
         let small = matches!(cdb.op, Op::Read6 | Op::Write6 | Op::Unmap);
         if !small
             && !matches!(
@@ -78,24 +85,24 @@ impl LogicalUnit {
             return Err(Sense::cdb_field(1).into()); // protection information: the unit has none
         }
         if cdb.op == Op::Unmap {
-            return self.unmap(nexus, task, cdb, &data).await;
+            return self.unmap(caller, task, cdb, &data).await;
         }
         if cdb.op == Op::GetLbaStatus {
             return self.lba_status(cdb).await;
         }
         let fua = !small && cdb.bit(1, 3);
         if matches!(cdb.op, Op::WriteSame10 | Op::WriteSame16) {
-            return self.write_same(nexus, task, cdb, data).await;
+            return self.write_same(caller, task, cdb, data).await;
         }
         let (offset, len) = self.range(cdb.lba(), u64::from(cdb.length()))?;
         match cdb.op {
             Op::SyncCache10 | Op::SyncCache16 => {
-                self.flush(nexus.id).await?;
+                self.flush(caller.nexus.id).await?;
                 return Reply::good(0);
             }
             Op::Prefetch10 | Op::Prefetch16 => return Reply::good(0),
             Op::Verify10 | Op::Verify12 | Op::Verify16 => {
-                return self.verify(nexus, task, cdb, (offset, len), data).await;
+                return self.verify(caller, task, cdb, (offset, len), data).await;
             }
             _ => {}
         }
@@ -169,7 +176,7 @@ impl LogicalUnit {
 
     async fn verify(
         &self,
-        nexus: &Nexus,
+        caller: &Caller<'_>,
         task: u64,
         cdb: &Cdb,
         (offset, len): (u64, u64),
@@ -193,7 +200,7 @@ impl LogicalUnit {
         let mut at = 0;
         while at < end {
             let step = STEP_BYTES.min(end - at);
-            let _permit = self.step(nexus, task, Kind::Read, step).await?;
+            let _permit = self.step(caller, task, cdb, Kind::Read, step).await?;
             let read = self.read_exact(offset + at, step).await?;
             let differs = match check {
                 0 => None,
@@ -210,7 +217,7 @@ impl LogicalUnit {
         Reply::good(compared)
     }
 
-    async fn write_same(&self, nexus: &Nexus, task: u64, cdb: &Cdb, data: SharedBuf) -> Outcome {
+    async fn write_same(&self, caller: &Caller<'_>, task: u64, cdb: &Cdb, data: SharedBuf) -> Outcome {
         let (anchor, unmap) = (cdb.bit(1, 4), cdb.bit(1, 3));
         let no_data = cdb.op == Op::WriteSame16 && cdb.bit(1, 0);
         if anchor {
@@ -240,7 +247,7 @@ impl LogicalUnit {
             let step = step.min(len - at);
             // Zeros move nothing: a step of them is one I/O.
             let moved = if zeroes { 0 } else { step };
-            let _permit = self.step(nexus, task, Kind::Write, moved).await?;
+            let _permit = self.step(caller, task, cdb, Kind::Write, moved).await?;
             self.tokens.changing(offset + at, step);
             match &fill {
                 Some(fill) => {
@@ -257,7 +264,7 @@ impl LogicalUnit {
         Reply::good(if no_data { 0 } else { self.block() })
     }
 
-    async fn unmap(&self, nexus: &Nexus, task: u64, cdb: &Cdb, data: &[u8]) -> Outcome {
+    async fn unmap(&self, caller: &Caller<'_>, task: u64, cdb: &Cdb, data: &[u8]) -> Outcome {
         let length = cdb.length() as usize;
         if cdb.bit(1, 0) {
             return Err(Sense::cdb_field(1).into());
@@ -275,7 +282,7 @@ impl LogicalUnit {
         let ranges: Result<Vec<_>, _> =
             descriptors.filter(|d| be(d, 8, 4) != 0).map(|d| self.range(be(d, 0, 8), be(d, 8, 4))).collect();
         for (offset, len) in joined(ranges?) {
-            let _permit = self.step(nexus, task, Kind::Write, 0).await?;
+            let _permit = self.step(caller, task, cdb, Kind::Write, 0).await?;
             self.tokens.changing(offset, len);
             self.backing().unmap(offset, len).await?;
         }

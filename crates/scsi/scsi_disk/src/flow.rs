@@ -1,15 +1,18 @@
 //! Commands that move data wait for their turn at the volume (`qos_gate`): each initiator's use of the unit is a flow.
 //!
-//! One step of at most some MiB waits for itself: a READ or WRITE before it begins, and is admitted anew if it had to wait; what
-//! goes on in steps, before each of them. A command that waits is in the task set as one that runs: whoever aborts it wakes
-//! it, it ends at once, and has changed nothing since. Flushes do not wait: what they wait for has had its turn.
+//! One step of at most some MiB waits for itself: a READ or WRITE before it begins, what goes on in steps before each of them.
+//! Whoever had to wait is admitted anew. A command that waits is in the task set as one that has not started: whoever aborts it
+//! wakes it, it ends at once, and has changed nothing since. Flushes do not wait: what they wait for has had its turn.
+//!
+//! Where the storage is away or fails, nothing waits here and nothing counts: what waited leaves, is tried again as
+//! `storage` says, and takes its place behind the others once the storage is back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use observe::IoKind;
-use qos_gate::{Disk, Entry, Flow, Kind, Permit};
+use qos_gate::{Disk, Entry, Flow, Kind, Permit, Turn};
 use scsi_core::{Nexus, ScsiStatus};
 use scsi_defs::{Cdb, Op};
 
@@ -21,6 +24,14 @@ use crate::unit::LogicalUnit;
 
 /// How often a command that waits at another unit than its own looks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What a command asks of the units that it concerns, while it waits at one of them that is not its own.
+pub(crate) struct Consent<'a> {
+    /// Whether it is still wanted.
+    pub(crate) wanted: &'a dyn Fn() -> Result<(), Failure>,
+    /// Whether it may still go on, after it had to wait.
+    pub(crate) allowed: &'a dyn Fn() -> Result<(), Failure>,
+}
 
 /// Where the unit's commands wait, and the flows of its nexuses.
 #[derive(Default)]
@@ -79,8 +90,7 @@ impl LogicalUnit {
         drop(ended);
     }
 
-    /// Waits until a command that is carried out in one step may go to the volume, and holds its place there. Whoever had to
-    /// wait is admitted anew: reservations and the unit's state may have changed.
+    /// Waits until a command that is carried out in one step may go to the volume, and holds its place there.
     pub(crate) async fn hold(
         &self,
         caller: &Caller<'_>,
@@ -93,25 +103,46 @@ impl LogicalUnit {
         if bytes == 0 || bytes > MAX_TRANSFER_BYTES {
             return Ok(None);
         }
-        let Some(flow) = self.flow_of(caller.nexus) else { return Ok(None) };
-        let (permit, waited) = self.turn(&flow, kind, bytes, &|| self.still_wanted(task), false).await?;
-        if waited {
-            self.admit(caller, cdb)?;
-        }
-        Ok(Some(permit))
+        self.own_turn(caller, task, cdb, kind, bytes).await
     }
 
     /// Waits for the turn of one step of a command of this unit that goes on in steps.
     pub(crate) async fn step(
         &self,
-        nexus: &Nexus,
+        caller: &Caller<'_>,
         task: u64,
+        cdb: &Cdb,
         kind: Kind,
         bytes: u64,
     ) -> Result<Option<Permit>, Failure> {
         self.still_wanted(task)?;
-        let Some(flow) = self.flow_of(nexus) else { return Ok(None) };
-        let (permit, _) = self.turn(&flow, kind, bytes, &|| self.still_wanted(task), false).await?;
+        self.own_turn(caller, task, cdb, kind, bytes).await
+    }
+
+    /// Whoever had to wait is admitted anew: reservations and the unit's state may have changed.
+    async fn own_turn(
+        &self,
+        caller: &Caller<'_>,
+        task: u64,
+        cdb: &Cdb,
+        kind: Kind,
+        bytes: u64,
+    ) -> Result<Option<Permit>, Failure> {
+        let turn = match self.enter_queue(caller.nexus, kind, bytes)? {
+            None => return Ok(None),
+            Some(Entry::Now(permit)) => return Ok(Some(permit)),
+            Some(Entry::Later(turn)) => turn,
+        };
+        let aborted = || Failure::Status(ScsiStatus::TaskAborted);
+        if !self.rests(task, true) {
+            return Err(aborted());
+        }
+        let permit = self.come(turn, &|| self.still_wanted(task), false).await;
+        if !self.rests(task, false) {
+            return Err(aborted());
+        }
+        let permit = permit?;
+        self.admit(caller, cdb)?;
         Ok(Some(permit))
     }
 
@@ -121,34 +152,44 @@ impl LogicalUnit {
         nexus: &Nexus,
         kind: Kind,
         bytes: u64,
-        wanted: &dyn Fn() -> Result<(), Failure>,
+        consent: &Consent<'_>,
     ) -> Result<Option<Permit>, Failure> {
-        wanted()?;
-        let Some(flow) = self.flow_of(nexus) else { return Ok(None) };
-        let (permit, _) = self.turn(&flow, kind, bytes, wanted, true).await?;
+        (consent.wanted)()?;
+        let turn = match self.enter_queue(nexus, kind, bytes)? {
+            None => return Ok(None),
+            Some(Entry::Now(permit)) => return Ok(Some(permit)),
+            Some(Entry::Later(turn)) => turn,
+        };
+        let permit = self.come(turn, consent.wanted, true).await?;
+        (consent.allowed)()?;
         Ok(Some(permit))
     }
 
-    async fn turn(
+    /// `None`: nothing waits for its turn here, or there is nothing to have a turn at. What is tried again until its storage is
+    /// back must neither wait behind a limit meanwhile nor count as work.
+    fn enter_queue(&self, nexus: &Nexus, kind: Kind, bytes: u64) -> Result<Option<Entry>, Failure> {
+        if self.storage_fails() {
+            return Ok(None);
+        }
+        let Some(flow) = self.flow_of(nexus) else { return Ok(None) };
+        // The initiator sends less at once after that, which a queue that is full asks for.
+        flow.enter(kind, bytes).map(Some).map_err(|_| Failure::Status(ScsiStatus::TaskSetFull))
+    }
+
+    async fn come(
         &self,
-        flow: &Arc<Flow>,
-        kind: Kind,
-        bytes: u64,
+        mut turn: Turn,
         wanted: &dyn Fn() -> Result<(), Failure>,
         aborted_elsewhere: bool,
-    ) -> Result<(Permit, bool), Failure> {
-        let full = || Failure::Status(ScsiStatus::TaskSetFull);
-        let mut turn = match flow.enter(kind, bytes) {
-            Ok(Entry::Now(permit)) => return Ok((permit, false)),
-            Ok(Entry::Later(turn)) => turn,
-            // The initiator sends less at once after that, which a queue that is full asks for.
-            Err(_) => return Err(full()),
-        };
+    ) -> Result<Permit, Failure> {
         loop {
             let changed = self.tasks_changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             wanted()?;
+            if self.storage_fails() {
+                return Err(Failure::Away);
+            }
             let news = async {
                 if aborted_elsewhere {
                     // Either way there is something to look at.
@@ -161,7 +202,7 @@ impl LogicalUnit {
                 biased;
                 permit = &mut turn => {
                     wanted()?;
-                    return permit.map(|permit| (permit, true)).ok_or_else(full);
+                    return permit.ok_or(Failure::Status(ScsiStatus::TaskSetFull));
                 }
                 () = news => {}
             }

@@ -1,12 +1,12 @@
-//! What a unit tells about itself: INQUIRY, capacity, supported commands, target port groups, logs.
+//! What a unit tells about itself: INQUIRY, capacity, supported commands, target port groups, logs, sense data, its self-test.
 
 use std::collections::BTreeMap;
 
 use scsi_core::WireLun;
 use scsi_defs::cdb::{COMMANDS, Entry, find, opcode_known};
-use scsi_defs::{Cdb, Op, Sense};
+use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
-use crate::reply::{Outcome, Reply};
+use crate::reply::{Failure, Outcome, Reply};
 use crate::target::{Caller, MappedUnit};
 use crate::token;
 use crate::unit::LogicalUnit;
@@ -82,6 +82,33 @@ impl LogicalUnit {
 
     fn serial(&self) -> String {
         self.config.id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// SEND DIAGNOSTIC (SPC-4 6.42): the default self-test, which looks whether the medium can be read.
+    pub(crate) async fn self_test(&self, cdb: &Cdb) -> Outcome {
+        let length = u16::from_be_bytes([cdb.byte(3), cdb.byte(4)]);
+        if length != 0 {
+            return Err(Sense::cdb_field(3).into()); // there are no diagnostic pages
+        }
+        if cdb.bit(1, 2) && self.blocks() > 0 {
+            self.read_exact(0, self.block()).await.map_err(|failure| match failure {
+                Failure::Away => Failure::Away,
+                _ => Sense::new(SenseKey::HardwareError, asc::FAILED_SELF_TEST).into(),
+            })?;
+        }
+        Reply::good(0)
+    }
+
+    pub(crate) fn request_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {
+        let mut inner = self.inner.lock();
+        let none = Sense::new(SenseKey::NoSense, asc::NONE);
+        let mut sense = inner.sanitize.sense().unwrap_or(none);
+        if let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
+            && !entry.attentions.is_empty()
+        {
+            sense = Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0));
+        }
+        Reply::parameters(&sense.encode(cdb.bit(1, 0)), cdb.length())
     }
 
     /// The commands that tell and change nothing on the medium.

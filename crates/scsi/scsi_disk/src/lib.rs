@@ -25,6 +25,8 @@
 //! * A unit whose storage goes away for a while ([`LogicalUnit::detach`]) keeps its nexuses, reservations and commands. What can be
 //!   done again waits for some seconds, then it is NOT READY (becoming ready); a flush of cached writes that may be lost
 //!   fails, once for each nexus, and is never done again and called good.
+//! * Nothing reaches what a unit kept its data in once it is closed ([`LogicalUnit::close`]): what waited has ended, what ran was
+//!   waited for, and what comes is told that there is no such unit.
 //! * No input panics, and what a peer can make the device hold is bounded.
 //!
 //! Not done here: sessions and data transfer (the transport); LID4 copies, WRITE ATOMIC (refused as

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use observe::{IoKind, IoTally, IoTotals};
+use qos_gate::Permit;
 use scsi_core::Nexus;
 use scsi_defs::Op;
 use shard_runtime::Clock;
@@ -38,7 +39,7 @@ pub(crate) fn kind(op: Op) -> IoKind {
 }
 
 impl LogicalUnit {
-    /// Counts commands from now on, with latencies by this clock. Only the first call does something.
+    /// Counts commands from now on, with latencies by this clock, which is that of the queue that they wait in, if there is one. Only the first call does something.
     pub fn count_with(&self, clock: Arc<dyn Clock>) {
         // A second clock would tell the same time.
         let _ = self.meter.clock.set(clock);
@@ -50,21 +51,31 @@ impl LogicalUnit {
         self.meter.tally.totals()
     }
 
-    /// Runs a command on the medium, counted here and for the nexus that it came over.
+    /// Runs a command on the medium, counted here and for the nexus that it came over. Its time is that at the volume: what it waited
+    /// for its turn before is its flow's. The queue has the same clock, so both count by the same two looks at it.
     pub(crate) async fn counted(
         &self,
         nexus: &Nexus,
         op: Op,
+        permit: Option<Permit>,
         command: impl Future<Output = Outcome>,
     ) -> Outcome {
-        let Some(clock) = self.meter.clock.get() else { return command.await };
+        let Some(clock) = self.meter.clock.get() else {
+            let outcome = command.await;
+            drop(permit);
+            return outcome;
+        };
         let _under_way = self.meter.tally.begin();
-        let since = clock.now();
+        let since = permit.as_ref().map_or_else(|| clock.now(), Permit::since);
         let outcome = command.await;
         let bytes = outcome.as_ref().map_or(0, |reply| reply.transfer);
-        let took = clock.now().since(since);
+        let now = clock.now();
+        let took = now.since(since);
         for tally in [&self.meter.tally, &nexus.io] {
             tally.record(kind(op), bytes, took, outcome.is_ok());
+        }
+        if let Some(permit) = permit {
+            permit.leave(now);
         }
         outcome
     }

@@ -30,6 +30,11 @@ impl Failure {
     }
 }
 
+/// What a command is told whose unit was taken away.
+pub(crate) fn gone() -> Failure {
+    Sense::illegal(asc::LUN_NOT_SUPPORTED).into()
+}
+
 pub(crate) type Outcome = Result<Reply, Failure>;
 
 impl From<Sense> for Failure {

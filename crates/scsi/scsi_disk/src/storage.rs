@@ -7,7 +7,8 @@
 //!   flush of cached writes ──► they may be lost: WRITE ERROR, which initiators do not try again
 //! ```
 //! A command that waits has done nothing, or something that doing it again makes no different; whoever aborts it or
-//! fences its sender off does not wait for it, and it is admitted anew before it goes on.
+//! fences its sender off does not wait for it, and it is admitted anew before it goes on. It does not wait for its turn at a volume
+//! (`flow`) that is not there, or it would be told too late, and tries would count as work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,11 @@ const TRY_EVERY: Duration = Duration::from_millis(250);
 /// worse for them than one that is not ready.
 const TRIES: u32 = 80;
 
+/// How often, and how many times, a unit that is closed looks whether the last step at its storage has ended: for half a minute, which
+/// is longer than a disk is given. Whatever takes longer is at a storage that does not answer, and closing that waits for it.
+const LAST_STEP: Duration = Duration::from_millis(10);
+const LAST_STEPS: u32 = 3000;
+
 /// What a unit keeps its data and its state in.
 pub(crate) struct Storage {
     pub(crate) backing: Arc<dyn Backing>,
@@ -51,6 +57,51 @@ impl LogicalUnit {
         self.storage.read().away
     }
 
+    /// Whether commands find nothing there: it is away, or has stopped as far as is known.
+    pub(crate) fn storage_fails(&self) -> bool {
+        self.failing.load(Ordering::SeqCst)
+    }
+
+    /// What a command, or who lets go of it, has found there.
+    fn heard(&self, fails: bool) {
+        if self.storage_fails() == fails {
+            return;
+        }
+        let changes = {
+            // Whoever takes it away meanwhile has the last word.
+            let storage = self.storage.read();
+            let fails = fails || storage.away;
+            self.failing.swap(fails, Ordering::SeqCst) != fails
+        };
+        if changes {
+            // What waits for its turn there does not wait any more.
+            self.tasks_changed.notify_waiters();
+        }
+    }
+
+    /// The state in which the storage has stopped and nobody has let go of it yet.
+    #[cfg(test)]
+    pub(crate) fn has_stopped(&self) {
+        self.storage.write().away = false;
+        self.heard(false);
+    }
+
+    /// Ends its service for good, on the shard of its storage: what waits ends at once, what runs is waited for, what still comes is
+    /// told that there is no such unit, and what it kept its data in is let go of. Whoever removes a unit's file calls this first.
+    pub async fn close(&self) {
+        self.inner.lock().closed = true;
+        self.abort(|_| true, None).await;
+        let backing = Arc::downgrade(&self.backing());
+        self.detach();
+        // A step of a SANITIZE, or of another unit's copy from here, may be at it still; there is none after that.
+        for _ in 0..LAST_STEPS {
+            if backing.strong_count() == 0 {
+                return;
+            }
+            shard_runtime::sleep(LAST_STEP).await;
+        }
+    }
+
     /// Lets go of what it keeps its data in, until [`LogicalUnit::attach`]. Everything else that it knows stays.
     pub fn detach(&self) {
         {
@@ -59,6 +110,7 @@ impl LogicalUnit {
             storage.store = Arc::new(AbsentStore);
             storage.away = true;
         }
+        self.heard(true);
         if self.cached.forget(self.cached.written()) {
             self.lost_writes(None);
         }
@@ -71,6 +123,7 @@ impl LogicalUnit {
             (storage.backing, storage.store) = (backing, store);
             storage.away = false;
         }
+        self.heard(false);
         self.notice_capacity();
         self.storage_changed.notify_waiters();
     }
@@ -87,13 +140,19 @@ impl LogicalUnit {
         loop {
             let outcome = match self.admit(caller, cdb) {
                 Ok(()) => match self.hold(caller, task, cdb).await {
-                    // The place at the volume is kept until the command has ended.
-                    Ok(_permit) => self.dispatch(caller, task, cdb, command).await,
+                    Ok(permit) => self.dispatch(caller, task, cdb, command, permit).await,
                     Err(failure) => Err(failure),
                 },
                 Err(failure) => Err(failure),
             };
-            if !matches!(outcome, Err(Failure::Away)) || !can_wait(cdb.op) || tries == TRIES {
+            // Others may say something of another unit's storage, or nothing of any.
+            let tells = can_wait(cdb.op);
+            match &outcome {
+                Err(Failure::Away) if tells => self.heard(true),
+                Ok(_) if tells => self.heard(false),
+                _ => {}
+            }
+            if !matches!(outcome, Err(Failure::Away)) || !tells || tries == TRIES {
                 return outcome;
             }
             let back = self.storage_changed.notified();

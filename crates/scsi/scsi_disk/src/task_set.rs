@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use scsi_core::{ScsiStatus, TaskAttribute};
-use scsi_defs::{Cdb, Op, Sense, SenseKey};
+use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
-use crate::reply::Failure;
+use crate::reply::{Failure, gone};
 use crate::sanitize::Sanitize;
 use crate::target::Caller;
 use crate::unit::{Inner, LogicalUnit, MAX_TASKS};
@@ -106,6 +106,9 @@ impl LogicalUnit {
         attribute: TaskAttribute,
     ) -> Result<TaskGuard<'_>, Failure> {
         let mut inner = self.inner.lock();
+        if inner.closed {
+            return Err(gone());
+        }
         let hears =
             !matches!(parsed, Ok(cdb) if matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense));
         if attribute == TaskAttribute::Aca {
@@ -139,6 +142,9 @@ impl LogicalUnit {
     ) -> Result<TaskGuard<'_>, Failure> {
         let guest = {
             let mut inner = self.inner.lock();
+            if inner.closed {
+                return Err(Sense::new(SenseKey::CopyAborted, asc::UNREACHABLE_COPY_TARGET).into());
+            }
             if inner.tasks.len() >= MAX_TASKS {
                 return Err(Failure::Status(ScsiStatus::TaskSetFull));
             }
@@ -199,7 +205,7 @@ impl LogicalUnit {
         }
     }
 
-    /// A command begins or ends to wait for the unit's storage: meanwhile it counts as one that has not started, so that nobody
+    /// A command begins or ends to wait for the unit's storage, or for its turn there: meanwhile it counts as one that has not started, so that nobody
     /// waits for its end. False: aborted meanwhile.
     pub(crate) fn rests(&self, id: u64, rests: bool) -> bool {
         match self.inner.lock().tasks.get_mut(&id) {

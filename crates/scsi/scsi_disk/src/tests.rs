@@ -24,6 +24,7 @@ mod neighbours;
 mod sizes;
 mod storage;
 mod tokens;
+mod turns;
 
 #[derive(Default)]
 struct Rows(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);

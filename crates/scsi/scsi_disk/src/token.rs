@@ -15,6 +15,7 @@ use qos_gate::Kind;
 use scsi_defs::{Cdb, Op, Sense, asc, be};
 use shard_runtime::{Entropy, SystemEntropy};
 
+use crate::flow::Consent;
 use crate::reply::{Failure, Outcome, Reply};
 use crate::target::Caller;
 use crate::unit::LogicalUnit;
@@ -155,7 +156,7 @@ impl LogicalUnit {
         };
         let outcome = match cdb.op {
             Op::PopulateToken => self.populate(data, &mut ended),
-            _ => self.write_using(caller, task, data, &mut ended).await,
+            _ => self.write_using(caller, (task, cdb), data, &mut ended).await,
         };
         if let Err(failure) = &outcome
             && let Some(sense) = failure.sense()
@@ -248,7 +249,7 @@ impl LogicalUnit {
     async fn write_using(
         self: &Arc<Self>,
         caller: &Caller<'_>,
-        task: u64,
+        (task, cdb): (u64, &Cdb),
         data: &[u8],
         ended: &mut EndedToken,
     ) -> Result<(), Failure> {
@@ -260,7 +261,7 @@ impl LogicalUnit {
         }
         if token[..4] == ZERO_TYPE {
             for (offset, len) in targets {
-                let _permit = self.step(caller.nexus, task, Kind::Write, 0).await?;
+                let _permit = self.step(caller, task, cdb, Kind::Write, 0).await?;
                 self.tokens.changing(offset, len);
                 let durability = self.durability(false);
                 self.backing().write_zeroes(offset, len, durability).await?;
@@ -305,7 +306,9 @@ impl LogicalUnit {
                     self.still_wanted(task)?;
                     if source.tokens.find(id).is_none() { Err(unknown()) } else { Ok(()) }
                 };
-                Self::copy_range(caller.nexus, wanted, (source, start), (self, offset), step).await?;
+                let allowed = || self.admit(caller, cdb).and_then(|()| source.third_party(caller, false));
+                let consent = Consent { wanted: &wanted, allowed: &allowed };
+                Self::copy_range(caller.nexus, &consent, (source, start), (self, offset), step).await?;
                 (offset, len) = (offset + step, len - step);
                 ended.blocks += step / self.block();
             }

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
+use qos_gate::Permit;
 use scsi_core::{ScsiCommand, ScsiResponse, ScsiStatus};
 use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 use tokio::sync::Notify;
@@ -15,7 +17,7 @@ use crate::departed::Departed;
 use crate::flow::Flows;
 use crate::meter::Meter;
 use crate::mode::{Mode, WriteCache};
-use crate::reply::{Failure, Outcome};
+use crate::reply::{Failure, Outcome, gone};
 use crate::reservations::{Port, Reservations};
 use crate::sanitize::Sanitize;
 use crate::storage::{Cached, Storage};
@@ -88,6 +90,8 @@ pub(crate) struct Inner {
     pub(crate) target_ports: Vec<u16>,
     pub(crate) state: UnitState,
     pub(crate) stopped: bool,
+    /// It is not served any more; commands of sessions that saw it before it was taken away may still come.
+    pub(crate) closed: bool,
     capacity: u64,
 }
 
@@ -97,6 +101,8 @@ pub struct LogicalUnit {
     pub(crate) storage: RwLock<Storage>,
     /// Wakes commands that wait for the storage to come back.
     pub(crate) storage_changed: Notify,
+    /// The storage is away, or the last that was heard of it is that it has stopped.
+    pub(crate) failing: AtomicBool,
     /// Writes that no flush covers yet.
     pub(crate) cached: Cached,
     pub(crate) inner: Mutex<Inner>,
@@ -162,12 +168,14 @@ impl LogicalUnit {
             target_ports: config.target_ports.clone(),
             state: UnitState::Online,
             stopped: false,
+            closed: false,
             capacity: backing.size() / u64::from(config.block_size),
         };
         Ok(Arc::new(Self {
             config,
             storage: RwLock::new(Storage { backing, store, away: false }),
             storage_changed: Notify::new(),
+            failing: AtomicBool::new(false),
             cached: Cached::default(),
             inner: Mutex::new(inner),
             changes: tokio::sync::Mutex::new(()),
@@ -289,8 +297,14 @@ impl LogicalUnit {
         let silent = self.aborted(task);
         drop(guard);
         if silent {
-            let answer = self.inner.lock().mode.tas;
-            return answer.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted))));
+            let (tas, closed) = {
+                let inner = self.inner.lock();
+                (inner.mode.tas, inner.closed)
+            };
+            if closed {
+                return Some(self.respond(Err(gone())));
+            }
+            return tas.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted))));
         }
         Some(self.respond(outcome))
     }
@@ -372,12 +386,14 @@ impl LogicalUnit {
         }
     }
 
+    /// Carries an admitted command out, whose place at the volume is kept until it has ended.
     pub(crate) async fn dispatch(
         self: &Arc<Self>,
         caller: &Caller<'_>,
         task: u64,
         cdb: &Cdb,
         command: &ScsiCommand,
+        permit: Option<Permit>,
     ) -> Outcome {
         match cdb.op {
             op if op.is_reservation_command() => {
@@ -400,37 +416,10 @@ impl LogicalUnit {
             Op::SendDiagnostic => self.self_test(cdb).await,
             _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
             _ => {
-                let work = self.data_command(caller.nexus, task, cdb, command.data_out.clone());
-                self.counted(caller.nexus, cdb.op, work).await
+                let work = self.data_command(caller, task, cdb, command.data_out.clone());
+                self.counted(caller.nexus, cdb.op, permit, work).await
             }
         }
-    }
-
-    /// SEND DIAGNOSTIC (SPC-4 6.42): the default self-test, which looks whether the medium can be read.
-    async fn self_test(&self, cdb: &Cdb) -> Outcome {
-        let length = u16::from_be_bytes([cdb.byte(3), cdb.byte(4)]);
-        if length != 0 {
-            return Err(Sense::cdb_field(3).into()); // there are no diagnostic pages
-        }
-        if cdb.bit(1, 2) && self.blocks() > 0 {
-            self.read_exact(0, self.block()).await.map_err(|failure| match failure {
-                Failure::Away => Failure::Away,
-                _ => Sense::new(SenseKey::HardwareError, asc::FAILED_SELF_TEST).into(),
-            })?;
-        }
-        crate::reply::Reply::good(0)
-    }
-
-    fn request_sense(&self, caller: &Caller<'_>, cdb: &Cdb) -> Outcome {
-        let mut inner = self.inner.lock();
-        let none = Sense::new(SenseKey::NoSense, asc::NONE);
-        let mut sense = inner.sanitize.sense().unwrap_or(none);
-        if let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
-            && !entry.attentions.is_empty()
-        {
-            sense = Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0));
-        }
-        crate::reply::Reply::parameters(&sense.encode(cdb.bit(1, 0)), cdb.length())
     }
 }
 

@@ -326,9 +326,7 @@ impl Node {
             }]
         })?;
         self.config.change(|config| {
-            config.luns.retain(|lun| lun.name != name);
-            // A new LUN of this name is another disk.
-            config.qos_assignments.retain(|row| row.lun != name);
+            config.remove_luns(|lun| lun.name == name);
             Ok(())
         })?;
         // Closes the file before it is removed.

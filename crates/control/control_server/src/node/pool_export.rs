@@ -37,7 +37,7 @@ impl Node {
     pub(super) fn drop_from_config(&self, pool: Uuid, volumes: &Leaving) -> Result<(), Problem> {
         self.config.change(|config| {
             config.pools.retain(|each| each.guid != pool);
-            config.luns.retain(|lun| !volumes.takes(lun));
+            config.remove_luns(|lun| volumes.takes(lun));
             config.shares.retain(|share| !volumes.takes(share));
             config.volumes.retain(|volume| !volumes.names.contains(&volume.name));
             Ok(())

@@ -361,7 +361,6 @@ mod tests {
         FlowReport {
             disk: disk.into(),
             client: "iqn.2026-01.io.x:1".into(),
-            rule: qos_gate::Rule::Free,
             window_nanos: 5_000_000_000,
             read_iops: got,
             write_iops: 0,

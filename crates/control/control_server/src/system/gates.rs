@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control_api::{Config, PolicyKind, Problem};
+use control_api::{Config, LunConfig, PolicyKind};
 use parking_lot::Mutex;
 use qos_gate::{Disk, FlowReport, Gate, Rule, SharedDemand, Terms, keep_time};
 use qos_policy::{Effective, Policies, QosSettings};
 use qos_scheduler::divide;
 use shard_runtime::Clock;
+use tcp_service::Spawner;
 use uuid::Uuid;
 
 use super::shards::SystemShards;
@@ -26,9 +27,29 @@ pub(super) struct Gates {
     shared: Arc<Mutex<Shared>>,
 }
 
+/// A volume: there may be several of one name, in several pools.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum VolumeKey {
+    Guid(Uuid),
+    /// Of a LUN whose configuration does not say more (yet).
+    Name(String),
+}
+
+impl VolumeKey {
+    fn of(lun: &LunConfig) -> Self {
+        lun.volume_guid.map_or_else(|| Self::Name(lun.volume.clone()), Self::Guid)
+    }
+}
+
+/// The queue of a volume, and the volume's name.
+struct Queue {
+    name: String,
+    gate: Arc<Gate>,
+}
+
 #[derive(Default)]
 struct Shared {
-    by_volume: BTreeMap<String, Arc<Gate>>,
+    by_volume: BTreeMap<VolumeKey, Queue>,
     /// Aggregated policies with disks on several volumes.
     spanning: BTreeMap<Uuid, Spanning>,
     /// Somebody divides them.
@@ -36,12 +57,21 @@ struct Shared {
 }
 
 /// An aggregated policy with disks on several volumes.
+#[derive(Clone)]
 struct Spanning {
     terms: Terms,
-    volumes: BTreeSet<String>,
+    volumes: BTreeSet<VolumeKey>,
+    /// How it is divided now, by volume as `volumes`.
+    parts: Vec<Terms>,
     /// What each volume's flows had asked for at the last division, and when that was.
-    asked: BTreeMap<String, SharedDemand>,
+    asked: BTreeMap<VolumeKey, SharedDemand>,
     at: u64,
+}
+
+/// What holds for the LUNs of a volume.
+struct VolumeRules {
+    name: String,
+    rules: BTreeMap<String, Rule>,
 }
 
 /// Terms for each of several volumes: what each of them could use of I/Os and bytes per second says how much is whose.
@@ -67,84 +97,77 @@ impl Gates {
         Self { shards, clock, shared: Arc::default() }
     }
 
-    /// Puts policies in effect for all LUNs, also for what waits.
-    pub(super) async fn apply(&self, config: &Config) -> Result<(), Problem> {
+    /// Puts policies in effect for all LUNs, also for what waits. It awaits nothing: whoever drops the caller leaves no queue
+    /// without its timer.
+    pub(super) fn apply(&self, config: &Config) {
         let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
         let now = self.clock.now().0;
-        let (rules, spanning) = rules(config, &policies, now);
-        let (gates, new) = {
+        let changes = {
             let mut shared = self.shared.lock();
-            let gone: Vec<String> =
-                shared.by_volume.keys().filter(|volume| !rules.contains_key(*volume)).cloned().collect();
-            let gone: Vec<_> = gone.iter().filter_map(|volume| shared.by_volume.remove(volume)).collect();
-            let mut new = Vec::new();
-            for volume in rules.keys() {
-                shared.by_volume.entry(volume.clone()).or_insert_with(|| {
-                    let gate = Gate::new(self.clock.clone(), &QosSettings::default());
-                    new.push(gate.clone());
-                    gate
-                });
-            }
+            let (mut rules, spanning) = rules(config, &policies, &shared.spanning, now);
             shared.spanning = spanning;
-            let gates: Vec<_> =
-                shared.by_volume.iter().map(|(name, gate)| (name.clone(), gate.clone())).collect();
-            drop(gone);
-            (gates, new)
-        };
-        for (volume, gate) in gates {
-            gate.apply(&config.qos, rules.get(&volume).cloned().unwrap_or_default());
-        }
-        for gate in new {
-            let gate = Arc::downgrade(&gate);
-            let started = self.shards.run(0, move || async move {
-                shard_runtime::spawn_local(keep_time(gate));
-                Ok(())
+            let mut changes: Vec<(Arc<Gate>, BTreeMap<String, Rule>)> = Vec::new();
+            shared.by_volume.retain(|volume, queue| {
+                let stays = rules.contains_key(volume);
+                if !stays {
+                    // What still waits there is held back by nothing any more.
+                    changes.push((queue.gate.clone(), BTreeMap::new()));
+                }
+                stays
             });
-            started.await?;
+            for (volume, VolumeRules { name, rules }) in std::mem::take(&mut rules) {
+                let queue = shared
+                    .by_volume
+                    .entry(volume)
+                    .or_insert_with(|| Queue { name: String::new(), gate: self.new_gate() });
+                queue.name = name;
+                changes.push((queue.gate.clone(), rules));
+            }
+            if !shared.dividing && !shared.spanning.is_empty() {
+                shared.dividing = true;
+                self.start_dividing();
+            }
+            changes
+        };
+        for (gate, rules) in changes {
+            gate.apply(&config.qos, rules);
         }
-        self.divide_from_now_on().await
     }
 
-    /// Starts what divides shared policies, if there are any and it does not run.
-    async fn divide_from_now_on(&self) -> Result<(), Problem> {
-        {
-            let mut shared = self.shared.lock();
-            if shared.dividing || shared.spanning.is_empty() {
-                return Ok(());
-            }
-            shared.dividing = true;
-        }
+    /// A queue with its timer. A shard that is gone drops that: the node stops.
+    fn new_gate(&self) -> Arc<Gate> {
+        let gate = Gate::new(self.clock.clone(), &QosSettings::default());
+        let timed = Arc::downgrade(&gate);
+        self.shards.spawn(0, Box::new(move || Box::pin(keep_time(timed))));
+        gate
+    }
+
+    /// Starts what divides shared policies, until there are none.
+    fn start_dividing(&self) {
         let (shared, clock) = (Arc::downgrade(&self.shared), self.clock.clone());
-        let started = self.shards.run(0, move || async move {
-            shard_runtime::spawn_local(async move {
-                loop {
-                    shard_runtime::sleep(DIVIDE_EVERY).await;
-                    let Some(shared) = shared.upgrade() else { return };
-                    if !divide_now(&shared, clock.now().0) {
-                        return;
-                    }
+        let divide = async move {
+            loop {
+                shard_runtime::sleep(DIVIDE_EVERY).await;
+                let Some(shared) = shared.upgrade() else { return };
+                if !divide_now(&shared, clock.now().0) {
+                    return;
                 }
-            });
-            Ok(())
-        });
-        if started.await.is_err() {
-            // The node stops: there is nothing more to divide.
-            self.shared.lock().dividing = false;
-        }
-        Ok(())
+            }
+        };
+        self.shards.spawn(0, Box::new(move || Box::pin(divide)));
     }
 
     /// The disk of a LUN in the queue of its volume.
-    pub(super) fn disk(&self, volume: &str, lun: &str) -> Option<Arc<Disk>> {
-        let gate = self.shared.lock().by_volume.get(volume).cloned()?;
-        Some(gate.disk(lun))
+    pub(super) fn disk(&self, lun: &LunConfig) -> Option<Arc<Disk>> {
+        let gate = self.shared.lock().by_volume.get(&VolumeKey::of(lun))?.gate.clone();
+        Some(gate.disk(&lun.name))
     }
 
     /// What flows do, with the volume of each.
     pub(super) fn flows(&self) -> Vec<(String, FlowReport)> {
         let gates: Vec<_> = {
             let shared = self.shared.lock();
-            shared.by_volume.iter().map(|(name, gate)| (name.clone(), gate.clone())).collect()
+            shared.by_volume.values().map(|queue| (queue.name.clone(), queue.gate.clone())).collect()
         };
         let of = |(volume, gate): (String, Arc<Gate>)| {
             gate.flows().into_iter().map(move |flow| (volume.clone(), flow)).collect::<Vec<_>>()
@@ -153,45 +176,50 @@ impl Gates {
     }
 }
 
-/// The rules of all LUNs by volume, and the policies that several volumes share, which begin evenly.
+/// The rules of all LUNs by volume, and the policies that several volumes share. What is shared as before stays divided as it is;
+/// other policies begin evenly.
 fn rules(
     config: &Config,
     policies: &Policies,
+    former: &BTreeMap<Uuid, Spanning>,
     now: u64,
-) -> (BTreeMap<String, BTreeMap<String, Rule>>, BTreeMap<Uuid, Spanning>) {
-    let mut rules: BTreeMap<String, BTreeMap<String, Rule>> = BTreeMap::new();
-    let mut shared: BTreeMap<Uuid, Spanning> = BTreeMap::new();
+) -> (BTreeMap<VolumeKey, VolumeRules>, BTreeMap<Uuid, Spanning>) {
+    let mut rules: BTreeMap<VolumeKey, VolumeRules> = BTreeMap::new();
+    let mut shared: BTreeMap<Uuid, (Terms, BTreeSet<VolumeKey>)> = BTreeMap::new();
     for lun in &config.luns {
+        let volume = VolumeKey::of(lun);
         let rule = match policies.of_lun(&lun.name) {
             Effective::None | Effective::Unknown(_) => Rule::Free,
             Effective::Policy(policy) if policy.kind == PolicyKind::Dedicated => Rule::Alone(policy.terms()),
             Effective::Policy(policy) => {
-                let fresh = || Spanning {
-                    terms: policy.terms(),
-                    volumes: BTreeSet::new(),
-                    asked: BTreeMap::new(),
-                    at: now,
-                };
-                shared.entry(policy.guid).or_insert_with(fresh).volumes.insert(lun.volume.clone());
+                let fresh = || (policy.terms(), BTreeSet::new());
+                shared.entry(policy.guid).or_insert_with(fresh).1.insert(volume.clone());
                 Rule::Together(policy.guid, policy.terms())
             }
         };
-        rules.entry(lun.volume.clone()).or_default().insert(lun.name.clone(), rule);
+        let fresh = || VolumeRules { name: lun.volume.clone(), rules: BTreeMap::new() };
+        rules.entry(volume).or_insert_with(fresh).rules.insert(lun.name.clone(), rule);
     }
-    shared.retain(|_, spanning| spanning.volumes.len() > 1);
-    for (policy, spanning) in &shared {
-        let even = vec![1; spanning.volumes.len()];
-        for (volume, part) in spanning.volumes.iter().zip(parts(spanning.terms, &even, &even)) {
-            for rule in rules.get_mut(volume).into_iter().flat_map(BTreeMap::values_mut) {
+    let mut spanning = BTreeMap::new();
+    for (policy, (terms, volumes)) in shared.into_iter().filter(|(_, (_, volumes))| volumes.len() > 1) {
+        let same = former.get(&policy).filter(|before| before.terms == terms && before.volumes == volumes);
+        let divided = same.cloned().unwrap_or_else(|| {
+            let even = vec![1; volumes.len()];
+            let parts = parts(terms, &even, &even);
+            Spanning { terms, volumes, parts, asked: BTreeMap::new(), at: now }
+        });
+        for (volume, part) in divided.volumes.iter().zip(&divided.parts) {
+            for rule in rules.get_mut(volume).into_iter().flat_map(|of| of.rules.values_mut()) {
                 if let Rule::Together(guid, terms) = rule
-                    && guid == policy
+                    && *guid == policy
                 {
-                    *terms = part;
+                    *terms = *part;
                 }
             }
         }
+        spanning.insert(policy, divided);
     }
-    (rules, shared)
+    (rules, spanning)
 }
 
 /// Divides what several volumes share by what their flows ask for. False, once there is nothing to divide.
@@ -208,15 +236,17 @@ fn divide_now(shared: &Mutex<Shared>, now: u64) -> bool {
             let (mut units, mut bytes) = (Vec::new(), Vec::new());
             let nanos = now.saturating_sub(spanning.at).max(1);
             for volume in &spanning.volumes {
-                let demand = by_volume.get(volume).and_then(|gate| gate.demand(*policy)).unwrap_or_default();
+                let demand = by_volume.get(volume).and_then(|queue| queue.gate.demand(*policy));
+                let demand = demand.unwrap_or_default();
                 let before = spanning.asked.insert(volume.clone(), demand).unwrap_or(demand);
                 units.push(wanted(demand.asked_units, before.asked_units, demand.waiting, nanos));
                 bytes.push(wanted(demand.bytes, before.bytes, demand.waiting, nanos));
             }
             spanning.at = now;
-            for (volume, part) in spanning.volumes.iter().zip(parts(spanning.terms, &units, &bytes)) {
-                if let Some(gate) = by_volume.get(volume) {
-                    changes.push((gate.clone(), *policy, part));
+            spanning.parts = parts(spanning.terms, &units, &bytes);
+            for (volume, part) in spanning.volumes.iter().zip(&spanning.parts) {
+                if let Some(queue) = by_volume.get(volume) {
+                    changes.push((queue.gate.clone(), *policy, *part));
                 }
             }
         }
@@ -281,8 +311,17 @@ mod tests {
         }
     }
 
-    fn rules_of(config: &Config) -> (BTreeMap<String, BTreeMap<String, Rule>>, BTreeMap<Uuid, Spanning>) {
-        rules(config, &Policies::new(&config.qos_policies, &config.qos_assignments), 0)
+    type Rules = BTreeMap<String, BTreeMap<String, Rule>>;
+
+    /// The rules by the names of volumes, and what is shared.
+    fn rules_after(config: &Config, former: &BTreeMap<Uuid, Spanning>) -> (Rules, BTreeMap<Uuid, Spanning>) {
+        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
+        let (rules, spanning) = rules(config, &policies, former, 0);
+        (rules.into_values().map(|of| (of.name, of.rules)).collect(), spanning)
+    }
+
+    fn rules_of(config: &Config) -> (Rules, BTreeMap<Uuid, Spanning>) {
+        rules_after(config, &BTreeMap::new())
     }
 
     #[test]
@@ -323,5 +362,93 @@ mod tests {
         assert_eq!((divided[0].max_iops, divided[1].max_iops), (Some(1550), Some(50)));
         assert_eq!((divided[0].min_iops, divided[1].min_iops), (Some(155), Some(5)));
         assert_eq!(divided[0].max_bandwidth, None);
+    }
+
+    #[test]
+    fn what_is_shared_as_before_stays_divided_as_it_is() {
+        let mut config = config(PolicyKind::Aggregated);
+        let guid = config.qos_policies[0].guid;
+        let (_, mut spanning) = rules_of(&config);
+        let divided = spanning.get_mut(&guid).expect("it is shared");
+        divided.parts = parts(divided.terms, &[u64::MAX, 0], &[0, 0]);
+        let busy = divided.parts[0].max_iops;
+        // Another LUN comes, or anything else is changed.
+        config.luns.push(lun("e", "v"));
+        let (rules, after) = rules_after(&config, &spanning);
+        assert_eq!(rules["v"]["a"].terms().max_iops, busy);
+        assert_eq!(after[&guid].parts[0].max_iops, busy);
+        config.qos_policies[0].max_iops = Some(501);
+        let (rules, _) = rules_after(&config, &spanning);
+        let (v, w) = (rules["v"]["a"].terms().max_iops, rules["w"]["c"].terms().max_iops);
+        assert_eq!(v.zip(w).map(|(v, w)| v + w), Some(501), "the policy itself was changed");
+    }
+
+    fn gates() -> Gates {
+        let shards = SystemShards::start(Some(1)).expect("a shard");
+        Gates::new(shards, Arc::new(shard_runtime::SystemClock::new()))
+    }
+
+    /// A flow of LUN `a`, which has a limit of so many, and what of it goes at once and what waits.
+    fn waiting(gates: &Gates, max_iops: u64) -> (Config, Vec<qos_gate::Turn>) {
+        let mut config = config(PolicyKind::Dedicated);
+        (config.qos_policies[0].min_iops, config.qos_policies[0].max_iops) = (None, Some(max_iops));
+        gates.apply(&config);
+        let flow = gates.disk(&config.luns[0]).expect("it has a queue").flow("i").expect("it is there");
+        let turns = (0..30).filter_map(|_| match flow.enter(qos_gate::Kind::Write, 1 << 20) {
+            Ok(qos_gate::Entry::Later(turn)) => Some(turn),
+            _ => None,
+        });
+        let turns = turns.collect();
+        (config, turns)
+    }
+
+    #[tokio::test]
+    async fn each_queue_has_its_timer() {
+        let gates = gates();
+        // 128 normalised I/Os each: one in a hundredth of a second.
+        let (_config, turns) = waiting(&gates, 12_800);
+        assert!(turns.len() > 20, "most wait");
+        for turn in turns {
+            let permit = tokio::time::timeout(Duration::from_secs(60), turn).await;
+            drop(permit.expect("its time comes").expect("its flow is there"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_at_the_queue_of_a_volume_that_loses_its_last_lun_goes_on() {
+        let gates = gates();
+        let (_config, turns) = waiting(&gates, 1);
+        assert_eq!(turns.len(), 29);
+        gates.apply(&Config::default());
+        for turn in turns {
+            let permit = futures_util::FutureExt::now_or_never(turn);
+            drop(permit.expect("nothing limits it").expect("its flow is there"));
+        }
+    }
+
+    #[test]
+    fn volumes_of_one_name_have_queues_of_their_own() {
+        let gates = gates();
+        let mut config = config(PolicyKind::Dedicated);
+        for (lun, guid) in config.luns.iter_mut().zip([1, 1, 2, 2]) {
+            (lun.volume, lun.volume_guid) = ("v".into(), Some(Uuid::from_u128(guid)));
+        }
+        gates.apply(&config);
+        assert_eq!(gates.shared.lock().by_volume.len(), 2);
+        let disks: Vec<_> = config.luns.iter().filter_map(|lun| gates.disk(lun)).collect();
+        let _flows: Vec<_> = disks.iter().filter_map(|disk| disk.flow("i")).collect();
+        let flows = gates.flows();
+        assert!(flows.len() == 4 && flows.iter().all(|(volume, _)| volume == "v"));
+        assert_eq!(flows.iter().filter(|(_, flow)| flow.disk == "a").count(), 1);
+    }
+
+    /// The node stops: no error of the queues keeps units from what is to become of them.
+    #[tokio::test]
+    async fn queues_are_made_without_a_shard() {
+        let gates = gates();
+        crate::backend::ShardBackend::stop(&*gates.shards).await.expect("stopped");
+        let config = config(PolicyKind::Aggregated);
+        gates.apply(&config);
+        assert!(gates.disk(&config.luns[0]).is_some());
     }
 }

@@ -203,13 +203,18 @@ impl SystemUnits {
         set.await
     }
 
-    /// Lets go of units, on the shards of their files, and waits for that.
+    /// Closes units, on the shards of their files, and waits for that: whoever removes a file, makes a unit of it anew or gives the
+    /// volume away does so when no command of the former unit can reach it any more.
     async fn release(&self, entries: Vec<Entry>) -> Result<(), Problem> {
         for entry in entries {
             let Entry { volume, unit, watch, kept, .. } = entry;
             end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
-            self.drop_on(shard, unit).await?;
+            let closing = move || async move {
+                unit.close().await;
+                Ok(())
+            };
+            self.shards.run(shard, closing).await?;
             self.let_go(kept).await?;
         }
         Ok(())
@@ -318,7 +323,7 @@ impl UnitBackend for SystemUnits {
         Box::pin(async move {
             let _changing = self.changes.lock().await;
             // Before any unit is seen with another limit than its own.
-            self.gates.apply(config).await?;
+            self.gates.apply(config);
             let mut volumes: BTreeMap<String, Arc<dyn VolumeHandle>> =
                 luns.into_iter().map(|lun| (lun.name, lun.volume)).collect();
             let mut trouble = Vec::new();
@@ -386,7 +391,7 @@ impl UnitBackend for SystemUnits {
                     if away || open {
                         unit.set_state(state(lun));
                     }
-                    unit.queue_as(self.gates.disk(&lun.volume, &name));
+                    unit.queue_as(self.gates.disk(lun));
                     // Under its sessions: made anew, it would forget who has fenced whom off.
                     unit.set_target_ports(ports);
                     self.set_write_cache(lun, unit.clone()).await?;
@@ -417,7 +422,7 @@ impl UnitBackend for SystemUnits {
                 let entry = match opened {
                     Ok(entry) => {
                         entry.unit.set_state(state(lun));
-                        entry.unit.queue_as(self.gates.disk(&lun.volume, &name));
+                        entry.unit.queue_as(self.gates.disk(lun));
                         Ok(entry)
                     }
                     Err((why, kept)) => {

@@ -234,5 +234,4 @@ fn minimums_after_a_jump_are_caught_up_for_no_longer_than_allowed() {
     assert!(others <= 8, "first 100 ms of 1000 a second are caught up, but for one start in 32: {others}");
     let others = first.iter().filter(|other| **other).count();
     assert!((140..=160).contains(&others), "then the other has its share: {others}");
-    assert!(scheduler.shortfall() > 3590 * S, "an hour was missed and is not made up for");
 }

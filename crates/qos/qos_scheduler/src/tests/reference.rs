@@ -64,6 +64,7 @@ impl Class {
 }
 
 struct Flow {
+    in_flight: u32,
     class: usize,
     weight: u64,
     start: u64,
@@ -122,10 +123,17 @@ impl Reference {
             return Err(None);
         }
         self.look(now);
-        let competing: Vec<usize> = (0..self.classes.len()).filter(|n| self.classes[*n].competes).collect();
+        let mut competing: Vec<usize> =
+            (0..self.classes.len()).filter(|n| self.classes[*n].competes).collect();
+        let others = |class: usize| self.flows.iter().any(|flow| flow.class != class);
+        let most = self.settings.depth - self.settings.depth / 8;
+        competing.retain(|n| {
+            let own = self.flows.iter().filter(|flow| flow.class == *n);
+            !others(*n) || own.map(|flow| flow.in_flight).sum::<u32>() < most
+        });
         let Some(by_share) = competing.iter().copied().min_by_key(|n| (self.classes[*n].start, *n)) else {
             return Err((0..self.classes.len())
-                .filter(|n| self.waits(*n))
+                .filter(|n| self.waits(*n) && !self.classes[*n].competes)
                 .map(|n| self.classes[n].opens())
                 .min());
         };
@@ -153,6 +161,7 @@ impl Reference {
         let flow = (0..self.flows.len()).filter(|n| waiting(&self.flows[*n]));
         let flow = flow.min_by_key(|n| (self.flows[*n].start, *n)).unwrap();
         let flow = &mut self.flows[flow];
+        flow.in_flight += 1;
         let (payload, bytes) = flow.queue.pop_front().unwrap();
         let units = self.settings.units(bytes);
         let class = &mut self.classes[number];
@@ -202,7 +211,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..1000usize).prop_map(Step::Cancel),
         4 => pass.prop_map(Step::Pass),
         1 => (0..4usize, terms()).prop_map(|(class, terms)| Step::Terms { class, terms }),
-        1 => (1..5u32).prop_map(Step::Depth),
+        1 => prop_oneof![1..5u32, 8..20u32].prop_map(Step::Depth),
         1 => (0..6usize, 0..4usize).prop_map(|(flow, class)| Step::Move { flow, class }),
     ]
 }
@@ -247,6 +256,7 @@ impl Pair {
                 .collect(),
             flows: (0..weights.len())
                 .map(|n| Flow {
+                    in_flight: 0,
                     class: of(n),
                     weight: u64::from(weights[n]),
                     start: 0,
@@ -300,6 +310,8 @@ impl Pair {
                 if let Some(flow) = self.at_volume.pop_front() {
                     self.scheduler.complete(flow);
                     self.reference.in_flight -= 1;
+                    let number = self.flows.iter().position(|known| *known == flow).unwrap();
+                    self.reference.flows[number].in_flight -= 1;
                 }
             }
             Step::Cancel(which) => {
@@ -330,8 +342,8 @@ impl Pair {
                 self.reference.look_at(number, self.now);
             }
             Step::Depth(depth) => {
-                self.scheduler.set_depth(depth);
                 self.reference.settings.depth = depth;
+                self.scheduler.set_settings(self.reference.settings);
             }
             Step::Move { flow, class } => {
                 prop_assert!(self.scheduler.move_flow(self.now, self.flows[flow], self.classes[class]));

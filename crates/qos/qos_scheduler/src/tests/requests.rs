@@ -14,7 +14,7 @@ fn a_flow_without_limits_passes_an_idle_volume_and_is_counted() {
     let counters = state.counters;
     assert_eq!((counters.read.operations, counters.read.units, counters.read.bytes), (1, 1, 4096));
     assert_eq!((counters.write.operations, counters.write.units, counters.write.bytes), (1, 8, 65536));
-    assert_eq!((state.in_flight, state.waiting, counters.asked_units, counters.held), (2, 0, 9, 0));
+    assert_eq!((state.in_flight, state.waiting, counters.asked_units, counters.held_nanos), (2, 0, 9, 0));
     scheduler.complete(id);
     assert!(scheduler.try_pass(6, id, Kind::Read, 0), "an empty request counts as one");
     assert_eq!(scheduler.flow(id).unwrap().counters.read.units, 2);
@@ -197,4 +197,43 @@ fn a_flow_that_moves_takes_what_waits_along() {
     assert!(scheduler.move_flow(0, id, alone));
     assert_eq!(starts(&mut scheduler, 0), [1, 2, 3]);
     assert!(scheduler.remove_class(shared));
+}
+
+/// Whose requests are never answered keeps no others from the volume, however few those have under way.
+#[test]
+fn one_class_leaves_an_eighth_of_the_places_to_others() {
+    let mut scheduler = scheduler(16);
+    let (stuck, class) = flow(&mut scheduler, Terms::default());
+    for n in 0..20 {
+        assert_eq!(scheduler.try_pass(0, stuck, Kind::Write, 1), n < 16, "alone it may have them all");
+    }
+    (0..16).for_each(|_| scheduler.complete(stuck));
+    let promised = Terms { min_iops: Some(1000), max_iops: Some(1000), ..Terms::default() };
+    let (other, _) = flow(&mut scheduler, promised);
+    for n in 0..20 {
+        if !scheduler.try_pass(0, stuck, Kind::Write, 1) {
+            scheduler.enqueue(0, stuck, Kind::Write, 1, n).unwrap();
+        }
+    }
+    assert_eq!(scheduler.next(0), Next::Full);
+    assert_eq!((scheduler.in_flight(), scheduler.waiting()), (14, 6));
+    // The other one goes on beside it, at its limit.
+    for n in 100..120 {
+        scheduler.enqueue(MS, other, Kind::Read, 1, n).unwrap();
+    }
+    for second in 1..10 {
+        assert_eq!(starts(&mut scheduler, second * S).len(), 2);
+        assert_eq!((scheduler.in_flight(), scheduler.next(second * S)), (16, Next::Full));
+        scheduler.complete(other);
+        scheduler.complete(other);
+    }
+    // What a flow has at the volume goes with it to another class, and comes to an end without it.
+    let own = scheduler.add_class(10 * S, Terms::default());
+    let (third, _) = flow(&mut scheduler, Terms::default());
+    assert!(scheduler.move_flow(10 * S, stuck, own));
+    assert!(scheduler.remove_class(class));
+    assert!(starts(&mut scheduler, 10 * S).iter().all(|payload| *payload >= 100), "it has its part still");
+    assert_eq!(scheduler.remove_flow(10 * S, stuck).len(), 6);
+    (0..14).for_each(|_| scheduler.complete(stuck));
+    assert!(scheduler.try_pass(10 * S, third, Kind::Read, 1));
 }

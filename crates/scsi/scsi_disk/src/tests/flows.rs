@@ -1,65 +1,83 @@
 //! Commands that wait for their turn at the volume: in which order, and what becomes of them when they are aborted, fenced off
-//! or dropped meanwhile. The clock stands still, so what a limit holds back waits until the limit is changed.
+//! or dropped meanwhile. The clock does not go on by itself, so what a limit holds back waits until the limit is changed.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use qos_gate::{Gate, Rule, Terms};
+use qos_gate::{FlowReport, Gate, Rule, Terms};
 use shard_runtime::{Clock, Monotonic, WallTime};
 
 use super::*;
 
-struct Still;
+struct HandClock(AtomicU64, AtomicU64);
 
-impl Clock for Still {
+impl Clock for HandClock {
     fn now(&self) -> Monotonic {
-        Monotonic(1)
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Monotonic(self.0.load(Ordering::Relaxed))
     }
     fn wall(&self) -> WallTime {
         WallTime(0)
     }
 }
 
-const FIRST: &[u8] = &[b'1'; 512];
-const SECOND: &[u8] = &[b'2'; 512];
+pub(super) const FIRST: &[u8] = &[b'1'; 512];
+pub(super) const SECOND: &[u8] = &[b'2'; 512];
 
 /// A unit that lets one command through and no more, until it is told to.
-struct Held {
-    rig: Rig,
-    gate: Arc<Gate>,
+pub(super) struct Held {
+    clock: Arc<HandClock>,
+    pub(super) rig: Rig,
+    pub(super) gate: Arc<Gate>,
 }
 
 impl Held {
-    async fn new() -> Self {
-        let gate = Gate::new(Arc::new(Still), &Default::default());
-        let held = Self { rig: Rig::new().await, gate };
-        held.limit(Some(1));
+    pub(super) async fn new() -> Self {
+        Self::with(Rig::new().await).await
+    }
+
+    pub(super) async fn with(rig: Rig) -> Self {
+        let clock = Arc::new(HandClock(AtomicU64::new(1), AtomicU64::new(0)));
+        let gate = Gate::new(clock.clone(), &Default::default());
+        let held = Self { clock: clock.clone(), rig, gate };
         held.rig.unit.queue_as(Some(held.gate.disk("disk")));
+        held.rig.good(0, &rw(0x2a, 0, 0, 1), FIRST).await;
+        // One second after the first initiator's first command, so that its rates are counts.
+        clock.0.fetch_add(1_000_000_000, Ordering::Relaxed);
+        held.limit(Some(1));
         held.rig.good(0, &rw(0x2a, 0, 0, 1), FIRST).await;
         held
     }
 
-    fn limit(&self, max_iops: Option<u64>) {
+    /// What the first initiator has done so far.
+    pub(super) fn counted(&self) -> FlowReport {
+        let mut flows = self.gate.flows();
+        flows.retain(|flow| flow.client == INITIATORS[0]);
+        flows.swap_remove(0)
+    }
+
+    pub(super) fn limit(&self, max_iops: Option<u64>) {
         let rule = Rule::Alone(Terms { max_iops, burst: 0, ..Terms::default() });
         self.gate.apply(&Default::default(), BTreeMap::from([("disk".into(), rule)]));
     }
 
-    fn waiting(&self) -> u32 {
+    pub(super) fn waiting(&self) -> u32 {
         self.gate.flows().iter().map(|flow| flow.waiting).sum()
     }
 
-    fn at_volume(&self) -> u32 {
+    pub(super) fn at_volume(&self) -> u32 {
         self.gate.flows().iter().map(|flow| flow.in_flight).sum()
     }
 
-    async fn block(&self) -> Vec<u8> {
+    pub(super) async fn block(&self) -> Vec<u8> {
         self.limit(None);
         self.rig.good(0, &rw(0x28, 0, 0, 1), &[]).await
     }
 }
 
-fn write(data: &[u8]) -> ScsiCommand {
+pub(super) fn write(data: &[u8]) -> ScsiCommand {
     ScsiCommand {
         cdb: rw(0x2a, 0, 0, 1),
         data_out: IoBuf::copy_from(data).freeze(),
@@ -68,12 +86,12 @@ fn write(data: &[u8]) -> ScsiCommand {
     }
 }
 
-fn poll<T>(future: std::pin::Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+pub(super) fn poll<T>(future: std::pin::Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Lets tasks that were dropped, and go on by themselves, have their turn.
-async fn settle() {
+pub(super) async fn settle() {
     for _ in 0..10 {
         shard_runtime::yield_now().await;
     }
@@ -110,8 +128,7 @@ fn commands_of_every_kind_that_move_data_are_counted_by_their_length() {
         let held = Held::new().await;
         held.limit(None);
         let block = vec![0x55; 512];
-        let units = |held: &Held| held.gate.counters("disk", INITIATORS[0]).unwrap();
-        let mut before = units(&held);
+        let mut before = held.counted();
         // WRITE SAME of 1 MiB moves 128 units, of zeros and UNMAP one; VERIFY reads; ORWRITE and COMPARE AND WRITE write.
         let same = |flags: u8| [&[0x93, flags][..], &[0; 8], &2048u32.to_be_bytes(), &[0, 0]].concat();
         let verify = [&[0x8f, 0][..], &[0; 8], &2048u32.to_be_bytes(), &[0, 0]].concat();
@@ -129,9 +146,10 @@ fn commands_of_every_kind_that_move_data_are_counted_by_their_length() {
             ([&[0x89, 0][..], &[0; 8], &[0, 0, 0, 1, 0, 0]].concat(), &[&block[..], &half].concat(), 0, 1),
         ] {
             held.rig.good(0, &cdb, data).await;
-            let now = units(&held);
-            assert_eq!(now.read.units - before.read.units, reads, "{cdb:x?}");
-            assert_eq!(now.write.units - before.write.units, writes, "{cdb:x?}");
+            let now = held.counted();
+            assert_eq!(now.normalized_iops - before.normalized_iops, reads + writes, "{cdb:x?}");
+            assert_eq!(now.read_iops > before.read_iops, reads > 0, "{cdb:x?}");
+            assert_eq!(now.write_iops > before.write_iops, writes > 0, "{cdb:x?}");
             before = now;
         }
         assert_eq!(held.at_volume(), 0);
@@ -228,5 +246,20 @@ fn flows_end_with_their_sessions_and_with_the_queue() {
         assert!(held.gate.flows().is_empty());
         held.rig.good(0, &rw(0x28, 0, 0, 1), &[]).await;
         assert!(held.gate.flows().is_empty(), "nothing waits any more");
+    });
+}
+
+#[test]
+fn a_command_is_counted_and_queued_by_two_looks_at_the_clock() {
+    run(async {
+        let held = Held::new().await;
+        held.limit(None);
+        held.rig.unit.count_with(held.clock.clone());
+        for cdb in [rw(0x28, 0, 0, 1), rw(0x2a, 0, 0, 1)] {
+            let before = held.clock.1.load(Ordering::Relaxed);
+            held.rig.good(0, &cdb, if cdb[0] == 0x2a { FIRST } else { &[] }).await;
+            assert_eq!(held.clock.1.load(Ordering::Relaxed) - before, 2, "{cdb:x?}");
+        }
+        assert_eq!((held.at_volume(), held.rig.unit.totals().read.operations), (0, 1));
     });
 }

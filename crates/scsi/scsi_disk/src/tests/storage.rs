@@ -5,7 +5,7 @@ use super::*;
 use crate::mode::Mode;
 
 /// Runs with a clock that jumps to whatever is waited for.
-fn run_quickly<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn run_quickly<T>(future: impl Future<Output = T>) -> T {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -17,10 +17,10 @@ fn run_quickly<T>(future: impl Future<Output = T>) -> T {
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 8, 0, 0, 1, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0];
 const SYNC: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-const BECOMING_READY: (u8, u16) = (2, 0x0401);
+pub(super) const BECOMING_READY: (u8, u16) = (2, 0x0401);
 const WRITE_ERROR: (u8, u16) = (4, 0x0c00);
 
-fn disk() -> Arc<DeviceBacking> {
+pub(super) fn disk() -> Arc<DeviceBacking> {
     Arc::new(DeviceBacking::new(Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512))))
 }
 

@@ -1,12 +1,20 @@
 //! Units over volumes in memory.
 
-use control_api::CheckFinding;
-use file_store::{Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StoreErrorKind};
+use std::time::Duration;
+
+use aligned_buffer::IoBuf;
+use control_api::{Assignment, AuthConfig, CheckFinding, MapConfig, Policy, PolicyKind, TargetConfig};
+use file_store::{
+    Access, Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StoreErrorKind,
+};
+use observe::IoTally;
+use scsi_core::{Nexus, ScsiCommand, ScsiStatus, TaskAttribute, WireLun};
 use shard_runtime::SystemClock;
 use uuid::Uuid;
 
 use super::*;
 use crate::backend::Work;
+use crate::files;
 use crate::memory::now;
 
 struct Volume(Arc<MemoryStore>);
@@ -37,6 +45,22 @@ impl VolumeHandle for Volume {
     }
 }
 
+fn lun(guid: Uuid) -> LunConfig {
+    LunConfig {
+        name: "l".into(),
+        guid: Some(guid),
+        volume: "v".into(),
+        volume_guid: None,
+        path: "/l".into(),
+        block_size: 512,
+        state: LunState::Online,
+        reason: String::new(),
+        write_cache: false,
+        initiator_write_cache: false,
+        map: Vec::new(),
+    }
+}
+
 #[tokio::test]
 async fn the_file_of_a_lun_that_cannot_be_opened_is_kept() {
     let shards = SystemShards::start(Some(1)).expect("a shard");
@@ -49,19 +73,7 @@ async fn the_file_of_a_lun_that_cannot_be_opened_is_kept() {
     let key = [&guid.as_bytes()[..], b"r"].concat();
     let row = |value| StateChange { table: "scsi".into(), key: key.clone(), value };
     store.state_write(vec![row(Some(b"damaged".to_vec()))]).await.expect("written");
-    let lun = LunConfig {
-        name: "l".into(),
-        guid: Some(guid),
-        volume: "v".into(),
-        volume_guid: None,
-        path: "/l".into(),
-        block_size: 512,
-        state: LunState::Online,
-        reason: String::new(),
-        write_cache: false,
-        initiator_write_cache: false,
-        map: Vec::new(),
-    };
+    let lun = lun(guid);
     let config = Config { luns: vec![lun], ..Config::default() };
     let served = |there: bool| {
         let one = || ServedLun { name: "l".into(), volume: volume.clone() };
@@ -84,4 +96,89 @@ async fn the_file_of_a_lun_that_cannot_be_opened_is_kept() {
     assert_eq!(removed().await, Err(StoreErrorKind::SharingViolation), "now it is served");
     units.apply(&Config::default(), Vec::new()).await.expect("applied");
     assert_eq!(removed().await, Ok(()));
+}
+
+/// A LUN of 2 MiB that everybody sees, with a policy that lets a write of 1 MiB pass and nothing more for two minutes.
+fn limited(guid: Uuid) -> Config {
+    let (target, group) = ("iqn.2026-01.io.holdfast:t".to_owned(), "all".to_owned());
+    let map = MapConfig { target: target.clone(), number: 0, group: group.clone(), read_only: false };
+    let policy = Policy {
+        guid,
+        name: "slow".into(),
+        kind: PolicyKind::Dedicated,
+        min_iops: None,
+        max_iops: Some(1),
+        max_bandwidth: None,
+    };
+    Config {
+        luns: vec![LunConfig { map: vec![map], ..lun(guid) }],
+        targets: vec![target_named(target)],
+        groups: vec![GroupConfig { name: group, initiators: Vec::new(), any: true }],
+        qos_policies: vec![policy],
+        qos_assignments: vec![Assignment { lun: "l".into(), policy: guid }],
+        ..Config::default()
+    }
+}
+
+fn target_named(name: String) -> TargetConfig {
+    TargetConfig { name, alias: String::new(), portal_groups: Vec::new(), auth: AuthConfig::default() }
+}
+
+fn write() -> ScsiCommand {
+    ScsiCommand {
+        cdb: vec![0x2a, 0, 0, 0, 0, 0, 0, 8, 0, 0],
+        data_out: IoBuf::new(1 << 20).freeze(),
+        data_in_limit: 0,
+        attribute: TaskAttribute::Simple,
+    }
+}
+
+#[tokio::test]
+async fn a_lun_that_goes_while_a_limit_holds_its_commands_leaves_nothing_behind() {
+    const LONG: Duration = Duration::from_secs(60);
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            shard_runtime::adopt_detached_work();
+            let shards = SystemShards::start(Some(1)).expect("a shard");
+            let units = SystemUnits::new(shards, Arc::new(SystemClock::new()));
+            let store = Arc::new(MemoryStore::new(1 << 30));
+            let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+            let new =
+                NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
+            store.create(store.root(), "l", new).await.expect("made");
+            let file = files::open_shared(&*store, "/l", Access::READ_WRITE, files::KEPT).await;
+            file.expect("opened").set_size(2 << 20).await.expect("sized");
+            let config = limited(Uuid::from_u128(9));
+            let served = vec![ServedLun { name: "l".into(), volume: volume.clone() }];
+            assert_eq!(units.apply(&config, served).await.expect("applied"), []);
+            let device = units.device(&config.targets[0].name);
+            let nexus = Arc::new(Nexus {
+                id: 1,
+                initiator: "iqn.2026-01.io.holdfast:i".into(),
+                initiator_port: [1; 6],
+                target: config.targets[0].name.clone(),
+                target_port: 1,
+                io: IoTally::default(),
+            });
+            device.nexus_established(&nexus);
+            let lun = WireLun::from_number(0);
+            let ready = ScsiCommand { cdb: vec![0; 6], data_out: IoBuf::new(0).freeze(), ..write() };
+            let attention = device.execute(&nexus, lun, ready).await.expect("answered");
+            assert_eq!(attention.status, ScsiStatus::CheckCondition);
+            let first = device.execute(&nexus, lun, write()).await.expect("answered");
+            assert_eq!(first.status, ScsiStatus::Good, "{:x?}", first.sense);
+            let mut waits = device.execute(&nexus, lun, write());
+            assert!(futures_util::poll!(waits.as_mut()).is_pending());
+            assert_eq!(units.flows()[0].1.waiting, 1);
+            let nothing = Config::default();
+            let gone = units.apply(&nothing, Vec::new());
+            let (told, applied) =
+                tokio::join!(tokio::time::timeout(LONG, waits), tokio::time::timeout(LONG, gone));
+            assert!(told.expect("it ends at once").is_some());
+            assert_eq!(applied.expect("nothing is waited for").expect("applied"), []);
+            assert_eq!(store.remove(store.root(), "l").await.map_err(|error| error.kind()), Ok(()));
+            assert_eq!(Arc::strong_count(&volume), 1, "nothing of the volume is held any more");
+        })
+        .await;
 }
