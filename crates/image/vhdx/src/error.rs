@@ -85,7 +85,8 @@ impl ImageError {
 
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)
+        // Files say some of it, and it is shown on terminals.
+        f.write_str(&printable(&self.detail))
     }
 }
 
@@ -132,6 +133,11 @@ impl From<BlockError> for ImageError {
         };
         Self { kind, detail, source: Some(Box::new(error)) }
     }
+}
+
+/// Text of a file, safe to show on a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).collect()
 }
 
 /// What operations of images return.

@@ -38,7 +38,7 @@ mod space;
 mod tests;
 mod write;
 
-pub use chain::{CHAIN_MAX, Finder, Finding, Found, open_chain};
+pub use chain::{CHAIN_MAX, Finder, Finding, Found, open_chain, open_parent};
 pub use check::{Report, check};
 pub use compact::{Compacted, Progress};
 pub use create::{BLOCK_SIZE, CreateOptions, DIFFERENCING_BLOCK_SIZE, Kind, create};
