@@ -135,8 +135,9 @@ impl From<BlockError> for ImageError {
     }
 }
 
-/// Text of a file, safe to show on a terminal.
-pub(crate) fn printable(text: &str) -> String {
+/// Text that a file says, without what a terminal would do something for.
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).collect()
 }
 
