@@ -95,6 +95,10 @@ mod tests {
         fn reap(&self) -> usize {
             self.0.reap()
         }
+
+        fn wait(&self) -> io::Result<()> {
+            self.0.wait()
+        }
     }
 
     #[test]
