@@ -37,7 +37,8 @@ mod tests {
         for name in ["TERM", "INT"] {
             let mut interrupts = Interrupts::new().expect("listening");
             let me = std::process::id().to_string();
-            let sent = std::process::Command::new("kill").args(["-s", name, &me]).status().expect("kill runs");
+            let sent =
+                std::process::Command::new("kill").args(["-s", name, &me]).status().expect("kill runs");
             assert!(sent.success());
             interrupts.wait().await;
         }

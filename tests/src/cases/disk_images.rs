@@ -222,7 +222,8 @@ fn children_have_their_parents(rig: &Rig) -> Result {
     rig.ok("create sub/child.vhdx --parent base.vhdx")?;
     rig.ok("create grandchild.vhdx --parent sub/child.vhdx --parents-anywhere")?;
     // The parent of the child lies outside of its folder.
-    for line in ["info grandchild.vhdx --chain", "check sub/child.vhdx", "convert grandchild.vhdx never.vhdx"] {
+    for line in ["info grandchild.vhdx --chain", "check sub/child.vhdx", "convert grandchild.vhdx never.vhdx"]
+    {
         let refused = rig.ours(line)?;
         let said = refused.output + &refused.errors;
         ensure(refused.status.code() == Some(1) && said.contains("--parents-anywhere"), || {

@@ -55,9 +55,7 @@ impl Disk {
     /// Where, from `offset` on, there may be something else than zeros next.
     async fn next_data(&self, offset: u64) -> Result<Option<u64>, String> {
         match self {
-            Self::Image(image) => {
-                image.next_data(offset, u64::MAX).await.map_err(|error| error.to_string())
-            }
+            Self::Image(image) => image.next_data(offset, u64::MAX).await.map_err(|error| error.to_string()),
             Self::Raw(file, size) => {
                 let data = file.allocated_ranges(offset, size.saturating_sub(offset), 1).await;
                 let data = data.map_err(|error| error.to_string())?;

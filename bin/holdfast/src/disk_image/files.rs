@@ -130,8 +130,9 @@ impl Finder for Folders {
                 ))
             };
             let folder = Path::new(child).parent().unwrap_or(Path::new("/"));
-            let path = path_of(text)
-                .ok_or_else(|| wrong(format!("its parent {text} is missing: that is a path of another system")))?;
+            let path = path_of(text).ok_or_else(|| {
+                wrong(format!("its parent {text} is missing: that is a path of another system"))
+            })?;
             // Not even looked at, for that may mount something.
             if !self.anywhere && !stays(&path) {
                 return Err(outside());

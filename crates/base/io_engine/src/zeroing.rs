@@ -96,7 +96,7 @@ mod tests {
             self.0.reap()
         }
 
-        fn wait(&self) -> io::Result<()> {
+        fn wait(&self) -> io::Result<usize> {
             self.0.wait()
         }
     }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{
-    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, check_range,
-};
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, check_range};
 use parking_lot::Mutex;
 use shard_runtime::{Entropy, RangeLocks, finish_anyway};
 use vhdx_format::{

@@ -14,8 +14,8 @@ use file_store::OpenFile;
 use shard_runtime::Entropy;
 use vhdx_format::{
     BatLayout, Change, FileIdentifier, FormatError, HEADER_OFFSETS, HEADER_SIZE, Header, LOG_REPLAY_MAX,
-    METADATA_TABLE_SIZE, MIB, Metadata, MetadataTable, ParentLocator, REGION_OFFSETS,
-    REGION_TABLE_SIZE, Region, RegionTable, Replay, Uuid, current_header, find_replay,
+    METADATA_TABLE_SIZE, MIB, Metadata, MetadataTable, ParentLocator, REGION_OFFSETS, REGION_TABLE_SIZE,
+    Region, RegionTable, Replay, Uuid, current_header, find_replay,
 };
 
 use crate::error::{ImageError, ImageErrorKind, Result};

@@ -51,7 +51,8 @@ impl Overlay {
         gone.iter().for_each(|at| drop(self.sectors.remove(at)));
         let Range { mut start, mut end } = range;
         // Those that it touches become one with it; each goes once.
-        while let Some((first, last)) = self.zeros.range(..=end).next_back().map(|(first, last)| (*first, *last))
+        while let Some((first, last)) =
+            self.zeros.range(..=end).next_back().map(|(first, last)| (*first, *last))
             && last >= start
         {
             self.zeros.remove(&first);

@@ -222,7 +222,8 @@ fn another_path_is_tried_when_one_does_not_lead_to_the_parent() {
         let id = files.open("middle", Mode::Read).await.expect("opened").data_write_guid().await;
         for wrong in ["stranger", "spoiled", "nobody", "child of itself"] {
             let kind = Kind::Differencing(ParentLocator::new(id, wrong, Some("middle")));
-            let name = if wrong == "child of itself" { wrong.to_owned() } else { format!("child of {wrong}") };
+            let name =
+                if wrong == "child of itself" { wrong.to_owned() } else { format!("child of {wrong}") };
             files.make(&name, &CreateOptions::new(20 * MIB, kind)).await;
             let disk = files.open(&name, Mode::Read).await.expect("opened");
             holds(&disk, 4 * MIB, MIB, 2).await;

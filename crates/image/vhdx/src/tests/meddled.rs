@@ -96,7 +96,8 @@ impl OpenFile for Meddled {
     }
 
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
-        let left = self.reserves.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let left =
+            self.reserves.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if left.is_err() {
             return Box::pin(async { Err(StoreError::new(StoreErrorKind::NoSpace, "there is no space")) });
         }
@@ -144,7 +145,9 @@ fn an_entry_of_the_log_says_only_of_what_was_flushed_that_it_was() {
         for (entry, durable, size) in entries {
             assert!(entry.flushed_file_offset <= durable, "{entry:?}, and {durable} was durable");
             assert!(entry.last_file_offset >= size, "{entry:?}, and the file had {size}");
-            assert!(entry.flushed_file_offset.is_multiple_of(MIB) && entry.last_file_offset.is_multiple_of(MIB));
+            assert!(
+                entry.flushed_file_offset.is_multiple_of(MIB) && entry.last_file_offset.is_multiple_of(MIB)
+            );
         }
     });
 }

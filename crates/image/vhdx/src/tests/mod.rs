@@ -46,11 +46,7 @@ async fn open(file: &Arc<dyn OpenFile>, mode: Mode) -> Result<Image, ImageError>
     open_over(file, mode, None).await
 }
 
-async fn open_over(
-    file: &Arc<dyn OpenFile>,
-    mode: Mode,
-    parent: Option<Image>,
-) -> Result<Image, ImageError> {
+async fn open_over(file: &Arc<dyn OpenFile>, mode: Mode, parent: Option<Image>) -> Result<Image, ImageError> {
     Opening::read(Arc::clone(file), mode, &entropy()).await?.finish(parent).await
 }
 

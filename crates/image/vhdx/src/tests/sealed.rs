@@ -56,7 +56,8 @@ fn sealed_structures_that_say_anything_do_no_harm() {
                 let mut bytes = structure(&file, start, len).await;
                 let at = dice.between(from, to) as usize;
                 // Low bits change what is small and likely, high ones what is large.
-                bytes[at] = if dice.one_in(2) { bytes[at] ^ (1 << dice.below(8)) } else { dice.number() as u8 };
+                bytes[at] =
+                    if dice.one_in(2) { bytes[at] ^ (1 << dice.below(8)) } else { dice.number() as u8 };
                 if sealed {
                     seal(&mut bytes);
                 }
@@ -174,7 +175,8 @@ fn errors_have_no_control_characters() {
         locator.pairs[0].1 = "\x1b]0;title\x07".into();
         let parent = closed().await;
         let options = CreateOptions::new(16 * MIB, Kind::Differencing(locator));
-        let (file, entropy) = (super::memory_file(&file_store::MemoryStore::new(1 << 50), "c").await, super::entropy());
+        let (file, entropy) =
+            (super::memory_file(&file_store::MemoryStore::new(1 << 50), "c").await, super::entropy());
         crate::create(&file, &options, &*entropy).await.expect("made");
         let parent = open(&parent, Mode::Read).await.expect("opened");
         let refused = super::open_over(&file, Mode::Read, Some(parent)).await.err().expect("refused");
