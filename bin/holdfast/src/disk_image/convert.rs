@@ -220,6 +220,29 @@ pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
 mod tests {
     use super::*;
 
+    /// Zeros come behind the end that a file had when it was opened, and nowhere else.
+    #[test]
+    fn a_source_that_is_cut_is_not_filled_up_with_zeros() {
+        let folder = tempfile::tempdir().expect("temp dir");
+        let path = folder.path().join("raw");
+        std::fs::write(&path, [1; 1000]).expect("made");
+        let shards = shard_runtime::Shards::start(1).expect("a shard");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let read = runtime.block_on(shards.next().run(move || async move {
+            let open = || files::file(&path, local_file::Purpose::Read).expect("opened");
+            let whole = Disk::Raw(open(), 1000);
+            assert_eq!(whole.size(), 1024);
+            let last = whole.read(512, 512).await.expect("read");
+            let cut = Disk::Raw(open(), 1400);
+            assert_eq!(cut.size(), 1536);
+            (last.to_vec(), cut.read(512, 512).await.is_err(), cut.read(0, 512).await.is_ok())
+        }));
+        shards.stop();
+        let (last, refused, good) = read.expect("done");
+        assert!(refused && good);
+        assert!(last[..488].iter().all(|byte| *byte == 1) && last[488..].iter().all(|byte| *byte == 0));
+    }
+
     #[test]
     fn zeros_are_found() {
         let mut piece = vec![0; 5 * GRAIN + 512];

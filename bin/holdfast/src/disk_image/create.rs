@@ -65,5 +65,11 @@ pub(super) async fn run(args: CreateArgs, json: bool) -> CliResult {
     let (part, file) = files::new_file(&args.image, false)?;
     vhdx::create(&file, &options, &SystemEntropy).await.map_err(|error| files::failed(&args.image, error))?;
     files::keep(part, &args.image)?;
-    done(json, format!("{}: a disk of {}", args.image.display(), bytes(options.size)))
+    let elsewhere = match &options.kind {
+        vhdx::Kind::Differencing(locator) if !locator.paths().all(files::stays_in_folder) => {
+            "; its parent lies outside of its folder: all that uses it needs --parents-anywhere"
+        }
+        _ => "",
+    };
+    done(json, format!("{}: a disk of {}{elsewhere}", args.image.display(), bytes(options.size)))
 }

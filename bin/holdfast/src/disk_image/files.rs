@@ -120,6 +120,11 @@ fn stays(path: &Path) -> bool {
     })
 }
 
+/// Whether a path of a locator leads to a place in the folder of the image, as far as its text says.
+pub(super) fn stays_in_folder(text: &str) -> bool {
+    path_of(text).is_some_and(|path| stays(&path))
+}
+
 impl Finder for Folders {
     fn find<'a>(&'a self, child: &'a str, text: &'a str) -> Finding<'a> {
         Box::pin(async move {

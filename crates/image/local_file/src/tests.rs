@@ -155,7 +155,8 @@ fn growing_a_file_does_not_cut_what_others_write_behind() {
                 file.zero_range(0, 8192, Durability::Volatile)
             };
             let (grown, written) = tokio::join!(growing, writing);
-            (grown.expect("grown"), written.expect("written"));
+            grown.expect("grown");
+            written.expect("written");
             let read = file.read(1 << 20, IoBuf::new(4096)).await.expect("read");
             assert!(read.len() == 4096 && read.iter().all(|byte| *byte == 7), "{reserves}");
         }

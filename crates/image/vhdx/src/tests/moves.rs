@@ -56,6 +56,14 @@ fn run(seed: u64, cut: Option<u64>) -> (u64, bool, bool) {
         power.cut(survival);
         drop(image);
         storage.recover(&Dice::new(seed));
+        // The power goes once more, while the log is replayed.
+        let again = Dice::new(seed ^ cut.unwrap_or(0) << 8);
+        power.cut_after(again.below(12), Survival::any(&again));
+        let replayed = open(&storage.file(), Mode::Write).await;
+        assert!(replayed.is_ok() || !power.is_on(), "{seed} {cut:?}: {:?}", replayed.err());
+        power.cut(Survival::any(&again));
+        drop(replayed);
+        storage.recover(&again);
         let mut moved = false;
         for mode in [Mode::Read, Mode::Write, Mode::Read] {
             let opened: Result<_, ImageError> = open(&storage.file(), mode).await;
