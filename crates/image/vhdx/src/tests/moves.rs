@@ -96,11 +96,12 @@ fn a_table_survives_a_cut_at_every_write_of_its_moving() {
         let (events, _, moved) = run(seed, None);
         assert!(moved, "nothing moved");
         let (mut before, mut after) = (0, 0);
-        for cut in 0..events {
+        // Every event of one workload, and some of the others.
+        for cut in (0..events).step_by(if seed == 0 { 1 } else { 7 }) {
             let (_, was_cut, moved) = run(seed, Some(cut));
             before += u64::from(was_cut && !moved);
             after += u64::from(was_cut && moved);
         }
-        assert!(before > 5 && after > 2, "seed {seed}: {before} cuts before, {after} after of {events}");
+        assert!(before > 3 && after > 1, "seed {seed}: {before} cuts before, {after} after of {events}");
     }
 }
