@@ -3,14 +3,15 @@
 //! What was there under its name stays until all of the new content is: a refused or broken download costs nobody the last one.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
+use crate::interrupt::Interrupts;
+use crate::part_file::PartFile;
 use crate::progress;
 
 /// Downloads to a file, with a bar under the name of what comes. `expected` is how many bytes that must be, where it is known.
@@ -25,13 +26,12 @@ pub(crate) async fn download(
     (name, expected): (&str, Option<u64>),
 ) -> CliResult<u64> {
     let writing = |error: io::Error| CliError::here(format!("{}: {error}", to.display()));
-    let mut terminate = signal(SignalKind::terminate()).map_err(writing)?;
+    let mut interrupts = Interrupts::new().map_err(writing)?;
     let mut output = OutputFile::create(to).await.map_err(writing)?;
     let bar = progress::bar(expected.unwrap_or(0), name, context.json);
     let done = tokio::select! {
         done = context.client.download(query, &mut output.file, |done| bar.set_position(done)) => Some(done),
-        _ = tokio::signal::ctrl_c() => None,
-        _ = terminate.recv() => None,
+        () = interrupts.wait() => None,
     };
     bar.finish_and_clear();
     let Some(done) = done else {
@@ -50,9 +50,8 @@ pub(crate) async fn download(
 
 /// A file that becomes `to` when it is complete.
 struct OutputFile {
-    to: PathBuf,
-    /// Beside it, until it has its name; none of what is no file (a pipe, a device): that is written as it is.
-    part: Option<PathBuf>,
+    /// Of what is no file (a pipe, a device) there is none: that is written as it is.
+    part: Option<PartFile>,
     file: File,
 }
 
@@ -62,23 +61,11 @@ impl OutputFile {
     /// # Errors
     /// When none can be made there.
     async fn create(to: &Path) -> io::Result<Self> {
-        let there = tokio::fs::metadata(to).await;
-        if let Ok(there) = &there
-            && !there.is_file()
-        {
-            let file = OpenOptions::new().write(true).open(to).await?;
-            return Ok(Self { to: to.to_owned(), part: None, file });
-        }
-        // Through a link, so that the link stays.
-        let to = if there.is_ok() { tokio::fs::canonicalize(to).await? } else { to.to_owned() };
-        let name = to.file_name().ok_or_else(|| io::Error::other("it has no name"))?;
-        let part = to.with_file_name(format!(".{}.part{}", name.to_string_lossy(), std::process::id()));
-        let file = File::create(&part).await?;
-        let output = Self { to, part: Some(part.clone()), file };
-        if let Ok(there) = there {
-            tokio::fs::set_permissions(&part, there.permissions()).await?;
-        }
-        Ok(output)
+        let is_file = tokio::fs::metadata(to).await.map_or(true, |there| there.is_file());
+        let part = if is_file { Some(PartFile::beside(to, true)?) } else { None };
+        let path = part.as_ref().map_or(to, PartFile::path);
+        let file = OpenOptions::new().write(true).open(path).await?;
+        Ok(Self { part, file })
     }
 
     /// Gives it its name, durably.
@@ -93,18 +80,9 @@ impl OutputFile {
             Err(error) if self.part.is_none() && error.kind() == io::ErrorKind::InvalidInput => {}
             synced => synced?,
         }
-        if let Some(part) = &self.part {
-            tokio::fs::rename(part, &self.to).await?;
-            self.part = None;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if let Some(part) = &self.part {
-            let _ = std::fs::remove_file(part);
+        match self.part {
+            Some(part) => part.keep(),
+            None => Ok(()),
         }
     }
 }
@@ -132,8 +110,14 @@ mod tests {
             assert_eq!(now, if kept { content } else { &before });
             assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
         }
-        let mut device = OutputFile::create(Path::new("/dev/null")).await.expect("opened");
-        device.file.write_all(b"x").await.expect("written");
-        device.keep().await.expect("kept");
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+        assert!(made.success());
+        let path = pipe.clone();
+        let reader = std::thread::spawn(move || std::fs::read(path).expect("read"));
+        let mut output = OutputFile::create(&pipe).await.expect("opened");
+        output.file.write_all(b"x").await.expect("written");
+        output.keep().await.expect("kept");
+        assert_eq!(reader.join().expect("read"), b"x");
     }
 }

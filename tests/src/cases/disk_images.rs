@@ -107,6 +107,8 @@ pub(super) fn run(context: &Context) -> Result {
     other_sizes(&rig)?;
     children_have_their_parents(&rig)?;
     refusals(&rig)?;
+    interrupted(&rig)?;
+    nothing_takes_no_time(&rig)?;
     crate::note!("     {ours} images of ours and {theirs} of QEMU's read by each other");
     Ok(())
 }
@@ -147,6 +149,11 @@ fn ours_are_read(rig: &Rig, full: bool) -> Result<u32> {
     rig.raw("source.raw", 40 * MIB)?;
     rig.ok("convert source.raw 4k.vhdx --logical-sector 4096")?;
     rig.holds("4k.vhdx", "source.raw")?;
+    // A source that ends within such a sector.
+    rig.raw("odd.raw", 5 * MIB + 512)?;
+    rig.ok("convert odd.raw odd.vhdx --logical-sector 4096")?;
+    std::fs::OpenOptions::new().write(true).open(rig.folder.join("odd.raw"))?.set_len(5 * MIB + 4096)?;
+    rig.holds("odd.vhdx", "odd.raw")?;
     let told = rig.run(Path::new("vhdiinfo"), "4k.vhdx")?.ok("vhdiinfo")?;
     ensure(told.contains("4096 bytes"), || told)?;
     Ok(count + 1)
@@ -181,6 +188,7 @@ fn other_sizes(rig: &Rig) -> Result {
     rig.raw("source.raw", 70 * MIB)?;
     for kind in ["dynamic", "fixed"] {
         rig.ok(&format!("convert source.raw size.vhdx --type {kind} --block-size 2M --replace"))?;
+        let before = std::fs::metadata(rig.folder.join("size.vhdx"))?.len();
         // The table moves: one of 1 MiB has room for 256 GiB in blocks of 2 MiB.
         let sizes = if kind == "dynamic" { ["400G", "90M", "71M"] } else { ["90M", "80M", "71M"] };
         for size in sizes {
@@ -190,6 +198,9 @@ fn other_sizes(rig: &Rig) -> Result {
         std::fs::copy(rig.folder.join("source.raw"), rig.folder.join("larger.raw"))?;
         std::fs::OpenOptions::new().write(true).open(rig.folder.join("larger.raw"))?.set_len(71 * MIB)?;
         rig.agree("size.vhdx", "larger.raw")?;
+        // 35 blocks before, 36 now: what was more is given back.
+        let after = std::fs::metadata(rig.folder.join("size.vhdx"))?.len();
+        ensure(kind == "dynamic" || after == before + 2 * MIB, || format!("{before} became {after}"))?;
     }
     let wrong = rig.ours("resize size.vhdx 10M")?;
     ensure(wrong.status.code() == Some(1) && wrong.errors.contains("--shrink"), || wrong.errors)?;
@@ -208,11 +219,21 @@ fn children_have_their_parents(rig: &Rig) -> Result {
     rig.raw("source.raw", 20 * MIB)?;
     std::fs::create_dir_all(rig.folder.join("sub"))?;
     rig.ok("convert source.raw base.vhdx --block-size 1M")?;
-    rig.ok("create sub/child.vhdx --parent base.vhdx")?;
-    rig.ok("create grandchild.vhdx --parent sub/child.vhdx")?;
-    let chain = rig.json("info grandchild.vhdx --chain")?;
+    let told = rig.ok("create sub/child.vhdx --parent base.vhdx")?;
+    ensure(told.contains("--parents-anywhere"), || told)?;
+    rig.ok("create grandchild.vhdx --parent sub/child.vhdx --parents-anywhere")?;
+    // The parent of the child lies outside of its folder.
+    for line in ["info grandchild.vhdx --chain", "check sub/child.vhdx", "convert grandchild.vhdx never.vhdx"]
+    {
+        let refused = rig.ours(line)?;
+        let said = refused.output + &refused.errors;
+        ensure(refused.status.code() == Some(1) && said.contains("--parents-anywhere"), || {
+            format!("{line}: {said}")
+        })?;
+    }
+    let chain = rig.json("info grandchild.vhdx --chain --parents-anywhere")?;
     ensure(chain["items"].as_array().map(Vec::len) == Some(3), || chain.to_string())?;
-    rig.ok("convert grandchild.vhdx flat.vhdx")?;
+    rig.ok("convert grandchild.vhdx flat.vhdx --parents-anywhere")?;
     rig.agree("flat.vhdx", "source.raw")?;
     let told = rig.run(Path::new("vhdiinfo"), "sub/child.vhdx")?.ok("vhdiinfo")?;
     let id = rig.json("info base.vhdx")?["data_write_guid"].as_str().unwrap_or_default().to_owned();
@@ -221,7 +242,8 @@ fn children_have_their_parents(rig: &Rig) -> Result {
     rig.qemu_io("-f vhdx base.vhdx | write -P 1 0 512")?.ok("qemu-io")?;
     for line in ["info grandchild.vhdx --chain", "convert grandchild.vhdx never.vhdx", "check sub/child.vhdx"]
     {
-        let refused = rig.ours(line)?;
+        let line = format!("{line} --parents-anywhere");
+        let refused = rig.ours(&line)?;
         let said = refused.output + &refused.errors;
         ensure(refused.status.code() == Some(1) && said.contains("was changed after"), || {
             format!("{line}: {said}")
@@ -230,8 +252,41 @@ fn children_have_their_parents(rig: &Rig) -> Result {
     ensure(!rig.folder.join("never.vhdx").exists(), || "a conversion that was refused left a file".into())
 }
 
+/// What is interrupted leaves nothing.
+fn interrupted(rig: &Rig) -> Result {
+    let piece: Vec<u8> = (1..=u8::MAX).cycle().take(1 << 20).collect();
+    let mut file = std::fs::File::create(rig.folder.join("much.raw"))?;
+    (0..512).try_for_each(|_| file.write_all(&piece))?;
+    let before = std::fs::read_dir(&rig.folder)?.count();
+    for signal in ["TERM", "INT"] {
+        let mut command = std::process::Command::new(&rig.binary);
+        command.args(["disk-image", "convert", "much.raw", "stopped.vhdx"]).current_dir(&rig.folder);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut child = command.spawn()?;
+        // The file that is being made is there, so the signal is heard.
+        while std::fs::read_dir(&rig.folder)?.count() == before && child.try_wait()?.is_none() {
+            std::thread::yield_now();
+        }
+        rig.run(Path::new("kill"), &format!("-s {signal} {}", child.id()))?;
+        let ended = child.wait()?;
+        let left = std::fs::read_dir(&rig.folder)?.count() - before;
+        ensure(ended.code() == Some(1) && left == 0, || format!("{signal}: {ended}, {left} files left"))?;
+    }
+    Ok(std::fs::remove_file(rig.folder.join("much.raw"))?)
+}
+
+/// A disk of 64 TiB with nothing in it, and a child of it, are not read.
+fn nothing_takes_no_time(rig: &Rig) -> Result {
+    rig.ok("create empty.vhdx --size 64T")?;
+    rig.ok("create over.vhdx --parent empty.vhdx --block-size 32M")?;
+    rig.ok("convert over.vhdx copy.vhdx")?;
+    let copy = rig.json("info copy.vhdx")?;
+    ensure(copy["disk_bytes"] == 64_u64 << 40, || copy.to_string())
+}
+
 fn refusals(rig: &Rig) -> Result {
     rig.raw("plain.raw", MIB)?;
+    rig.run(Path::new("mkfifo"), "pipe.raw")?.ok("mkfifo")?;
     std::fs::copy(rig.folder.join("base.vhdx"), rig.folder.join("mask.raw"))?;
     for (line, code, told) in [
         ("create base.vhdx --size 1M", 1, "exists"),
@@ -243,6 +298,9 @@ fn refusals(rig: &Rig) -> Result {
         ("convert mask.raw new.raw", 2, "--from-format"),
         ("convert base.vhdx plain.raw", 1, "--replace"),
         ("compact plain.raw", 1, "no VHDX file"),
+        ("convert base.vhdx pipe.raw --replace", 1, "only a plain file"),
+        ("convert base.vhdx base.vhdx --replace", 1, "another name"),
+        ("info pipe.raw", 1, "not a plain file"),
     ] {
         let refused = rig.ours(line)?;
         ensure(refused.status.code() == Some(code) && refused.errors.contains(told), || {

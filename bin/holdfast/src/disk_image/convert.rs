@@ -1,16 +1,15 @@
 //! `holdfast disk-image convert`: several pieces are on their way at once; zeros are not written.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
-use aligned_buffer::{IoBuf, SharedBuf};
+use aligned_buffer::{IoBuf, SharedBuf, is_zeros};
 use block_device::{BlockDevice, BlockError, Durability};
 use file_store::OpenFile;
 use indicatif::ProgressBar;
 use shard_runtime::{Entropy, SystemEntropy};
 use vhdx::{Image, Mode, Opening};
 
-use super::files::{self, NewFile};
+use super::files;
 use super::{ConvertArgs, Format, Kind, done};
 use crate::error::{CliError, CliResult};
 use crate::progress;
@@ -25,7 +24,8 @@ const SECTOR: u64 = 512;
 
 /// A disk in a file.
 enum Disk {
-    Raw(Arc<dyn OpenFile>),
+    /// And its size in bytes when it was opened, or that it shall have.
+    Raw(Arc<dyn OpenFile>, u64),
     Image(Image),
 }
 
@@ -39,38 +39,52 @@ fn told(error: &BlockError) -> String {
 impl Disk {
     fn size(&self) -> u64 {
         match self {
-            Self::Raw(file) => file.size().next_multiple_of(SECTOR),
+            Self::Raw(_, size) => size.next_multiple_of(SECTOR),
             Self::Image(image) => image.size(),
         }
     }
 
-    /// `None` where it is known to be zeros.
-    async fn read(&self, offset: u64, len: u64) -> Result<Option<IoBuf>, String> {
+    /// What is read and written is whole sectors of so many bytes.
+    fn sector(&self) -> u64 {
+        match self {
+            Self::Raw(..) => SECTOR,
+            Self::Image(image) => u64::from(image.geometry().block_size),
+        }
+    }
+
+    /// Where, from `offset` on, there may be something else than zeros next.
+    async fn next_data(&self, offset: u64) -> Result<Option<u64>, String> {
+        match self {
+            Self::Image(image) => image.next_data(offset, u64::MAX).await.map_err(|error| error.to_string()),
+            Self::Raw(file, size) => {
+                let data = file.allocated_ranges(offset, size.saturating_sub(offset), 1).await;
+                let data = data.map_err(|error| error.to_string())?;
+                Ok(data.first().map(|range| range.offset))
+            }
+        }
+    }
+
+    async fn read(&self, offset: u64, len: u64) -> Result<IoBuf, String> {
         match self {
             Self::Image(image) => {
-                image.read(offset, IoBuf::new(len as usize)).await.map(Some).map_err(|error| told(&error))
+                image.read(offset, IoBuf::new(len as usize)).await.map_err(|error| told(&error))
             }
-            Self::Raw(file) => {
-                let data = file.allocated_ranges(offset, len, 1).await.map_err(|error| error.to_string())?;
-                if data.is_empty() {
-                    return Ok(None);
+            Self::Raw(file, size) => {
+                // The last sector of a file that has no whole number of them is filled up with zeros.
+                let there = len.min(size.saturating_sub(offset));
+                let read = file.read(offset, IoBuf::new(there as usize)).await;
+                let read = read.map_err(|error| error.to_string())?;
+                if (read.len() as u64) < there {
+                    return Err(format!("it ends before {}: it was cut while it was read", offset + there));
                 }
-                let read =
-                    file.read(offset, IoBuf::new(len as usize)).await.map_err(|error| error.to_string())?;
-                if read.len() as u64 == len {
-                    return Ok(Some(read));
-                }
-                // The last sector of a file that has no whole number of them.
-                let mut whole = IoBuf::zeroed(len as usize);
-                whole[..read.len()].copy_from_slice(&read);
-                Ok(Some(whole))
+                Ok(filled_up(read, len))
             }
         }
     }
 
     async fn write(&self, offset: u64, data: SharedBuf) -> Result<(), String> {
         match self {
-            Self::Raw(file) => {
+            Self::Raw(file, _) => {
                 file.write(offset, data, Durability::Volatile).await.map_err(|error| error.to_string())
             }
             Self::Image(image) => {
@@ -81,36 +95,50 @@ impl Disk {
 
     async fn close(self) -> Result<(), String> {
         match self {
-            Self::Raw(file) => file.flush().await.map_err(|error| error.to_string()),
+            Self::Raw(file, _) => file.flush().await.map_err(|error| error.to_string()),
             Self::Image(image) => image.close().await.map_err(|error| error.to_string()),
         }
     }
 }
 
+/// A buffer of `len` bytes with zeros behind what there is.
+fn filled_up(buf: IoBuf, len: u64) -> IoBuf {
+    if buf.len() as u64 == len {
+        return buf;
+    }
+    let mut whole = IoBuf::zeroed(len as usize);
+    whole[..buf.len()].copy_from_slice(&buf);
+    whole
+}
+
 /// Copies what is not zeros.
 async fn copy(from: &Disk, to: &Disk, bar: &ProgressBar) -> Result<(), String> {
-    let size = from.size();
-    let (next, done) = (Cell::new(0), Cell::new(0));
+    let (size, sector) = (from.size(), to.sector());
+    // Where nobody has looked yet.
+    let next = tokio::sync::Mutex::new(0);
     let worker = async || -> Result<(), String> {
         loop {
-            let at = next.get();
-            if at >= size {
-                return Ok(());
-            }
+            let at = {
+                let mut next = next.lock().await;
+                let Some(found) = from.next_data(*next).await? else {
+                    *next = size;
+                    return Ok(());
+                };
+                let at = found / PIECE * PIECE;
+                *next = at + PIECE;
+                at
+            };
             let len = PIECE.min(size - at);
-            next.set(at + len);
-            if let Some(piece) = from.read(at, len).await? {
-                let piece = piece.freeze();
-                for (start, end) in data_in(&piece) {
-                    to.write(at + start as u64, piece.slice(start..end)).await?;
-                }
+            // The last piece ends where the larger of two sectors does.
+            let piece = filled_up(from.read(at, len).await?, len.next_multiple_of(sector)).freeze();
+            for (start, end) in data_in(&piece) {
+                to.write(at + start as u64, piece.slice(start..end)).await?;
             }
-            done.set(done.get() + len);
-            bar.set_position(done.get());
+            bar.set_position(bar.position().max(at + len));
         }
     };
-    let ended: [Result<(), String>; 4] = tokio::join!(worker(), worker(), worker(), worker()).into();
-    ended.into_iter().collect()
+    // The first that fails ends all.
+    tokio::try_join!(worker(), worker(), worker(), worker()).map(drop)
 }
 
 /// Where a piece is not zeros, in whole grains.
@@ -129,11 +157,6 @@ fn data_in(piece: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-fn is_zeros(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<64>();
-    words.iter().all(|word| *word == [0; 64]) && rest.iter().all(|byte| *byte == 0)
-}
-
 /// Does it.
 ///
 /// # Errors
@@ -141,8 +164,12 @@ fn is_zeros(bytes: &[u8]) -> bool {
 pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
     let said = args.from_format;
     let from = match said.unwrap_or_else(|| files::format_of(&args.from)) {
-        Format::Raw => Disk::Raw(files::raw(&args.from, said.is_some()).await?),
-        Format::Vhdx => Disk::Image(files::open(&args.from, Mode::Read).await?),
+        Format::Raw => {
+            let file = files::raw(&args.from, said.is_some()).await?;
+            let size = file.size();
+            Disk::Raw(file, size)
+        }
+        Format::Vhdx => Disk::Image(files::open(&args.from, Mode::Read, args.parents).await?),
     };
     if args.kind == Kind::Differencing {
         return Err(CliError::Usage("a conversion makes a fixed or a dynamic image: --type".into()));
@@ -151,21 +178,22 @@ pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
         return Err(CliError::here(format!("{}: it is there; --replace if it may go.", args.to.display())));
     }
     let writing = |told: String| CliError::here(format!("{}: {told}", args.to.display()));
-    let name = args.to.file_name().ok_or_else(|| writing("it has no name".into()))?;
-    let part = args.to.with_file_name(format!(".{}.part{}", name.to_string_lossy(), std::process::id()));
-    let (new, file) = NewFile::create(&part)?;
+    if files::canonical(&args.from) == files::canonical(&args.to) {
+        return Err(writing("it is the image that is read: give the new one another name.".into()));
+    }
+    let (part, file) = files::new_file(&args.to, args.replace)?;
     let size = from.size();
     let to = match args.format.unwrap_or_else(|| files::format_of(&args.to)) {
         Format::Raw => {
             file.set_size(size).await.map_err(|error| writing(error.to_string()))?;
-            Disk::Raw(file)
+            Disk::Raw(file, size)
         }
         Format::Vhdx => {
             let kind = if args.kind == Kind::Fixed { vhdx::Kind::Fixed } else { vhdx::Kind::Dynamic };
             // A disk in an image keeps its sectors, if nothing else is asked for.
             let sector = match &from {
                 Disk::Image(image) => args.shape.logical_sector.or(Some(image.geometry().block_size)),
-                Disk::Raw(_) => args.shape.logical_sector,
+                Disk::Raw(..) => args.shape.logical_sector,
             };
             let shape = super::Shape { logical_sector: sector, ..args.shape };
             let size = size.next_multiple_of(u64::from(sector.unwrap_or(512)));
@@ -173,8 +201,8 @@ pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
             let failed = |error: vhdx::ImageError| writing(error.to_string());
             vhdx::create(&file, &options, &SystemEntropy).await.map_err(failed)?;
             let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-            let opening = Opening::read(file, Mode::Write).await.map_err(failed)?;
-            Disk::Image(opening.finish(None, entropy).await.map_err(failed)?)
+            let opening = Opening::read(file, Mode::Write, &entropy).await.map_err(failed)?;
+            Disk::Image(opening.finish(None).await.map_err(failed)?)
         }
     };
     let bar = progress::bar(size, &args.from.display().to_string(), json);
@@ -184,13 +212,36 @@ pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
         CliError::here(format!("{} to {}: {told}", args.from.display(), args.to.display()))
     })?;
     to.close().await.map_err(writing)?;
-    new.rename(&args.to, args.replace)?;
+    files::keep(part, &args.to)?;
     done(json, format!("{}: a disk of {}", args.to.display(), bytes(size)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Zeros come behind the end that a file had when it was opened, and nowhere else.
+    #[test]
+    fn a_source_that_is_cut_is_not_filled_up_with_zeros() {
+        let folder = tempfile::tempdir().expect("temp dir");
+        let path = folder.path().join("raw");
+        std::fs::write(&path, [1; 1000]).expect("made");
+        let shards = shard_runtime::Shards::start(1).expect("a shard");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let read = runtime.block_on(shards.next().run(move || async move {
+            let open = || files::file(&path, local_file::Purpose::Read).expect("opened");
+            let whole = Disk::Raw(open(), 1000);
+            assert_eq!(whole.size(), 1024);
+            let last = whole.read(512, 512).await.expect("read");
+            let cut = Disk::Raw(open(), 1400);
+            assert_eq!(cut.size(), 1536);
+            (last.to_vec(), cut.read(512, 512).await.is_err(), cut.read(0, 512).await.is_ok())
+        }));
+        shards.stop();
+        let (last, refused, good) = read.expect("done");
+        assert!(refused && good);
+        assert!(last[..488].iter().all(|byte| *byte == 1) && last[488..].iter().all(|byte| *byte == 0));
+    }
 
     #[test]
     fn zeros_are_found() {

@@ -3,7 +3,7 @@
 use shard_runtime::SystemEntropy;
 use vhdx::{CreateOptions, Mode, ParentLocator};
 
-use super::files::{self, NewFile};
+use super::files;
 use super::{CreateArgs, Kind, Shape, done};
 use crate::error::{CliError, CliResult};
 use crate::units::bytes;
@@ -45,7 +45,7 @@ pub(super) async fn run(args: CreateArgs, json: bool) -> CliResult {
     let usual = if args.parent.is_some() { Kind::Differencing } else { Kind::Dynamic };
     let options = match (args.kind.unwrap_or(usual), &args.parent) {
         (Kind::Differencing, Some(path)) => {
-            let parent = files::open(path, Mode::Read).await?;
+            let parent = files::open(path, Mode::Read, args.parents).await?;
             let info = parent.info().await;
             let locator =
                 ParentLocator::new(info.header.data_write_guid, &files::relative(&args.image, path)?, None);
@@ -62,8 +62,14 @@ pub(super) async fn run(args: CreateArgs, json: bool) -> CliResult {
             args.shape.options(size, kind, None)?
         }
     };
-    let (new, file) = NewFile::create(&args.image)?;
+    let (part, file) = files::new_file(&args.image, false)?;
     vhdx::create(&file, &options, &SystemEntropy).await.map_err(|error| files::failed(&args.image, error))?;
-    new.keep();
-    done(json, format!("{}: a disk of {}", args.image.display(), bytes(options.size)))
+    files::keep(part, &args.image)?;
+    let elsewhere = match &options.kind {
+        vhdx::Kind::Differencing(locator) if !locator.paths().all(files::stays_in_folder) => {
+            "; its parent lies outside of its folder: all that uses it needs --parents-anywhere"
+        }
+        _ => "",
+    };
+    done(json, format!("{}: a disk of {}{elsewhere}", args.image.display(), bytes(options.size)))
 }

@@ -1,16 +1,17 @@
 //! Images and their parents as files of this machine.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
 use file_store::OpenFile;
 use local_file::{LocalFile, Purpose};
 use shard_runtime::{Entropy, SystemEntropy};
-use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Mode, ParentLocator, open_chain};
+use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Mode, open_chain};
 
-use super::Format;
+use super::{Format, Parents};
 use crate::error::{CliError, CliResult};
+use crate::part_file::PartFile;
 
 /// How VHDX files begin.
 const SIGNATURE: &[u8] = b"vhdxfile";
@@ -67,44 +68,89 @@ pub(super) async fn raw(path: &Path, said: bool) -> CliResult<Arc<dyn OpenFile>>
 ///
 /// # Errors
 /// When it, or one of them, cannot be used.
-pub(super) async fn open(path: &Path, mode: Mode) -> CliResult<Image> {
+pub(super) async fn open(path: &Path, mode: Mode, parents: Parents) -> CliResult<Image> {
     let purpose = if mode == Mode::Write { Purpose::Write } else { Purpose::Read };
     let file = file(path, purpose)?;
     let name = canonical(path).display().to_string();
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-    let opened = open_chain(Found { name, file }, mode, &Folders, &entropy).await;
+    let opened = open_chain(Found { name, file }, mode, &Folders::from(parents), &entropy).await;
     opened.map_err(|error| failed(path, error))
 }
 
-fn canonical(path: &Path) -> PathBuf {
+pub(super) fn canonical(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Finds parents where the locators of their children say.
-pub(super) struct Folders;
+/// Finds parents where their children say: in the folder of the child and those in it, or anywhere. Who makes an image could let
+/// whoever opens it open any file of this machine.
+pub(super) struct Folders {
+    anywhere: bool,
+}
 
-/// Where a path of a locator leads from a child; `None` for a place on another system.
-fn place_of(child: &Path, text: &str) -> Option<PathBuf> {
+impl From<Parents> for Folders {
+    fn from(parents: Parents) -> Self {
+        Self { anywhere: parents.parents_anywhere }
+    }
+}
+
+/// A path of a locator as this system has it; `None` for a place on another system.
+fn path_of(text: &str) -> Option<PathBuf> {
     let path = PathBuf::from(text.replace('\\', "/"));
     let first = path.components().next()?.as_os_str().to_string_lossy().into_owned();
-    if first.ends_with(':') || text.starts_with("\\\\") {
-        return None;
-    }
-    Some(child.parent().unwrap_or(Path::new("/")).join(path))
+    (!first.ends_with(':') && !text.starts_with("\\\\")).then_some(path)
+}
+
+/// Whether a path stays in the folder that it begins in, as far as its text says.
+fn stays(path: &Path) -> bool {
+    let mut depth = 0_u32;
+    path.components().all(|part| match part {
+        Component::Normal(_) => {
+            depth += 1;
+            true
+        }
+        Component::CurDir => true,
+        Component::ParentDir => match depth.checked_sub(1) {
+            Some(less) => {
+                depth = less;
+                true
+            }
+            None => false,
+        },
+        Component::RootDir | Component::Prefix(_) => false,
+    })
+}
+
+/// Whether a path of a locator leads to a place in the folder of the image, as far as its text says.
+pub(super) fn stays_in_folder(text: &str) -> bool {
+    path_of(text).is_some_and(|path| stays(&path))
 }
 
 impl Finder for Folders {
-    fn find<'a>(&'a self, child: &'a str, locator: &'a ParentLocator) -> Finding<'a> {
+    fn find<'a>(&'a self, child: &'a str, text: &'a str) -> Finding<'a> {
         Box::pin(async move {
-            let missing = |told: String| ImageError::new(ImageErrorKind::Parent, told);
-            for place in locator.paths().filter_map(|text| place_of(Path::new(child), text)) {
-                let Ok(place) = std::fs::canonicalize(place) else { continue };
-                let file = LocalFile::open(&place, Purpose::Read)
-                    .map_err(|error| missing(format!("its parent {}: {error}", place.display())))?;
-                return Ok(Found { name: place.display().to_string(), file });
+            let wrong = |told: String| ImageError::new(ImageErrorKind::Parent, told);
+            let outside = || {
+                wrong(format!(
+                    "its parent {text} lies outside of its folder, and is not opened for that: --parents-anywhere if you trust whoever made the image"
+                ))
+            };
+            let folder = Path::new(child).parent().unwrap_or(Path::new("/"));
+            let path = path_of(text).ok_or_else(|| {
+                wrong(format!("its parent {text} is missing: that is a path of another system"))
+            })?;
+            // Not even looked at, for that may mount something.
+            if !self.anywhere && !stays(&path) {
+                return Err(outside());
             }
-            let paths: Vec<&str> = locator.paths().collect();
-            Err(missing(format!("its parent is missing; it should be {}", paths.join(" or "))))
+            let place = std::fs::canonicalize(folder.join(path))
+                .map_err(|error| wrong(format!("its parent {text} is missing: {error}")))?;
+            // A link may lead elsewhere.
+            if !self.anywhere && !place.starts_with(folder) {
+                return Err(outside());
+            }
+            let file = LocalFile::open(&place, Purpose::Read)
+                .map_err(|error| wrong(format!("its parent {}: {error}", place.display())))?;
+            Ok(Found { name: place.display().to_string(), file })
         })
     }
 }
@@ -135,51 +181,23 @@ pub(super) fn relative(child: &Path, parent: &Path) -> CliResult<String> {
     Ok(parts.join("\\"))
 }
 
-/// A file that is being made: it goes if it is dropped before it is kept.
-pub(super) struct NewFile {
-    path: PathBuf,
-    kept: bool,
+/// A file that is being made and gets its name when it is complete, and what writes it.
+///
+/// # Errors
+/// When none can be made there.
+pub(super) fn new_file(to: &Path, replaces: bool) -> CliResult<(PartFile, Arc<dyn OpenFile>)> {
+    let wrong = |error: std::io::Error| CliError::here(format!("{}: {error}", to.display()));
+    let part = PartFile::beside(to, replaces).map_err(wrong)?;
+    let file = LocalFile::open(part.path(), Purpose::Write).map_err(wrong)?;
+    Ok((part, file))
 }
 
-impl NewFile {
-    /// Makes one.
-    ///
-    /// # Errors
-    /// When there is one of that name, or none can be made.
-    pub(super) fn create(path: &Path) -> CliResult<(Self, Arc<dyn OpenFile>)> {
-        let file = file(path, Purpose::Create)?;
-        Ok((Self { path: path.to_owned(), kept: false }, file))
-    }
-
-    /// It stays under the name that it has.
-    pub(super) fn keep(mut self) {
-        self.kept = true;
-    }
-
-    /// It gets another name, in place of what has it if `replace`.
-    ///
-    /// # Errors
-    /// When that is there and shall stay.
-    pub(super) fn rename(mut self, to: &Path, replace: bool) -> CliResult {
-        let wrong = |error: std::io::Error| CliError::here(format!("{}: {error}", to.display()));
-        if replace {
-            std::fs::rename(&self.path, to).map_err(wrong)?;
-        } else {
-            // A second name is given only where there is none; the first then goes.
-            std::fs::hard_link(&self.path, to).map_err(wrong)?;
-            std::fs::remove_file(&self.path).map_err(wrong)?;
-        }
-        self.kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
+/// Gives a file its name.
+///
+/// # Errors
+/// When it cannot have it.
+pub(super) fn keep(part: PartFile, to: &Path) -> CliResult {
+    part.keep().map_err(|error| CliError::here(format!("{}: {error}", to.display())))
 }
 
 #[cfg(test)]
@@ -188,13 +206,12 @@ mod tests {
 
     #[test]
     fn locators_lead_to_parents() {
-        let child = Path::new("/a/b/child.vhdx");
-        let place = |text| place_of(child, text).map(|path| path.display().to_string());
-        assert_eq!(place(".\\base.vhdx").as_deref(), Some("/a/b/./base.vhdx"));
-        assert_eq!(place("..\\c\\base.vhdx").as_deref(), Some("/a/b/../c/base.vhdx"));
-        assert_eq!(place("/d/base.vhdx").as_deref(), Some("/d/base.vhdx"));
-        assert_eq!(place("C:\\d\\base.vhdx"), None);
-        assert_eq!(place("\\\\?\\Volume{1}\\base.vhdx"), None);
+        let path = |text| path_of(text).map(|path| path.display().to_string());
+        assert_eq!(path(".\\base.vhdx").as_deref(), Some("./base.vhdx"));
+        assert_eq!(path("..\\c\\base.vhdx").as_deref(), Some("../c/base.vhdx"));
+        assert_eq!(path("/d/base.vhdx").as_deref(), Some("/d/base.vhdx"));
+        assert_eq!(path("C:\\d\\base.vhdx"), None);
+        assert_eq!(path("\\\\?\\Volume{1}\\base.vhdx"), None);
         let dir = tempfile::tempdir().expect("temp dir");
         std::fs::create_dir(dir.path().join("d")).expect("made");
         std::fs::write(dir.path().join("base"), b"").expect("made");
@@ -202,6 +219,39 @@ mod tests {
             |child: &str| relative(&dir.path().join(child), &dir.path().join("base")).expect("a path");
         assert_eq!(relative("child"), ".\\base");
         assert_eq!(relative("d/child"), "..\\base");
+    }
+
+    #[test]
+    fn parents_are_opened_in_the_folder_of_their_child() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let folder = dir.path().canonicalize().expect("there").join("d");
+        std::fs::create_dir_all(folder.join("e")).expect("made");
+        for name in ["outside", "d/inside", "d/e/inside"] {
+            std::fs::write(dir.path().join(name), b"").expect("made");
+        }
+        let pipe = folder.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("it runs").success());
+        std::os::unix::fs::symlink("../outside", folder.join("link")).expect("linked");
+        let (child, absolute) = (folder.join("child").display().to_string(), dir.path().join("outside"));
+        let absolute = absolute.display().to_string();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let find = |anywhere: bool, text: &str| {
+            let found = runtime.block_on(Folders { anywhere }.find(&child, text));
+            found.map(|found| found.name).map_err(|error| error.to_string())
+        };
+        for text in ["inside", ".\\inside", "e\\inside", "e\\..\\inside", "e/../e/inside"] {
+            for anywhere in [false, true] {
+                assert!(find(anywhere, text).expect(text).ends_with("inside"));
+            }
+        }
+        for text in ["..\\outside", "e\\..\\..\\outside", "../d/inside", "link", &absolute] {
+            let refused = find(false, text).expect_err(text);
+            assert!(refused.contains("--parents-anywhere"), "{refused}");
+            find(true, text).expect(text);
+        }
+        assert!(find(true, "nobody").expect_err("missing").contains("missing"));
+        // Not waited for.
+        assert!(find(true, "pipe").expect_err("no file").contains("not a plain file"));
     }
 
     #[test]

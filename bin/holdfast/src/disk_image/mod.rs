@@ -15,6 +15,7 @@ use vhdx::Mode;
 
 use crate::context::print_json;
 use crate::error::{CliError, CliResult};
+use crate::interrupt::Interrupts;
 use crate::progress;
 use crate::units::{bytes, parse_bytes};
 
@@ -29,11 +30,15 @@ pub(crate) enum Command {
         /// Its parents too, and whether each is the one that it should be.
         #[arg(long)]
         chain: bool,
+        #[command(flatten)]
+        parents: Parents,
     },
     /// Check an image's structures; exit code 1 when something is damaged. Nothing is changed.
     Check {
         /// The image.
         image: PathBuf,
+        #[command(flatten)]
+        parents: Parents,
     },
     /// Copy an image into a new one of another kind.
     Convert(ConvertArgs),
@@ -47,12 +52,24 @@ pub(crate) enum Command {
         /// Make it smaller: what lies behind the new end is lost.
         #[arg(long)]
         shrink: bool,
+        #[command(flatten)]
+        parents: Parents,
     },
-    /// Make the file of a dynamic or differencing image as small as what is in it.
+    /// Make the file of an image as small as what is in it; of a fixed one, as small as its blocks.
     Compact {
         /// The image.
         image: PathBuf,
+        #[command(flatten)]
+        parents: Parents,
     },
+}
+
+/// Which parents are opened.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Parents {
+    /// Open parents wherever the image says that they are; else only in the image's folder and those in it.
+    #[arg(long)]
+    parents_anywhere: bool,
 }
 
 /// How the blocks of an image get their space.
@@ -79,6 +96,8 @@ pub(crate) struct CreateArgs {
     /// The image whose content a differencing one begins with. It may not change from now on.
     #[arg(long)]
     parent: Option<PathBuf>,
+    #[command(flatten)]
+    parents: Parents,
     #[command(flatten)]
     shape: Shape,
 }
@@ -122,6 +141,8 @@ pub(crate) struct ConvertArgs {
     #[arg(long = "type", value_name = "TYPE", default_value = "dynamic")]
     kind: Kind,
     #[command(flatten)]
+    parents: Parents,
+    #[command(flatten)]
     shape: Shape,
     /// Replace the file that is there.
     #[arg(long)]
@@ -137,11 +158,13 @@ pub(crate) fn run(command: Command, json: bool) -> CliResult<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::here)?;
     let ended = runtime.block_on(async {
+        let mut interrupts = Interrupts::new().map_err(CliError::here)?;
         tokio::select! {
             ended = shards.next().run(move || ask(command, json)) => ended.map_err(CliError::here)?,
-            _ = tokio::signal::ctrl_c() => Err(CliError::here("interrupted.")),
+            () = interrupts.wait() => Err(CliError::here("interrupted.")),
         }
     });
+    // What was not complete goes with its task.
     shards.stop();
     ended
 }
@@ -149,11 +172,11 @@ pub(crate) fn run(command: Command, json: bool) -> CliResult<ExitCode> {
 async fn ask(command: Command, json: bool) -> CliResult<ExitCode> {
     match command {
         Command::Create(args) => create::run(args, json).await?,
-        Command::Info { image, chain } => show::info(&image, chain, json).await?,
-        Command::Check { image } => return show::check(&image, json).await,
+        Command::Info { image, chain, parents } => show::info(&image, chain, parents, json).await?,
+        Command::Check { image, parents } => return show::check(&image, parents, json).await,
         Command::Convert(args) => convert::run(args, json).await?,
-        Command::Resize { image, size, shrink } => {
-            let disk = files::open(&image, Mode::Write).await?;
+        Command::Resize { image, size, shrink, parents } => {
+            let disk = files::open(&image, Mode::Write, parents).await?;
             let before = block_device::BlockDevice::size(&disk);
             if size < before && !shrink {
                 return Err(CliError::here(format!(
@@ -168,8 +191,8 @@ async fn ask(command: Command, json: bool) -> CliResult<ExitCode> {
             disk.close().await.map_err(failed)?;
             done(json, format!("{}: the disk has {} now", image.display(), bytes(size)))?;
         }
-        Command::Compact { image } => {
-            let disk = files::open(&image, Mode::Write).await?;
+        Command::Compact { image, parents } => {
+            let disk = files::open(&image, Mode::Write, parents).await?;
             let bar = progress::bar(0, &image.display().to_string(), json);
             let shown = bar.clone();
             let progress = move |done, total| {

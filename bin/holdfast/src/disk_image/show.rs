@@ -1,13 +1,16 @@
 //! `holdfast disk-image info` and `check`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use control_api::List;
 use local_file::Purpose;
 use serde::Serialize;
-use vhdx::{CHAIN_MAX, Finder as _, ImageInfo, Mode, Opening};
+use shard_runtime::{Entropy, SystemEntropy};
+use vhdx::{CHAIN_MAX, ImageInfo, Mode, Opening, open_parent, printable};
 
+use super::Parents;
 use super::files::{self, Folders};
 use crate::context::print_json;
 use crate::error::{CliError, CliResult};
@@ -66,7 +69,7 @@ impl Shown {
     }
 
     fn print(&self) {
-        outln!("{}: {} VHDX", self.image, self.kind);
+        outln!("{}: {} VHDX", printable(&self.image), self.kind);
         outln!("  disk            {} ({} bytes)", bytes(self.disk_bytes), self.disk_bytes);
         outln!("  file            {}", bytes(self.file_bytes));
         outln!("  blocks          {}", bytes(u64::from(self.block_bytes)));
@@ -80,7 +83,9 @@ impl Shown {
         outln!("  log             {}", if self.log_pending { "changes to be put in place" } else { "empty" });
         outln!("  made by         {}", if self.creator.is_empty() { "-" } else { &self.creator });
         if let Some(linkage) = &self.parent_linkage {
-            outln!("  parent          {} with data write id {linkage}", self.parent_paths.join(" or "));
+            // The file says it, whoever made it.
+            let said = format!("{} with data write id {linkage}", self.parent_paths.join(" or "));
+            outln!("  parent          {}", printable(&said));
         }
     }
 }
@@ -89,24 +94,25 @@ impl Shown {
 ///
 /// # Errors
 /// When it, or one of them, cannot be used.
-pub(super) async fn info(image: &Path, chain: bool, json: bool) -> CliResult {
+pub(super) async fn info(image: &Path, chain: bool, parents: Parents, json: bool) -> CliResult {
     let mut shown = Vec::new();
-    let mut path: PathBuf = image.to_owned();
-    let mut file = files::file(image, Purpose::Read)?;
-    loop {
-        let failed = |error| files::failed(&path, error);
-        let opening = Opening::read(file, Mode::Read).await.map_err(failed)?;
-        shown.push(Shown::new(&path.display().to_string(), &opening.info()));
-        let Some(locator) = opening.parent_locator().filter(|_| chain && shown.len() <= CHAIN_MAX) else {
-            break;
-        };
-        let child = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-        let found = Folders.find(&child.display().to_string(), locator).await.map_err(failed)?;
-        (path, file) = (found.name.into(), found.file);
+    let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+    let finder = Folders::from(parents);
+    let failed = |error| files::failed(image, error);
+    let file = files::file(image, Purpose::Read)?;
+    let mut opening = Opening::read(file, Mode::Read, &entropy).await.map_err(failed)?;
+    let mut names = vec![files::canonical(image).display().to_string()];
+    shown.push(Shown::new(&image.display().to_string(), &opening.info()));
+    while let Some(locator) = opening.parent_locator().filter(|_| chain && names.len() < CHAIN_MAX) {
+        let (name, parent) = open_parent(&names, locator, &finder, &entropy).await.map_err(failed)?;
+        shown.push(Shown::new(&name, &parent.info()));
+        names.push(name);
+        opening = parent;
     }
+    drop(opening);
     if chain {
-        // Compares each with its parent, and sees whether they lead back.
-        files::open(image, Mode::Read).await?;
+        // Compares all else that has to be the same.
+        files::open(image, Mode::Read, parents).await?;
     }
     match (json, chain) {
         (true, true) => print_json(&List { items: shown }),
@@ -135,12 +141,12 @@ struct Checked {
 ///
 /// # Errors
 /// When it cannot be read, or is none.
-pub(super) async fn check(image: &Path, json: bool) -> CliResult<ExitCode> {
+pub(super) async fn check(image: &Path, parents: Parents, json: bool) -> CliResult<ExitCode> {
     let file = files::file(image, Purpose::Read)?;
     let mut report = vhdx::check(&file).await.map_err(|error| files::failed(image, error))?;
     drop(file);
     if report.error_count == 0
-        && let Err(CliError::Here(told)) = files::open(image, Mode::Read).await
+        && let Err(CliError::Here(told)) = files::open(image, Mode::Read, parents).await
     {
         // Its structures are sound: what is wrong is a parent.
         report.error_count += 1;

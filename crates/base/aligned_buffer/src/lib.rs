@@ -208,5 +208,12 @@ impl From<IoBuf> for SharedBuf {
     }
 }
 
+/// Whether all bytes are zeros.
+#[must_use]
+pub fn is_zeros(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<64>();
+    words.iter().all(|word| *word == [0; 64]) && rest.iter().all(|byte| *byte == 0)
+}
+
 #[cfg(test)]
 mod tests;

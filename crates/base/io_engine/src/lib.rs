@@ -32,11 +32,13 @@ mod detect;
 pub mod device_info;
 mod fixed_ring;
 pub mod placement;
+pub mod plain_file;
 pub mod readiness;
 mod request;
 mod ring;
 mod slots;
 mod thread;
+mod zeroing;
 
 pub use block_on::block_on;
 pub use blocking::BlockingEngine;
@@ -45,6 +47,7 @@ pub use fixed_ring::{FixedData, FixedDone, FixedOp, FixedRing, SlotBuffers};
 pub use request::{IoCompletion, IoOp, IoRequest, IoTarget};
 pub use ring::RingEngine;
 pub use thread::{Engine, EngineGuard, IoFuture, SubmitToken, flush, install, kind, reap, submit};
+pub use zeroing::Zeroing;
 
 #[cfg(test)]
 mod tests;

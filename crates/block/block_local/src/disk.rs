@@ -11,7 +11,7 @@ use block_device::{
     BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, UnmapBehavior, check_range,
     join,
 };
-use io_engine::{IoOp, IoRequest, IoTarget, submit};
+use io_engine::{IoOp, IoRequest, IoTarget, Zeroing, submit};
 
 /// Zeros are written in pieces of this many bytes where the file system cannot zero by itself.
 const ZERO_CHUNK: usize = 1 << 20;
@@ -40,8 +40,8 @@ pub struct LocalDisk {
     /// A write or flush that promised durability has failed: what the device still holds of earlier writes is
     /// unknown, so it promises nothing more (fail stop, W4).
     poisoned: AtomicBool,
-    /// The file system cannot punch or zero: zeros are written instead.
-    zero_by_writing: AtomicBool,
+    /// What the file system cannot do: zeros are written instead.
+    zeroing: Zeroing,
 }
 
 impl LocalDisk {
@@ -62,7 +62,7 @@ impl LocalDisk {
             geometry,
             size: AtomicU64::new(local.size),
             poisoned: AtomicBool::new(false),
-            zero_by_writing: AtomicBool::new(false),
+            zeroing: Zeroing::default(),
         }
     }
 
@@ -128,13 +128,9 @@ impl LocalDisk {
         if len == 0 {
             return Ok(());
         }
-        if !self.zero_by_writing.load(Ordering::Relaxed) {
-            let op = if punch { IoOp::PunchHole { len } } else { IoOp::ZeroRange { len } };
-            match self.request(offset, op).await.0 {
-                Ok(_) => return Ok(()),
-                Err(error) if cannot_zero(&error) => self.zero_by_writing.store(true, Ordering::Relaxed),
-                Err(error) => return Err(self.error(error, "zero", offset, len)),
-            }
+        let zeroed = self.zeroing.zero(&self.target, offset, len, punch).await;
+        if zeroed.map_err(|error| self.error(error, "zero", offset, len))? {
+            return Ok(());
         }
         let zeros = IoBuf::zeroed(ZERO_CHUNK.min(usize::try_from(len).unwrap_or(ZERO_CHUNK))).freeze();
         let mut done = 0;
@@ -156,12 +152,6 @@ impl LocalDisk {
         // The system tells of a lost write once: a flush beside the one that was told must not succeed.
         self.check_poison("flush")
     }
-}
-
-/// ENOTSUP, EOPNOTSUPP, EINVAL, ENODEV: this file or device has no such operation (ENODEV is what fallocate
-/// answers for files it cannot work on).
-fn cannot_zero(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV | libc::ENOSYS))
 }
 
 impl BlockDevice for LocalDisk {

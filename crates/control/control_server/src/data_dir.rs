@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use control_api::{Code, Problem};
+use io_engine::plain_file::sync_parent;
 
 /// Files of the node are its owner's only: they hold secrets.
 const FILE_MODE: u32 = 0o600;
@@ -116,17 +117,6 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&aside, path)?;
     sync_parent(path)
-}
-
-/// Makes a name durable.
-///
-/// # Errors
-/// Those of the system.
-pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
 }
 
 #[cfg(test)]

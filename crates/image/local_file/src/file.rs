@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{FILE_SIZE_MAX, FileId, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
-use io_engine::{IoOp, IoRequest, IoTarget, device_info, submit};
-use shard_runtime::RangeLocks;
+use io_engine::{IoOp, IoRequest, IoTarget, Zeroing, device_info, plain_file, submit};
+use shard_runtime::{RangeGuard, RangeLocks};
 use tokio::sync::Notify;
 
 /// Zeros are written in pieces of so many bytes where the file system cannot zero by itself.
@@ -40,8 +40,8 @@ pub struct LocalFile {
     ranges: RangeLocks,
     resized: Notify,
     stopped: AtomicBool,
-    /// The file system cannot punch or zero: zeros are written instead.
-    zero_by_writing: AtomicBool,
+    /// What the file system cannot do: zeros are written instead.
+    zeroing: Zeroing,
 }
 
 impl LocalFile {
@@ -53,19 +53,20 @@ impl LocalFile {
         let writable = purpose != Purpose::Read;
         let mut options = OpenOptions::new();
         options.read(true).write(writable).create_new(purpose == Purpose::Create);
-        let file = options.open(path)?;
+        let file = plain_file::open(path, &options)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
-        }
         let locked = if writable { file.try_lock() } else { file.try_lock_shared() };
-        match locked {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, "another program uses the file"));
+        let locked = locked.map_err(|error| match error {
+            TryLockError::WouldBlock => {
+                io::Error::new(io::ErrorKind::WouldBlock, "another program uses the file")
             }
-            Err(TryLockError::Error(error)) => return Err(error),
+            TryLockError::Error(error) => error,
+        });
+        if locked.is_err() && purpose == Purpose::Create {
+            // Whoever asked for it does not get it: nothing of it stays.
+            let _ = std::fs::remove_file(path);
         }
+        locked?;
         let target = IoTarget::of(OwnedFd::from(file.try_clone()?));
         Ok(Arc::new(Self {
             name: path.display().to_string(),
@@ -77,7 +78,7 @@ impl LocalFile {
             ranges: RangeLocks::default(),
             resized: Notify::new(),
             stopped: AtomicBool::new(false),
-            zero_by_writing: AtomicBool::new(false),
+            zeroing: Zeroing::default(),
         }))
     }
 
@@ -131,6 +132,17 @@ impl LocalFile {
         Ok(())
     }
 
+    /// Locks a range that the file may have to be made longer for. If so, what lies behind it as well: who writes there makes the
+    /// file longer than that, and would lose it.
+    async fn lock_to(&self, offset: u64, len: u64, end: u64) -> RangeGuard<'_> {
+        let held = self.ranges.lock(offset, len).await;
+        if end <= self.size() {
+            return held;
+        }
+        drop(held);
+        self.ranges.lock(offset, u64::MAX).await
+    }
+
     fn grown_to(&self, end: u64) {
         if self.size.fetch_max(end, Ordering::AcqRel) < end {
             self.resized.notify_waiters();
@@ -150,13 +162,9 @@ impl LocalFile {
         if len == 0 {
             return Ok(());
         }
-        if !self.zero_by_writing.load(Ordering::Relaxed) {
-            let op = if punch { IoOp::PunchHole { len } } else { IoOp::ZeroRange { len } };
-            match self.request(offset, op).await.0 {
-                Ok(_) => return Ok(()),
-                Err(error) if cannot(&error) => self.zero_by_writing.store(true, Ordering::Relaxed),
-                Err(error) => return Err(self.error("zero", &error)),
-            }
+        let zeroed = self.zeroing.zero(&self.target, offset, len, punch).await;
+        if zeroed.map_err(|error| self.error("zero", &error))? {
+            return Ok(());
         }
         let zeros = IoBuf::zeroed(ZERO_CHUNK.min(len) as usize).freeze();
         let mut done = 0;
@@ -178,7 +186,7 @@ impl LocalFile {
     }
 }
 
-/// The file system has no such operation.
+/// The file system cannot reserve.
 fn cannot(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
 }
@@ -262,7 +270,13 @@ impl OpenFile for LocalFile {
                 Err(error) if cannot(&error) => {}
                 Err(error) => return Err(self.error("reserve space", &error)),
             }
-            if grow && end > self.size() { self.resize(end) } else { Ok(()) }
+            if grow {
+                let _held = self.lock_to(offset, len, end).await;
+                if end > self.size() {
+                    return self.resize(end);
+                }
+            }
+            Ok(())
         })
     }
 
@@ -282,7 +296,7 @@ impl OpenFile for LocalFile {
             if len == 0 {
                 return Ok(());
             }
-            let _held = self.ranges.lock(offset, len).await;
+            let _held = self.lock_to(offset, len, end).await;
             if end > self.size() {
                 self.resize(end)?;
             }

@@ -124,3 +124,52 @@ fn holes_are_seen() {
         assert!(some[0].offset == 10 << 20 && some[0].len >= 65536 && some[0].len <= 40 << 20);
     });
 }
+
+/// Polls once, and waits until the kernel has made the file so long, which nobody here has been told of.
+async fn written_behind(writing: &mut file_store::StoreFuture<'_, ()>, path: &std::path::Path, end: u64) {
+    std::future::poll_fn(|context| {
+        let _ = writing.as_mut().poll(context);
+        std::task::Poll::Ready(())
+    })
+    .await;
+    io_engine::flush();
+    while std::fs::metadata(path).expect("there").len() < end {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn growing_a_file_does_not_cut_what_others_write_behind() {
+    on_shard(|| async {
+        // Not in memory, where writes are done at once.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        for reserves in [false, true] {
+            let path = folder.path().join(format!("{reserves}"));
+            let file = LocalFile::open(&path, Purpose::Create).expect("made");
+            let data = IoBuf::copy_from(&[7; 4096]).freeze();
+            let mut writing = file.write(1 << 20, data, Durability::Volatile);
+            written_behind(&mut writing, &path, (1 << 20) + 4096).await;
+            let growing = if reserves {
+                file.allocate(0, 8192, true)
+            } else {
+                file.zero_range(0, 8192, Durability::Volatile)
+            };
+            let (grown, written) = tokio::join!(growing, writing);
+            grown.expect("grown");
+            written.expect("written");
+            let read = file.read(1 << 20, IoBuf::new(4096)).await.expect("read");
+            assert!(read.len() == 4096 && read.iter().all(|byte| *byte == 7), "{reserves}");
+        }
+    });
+}
+
+#[test]
+fn pipes_are_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("it runs").success());
+    for purpose in [Purpose::Read, Purpose::Write] {
+        let refused = LocalFile::open(&pipe, purpose).err().expect("refused");
+        assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+    }
+}

@@ -10,7 +10,7 @@ use vhdx_format::ParentLocator;
 
 use crate::error::{ImageError, ImageErrorKind, Result};
 use crate::image::Image;
-use crate::open::{Mode, Opening};
+use crate::open::{Mode, Opening, check_linkage};
 
 /// Images of a chain at most: each costs memory, and each read may go through all of them.
 pub const CHAIN_MAX: usize = 128;
@@ -28,8 +28,49 @@ pub struct Found {
 
 /// Whoever knows where files are.
 pub trait Finder {
-    /// Finds the parent of `child`.
-    fn find<'a>(&'a self, child: &'a str, locator: &'a ParentLocator) -> Finding<'a>;
+    /// Opens what `path`, one of those that `child` says its parent may be at, leads to.
+    fn find<'a>(&'a self, child: &'a str, path: &'a str) -> Finding<'a>;
+}
+
+/// Opens the parent of the last of `names`, which is the image of `locator`: the first that its paths lead to, can be used, and is
+/// the one. Its name, which is not one of `names`.
+///
+/// # Errors
+/// When there is none; what is wrong with each.
+pub async fn open_parent(
+    names: &[String],
+    locator: &ParentLocator,
+    finder: &dyn Finder,
+    entropy: &Arc<dyn Entropy>,
+) -> Result<(String, Opening)> {
+    let child = names.last().map_or("", String::as_str);
+    let mut wrong: Vec<ImageError> = Vec::new();
+    for path in locator.paths() {
+        let opened = async {
+            let found = finder.find(child, path).await?;
+            if names.contains(&found.name) {
+                let told = format!("its parents lead back to {}", found.name);
+                return Err(ImageError::new(ImageErrorKind::Parent, told));
+            }
+            let read = Opening::read(found.file, Mode::Read, entropy).await;
+            let opening = read.map_err(|error| error.of(&found.name))?;
+            check_linkage(locator, opening.data_write_guid())?;
+            Ok((found.name, opening))
+        };
+        match opened.await {
+            Ok(opened) => return Ok(opened),
+            Err(error) => wrong.push(error),
+        }
+    }
+    let error = match wrong.len() {
+        0 => ImageError::new(ImageErrorKind::Parent, "it does not say where its parent is"),
+        1 => wrong.remove(0),
+        _ => {
+            let told: Vec<String> = wrong.iter().map(ImageError::to_string).collect();
+            ImageError::new(ImageErrorKind::Parent, told.join("; "))
+        }
+    };
+    Err(error.of(child))
 }
 
 /// Opens an image with all its parents, which are opened to be read.
@@ -43,25 +84,20 @@ pub async fn open_chain(
     entropy: &Arc<dyn Entropy>,
 ) -> Result<Image> {
     let mut names = vec![first.name];
-    let read = Opening::read(first.file, mode).await;
+    let read = Opening::read(first.file, mode, entropy).await;
     let mut chain = vec![read.map_err(|error| error.of(&names[0]))?];
-    while let (Some(locator), Some(child)) = (chain.last().and_then(Opening::parent_locator), names.last()) {
-        let parent = finder.find(child, locator).await.map_err(|error| error.of(child))?;
-        if names.contains(&parent.name) {
-            let told = format!("its parents lead back to {}", parent.name);
-            return Err(ImageError::new(ImageErrorKind::Parent, told).of(child));
-        }
+    while let Some(locator) = chain.last().and_then(Opening::parent_locator) {
         if names.len() >= CHAIN_MAX {
             let told = format!("it has more than {CHAIN_MAX} parents one over the other");
             return Err(ImageError::new(ImageErrorKind::Parent, told).of(&names[0]));
         }
-        let read = Opening::read(parent.file, Mode::Read).await;
-        chain.push(read.map_err(|error| error.of(&parent.name))?);
-        names.push(parent.name);
+        let (name, opening) = open_parent(&names, locator, finder, entropy).await?;
+        chain.push(opening);
+        names.push(name);
     }
     let mut image: Option<Image> = None;
     while let (Some(opening), Some(name)) = (chain.pop(), names.pop()) {
-        let finished = opening.finish(image.take(), Arc::clone(entropy)).await;
+        let finished = opening.finish(image.take()).await;
         image = Some(finished.map_err(|error| error.of(&name))?);
     }
     image.ok_or_else(|| ImageError::damaged("the chain has no image"))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use file_store::OpenFile;
-use shard_runtime::SystemEntropy;
+use shard_runtime::{Entropy, SystemEntropy};
 use vhdx_format::{MIB, PayloadState};
 
 use crate::error::Result;
@@ -46,7 +46,8 @@ impl Report {
 /// When the file cannot be read, or is no image at all; damage is in the report.
 pub async fn check(file: &Arc<dyn OpenFile>) -> Result<Report> {
     let mut report = Report::default();
-    let opening = match Opening::read(Arc::clone(file), Mode::Read).await {
+    let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+    let opening = match Opening::read(Arc::clone(file), Mode::Read, &entropy).await {
         Ok(opening) => opening,
         Err(error) if error.kind() == crate::ImageErrorKind::Damaged => {
             report.error(error);
@@ -79,7 +80,7 @@ pub async fn check(file: &Arc<dyn OpenFile>) -> Result<Report> {
             report.error("the two region tables differ");
         }
     }
-    let inner = opening.build(None, Arc::new(SystemEntropy));
+    let inner = opening.build(None);
     report.blocks = inner.layout().payload_blocks();
     report.present_blocks = inner.claim_all(|error| report.error(error)).await?;
     report.unused_bytes = inner.space.free_count() * MIB;

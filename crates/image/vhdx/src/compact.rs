@@ -1,5 +1,5 @@
-//! Making the file of a dynamic or differencing disk smaller: blocks of zeros go, and those at the file's end move into what is
-//! free before them.
+//! Making the file smaller: blocks of zeros go, but not those of a fixed disk, and blocks at the file's end move into what is free
+//! before them.
 //!
 //! A block is copied, then its entry changes through the log, then its old place is free: a crash leaves it in one place or the
 //! other. The file is cut only when nothing leads behind the cut.
@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aligned_buffer::IoBuf;
+use aligned_buffer::{IoBuf, is_zeros};
 use block_device::Durability;
 use shard_runtime::finish_anyway;
 use vhdx_format::{BatEntry, MIB, PayloadState};
 
-use crate::error::{ImageError, Result};
+use crate::error::Result;
 use crate::image::{Image, Inner};
 use crate::space::Extent;
-use crate::write::is_present;
+use crate::write::{is_anchored, is_present};
 
 /// Bytes that are read or copied at once.
 const PIECE: u64 = 4 << 20;
@@ -37,10 +37,11 @@ pub struct Compacted {
 pub type Progress = Box<dyn Fn(u64, u64)>;
 
 impl Image {
-    /// Makes the file as small as what is in it. Nothing else goes on meanwhile.
+    /// Makes the file as small as what is in it; that of a fixed disk, which keeps its blocks, as small as these. Nothing else
+    /// goes on meanwhile.
     ///
     /// # Errors
-    /// When it is a fixed disk, which keeps its space, or the file fails.
+    /// When the file fails.
     pub async fn compact(&self, progress: Progress) -> Result<Compacted> {
         let inner = Arc::clone(&self.inner);
         finish_anyway(async move { inner.compact(&progress).await }).await
@@ -51,41 +52,31 @@ impl Inner {
     async fn compact(&self, progress: &Progress) -> Result<Compacted> {
         let _alone = self.shape.write().await;
         self.check_writable()?;
-        if self.metadata.parameters.leave_allocated {
-            return Err(ImageError::argument(
-                "this is a fixed disk, whose file keeps its space; convert it to a dynamic one",
-            ));
-        }
         let before = self.source.size();
         // What users see stays, so children stay valid.
         self.begin_changes(false).await?;
-        self.drop_zeros(progress).await?;
-        self.settle().await?;
-        while self.move_some().await? {}
-        self.settle().await?;
-        self.space.cut();
-        let end = self.space.end();
-        if end < self.source.size() {
-            // Entries of the log say how long the file is at least: none may count when it gets shorter.
-            self.end_log().await?;
-            self.source.file.set_size(end).await?;
-            self.or_stop(self.sync().await)?;
+        if !self.metadata.parameters.leave_allocated {
+            self.drop_zeros(progress).await?;
+            self.settle().await?;
         }
+        while self.move_some().await? {}
+        self.cut_file().await?;
         Ok(Compacted { before, after: self.source.size() })
     }
 
     /// Everything is in its place, and what was freed can be taken.
-    async fn settle(&self) -> Result<()> {
+    pub(crate) async fn settle(&self) -> Result<()> {
         self.commit().await?;
         self.pages.forget()
     }
 
-    /// Blocks that are there and hold zeros become zeros without a place.
+    /// Blocks that are there and hold zeros, and those that keep a place without content, become zeros without a place.
     async fn drop_zeros(&self, progress: &Progress) -> Result<()> {
         let (layout, size) = (self.layout(), self.block_size());
         for block in 0..layout.payload_blocks() {
             let (state, place) = self.payload(block).await?;
-            if state == PayloadState::FullyPresent && self.is_zeros(place).await? {
+            let full = state == PayloadState::FullyPresent;
+            if is_anchored(state, place) || full && self.holds_zeros(place).await? {
                 self.set_zero(block).await?;
                 self.space.free(Extent::of(place, size));
             }
@@ -97,12 +88,12 @@ impl Inner {
         Ok(())
     }
 
-    async fn is_zeros(&self, place: u64) -> Result<bool> {
+    async fn holds_zeros(&self, place: u64) -> Result<bool> {
         let mut done = 0;
         while done < self.block_size() {
             let step = PIECE.min(self.block_size() - done);
             let bytes = self.source.bytes(place + done, step as usize).await?;
-            if bytes.iter().any(|byte| *byte != 0) {
+            if !is_zeros(&bytes) {
                 return Ok(false);
             }
             done += step;

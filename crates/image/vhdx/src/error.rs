@@ -85,7 +85,8 @@ impl ImageError {
 
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)
+        // Files say some of it, and it is shown on terminals.
+        f.write_str(&printable(&self.detail))
     }
 }
 
@@ -132,6 +133,12 @@ impl From<BlockError> for ImageError {
         };
         Self { kind, detail, source: Some(Box::new(error)) }
     }
+}
+
+/// Text that a file says, without what a terminal would do something for.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).collect()
 }
 
 /// What operations of images return.

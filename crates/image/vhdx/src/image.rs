@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{
-    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry, check_range,
-};
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, check_range};
 use parking_lot::Mutex;
 use shard_runtime::{Entropy, RangeLocks, finish_anyway};
 use vhdx_format::{
@@ -14,7 +12,7 @@ use vhdx_format::{
     PayloadState, Region, RegionTable, Uuid,
 };
 
-use crate::error::{ImageError, Result};
+use crate::error::{ImageError, Result, printable};
 use crate::journal::Journal;
 use crate::pages::Pages;
 use crate::source::Source;
@@ -42,6 +40,27 @@ pub struct ImageInfo {
     pub file_size: u64,
 }
 
+/// Where regions and log are.
+pub(crate) struct Regions {
+    pub(crate) table: RegionTable,
+    /// All of them by their places; none overlaps another.
+    by_place: Vec<Region>,
+}
+
+impl Regions {
+    pub(crate) fn new(table: RegionTable, log: Region) -> Self {
+        let mut by_place: Vec<Region> = table.all().chain([log]).collect();
+        by_place.sort_by_key(|region| region.offset);
+        Self { table, by_place }
+    }
+
+    /// Whether a range has a byte of one of them. A hostile file may have two thousand, and asks for each entry of its table.
+    fn hit(&self, offset: u64, end: u64) -> bool {
+        let before = self.by_place.partition_point(|region| region.offset < end);
+        before > 0 && self.by_place[before - 1].end() > offset
+    }
+}
+
 pub(crate) struct Inner {
     pub(crate) source: Source,
     pub(crate) creator: String,
@@ -49,11 +68,11 @@ pub(crate) struct Inner {
     pub(crate) items: MetadataTable,
     pub(crate) had_log: bool,
     pub(crate) geometry: Geometry,
-    pub(crate) parent: Option<Device>,
+    pub(crate) parent: Option<Image>,
     pub(crate) entropy: Arc<dyn Entropy>,
     /// Size of the disk in bytes; the metadata has the one at the opening.
     pub(crate) disk_size: AtomicU64,
-    pub(crate) regions: Mutex<RegionTable>,
+    pub(crate) regions: Mutex<Regions>,
     pub(crate) log: Region,
     pub(crate) pages: Pages,
     pub(crate) space: Space,
@@ -85,7 +104,7 @@ impl Inner {
     }
 
     pub(crate) fn bat(&self) -> Region {
-        self.regions.lock().bat
+        self.regions.lock().table.bat
     }
 
     /// The sector of the file that an entry of the table is in, and where in it.
@@ -139,8 +158,7 @@ impl Inner {
         if end > self.source.size() {
             return Err(wrong("lies beyond the file's end"));
         }
-        let hit = |region: Region| offset < region.end() && region.offset < end;
-        if hit(self.log) || self.regions.lock().all().any(hit) {
+        if self.regions.lock().hit(offset, end) {
             return Err(wrong("lies in a region"));
         }
         Ok(())
@@ -173,7 +191,7 @@ impl Image {
             creator: inner.creator.clone(),
             metadata: Metadata { disk_size, ..inner.metadata.clone() },
             header,
-            regions: inner.regions.lock().clone(),
+            regions: inner.regions.lock().table.clone(),
             had_log: inner.had_log,
             file_size: inner.source.size(),
         }
@@ -200,6 +218,16 @@ impl Image {
             inner.end_log().await
         })
         .await
+    }
+
+    /// Where, from `offset` on and before `until`, the disk may hold something else than zeros next, in bytes. Nothing is read but
+    /// the tables of the image and its parents.
+    ///
+    /// # Errors
+    /// When a table is damaged, or the file fails.
+    pub async fn next_data(&self, offset: u64, until: u64) -> Result<Option<u64>> {
+        let _shape = self.inner.shape.read().await;
+        self.inner.next_data(offset, until).await
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), BlockError> {
@@ -297,5 +325,5 @@ pub(crate) fn creator_of(bytes: &[u8]) -> Result<String> {
     let identifier = FileIdentifier::decode(bytes).map_err(|error| {
         ImageError::new(crate::ImageErrorKind::NotAnImage, format!("this is no VHDX file: {error}"))
     })?;
-    Ok(identifier.creator.chars().filter(|character| !character.is_control()).collect())
+    Ok(printable(&identifier.creator))
 }

@@ -11,7 +11,7 @@
 use aligned_buffer::IoBuf;
 use block_device::Durability;
 use shard_runtime::Entropy;
-use vhdx_format::{Change, HEADER_OFFSETS, Header, LOG_SECTOR, LogEntry, Uuid, descriptors_in};
+use vhdx_format::{Change, HEADER_OFFSETS, Header, LOG_SECTOR, LogEntry, MIB, Uuid, descriptors_in};
 
 use crate::error::{ImageError, ImageErrorKind, Result};
 use crate::image::Inner;
@@ -22,7 +22,7 @@ pub(crate) struct Journal {
     current: usize,
     pub(crate) header: Header,
     /// Where the next entry goes, from the log's beginning.
-    head: usize,
+    pub(crate) head: usize,
     sequence: u64,
     /// The file has been changed, and says so.
     file_changed: bool,
@@ -124,9 +124,10 @@ impl Inner {
         let mut rest = batch;
         while !rest.is_empty() {
             let later = rest.split_off(rest.len().min(most));
+            // Somebody may make the file longer meanwhile: only of what was there before it is known that it is durable.
+            let flushed = self.source.file.size();
             self.sync().await?;
-            let size = self.source.file.size();
-            self.put_entry(journal, &rest, size).await?;
+            self.put_entry(journal, &rest, flushed).await?;
             for (at, bytes) in &rest {
                 self.put(*at, bytes).await?;
             }
@@ -135,7 +136,13 @@ impl Inner {
         Ok(())
     }
 
-    async fn put_entry(&self, journal: &mut Journal, sectors: &[(u64, Box<[u8]>)], size: u64) -> Result<()> {
+    /// Makes an entry of the log durable; the file had `flushed` bytes when it was flushed.
+    async fn put_entry(
+        &self,
+        journal: &mut Journal,
+        sectors: &[(u64, Box<[u8]>)],
+        flushed: u64,
+    ) -> Result<()> {
         let first = journal.header.log_guid.is_nil();
         let guid = if first { new_id(&*self.entropy) } else { journal.header.log_guid };
         let changes = sectors.iter().map(|(at, bytes)| Change::Data { offset: *at, bytes: bytes.clone() });
@@ -145,8 +152,9 @@ impl Inner {
             sequence: journal.sequence,
             tail: head as u32,
             log_guid: guid,
-            flushed_file_offset: size,
-            last_file_offset: size,
+            // Whole MiB, as the format has them.
+            flushed_file_offset: flushed / MIB * MIB,
+            last_file_offset: self.source.file.size().next_multiple_of(MIB),
             changes: changes.collect(),
         };
         let bytes = entry.encode();

@@ -38,11 +38,11 @@ mod space;
 mod tests;
 mod write;
 
-pub use chain::{CHAIN_MAX, Finder, Finding, Found, open_chain};
+pub use chain::{CHAIN_MAX, Finder, Finding, Found, open_chain, open_parent};
 pub use check::{Report, check};
 pub use compact::{Compacted, Progress};
 pub use create::{BLOCK_SIZE, CreateOptions, DIFFERENCING_BLOCK_SIZE, Kind, create};
-pub use error::{ImageError, ImageErrorKind};
+pub use error::{ImageError, ImageErrorKind, printable};
 pub use image::{Image, ImageInfo};
 pub use open::{Mode, Opening};
 pub use vhdx_format::{DISK_SIZE_MAX, ParentLocator, Uuid};

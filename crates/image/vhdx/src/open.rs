@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use aligned_buffer::IoBuf;
-use block_device::{Device, Durability, Geometry, UnmapBehavior};
+use block_device::{Durability, Geometry, UnmapBehavior};
 use file_store::OpenFile;
 use shard_runtime::Entropy;
 use vhdx_format::{
     BatLayout, Change, FileIdentifier, FormatError, HEADER_OFFSETS, HEADER_SIZE, Header, LOG_REPLAY_MAX,
-    METADATA_TABLE_SIZE, MIB, Metadata, MetadataTable, ParentLocator, PayloadState, REGION_OFFSETS,
-    REGION_TABLE_SIZE, Region, RegionTable, Replay, Uuid, current_header, find_replay,
+    METADATA_TABLE_SIZE, MIB, Metadata, MetadataTable, ParentLocator, REGION_OFFSETS, REGION_TABLE_SIZE,
+    Region, RegionTable, Replay, Uuid, current_header, find_replay,
 };
 
 use crate::error::{ImageError, ImageErrorKind, Result};
-use crate::image::{Image, ImageInfo, Inner, creator_of, entry_at};
-use crate::journal::Journal;
+use crate::image::{Image, ImageInfo, Inner, Regions, creator_of, entry_at};
+use crate::journal::{Journal, new_id};
 use crate::pages::Pages;
-use crate::source::Source;
+use crate::source::{Overlay, Source};
 use crate::space::{Extent, FILE_MAX, Space};
 use crate::write::{is_anchored, is_present};
 
@@ -42,6 +42,7 @@ pub enum Mode {
 pub struct Opening {
     source: Source,
     mode: Mode,
+    entropy: Arc<dyn Entropy>,
     creator: String,
     journal: Journal,
     log: Region,
@@ -56,7 +57,7 @@ impl Opening {
     ///
     /// # Errors
     /// When it is no image, or one that cannot be used.
-    pub async fn read(file: Arc<dyn OpenFile>, mode: Mode) -> Result<Self> {
+    pub async fn read(file: Arc<dyn OpenFile>, mode: Mode, entropy: &Arc<dyn Entropy>) -> Result<Self> {
         let mut source = Source::new(file);
         if source.size() > FILE_MAX {
             return Err(ImageError::new(
@@ -66,7 +67,7 @@ impl Opening {
         }
         let start = source.file.read(0, IoBuf::new(FileIdentifier::SIZE)).await?;
         let creator = creator_of(&start)?;
-        let (current, mut header) = current_header(headers(&source).await?)?;
+        let (mut current, mut header) = current_header(headers(&source).await?)?;
         let log = Region { offset: header.log_offset, length: header.log_length };
         let had_log = !header.log_guid.is_nil();
         let mut journal = Journal::new(current, header);
@@ -75,8 +76,8 @@ impl Opening {
             match mode {
                 Mode::Read => source.lay_over(replay.changes, replay.last_file_offset),
                 Mode::Write => {
-                    header = replay_into(&source, replay, current, header).await?;
-                    journal = Journal::new(1 - current, header);
+                    (current, header) = replay_into(&source, replay, current, header, &**entropy).await?;
+                    journal = Journal::new(current, header);
                 }
             }
         }
@@ -90,7 +91,7 @@ impl Opening {
                 )));
             }
         }
-        for region in [regions.bat, regions.metadata] {
+        for region in regions.all().chain([log]) {
             if region.end() > source.size() {
                 let told = format!("the region at {:#x} lies beyond the file's end", region.offset);
                 return Err(ImageError::damaged(told));
@@ -99,7 +100,8 @@ impl Opening {
         let (items, metadata) = read_metadata(&source, regions.metadata).await?;
         let layout = BatLayout::new(&metadata.parameters, metadata.logical_sector, metadata.disk_size);
         layout.fits(regions.bat.length)?;
-        Ok(Self { source, mode, creator, journal, log, regions, items, metadata, had_log })
+        let entropy = Arc::clone(entropy);
+        Ok(Self { source, mode, entropy, creator, journal, log, regions, items, metadata, had_log })
     }
 
     /// Of a differencing disk: where its parent is.
@@ -131,18 +133,17 @@ impl Opening {
     ///
     /// # Errors
     /// When the parent is not the one; when the table of an image to be written is damaged.
-    pub async fn finish(self, parent: Option<Image>, entropy: Arc<dyn Entropy>) -> Result<Image> {
+    pub async fn finish(self, parent: Option<Image>) -> Result<Image> {
         let parent = match (&self.metadata.parent, parent) {
             (None, _) => None,
             (Some(_), None) => return Err(ImageError::new(ImageErrorKind::Parent, "the parent is missing")),
             (Some(locator), Some(parent)) => {
                 self.check_parent(locator, &parent).await?;
-                let parent: Device = Arc::new(parent);
                 Some(parent)
             }
         };
         let writable = self.mode == Mode::Write;
-        let inner = self.build(parent, entropy);
+        let inner = self.build(parent);
         if writable {
             let mut wrong = None;
             inner
@@ -157,7 +158,7 @@ impl Opening {
         Ok(Image { inner: Arc::new(inner) })
     }
 
-    pub(crate) fn build(self, parent: Option<Device>, entropy: Arc<dyn Entropy>) -> Inner {
+    pub(crate) fn build(self, parent: Option<Image>) -> Inner {
         let metadata = self.metadata;
         let geometry = Geometry {
             block_size: metadata.logical_sector,
@@ -176,8 +177,8 @@ impl Opening {
             had_log: self.had_log,
             geometry,
             parent,
-            entropy,
-            regions: parking_lot::Mutex::new(self.regions),
+            entropy: self.entropy,
+            regions: parking_lot::Mutex::new(Regions::new(self.regions, self.log)),
             log: self.log,
             pages: Pages::default(),
             space: Space::default(),
@@ -191,15 +192,14 @@ impl Opening {
         }
     }
 
+    /// The id that the children of this image know it by.
+    pub(crate) fn data_write_guid(&self) -> Uuid {
+        self.journal.header.data_write_guid
+    }
+
     async fn check_parent(&self, locator: &ParentLocator, parent: &Image) -> Result<()> {
         let wrong = |told: String| Err(ImageError::new(ImageErrorKind::Parent, told));
-        let guid = parent.data_write_guid().await;
-        if !locator.is_parent(guid) {
-            let linkage = locator.get("parent_linkage").unwrap_or("none");
-            return wrong(format!(
-                "the parent was changed after this image was made from it, or is another one: its data has the id {{{guid}}}, and {linkage} is expected"
-            ));
-        }
+        check_linkage(locator, parent.data_write_guid().await)?;
         let theirs = parent.inner.metadata.logical_sector;
         if theirs != self.metadata.logical_sector {
             let ours = self.metadata.logical_sector;
@@ -207,6 +207,21 @@ impl Opening {
         }
         Ok(())
     }
+}
+
+/// # Errors
+/// When a parent whose data has this id is not the one.
+pub(crate) fn check_linkage(locator: &ParentLocator, guid: Uuid) -> Result<()> {
+    if locator.is_parent(guid) {
+        return Ok(());
+    }
+    let linkage = locator.get("parent_linkage").unwrap_or("none");
+    Err(ImageError::new(
+        ImageErrorKind::Parent,
+        format!(
+            "the parent was changed after this image was made from it, or is another one: its data has the id {{{guid}}}, and {linkage} is expected"
+        ),
+    ))
 }
 
 /// Both headers, each as it is.
@@ -267,30 +282,45 @@ async fn read_log(source: &Source, header: &Header, log: Region) -> Result<Repla
     Ok(replay)
 }
 
-/// Does in the file what its log says, and then says that it is done.
-async fn replay_into(source: &Source, replay: Replay, current: usize, header: Header) -> Result<Header> {
+/// Does in the file what its log says, and then says that it is done. Which header is in force then, and what it says.
+async fn replay_into(
+    source: &Source,
+    replay: Replay,
+    current: usize,
+    header: Header,
+    entropy: &dyn Entropy,
+) -> Result<(usize, Header)> {
     let file = &source.file;
+    // The file gets another id before it is changed.
+    let begun = Header { file_write_guid: new_id(entropy), ..header };
+    let (mut current, mut header) = (current, header);
+    let mut put = async |new: Header| -> Result<(usize, Header)> {
+        let sequence = header
+            .sequence
+            .checked_add(1)
+            .ok_or_else(|| ImageError::damaged("the header has the highest sequence number"))?;
+        (current, header) = (1 - current, Header { sequence, ..new });
+        let bytes = IoBuf::copy_from(&header.encode()).freeze();
+        file.write(HEADER_OFFSETS[current], bytes, Durability::Volatile).await?;
+        file.flush().await?;
+        Ok((current, header))
+    };
+    put(begun).await?;
     if file.size() < replay.last_file_offset {
         file.set_size(replay.last_file_offset).await?;
     }
-    for change in replay.changes {
-        match change {
-            Change::Data { offset, bytes } => {
-                file.write(offset, IoBuf::copy_from(&bytes).freeze(), Durability::Volatile).await?;
-            }
-            Change::Zero { offset, len } => file.punch_hole(offset, len).await?,
-        }
+    let changes = Overlay::of(replay.changes);
+    for range in changes.zeros() {
+        file.punch_hole(range.start, range.end - range.start).await?;
+    }
+    for (offset, bytes) in changes.sectors {
+        file.write(offset, IoBuf::copy_from(&bytes).freeze(), Durability::Volatile).await?;
     }
     file.flush().await?;
-    let sequence = header
-        .sequence
-        .checked_add(1)
-        .ok_or_else(|| ImageError::damaged("the header has the highest sequence number"))?;
-    let header = Header { log_guid: Uuid::nil(), sequence, ..header };
-    let bytes = IoBuf::copy_from(&header.encode()).freeze();
-    file.write(HEADER_OFFSETS[1 - current], bytes, Durability::Volatile).await?;
-    file.flush().await?;
-    Ok(header)
+    // In both places: one that still led to the log would be in force if the other were damaged.
+    let ended = Header { log_guid: Uuid::nil(), ..begun };
+    put(ended).await?;
+    put(ended).await
 }
 
 async fn read_metadata(source: &Source, region: Region) -> Result<(MetadataTable, Metadata)> {
@@ -298,7 +328,7 @@ async fn read_metadata(source: &Source, region: Region) -> Result<(MetadataTable
     let items = MetadataTable::decode(&table, region.length)?;
     // An item has 1 MiB at most, and only those with a meaning here are read.
     let mut read = std::collections::BTreeMap::new();
-    for item in items.items.iter().filter(|item| !item.user && item.length > 0) {
+    for item in items.known().filter(|item| item.length > 0) {
         let bytes = source.bytes(region.offset + u64::from(item.offset), item.length as usize).await?;
         read.insert(item.offset, bytes);
     }
@@ -313,7 +343,7 @@ impl Inner {
     /// payload blocks that are present.
     pub(crate) async fn claim_all(&self, mut tell: impl FnMut(ImageError)) -> Result<u64> {
         let (layout, bat) = (self.layout(), self.bat());
-        let regions: Vec<Region> = self.regions.lock().all().chain([self.log]).collect();
+        let regions: Vec<Region> = self.regions.lock().table.all().chain([self.log]).collect();
         if !self.space.claim(Extent { at: 0, count: 1 }) {
             tell(ImageError::damaged("the file's beginning is used twice"));
         }
@@ -345,9 +375,6 @@ impl Inner {
         let (claim, is_payload) = match layout.block_of(number) {
             Some(block) if block < layout.payload_blocks() => {
                 let state = entry.payload_state(number, has_parent)?;
-                if state == PayloadState::PartiallyPresent && !has_parent {
-                    return Err(ImageError::damaged(format!("BAT entry {number} is of a differencing disk")));
-                }
                 let there = is_present(state) || is_anchored(state, entry.offset());
                 (there.then(|| (entry.offset(), self.block_size())), is_present(state))
             }

@@ -1,10 +1,14 @@
 //! Reading: each part of a range from where it is.
 
+use std::sync::atomic::Ordering;
+
 use aligned_buffer::IoBuf;
+use block_device::BlockDevice;
 use vhdx_format::{LOG_SECTOR, PayloadState};
 
 use crate::error::{ImageError, ImageErrorKind, Result};
 use crate::image::Inner;
+use crate::write::is_present;
 
 const PAGE: u64 = LOG_SECTOR as u64;
 
@@ -19,11 +23,7 @@ impl Inner {
     /// Fills `buf` from `offset` of the disk; the range lies within it.
     pub(crate) async fn read(&self, offset: u64, buf: IoBuf) -> Result<IoBuf> {
         let _shape = self.shape.read().await;
-        self.read_inside(offset, buf).await
-    }
-
-    /// The same for who holds the image's shape already.
-    pub(crate) async fn read_inside(&self, offset: u64, mut buf: IoBuf) -> Result<IoBuf> {
+        let mut buf = buf;
         let _operation = self.space.begin();
         let (mut at, end) = (offset, offset + buf.len() as u64);
         let mut done: Option<IoBuf> = None;
@@ -54,6 +54,28 @@ impl Inner {
             }
         }
         Ok(done.unwrap_or(buf))
+    }
+
+    /// The first byte in a range of the disk that may be none of a zero.
+    pub(crate) async fn next_data(&self, offset: u64, until: u64) -> Result<Option<u64>> {
+        let until = until.min(self.disk_size.load(Ordering::Acquire));
+        let mut at = offset;
+        while at < until {
+            let block = at / self.block_size();
+            let end = until.min((block + 1) * self.block_size());
+            let (state, _) = self.payload(block).await?;
+            if is_present(state) {
+                return Ok(Some(at));
+            }
+            if state == PayloadState::NotPresent
+                && let Some(parent) = &self.parent
+                && let Some(found) = Box::pin(parent.next_data(at, end)).await?
+            {
+                return Ok(Some(found));
+            }
+            at = end;
+        }
+        Ok(None)
     }
 
     async fn read_part(&self, at: u64, mut part: IoBuf, place: Place) -> Result<IoBuf> {

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block_device::Durability;
+use block_device::{BlockDevice, Durability};
 use shard_runtime::finish_anyway;
-use vhdx_format::{BatEntry, BatLayout, LOG_SECTOR, MIB, PayloadState, REGION_OFFSETS, Region, RegionTable};
+use vhdx_format::{BatEntry, BatLayout, LOG_SECTOR, MIB, PayloadState, REGION_OFFSETS, Region};
 
 use crate::create::check_size;
 use crate::error::{ImageError, Result};
-use crate::image::{Image, Inner};
+use crate::image::{Image, Inner, Regions};
 use crate::space::Extent;
 use crate::write::{Part, is_anchored, is_present};
 
@@ -52,12 +52,50 @@ impl Inner {
             self.put_shape(size, None).await?;
         } else {
             self.zero_behind(&old, size).await?;
-            let moved = self.prepare_table(&old, &new).await?;
-            self.commit().await?;
-            self.put_shape(size, moved).await?;
+            let mut taken = Vec::new();
+            let grown = async {
+                let moved = self.prepare_table(&old, &new, &mut taken).await?;
+                self.commit().await?;
+                self.put_shape(size, moved).await
+            };
+            if let Err(error) = grown.await {
+                self.give_back_all(taken).await;
+                return Err(error);
+            }
         }
         self.disk_size.store(size, Ordering::Release);
         self.resized.notify_waiters();
+        if size < old.disk_size && self.metadata.parameters.leave_allocated {
+            // Its blocks lie in their order, so what it had behind the new end lies at the file's end. The disk has its new size
+            // already: a file that stays longer is cut by the next who compacts it.
+            let _ = self.cut_file().await;
+        }
+        Ok(())
+    }
+
+    /// After a growing that failed: what was taken for it is free, and the file as long as before. Nothing led there that counts:
+    /// entries behind the last block of the disk mean nothing.
+    async fn give_back_all(&self, taken: Vec<Extent>) {
+        // After a failure of durability it is not known which size the file's structures say.
+        if self.check_stopped().is_ok() {
+            taken.into_iter().for_each(|extent| self.space.give_back(extent));
+            // The error that is told is that of the growing; a file that stays longer is cut by the next who compacts it.
+            let _ = self.cut_file().await;
+        }
+    }
+
+    /// Cuts the file where its last used part ends. Nothing else goes on meanwhile, and nothing is dirty that leads behind it.
+    pub(crate) async fn cut_file(&self) -> Result<()> {
+        self.settle().await?;
+        let end = self.space.end();
+        if end < self.source.size() {
+            // Entries of the log say how long the file is at least: none may count when it gets shorter.
+            self.end_log().await?;
+            self.source.file.set_size(end).await?;
+            self.or_stop(self.sync().await)?;
+        }
+        // Not before: space that was not cut still holds what was there, and may not be taken for new.
+        self.space.cut();
         Ok(())
     }
 
@@ -120,13 +158,18 @@ impl Inner {
 
     /// Makes entries for the blocks that a larger disk has more: in the region of the table if they fit, else in a new one, which
     /// is given back.
-    async fn prepare_table(&self, old: &BatLayout, new: &BatLayout) -> Result<Option<Region>> {
+    async fn prepare_table(
+        &self,
+        old: &BatLayout,
+        new: &BatLayout,
+        taken: &mut Vec<Extent>,
+    ) -> Result<Option<Region>> {
         let bat = self.bat();
         // The first that is not of a block that the disk has.
         let first = old.payload_entry(old.payload_blocks());
         if new.fits(bat.length).is_ok() {
             for number in first..new.entries() {
-                let entry = self.new_entry(old, new, number).await?;
+                let entry = self.new_entry(old, new, number, taken).await?;
                 if self.entry(number).await? != entry {
                     self.set_entry(number, entry).await?;
                 }
@@ -139,9 +182,10 @@ impl Inner {
         // What is copied is what is in place.
         self.commit().await?;
         // Twice as much as needed, so that a disk that grows often does not move its table each time.
-        let wanted = (new.entries() * 8).next_multiple_of(MIB).max(u64::from(bat.length) * 2);
-        let length = u32::try_from(wanted).unwrap_or(u32::MAX / MIB as u32 * MIB as u32);
+        let needed = (new.entries() * 8).next_multiple_of(MIB) as u32;
+        let length = needed.max(bat.length.saturating_mul(2));
         let (extent, dirty) = self.room(u64::from(length) / MIB).await?;
+        taken.push(extent);
         let region = Region { offset: extent.at * MIB, length };
         if dirty {
             self.source.file.punch_hole(region.offset, u64::from(length)).await?;
@@ -154,7 +198,7 @@ impl Inner {
             let copied = self.source.bytes(bat.offset + done, known as usize).await?;
             bytes[..known as usize].copy_from_slice(&copied);
             for number in (done + known) / 8..(done + step) / 8 {
-                let entry = self.new_entry(old, new, number).await?.0.to_le_bytes();
+                let entry = self.new_entry(old, new, number, taken).await?.0.to_le_bytes();
                 bytes[(number * 8 - done) as usize..][..8].copy_from_slice(&entry);
             }
             self.put(region.offset + done, &bytes).await?;
@@ -164,7 +208,13 @@ impl Inner {
     }
 
     /// The entry of a block that the disk has not had, or of a bitmap block that it may have.
-    async fn new_entry(&self, old: &BatLayout, new: &BatLayout, number: u64) -> Result<BatEntry> {
+    async fn new_entry(
+        &self,
+        old: &BatLayout,
+        new: &BatLayout,
+        number: u64,
+        taken: &mut Vec<Extent>,
+    ) -> Result<BatEntry> {
         let block = match new.block_of(number) {
             None if old.has_parent && number < old.entries() => return self.entry(number).await,
             Some(block) if block < new.payload_blocks() => block,
@@ -173,6 +223,7 @@ impl Inner {
         if self.metadata.parameters.leave_allocated && !new.has_parent {
             let size = self.block_size();
             let (extent, old) = self.room(size / MIB).await?;
+            taken.push(extent);
             if old {
                 self.source.file.zero_range(extent.at * MIB, size, Durability::Volatile).await?;
             } else {
@@ -190,12 +241,15 @@ impl Inner {
     async fn put_shape(&self, size: u64, bat: Option<Region>) -> Result<()> {
         let item = self.items.disk_size_place().ok_or_else(|| ImageError::damaged("the disk has no size"))?;
         let mut batch = Vec::new();
-        let mut regions = self.regions.lock().clone();
+        let mut regions = self.regions.lock().table.clone();
         self.patch(&mut batch, regions.metadata.offset + u64::from(item.offset), &size.to_le_bytes()).await?;
         let before = bat.map(|bat| std::mem::replace(&mut regions.bat, bat));
         if bat.is_some() {
             for offset in REGION_OFFSETS {
-                self.put_table(&mut batch, offset, &regions);
+                // All sectors: the checksum is over what lies behind the entries, too, which others may have left there.
+                let bytes = regions.encode();
+                let sectors = (offset..).step_by(LOG_SECTOR).zip(bytes.chunks(LOG_SECTOR));
+                batch.extend(sectors.map(|(at, sector)| (at, sector.into())));
             }
         }
         {
@@ -204,24 +258,13 @@ impl Inner {
             self.or_stop(self.commit_batch(&mut journal, batch).await)?;
         }
         if let Some(before) = before {
-            *self.regions.lock() = regions;
+            *self.regions.lock() = Regions::new(regions, self.log);
             self.pages.forget()?;
             self.space.free(Extent::of(before.offset, u64::from(before.length)));
             let freed = self.space.take_freed();
             self.space.committed(freed);
         }
         Ok(())
-    }
-
-    /// The first sector of a region table; behind it there is nothing of those that are made here and read here.
-    fn put_table(&self, batch: &mut Vec<(u64, Box<[u8]>)>, offset: u64, regions: &RegionTable) {
-        let bytes = regions.encode();
-        let used = 16 + 32 * (regions.others.len() + 2);
-        for (at, sector) in (offset..).step_by(LOG_SECTOR).zip(bytes.chunks(LOG_SECTOR)) {
-            if at < offset + (used as u64).next_multiple_of(SECTOR) {
-                batch.push((at, sector.into()));
-            }
-        }
     }
 
     /// Adds the sectors that `bytes` at `offset` change.

@@ -7,7 +7,7 @@
 //! bring back a BAT that leads to what another block has written there. And until each operation that began before has ended: it
 //! may have looked its place up already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use vhdx_format::MIB;
@@ -42,8 +42,8 @@ struct Inner {
     end: u64,
     /// Of the MiB before `end`, those that are not used.
     free: u64,
-    /// No free MiB lies before it.
-    hint: u64,
+    /// By how many MiB are taken at once: before this place no so many lie free beside each other.
+    hints: BTreeMap<u64, u64>,
     freed: Vec<(u64, Extent)>,
     limbo: Vec<(u64, Extent)>,
     operations: u64,
@@ -74,8 +74,33 @@ impl Inner {
         for (_, extent) in ready {
             self.set(extent, false);
             self.free += extent.count;
-            self.hint = self.hint.min(extent.at);
+            self.is_free(extent);
         }
+    }
+
+    /// An extent has become free: with what lies free before it, it may be room for more.
+    fn is_free(&mut self, extent: Extent) {
+        for (count, hint) in &mut self.hints {
+            *hint = (*hint).min(extent.at.saturating_sub(count - 1));
+        }
+    }
+
+    /// The first `count` free MiB beside each other, before `limit`.
+    fn find(&mut self, count: u64, limit: u64) -> Option<u64> {
+        let mut at = self.hints.get(&count).copied().unwrap_or(0);
+        let mut run = 0;
+        while at < limit && run < count {
+            if at.is_multiple_of(64) && self.used.get((at / 64) as usize) == Some(&u64::MAX) {
+                (at, run) = (at + 64, 0);
+                continue;
+            }
+            run = if self.is_used(at) { 0 } else { run + 1 };
+            at += 1;
+        }
+        // The next search begins behind what is found now, or where this one has found no end.
+        let found = run == count;
+        self.hints.insert(count, if found { at } else { at - run });
+        found.then(|| at - count)
     }
 }
 
@@ -123,7 +148,7 @@ impl Space {
         inner.end = inner.end.max(size.min(FILE_MAX).div_ceil(MIB));
         let used: u64 = inner.used.iter().map(|word| u64::from(word.count_ones())).sum();
         inner.free = inner.end - used;
-        inner.hint = 0;
+        inner.hints.clear();
     }
 
     /// MiB before the end that nothing uses.
@@ -148,7 +173,7 @@ impl Space {
         let mut inner = self.inner.lock();
         inner.free -= inner.end - end;
         inner.end = end;
-        inner.hint = inner.hint.min(end);
+        inner.hints.values_mut().for_each(|hint| *hint = (*hint).min(end));
     }
 
     /// Takes `count` MiB: where they are, and whether something else may have been written there before. `below`, given, is where
@@ -157,26 +182,13 @@ impl Space {
         let mut inner = self.inner.lock();
         inner.settle();
         let limit = below.map_or(inner.end, |below| below.min(inner.end));
-        if inner.free >= count {
-            let (mut at, mut run) = (inner.hint, 0);
-            let mut first = None;
-            while at < limit {
-                if inner.is_used(at) {
-                    run = 0;
-                } else {
-                    first.get_or_insert(at);
-                    run += 1;
-                }
-                at += 1;
-                if run == count {
-                    let extent = Extent { at: at - count, count };
-                    inner.set(extent, true);
-                    inner.free -= count;
-                    let hint = first.unwrap_or(at);
-                    inner.hint = if hint == extent.at { at } else { hint };
-                    return Some((extent, true));
-                }
-            }
+        if inner.free >= count
+            && let Some(at) = inner.find(count, limit)
+        {
+            let extent = Extent { at, count };
+            inner.set(extent, true);
+            inner.free -= count;
+            return Some((extent, true));
         }
         let extent = Extent { at: inner.end, count };
         if below.is_some() || inner.end + count > FILE_MAX / MIB {
@@ -192,7 +204,7 @@ impl Space {
         let mut inner = self.inner.lock();
         inner.set(extent, false);
         inner.free += extent.count;
-        inner.hint = inner.hint.min(extent.at);
+        inner.is_free(extent);
     }
 
     /// The BAT in memory leads there no more.
@@ -242,5 +254,34 @@ mod tests {
         assert_eq!((space.free_count(), space.end()), (2, 10 * MIB));
         space.cut();
         assert_eq!((space.free_count(), space.end()), (0, 10 * MIB));
+    }
+
+    /// Hints find what looking at everything finds.
+    #[test]
+    fn the_first_room_is_found_whatever_was_taken_before() {
+        let dice = sim::Dice::new(9);
+        let space = Space::default();
+        assert!(space.claim(Extent { at: 0, count: 1 }));
+        space.settle_claims(400 * MIB);
+        let mut used = vec![false; 400];
+        used[0] = true;
+        let mut taken: Vec<Extent> = Vec::new();
+        for _ in 0..20_000 {
+            if dice.one_in(2) && !taken.is_empty() {
+                let extent = taken.swap_remove(dice.below(taken.len() as u64) as usize);
+                used[extent.at as usize..][..extent.count as usize].fill(false);
+                space.give_back(extent);
+                continue;
+            }
+            let (count, below) = (*dice.pick(&[1, 2, 8, 32]).expect("one"), dice.between(1, 500));
+            let room = used[..used.len().min(below as usize)].windows(count as usize);
+            let first = room.into_iter().position(|window| window.iter().all(|used| !used));
+            let found = space.take(count, Some(below));
+            assert_eq!(found.map(|(extent, _)| extent.at as usize), first);
+            if let Some((extent, _)) = found {
+                used[extent.at as usize..][..extent.count as usize].fill(true);
+                taken.push(extent);
+            }
+        }
     }
 }

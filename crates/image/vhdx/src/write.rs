@@ -261,7 +261,7 @@ pub(crate) fn is_present(state: PayloadState) -> bool {
     matches!(state, PayloadState::FullyPresent | PayloadState::PartiallyPresent)
 }
 
-/// Whether a block that is not present keeps a place all the same.
+/// Whether a block that is not present keeps a place all the same. For `Zero` the place is reserved, and means nothing.
 pub(crate) fn is_anchored(state: PayloadState, offset: u64) -> bool {
-    offset != 0 && matches!(state, PayloadState::Undefined | PayloadState::Zero | PayloadState::Unmapped)
+    offset != 0 && matches!(state, PayloadState::Undefined | PayloadState::Unmapped)
 }

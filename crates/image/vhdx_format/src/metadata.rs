@@ -37,6 +37,10 @@ const LOGICAL_SECTOR: Uuid = Uuid::from_u128(0x8141_bf1d_a96f_4709_ba47_f233_a8f
 const PHYSICAL_SECTOR: Uuid = Uuid::from_u128(0xcda3_48c7_445d_4471_9cc9_e988_5251_c556);
 const PARENT_LOCATOR: Uuid = Uuid::from_u128(0xa8d3_5f2d_b30b_454d_abf7_d3d8_4834_ab0c);
 
+/// Items that have a meaning here.
+const KNOWN: [Uuid; 6] =
+    [FILE_PARAMETERS, DISK_SIZE, PAGE_83, LOGICAL_SECTOR, PHYSICAL_SECTOR, PARENT_LOCATOR];
+
 /// Bytes of the table; items begin behind it.
 pub const METADATA_TABLE_SIZE: usize = 64 << 10;
 /// Smallest payload block, in bytes.
@@ -92,9 +96,7 @@ impl MetadataTable {
             let flags = reader.u32().map_err(entry)?;
             reader.u32().map_err(entry)?;
             let user = flags & FLAG_USER != 0;
-            let known =
-                [FILE_PARAMETERS, DISK_SIZE, PAGE_83, LOGICAL_SECTOR, PHYSICAL_SECTOR, PARENT_LOCATOR];
-            if flags & FLAG_REQUIRED != 0 && (user || !known.contains(&id)) {
+            if flags & FLAG_REQUIRED != 0 && (user || !KNOWN.contains(&id)) {
                 return Err(entry(DecodeError::Unsupported(id.as_fields().0)));
             }
             let end = offset.checked_add(length);
@@ -120,6 +122,11 @@ impl MetadataTable {
             return Err(wrong(DecodeError::Invalid("pair of items: they overlap")));
         }
         Ok(Self { items })
+    }
+
+    /// The items that have a meaning here: six at most.
+    pub fn known(&self) -> impl Iterator<Item = ItemPlace> + '_ {
+        self.items.iter().filter(|item| !item.user && KNOWN.contains(&item.id)).copied()
     }
 
     fn system(&self, id: Uuid) -> Option<ItemPlace> {

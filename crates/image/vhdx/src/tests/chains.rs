@@ -21,13 +21,11 @@ struct Files {
 }
 
 impl Finder for Files {
-    fn find<'a>(&'a self, _child: &'a str, locator: &'a ParentLocator) -> Finding<'a> {
+    fn find<'a>(&'a self, _child: &'a str, path: &'a str) -> Finding<'a> {
         Box::pin(async move {
-            let name = locator
-                .paths()
-                .find(|path| self.by_name.contains_key(*path))
-                .ok_or_else(|| ImageError::new(ImageErrorKind::Parent, "the parent is missing"))?;
-            Ok(Found { name: name.to_owned(), file: Arc::clone(&self.by_name[name]) })
+            let missing = || ImageError::new(ImageErrorKind::Parent, "the parent is missing");
+            let file = self.by_name.get(path).ok_or_else(missing)?;
+            Ok(Found { name: path.to_owned(), file: Arc::clone(file) })
         })
     }
 }
@@ -181,15 +179,21 @@ fn a_parent_that_is_only_opened_stays_the_parent() {
 fn parents_that_lead_back_or_are_missing_are_refused() {
     run(async {
         let mut files = family().await;
-        let id = crate::Uuid::from_u128(0);
-        let own = |name: &str| {
+        // The ids that the next images get: they come from the number of those that there are.
+        let mut next = Files { store: None, by_name: files.by_name.clone() };
+        let mut ids = Vec::new();
+        for name in ["ring1", "ring2", "self"] {
+            next.make(name, &dynamic(MIB, MIB)).await;
+            ids.push(next.open(name, Mode::Read).await.expect("opened").data_write_guid().await);
+        }
+        let own = |name: &str, id| {
             let kind = Kind::Differencing(ParentLocator::new(id, name, None));
             CreateOptions { block_size: Some(1 << 20), ..CreateOptions::new(MIB, kind) }
         };
-        files.make("ring1", &own("ring2")).await;
-        files.make("ring2", &own("ring1")).await;
-        files.make("self", &own("self")).await;
-        files.make("orphan", &own("nobody")).await;
+        files.make("ring1", &own("ring2", ids[1])).await;
+        files.make("ring2", &own("ring1", ids[0])).await;
+        files.make("self", &own("self", ids[2])).await;
+        files.make("orphan", &own("nobody", ids[0])).await;
         for (name, told) in [
             ("ring1", "its parents lead back to ring1"),
             ("self", "its parents lead back to self"),
@@ -205,5 +209,53 @@ fn parents_that_lead_back_or_are_missing_are_refused() {
         files.make("4k", &CreateOptions { logical_sector: 4096, ..CreateOptions::new(MIB, kind) }).await;
         let refused = files.open("4k", Mode::Read).await.err().expect("refused");
         assert!(refused.to_string().contains("sectors of 512 bytes"), "{refused}");
+    });
+}
+
+#[test]
+fn another_path_is_tried_when_one_does_not_lead_to_the_parent() {
+    run(async {
+        let mut files = family().await;
+        files.make("stranger", &dynamic(20 * MIB, 2 * MIB)).await;
+        let spoiled = memory_file(files.store.as_ref().expect("a store"), "spoiled").await;
+        files.by_name.insert("spoiled".into(), spoiled);
+        let id = files.open("middle", Mode::Read).await.expect("opened").data_write_guid().await;
+        for wrong in ["stranger", "spoiled", "nobody", "child of itself"] {
+            let kind = Kind::Differencing(ParentLocator::new(id, wrong, Some("middle")));
+            let name =
+                if wrong == "child of itself" { wrong.to_owned() } else { format!("child of {wrong}") };
+            files.make(&name, &CreateOptions::new(20 * MIB, kind)).await;
+            let disk = files.open(&name, Mode::Read).await.expect("opened");
+            holds(&disk, 4 * MIB, MIB, 2).await;
+        }
+        let kind = Kind::Differencing(ParentLocator::new(id, "stranger", Some("nobody")));
+        files.make("lost", &CreateOptions::new(20 * MIB, kind)).await;
+        let told = files.open("lost", Mode::Read).await.err().expect("refused").to_string();
+        assert!(told.contains("was changed") && told.contains("missing"), "{told}");
+    });
+}
+
+#[test]
+fn where_a_disk_has_nothing_is_known_without_reading_it() {
+    run(async {
+        let files = family().await;
+        let data = async |disk: &Image, until: u64| {
+            let (mut at, mut found) = (0, Vec::new());
+            while let Some(next) = disk.next_data(at, until).await.expect("asked") {
+                found.push(next / MIB);
+                at = (next / MIB + 1) * MIB;
+            }
+            found
+        };
+        // Of the base 0 to 10, of which the next has 6 as zeros.
+        for name in ["middle", "top"] {
+            let disk = files.open(name, Mode::Read).await.expect("opened");
+            assert_eq!(data(&disk, u64::MAX).await, [0, 1, 2, 3, 4, 5, 7, 8, 9], "{name}");
+            assert_eq!(data(&disk, 3 * MIB).await, [0, 1, 2], "{name}");
+            assert_eq!(disk.next_data(6 * MIB + 512, 7 * MIB).await.expect("asked"), None);
+        }
+        let top = files.open("top", Mode::Write).await.expect("opened");
+        put(&top, 15 * MIB, 512, 1).await;
+        assert_eq!(top.next_data(10 * MIB, u64::MAX).await.expect("asked"), Some(15 * MIB));
     });
 }

@@ -36,8 +36,8 @@ impl Subject for Differencing {
             let file = memory_file(&MemoryStore::new(1 << 50), "child").await;
             create(&file, &options, &SeededEntropy::new(4)).await.expect("made");
             let parent = super::open(&parent_file, Mode::Read).await.expect("opened");
-            let opening = Opening::read(file, Mode::Write).await.expect("read");
-            let device: Device = Arc::new(opening.finish(Some(parent), entropy()).await.expect("opened"));
+            let opening = Opening::read(file, Mode::Write, &entropy()).await.expect("read");
+            let device: Device = Arc::new(opening.finish(Some(parent)).await.expect("opened"));
             device
         })
     }

@@ -130,7 +130,7 @@ impl Rig {
     }
 
     async fn open_parent(&self, parent: &Arc<dyn OpenFile>) -> Result<Image, ImageError> {
-        Opening::read(Arc::clone(parent), Mode::Read).await?.finish(None, Arc::clone(&self.entropy)).await
+        Opening::read(Arc::clone(parent), Mode::Read, &self.entropy).await?.finish(None).await
     }
 
     async fn open(&self, mode: Mode) -> Result<Image, ImageError> {
@@ -138,7 +138,7 @@ impl Rig {
             Some(parent) => Some(self.open_parent(parent).await?),
             None => None,
         };
-        Opening::read(self.storage.file(), mode).await?.finish(parent, Arc::clone(&self.entropy)).await
+        Opening::read(self.storage.file(), mode, &self.entropy).await?.finish(parent).await
     }
 }
 
@@ -241,7 +241,7 @@ impl Life {
                 drop(oracle);
                 self.settle(gone);
             }
-            2 | 3 if !self.image.inner.metadata.parameters.leave_allocated => {
+            2 | 3 => {
                 self.image.compact(Box::new(|_, _| {})).await.map_err(drop)?;
             }
             _ => {}

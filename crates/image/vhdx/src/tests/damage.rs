@@ -6,19 +6,16 @@ use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, Durability};
 use file_store::OpenFile;
 
+use super::sealed::spoil;
 use super::{MIB, dynamic, holds, image, open, put, run};
 use crate::{Image, ImageErrorKind, Mode};
-
-async fn spoil(file: &Arc<dyn OpenFile>, offset: u64, bytes: &[u8]) {
-    file.write(offset, IoBuf::copy_from(bytes).freeze(), Durability::Volatile).await.expect("written");
-}
 
 async fn refused(file: &Arc<dyn OpenFile>, mode: Mode, told: &str) {
     let error = open(file, mode).await.err().expect("refused");
     assert!(error.to_string().contains(told), "{error}");
 }
 
-async fn closed() -> Arc<dyn OpenFile> {
+pub(super) async fn closed() -> Arc<dyn OpenFile> {
     let (disk, file) = image(&dynamic(16 * MIB, MIB)).await;
     put(&disk, 0, MIB, 1).await;
     put(&disk, 5 * MIB, MIB, 2).await;
@@ -158,7 +155,7 @@ fn spoiled_bytes_do_no_harm() {
     });
 }
 
-async fn touch(disk: &Image, mode: Mode) {
+pub(super) async fn touch(disk: &Image, mode: Mode) {
     let sector = u64::from(disk.geometry().block_size);
     for block in 0..17 {
         let _ = disk.read(block * MIB, IoBuf::new(sector as usize)).await;

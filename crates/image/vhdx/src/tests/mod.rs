@@ -5,8 +5,11 @@ mod chains;
 mod conforms;
 mod crash;
 mod damage;
+mod meddled;
+mod moves;
 mod qemu;
 mod resizes;
+mod sealed;
 mod sim_file;
 
 use std::sync::Arc;
@@ -40,7 +43,11 @@ async fn memory_file(store: &MemoryStore, name: &str) -> Arc<dyn OpenFile> {
 }
 
 async fn open(file: &Arc<dyn OpenFile>, mode: Mode) -> Result<Image, ImageError> {
-    Opening::read(Arc::clone(file), mode).await?.finish(None, entropy()).await
+    open_over(file, mode, None).await
+}
+
+async fn open_over(file: &Arc<dyn OpenFile>, mode: Mode, parent: Option<Image>) -> Result<Image, ImageError> {
+    Opening::read(Arc::clone(file), mode, &entropy()).await?.finish(parent).await
 }
 
 /// A new image of this kind, opened to be written, and its file.

@@ -19,8 +19,8 @@ async fn leave(path: std::path::PathBuf, fills: Vec<(u64, u8)>) {
     let options = CreateOptions { block_size: Some(1 << 20), ..CreateOptions::new(200 * MIB, Kind::Dynamic) };
     create(&file, &options, &SystemEntropy).await.expect("made");
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-    let opening = Opening::read(file, Mode::Write).await.expect("read");
-    let image = opening.finish(None, entropy).await.expect("opened");
+    let opening = Opening::read(file, Mode::Write, &entropy).await.expect("read");
+    let image = opening.finish(None).await.expect("opened");
     for (offset, fill) in fills {
         let data = IoBuf::copy_from(&[fill; 65536]).freeze();
         image.write(offset, data, Durability::Volatile).await.expect("written");

@@ -1,8 +1,10 @@
 //! Other sizes: in the table's region, with another region, both ways, of each kind.
 
+use aligned_buffer::IoBuf;
 use block_device::BlockDevice;
-use vhdx_format::DISK_SIZE_MAX;
+use vhdx_format::{DISK_SIZE_MAX, REGION_OFFSETS, REGION_TABLE_SIZE};
 
+use super::sealed::{seal, spoil};
 use super::{MIB, dynamic, holds, image, open, put, run, sound};
 use crate::{CreateOptions, ImageErrorKind, Kind, Mode};
 
@@ -58,11 +60,74 @@ fn a_table_that_gets_too_small_moves() {
         let disk = open(&file, Mode::Write).await.expect("opened");
         disk.resize(4 << 40).await.expect("grown");
         put(&disk, (4 << 40) - 512, 512, 5).await;
+        let table = u64::from(disk.info().await.regions.bat.length);
         disk.resize(100 * MIB).await.expect("shrunk");
         holds(&disk, 99 * MIB, MIB, 2).await;
-        let size = file.size();
         disk.compact(Box::new(|_, _| {})).await.expect("compacted");
-        assert!(file.size() <= size);
+        // The table stays where it moved to; before it lie the file's beginning, log, metadata and two blocks, and free space.
+        let bat = disk.info().await.regions.bat;
+        assert_eq!((u64::from(bat.length), file.size()), (table, bat.end()));
+        disk.close().await.expect("closed");
+        sound(&file).await;
+    });
+}
+
+/// The checksum of a region table is over all of its 64 KiB, whatever lies behind its entries.
+#[test]
+fn a_table_moves_whatever_lies_behind_the_entries_of_the_region_table() {
+    run(async {
+        let (disk, file) = image(&dynamic(100 * MIB, MIB)).await;
+        put(&disk, 99 * MIB, MIB, 2).await;
+        disk.close().await.expect("closed");
+        for offset in REGION_OFFSETS {
+            let mut table = file.read(offset, IoBuf::new(REGION_TABLE_SIZE)).await.expect("read").to_vec();
+            table[60 << 10] = 1;
+            seal(&mut table);
+            spoil(&file, offset, &table).await;
+        }
+        for closes in [true, false] {
+            let disk = open(&file, Mode::Write).await.expect("opened");
+            disk.resize(if closes { 1 << 40 } else { 4 << 40 }).await.expect("grown");
+            if closes {
+                disk.close().await.expect("closed");
+                sound(&file).await;
+            }
+        }
+        holds(&open(&file, Mode::Read).await.expect("opened"), 99 * MIB, MIB, 2).await;
+        holds(&open(&file, Mode::Write).await.expect("opened"), 99 * MIB, MIB, 2).await;
+    });
+}
+
+#[test]
+fn a_fixed_disk_that_shrinks_gives_its_space_back() {
+    run(async {
+        let (disk, file) = image(&CreateOptions { kind: Kind::Fixed, ..dynamic(20 * MIB, MIB) }).await;
+        put(&disk, 0, 20 * MIB, 1).await;
+        let before = file.size();
+        disk.resize(5 * MIB).await.expect("shrunk");
+        assert_eq!(file.size(), before - 15 * MIB);
+        disk.resize(8 * MIB).await.expect("grown");
+        holds(&disk, 0, 5 * MIB, 1).await;
+        holds(&disk, 5 * MIB, 3 * MIB, 0).await;
+        disk.close().await.expect("closed");
+        sound(&file).await;
+    });
+}
+
+/// What a growing that was interrupted has left behind the last block.
+#[test]
+fn compacting_a_fixed_disk_cuts_what_nothing_leads_to() {
+    run(async {
+        let (disk, file) = image(&CreateOptions { kind: Kind::Fixed, ..dynamic(20 * MIB, MIB) }).await;
+        put(&disk, 10 * MIB, MIB, 1).await;
+        disk.close().await.expect("closed");
+        let before = file.size();
+        file.set_size(before + 30 * MIB).await.expect("longer");
+        let disk = open(&file, Mode::Write).await.expect("opened");
+        disk.compact(Box::new(|_, _| {})).await.expect("compacted");
+        assert_eq!(file.size(), before);
+        holds(&disk, 0, 10 * MIB, 0).await;
+        holds(&disk, 10 * MIB, MIB, 1).await;
         disk.close().await.expect("closed");
         sound(&file).await;
     });
