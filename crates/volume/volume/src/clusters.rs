@@ -9,6 +9,7 @@ use redb::{ReadableTable, Table};
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
 use crate::free::Run;
+use crate::links::END;
 use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, MapKey, SHARED, SHARES};
 
 /// Bytes of a row of extents, links or users.
@@ -34,7 +35,16 @@ impl Session<'_> {
     }
 
     /// Maps holes of a stream to free clusters. All of them or none.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::InvalidArgument`] where a hole reaches beyond what a stream can have: what is on the disk would be taken for
+    /// damage. [`StoreErrorKind::NoSpace`].
     pub(crate) fn map(&mut self, stream: StreamKey, holes: &[(u64, u64)]) -> Result<Vec<Extent>, StoreError> {
+        let fits = |(first, count): &(u64, u64)| first.checked_add(*count).is_some_and(|end| end <= END);
+        if !holes.iter().all(fits) {
+            let detail = "clusters beyond the end of the largest file cannot be mapped";
+            return Err(StoreError::new(StoreErrorKind::InvalidArgument, detail));
+        }
         let wanted = holes.iter().map(|(_, count)| count).sum();
         let runs = self.space.free.take(wanted).ok_or_else(no_space)?;
         if let Err(error) = self.spend(ROW * (runs.len() + 2 * holes.len()) as u64) {

@@ -121,10 +121,18 @@ pub(crate) fn read_space(txn: &WriteTransaction, clusters: u64) -> Result<Space,
         let extent = extent_of(key.value(), value.value());
         let run = Run { start: extent.device, count: extent.count };
         // From here on, sums of them can be relied on.
-        if !extent.is_possible(clusters) {
+        if !extent.lies_on(clusters) {
             return Err(used_twice("clusters", run));
         }
         let (file, stream, _) = key.value();
+        if !extent.is_possible(clusters) {
+            // Its clusters are known, and nobody else gets them; its stream is refused when it is opened, and no other one is.
+            tracing::warn!(
+                file,
+                stream,
+                "an extent lies beyond the end of the largest file; `volume check` says more"
+            );
+        }
         space.referenced = space.referenced.saturating_add(weights.of((file, stream), &extent)?);
         if extent.shared {
             shared.add(run);
