@@ -17,6 +17,7 @@
 //! | a run | a quarter of what was written in it, 32 MiB |
 //! | a stream | 64 MiB |
 //! | any, once it has rested for 20 s, was closed, or the volume was | nothing |
+//! | snapshots and clones, and what they were made of, when they are | nothing |
 //!
 //! Invariant: clusters that are *unused* here have not been written since they were mapped, and read as zeros. Whoever writes to
 //! them says so first, with their blocks locked; whoever gives them back has their blocks locked, too, and looks again.
@@ -28,6 +29,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
+
+use crate::links::END;
 
 /// Clusters that a run has before space is mapped ahead of it: 1 MiB. What ends before that takes what it needs.
 const RUN_MIN: u64 = 16;
@@ -74,8 +77,8 @@ struct Inner {
     unused: BTreeMap<u64, (u64, Monotonic)>,
     /// Windows that somebody should map.
     wanted: Vec<Clusters>,
-    /// The database has a row of what is unused.
-    recorded: bool,
+    /// Those that are being mapped: the database says so before it has them.
+    coming: Vec<Clusters>,
 }
 
 /// What is mapped ahead in a stream.
@@ -85,6 +88,8 @@ pub(crate) struct Ahead {
     /// Clusters that are unused, so that a stream without any pays nothing.
     clusters: AtomicU64,
     is_wanted: AtomicBool,
+    /// The database has a row of what is unused.
+    recorded: AtomicBool,
 }
 
 /// What was unused in a stream when its last user left it.
@@ -129,8 +134,8 @@ impl Inner {
         }
         let from = run.end.max(run.next);
         let to = run.next.saturating_add(window).min(from.saturating_add(room));
-        // No further than the stream goes, unless the run is what makes it grow.
-        let to = if run.next < size { to.min(size) } else { to };
+        // No further than the stream goes, unless the run is what makes it grow; and never further than any stream can.
+        let to = if run.next < size { to.min(size) } else { to.min(END) };
         (from < to).then(|| {
             run.end = to;
             (from, to)
@@ -161,8 +166,7 @@ impl Inner {
 impl Ahead {
     /// That of a stream that is opened again before what was left of it is given back.
     pub(crate) fn of(left: Leftover, now: Monotonic) -> Self {
-        let ahead = Self::default();
-        ahead.inner.lock().recorded = left.recorded;
+        let ahead = Self { recorded: AtomicBool::new(left.recorded), ..Self::default() };
         ahead.add(&left.unused, now);
         ahead
     }
@@ -200,11 +204,9 @@ impl Ahead {
         inner.window(at, size)
     }
 
-    /// `first..last` of a stream of `size` clusters is about to be written; its blocks are locked. It is mapped.
+    /// `first..last` of a stream of `size` clusters is about to be written; its blocks are locked. It is mapped. There is nothing to
+    /// be said of a stream that has no [`Ahead::clusters`].
     pub(crate) fn write(&self, first: u64, last: u64, size: u64, now: Monotonic) {
-        if self.clusters() == 0 {
-            return;
-        }
         let inner = &mut *self.inner.lock();
         let used = inner.remove(first, last, Some(now));
         if used == 0 {
@@ -224,7 +226,8 @@ impl Ahead {
 
     /// The windows that should be mapped now, once.
     pub(crate) fn wanted(&self) -> Vec<Clusters> {
-        if !self.is_wanted.swap(false, Ordering::AcqRel) {
+        // Looked at first: this is on the way of every write, and changing it takes it from the other processors.
+        if !self.is_wanted.load(Ordering::Acquire) || !self.is_wanted.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
         std::mem::take(&mut self.inner.lock().wanted)
@@ -252,6 +255,13 @@ impl Ahead {
         self.counted(inner);
     }
 
+    /// As [`Ahead::forget`]: what of `first..end` was unused, for [`Ahead::add`] should nothing come of it.
+    pub(crate) fn keep(&self, first: u64, end: u64) -> Vec<Clusters> {
+        let kept = self.unused_in(first, end);
+        self.forget(first, end);
+        kept
+    }
+
     /// What of `first..end` is unused.
     pub(crate) fn unused_in(&self, first: u64, end: u64) -> Vec<Clusters> {
         let inner = self.inner.lock();
@@ -269,28 +279,37 @@ impl Ahead {
         resting.map(|(first, (end, _))| (*first, *end)).collect()
     }
 
-    /// What is to be in the database while these are unused, too: all that is unused.
-    pub(crate) fn record(&self, more: &[Clusters]) -> Vec<Clusters> {
+    /// What is to be in the database before `window` is mapped: that, all that is unused, and what others are mapping. Until
+    /// [`Ahead::arrived`].
+    pub(crate) fn record(&self, window: Clusters) -> Vec<Clusters> {
         let inner = &mut *self.inner.lock();
-        inner.recorded = true;
+        self.recorded.store(true, Ordering::Release);
+        inner.coming.push(window);
         let all = inner.unused.iter().map(|(first, (end, _))| (*first, *end));
-        all.chain(more.iter().copied()).collect()
+        all.chain(inner.coming.iter().copied()).collect()
+    }
+
+    /// What [`Ahead::record`] was asked for is mapped, or is not and will not be.
+    pub(crate) fn arrived(&self, window: Clusters) {
+        let inner = &mut *self.inner.lock();
+        if let Some(at) = inner.coming.iter().position(|coming| *coming == window) {
+            inner.coming.swap_remove(at);
+        }
     }
 
     /// Whether nothing is unused and the database still says so. It is told.
     pub(crate) fn is_outdated(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.recorded && inner.unused.is_empty()
+        self.is_recorded() && self.clusters() == 0
     }
 
     /// Whether the database may have a row of what is unused.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.inner.lock().recorded
+        self.recorded.load(Ordering::Acquire)
     }
 
     /// The database has no row any more.
     pub(crate) fn unrecorded(&self) {
-        self.inner.lock().recorded = false;
+        self.recorded.store(false, Ordering::Release);
     }
 
     /// All that is left when nobody uses the stream any more.
@@ -298,6 +317,6 @@ impl Ahead {
         let inner = std::mem::take(&mut *self.inner.lock());
         self.clusters.store(0, Ordering::Release);
         let unused = inner.unused.iter().map(|(first, (end, _))| (*first, *end)).collect();
-        Leftover { unused, recorded: inner.recorded }
+        Leftover { unused, recorded: self.recorded.swap(false, Ordering::AcqRel) }
     }
 }

@@ -309,6 +309,8 @@ async fn copy_or_share(
         return copy_bytes(core, source, from, target, to, len).await;
     }
     copy_bytes(core, source, from, target, to, first - from).await?;
+    // What is ahead of a writer there is nobody's data, and both would have it for good.
+    source.give_back_locked(core, (first / CLUSTER, end / CLUSTER)).await?;
     let moved = first - from;
     share_clusters(core, source, (first / CLUSTER, end / CLUSTER), target, (to + moved) / CLUSTER).await?;
     if end < from_end {
@@ -328,8 +330,6 @@ async fn share_clusters(
     let a = Side { stream: source, first, end };
     let b = Side { stream: target, first: to, end: to + (end - first) };
     let _clusters = Side::lock_both(&a, &b, |stream| &stream.clusters, 1).await;
-    // What was mapped ahead there goes, and what comes is used.
-    target.ahead.forget(b.first, b.end);
     if first == 0 && to == 0 && end >= source.size().div_ceil(CLUSTER) && source.key != target.key {
         return link_all(core, source, target, end).await;
     }
@@ -346,6 +346,18 @@ async fn share_clusters(
     Ok(())
 }
 
+/// Runs a change that puts other clusters into a range of a stream, whose blocks and clusters are locked. What was mapped ahead there
+/// goes, and what comes is used; where the change is refused, all is as before.
+async fn in_place_of_ahead(
+    core: &Core,
+    target: &Stream,
+    (first, end): Clusters,
+    change: impl Future<Output = Result<(), StoreError>>,
+) -> Result<(), StoreError> {
+    let kept = target.ahead.keep(first, end);
+    change.await.inspect_err(|_| target.ahead.add(&kept, core.clock.now()))
+}
+
 /// Gives `target` all clusters of `source`, to their end: by reference, whatever their number.
 async fn link_all(
     core: &Core,
@@ -360,14 +372,13 @@ async fn link_all(
     let mut end = end;
     loop {
         let first = target.map.read().tail(0, end, EXTENTS_PER_ROUND).unwrap_or(0);
-        core.metadata
-            .change(move |session| {
-                let links = session.links(from, first, end)?.len() as u64;
-                session.spend(4 * ROW * (links + 1))?;
-                let linked = session.unmap(to, first, end).and_then(|()| session.link(from, to, first, end));
-                session.fatal(linked)
-            })
-            .await?;
+        let linked = core.metadata.change(move |session| {
+            let links = session.links(from, first, end)?.len() as u64;
+            session.spend(4 * ROW * (links + 1))?;
+            let linked = session.unmap(to, first, end).and_then(|()| session.link(from, to, first, end));
+            session.fatal(linked)
+        });
+        in_place_of_ahead(core, target, (first, end), linked).await?;
         let extents = {
             let mut map = source.map.write();
             map.share(first, end);
@@ -402,24 +413,23 @@ async fn share_extents(
     let (from_key, to_key) = (source.key, target.key);
     let (stored_source, stored_target) = (shared.clone(), moved.clone());
     let _reading = core.gate.enter();
-    core.metadata
-        .change(move |session| {
+    let stored = core.metadata.change(move |session| {
+        for extent in &stored_source {
+            session.may_share(Run { start: extent.device, count: extent.count })?;
+        }
+        session.spend(3 * ROW * (stored_source.len() + 1) as u64)?;
+        session.changed = true;
+        let result = (|| {
+            session.unmap(to_key, to, to_end)?;
             for extent in &stored_source {
-                session.may_share(Run { start: extent.device, count: extent.count })?;
+                session.share(Run { start: extent.device, count: extent.count })?;
+                session.replace(from_key, *extent, &[*extent])?;
             }
-            session.spend(3 * ROW * (stored_source.len() + 1) as u64)?;
-            session.changed = true;
-            let result = (|| {
-                session.unmap(to_key, to, to_end)?;
-                for extent in &stored_source {
-                    session.share(Run { start: extent.device, count: extent.count })?;
-                    session.replace(from_key, *extent, &[*extent])?;
-                }
-                session.insert_extents(to_key, &stored_target)
-            })();
-            session.fatal(result)
-        })
-        .await?;
+            session.insert_extents(to_key, &stored_target)
+        })();
+        session.fatal(result)
+    });
+    in_place_of_ahead(core, target, (to, to_end), stored).await?;
     {
         let mut map = source.map.write();
         for extent in &shared {

@@ -15,7 +15,7 @@ use volume_format::Superblock;
 use crate::database::{Metadata, stopped};
 use crate::fail_stop::Flushes;
 use crate::gate::ReadGate;
-use crate::leftovers::AheadRow;
+use crate::leftovers::Leftovers;
 use crate::registry::Registry;
 
 /// The shared part of an open volume.
@@ -40,8 +40,10 @@ pub(crate) struct Core {
     pub(crate) is_lending: AtomicBool,
     /// Where the list of freed clusters is looked at next.
     pub(crate) zero_from: AtomicU64,
-    /// Streams of which some space may have been mapped ahead when the volume was last in use; `None` before they were looked up.
-    pub(crate) leftovers: Mutex<Option<Vec<AheadRow>>>,
+    /// Space that may have been mapped ahead, of which nobody knows any more whether it was used.
+    pub(crate) leftovers: Mutex<Leftovers>,
+    /// When streams were last looked through for what rests unused.
+    pub(crate) looked_for_resting: Mutex<Option<Monotonic>>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

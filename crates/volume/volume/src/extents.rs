@@ -46,10 +46,18 @@ impl Extent {
         Segment { offset: from, len: to - from, device: Some(device), shared: self.shared }
     }
 
+    fn fits(&self, start: u64, limit: u64) -> bool {
+        start.checked_add(self.count).is_some_and(|end| end <= limit)
+    }
+
     /// Whether the numbers are ones that a volume of `clusters` clusters can have.
     pub(crate) fn is_possible(&self, clusters: u64) -> bool {
-        let fits = |start: u64, limit: u64| start.checked_add(self.count).is_some_and(|end| end <= limit);
-        self.count > 0 && fits(self.first, FILE_SIZE_MAX.div_ceil(CLUSTER)) && fits(self.device, clusters)
+        self.lies_on(clusters) && self.fits(self.first, FILE_SIZE_MAX.div_ceil(CLUSTER))
+    }
+
+    /// Whether it lies on a device of `clusters` clusters: which these are is known then, also if no stream can have them there.
+    pub(crate) fn lies_on(&self, clusters: u64) -> bool {
+        self.count > 0 && self.fits(self.first, u64::MAX) && self.fits(self.device, clusters)
     }
 }
 

@@ -84,6 +84,7 @@ impl<'a> Groups<'a> {
 
     /// The open transaction, and what may be added in it.
     fn ready(&mut self) -> Result<(Transaction, Allowance), StoreError> {
+        self.count_again()?;
         if self.room.is_short_of(self.pending) {
             self.room.look_closer();
             self.commit()?;
@@ -95,6 +96,18 @@ impl<'a> Groups<'a> {
         let txn = self.open.insert(txn);
         let allowance = contained(&self.shared.stopped, || self.room.allowance(txn.raw(), self.pending))?;
         self.open.take().map(|txn| (txn, allowance)).ok_or_else(stopped)
+    }
+
+    /// Reckons again with what is pending, where that seems too much: for long if it is much less.
+    fn count_again(&mut self) -> Result<(), StoreError> {
+        let Some(txn) = self.open.as_ref().filter(|_| self.room.is_short_of(self.pending)) else {
+            return Ok(());
+        };
+        let pending = contained(&self.shared.stopped, || self.room.counted(txn.raw()))?;
+        if pending <= self.pending / 2 {
+            self.pending = pending;
+        }
+        Ok(())
     }
 
     /// Runs jobs, makes what they change durable, and answers.
@@ -115,6 +128,9 @@ impl<'a> Groups<'a> {
             && let Some(job) = jobs.next()
         {
             answers.push((job.run)(&mut session));
+        }
+        if !session.gave_up {
+            session.end();
         }
         let Session { changed, failed, gave_up, found, .. } = session;
         let broken = failed || txn.is_broken();
@@ -152,7 +168,7 @@ impl<'a> Groups<'a> {
         debug_assert!(changed, "a change of {rows} rows does not say that it is one");
         self.shared.groups.fetch_add(1, Ordering::Relaxed);
         let first = self.pending == 0;
-        self.pending = self.pending.saturating_add(self.room.taken(txn.batch()));
+        self.pending = self.room.taken(txn.batch());
         let appended = match &mut self.log {
             Some(log) => log.append(txn.batch()),
             None => Ok(Appended::CommitInstead),
@@ -179,7 +195,7 @@ impl<'a> Groups<'a> {
     /// When the database fails.
     pub(crate) fn prepare(&mut self, before: Before) -> Result<(), StoreError> {
         match before {
-            Before::Look | Before::Any => Ok(()),
+            Before::Look | Before::Any | Before::Maps => Ok(()),
             Before::MakeRoom if !self.room.is_narrowed_by(self.pending) => Ok(()),
             Before::MakeRoom | Before::Commit => self.commit(),
         }
@@ -231,6 +247,8 @@ impl<'a> Groups<'a> {
         })?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.pending = 0;
+        // What is known of links is known of one transaction.
+        self.space.forget_links();
         self.room.committed();
         self.log.iter_mut().for_each(MetadataLog::committed);
         Ok(())

@@ -182,24 +182,29 @@ impl Stream {
             self.zero_beyond(core, old, end).await?;
             self.flush_growth(core).await?;
         }
-        let _clusters = self.clusters.lock(offset / CLUSTER, end.div_ceil(CLUSTER) - offset / CLUSTER).await;
-        let holes = self.map.read().holes(offset / CLUSTER, end.div_ceil(CLUSTER));
+        let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
+        let _clusters = self.clusters.lock(first, last - first).await;
+        let holes = self.map.read().holes(first, last);
         let (key, now) = (self.key, core.clock.wall().0);
-        // What was there before is wanted from now on, also after a crash.
-        self.ahead.forget(offset / CLUSTER, end.div_ceil(CLUSTER));
-        let record = self.ahead.is_recorded().then(|| self.ahead.record(&[]));
+        // What was there before is wanted from now on, also after a crash: no row that is written meanwhile names it.
+        let kept = (self.ahead.keep(first, last), core.leftovers.lock().keep(key, first, last));
         let mapped = core.metadata.change(move |session| {
-            if let Some(record) = &record {
-                session.record_ahead(key, record)?;
-            }
+            let row = session.row_without(key, first, last)?;
             let mapped = if holes.is_empty() { Vec::new() } else { session.map(key, &holes)? };
+            let stored = row.map_or(Ok(()), |row| session.put_ahead(key, &row));
+            session.fatal(stored)?;
             if growing {
                 let saved = session.save_stream(key, end, now);
                 session.fatal(saved)?;
             }
             Ok(mapped)
         });
-        self.put_extents(&mapped.await?);
+        let mapped = mapped.await.inspect_err(|_| {
+            // Nothing has changed.
+            self.ahead.add(&kept.0, core.clock.now());
+            core.leftovers.lock().add(key, &kept.1);
+        });
+        self.put_extents(&mapped?);
         if growing {
             self.size_is_durable(end);
         }

@@ -7,15 +7,19 @@
 //!   a crash                                            the next opening's background task: rows of `state` say where it may be;
 //!                                                      what reads as zeros is given back, in parts, blocks locked
 //! ```
-//! A row is written with each window, in the same batch, and is not changed when the window is used: so it names all that may be
-//! unused, and more. It has at most [`RANGES_MAX`] ranges, and [`CLUSTERS_MAX`] clusters count, so what an opening reads is
-//! bounded by the number of streams that had space ahead of them at the crash.
+//! A row is written with each window, in the same batch, and is not changed when the window is used: so it names what may be unused,
+//! and more. It has at most [`RANGES_MAX`] ranges, the longest, and [`CLUSTERS_MAX`] clusters count, so what an opening reads is
+//! bounded by the number of streams that had space ahead of them at the crash. What is reserved there is taken out, in the batch that
+//! reserves it. What of a crash has not been looked at when a snapshot or clone is made, that keeps.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aligned_buffer::IoBuf;
-use file_store::StoreError;
-use redb::ReadableTable;
+use file_store::{StoreError, StoreErrorKind};
+use redb::{ReadableTable, WriteTransaction};
 use volume_format::CLUSTER;
 
 use crate::ahead::{Clusters, Leftover};
@@ -38,8 +42,11 @@ const ROWS_MAX: usize = 4096;
 /// Clusters that are read at once: 1 MiB.
 const PIECE: u64 = 16;
 
+/// How often streams are looked through for what rests unused, at most.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A stream, and where some of its space may be unused.
-pub(crate) type AheadRow = (StreamKey, Vec<Clusters>);
+type AheadRow = (StreamKey, Vec<Clusters>);
 
 fn key_of((file, stream): StreamKey) -> [u8; 12] {
     let mut key = [0; 12];
@@ -72,63 +79,170 @@ fn decode(key: &[u8], value: &[u8]) -> Option<AheadRow> {
     Some(((u64::from_be_bytes(*file), u32::from_be_bytes(stream)), ranges))
 }
 
+/// What of `ranges` lies outside of `first..end`.
+fn without(ranges: &[Clusters], (first, end): Clusters) -> Vec<Clusters> {
+    let parts = ranges.iter().flat_map(|(from, to)| [(*from, (*to).min(first)), ((*from).max(end), *to)]);
+    parts.filter(|(from, to)| from < to).collect()
+}
+
+/// What of `ranges` lies in `first..end`.
+fn within(ranges: &[Clusters], (first, end): Clusters) -> Vec<Clusters> {
+    let parts = ranges.iter().map(|(from, to)| ((*from).max(first), (*to).min(end)));
+    parts.filter(|(from, to)| from < to).collect()
+}
+
+/// Space of streams that may be unused, and nobody knows: of those that were not closed before a crash, and of those for which there
+/// was no room when they were. What is asked for in the meantime goes from it: the blocks of whoever does that are locked.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    rows: BTreeMap<StreamKey, Vec<Clusters>>,
+    /// The one that was tried last.
+    tried: StreamKey,
+}
+
+impl Leftovers {
+    /// What the rows of the database say at an opening.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn read(txn: &WriteTransaction) -> Result<Self, StoreError> {
+        let table = txn.open_table(STATE.definition).map_err(database_error)?;
+        let mut rows = BTreeMap::new();
+        for row in table.range((TABLE, [].as_slice())..).map_err(database_error)?.take(ROWS_MAX) {
+            let (key, value) = row.map_err(database_error)?;
+            let (of, key) = key.value();
+            if of != TABLE {
+                break;
+            }
+            rows.extend(decode(key, value.value()));
+        }
+        Ok(Self { rows, ..Self::default() })
+    }
+
+    /// What may be unused in a stream.
+    pub(crate) fn of(&self, stream: StreamKey) -> Vec<Clusters> {
+        self.rows.get(&stream).cloned().unwrap_or_default()
+    }
+
+    /// What of `first..end` may be.
+    fn within(&self, stream: StreamKey, range: Clusters) -> Vec<Clusters> {
+        self.rows.get(&stream).map(|ranges| within(ranges, range)).unwrap_or_default()
+    }
+
+    /// What lies in `first..end` is there on purpose: what of it was here, for [`Leftovers::add`] should nothing come of it.
+    pub(crate) fn keep(&mut self, stream: StreamKey, first: u64, end: u64) -> Vec<Clusters> {
+        let Some(ranges) = self.rows.get_mut(&stream) else { return Vec::new() };
+        let kept = within(ranges, (first, end));
+        *ranges = without(ranges, (first, end));
+        kept
+    }
+
+    pub(crate) fn add(&mut self, stream: StreamKey, ranges: &[Clusters]) {
+        if !ranges.is_empty() {
+            self.rows.entry(stream).or_default().extend_from_slice(ranges);
+        }
+    }
+
+    /// The stream that has its turn: the one behind the one before, so that one that fails keeps no other one waiting.
+    fn next(&mut self) -> Option<(StreamKey, Vec<Clusters>)> {
+        let behind = self.rows.range((Bound::Excluded(self.tried), Bound::Unbounded)).next();
+        let (stream, ranges) = behind.or_else(|| self.rows.first_key_value())?;
+        self.tried = *stream;
+        Some((*stream, ranges.clone()))
+    }
+
+    fn done(&mut self, stream: StreamKey) {
+        self.rows.remove(&stream);
+    }
+}
+
 impl Session<'_> {
     /// Says in the database what is about to be mapped ahead of need.
     ///
     /// # Errors
     /// When there is no room.
     pub(crate) fn record_ahead(&mut self, stream: StreamKey, ranges: &[Clusters]) -> Result<(), StoreError> {
-        let value = encode(ranges);
-        self.spend(ROW + value.len() as u64)?;
-        self.changed = true;
-        let stored = (|| {
-            let mut rows = self.txn.open_table(STATE).map_err(database_error)?;
-            rows.insert((TABLE, key_of(stream).as_slice()), value.as_slice()).map_err(database_error)?;
-            Ok(())
-        })();
+        self.spend(ROW + 16 * ranges.len().min(RANGES_MAX) as u64)?;
+        let stored = self.put_ahead(stream, ranges);
         self.fatal(stored)
     }
 
-    /// Nothing is ahead of need in a stream any more, or nobody knows of it.
-    pub(crate) fn forget_ahead(&mut self, stream: StreamKey) -> Result<(), StoreError> {
+    /// What the row of a stream says without `first..end`, if that is less than it says now; with room for that.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(crate) fn row_without(
+        &mut self,
+        stream: StreamKey,
+        first: u64,
+        end: u64,
+    ) -> Result<Option<Vec<Clusters>>, StoreError> {
+        let (key, row) = (key_of(stream), {
+            let rows = self.txn.open_table(STATE).map_err(database_error)?;
+            let row = rows.get((TABLE, key_of(stream).as_slice())).map_err(database_error)?;
+            row.map(|row| row.value().to_vec())
+        });
+        let Some((_, ranges)) = row.and_then(|row| decode(&key, &row)) else { return Ok(None) };
+        if within(&ranges, (first, end)).is_empty() {
+            return Ok(None);
+        }
+        let rest = without(&ranges, (first, end));
+        self.spend_to_cut(ROW + 16 * rest.len() as u64)?;
+        Ok(Some(rest))
+    }
+
+    /// Puts the row of a stream; takes it away where nothing is ahead of need any more.
+    pub(crate) fn put_ahead(&mut self, stream: StreamKey, ranges: &[Clusters]) -> Result<(), StoreError> {
         let mut rows = self.txn.open_table(STATE).map_err(database_error)?;
-        let gone = rows.remove((TABLE, key_of(stream).as_slice())).map_err(database_error)?.is_some();
-        self.changed |= gone;
+        let key = key_of(stream);
+        let key = (TABLE, key.as_slice());
+        self.changed |= if ranges.is_empty() {
+            rows.remove(key).map_err(database_error)?.is_some()
+        } else {
+            rows.insert(key, encode(ranges).as_slice()).map_err(database_error)?;
+            true
+        };
         Ok(())
     }
 
-    /// As [`Session::forget_ahead`], for all streams of a file that goes.
+    /// For all streams of a file that goes: nothing is ahead of need any more.
     pub(crate) fn forget_all_ahead(&mut self, file: u64) -> Result<(), StoreError> {
         let (from, to) = (key_of((file, 0)), key_of((file, u32::MAX)));
         let mut rows = self.txn.open_table(STATE).map_err(database_error)?;
         rows.remove_range((TABLE, from.as_slice())..=(TABLE, to.as_slice())).map_err(database_error)
     }
 
-    /// Gives back what was unused in a stream that nobody has in memory; nothing where there is no room to say so.
-    fn give_back_ahead(&mut self, stream: StreamKey, left: &Leftover) -> Result<(), StoreError> {
-        for (first, end) in &left.unused {
+    /// Gives back what was unused in a stream that nobody has in memory. What there is no room for is left to the background task.
+    pub(crate) fn give_back_ahead(
+        &mut self,
+        core: &Core,
+        stream: StreamKey,
+        left: &Leftover,
+    ) -> Result<(), StoreError> {
+        for (at, (first, end)) in left.unused.iter().enumerate() {
             if self.spend_to_cut(4 * ROW).is_err() {
+                core.leftovers.lock().add(stream, &left.unused[at..]);
                 return Ok(());
             }
             self.unmap(stream, *first, *end)?;
         }
-        let forgotten = self.forget_ahead(stream);
-        self.fatal(forgotten)
+        let row = core.leftovers.lock().of(stream);
+        let stored = self.put_ahead(stream, &row);
+        self.fatal(stored)
     }
 
-    /// Streams of which some space may have been mapped ahead when the volume was last in use.
-    fn rows_of_ahead(&self) -> Result<Vec<AheadRow>, StoreError> {
-        let rows = self.txn.open_table(STATE).map_err(database_error)?;
-        let mut found = Vec::new();
-        for row in rows.range((TABLE, [].as_slice())..).map_err(database_error)?.take(ROWS_MAX) {
-            let (key, value) = row.map_err(database_error)?;
-            let (table, key) = key.value();
-            if table != TABLE {
-                break;
+    /// Gives back what is unused in a stream in memory, before others get what it has: nothing is written meanwhile, and should the
+    /// transaction fail, the volume stops. What there is no room for stays.
+    pub(crate) fn give_up_ahead(&mut self, stream: &Stream) -> Result<(), StoreError> {
+        for (first, end) in stream.ahead.unused_in(0, END) {
+            if self.spend_to_cut(4 * ROW).is_err() {
+                return Ok(());
             }
-            found.extend(decode(key, value.value()));
+            self.unmap(stream.key, first, end)?;
+            stream.ahead.forget(first, end);
+            stream.map.write().remove(first, end);
         }
-        Ok(found)
+        Ok(())
     }
 
     /// One more user of a stream, by its number; `None` where there is none.
@@ -153,10 +267,30 @@ impl Stream {
         Ok(())
     }
 
-    /// Gives back what of a piece was mapped and reads as zeros, which it does afterwards, too.
+    /// Gives back what of `first..end` is unused, as far as there is room for that. The blocks are locked.
+    pub(crate) async fn give_back_locked(
+        &self,
+        core: &Core,
+        (first, end): Clusters,
+    ) -> Result<(), StoreError> {
+        for (first, end) in self.ahead.unused_in(first, end) {
+            match self.drop_clusters(core, first, end, true).await {
+                Err(error) if error.kind() == StoreErrorKind::NoSpace => return Ok(()),
+                dropped => dropped?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what of a piece was mapped, may be unused, and reads as zeros, which it does afterwards, too.
     async fn give_back_zeros(&self, core: &Core, (first, end): Clusters) -> Result<(), StoreError> {
         let _blocks = self.lock_blocks(first * CLUSTER, end * CLUSTER).await;
-        let met = self.map.read().meeting(first, end);
+        // Looked at under the lock: whoever held it before may have reserved some.
+        let ranges = core.leftovers.lock().within(self.key, (first, end));
+        let met = {
+            let map = self.map.read();
+            ranges.into_iter().flat_map(|(first, end)| map.meeting(first, end)).collect::<Vec<_>>()
+        };
         for extent in met {
             let len = (extent.count * CLUSTER) as usize;
             let bytes = self.read_mapped(core, extent.first * CLUSTER, IoBuf::new(len)).await?;
@@ -181,7 +315,14 @@ impl Core {
     /// Gives back what is unused in streams that are in use, where it rests.
     pub(crate) async fn give_back_resting(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let streams = self.registry.lock().streams();
+        {
+            let mut last = self.looked_for_resting.lock();
+            if last.is_some_and(|last| now.since(last) < LOOK) {
+                return Ok(());
+            }
+            *last = Some(now);
+        }
+        let streams = self.registry.lock().streams_ahead();
         for stream in streams {
             let resting = stream.ahead.resting(now);
             if resting.is_empty() && !stream.ahead.is_outdated() {
@@ -207,8 +348,9 @@ impl Core {
         let _clusters = stream.clusters.lock(0, END).await;
         if stream.ahead.is_outdated() {
             let key = stream.key;
+            let row = self.leftovers.lock().of(key);
             let forgotten = self.metadata.change(move |session| {
-                let forgotten = session.forget_ahead(key);
+                let forgotten = session.put_ahead(key, &row);
                 session.fatal(forgotten)
             });
             forgotten.await?;
@@ -223,7 +365,7 @@ impl Core {
         self.metadata.submit(move |session| {
             // Streams come into memory on this thread only, and take this with them.
             let Some(left) = core.registry.lock().take_leftover(key) else { return Ok(()) };
-            let given = session.give_back_ahead(key, &left);
+            let given = session.give_back_ahead(&core, key, &left);
             session.fatal(given)?;
             core.attention.notify_one();
             Ok(())
@@ -231,7 +373,7 @@ impl Core {
     }
 
     /// As [`Core::give_back_later`], at the end: nobody works with any stream any more.
-    pub(crate) async fn give_back_everything(&self) -> Result<(), StoreError> {
+    pub(crate) async fn give_back_everything(self: &Arc<Self>) -> Result<(), StoreError> {
         let streams = self.registry.lock().streams();
         let left: Vec<(StreamKey, Leftover)> = streams
             .iter()
@@ -241,28 +383,27 @@ impl Core {
         if left.is_empty() {
             return Ok(());
         }
+        let core = Arc::clone(self);
         let given = self.metadata.change(move |session| {
-            let given = left.iter().try_for_each(|(key, left)| session.give_back_ahead(*key, left));
+            let given = left.iter().try_for_each(|(key, left)| session.give_back_ahead(&core, *key, left));
             session.fatal(given)
         });
         given.await
     }
 
-    /// Gives back what was ahead of need when the volume was last in use, and did not come to be closed: one stream's. Whether
-    /// there may be more.
+    /// Gives back what may have been ahead of need, and nobody knows: one stream's. Whether there may be more.
+    ///
+    /// # Errors
+    /// When that fails. It is tried again after the others.
     pub(crate) async fn give_back_of_last_time(self: &Arc<Self>) -> Result<bool, StoreError> {
-        let known = self.leftovers.lock().take();
-        let mut rows = match known {
-            Some(rows) => rows,
-            None => self.metadata.look(|session| session.rows_of_ahead()).await?,
-        };
-        let Some((key, ranges)) = rows.pop() else {
-            *self.leftovers.lock() = Some(rows);
-            return Ok(false);
-        };
-        *self.leftovers.lock() = Some(rows);
+        let Some((key, ranges)) = self.leftovers.lock().next() else { return Ok(false) };
         let core = Arc::clone(self);
-        let pin = self.metadata.look(move |session| session.pin_by_number(&core, key)).await?;
+        let pinned = self.metadata.look(move |session| session.pin_by_number(&core, key)).await;
+        if matches!(&pinned, Err(error) if error.kind() == StoreErrorKind::Corrupt) {
+            // A check says what is wrong with it.
+            self.leftovers.lock().done(key);
+        }
+        let pin = pinned?;
         if let Some(pin) = &pin {
             for (first, end) in ranges {
                 for from in (first..end).step_by(PIECE as usize) {
@@ -272,10 +413,11 @@ impl Core {
                 }
             }
         }
+        self.leftovers.lock().done(key);
         let forgotten = self.metadata.change(move |session| {
             // What has been mapped ahead since is recorded anew.
             if pin.as_ref().is_none_or(|pin| !pin.stream().ahead.is_recorded()) {
-                let forgotten = session.forget_ahead(key);
+                let forgotten = session.put_ahead(key, &[]);
                 session.fatal(forgotten)?;
             }
             Ok(pin)

@@ -65,7 +65,7 @@ impl Stream {
         if shared {
             replaced = crate::copy::unshare(self, core, (first, last), Some(written)).await?;
         }
-        // From here on they are not given back, as their blocks are locked until they are written.
+        // From here on they are not given back, as their blocks are locked until they are written. A stream without any pays nothing.
         if self.ahead.clusters() > 0 {
             self.ahead.write(first, last, self.size().div_ceil(CLUSTER), core.clock.now());
         }
@@ -100,22 +100,24 @@ impl Stream {
         let Some((from, len)) = window else {
             // Whoever held the lock before may have mapped them.
             if !needed.is_empty() {
-                let mapped = core.metadata.change(move |session| session.map(key, &needed)).await?;
+                let mapped = core.metadata.map(move |session| session.map(key, &needed)).await?;
                 self.put_extents(&mapped);
             }
             return Ok(());
         };
-        let ahead = [(from, from + len)];
-        let record = self.ahead.record(&ahead);
+        let ahead = (from, from + len);
+        let mut record = self.ahead.record(ahead);
+        // There is one row for both.
+        record.extend(core.leftovers.lock().of(key));
         debug_assert!(count(&needed) == 0 || needed.iter().all(|(first, count)| first + count <= from));
-        let mapped =
-            core.metadata.change(move |session| session.map_ahead(key, &needed, (from, len), &record));
-        let (mapped, plenty) = mapped.await?;
-        if plenty {
+        let mapped = core.metadata.map(move |session| session.map_ahead(key, &needed, (from, len), &record));
+        let mapped = mapped.await;
+        if matches!(&mapped, Ok((_, true))) {
             // Before anybody can find them in the map, and write.
-            self.ahead.add(&ahead, core.clock.now());
+            self.ahead.add(&[ahead], core.clock.now());
         }
-        self.put_extents(&mapped);
+        self.ahead.arrived(ahead);
+        self.put_extents(&mapped?.0);
         Ok(())
     }
 }

@@ -150,6 +150,12 @@ impl Registry {
         self.streams.values().map(|pinned| Arc::clone(&pinned.stream)).collect()
     }
 
+    /// Those that have space ahead of need, or of which the database says so.
+    pub(crate) fn streams_ahead(&self) -> Vec<Arc<Stream>> {
+        let streams = self.streams.values().map(|pinned| &pinned.stream);
+        streams.filter(|stream| stream.ahead.clusters() > 0 || stream.ahead.is_recorded()).cloned().collect()
+    }
+
     /// One more user of a stream in memory.
     pub(crate) fn pin(&mut self, key: StreamKey) -> Option<Arc<Stream>> {
         let pinned = self.streams.get_mut(&key)?;

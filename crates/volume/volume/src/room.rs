@@ -8,9 +8,12 @@
 //!   ├─────────────────────────┼───────────────────────────┼──────────────────────────┤ reach: how far it can grow
 //! ```
 //! What is used, the database tells only by a walk over all its pages. Two things make that rare. First, rows
-//! cannot take more than what they would in pages a third full, and their numbers are known at once: mostly that is
-//! enough. Second, whatever is added is written: after a look, what has been written since is the most that can have
-//! been added, so that the next look is due when half of what was found is written.
+//! cannot take more than what they would in pages a third full, and their numbers are known (`pending.rs`): mostly that is
+//! enough. Second, whatever is added is written: after a walk, what has been written since is the most that can have
+//! been added, so that the next one is due when half of what was found is written.
+//!
+//! What is *pending*, copies of pages that a commit gives back, is committed when what it takes may make the rest short; never where
+//! there is room for a copy of everything.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -21,17 +24,14 @@ use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 use volume_format::{BatchWriter, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
 use crate::database::{Session, database_error};
+use crate::pending::{PAGE, Pending};
 use crate::rows::Rows;
-use crate::tables::{
-    ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,
-};
+use crate::tables::{ENTRIES, INODES, SECURITY, SNAPSHOTS, STATE};
 
 /// The database grows by doubling up to this, then by this much (redb's regions).
 const REGION: u64 = 4 << 30;
 /// What a growth may take beyond that: headers of file and regions.
 const HEADERS: u64 = 1 << 20;
-/// A page of a tree is merged with its neighbour when it is less than a third full (redb).
-const FULL: u64 = 3;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
 /// A part like this of what is left is little.
@@ -39,11 +39,6 @@ const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
 const CHANGED: u64 = 64;
 
-/// A page of the database.
-const PAGE: u64 = 4096;
-/// Pages that the change of a row takes until it is committed: copies of its leaf and of what leads there, or halves of them. A leaf
-/// that is larger than a page comes on top ([`Long`]).
-const ROW_TAKES: u64 = 12 << 10;
 /// What a leaf takes at most on top, with the one that it is merged with: each as long as two of the longest rows
 /// (`file_store::STATE_VALUE_MAX`, or an inode with all its names), in a number of pages that is a power of two.
 const LONG_TAKES: u64 = 2 * (4 << 20);
@@ -52,6 +47,9 @@ const LOOKED_AT_ONCE: u64 = 16 << 20;
 const LOOKED_AT_MAX: u64 = 1 << 30;
 /// The look is worth its time again when a part like this of what the database can grow to was written in long rows.
 const LONG_PART: u64 = 16;
+/// A database that can grow to less than this is small: it is committed rather early than late, as growing for what is pending costs it
+/// more than commits.
+const SMALL: u64 = 32 << 20;
 
 /// What the storage of the database says of itself.
 #[derive(Debug, Default)]
@@ -113,6 +111,7 @@ pub(crate) struct Room {
     at: u64,
     /// [`Meter::written`] from which on a walk is worth its time again.
     walk_at: u64,
+    pending: Pending,
     long: Long,
 }
 
@@ -147,11 +146,31 @@ impl Room {
     pub(crate) fn new(meter: Arc<Meter>) -> Self {
         let wanted = meter.length.load(Ordering::Acquire) <= LOOKED_AT_ONCE;
         let long = Long { bytes: None, wanted, look_at: 0, copied: 0 };
-        Self { meter, free: 0, at: 0, walk_at: 0, long }
+        Self { meter, free: 0, at: 0, walk_at: 0, pending: Pending::default(), long }
     }
 
-    /// The most bytes of pages that changes of these rows take until they are committed, with those before them.
+    /// The most bytes of pages that everything takes that was changed since the last commit.
+    pub(crate) fn pending(&self) -> u64 {
+        let takes = if self.is_small() { self.pending.takes_alone() } else { self.pending.takes() };
+        takes.saturating_add(self.long.copied)
+    }
+
+    fn is_small(&self) -> bool {
+        self.meter.reach() < SMALL
+    }
+
+    /// The same, after the rows were counted: what has been changed again and again is less than what was changed once.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn counted(&mut self, txn: &WriteTransaction) -> Result<u64, StoreError> {
+        self.pending.count(txn)?;
+        Ok(self.pending())
+    }
+
+    /// Rows were changed: [`Room::pending`], with them.
     pub(crate) fn taken(&mut self, changes: &BatchWriter) -> u64 {
+        self.pending.add(changes);
         let (rows, long) = (u64::from(changes.changes()), &mut self.long);
         long.bytes = long.bytes.map(|bytes| bytes.saturating_add(2 * changes.long_rows()));
         let all = long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
@@ -159,7 +178,7 @@ impl Room {
         let left = all.saturating_mul(2).saturating_sub(long.copied);
         let copied = rows.saturating_mul(LONG_TAKES).min(left);
         long.copied += copied;
-        rows.saturating_mul(ROW_TAKES).saturating_add(2 * changes.size() as u64).saturating_add(copied)
+        self.pending()
     }
 
     /// Changes are held back over what they may take: a look at what there is of long rows may say that it is less. It reads much of
@@ -171,6 +190,7 @@ impl Room {
     /// Everything is committed.
     pub(crate) fn committed(&mut self) {
         self.long.copied = 0;
+        self.pending.committed();
     }
 
     /// Finds out how much there is of leaves that are larger than a page, where that is wanted and takes no long time.
@@ -202,11 +222,27 @@ impl Room {
         Ok(())
     }
 
-    /// What was free at the last look without what has been written since, and without what is `pending`: pages that the open
-    /// transaction may have taken and not written.
+    /// What is free without what is `pending`, pages that the open transaction may have taken and not written: by the numbers of rows,
+    /// or what was free at the last walk without what has been written since, whichever says more.
     fn left(&self, pending: u64) -> u64 {
         let since = self.meter.written.load(Ordering::Relaxed).saturating_sub(self.at);
-        self.free.saturating_sub(since).saturating_sub(pending)
+        let walked = self.free.saturating_sub(since);
+        // Rows may be longer than most are: their numbers say enough while there is much more than what is kept back.
+        let enough = 2 * (self.meter.reach() / KEPT);
+        let by_rows = Some(self.free_by_rows()).filter(|free| *free > enough && !self.is_small());
+        walked.max(by_rows.unwrap_or(0)).saturating_sub(pending)
+    }
+
+    fn free_by_rows(&self) -> u64 {
+        let used = self.pending.most_used().saturating_add(self.long.bytes.unwrap_or(0));
+        self.meter.reach().saturating_sub(used)
+    }
+
+    /// What is left whatever of all that is there is changed before the next commit.
+    fn left_at_worst(&self) -> u64 {
+        let long = self.long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
+        let used = self.pending.most_used_with_copies().saturating_add(long.saturating_mul(3));
+        self.meter.reach().saturating_sub(used)
     }
 
     /// Below this much another look is due.
@@ -217,7 +253,12 @@ impl Room {
     /// Whether what is pending should be committed before more is changed: the next look would count it twice, as what it
     /// replaces is only free after the commit.
     pub(crate) fn is_short_of(&self, pending: u64) -> bool {
-        pending > 0 && self.left(pending) < self.look_below(self.meter.reach() / KEPT)
+        let kept = self.meter.reach() / KEPT;
+        let least = self.look_below(kept);
+        // Where a look is due it comes after a commit, as it would see what is pending as used.
+        let plenty = self.left(pending) >= least
+            || (!self.is_small() && self.left(0) >= least && self.left_at_worst() >= kept + kept / 2);
+        pending > 0 && !plenty
     }
 
     /// Whether what is pending takes much of the room from what may need a lot of it.
@@ -234,18 +275,22 @@ impl Room {
         self.look_for_long(txn)?;
         let reach = self.meter.reach();
         let kept = reach / KEPT;
-        if self.left(pending) < self.look_below(kept) {
+        // What is pending no look makes less, but for a small one.
+        let least = self.left(if self.is_small() { pending } else { 0 });
+        if least < self.look_below(kept) {
             self.look(txn, reach, 2 * kept)?;
         }
-        let left = self.left(pending);
+        let worst = if self.is_small() { 0 } else { self.left_at_worst() };
+        let left = self.left(pending).max(worst);
         Ok(Allowance { add: left.saturating_sub(kept), cut: left.saturating_sub(kept / 2) })
     }
 
-    /// Finds out how much is free: by the numbers of rows if that leaves `enough`, else by a walk, unless little
-    /// has changed since the last.
+    /// Finds out how much is free: counts the rows, and if that does not leave `enough`, walks, unless little has changed since the
+    /// last time.
     fn look(&mut self, txn: &WriteTransaction, reach: u64, enough: u64) -> Result<(), StoreError> {
         let written = self.meter.written.load(Ordering::Relaxed);
-        let by_rows = reach.saturating_sub(most_used(txn)?).saturating_sub(self.long.bytes.unwrap_or(0));
+        self.pending.count(txn)?;
+        let by_rows = self.free_by_rows();
         if by_rows > enough {
             (self.free, self.at) = (by_rows, written);
             return Ok(());
@@ -259,33 +304,6 @@ impl Room {
         self.walk_at = written + used / CHANGED;
         Ok(())
     }
-}
-
-/// The most bytes that the rows of all tables take, if none is longer than most are.
-fn most_used(txn: &WriteTransaction) -> Result<u64, StoreError> {
-    fn rows<K: Key + 'static, V: Value + 'static>(
-        txn: &WriteTransaction,
-        table: Rows<K, V>,
-        bytes: u64,
-    ) -> Result<u64, StoreError> {
-        let len = txn.open_table(table.definition).map_err(database_error)?.len().map_err(database_error)?;
-        Ok(len.saturating_mul(bytes * FULL))
-    }
-    let used = [
-        rows(txn, INODES, 256)?,
-        rows(txn, ENTRIES, 160)?,
-        rows(txn, EXTENTS, 48)?,
-        rows(txn, MAPS, 32)?,
-        rows(txn, LINKS, 48)?,
-        rows(txn, USES, 40)?,
-        rows(txn, SNAPSHOTS, 512)?,
-        rows(txn, SHARES, 24)?,
-        rows(txn, FREED, 20)?,
-        rows(txn, ORPHANS, 12)?,
-        rows(txn, SECURITY, 512)?,
-        rows(txn, STATE, 1024)?,
-    ];
-    Ok(used.into_iter().fold(0, u64::saturating_add))
 }
 
 fn full() -> StoreError {

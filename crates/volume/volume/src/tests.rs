@@ -1,5 +1,6 @@
 //! The volume on a disk in memory: against a simple model, through reopening, clones, and hand-made damage.
 
+mod ahead;
 mod backend;
 mod check;
 mod conformance;

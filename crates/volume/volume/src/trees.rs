@@ -242,10 +242,20 @@ impl Session<'_> {
     }
 
     fn copy_stream(&mut self, core: &Core, from: StreamKey, to: StreamKey) -> Result<(), StoreError> {
+        let (stream, left) = {
+            let mut registry = core.registry.lock();
+            (registry.stream(from).cloned(), registry.take_leftover(from))
+        };
+        // What was mapped ahead of a writer is no data, and both would have it for good.
+        match (&stream, left) {
+            (Some(stream), _) => self.give_up_ahead(stream)?,
+            (None, Some(left)) => self.give_back_ahead(core, from, &left)?,
+            (None, None) => {}
+        }
         self.link(from, to, 0, END)?;
         // Nothing is written now, and before the pause ends it must be known that others have these clusters. Should
         // the transaction fail, the volume stops.
-        if let Some(stream) = core.registry.lock().stream(from) {
+        if let Some(stream) = stream {
             stream.map.write().share(0, END);
         }
         Ok(())

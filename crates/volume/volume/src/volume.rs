@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
 use file_store::{FILE_SIZE_MAX, FileId, FileStore, StoreError, StoreErrorKind};
+use parking_lot::Mutex;
 use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for};
@@ -13,17 +14,18 @@ use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATU
 use crate::background::commit_now_and_then;
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
-use crate::database::{Metadata, Prepared, Session, database_error, make_tables};
+use crate::database::{Metadata, Prepared, Session, database_error};
 use crate::extents::Extent;
 use crate::fail_stop::FailStop;
 use crate::folding;
 use crate::integrity;
+use crate::leftovers::Leftovers;
 use crate::load::{self, Space};
 use crate::metadata_log::{self, Mark, MetadataLog};
 use crate::registry::Pin;
 use crate::replay::{self, Replayed};
 use crate::stream::Stream;
-use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL};
+use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL, make_tables};
 
 /// What volumes need from their surroundings.
 #[derive(Clone)]
@@ -172,6 +174,8 @@ impl Volume {
             };
             let space = load::read_space(&txn, clusters)?;
             let clusters = space.clusters;
+            // Where nothing is changed, nothing is given back.
+            let leftovers = if full { Leftovers::default() } else { Leftovers::read(&txn)? };
             let folded = folding::is_done(&txn.open_table(COUNTERS.definition).map_err(database_error)?)?;
             // Not before all of it was found to be sound.
             let (mut log, mut full) = (None, None);
@@ -184,9 +188,9 @@ impl Volume {
                 None => txn.abort().map_err(database_error)?,
             }
             let logged = log.is_some();
-            Ok(Prepared { space, log, full, value: (clusters, folded, logged, only_looks) })
+            Ok(Prepared { space, log, full, value: (clusters, folded, logged, only_looks, leftovers) })
         };
-        let (metadata, (clusters, folded, logged, full)) =
+        let (metadata, (clusters, folded, logged, full, leftovers)) =
             Metadata::open(Arc::clone(&device), area, prepare).await?;
         if full {
             tracing::warn!(
@@ -237,7 +241,8 @@ impl Volume {
             filling: Default::default(),
             is_lending: Default::default(),
             zero_from: AtomicU64::new(0),
-            leftovers: Default::default(),
+            leftovers: Mutex::new(leftovers),
+            looked_for_resting: Default::default(),
             attention: Default::default(),
             closing: Default::default(),
             operations: Default::default(),

@@ -12,7 +12,7 @@ use super::devices::{Fickle, Sparse};
 use super::*;
 
 /// Runs a test in virtual time, with the environment of its volumes.
-fn timely<F: Future>(test: impl FnOnce(Environment) -> F) -> F::Output {
+pub(super) fn timely<F: Future>(test: impl FnOnce(Environment) -> F) -> F::Output {
     sim::on_shard(async {
         let clock = Arc::new(SimClock::default());
         clock.begin();
@@ -21,18 +21,18 @@ fn timely<F: Future>(test: impl FnOnce(Environment) -> F) -> F::Output {
     .expect("event loop")
 }
 
-async fn fresh_on(device: &Device, environment: &Environment) -> Arc<Volume> {
+pub(super) async fn fresh_on(device: &Device, environment: &Environment) -> Arc<Volume> {
     let options = FormatOptions { name: "v".into() };
     Volume::format(Arc::clone(device), options, environment.clone()).await.expect("format");
     Volume::open(Arc::clone(device), environment.clone()).await.expect("open")
 }
 
-async fn allocated(volume: &Volume, file: FileId) -> u64 {
+pub(super) async fn allocated(volume: &Volume, file: FileId) -> u64 {
     volume.info(file).await.expect("info").allocated
 }
 
 /// Waits until the volume uses so much, as long as that takes: no longer than a minute and what the background task sleeps.
-async fn uses(volume: &Volume, used: u64, what: &str) {
+pub(super) async fn uses(volume: &Volume, used: u64, what: &str) {
     for _ in 0..70 {
         if volume.usage().await.expect("usage").used == used {
             return;
@@ -43,13 +43,13 @@ async fn uses(volume: &Volume, used: u64, what: &str) {
 }
 
 /// Whether a range holds one byte only.
-async fn holds(file: &Arc<dyn OpenFile>, from: u64, to: u64, byte: u8) -> bool {
+pub(super) async fn holds(file: &Arc<dyn OpenFile>, from: u64, to: u64, byte: u8) -> bool {
     // Compared as a whole: byte by byte takes long in a build that is not optimised.
     read(file, from, (to - from) as usize).await == vec![byte; (to - from) as usize]
 }
 
 /// Leaves a volume as a crash would, with the disk going on from here.
-async fn crash(
+pub(super) async fn crash(
     disk: &Arc<Sparse>,
     volume: Arc<Volume>,
     environment: &Environment,
@@ -116,7 +116,7 @@ fn random_writes_take_their_clusters() {
 const PIECE: u64 = 512 << 10;
 
 /// Writes pieces in order, several at a time, each byte of them `byte`.
-async fn stream(handle: &Arc<dyn OpenFile>, from: u64, to: u64, byte: u8) {
+pub(super) async fn stream(handle: &Arc<dyn OpenFile>, from: u64, to: u64, byte: u8) {
     for at in (from..to).step_by(4 * PIECE as usize) {
         let pieces = (at..to.min(at + 4 * PIECE)).step_by(PIECE as usize);
         let data = IoBuf::copy_from(&vec![byte; PIECE as usize]).freeze();
