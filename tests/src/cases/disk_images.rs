@@ -267,13 +267,14 @@ impl Open {
         let mut command = command("qemu-io");
         command.args(options.split(' ')).current_dir(&rig.folder);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (orders, answers) = (child.stdin.take(), child.stdout.take().ok_or("no output")?);
+        let (orders, answers) =
+            (child.stdin.take(), child.stdout.take().ok_or_else(|| "no output".to_owned())?);
         Ok(Self { child, orders, answers: BufReader::new(answers) })
     }
 
     /// Gives an order and waits until a line of the answer has a word.
     fn order(&mut self, order: &str, word: &str) -> Result {
-        let orders = self.orders.as_mut().ok_or("no input")?;
+        let orders = self.orders.as_mut().ok_or_else(|| "no input".to_owned())?;
         writeln!(orders, "{order}")?;
         orders.flush()?;
         let mut line = String::new();
