@@ -127,7 +127,7 @@ impl Cli {
             Verb::Serve(args) => return serve::run(args).map(|()| ExitCode::SUCCESS),
             Verb::Demo(args) => return demo::run(args, self.json).map(|()| ExitCode::SUCCESS),
             Verb::Spd(args) => return Ok(spd::run(args, self.json, self.yes)),
-            Verb::DiskImage(command) => return disk_image::run(command, self.json),
+            Verb::DiskImage(command) => return disk_image::run(command, self.json, self.yes),
             Verb::Sqlio(args) => return Ok(spd::run_sqlio(args, self.json, self.yes)),
             Verb::Completions { shell } => {
                 clap_complete::generate(shell, &mut Self::command(), "holdfast", &mut std::io::stdout());
@@ -236,7 +236,7 @@ mod tests {
             "disk-image info a.vhdx --chain",
             "disk-image check a.vhdx",
             "disk-image convert a.vhdx b.raw --from-format vhdx --format raw --replace",
-            "disk-image resize a.vhdx 5G --shrink",
+            "disk-image resize a.vhdx 5G --shrink --yes",
             "disk-image compact a.vhdx",
             "snapshot create v: monday",
             "snapshot create v:/a --quiesce",

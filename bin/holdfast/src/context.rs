@@ -95,6 +95,22 @@ impl Context {
     }
 }
 
+/// Says what something costs that no node is asked for, and asks whether it shall be done.
+///
+/// # Errors
+/// When it shall not, or nobody can be asked and `yes` does not say so.
+pub(crate) fn confirm(cost: &str, name: &str, json: bool, yes: bool) -> CliResult {
+    if yes {
+        return Ok(());
+    }
+    if json {
+        // A program reads it, and is not asked.
+        return Err(CliError::here(format!("{cost} If you want this, repeat the command with --yes.")));
+    }
+    eprintln!("{cost}");
+    ask(name)
+}
+
 fn ask(name: &str) -> CliResult {
     if !io::stdin().is_terminal() {
         return Err(CliError::here("nothing was done: repeat the command with --yes if you want this."));

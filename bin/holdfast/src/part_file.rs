@@ -1,12 +1,12 @@
 //! A file that gets its name when it is complete: what was there under the name stays until then, and no half of the new one is
 //! ever found there.
 
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use io_engine::plain_file;
+use io_engine::{image_locks, plain_file};
 
 /// Characters of the name that the file beside it has, too: names have 255 bytes at most.
 const NAME_PART: usize = 50;
@@ -109,11 +109,9 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
         },
         opened => opened?,
     };
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            Err(io::Error::new(io::ErrorKind::WouldBlock, "another program uses the file"))
-        }
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
+    match image_locks::take(&file, true) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(Some(file)),
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Logs that wait to be replayed are in `crates/image/vhdx/src/tests/qemu.rs`: no program leaves one when it is asked to.
 
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -107,6 +108,8 @@ pub(super) fn run(context: &Context) -> Result {
     other_sizes(&rig)?;
     children_have_their_parents(&rig)?;
     refusals(&rig)?;
+    other_formats(&rig)?;
+    qemu_is_kept_out_and_keeps_out(&rig)?;
     interrupted(&rig)?;
     nothing_takes_no_time(&rig)?;
     crate::note!("     {ours} images of ours and {theirs} of QEMU's read by each other");
@@ -192,7 +195,7 @@ fn other_sizes(rig: &Rig) -> Result {
         // The table moves: one of 1 MiB has room for 256 GiB in blocks of 2 MiB.
         let sizes = if kind == "dynamic" { ["400G", "90M", "71M"] } else { ["90M", "80M", "71M"] };
         for size in sizes {
-            rig.ok(&format!("resize size.vhdx {size} --shrink"))?;
+            rig.ok(&format!("resize size.vhdx {size} --shrink --yes"))?;
             rig.qemu("check -q -f vhdx size.vhdx")?;
         }
         std::fs::copy(rig.folder.join("source.raw"), rig.folder.join("larger.raw"))?;
@@ -202,7 +205,7 @@ fn other_sizes(rig: &Rig) -> Result {
         let after = std::fs::metadata(rig.folder.join("size.vhdx"))?.len();
         ensure(kind == "dynamic" || after == before + 2 * MIB, || format!("{before} became {after}"))?;
     }
-    let wrong = rig.ours("resize size.vhdx 10M")?;
+    let wrong = rig.ours("resize size.vhdx 10M --yes")?;
     ensure(wrong.status.code() == Some(1) && wrong.errors.contains("--shrink"), || wrong.errors)?;
     // What QEMU has written and trimmed becomes a smaller file.
     rig.ok("create hole.vhdx --size 64M --block-size 1M")?;
@@ -252,11 +255,141 @@ fn children_have_their_parents(rig: &Rig) -> Result {
     ensure(!rig.folder.join("never.vhdx").exists(), || "a conversion that was refused left a file".into())
 }
 
-/// What is interrupted leaves nothing.
-fn interrupted(rig: &Rig) -> Result {
+/// A running qemu-io that has an image open; it closes it and ends when it is told nothing more.
+struct Open {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Open {
+    fn start(rig: &Rig, options: &str) -> Result<Self> {
+        let mut command = command("qemu-io");
+        command.args(options.split(' ')).current_dir(&rig.folder);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (orders, answers) =
+            (child.stdin.take(), child.stdout.take().ok_or_else(|| "no output".to_owned())?);
+        Ok(Self { child, orders, answers: BufReader::new(answers) })
+    }
+
+    /// Gives an order and waits until a line of the answer has a word.
+    fn order(&mut self, order: &str, word: &str) -> Result {
+        let orders = self.orders.as_mut().ok_or_else(|| "no input".to_owned())?;
+        writeln!(orders, "{order}")?;
+        orders.flush()?;
+        let mut line = String::new();
+        while !line.contains(word) {
+            line.clear();
+            ensure(self.answers.read_line(&mut line)? > 0, || format!("qemu-io ended at {order}"))?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result {
+        drop(self.orders.take());
+        std::io::copy(&mut self.answers, &mut std::io::sink())?;
+        let ended = self.child.wait()?;
+        ensure(ended.success(), || format!("qemu-io: {ended}"))
+    }
+}
+
+/// Who writes to an image has it alone, be it QEMU or we.
+fn qemu_is_kept_out_and_keeps_out(rig: &Rig) -> Result {
+    let refused = |line: &str| -> Result {
+        let refused = rig.ours(line)?;
+        let said = refused.output + &refused.errors;
+        ensure(refused.status.code() == Some(1) && said.contains("another program uses the file"), || {
+            format!("{line}: {:?} {said}", refused.status)
+        })
+    };
+    let writing =
+        ["compact used.vhdx", "resize used.vhdx 80M --yes", "convert plain.raw used.vhdx --replace"];
+    rig.ok("create used.vhdx --size 64M --block-size 1M")?;
+    let mut qemu = Open::start(rig, "-f vhdx used.vhdx")?;
+    qemu.order("write -P 1 0 64k", "wrote")?;
+    writing.into_iter().try_for_each(refused)?;
+    ["info used.vhdx", "check used.vhdx", "convert used.vhdx never.raw"].into_iter().try_for_each(refused)?;
+    qemu.order("write -P 2 1M 64k", "wrote")?;
+    qemu.end()?;
+    let content = "-r -f vhdx used.vhdx | read -P 1 0 64k; read -P 2 1M 64k";
+    let read = rig.qemu_io(content)?.ok("qemu-io")?;
+    ensure(!read.contains("failed"), || read)?;
+    // What QEMU only reads may be read.
+    let mut qemu = Open::start(rig, "-r -f vhdx used.vhdx")?;
+    qemu.order("read -P 1 0 64k", "read")?;
+    writing.into_iter().try_for_each(refused)?;
+    rig.ok("check used.vhdx")?;
+    rig.ok("create under.vhdx --parent used.vhdx")?;
+    qemu.end()?;
+    writing[..2].iter().try_for_each(|line| rig.ok(line).map(drop))?;
+
+    // A conversion that is stopped has its source, and what it replaces, open.
+    much(rig)?;
+    let before = std::fs::read_dir(&rig.folder)?.count();
+    let mut command = command(&rig.binary);
+    command.args(["disk-image", "convert", "much.raw", "used.vhdx", "--replace"]).current_dir(&rig.folder);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    while std::fs::read_dir(&rig.folder)?.count() == before && child.try_wait()?.is_none() {
+        std::thread::yield_now();
+    }
+    rig.run(Path::new("kill"), &format!("-s STOP {}", child.id()))?;
+    let tried = [
+        ("-f raw much.raw | write 0 512", true),
+        ("-r -f raw much.raw | read 0 512", false),
+        ("-f vhdx used.vhdx | write 0 512", true),
+        ("-r -f vhdx used.vhdx | read 0 512", true),
+    ]
+    .map(|(line, wanted)| rig.qemu_io(line).map(|ended| (line, wanted, ended.output + &ended.errors)));
+    child.kill()?;
+    let ended = child.wait()?;
+    ensure(!ended.success(), || "the conversion was over before it was stopped".into())?;
+    for tried in tried {
+        let (line, wanted, said) = tried?;
+        ensure(said.contains("lock") == wanted, || format!("qemu-io {line}: {said}"))?;
+    }
+    for left in std::fs::read_dir(&rig.folder)? {
+        let left = left?.path();
+        if left.to_string_lossy().contains(".part") {
+            std::fs::remove_file(left)?;
+        }
+    }
+    Ok(std::fs::remove_file(rig.folder.join("much.raw"))?)
+}
+
+/// What QEMU makes of other formats is not taken for a raw disk.
+fn other_formats(rig: &Rig) -> Result {
+    rig.raw("source.raw", 2 * MIB)?;
+    for (format, options, name) in [
+        ("qcow2", "", "qcow2"),
+        ("vmdk", " -o subformat=monolithicSparse", "VMDK"),
+        ("vmdk", " -o subformat=monolithicFlat", "VMDK"),
+        ("vpc", " -o subformat=dynamic", "VHD"),
+        ("vpc", " -o subformat=fixed", "VHD"),
+        ("vdi", "", "VDI"),
+    ] {
+        rig.qemu(&format!("convert -q -f raw -O {format}{options} source.raw foreign.disk"))?;
+        let refused = rig.ours("convert foreign.disk never.vhdx")?;
+        let said = refused.errors;
+        let told = said.contains(&format!("a {name} file")) && said.contains("qemu-img convert");
+        ensure(refused.status.code() == Some(2) && told, || format!("{format}{options}: {said}"))?;
+        ensure(!rig.folder.join("never.vhdx").exists(), || "what was refused left a file".into())?;
+        rig.ok("convert foreign.disk said.vhdx --from-format raw --replace")?;
+        std::fs::remove_file(rig.folder.join("foreign.disk"))?;
+    }
+    Ok(())
+}
+
+/// A raw disk that takes its time.
+fn much(rig: &Rig) -> Result {
     let piece: Vec<u8> = (1..=u8::MAX).cycle().take(1 << 20).collect();
     let mut file = std::fs::File::create(rig.folder.join("much.raw"))?;
     (0..512).try_for_each(|_| file.write_all(&piece))?;
+    Ok(())
+}
+
+/// What is interrupted leaves nothing.
+fn interrupted(rig: &Rig) -> Result {
+    much(rig)?;
     let before = std::fs::read_dir(&rig.folder)?.count();
     for signal in ["TERM", "INT"] {
         let mut command = std::process::Command::new(&rig.binary);
@@ -289,7 +422,12 @@ fn refusals(rig: &Rig) -> Result {
     rig.run(Path::new("mkfifo"), "pipe.raw")?.ok("mkfifo")?;
     std::fs::copy(rig.folder.join("base.vhdx"), rig.folder.join("mask.raw"))?;
     for (line, code, told) in [
-        ("create base.vhdx --size 1M", 1, "exists"),
+        ("create base.vhdx --size 1M", 1, "another name"),
+        ("create new.qcow2 --size 1M", 2, "qemu-img"),
+        ("create new.raw --size 1M", 2, "truncate"),
+        ("convert plain.raw new.vmdk", 2, "qemu-img"),
+        ("resize base.vhdx 30M", 1, "--yes"),
+        ("resize base.vhdx 30M --json", 1, "children"),
         ("create new.vhdx", 2, "--size"),
         ("create new.vhdx --size 1M --block-size 3M", 1, "power of two"),
         ("create new.vhdx --size 65T", 1, "64 TiB"),

@@ -9,8 +9,8 @@ use indicatif::ProgressBar;
 use shard_runtime::{Entropy, SystemEntropy};
 use vhdx::{Image, Mode, Opening};
 
-use super::files;
 use super::{ConvertArgs, Format, Kind, done};
+use super::{files, foreign};
 use crate::error::{CliError, CliResult};
 use crate::progress;
 use crate::units::bytes;
@@ -163,6 +163,7 @@ fn data_in(piece: &[u8]) -> Vec<(usize, usize)> {
 /// When one cannot be read, or the other not be made.
 pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
     let said = args.from_format;
+    let format = foreign::target(&args.to, args.format)?;
     let from = match said.unwrap_or_else(|| files::format_of(&args.from)) {
         Format::Raw => {
             let file = files::raw(&args.from, said.is_some()).await?;
@@ -183,7 +184,7 @@ pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
     }
     let (part, file) = files::new_file(&args.to, args.replace)?;
     let size = from.size();
-    let to = match args.format.unwrap_or_else(|| files::format_of(&args.to)) {
+    let to = match format {
         Format::Raw => {
             file.set_size(size).await.map_err(|error| writing(error.to_string()))?;
             Disk::Raw(file, size)

@@ -9,7 +9,7 @@ use local_file::{LocalFile, Purpose};
 use shard_runtime::{Entropy, SystemEntropy};
 use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Mode, open_chain};
 
-use super::{Format, Parents};
+use super::{Format, Parents, foreign};
 use crate::error::{CliError, CliResult};
 use crate::part_file::PartFile;
 
@@ -50,14 +50,23 @@ pub(super) fn format_of(path: &Path) -> Format {
 /// parent: so what a file is, is never taken from its content.
 ///
 /// # Errors
-/// When it looks like VHDX and nobody has said that it is raw.
+/// When it looks like VHDX or a format that is not read here, and nobody has said that it is raw.
 pub(super) async fn raw(path: &Path, said: bool) -> CliResult<Arc<dyn OpenFile>> {
     let file = file(path, Purpose::Read)?;
-    let start = file.read(0, IoBuf::new(SIGNATURE.len())).await;
-    let start = start.map_err(|error| CliError::here(format!("{}: {error}", path.display())))?;
-    if !said && start.starts_with(SIGNATURE) {
+    if said {
+        return Ok(file);
+    }
+    let wrong = |told: String| CliError::here(format!("{}: {told}", path.display()));
+    let start = file.read(0, IoBuf::new(SIGNATURE.len())).await.map_err(|error| wrong(error.to_string()))?;
+    if start.starts_with(SIGNATURE) {
         return Err(CliError::Usage(format!(
             "{} has the content of a VHDX file and the name of a raw one\nSay which it is: --from-format vhdx or --from-format raw.",
+            path.display()
+        )));
+    }
+    if let Some(other) = foreign::by_content(&*file).await.map_err(wrong)? {
+        return Err(CliError::Usage(format!(
+            "{} has the content of a {other} file, which is not read here\n`qemu-img convert` makes a raw or VHDX file of it. If the bytes are those of a disk as they are: --from-format raw.",
             path.display()
         )));
     }
@@ -186,10 +195,19 @@ pub(super) fn relative(child: &Path, parent: &Path) -> CliResult<String> {
 /// # Errors
 /// When none can be made there.
 pub(super) fn new_file(to: &Path, replaces: bool) -> CliResult<(PartFile, Arc<dyn OpenFile>)> {
-    let wrong = |error: std::io::Error| CliError::here(format!("{}: {error}", to.display()));
-    let part = PartFile::beside(to, replaces).map_err(wrong)?;
-    let file = LocalFile::open(part.path(), Purpose::Write).map_err(wrong)?;
+    let part = PartFile::beside(to, replaces).map_err(|error| not_made(to, &error))?;
+    let file = LocalFile::open(part.path(), Purpose::Fill).map_err(|error| not_made(to, &error))?;
     Ok((part, file))
+}
+
+fn not_made(to: &Path, error: &std::io::Error) -> CliError {
+    CliError::here(match error.kind() {
+        std::io::ErrorKind::AlreadyExists => format!(
+            "{}: a file of that name exists already. Give the new one another name, or remove that one first if it may go.",
+            to.display()
+        ),
+        _ => format!("{}: {error}", to.display()),
+    })
 }
 
 /// Gives a file its name.
@@ -197,7 +215,7 @@ pub(super) fn new_file(to: &Path, replaces: bool) -> CliResult<(PartFile, Arc<dy
 /// # Errors
 /// When it cannot have it.
 pub(super) fn keep(part: PartFile, to: &Path) -> CliResult {
-    part.keep().map_err(|error| CliError::here(format!("{}: {error}", to.display())))
+    part.keep().map_err(|error| not_made(to, &error))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod convert;
 mod create;
 mod files;
+mod foreign;
 mod show;
 
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use control_api::Done;
 use shard_runtime::Shards;
 use vhdx::Mode;
 
-use crate::context::print_json;
+use crate::context::{confirm, print_json};
 use crate::error::{CliError, CliResult};
 use crate::interrupt::Interrupts;
 use crate::progress;
@@ -42,7 +43,7 @@ pub(crate) enum Command {
     },
     /// Copy an image into a new one of another kind.
     Convert(ConvertArgs),
-    /// Give the disk in an image another size.
+    /// Give the disk in an image another size. Children of the image become useless.
     Resize {
         /// The image.
         image: PathBuf,
@@ -87,7 +88,7 @@ pub(crate) enum Kind {
 pub(crate) struct CreateArgs {
     /// The file to make; there must be none of that name.
     image: PathBuf,
-    /// Size of the disk; that of the parent for a differencing one.
+    /// Size of the disk; a differencing one has its parent's when absent. Behind the end of a smaller parent are zeros.
     #[arg(long, value_parser = parse_bytes)]
     size: Option<u64>,
     /// Which kind of image; differencing when a parent is given, else dynamic.
@@ -153,7 +154,15 @@ pub(crate) struct ConvertArgs {
 ///
 /// # Errors
 /// When it could not be done.
-pub(crate) fn run(command: Command, json: bool) -> CliResult<ExitCode> {
+pub(crate) fn run(command: Command, json: bool, yes: bool) -> CliResult<ExitCode> {
+    if let Command::Resize { image, .. } = &command {
+        // Before the image is opened: nobody else waits for it meanwhile.
+        let image = image.display();
+        let warning = format!(
+            "{image}: if other images have it for their parent, their disks cannot be read any more. An image does not know its children."
+        );
+        confirm(&warning, &image.to_string(), json, yes)?;
+    }
     let shards = Shards::start(1).map_err(CliError::here)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::here)?;

@@ -31,6 +31,7 @@ mod carry_out;
 mod detect;
 pub mod device_info;
 mod fixed_ring;
+pub mod image_locks;
 pub mod placement;
 pub mod plain_file;
 pub mod readiness;

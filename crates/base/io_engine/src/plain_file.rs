@@ -32,6 +32,12 @@ pub fn open(path: &Path, options: &OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
+/// The error of a file that another program uses.
+#[must_use]
+pub fn used() -> io::Error {
+    io::Error::new(io::ErrorKind::WouldBlock, "another program uses the file")
+}
+
 /// Makes the name of a file durable, after it was made, linked or renamed.
 ///
 /// # Errors

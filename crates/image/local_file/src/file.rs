@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 use file_store::{FILE_SIZE_MAX, FileId, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
-use io_engine::{IoOp, IoRequest, IoTarget, Zeroing, device_info, plain_file, submit};
+use io_engine::{IoOp, IoRequest, IoTarget, Zeroing, device_info, image_locks, plain_file, submit};
 use shard_runtime::{RangeGuard, RangeLocks};
 use tokio::sync::Notify;
 
@@ -27,6 +27,8 @@ pub enum Purpose {
     Write,
     /// To be made; there must be none of that name.
     Create,
+    /// To be written by whoever has just made it, under a name that nobody else knows.
+    Fill,
 }
 
 /// An open file of this machine.
@@ -55,13 +57,14 @@ impl LocalFile {
         options.read(true).write(writable).create_new(purpose == Purpose::Create);
         let file = plain_file::open(path, &options)?;
         let metadata = file.metadata()?;
-        let locked = if writable { file.try_lock() } else { file.try_lock_shared() };
-        let locked = locked.map_err(|error| match error {
-            TryLockError::WouldBlock => {
-                io::Error::new(io::ErrorKind::WouldBlock, "another program uses the file")
-            }
-            TryLockError::Error(error) => error,
-        });
+        let locked = match purpose {
+            Purpose::Read | Purpose::Write => image_locks::take(&file, writable),
+            // A new file has no user whom its bytes could be locked for.
+            Purpose::Create | Purpose::Fill => file.try_lock().map_err(|error| match error {
+                TryLockError::WouldBlock => plain_file::used(),
+                TryLockError::Error(error) => error,
+            }),
+        };
         if locked.is_err() && purpose == Purpose::Create {
             // Whoever asked for it does not get it: nothing of it stays.
             let _ = std::fs::remove_file(path);
