@@ -90,9 +90,8 @@ pub(crate) struct Pending {
     /// taken until the next.
     rows: Option<[u64; TABLES]>,
     committed: [u64; TABLES],
-    /// Bytes of the changes, and of the batches that have them.
+    /// Bytes of the changes.
     bytes: u64,
-    batches: u64,
 }
 
 impl Pending {
@@ -105,12 +104,11 @@ impl Pending {
             }
         }
         self.bytes = self.bytes.saturating_add(changes.bytes() as u64);
-        self.batches = self.batches.saturating_add(changes.size() as u64);
     }
 
     /// Everything is committed.
     pub(crate) fn committed(&mut self) {
-        (self.changed, self.bytes, self.batches) = ([0; TABLES], 0, 0);
+        (self.changed, self.bytes) = ([0; TABLES], 0);
         self.committed = self.rows.unwrap_or_default();
     }
 
@@ -150,12 +148,6 @@ impl Pending {
             .zip(self.committed)
             .map(|((table, rows), committed)| most_of(*table, rows.max(committed)).saturating_mul(2));
         used.fold(self.bytes.saturating_mul(2), u64::saturating_add)
-    }
-
-    /// As [`Pending::takes`], as if no two of them were in one page.
-    pub(crate) fn takes_alone(&self) -> u64 {
-        let changed = self.changed.iter().copied().fold(0, u64::saturating_add);
-        changed.saturating_mul(ROW_TAKES).saturating_add(self.batches.saturating_mul(2))
     }
 
     /// The most bytes of pages that they take, but for leaves that are larger than a page.

@@ -47,9 +47,6 @@ const LOOKED_AT_ONCE: u64 = 16 << 20;
 const LOOKED_AT_MAX: u64 = 1 << 30;
 /// The look is worth its time again when a part like this of what the database can grow to was written in long rows.
 const LONG_PART: u64 = 16;
-/// A database that can grow to less than this is small: it is committed rather early than late, as growing for what is pending costs it
-/// more than commits.
-const SMALL: u64 = 32 << 20;
 
 /// What the storage of the database says of itself.
 #[derive(Debug, Default)]
@@ -151,12 +148,7 @@ impl Room {
 
     /// The most bytes of pages that everything takes that was changed since the last commit.
     pub(crate) fn pending(&self) -> u64 {
-        let takes = if self.is_small() { self.pending.takes_alone() } else { self.pending.takes() };
-        takes.saturating_add(self.long.copied)
-    }
-
-    fn is_small(&self) -> bool {
-        self.meter.reach() < SMALL
+        self.pending.takes().saturating_add(self.long.copied)
     }
 
     /// The same, after the rows were counted: what has been changed again and again is less than what was changed once.
@@ -228,8 +220,7 @@ impl Room {
         let since = self.meter.written.load(Ordering::Relaxed).saturating_sub(self.at);
         let walked = self.free.saturating_sub(since);
         // Rows may be longer than most are: their numbers say enough while there is much more than what is kept back.
-        let enough = 2 * (self.meter.reach() / KEPT);
-        let by_rows = Some(self.free_by_rows()).filter(|free| *free > enough && !self.is_small());
+        let by_rows = Some(self.free_by_rows()).filter(|free| *free > 2 * (self.meter.reach() / KEPT));
         walked.max(by_rows.unwrap_or(0)).saturating_sub(pending)
     }
 
@@ -253,12 +244,13 @@ impl Room {
     /// Whether what is pending should be committed before more is changed: the next look would count it twice, as what it
     /// replaces is only free after the commit.
     pub(crate) fn is_short_of(&self, pending: u64) -> bool {
+        pending > 0 && self.is_short(pending)
+    }
+
+    /// Whether it is not known that there is plenty: of what is left now, or of what is left at worst.
+    fn is_short(&self, pending: u64) -> bool {
         let kept = self.meter.reach() / KEPT;
-        let least = self.look_below(kept);
-        // Where a look is due it comes after a commit, as it would see what is pending as used.
-        let plenty = self.left(pending) >= least
-            || (!self.is_small() && self.left(0) >= least && self.left_at_worst() >= kept + kept / 2);
-        pending > 0 && !plenty
+        self.left(pending) < self.look_below(kept) && self.left_at_worst() < kept + kept / 2
     }
 
     /// Whether what is pending takes much of the room from what may need a lot of it.
@@ -275,13 +267,14 @@ impl Room {
         self.look_for_long(txn)?;
         let reach = self.meter.reach();
         let kept = reach / KEPT;
-        // What is pending no look makes less, but for a small one.
-        let least = self.left(if self.is_small() { pending } else { 0 });
-        if least < self.look_below(kept) {
+        if self.is_short(pending) {
             self.look(txn, reach, 2 * kept)?;
         }
-        let worst = if self.is_small() { 0 } else { self.left_at_worst() };
-        let left = self.left(pending).max(worst);
+        let mut left = self.left(pending);
+        if left < 2 * kept && self.left_at_worst() >= kept + kept / 2 {
+            // What the group copies comes out of this, too.
+            left = self.left_at_worst();
+        }
         Ok(Allowance { add: left.saturating_sub(kept), cut: left.saturating_sub(kept / 2) })
     }
 
@@ -290,12 +283,7 @@ impl Room {
     fn look(&mut self, txn: &WriteTransaction, reach: u64, enough: u64) -> Result<(), StoreError> {
         let written = self.meter.written.load(Ordering::Relaxed);
         self.pending.count(txn)?;
-        let by_rows = self.free_by_rows();
-        if by_rows > enough {
-            (self.free, self.at) = (by_rows, written);
-            return Ok(());
-        }
-        if written < self.walk_at {
+        if self.free_by_rows() > enough || written < self.walk_at {
             return Ok(());
         }
         let stats = txn.stats().map_err(database_error)?;
