@@ -129,9 +129,6 @@ impl<'a> Groups<'a> {
         {
             answers.push((job.run)(&mut session));
         }
-        if !session.gave_up {
-            session.end();
-        }
         let Session { changed, failed, gave_up, found, .. } = session;
         let broken = failed || txn.is_broken();
         self.open = Some(txn);
@@ -195,7 +192,7 @@ impl<'a> Groups<'a> {
     /// When the database fails.
     pub(crate) fn prepare(&mut self, before: Before) -> Result<(), StoreError> {
         match before {
-            Before::Look | Before::Any | Before::Maps => Ok(()),
+            Before::Look | Before::Any => Ok(()),
             Before::MakeRoom if !self.room.is_narrowed_by(self.pending) => Ok(()),
             Before::MakeRoom | Before::Commit => self.commit(),
         }
@@ -247,8 +244,6 @@ impl<'a> Groups<'a> {
         })?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.pending = 0;
-        // What is known of links is known of one transaction.
-        self.space.forget_links();
         self.room.committed();
         self.log.iter_mut().for_each(MetadataLog::committed);
         Ok(())

@@ -46,16 +46,6 @@ fn row_bytes(table: Table) -> (u64, bool) {
     }
 }
 
-/// The most bytes of pages that so many rows of a table take, but for leaves that are larger than a page.
-fn most_of(table: Table, rows: u64) -> u64 {
-    // A leaf has a row at least, and a page above it two below.
-    let most = rows.saturating_mul(2 * PAGE);
-    match row_bytes(table) {
-        (bytes, true) => most.min(rows.saturating_mul(bytes * FULL).saturating_add(WAY)),
-        (_, false) => most,
-    }
-}
-
 fn len<K: Key + 'static, V: Value + 'static>(
     txn: &WriteTransaction,
     rows: Rows<K, V>,
@@ -86,10 +76,8 @@ fn rows_of(txn: &WriteTransaction, table: Table) -> Result<u64, StoreError> {
 pub(crate) struct Pending {
     /// Changes of rows.
     changed: [u64; TABLES],
-    /// The most rows that there are; `None` before they were counted. And those that were there at the last commit: their pages are
-    /// taken until the next.
+    /// The most rows that there are; `None` before they were counted.
     rows: Option<[u64; TABLES]>,
-    committed: [u64; TABLES],
     /// Bytes of the changes.
     bytes: u64,
 }
@@ -109,7 +97,6 @@ impl Pending {
     /// Everything is committed.
     pub(crate) fn committed(&mut self) {
         (self.changed, self.bytes) = ([0; TABLES], 0);
-        self.committed = self.rows.unwrap_or_default();
     }
 
     /// Counts the rows of all tables, which takes no walk.
@@ -122,42 +109,29 @@ impl Pending {
             *rows = rows_of(txn, table)?;
         }
         self.rows = Some(rows);
-        if self.changed == [0; TABLES] {
-            self.committed = rows;
-        }
         Ok(())
     }
 
-    /// The most bytes that the rows of all tables take, if none is longer than most are, without what is pending.
+    /// The most bytes that the rows of all tables take, if none is longer than most are, as they were counted.
     pub(crate) fn most_used(&self) -> u64 {
         let rows = self.rows.unwrap_or([u64::MAX; TABLES]);
         let used =
-            Table::ALL.iter().zip(rows).zip(self.committed).map(|((table, rows), committed)| {
-                rows.max(committed).saturating_mul(row_bytes(*table).0 * FULL)
-            });
+            Table::ALL.iter().zip(rows).map(|(table, rows)| rows.saturating_mul(row_bytes(*table).0 * FULL));
         used.fold(0, u64::saturating_add)
-    }
-
-    /// The most bytes that they take with what is pending, should every page of what is there change, however long the rows are, but for
-    /// leaves that are larger than a page: no changes of those rows take more.
-    pub(crate) fn most_used_with_copies(&self) -> u64 {
-        let rows = self.rows.unwrap_or([u64::MAX; TABLES]);
-        let used = Table::ALL
-            .iter()
-            .zip(rows)
-            .zip(self.committed)
-            .map(|((table, rows), committed)| most_of(*table, rows.max(committed)).saturating_mul(2));
-        used.fold(self.bytes.saturating_mul(2), u64::saturating_add)
     }
 
     /// The most bytes of pages that they take, but for leaves that are larger than a page.
     pub(crate) fn takes(&self) -> u64 {
         let rows = self.rows.unwrap_or([u64::MAX; TABLES]);
-        let takes = Table::ALL
-            .iter()
-            .zip(self.changed)
-            .zip(rows)
-            .map(|((table, changed), rows)| changed.saturating_mul(ROW_TAKES).min(most_of(*table, rows)));
+        let takes = Table::ALL.iter().zip(self.changed).zip(rows).map(|((table, changed), rows)| {
+            // A leaf has a row at least, and a page above it two below.
+            let all = rows.saturating_mul(2 * PAGE);
+            let all = match row_bytes(*table) {
+                (bytes, true) => all.min(rows.saturating_mul(bytes * FULL).saturating_add(WAY)),
+                (_, false) => all,
+            };
+            changed.saturating_mul(ROW_TAKES).min(all)
+        });
         takes.fold(self.bytes.saturating_mul(2), u64::saturating_add)
     }
 }
@@ -169,8 +143,8 @@ mod tests {
     use redb::backends::InMemoryBackend;
 
     use super::*;
+    use crate::database::make_tables;
     use crate::rows::Transaction;
-    use crate::tables::make_tables;
 
     fn begin(database: &Database) -> Transaction {
         let mut txn = database.begin_write().expect("begin");

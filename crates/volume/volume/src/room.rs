@@ -8,12 +8,9 @@
 //!   ├─────────────────────────┼───────────────────────────┼──────────────────────────┤ reach: how far it can grow
 //! ```
 //! What is used, the database tells only by a walk over all its pages. Two things make that rare. First, rows
-//! cannot take more than what they would in pages a third full, and their numbers are known (`pending.rs`): mostly that is
-//! enough. Second, whatever is added is written: after a walk, what has been written since is the most that can have
-//! been added, so that the next one is due when half of what was found is written.
-//!
-//! What is *pending*, copies of pages that a commit gives back, is committed when what it takes may make the rest short; never where
-//! there is room for a copy of everything.
+//! cannot take more than what they would in pages a third full, and their numbers are known at once: mostly that is
+//! enough. Second, whatever is added is written: after a look, what has been written since is the most that can have
+//! been added, so that the next look is due when half of what was found is written.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -214,26 +211,11 @@ impl Room {
         Ok(())
     }
 
-    /// What is free without what is `pending`, pages that the open transaction may have taken and not written: by the numbers of rows,
-    /// or what was free at the last walk without what has been written since, whichever says more.
+    /// What was free at the last look without what has been written since, and without what is `pending`: pages that the open
+    /// transaction may have taken and not written.
     fn left(&self, pending: u64) -> u64 {
         let since = self.meter.written.load(Ordering::Relaxed).saturating_sub(self.at);
-        let walked = self.free.saturating_sub(since);
-        // Rows may be longer than most are: their numbers say enough while there is much more than what is kept back.
-        let by_rows = Some(self.free_by_rows()).filter(|free| *free > 2 * (self.meter.reach() / KEPT));
-        walked.max(by_rows.unwrap_or(0)).saturating_sub(pending)
-    }
-
-    fn free_by_rows(&self) -> u64 {
-        let used = self.pending.most_used().saturating_add(self.long.bytes.unwrap_or(0));
-        self.meter.reach().saturating_sub(used)
-    }
-
-    /// What is left whatever of all that is there is changed before the next commit.
-    fn left_at_worst(&self) -> u64 {
-        let long = self.long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
-        let used = self.pending.most_used_with_copies().saturating_add(long.saturating_mul(3));
-        self.meter.reach().saturating_sub(used)
+        self.free.saturating_sub(since).saturating_sub(pending)
     }
 
     /// Below this much another look is due.
@@ -244,13 +226,7 @@ impl Room {
     /// Whether what is pending should be committed before more is changed: the next look would count it twice, as what it
     /// replaces is only free after the commit.
     pub(crate) fn is_short_of(&self, pending: u64) -> bool {
-        pending > 0 && self.is_short(pending)
-    }
-
-    /// Whether it is not known that there is plenty: of what is left now, or of what is left at worst.
-    fn is_short(&self, pending: u64) -> bool {
-        let kept = self.meter.reach() / KEPT;
-        self.left(pending) < self.look_below(kept) && self.left_at_worst() < kept + kept / 2
+        pending > 0 && self.left(pending) < self.look_below(self.meter.reach() / KEPT)
     }
 
     /// Whether what is pending takes much of the room from what may need a lot of it.
@@ -267,23 +243,25 @@ impl Room {
         self.look_for_long(txn)?;
         let reach = self.meter.reach();
         let kept = reach / KEPT;
-        if self.is_short(pending) {
+        if self.left(pending) < self.look_below(kept) {
             self.look(txn, reach, 2 * kept)?;
         }
-        let mut left = self.left(pending);
-        if left < 2 * kept && self.left_at_worst() >= kept + kept / 2 {
-            // What the group copies comes out of this, too.
-            left = self.left_at_worst();
-        }
+        let left = self.left(pending);
         Ok(Allowance { add: left.saturating_sub(kept), cut: left.saturating_sub(kept / 2) })
     }
 
-    /// Finds out how much is free: counts the rows, and if that does not leave `enough`, walks, unless little has changed since the
-    /// last time.
+    /// Finds out how much is free: by the numbers of rows if that leaves `enough`, else by a walk, unless little
+    /// has changed since the last.
     fn look(&mut self, txn: &WriteTransaction, reach: u64, enough: u64) -> Result<(), StoreError> {
         let written = self.meter.written.load(Ordering::Relaxed);
         self.pending.count(txn)?;
-        if self.free_by_rows() > enough || written < self.walk_at {
+        let by_rows =
+            reach.saturating_sub(self.pending.most_used()).saturating_sub(self.long.bytes.unwrap_or(0));
+        if by_rows > enough {
+            (self.free, self.at) = (by_rows, written);
+            return Ok(());
+        }
+        if written < self.walk_at {
             return Ok(());
         }
         let stats = txn.stats().map_err(database_error)?;
