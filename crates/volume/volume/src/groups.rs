@@ -84,7 +84,6 @@ impl<'a> Groups<'a> {
 
     /// The open transaction, and what may be added in it.
     fn ready(&mut self) -> Result<(Transaction, Allowance), StoreError> {
-        self.count_again()?;
         if self.room.is_short_of(self.pending) {
             self.room.look_closer();
             self.commit()?;
@@ -96,18 +95,6 @@ impl<'a> Groups<'a> {
         let txn = self.open.insert(txn);
         let allowance = contained(&self.shared.stopped, || self.room.allowance(txn.raw(), self.pending))?;
         self.open.take().map(|txn| (txn, allowance)).ok_or_else(stopped)
-    }
-
-    /// Reckons again with what is pending, where that seems too much: for long if it is much less.
-    fn count_again(&mut self) -> Result<(), StoreError> {
-        let Some(txn) = self.open.as_ref().filter(|_| self.room.is_short_of(self.pending)) else {
-            return Ok(());
-        };
-        let pending = contained(&self.shared.stopped, || self.room.counted(txn.raw()))?;
-        if pending <= self.pending / 2 {
-            self.pending = pending;
-        }
-        Ok(())
     }
 
     /// Runs jobs, makes what they change durable, and answers.
@@ -165,7 +152,7 @@ impl<'a> Groups<'a> {
         debug_assert!(changed, "a change of {rows} rows does not say that it is one");
         self.shared.groups.fetch_add(1, Ordering::Relaxed);
         let first = self.pending == 0;
-        self.pending = self.room.taken(txn.batch());
+        self.pending = self.pending.saturating_add(self.room.taken(txn.batch()));
         let appended = match &mut self.log {
             Some(log) => log.append(txn.batch()),
             None => Ok(Appended::CommitInstead),

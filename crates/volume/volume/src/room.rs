@@ -21,14 +21,17 @@ use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 use volume_format::{BatchWriter, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
 use crate::database::{Session, database_error};
-use crate::pending::{PAGE, Pending};
 use crate::rows::Rows;
-use crate::tables::{ENTRIES, INODES, SECURITY, SNAPSHOTS, STATE};
+use crate::tables::{
+    ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,
+};
 
 /// The database grows by doubling up to this, then by this much (redb's regions).
 const REGION: u64 = 4 << 30;
 /// What a growth may take beyond that: headers of file and regions.
 const HEADERS: u64 = 1 << 20;
+/// A page of a tree is merged with its neighbour when it is less than a third full (redb).
+const FULL: u64 = 3;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
 /// A part like this of what is left is little.
@@ -36,6 +39,11 @@ const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
 const CHANGED: u64 = 64;
 
+/// A page of the database.
+const PAGE: u64 = 4096;
+/// Pages that the change of a row takes until it is committed: copies of its leaf and of what leads there, or halves of them. A leaf
+/// that is larger than a page comes on top ([`Long`]).
+const ROW_TAKES: u64 = 12 << 10;
 /// What a leaf takes at most on top, with the one that it is merged with: each as long as two of the longest rows
 /// (`file_store::STATE_VALUE_MAX`, or an inode with all its names), in a number of pages that is a power of two.
 const LONG_TAKES: u64 = 2 * (4 << 20);
@@ -105,7 +113,6 @@ pub(crate) struct Room {
     at: u64,
     /// [`Meter::written`] from which on a walk is worth its time again.
     walk_at: u64,
-    pending: Pending,
     long: Long,
 }
 
@@ -140,26 +147,11 @@ impl Room {
     pub(crate) fn new(meter: Arc<Meter>) -> Self {
         let wanted = meter.length.load(Ordering::Acquire) <= LOOKED_AT_ONCE;
         let long = Long { bytes: None, wanted, look_at: 0, copied: 0 };
-        Self { meter, free: 0, at: 0, walk_at: 0, pending: Pending::default(), long }
+        Self { meter, free: 0, at: 0, walk_at: 0, long }
     }
 
-    /// The most bytes of pages that everything takes that was changed since the last commit.
-    pub(crate) fn pending(&self) -> u64 {
-        self.pending.takes().saturating_add(self.long.copied)
-    }
-
-    /// The same, after the rows were counted: what has been changed again and again is less than what was changed once.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub(crate) fn counted(&mut self, txn: &WriteTransaction) -> Result<u64, StoreError> {
-        self.pending.count(txn)?;
-        Ok(self.pending())
-    }
-
-    /// Rows were changed: [`Room::pending`], with them.
+    /// The most bytes of pages that changes of these rows take until they are committed, with those before them.
     pub(crate) fn taken(&mut self, changes: &BatchWriter) -> u64 {
-        self.pending.add(changes);
         let (rows, long) = (u64::from(changes.changes()), &mut self.long);
         long.bytes = long.bytes.map(|bytes| bytes.saturating_add(2 * changes.long_rows()));
         let all = long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
@@ -167,7 +159,7 @@ impl Room {
         let left = all.saturating_mul(2).saturating_sub(long.copied);
         let copied = rows.saturating_mul(LONG_TAKES).min(left);
         long.copied += copied;
-        self.pending()
+        rows.saturating_mul(ROW_TAKES).saturating_add(2 * changes.size() as u64).saturating_add(copied)
     }
 
     /// Changes are held back over what they may take: a look at what there is of long rows may say that it is less. It reads much of
@@ -179,7 +171,6 @@ impl Room {
     /// Everything is committed.
     pub(crate) fn committed(&mut self) {
         self.long.copied = 0;
-        self.pending.committed();
     }
 
     /// Finds out how much there is of leaves that are larger than a page, where that is wanted and takes no long time.
@@ -254,9 +245,7 @@ impl Room {
     /// has changed since the last.
     fn look(&mut self, txn: &WriteTransaction, reach: u64, enough: u64) -> Result<(), StoreError> {
         let written = self.meter.written.load(Ordering::Relaxed);
-        self.pending.count(txn)?;
-        let by_rows =
-            reach.saturating_sub(self.pending.most_used()).saturating_sub(self.long.bytes.unwrap_or(0));
+        let by_rows = reach.saturating_sub(most_used(txn)?).saturating_sub(self.long.bytes.unwrap_or(0));
         if by_rows > enough {
             (self.free, self.at) = (by_rows, written);
             return Ok(());
@@ -270,6 +259,33 @@ impl Room {
         self.walk_at = written + used / CHANGED;
         Ok(())
     }
+}
+
+/// The most bytes that the rows of all tables take, if none is longer than most are.
+fn most_used(txn: &WriteTransaction) -> Result<u64, StoreError> {
+    fn rows<K: Key + 'static, V: Value + 'static>(
+        txn: &WriteTransaction,
+        table: Rows<K, V>,
+        bytes: u64,
+    ) -> Result<u64, StoreError> {
+        let len = txn.open_table(table.definition).map_err(database_error)?.len().map_err(database_error)?;
+        Ok(len.saturating_mul(bytes * FULL))
+    }
+    let used = [
+        rows(txn, INODES, 256)?,
+        rows(txn, ENTRIES, 160)?,
+        rows(txn, EXTENTS, 48)?,
+        rows(txn, MAPS, 32)?,
+        rows(txn, LINKS, 48)?,
+        rows(txn, USES, 40)?,
+        rows(txn, SNAPSHOTS, 512)?,
+        rows(txn, SHARES, 24)?,
+        rows(txn, FREED, 20)?,
+        rows(txn, ORPHANS, 12)?,
+        rows(txn, SECURITY, 512)?,
+        rows(txn, STATE, 1024)?,
+    ];
+    Ok(used.into_iter().fold(0, u64::saturating_add))
 }
 
 fn full() -> StoreError {
