@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use file_store::{Access, DirectoryCursor, FileId, FileStore, OpenOptions, StoreError, StoreErrorKind};
-use pool::{DiskUse, Pool};
+use pool::{DiskStatus, DiskUse, Pool};
 use sim::SECTOR;
 use volume::Volume;
 
@@ -15,7 +15,7 @@ use super::model::{FileModel, INNER, Names, Part};
 use super::{Opened, Run, accounts, away};
 use crate::Layout;
 use crate::history::Value;
-use crate::rig::least_disks;
+use crate::rig::{Standing, least_disks};
 use crate::rot;
 
 /// Ends a verification that found a broken promise, or was cut off.
@@ -55,7 +55,14 @@ pub(super) async fn settle(run: &Rc<Run>, pool: &Pool) -> bool {
         let usable = status.disks.iter().filter(|disk| disk.online && disk.record.usage == DiskUse::Active);
         let least = least_disks(run.rig.case.layout);
         let cramped = run.rig.troubles.kinds.sizes && run.rig.disks_with_room(pool, 1) < least;
-        let hopeless = away(&run.rig) > 0 || usable.count() < least || cramped;
+        // The power may have gone before a disk that is replaced was retired: the pool waits for it, and it does not come back.
+        let awaited = |slot: &usize| {
+            let id = run.rig.id(pool, *slot);
+            let active = |disk: &&DiskStatus| disk.record.usage == DiskUse::Active;
+            status.disks.iter().filter(active).any(|disk| Some(disk.record.id) == id)
+        };
+        let abandoned = run.rig.with_standing(Standing::Replaced).iter().any(awaited);
+        let hopeless = away(&run.rig) > 0 || abandoned || usable.count() < least || cramped;
         if status.unsettled_bytes == 0 && (hopeless || status.is_fully_redundant()) {
             return true;
         }
