@@ -25,7 +25,7 @@ pub struct Times {
     /// When it was last read (kept lazily).
     pub accessed: u64,
     /// When its data last changed; of a directory, its names. Seen at once, durable some time after the file is
-    /// closed.
+    /// closed, and in a file that stays open after a minute or so.
     pub written: u64,
     /// When anything of it last changed; with `written` if that was data.
     pub changed: u64,

@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use file_store::StoreError;
+use parking_lot::Mutex;
 use redb::ReadableTable;
+use shard_runtime::Monotonic;
 
 use crate::core::Core;
 use crate::database::{database_error, stopped};
@@ -16,6 +18,9 @@ use crate::tables::ORPHANS;
 pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
 /// How long the task lets work come together, so that many small files cost a few commits and flushes.
 const GATHER: Duration = Duration::from_millis(20);
+/// How often the times of writes to streams in use are committed: a crash makes them older by that at most, also those of a disk that
+/// is never closed.
+const TIMES: Duration = Duration::from_secs(60);
 /// How long the task sleeps when nobody wakes it; it then tries again what failed.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -48,6 +53,16 @@ impl Drop for Ended {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::SeqCst);
     }
+}
+
+/// Whether something that is done now and then is to be done now; it is taken for done.
+pub(crate) fn is_due(last: &Mutex<Option<Monotonic>>, now: Monotonic, every: Duration) -> bool {
+    let mut last = last.lock();
+    let due = last.is_none_or(|last| now.since(last) >= every);
+    if due {
+        *last = Some(now);
+    }
+    due
 }
 
 impl Core {
@@ -167,9 +182,38 @@ impl Core {
         Ok(())
     }
 
+    /// Commits when streams in use were last written, now and then.
+    async fn save_times(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.full || !is_due(&self.saved_times, self.clock.now(), TIMES) {
+            return Ok(());
+        }
+        if self.registry.lock().streams_written().is_empty() {
+            return Ok(());
+        }
+        let core = Arc::clone(self);
+        let saved = self.metadata.change(move |session| {
+            // Looked up here: a time that somebody sets is set on this thread, and counts.
+            let streams = core.registry.lock().streams_written();
+            let mut saved = Vec::with_capacity(streams.len());
+            for stream in streams {
+                let written = stream.written.load(Ordering::Acquire);
+                let stored = session.save_written(stream.key.0, written);
+                session.fatal(stored)?;
+                saved.push((stream, written));
+            }
+            Ok(saved)
+        });
+        for (stream, written) in saved.await? {
+            // A later write keeps its later time.
+            let _ = stream.written.compare_exchange(written, 0, Ordering::AcqRel, Ordering::Acquire);
+        }
+        Ok(())
+    }
+
     /// One round of everything; whether there is more to do.
     async fn round(self: &Arc<Self>) -> Result<bool, StoreError> {
         self.save_unsaved().await?;
+        self.save_times().await?;
         let shrunk = self.shrink_snapshots().await?;
         let purged = self.purge_orphans().await?;
         // One that fails, as on a lost disk or for want of room, does not keep the others from giving space back.

@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) leftovers: Mutex<Leftovers>,
     /// When streams were last looked through for what rests unused.
     pub(crate) looked_for_resting: Mutex<Option<Monotonic>>,
+    /// When the times of writes to streams in use were last committed.
+    pub(crate) saved_times: Mutex<Option<Monotonic>>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

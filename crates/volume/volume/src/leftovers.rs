@@ -23,6 +23,7 @@ use redb::{ReadableTable, WriteTransaction};
 use volume_format::CLUSTER;
 
 use crate::ahead::{Clusters, Leftover};
+use crate::background::is_due;
 use crate::clusters::{ROW, StreamKey};
 use crate::core::Core;
 use crate::database::{Session, database_error};
@@ -315,12 +316,8 @@ impl Core {
     /// Gives back what is unused in streams that are in use, where it rests.
     pub(crate) async fn give_back_resting(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.clock.now();
-        {
-            let mut last = self.looked_for_resting.lock();
-            if last.is_some_and(|last| now.since(last) < LOOK) {
-                return Ok(());
-            }
-            *last = Some(now);
+        if !is_due(&self.looked_for_resting, now, LOOK) {
+            return Ok(());
         }
         let streams = self.registry.lock().streams_ahead();
         for stream in streams {

@@ -385,9 +385,19 @@ impl Session<'_> {
         };
         record.size = size;
         if written > 0 {
-            inode.times[2] = written;
-            inode.times[3] = written;
+            note_write(&mut inode, written);
         }
+        self.put_inode(file, &inode)
+    }
+
+    /// Stores when a stream of a file was last written, and not how long it is.
+    pub(crate) fn save_written(&mut self, file: u64, written: u64) -> Result<(), StoreError> {
+        // Removed, and in use still, or written to by nobody after all.
+        if written == 0 || !self.has_inode(file)? {
+            return Ok(());
+        }
+        let mut inode = self.inode(file)?;
+        note_write(&mut inode, written);
         self.put_inode(file, &inode)
     }
 
@@ -441,4 +451,10 @@ impl Session<'_> {
         self.fatal(stored)?;
         Ok(record)
     }
+}
+
+/// A file was written: that is when it changed, too.
+fn note_write(inode: &mut Inode, written: u64) {
+    inode.times[2] = written;
+    inode.times[3] = written;
 }

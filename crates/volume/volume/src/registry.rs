@@ -150,6 +150,12 @@ impl Registry {
         self.streams.values().map(|pinned| Arc::clone(&pinned.stream)).collect()
     }
 
+    /// Those that were written, and of which the database does not know when.
+    pub(crate) fn streams_written(&self) -> Vec<Arc<Stream>> {
+        let streams = self.streams.values().map(|pinned| &pinned.stream);
+        streams.filter(|stream| stream.written.load(Ordering::Acquire) > 0).cloned().collect()
+    }
+
     /// Those that have space ahead of need, or of which the database says so.
     pub(crate) fn streams_ahead(&self) -> Vec<Arc<Stream>> {
         let streams = self.streams.values().map(|pinned| &pinned.stream);

@@ -243,6 +243,7 @@ impl Volume {
             zero_from: AtomicU64::new(0),
             leftovers: Mutex::new(leftovers),
             looked_for_resting: Default::default(),
+            saved_times: Default::default(),
             attention: Default::default(),
             closing: Default::default(),
             operations: Default::default(),
