@@ -299,7 +299,9 @@ fn volumes_of_one_name_in_two_pools_are_told_apart() {
     logged.refused(&["pool", "export", "demo", "--yes"]);
     logged.ok(&["volume", "log", "remove", "vm"]);
     assert_eq!(pool(&logged.json(&["pool", "list"]), "fast")["allocated_bytes"], old, "the other log stays");
-    logged.ok(&["volume", "delete", "vm", "--yes"]);
+    let said = logged.refused(&["volume", "delete", "vm", "--yes"]);
+    assert!(said.contains("in each of the pools demo, third"), "{said}");
+    logged.ok(&["volume", "delete", "vm", "--pool", "third", "--yes"]);
     let list = logged.until(&["volume", "list"], |list| list["items"][0]["online"] == true);
     assert_eq!(
         (&list["items"][0]["pool"], list["items"].as_array().map(Vec::len)),
