@@ -39,7 +39,8 @@ pub(crate) fn kind(op: Op) -> IoKind {
 }
 
 impl LogicalUnit {
-    /// Counts commands from now on, with latencies by this clock, which is that of the queue that they wait in, if there is one. Only the first call does something.
+    /// Counts commands from now on, with latencies by this clock, which is that of the queue that they wait in, if there is one. Only
+    /// the first call does something.
     pub fn count_with(&self, clock: Arc<dyn Clock>) {
         // A second clock would tell the same time.
         let _ = self.meter.clock.set(clock);

@@ -205,8 +205,8 @@ impl LogicalUnit {
         }
     }
 
-    /// A command begins or ends to wait for the unit's storage, or for its turn there: meanwhile it counts as one that has not started, so that nobody
-    /// waits for its end. False: aborted meanwhile.
+    /// A command begins or ends to wait for the unit's storage, or for its turn there: meanwhile it counts as one that has not started,
+    /// so that nobody waits for its end. False: aborted meanwhile.
     pub(crate) fn rests(&self, id: u64, rests: bool) -> bool {
         match self.inner.lock().tasks.get_mut(&id) {
             Some(task) if !task.aborted => {

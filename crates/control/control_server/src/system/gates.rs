@@ -104,7 +104,7 @@ impl Gates {
         let now = self.clock.now().0;
         let changes = {
             let mut shared = self.shared.lock();
-            let (mut rules, spanning) = rules(config, &policies, &shared.spanning, now);
+            let (rules, spanning) = rules(config, &policies, &shared.spanning, now);
             shared.spanning = spanning;
             let mut changes: Vec<(Arc<Gate>, BTreeMap<String, Rule>)> = Vec::new();
             shared.by_volume.retain(|volume, queue| {
@@ -115,7 +115,7 @@ impl Gates {
                 }
                 stays
             });
-            for (volume, VolumeRules { name, rules }) in std::mem::take(&mut rules) {
+            for (volume, VolumeRules { name, rules }) in rules {
                 let queue = shared
                     .by_volume
                     .entry(volume)
