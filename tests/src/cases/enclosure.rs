@@ -22,7 +22,8 @@ pub(super) fn run(context: &Context) -> Result {
     let url = server.url();
     let Some(node) = server.node() else { return server.finish() };
     node.expect_log("is offline: ");
-    let mib: u64 = if context.full { 2048 } else { 256 };
+    // qemu-io writes less than 2 GiB at a time.
+    let mib: u64 = if context.full { 2047 } else { 256 };
     let quiet = format!("1G {mib}M");
     qemu_io(&url, &[&format!("write -P 0x5a {quiet}"), "flush"])?;
     let content = pattern(64 << 20);

@@ -19,6 +19,8 @@ const CLONES: usize = 1000;
 const WRITTEN: usize = 100;
 /// Of those, how many are written to over iSCSI besides.
 const LUNS: usize = 4;
+/// Bytes of a volume that are mapped at once, at the least.
+const CLUSTER: u64 = 64 << 10;
 /// One program on the host.
 const TOOL: Duration = Duration::from_secs(120);
 /// Until the space of what was deleted is free: that comes about in the background.
@@ -33,6 +35,7 @@ pub(super) fn run(context: &Context) -> Result {
     let mut server = Server::start(context, Options::default())?;
     let Some(node) = server.node() else { return server.finish() };
     let golden = make_golden(context, node)?;
+    given_back(node)?;
     let start = used(node)?;
 
     let mut api = Api::new(&node.told("api_socket"))?;
@@ -48,7 +51,7 @@ pub(super) fn run(context: &Context) -> Result {
     let clock = self::clock();
     write_at_once(context, node)?;
     let (wrote, grown) = (clock.elapsed(), used(node)?);
-    ensure(grown > start + ((WRITTEN as u64) << 16), || {
+    ensure(grown > start + WRITTEN as u64 * CLUSTER, || {
         format!("{WRITTEN} clones have been written to, and of {start} bytes became only {grown}")
     })?;
     others_are_as_before(context, node, &golden)?;
@@ -97,6 +100,16 @@ fn place(n: usize) -> String {
 fn used(node: &Node) -> Result<u64> {
     let volume = node.json(&["volume", "show", &node.told("volume")])?;
     volume["used_bytes"].as_u64().ok_or_else(|| Outcome::Fail(format!("no used_bytes: {volume}")))
+}
+
+/// Waits until what was mapped ahead of the golden image's writer has been given back: that comes about in the background.
+fn given_back(node: &Node) -> Result {
+    let place = format!("{}:/shares/vmstore/golden.vhdx", node.told("volume"));
+    Deadline::after(FREED).poll("the space ahead of the golden image", || {
+        let file = node.json(&["file", "stat", &place])?;
+        let number = |key: &str| file[key].as_u64().unwrap_or_default();
+        Ok((number("allocated_bytes") <= number("size_bytes").next_multiple_of(CLUSTER)).then_some(()))
+    })
 }
 
 /// An image with data in it, put on the share by a client; the local one.

@@ -27,7 +27,8 @@ pub(super) fn run(context: &Context) -> Result {
     let Some(node) = server.node() else { return server.finish() };
     node.expect_log("is offline: ");
     let (node, pool) = (&*node, node.told("pool"));
-    let quiet = format!("1G {}M", if context.full { 2048 } else { 384 });
+    // qemu-io writes less than 2 GiB at a time.
+    let quiet = format!("1G {}M", if context.full { 2047 } else { 384 });
     qemu_io(&url, &[&format!("write -P 0x5a {quiet}"), "flush"])?;
     // Slow enough that the node looks at its disks several times while copies are restored.
     node.set_policy(&[

@@ -21,7 +21,8 @@ pub(super) fn run(context: &Context) -> Result {
     let Some(node) = server.node() else { return server.finish() };
     node.expect_log("is offline: ");
     let (node, pool) = (&*node, node.told("pool"));
-    let quiet = format!("1G {}M", if context.full { 2048 } else { 256 });
+    // qemu-io writes less than 2 GiB at a time.
+    let quiet = format!("1G {}M", if context.full { 2047 } else { 256 });
     qemu_io(&url, &[&format!("write -P 0x5a {quiet}"), "flush"])?;
     node.set_policy(&[("spare_after_seconds", 1), ("rescan_seconds", 1), ("reserve_disks", 1)])?;
     // The policy reaches the pool with the next look at the disks.
