@@ -44,8 +44,8 @@ bench: prepare ## compare with tgt, smbd and the raw disk; writes docs/results/ 
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh smb
 
 smbtorture: prepare ## Samba's suites against each kind of share on a volume (as root); writes docs/results/
-	cargo build --locked --package holdfast
-	python3 tests/tools/smbtorture/run.py --holdfast "$${CARGO_TARGET_DIR:-target}/debug/holdfast" \
+	cargo build --release --locked --package holdfast
+	python3 tests/tools/smbtorture/run.py --holdfast "$${CARGO_TARGET_DIR:-target}/release/holdfast" \
 		--work "$$(mktemp -d)" --report docs/results
 
 campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of eleven subjects and layouts; writes docs/results/

@@ -13,7 +13,7 @@ from pathlib import Path
 
 HEAD = """# Samba's smbtorture
 
-{date}: smbtorture {version} against a node with a volume (`make smbtorture`: a mirrored volume on file disks, debug build), every
+{date}: smbtorture {version} against a node with a volume (`make smbtorture`: a mirrored volume on file disks, optimised build), every
 suite of SMB 2 on three kinds of shares: **plain**, **clustered** (continuously available) and **scale-out** (continuously
 available, clients cache reads only). Suites about what users may do run as a plain user, the others as an administrator;
 tests that cut the network below a connection do it with iptables; what fails is tried once more by itself. The table by test is

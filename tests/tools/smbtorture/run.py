@@ -10,6 +10,7 @@ takes root and iptables.
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -43,6 +44,9 @@ OF_USERS = {
 OF_ADMINISTRATORS = {"smb2.create": ["aclfile", "acldir"], "smb2.acls": ["SDFLAGSVSCHOWN"]}
 # Wants a server that asks for signatures: done once more by itself, with one.
 SIGNED = {"smb2.session-require-signing"}
+# Cut the network below their connections, with rules that those of another node on this machine would remove: one at a time.
+CUTTING = {"smb2.multichannel"}
+ONE_AT_A_TIME = threading.Lock()
 # Wait for what only a Samba that was set up for them does.
 HOPELESS = {"smb2.aio_delay", "smb2.change_notify_disabled"}
 OPTIONS = {
@@ -58,6 +62,11 @@ def sums(found):
     for result, _ in found.values():
         told[result] = told.get(result, 0) + 1
     return told
+
+
+def alone(name):
+    """Held while a suite runs: by one of those that cut connections at a time."""
+    return ONE_AT_A_TIME if name in CUTTING else contextlib.nullcontext()
 
 
 class Node:
@@ -110,8 +119,9 @@ class Node:
                 name, tests = waiting.get_nowait()
             except queue.Empty:
                 return
-            begun = time.monotonic()
-            found = self.suite(name, tests, job).run()
+            with alone(name):
+                begun = time.monotonic()
+                found = self.suite(name, tests, job).run()
             results[self.kind, name] = found
             print(f"{self.kind:10} {name:30} {time.monotonic() - begun:6.0f} s  {sums(found)}", flush=True)
 
@@ -123,7 +133,8 @@ class Node:
             self.do("smb", "set", "--signing", "required" if name in SIGNED else "offered")
             suite = self.suite(name, [test], 0, "boss" if test in OF_ADMINISTRATORS.get(name, []) else None)
             again = {}
-            suite.once([f"{name}.{test}"], time.monotonic() + SINGLE_LIMIT, again, test)
+            with alone(name):
+                suite.once([f"{name}.{test}"], time.monotonic() + SINGLE_LIMIT, again, test)
             if again.get(test, ("",))[0] == "success":
                 print(f"{self.kind:10} {name}.{test}: passed by itself", flush=True)
                 found[test] = again[test]
