@@ -46,7 +46,8 @@ pub(super) fn run(context: &Context) -> Result {
         api.ask("POST", &format!("{base}/clone"), &request)?;
     }
     let (cloned, shared) = (clock.elapsed(), used(node)?);
-    ensure(shared == start, || format!("clones alone take space: {start} bytes became {shared}"))?;
+    // Less, where clusters that were given back have been zeroed meanwhile: until then they count.
+    ensure(shared <= start, || format!("clones alone take space: {start} bytes became {shared}"))?;
 
     let clock = self::clock();
     write_at_once(context, node)?;
@@ -65,13 +66,13 @@ pub(super) fn run(context: &Context) -> Result {
     let mut last = 0;
     let freed = Deadline::after(FREED).poll("the space", || {
         last = used(node)?;
-        Ok((last == start).then_some(()))
+        Ok((last <= start).then_some(()))
     });
     freed
         .map_err(|_| Outcome::Fail(format!("{start} bytes were in use at the start, and {last} are now")))?;
     crate::note!(
         "     {CLONES} clones in {:.1} s, {WRITTEN} written at once in {:.1} s ({} MiB), deleted in {:.1} s, \
-         free again after {:.1} s; {start} bytes in use before and after",
+         free again after {:.1} s; {start} bytes in use before, {last} after",
         cloned.as_secs_f64(),
         wrote.as_secs_f64(),
         (grown - start) >> 20,
@@ -193,7 +194,7 @@ fn by_hand(node: &Node, start: u64) -> Result {
         node.cli(&["file", "rm", &format!("{volume}:{}", place(n))])?;
     }
     let both = clock.elapsed();
-    Deadline::after(FREED).poll("the space", || Ok((used(node)? == start).then_some(())))?;
+    Deadline::after(FREED).poll("the space", || Ok((used(node)? <= start).then_some(())))?;
     crate::note!(
         "     with the CLI: {CLONES} clones in {:.1} s, deleted in {:.1} s",
         cloned.as_secs_f64(),
