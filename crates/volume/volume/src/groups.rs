@@ -121,7 +121,7 @@ impl<'a> Groups<'a> {
         session.writes = self.writes;
         let mut answers: Vec<Answer> = Vec::new();
         while !session.gave_up
-            && !(session.changed && session.allowance.add < allowance.add / 2)
+            && (!session.changed || session.allowance.add >= allowance.add / 2)
             && let Some(job) = jobs.next()
         {
             answers.push((job.run)(&mut session));
