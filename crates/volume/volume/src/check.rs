@@ -40,12 +40,12 @@ use file_store::StoreError;
 use file_store::names::fold;
 use volume_format::Inode;
 
-use crate::database::{Session, database_error, make_tables};
+use crate::database::{Session, database_error};
 use crate::folding;
 use crate::free::Free;
 use crate::integrity;
 use crate::replay::tables_of;
-use crate::tables::{COUNTERS, ROOT, SNAPSHOT_TABLES, TABLES};
+use crate::tables::{COUNTERS, ROOT, SNAPSHOT_TABLES, TABLES, make_tables};
 use crate::volume::{Environment, Volume, nonce};
 
 /// How bad a finding is; the order is worst first.

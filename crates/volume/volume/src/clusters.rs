@@ -3,6 +3,8 @@
 //! A cluster of the device is in exactly one of these states: free (in memory only), freed (in `freed`, waiting
 //! to be zeroed), used once, or used several times (in `shares`, with the number of users).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use file_store::{StoreError, StoreErrorKind};
 use redb::{ReadableTable, Table};
 
@@ -10,6 +12,7 @@ use crate::database::{Session, database_error};
 use crate::extents::Extent;
 use crate::free::Run;
 use crate::links::END;
+use crate::rows::Recorded;
 use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, MapKey, SHARED, SHARES};
 
 /// Bytes of a row of extents, links or users.
@@ -53,16 +56,55 @@ impl Session<'_> {
         }
         self.changed = true;
         let extents = lay_out(holes, runs);
-        let stored = self.insert_extents(stream, &extents);
-        self.fatal(stored)?;
+        let unlinked = if self.stages { self.unlinked_map(stream) } else { Ok(None) };
+        match self.fatal(unlinked)? {
+            Some(map) => {
+                self.count_in(stream, &extents);
+                self.space.forget_counts(map);
+                self.staged.extend(extents.iter().map(|extent| (map, *extent)));
+            }
+            None => {
+                self.unstage()?;
+                let stored = self.insert_extents(stream, &extents);
+                self.fatal(stored)?;
+            }
+        }
         Ok(extents)
+    }
+
+    /// Puts the rows of maps there that wait for it.
+    ///
+    /// # Errors
+    /// When the database fails, which ends the group.
+    pub(crate) fn unstage(&mut self) -> Result<(), StoreError> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        let mut staged = std::mem::take(&mut self.staged);
+        staged.sort_unstable_by_key(|(map, extent)| (*map, extent.first));
+        let stored = self.txn.open_table(EXTENTS).map_err(database_error).and_then(|mut table| {
+            staged.iter().try_for_each(|(map, extent)| put_row(&mut table, *map, extent))
+        });
+        self.fatal(stored)
+    }
+
+    /// The group ends: nothing waits any more.
+    pub(crate) fn end(&mut self) {
+        let stored = catch_unwind(AssertUnwindSafe(|| self.unstage()));
+        self.gave_up |= stored.is_err();
+    }
+
+    /// A stream has more clusters.
+    fn count_in(&mut self, stream: StreamKey, extents: &[Extent]) {
+        self.forget(stream.0);
+        let count = extents.iter().map(|extent| extent.count).fold(0, u64::saturating_add);
+        self.space.referenced = self.space.referenced.saturating_add(count);
     }
 
     /// Puts extents where the stream has holes.
     pub(crate) fn insert_extents(&mut self, stream: StreamKey, extents: &[Extent]) -> Result<(), StoreError> {
-        self.forget(stream.0);
+        self.count_in(stream, extents);
         for extent in extents {
-            self.space.referenced = self.space.referenced.saturating_add(extent.count);
             // Where a linked map has a hole, too: the clusters are this stream's from now on.
             self.own(stream, extent.first, extent.end())?;
         }
@@ -74,12 +116,7 @@ impl Session<'_> {
     pub(crate) fn put_rows(&mut self, map: MapKey, extents: &[Extent]) -> Result<(), StoreError> {
         self.space.forget_counts(map);
         let mut table = self.txn.open_table(EXTENTS).map_err(database_error)?;
-        for extent in extents {
-            let flags = if extent.shared { SHARED } else { 0 };
-            let value = (extent.device, extent.count, flags);
-            table.insert((map.0, map.1, extent.first), value).map_err(database_error)?;
-        }
-        Ok(())
+        extents.iter().try_for_each(|extent| put_row(&mut table, map, extent))
     }
 
     /// Makes a hole of the clusters `first..end` of a stream; what nobody else uses becomes freed.
@@ -235,6 +272,17 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+fn put_row(
+    table: &mut Recorded<'_, ExtentKey, ExtentValue>,
+    map: MapKey,
+    extent: &Extent,
+) -> Result<(), StoreError> {
+    let flags = if extent.shared { SHARED } else { 0 };
+    let value = (extent.device, extent.count, flags);
+    table.insert((map.0, map.1, extent.first), value).map_err(database_error)?;
+    Ok(())
 }
 
 /// Spreads runs over holes.

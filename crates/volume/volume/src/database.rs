@@ -18,12 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block_device::{BlockError, BlockErrorKind, Device};
 use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
-use redb::{Database, WriteTransaction};
+use redb::Database;
 use shard_runtime::{Thread, spawn_thread};
 use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
 use crate::backend::{Ahead, Connection, DeviceBackend};
+use crate::extents::Extent;
 use crate::groups::{Groups, Shared};
 use crate::load::Space;
 use crate::metadata_log::MetadataLog;
@@ -31,7 +32,7 @@ use crate::recent::{Found, Recent};
 use crate::replay::Replayed;
 use crate::room::{Allowance, Meter, Room};
 use crate::rows::Transaction;
-use crate::tables;
+use crate::tables::MapKey;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
 /// theirs are read, and written in the middle of a transaction, as large ones are.
@@ -56,6 +57,9 @@ pub(crate) struct Session<'a> {
     pub(crate) found: Found,
     /// What may still be added; see `room.rs`.
     pub(crate) allowance: Allowance,
+    /// Rows of maps that are put there together, before anybody looks at them, and whether those of this job may be.
+    pub(crate) staged: Vec<(MapKey, Extent)>,
+    pub(crate) stages: bool,
 }
 
 impl<'a> Session<'a> {
@@ -66,7 +70,8 @@ impl<'a> Session<'a> {
         allowance: Allowance,
     ) -> Self {
         let (found, gave_up, writes) = (Found::default(), false, Writes::Taken);
-        Self { txn, space, changed: false, failed: false, gave_up, writes, recent, found, allowance }
+        let (changed, failed, staged, stages) = (false, false, Vec::new(), false);
+        Self { txn, space, changed, failed, gave_up, writes, recent, found, allowance, staged, stages }
     }
 
     /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped. Where there
@@ -78,7 +83,7 @@ impl<'a> Session<'a> {
     ) -> Result<T, StoreError> {
         let refused = match self.writes {
             Writes::Taken => None,
-            Writes::Full { .. } if matches!(before, Before::Any | Before::MakeRoom) => Some(
+            Writes::Full { .. } if matches!(before, Before::Any | Before::Maps | Before::MakeRoom) => Some(
                 "there was no space for its metadata when the volume was opened, so nothing of it is changed",
             ),
             Writes::Full { replayed: true } if before == Before::Commit => Some(
@@ -89,7 +94,14 @@ impl<'a> Session<'a> {
         if let Some(why) = refused {
             return Err(no_space(why));
         }
-        catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
+        let run = |session: &mut Self| {
+            session.stages = before == Before::Maps;
+            if !session.stages {
+                session.unstage()?;
+            }
+            f(session)
+        };
+        catch_unwind(AssertUnwindSafe(|| run(self))).unwrap_or_else(|_| {
             self.gave_up = true;
             Err(given_up())
         })
@@ -113,6 +125,8 @@ pub(crate) enum Before {
     Look,
     /// Nothing: it may be in the metadata log only.
     Any,
+    /// As [`Before::Any`], and it looks at no rows of maps: those that others have put there need not be there yet.
+    Maps,
     /// That it takes little of the room in the database: the job may need much of that.
     MakeRoom,
     /// That it is committed: the job looks at the database as it is on the device.
@@ -283,6 +297,14 @@ impl Metadata {
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.ask(f, Before::Any).await
+    }
+
+    /// As [`Metadata::change`], for what maps holes, and looks at no rows of maps: those of a group are put there together.
+    pub(crate) async fn map<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, Before::Maps).await
     }
 
     /// As [`Metadata::change`], after everything before it was committed: for what looks at the database as it is on the device.
@@ -474,25 +496,4 @@ fn serve(groups: &mut Groups<'_>, ahead: &Ahead, queue: &mut mpsc::UnboundedRece
         shared.stopped.tell(&error);
         tracing::error!("a volume stops: {error}");
     }
-}
-
-/// Makes all tables, so that reading one that was never written is no special case.
-pub(crate) fn make_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
-    let all = || -> Result<(), redb::TableError> {
-        txn.open_table(tables::INODES.definition)?;
-        txn.open_table(tables::ENTRIES.definition)?;
-        txn.open_table(tables::EXTENTS.definition)?;
-        txn.open_table(tables::MAPS.definition)?;
-        txn.open_table(tables::LINKS.definition)?;
-        txn.open_table(tables::USES.definition)?;
-        txn.open_table(tables::SNAPSHOTS.definition)?;
-        txn.open_table(tables::SHARES.definition)?;
-        txn.open_table(tables::FREED.definition)?;
-        txn.open_table(tables::ORPHANS.definition)?;
-        txn.open_table(tables::SECURITY.definition)?;
-        txn.open_table(tables::STATE.definition)?;
-        txn.open_table(tables::COUNTERS.definition)?;
-        Ok(())
-    };
-    all().map_err(database_error)
 }

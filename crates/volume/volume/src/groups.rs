@@ -8,6 +8,7 @@
 //! batch is committed at once, and so is each group of a volume that has no log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::vec;
 
 use file_store::{StoreError, StoreErrorKind};
 use redb::Database;
@@ -48,8 +49,6 @@ pub(crate) struct Groups<'a> {
     writes: Writes,
     /// Left open after a failure: what the database does when it is dropped is for its connection to be cut first.
     open: Option<Transaction>,
-    /// The most bytes of pages that changes since the last commit have taken; zero where there is none.
-    pending: u64,
 }
 
 impl<'a> Groups<'a> {
@@ -60,7 +59,7 @@ impl<'a> Groups<'a> {
         space: Space,
         log: Option<MetadataLog>,
     ) -> Self {
-        Self { database, connection, shared, room, space, log, writes: Writes::Taken, open: None, pending: 0 }
+        Self { database, connection, shared, room, space, log, writes: Writes::Taken, open: None }
     }
 
     fn begin(&self) -> Result<Transaction, StoreError> {
@@ -84,7 +83,10 @@ impl<'a> Groups<'a> {
 
     /// The open transaction, and what may be added in it.
     fn ready(&mut self) -> Result<(Transaction, Allowance), StoreError> {
-        if self.room.is_short_of(self.pending) {
+        if let Some(txn) = self.open.as_ref().filter(|_| self.room.is_short()) {
+            contained(&self.shared.stopped, || self.room.count(txn.raw()))?;
+        }
+        if self.room.is_short() {
             self.room.look_closer();
             self.commit()?;
         }
@@ -93,28 +95,39 @@ impl<'a> Groups<'a> {
             None => contained(&self.shared.stopped, || self.begin())?,
         };
         let txn = self.open.insert(txn);
-        let allowance = contained(&self.shared.stopped, || self.room.allowance(txn.raw(), self.pending))?;
+        let allowance = contained(&self.shared.stopped, || self.room.allowance(txn.raw()))?;
         self.open.take().map(|txn| (txn, allowance)).ok_or_else(stopped)
     }
 
-    /// Runs jobs, makes what they change durable, and answers.
+    /// Runs jobs, makes what they change durable, and answers: all at once, unless they need much of the room that there is.
     ///
     /// # Errors
     /// When that fails: the volume has stopped then.
     pub(crate) fn run(&mut self, group: Vec<Job>) -> Result<(), StoreError> {
-        if group.is_empty() {
-            return Ok(());
+        let mut jobs = group.into_iter();
+        // Those that were not begun hear of a failure after the volume says that it has stopped.
+        while jobs.len() > 0 {
+            self.run_some(&mut jobs)?;
         }
+        Ok(())
+    }
+
+    /// Runs jobs until half of what they may add is taken. What a row takes is reckoned high: what is really left, the next ones learn
+    /// from another look, and so none is refused over those before it.
+    fn run_some(&mut self, jobs: &mut vec::IntoIter<Job>) -> Result<(), StoreError> {
         let shared = self.shared;
         let (txn, allowance) = self.ready().inspect_err(|error| shared.stopped.tell(error))?;
         let mut session = Session::new(&txn, &mut self.space, &shared.recent, allowance);
         session.writes = self.writes;
-        let mut jobs = group.into_iter();
         let mut answers: Vec<Answer> = Vec::new();
         while !session.gave_up
+            && (!session.changed || session.allowance.add >= allowance.add / 2)
             && let Some(job) = jobs.next()
         {
             answers.push((job.run)(&mut session));
+        }
+        if !session.gave_up {
+            session.end();
         }
         let Session { changed, failed, gave_up, found, .. } = session;
         let broken = failed || txn.is_broken();
@@ -134,8 +147,6 @@ impl<'a> Groups<'a> {
             shared.recent.add(found);
         }
         answers.into_iter().for_each(|answer| answer(durable));
-        // Those that were not begun hear of it now.
-        drop(jobs);
         ended?;
         if self.log.as_ref().is_some_and(MetadataLog::is_due) {
             self.commit().inspect_err(|error| shared.stopped.tell(error))?;
@@ -151,8 +162,8 @@ impl<'a> Groups<'a> {
         }
         debug_assert!(changed, "a change of {rows} rows does not say that it is one");
         self.shared.groups.fetch_add(1, Ordering::Relaxed);
-        let first = self.pending == 0;
-        self.pending = self.pending.saturating_add(self.room.taken(txn.batch()));
+        let first = self.room.is_committed();
+        self.room.add(txn.batch());
         let appended = match &mut self.log {
             Some(log) => log.append(txn.batch()),
             None => Ok(Appended::CommitInstead),
@@ -179,8 +190,8 @@ impl<'a> Groups<'a> {
     /// When the database fails.
     pub(crate) fn prepare(&mut self, before: Before) -> Result<(), StoreError> {
         match before {
-            Before::Look | Before::Any => Ok(()),
-            Before::MakeRoom if !self.room.is_narrowed_by(self.pending) => Ok(()),
+            Before::Look | Before::Any | Before::Maps => Ok(()),
+            Before::MakeRoom if !self.room.is_narrowed() => Ok(()),
             Before::MakeRoom | Before::Commit => self.commit(),
         }
     }
@@ -190,7 +201,7 @@ impl<'a> Groups<'a> {
     /// # Errors
     /// When the database fails.
     pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
-        if self.pending == 0 {
+        if self.room.is_committed() {
             return Ok(());
         }
         self.commit_with(self.log.as_ref().map(MetadataLog::mark))
@@ -203,7 +214,7 @@ impl<'a> Groups<'a> {
     /// When the database fails. Having no space to say so is no failure, if that is all that there was to say.
     pub(crate) fn close(&mut self) -> Result<(), StoreError> {
         let Some(mark) = self.log.as_ref().and_then(MetadataLog::closing_mark) else { return self.commit() };
-        let unsaid = self.pending == 0;
+        let unsaid = self.room.is_committed();
         match self.commit_with(Some(mark)) {
             Err(error) if unsaid && error.kind() == StoreErrorKind::NoSpace => {
                 tracing::warn!("a volume that is closed has no space to say so in its database: {error}");
@@ -219,6 +230,7 @@ impl<'a> Groups<'a> {
             self.open = Some(contained(&self.shared.stopped, || self.begin())?);
         }
         let Some(txn) = &self.open else { return Ok(()) };
+        contained(&self.shared.stopped, || self.room.count(txn.raw()))?;
         if let Some(mark) = mark {
             contained(&self.shared.stopped, || replay::write_mark(txn.raw(), mark))?;
         }
@@ -230,7 +242,8 @@ impl<'a> Groups<'a> {
             _ => self.connection.check().and(Err(error)),
         })?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
-        self.pending = 0;
+        // What is known of links is known of one transaction.
+        self.space.forget_links();
         self.room.committed();
         self.log.iter_mut().for_each(MetadataLog::committed);
         Ok(())

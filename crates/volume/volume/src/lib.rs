@@ -56,6 +56,7 @@ mod metadata_log;
 mod names;
 mod namespace;
 mod open_file;
+mod pending;
 mod recent;
 mod registry;
 mod replay;

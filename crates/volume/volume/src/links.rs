@@ -52,6 +52,24 @@ impl Session<'_> {
         Ok(table.get(stream).map_err(database_error)?.map_or(stream, |row| row.value()))
     }
 
+    /// The map that a stream's own extents are in, if it has no links.
+    pub(crate) fn unlinked_map(&mut self, stream: StreamKey) -> Result<Option<MapKey>, StoreError> {
+        let changes = self.txn.changes_of_links();
+        if let Some(known) = self.space.known_unlinked(stream, changes) {
+            return Ok(known);
+        }
+        let linked = {
+            let table = self.txn.open_table(LINKS).map_err(database_error)?;
+            let (file, number) = stream;
+            let mut rows =
+                table.range((file, number, 0)..=(file, number, u64::MAX)).map_err(database_error)?;
+            rows.next().transpose().map_err(database_error)?.is_some()
+        };
+        let map = if linked { None } else { Some(self.own_map(stream)?) };
+        self.space.keep_unlinked(stream, map);
+        Ok(map)
+    }
+
     /// A number that no file, map or snapshot had or has.
     pub(crate) fn new_number(&mut self) -> Result<u64, StoreError> {
         let mut counters = self.txn.open_table(COUNTERS).map_err(database_error)?;

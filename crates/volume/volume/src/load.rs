@@ -12,7 +12,7 @@ use file_store::{StoreError, StoreErrorKind};
 use redb::{ReadableTable, WriteTransaction};
 use volume_format::CLUSTER;
 
-use crate::clusters::extent_of;
+use crate::clusters::{StreamKey, extent_of};
 use crate::core::{Core, clear};
 use crate::database::database_error;
 use crate::extents::Extent;
@@ -38,9 +38,12 @@ pub(crate) struct Space {
     pub(crate) lent: Lent,
     /// Clusters that ranges of maps have, counted lately: many clones of one image are made one after another.
     counts: BTreeMap<(MapKey, u64, u64), u64>,
+    /// The maps of streams, and `None` of those that have links, as of so many changes of either in this transaction.
+    unlinked: BTreeMap<StreamKey, Option<MapKey>>,
+    links_at: u64,
 }
 
-/// Counts that are kept.
+/// Counts that are kept, and streams of which is known whether they have links.
 const COUNTS_MAX: usize = 64;
 
 impl Space {
@@ -53,6 +56,27 @@ impl Space {
             self.counts.clear();
         }
         self.counts.insert((map, first, end), count);
+    }
+
+    /// The map of a stream, if it has no links, as was found out before; nothing if that was not, or links or maps have changed since.
+    pub(crate) fn known_unlinked(&mut self, stream: StreamKey, changes: u64) -> Option<Option<MapKey>> {
+        if self.links_at != changes {
+            self.forget_links();
+            self.links_at = changes;
+        }
+        self.unlinked.get(&stream).copied()
+    }
+
+    pub(crate) fn keep_unlinked(&mut self, stream: StreamKey, map: Option<MapKey>) {
+        if self.unlinked.len() >= COUNTS_MAX {
+            self.unlinked.clear();
+        }
+        self.unlinked.insert(stream, map);
+    }
+
+    /// Another transaction counts the changes of links.
+    pub(crate) fn forget_links(&mut self) {
+        self.unlinked.clear();
     }
 
     /// The rows of a map change.

@@ -100,7 +100,7 @@ impl Stream {
         let Some((from, len)) = window else {
             // Whoever held the lock before may have mapped them.
             if !needed.is_empty() {
-                let mapped = core.metadata.change(move |session| session.map(key, &needed)).await?;
+                let mapped = core.metadata.map(move |session| session.map(key, &needed)).await?;
                 self.put_extents(&mapped);
             }
             return Ok(());
@@ -110,8 +110,7 @@ impl Stream {
         // There is one row for both.
         record.extend(core.leftovers.lock().of(key));
         debug_assert!(count(&needed) == 0 || needed.iter().all(|(first, count)| first + count <= from));
-        let mapped =
-            core.metadata.change(move |session| session.map_ahead(key, &needed, (from, len), &record));
+        let mapped = core.metadata.map(move |session| session.map_ahead(key, &needed, (from, len), &record));
         let mapped = mapped.await;
         if matches!(&mapped, Ok((_, true))) {
             // Before anybody can find them in the map, and write.

@@ -8,9 +8,16 @@
 //!   ├─────────────────────────┼───────────────────────────┼──────────────────────────┤ reach: how far it can grow
 //! ```
 //! What is used, the database tells only by a walk over all its pages. Two things make that rare. First, rows
-//! cannot take more than what they would in pages a third full, and their numbers are known at once: mostly that is
-//! enough. Second, whatever is added is written: after a look, what has been written since is the most that can have
-//! been added, so that the next look is due when half of what was found is written.
+//! cannot take more than what they would in pages a third full, and their numbers are known (`pending.rs`): mostly that is
+//! enough. Second, whatever is added is written: after a walk, what has been written since is the most that can have
+//! been added.
+//!
+//! Changes that are *pending* take copies of pages, and what these replace is free after the next commit only. The rule:
+//! * A group runs when it is known that half of the reach is left beside what the pending changes take at most, or beside a second copy
+//!   of every page that the tables have or had at the last commit, and else after a commit: so every batch that is acknowledged is in
+//!   pages that the database has got already.
+//! * A change is refused by what is left of the reach after that commit: the length that the area lets the database grow to, never the one
+//!   that it has.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -21,17 +28,14 @@ use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 use volume_format::{BatchWriter, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
 use crate::database::{Session, database_error};
+use crate::pending::{PAGE, Pending, may_be_long};
 use crate::rows::Rows;
-use crate::tables::{
-    ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,
-};
+use crate::tables::{ENTRIES, INODES, SECURITY, SNAPSHOTS, STATE};
 
 /// The database grows by doubling up to this, then by this much (redb's regions).
 const REGION: u64 = 4 << 30;
 /// What a growth may take beyond that: headers of file and regions.
 const HEADERS: u64 = 1 << 20;
-/// A page of a tree is merged with its neighbour when it is less than a third full (redb).
-const FULL: u64 = 3;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
 /// A part like this of what is left is little.
@@ -39,11 +43,6 @@ const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
 const CHANGED: u64 = 64;
 
-/// A page of the database.
-const PAGE: u64 = 4096;
-/// Pages that the change of a row takes until it is committed: copies of its leaf and of what leads there, or halves of them. A leaf
-/// that is larger than a page comes on top ([`Long`]).
-const ROW_TAKES: u64 = 12 << 10;
 /// What a leaf takes at most on top, with the one that it is merged with: each as long as two of the longest rows
 /// (`file_store::STATE_VALUE_MAX`, or an inode with all its names), in a number of pages that is a power of two.
 const LONG_TAKES: u64 = 2 * (4 << 20);
@@ -113,6 +112,7 @@ pub(crate) struct Room {
     at: u64,
     /// [`Meter::written`] from which on a walk is worth its time again.
     walk_at: u64,
+    pending: Pending,
     long: Long,
 }
 
@@ -147,19 +147,36 @@ impl Room {
     pub(crate) fn new(meter: Arc<Meter>) -> Self {
         let wanted = meter.length.load(Ordering::Acquire) <= LOOKED_AT_ONCE;
         let long = Long { bytes: None, wanted, look_at: 0, copied: 0 };
-        Self { meter, free: 0, at: 0, walk_at: 0, long }
+        Self { meter, free: 0, at: 0, walk_at: 0, pending: Pending::default(), long }
     }
 
-    /// The most bytes of pages that changes of these rows take until they are committed, with those before them.
-    pub(crate) fn taken(&mut self, changes: &BatchWriter) -> u64 {
-        let (rows, long) = (u64::from(changes.changes()), &mut self.long);
+    /// Rows were changed.
+    pub(crate) fn add(&mut self, changes: &BatchWriter) {
+        self.pending.add(changes);
+        let long = &mut self.long;
         long.bytes = long.bytes.map(|bytes| bytes.saturating_add(2 * changes.long_rows()));
         let all = long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
         // Copied, and perhaps cut in two.
         let left = all.saturating_mul(2).saturating_sub(long.copied);
-        let copied = rows.saturating_mul(LONG_TAKES).min(left);
-        long.copied += copied;
-        rows.saturating_mul(ROW_TAKES).saturating_add(2 * changes.size() as u64).saturating_add(copied)
+        long.copied += may_be_long(changes).saturating_mul(LONG_TAKES).min(left);
+    }
+
+    /// Whether nothing was changed since the last commit.
+    pub(crate) fn is_committed(&self) -> bool {
+        self.pending.is_none()
+    }
+
+    /// The most bytes of pages that everything takes that was changed since the last commit.
+    fn taken(&self) -> u64 {
+        if self.is_committed() { 0 } else { self.pending.takes().saturating_add(self.long.copied) }
+    }
+
+    /// Counts the rows, which is known too high: each change since the last time counts as another one.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn count(&mut self, txn: &WriteTransaction) -> Result<(), StoreError> {
+        self.pending.count(txn)
     }
 
     /// Changes are held back over what they may take: a look at what there is of long rows may say that it is less. It reads much of
@@ -171,6 +188,7 @@ impl Room {
     /// Everything is committed.
     pub(crate) fn committed(&mut self) {
         self.long.copied = 0;
+        self.pending.committed();
     }
 
     /// Finds out how much there is of leaves that are larger than a page, where that is wanted and takes no long time.
@@ -202,90 +220,65 @@ impl Room {
         Ok(())
     }
 
-    /// What was free at the last look without what has been written since, and without what is `pending`: pages that the open
-    /// transaction may have taken and not written.
-    fn left(&self, pending: u64) -> u64 {
+    /// What is kept back.
+    fn kept(&self) -> u64 {
+        self.meter.reach() / KEPT
+    }
+
+    /// What is left once everything is committed: by the numbers of rows, or what was free at the last walk without what has been written
+    /// since, whichever says more.
+    fn left_after_commit(&self) -> u64 {
         let since = self.meter.written.load(Ordering::Relaxed).saturating_sub(self.at);
-        self.free.saturating_sub(since).saturating_sub(pending)
+        let walked = self.free.saturating_sub(since);
+        let used = self.pending.most_used().saturating_add(self.long.bytes.unwrap_or(0));
+        let by_rows = self.meter.reach().saturating_sub(used);
+        // Rows may be longer than most are: their numbers say enough while there is much more than what is kept back.
+        if by_rows > 2 * self.kept() { walked.max(by_rows) } else { walked }
     }
 
-    /// Below this much another look is due.
-    fn look_below(&self, kept: u64) -> u64 {
-        (self.free / 2).max(2 * kept)
+    /// What is left before a commit: without what is pending, or without a copy of everything, whichever says more.
+    fn left(&self) -> u64 {
+        let long = self.long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
+        let all = self.pending.most_used_with_copies().saturating_add(long.saturating_mul(3));
+        let left = self.left_after_commit().saturating_sub(self.taken());
+        left.max(self.meter.reach().saturating_sub(all))
     }
 
-    /// Whether what is pending should be committed before more is changed: the next look would count it twice, as what it
-    /// replaces is only free after the commit.
-    pub(crate) fn is_short_of(&self, pending: u64) -> bool {
-        pending > 0 && self.left(pending) < self.look_below(self.meter.reach() / KEPT)
+    /// Whether what is pending should be committed before more is changed: a walk would count it twice, as what it replaces is only
+    /// free after the commit.
+    pub(crate) fn is_short(&self) -> bool {
+        !self.is_committed() && self.left() < 2 * self.kept()
     }
 
     /// Whether what is pending takes much of the room from what may need a lot of it.
-    pub(crate) fn is_narrowed_by(&self, pending: u64) -> bool {
-        pending > self.left(0) / NARROWED
+    pub(crate) fn is_narrowed(&self) -> bool {
+        self.taken() > self.left_after_commit() / NARROWED
     }
 
-    /// What the changes of this transaction may add, of which `pending` bytes of pages may be taken already.
-    pub(crate) fn allowance(
-        &mut self,
-        txn: &WriteTransaction,
-        pending: u64,
-    ) -> Result<Allowance, StoreError> {
+    /// What the changes of this transaction may add, beside those that are pending.
+    pub(crate) fn allowance(&mut self, txn: &WriteTransaction) -> Result<Allowance, StoreError> {
         self.look_for_long(txn)?;
-        let reach = self.meter.reach();
-        let kept = reach / KEPT;
-        if self.left(pending) < self.look_below(kept) {
-            self.look(txn, reach, 2 * kept)?;
+        if self.left_after_commit() < 2 * self.kept() {
+            self.look(txn)?;
         }
-        let left = self.left(pending);
+        let (left, kept) = (self.left(), self.kept());
         Ok(Allowance { add: left.saturating_sub(kept), cut: left.saturating_sub(kept / 2) })
     }
 
-    /// Finds out how much is free: by the numbers of rows if that leaves `enough`, else by a walk, unless little
-    /// has changed since the last.
-    fn look(&mut self, txn: &WriteTransaction, reach: u64, enough: u64) -> Result<(), StoreError> {
+    /// Finds out how much is free: counts the rows, and if that does not say enough, walks, unless little has changed since the last
+    /// time.
+    fn look(&mut self, txn: &WriteTransaction) -> Result<(), StoreError> {
         let written = self.meter.written.load(Ordering::Relaxed);
-        let by_rows = reach.saturating_sub(most_used(txn)?).saturating_sub(self.long.bytes.unwrap_or(0));
-        if by_rows > enough {
-            (self.free, self.at) = (by_rows, written);
-            return Ok(());
-        }
-        if written < self.walk_at {
+        self.count(txn)?;
+        if self.left_after_commit() >= 2 * self.kept() || written < self.walk_at {
             return Ok(());
         }
         let stats = txn.stats().map_err(database_error)?;
         let used = stats.allocated_pages().saturating_mul(stats.page_size() as u64);
-        (self.free, self.at) = (reach.saturating_sub(used), written);
+        (self.free, self.at) = (self.meter.reach().saturating_sub(used), written);
         self.walk_at = written + used / CHANGED;
         Ok(())
     }
-}
-
-/// The most bytes that the rows of all tables take, if none is longer than most are.
-fn most_used(txn: &WriteTransaction) -> Result<u64, StoreError> {
-    fn rows<K: Key + 'static, V: Value + 'static>(
-        txn: &WriteTransaction,
-        table: Rows<K, V>,
-        bytes: u64,
-    ) -> Result<u64, StoreError> {
-        let len = txn.open_table(table.definition).map_err(database_error)?.len().map_err(database_error)?;
-        Ok(len.saturating_mul(bytes * FULL))
-    }
-    let used = [
-        rows(txn, INODES, 256)?,
-        rows(txn, ENTRIES, 160)?,
-        rows(txn, EXTENTS, 48)?,
-        rows(txn, MAPS, 32)?,
-        rows(txn, LINKS, 48)?,
-        rows(txn, USES, 40)?,
-        rows(txn, SNAPSHOTS, 512)?,
-        rows(txn, SHARES, 24)?,
-        rows(txn, FREED, 20)?,
-        rows(txn, ORPHANS, 12)?,
-        rows(txn, SECURITY, 512)?,
-        rows(txn, STATE, 1024)?,
-    ];
-    Ok(used.into_iter().fold(0, u64::saturating_add))
 }
 
 fn full() -> StoreError {
@@ -360,6 +353,45 @@ mod tests {
             "all but some of the room for another doubling"
         );
         assert_eq!((log(65, 8), log(65, 16)), (Some(8), None), "without the last doubling");
+    }
+
+    /// However often rows are changed, that is no reason for a commit where there is room for a copy of all of them; and else it is.
+    #[test]
+    fn changes_are_committed_for_want_of_room_only() {
+        use redb::{Database, backends::InMemoryBackend};
+
+        use crate::rows::Transaction;
+        use crate::tables::{EXTENTS, make_tables};
+
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).expect("database");
+        let mut txn = Transaction::new(database.begin_write().expect("begin"), 0);
+        make_tables(txn.raw()).expect("tables");
+        let change = |txn: &mut Transaction, room: &mut [Room]| {
+            let mut extents = txn.open_table(EXTENTS).expect("table");
+            for at in 0..10_000 {
+                extents.insert((7, 0, at), (at, 1, 0)).expect("insert");
+            }
+            drop(extents);
+            room.iter_mut().for_each(|room| room.add(txn.batch()));
+            txn.batch().clear();
+        };
+        change(&mut txn, &mut []);
+        let room = |length: u64, area: u64| {
+            Room::new(Arc::new(Meter { length: length.into(), area, ..Meter::default() }))
+        };
+        // Two copies of 10,000 rows of 144 bytes each at most are 2.75 MiB, half of the one's reach and more than half of the other's.
+        let mut rooms = [room(1 << 20, 9 << 20), room(1 << 20, 5 << 20)];
+        for room in &mut rooms {
+            let allowance = room.allowance(txn.raw()).expect("allowance");
+            assert!(!room.is_short() && allowance.add > 0, "nothing is pending");
+        }
+        for round in 0..20 {
+            change(&mut txn, &mut rooms);
+            rooms.iter_mut().for_each(|room| room.count(txn.raw()).expect("count"));
+            assert_eq!(rooms.each_ref().map(Room::is_short), [false, true], "round {round}");
+        }
+        rooms.iter_mut().for_each(Room::committed);
+        assert_eq!(rooms.each_ref().map(Room::is_short), [false; 2]);
     }
 
     #[test]

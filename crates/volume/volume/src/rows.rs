@@ -27,6 +27,14 @@ struct Changes {
     batch: BatchWriter,
     /// The database refused a change: it is not known what of it is there.
     broken: bool,
+    /// Changes of `links` and `maps`.
+    links: u64,
+}
+
+impl Changes {
+    fn count(&mut self, table: Table) {
+        self.links += u64::from(matches!(table, Table::Links | Table::Maps));
+    }
 }
 
 /// A transaction of the database that records what it changes.
@@ -38,7 +46,10 @@ pub(crate) struct Transaction {
 impl Transaction {
     /// Records changes of at most `limit` bytes, and counts the others.
     pub(crate) fn new(raw: WriteTransaction, limit: usize) -> Self {
-        Self { raw, changes: RefCell::new(Changes { batch: BatchWriter::new(limit), broken: false }) }
+        Self {
+            raw,
+            changes: RefCell::new(Changes { batch: BatchWriter::new(limit), broken: false, links: 0 }),
+        }
     }
 
     /// The database's transaction: for what is not to be recorded.
@@ -65,6 +76,11 @@ impl Transaction {
     /// How many rows were changed since the last batch.
     pub(crate) fn changed_rows(&self) -> u32 {
         self.changes.borrow().batch.changes()
+    }
+
+    /// A number that grows with each change of which maps streams have, or link to.
+    pub(crate) fn changes_of_links(&self) -> u64 {
+        self.changes.borrow().links
     }
 
     /// Whether the database refused a change.
@@ -106,7 +122,11 @@ where
         key: impl Borrow<K::SelfType<'k>>,
         value: impl Borrow<V::SelfType<'v>>,
     ) -> Result<Option<AccessGuard<'_, V>>, StorageError> {
-        self.changes.borrow_mut().batch.put(self.number, key.borrow(), value.borrow());
+        {
+            let mut changes = self.changes.borrow_mut();
+            changes.count(self.number);
+            changes.batch.put(self.number, key.borrow(), value.borrow());
+        }
         self.table
             .insert(key.borrow(), value.borrow())
             .inspect_err(|_| self.changes.borrow_mut().broken = true)
@@ -119,6 +139,7 @@ where
     ) -> Result<Option<AccessGuard<'_, V>>, StorageError> {
         let removed = self.table.remove(key.borrow());
         let mut changes = self.changes.borrow_mut();
+        changes.count(self.number);
         match &removed {
             Ok(Some(_)) => changes.batch.remove(self.number, key.borrow()),
             Ok(None) => {}
@@ -133,6 +154,7 @@ where
         R: Borrow<K::SelfType<'a>> + 'a,
     {
         let (changes, number) = (self.changes, self.number);
+        changes.borrow_mut().count(number);
         let gone = self.table.retain_in(range, |key, _| {
             changes.borrow_mut().batch.remove(number, &key);
             false
@@ -143,6 +165,7 @@ where
     /// Removes all rows.
     pub(crate) fn clear(&mut self) -> Result<(), StorageError> {
         let (changes, number) = (self.changes, self.number);
+        changes.borrow_mut().count(number);
         let gone = self.table.retain(|key, _| {
             changes.borrow_mut().batch.remove(number, &key);
             false

@@ -18,8 +18,11 @@
 //!
 //! "Upper case" is `file_store::names::fold`; what older releases had in its place, and how it becomes this: `folding.rs`.
 
+use file_store::StoreError;
+use redb::WriteTransaction;
 use volume_format::Table;
 
+use crate::database::database_error;
 use crate::rows::Rows;
 
 pub(crate) type ExtentKey = (u64, u32, u64);
@@ -71,3 +74,24 @@ pub(crate) const LOG_SEQUENCE: &str = "log_sequence";
 pub(crate) const LOG_CLOSED: &str = "log_closed";
 /// The root directory.
 pub(crate) const ROOT: u64 = 1;
+
+/// Makes all tables, so that reading one that was never written is no special case.
+pub(crate) fn make_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
+    let all = || -> Result<(), redb::TableError> {
+        txn.open_table(INODES.definition)?;
+        txn.open_table(ENTRIES.definition)?;
+        txn.open_table(EXTENTS.definition)?;
+        txn.open_table(MAPS.definition)?;
+        txn.open_table(LINKS.definition)?;
+        txn.open_table(USES.definition)?;
+        txn.open_table(SNAPSHOTS.definition)?;
+        txn.open_table(SHARES.definition)?;
+        txn.open_table(FREED.definition)?;
+        txn.open_table(ORPHANS.definition)?;
+        txn.open_table(SECURITY.definition)?;
+        txn.open_table(STATE.definition)?;
+        txn.open_table(COUNTERS.definition)?;
+        Ok(())
+    };
+    all().map_err(database_error)
+}

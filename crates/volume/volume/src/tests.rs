@@ -9,6 +9,7 @@ pub(crate) mod devices;
 mod folding;
 mod freed;
 mod full;
+mod full_area;
 mod log_feature;
 mod metadata_log;
 mod names;

@@ -14,7 +14,7 @@ use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATU
 use crate::background::commit_now_and_then;
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
-use crate::database::{Metadata, Prepared, Session, database_error, make_tables};
+use crate::database::{Metadata, Prepared, Session, database_error};
 use crate::extents::Extent;
 use crate::fail_stop::FailStop;
 use crate::folding;
@@ -25,7 +25,7 @@ use crate::metadata_log::{self, Mark, MetadataLog};
 use crate::registry::Pin;
 use crate::replay::{self, Replayed};
 use crate::stream::Stream;
-use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL};
+use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL, make_tables};
 
 /// What volumes need from their surroundings.
 #[derive(Clone)]

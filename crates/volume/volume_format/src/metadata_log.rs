@@ -131,6 +131,7 @@ pub struct BatchWriter {
     /// With room for the head in front.
     bytes: Vec<u8>,
     changes: u32,
+    by_table: [u32; Table::ALL.len()],
     /// What it may become, in bytes.
     limit: usize,
     overflown: bool,
@@ -142,7 +143,14 @@ impl BatchWriter {
     /// One that holds nothing yet, and at most `limit` bytes with its head and what is filled up.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false, long_rows: 0 }
+        Self {
+            bytes: vec![0; HEAD],
+            changes: 0,
+            by_table: Default::default(),
+            limit,
+            overflown: false,
+            long_rows: 0,
+        }
     }
 
     /// A row gets a value.
@@ -171,6 +179,9 @@ impl BatchWriter {
 
     fn change<'k>(&mut self, table: Table, kind: u8, key: &impl Field<'k>) {
         self.changes = self.changes.saturating_add(1);
+        if let Some(changes) = self.by_table.get_mut(table as usize - 1) {
+            *changes = changes.saturating_add(1);
+        }
         self.bytes.extend_from_slice(&[table as u8, kind]);
         sized(&mut self.bytes, key);
     }
@@ -187,6 +198,18 @@ impl BatchWriter {
     #[must_use]
     pub fn changes(&self) -> u32 {
         self.changes
+    }
+
+    /// How many changes were made of rows of each table, in the order of [`Table::ALL`].
+    #[must_use]
+    pub fn changes_by_table(&self) -> &[u32; Table::ALL.len()] {
+        &self.by_table
+    }
+
+    /// Bytes of the changes, as far as they are held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() - HEAD
     }
 
     /// Bytes of those rows among them that are longer than a quarter of a block: a database does not keep as many in one page as of
@@ -233,6 +256,7 @@ impl BatchWriter {
     pub fn clear(&mut self) {
         self.bytes.truncate(HEAD);
         self.changes = 0;
+        self.by_table = Default::default();
         self.long_rows = 0;
         self.overflown = false;
     }

@@ -273,7 +273,10 @@ fn a_volume_whose_last_changes_give_up_is_not_closed_well() {
 struct Growing {
     disk: MemoryDisk,
     lengths: std::ops::Range<u64>,
+    /// Where the database's header is: a commit ends with it.
+    header: u64,
     log: std::ops::Range<u64>,
+    /// The database has grown since the last commit.
     grown: AtomicBool,
     failed: AtomicBool,
     /// Something was written after the failure.
@@ -285,11 +288,13 @@ impl DeviceLayer for Growing {
         &self.disk
     }
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
-        let grown = self.grown.swap(self.lengths.contains(&offset), Ordering::SeqCst);
+        if self.lengths.contains(&offset) || offset == self.header {
+            self.grown.store(offset != self.header, Ordering::SeqCst);
+        }
         if self.failed.load(Ordering::SeqCst) {
             self.written.store(true, Ordering::SeqCst);
         }
-        if grown && self.log.contains(&offset) {
+        if self.grown.load(Ordering::SeqCst) && self.log.contains(&offset) {
             self.failed.store(true, Ordering::SeqCst);
             return Box::pin(async { Err(BlockError::new(BlockErrorKind::Gone, "reach the disk")) });
         }
@@ -307,6 +312,7 @@ fn nothing_is_written_after_a_batch_has_failed() {
         let disk = Arc::new(Layered(Growing {
             disk: MemoryDisk::new(SIZE, 4096),
             lengths: layout.length_start..layout.length_start + 2 * volume_format::BLOCK,
+            header: layout.metadata_start,
             log: log..log + size,
             grown: off(),
             failed: off(),
