@@ -55,7 +55,7 @@ impl Open {
         let sectors_per_unit = unit / SECTOR;
         let fixed = match class {
             VolumeClass::VOLUME => {
-                put_volume(options.created, options.serial as u32, true, &options.label, out);
+                put_volume(options.created, options.serial as u32, true, &self.core.label.lock(), out);
                 VOLUME_FIXED
             }
             VolumeClass::SIZE => {

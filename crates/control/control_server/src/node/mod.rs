@@ -39,6 +39,7 @@ mod stopped;
 mod ties;
 pub(crate) use status::report;
 mod volume_check;
+mod volume_rename;
 mod volumes;
 mod watch;
 
