@@ -16,6 +16,7 @@ mod log_homes;
 mod log_places;
 mod luns;
 mod mapping;
+mod moves;
 mod namesakes;
 mod pool_disks;
 mod pool_export;
