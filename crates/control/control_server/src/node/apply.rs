@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use control_api::{Code, Config, ConfigDiff, ConfigRequest, Problem};
+use control_api::{Code, Config, ConfigDiff, ConfigRequest, LunConfig, Problem, ShareConfig, many};
 
 use super::Node;
 use super::log_homes::Holder;
 use super::luns::new_guid;
+use super::moves::share_ends;
 use super::ties::{all_on_volumes, all_on_volumes_mut, follow_name, keep_tie};
 
 impl Node {
@@ -34,10 +35,12 @@ impl Node {
         }
         if request.dry_run || items.is_empty() {
             warnings.extend(told);
+            warnings.extend(self.ends_with(&have, &want).await);
             return Ok(ConfigDiff { items, applied: !request.dry_run, warnings });
         }
         let removed = items.iter().filter(|change| change.sign == '-');
         told.extend(removed.map(|change| format!("{} is taken away.", change.subject)));
+        told.extend(self.ends_with(&have, &want).await);
         if !told.is_empty() {
             super::confirm("apply", request.confirm.as_deref(), || told)?;
         }
@@ -60,6 +63,62 @@ impl Node {
         Ok(ConfigDiff { items, applied: true, warnings })
     }
 
+    /// What clients lose, in sentences: what is served no more, and what leads elsewhere under the name or identity that they know.
+    async fn ends_with(&self, have: &Config, want: &Config) -> Vec<String> {
+        let mut told = Vec::new();
+        let gone: Vec<&str> = have
+            .smb
+            .listen
+            .iter()
+            .filter(|address| !want.smb.listen.contains(address))
+            .map(String::as_str)
+            .collect();
+        if !gone.is_empty() {
+            let (sessions, opens) = (self.backends.smb.sessions().len(), self.backends.smb.opens().len());
+            let clients = format!(
+                "{} and {} there are now; a client whose connection breaks does not come back that way.",
+                many(sessions as u64, "session"),
+                many(opens as u64, "open file")
+            );
+            let addresses = gone.join(", ");
+            told.push(if want.smb.listen.is_empty() {
+                format!("SMB is not served any more, as no address is given for it ({addresses} until now): {clients}")
+            } else {
+                format!("SMB is not served on {addresses} any more: {clients}")
+            });
+        }
+        for share in &have.shares {
+            let stays = want.shares.iter().find(|there| upcase::same(&there.name, &share.name));
+            let elsewhere = |there: &&ShareConfig| {
+                there.folder != share.folder
+                    || there.volume_guid != share.volume_guid
+                    || there.volume != share.volume
+            };
+            let Ok(now) = self.share_show(&share.name).await else { continue };
+            let ends = share_ends(&now);
+            match (stays.filter(elsewhere), stays, ends) {
+                (Some(there), _, Some(ends)) => told.push(format!(
+                    "Share {} shows {}:{} from now on: {ends}.",
+                    share.name, there.volume, there.folder
+                )),
+                (None, None, Some(ends)) => told.push(format!("Share {}: {ends}.", share.name)),
+                _ => {}
+            }
+        }
+        for lun in &have.luns {
+            let same = |there: &&LunConfig| there.name == lun.name && there.guid == lun.guid;
+            let Some(there) = want.luns.iter().find(same) else { continue };
+            if (&there.volume, there.volume_guid, &there.path) != (&lun.volume, lun.volume_guid, &lun.path) {
+                told.push(format!(
+                    "LUN {} is made of {}:{} and stays the disk that initiators know: unless that has the same bytes as {}:{}, what they have in memory of it destroys it.",
+                    lun.name, there.volume, there.path, lun.volume, lun.path
+                ));
+                told.extend(self.users_of(lun));
+            }
+        }
+        told
+    }
+
     /// A document that was written before a volume got another name means the volume, where no other one can be meant by the name.
     /// Says what was taken so.
     fn follow_names(&self, want: &mut Config) -> Vec<String> {
@@ -74,7 +133,10 @@ impl Node {
             let before = item.volume().to_owned();
             if follow_name(item, &names) {
                 let now = item.volume().to_owned();
-                said.push(format!("{}: volume {before} is called {now} now.", item.subject()));
+                said.push(format!(
+                    "{}: there is no volume {before}; by its `volume_guid` it is on volume {now}, and is so still.",
+                    item.subject()
+                ));
             }
         }
         said
