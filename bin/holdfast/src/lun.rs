@@ -87,6 +87,27 @@ pub(crate) enum Command {
         #[arg(value_parser = parse_bytes)]
         size: u64,
     },
+    /// Make a LUN of another file, which is there already; nothing is copied, and its mappings stay.
+    ///
+    /// Initiators see a new disk under the same number: another identity (NAA, serial number), so that a host that looks for the
+    /// former disk does not take this one for it. With --keep-identity it stays the disk that they know, which is right only where
+    /// the file has the same bytes: a copy of the former one, made while no host wrote. Either way hosts let go of the disk before, and
+    /// look for it again: one that still uses it goes on writing to what is under its number. Asks while initiators are connected.
+    /// Reservations and registrations stay behind.
+    #[command(group(clap::ArgGroup::new("where").required(true).multiple(true).args(["volume", "path"])))]
+    Set {
+        /// The LUN.
+        lun: String,
+        /// The volume that has the file; the one that it is on when absent.
+        #[arg(long)]
+        volume: Option<String>,
+        /// The file; that of the same path when absent.
+        #[arg(long, visible_alias = "file")]
+        path: Option<String>,
+        /// It stays the disk that initiators know: the bytes are the same.
+        #[arg(long)]
+        keep_identity: bool,
+    },
     /// Serve a LUN again.
     Online {
         /// The LUN.
@@ -205,6 +226,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         }
         Command::Resize { lun, size } => {
             update(&lun, LunUpdate { size_bytes: Some(size), ..LunUpdate::default() }).await
+        }
+        Command::Set { lun, volume, path, keep_identity } => {
+            update(&lun, LunUpdate { volume, path, keep_identity, ..LunUpdate::default() }).await
         }
         Command::Online { lun, reason } => state(&lun, LunState::Online, reason).await,
         Command::Offline { lun, reason } => state(&lun, LunState::Offline, reason).await,

@@ -65,14 +65,14 @@ pub(crate) enum PolicyCommand {
         /// dedicated: for each disk by itself; aggregated: its disks share. (MultiInstance, SingleInstance)
         #[arg(long = "type", alias = "PolicyType", default_value_t = PolicyKind::Dedicated)]
         kind: PolicyKind,
-        /// Normalised I/Os per second that are promised.
-        #[arg(long, alias = "MinimumIops", value_name = "IOPS")]
+        /// Normalised I/Os per second that are promised; `none`, as when absent, for none.
+        #[arg(long, alias = "MinimumIops", value_parser = number_or_none, value_name = "IOPS")]
         min_iops: Option<u64>,
-        /// Normalised I/Os per second that are allowed.
-        #[arg(long, alias = "MaximumIops", value_name = "IOPS")]
+        /// Normalised I/Os per second that are allowed; `none`, as when absent, for no limit.
+        #[arg(long, alias = "MaximumIops", value_parser = number_or_none, value_name = "IOPS")]
         max_iops: Option<u64>,
-        /// Bytes per second that are allowed, as 100M.
-        #[arg(long, alias = "MaximumIOBandwidth", value_parser = parse_bytes, value_name = "BYTES")]
+        /// Bytes per second that are allowed, as 100M; `none`, as when absent, for no limit.
+        #[arg(long, alias = "MaximumIOBandwidth", value_parser = bytes_or_none, value_name = "BYTES")]
         max_bandwidth: Option<u64>,
         /// Its identity; without it, a new one.
         #[arg(long, alias = "PolicyId")]
@@ -112,7 +112,7 @@ fn number_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
         // The API takes 0 for "none", which who writes 0 need not mean.
-        "0" => Err("0 would be nothing at all; use `none` to take it away".into()),
+        "0" => Err("0 would be nothing at all; use `none` for none".into()),
         _ => text.parse().map_err(|_| format!("{text:?} is not a number of I/Os per second, nor `none`")),
     }
 }
@@ -120,7 +120,7 @@ fn number_or_none(text: &str) -> Result<u64, String> {
 fn bytes_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
-        "0" => Err("0 would be nothing at all; use `none` to take it away".into()),
+        "0" => Err("0 would be nothing at all; use `none` for none".into()),
         _ => parse_bytes(text),
     }
 }
@@ -154,6 +154,9 @@ async fn policy(command: PolicyCommand, context: &Context) -> CliResult {
     match command {
         PolicyCommand::List => context.show_list("/qos/policies", print_policies).await,
         PolicyCommand::Create { name, kind, min_iops, max_iops, max_bandwidth, guid } => {
+            // A new policy has nothing that `none` could take away.
+            let [min_iops, max_iops, max_bandwidth] =
+                [min_iops, max_iops, max_bandwidth].map(|given| given.filter(|number| *number > 0));
             let create = QosPolicyCreate { name, guid, kind, min_iops, max_iops, max_bandwidth };
             let policy: QosPolicy = context.client.post("/qos/policies", &create).await?;
             context.show(&policy, |policy| print_policies(std::slice::from_ref(policy)))
@@ -251,4 +254,28 @@ fn print_flows(flows: &[QosFlow]) {
         ]);
     }
     table.print();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: PolicyCommand,
+    }
+
+    #[test]
+    fn none_is_a_limit_of_a_new_policy_too() {
+        for verb in ["create", "set"] {
+            let line =
+                ["qos", verb, "gold", "--min-iops", "none", "--max-iops", "none", "--max-bandwidth", "none"];
+            assert!(Line::try_parse_from(line).is_ok(), "{verb}");
+            let error = Line::try_parse_from(["qos", verb, "gold", "--max-iops", "0"]).expect_err("refused");
+            assert!(error.to_string().contains("use `none`"), "{error}");
+        }
+    }
 }

@@ -104,6 +104,13 @@ pub(crate) struct Set {
     /// Give the folder permissions like the share's, in place of its own; what lies in it keeps its own.
     #[arg(long)]
     preset_folder: bool,
+    /// Show the folder of this volume, which is there already; nothing is copied. Asks while clients use the share: their files
+    /// close.
+    #[arg(long)]
+    volume: Option<String>,
+    /// Show this folder, which is there already; that of the same path when absent. Asks as --volume does.
+    #[arg(long)]
+    folder: Option<String>,
 }
 
 /// Users and groups by what they may do.
@@ -239,7 +246,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             context.show(&share, one)
         }
         Command::Set(set) => {
-            let Set { name, comment, grants, revoke, preset_folder, .. } = *set;
+            let set = *set;
+            let Set { name, comment, grants, revoke, preset_folder, .. } = set;
             let update = ShareUpdate {
                 comment,
                 kind: set.kind.map(Kind::value),
@@ -251,11 +259,18 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 grant: grants.list(),
                 revoke,
                 preset_folder,
+                volume: set.volume,
+                folder: set.folder,
+                confirm: None,
             };
             if update == ShareUpdate::default() {
                 return usage("say what to change; `holdfast help share set` lists what can be.");
             }
-            let share: Share = client.patch(&path(&name), &update).await?;
+            let share: Share = context
+                .confirmed(async |confirm| {
+                    client.patch(&path(&name), &ShareUpdate { confirm, ..update.clone() }).await
+                })
+                .await?;
             context.show(&share, one)
         }
         Command::Delete { name } => {

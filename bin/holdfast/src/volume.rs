@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use control_api::{
     CachePolicyUpdate, CheckRequest, Confirm, Done, LogCreate, Provisioning, ReadAhead, Resiliency, Volume,
-    VolumeCache, VolumeCreate, VolumeUpdate,
+    VolumeCache, VolumeCreate, VolumeRename, VolumeUpdate,
 };
 use control_client::{Query, segment};
 
@@ -106,6 +106,16 @@ pub(crate) enum Command {
         #[command(flatten)]
         cache: CacheArgs,
     },
+    /// Give a volume another name. LUNs, shares and snapshots on it go on, and so do their clients.
+    Rename {
+        /// The volume.
+        volume: String,
+        /// Its new name.
+        name: String,
+        /// Its pool; needed where several pools have a volume of this name.
+        #[arg(long)]
+        pool: Option<String>,
+    },
     /// Grow a volume.
     Resize {
         /// The volume.
@@ -180,7 +190,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
     match command {
         Command::List => context.show_list_of_pools("/volumes", print).await?,
         Command::Show { volume, pool } => {
-            let volume: Volume = client.get(in_pool(&volume, pool.as_deref()).as_str()).await?;
+            let volume: Volume = client.get(in_pool(&volume, "", pool.as_deref()).as_str()).await?;
             context.show(&volume, one)?;
         }
         Command::Create {
@@ -210,6 +220,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 log: log_size.map(|size_bytes| LogCreate { size_bytes, pool: log_pool }),
             };
             let volume: Volume = client.post("/volumes", &request).await?;
+            context.show(&volume, one)?;
+        }
+        Command::Rename { volume, name, pool } => {
+            let path = in_pool(&volume, "/name", pool.as_deref());
+            let volume: Volume = client.put(path.as_str(), &VolumeRename { name }).await?;
             context.show(&volume, one)?;
         }
         Command::Resize { volume, size } => {
@@ -261,7 +276,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             context.show(&done, |done| outln!("{}", done.message))?;
         }
         Command::Delete { volume, pool } => {
-            let path = in_pool(&volume, pool.as_deref());
+            let path = in_pool(&volume, "", pool.as_deref());
             let deleted = async |confirm| client.delete(path.as_str(), &Confirm { confirm }).await;
             let done: Done = context.confirmed(deleted).await?;
             context.show(&done, |done| outln!("{}", done.message))?;
@@ -270,9 +285,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// A volume, or the one of its name in a pool.
-fn in_pool(volume: &str, pool: Option<&str>) -> Query {
-    let path = Query::new(format!("/volumes/{}", segment(volume)));
+/// Something of a volume, or of the one of its name in a pool.
+fn in_pool(volume: &str, what: &str, pool: Option<&str>) -> Query {
+    let path = Query::new(format!("/volumes/{}{what}", segment(volume)));
     match pool {
         Some(pool) => path.with("pool", pool),
         None => path,

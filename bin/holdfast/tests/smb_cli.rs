@@ -184,7 +184,16 @@ fn configuration_goes_round_and_users_stay_out_of_it() {
     assert_eq!(bench.items("share list")[0]["online"], true);
 
     let lost = saved.replace("volume = \"v\"\n", "volume = \"w\"\n");
-    std::fs::write(&bare, lost).expect("written");
+    std::fs::write(&bare, &lost).expect("written");
+    // Which volume it is on is said by more than the name.
+    let told = bench.ok(&format!("config apply {}", bare.display()));
+    assert!(
+        told.contains("share vmstore: there is no volume w; by its `volume_guid` it is on volume v"),
+        "{told}"
+    );
+    assert_eq!(bench.ok("config show"), saved);
+    let by_name: Vec<&str> = lost.lines().filter(|line| !line.starts_with("volume_guid")).collect();
+    std::fs::write(&bare, by_name.join("\n")).expect("written");
     let told = bench.ok(&format!("config apply {}", bare.display()));
     assert!(told.contains("share vmstore: volume w is not there"), "{told}");
     assert!(bench.ok("status").contains("share vmstore: it is not served: volume w is not there"));

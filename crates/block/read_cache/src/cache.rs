@@ -142,6 +142,13 @@ impl ReadCache {
         number as u32
     }
 
+    /// Shows the counters of a device under another name.
+    pub(crate) fn rename(&self, device: u32, name: &str) {
+        if let Some(Some(member)) = self.devices.lock().get_mut(device as usize) {
+            name.clone_into(&mut member.name);
+        }
+    }
+
     /// Forgets a device that nobody uses any more.
     pub(crate) fn leave(&self, device: u32) {
         // Its pages go before its number may be given away.

@@ -73,6 +73,11 @@ impl CachedDevice {
         Self { core: Arc::new(core) }
     }
 
+    /// Shows its counters under another name from now on.
+    pub fn rename(&self, name: &str) {
+        self.core.cache.rename(self.core.number, name);
+    }
+
     /// Switches caching of this device on or off, while running. Off gives its memory back to the others.
     pub fn set_on(&self, on: bool) {
         self.core.on.store(on, Ordering::Release);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// Longest window of a fixed read-ahead, in bytes.
 pub const MAX_READ_AHEAD_BYTES: u64 = 8 << 20;
@@ -95,6 +96,9 @@ impl CacheConfig {
 pub struct VolumeConfig {
     /// The volume.
     pub name: String,
+    /// Which of that name: the identity of its space, given when the node knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_guid: Option<Uuid>,
     /// Whether reads are kept in the node's read cache.
     #[serde(default)]
     pub read_cache: bool,
@@ -107,7 +111,7 @@ impl VolumeConfig {
     /// What holds for a volume of which nothing was said.
     #[must_use]
     pub fn unsaid(name: &str) -> Self {
-        Self { name: name.into(), read_cache: false, read_ahead: ReadAhead::default() }
+        Self { name: name.into(), volume_guid: None, read_cache: false, read_ahead: ReadAhead::default() }
     }
 }
 

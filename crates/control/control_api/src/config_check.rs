@@ -166,7 +166,12 @@ impl Config {
         }
         unique("disk", self.disks.iter().map(|disk| disk.id.as_str()))?;
         unique("pool", self.pools.iter().map(|pool| pool.name.as_str()))?;
-        unique("volume", self.volumes.iter().map(|volume| volume.name.as_str()))?;
+        // Two pools may have volumes of one name.
+        let which = self.volumes.iter().map(|volume| match volume.volume_guid {
+            Some(guid) => format!("{} ({guid})", volume.name),
+            None => volume.name.clone(),
+        });
+        unique("volume", which.collect::<Vec<_>>().iter().map(String::as_str))?;
         self.volumes.iter().try_for_each(|volume| check_name("volume", &volume.name))?;
         unique("portal", self.portals.iter().map(|portal| portal.address.as_str()))?;
         for portal in &self.portals {

@@ -23,7 +23,15 @@ impl Config {
         one("cache", &have.cache, &want_shown.cache, &mut changes);
         many("disk", &have.disks, &want_shown.disks, |disk| disk.id.clone(), &mut changes);
         many("pool", &have.pools, &want_shown.pools, |pool| pool.guid.to_string(), &mut changes);
-        many("volume-policy", &have.volumes, &want_shown.volumes, |volume| volume.name.clone(), &mut changes);
+        let named = |name: &str| {
+            let count = |config: &Self| config.volumes.iter().filter(|volume| volume.name == name).count();
+            count(&have).max(count(&want_shown))
+        };
+        let volume = |volume: &crate::VolumeConfig| match volume.volume_guid {
+            Some(guid) if named(&volume.name) > 1 => format!("{} ({guid})", volume.name),
+            _ => volume.name.clone(),
+        };
+        many("volume-policy", &have.volumes, &want_shown.volumes, volume, &mut changes);
         one("iscsi", &have.iscsi, &want_shown.iscsi, &mut changes);
         many("portal", &have.portals, &want_shown.portals, |portal| portal.address.clone(), &mut changes);
         many("initiator-group", &have.groups, &want_shown.groups, |group| group.name.clone(), &mut changes);

@@ -348,7 +348,17 @@ pub struct LunUpdate {
     /// Whether initiators may turn the write cache on and off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initiator_write_cache: Option<bool>,
-    /// The LUN's name, repeated; needed when the new size is smaller.
+    /// The volume that its file is in from now on. Nothing is copied: the file must be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The file that it is made of from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Made of another file it stays the disk that initiators know, by its designators and its serial number; else it becomes a new
+    /// one. The bytes must be the same then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_identity: bool,
+    /// The LUN's name, repeated; needed when the new size is smaller, or initiators are connected to a LUN that gets another file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }

@@ -97,7 +97,7 @@ pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
 pub use status::{Counts, Issue, RequestMemory, Severity, Status, Verdict};
 pub use units::{human_bytes, many, parse_bytes};
-pub use volume::{LogPlace, Provisioning, Resiliency, Volume, VolumeCreate, VolumeUpdate};
+pub use volume::{LogPlace, Provisioning, Resiliency, Volume, VolumeCreate, VolumeRename, VolumeUpdate};
 
 /// Prefix of every route.
 pub const BASE_PATH: &str = "/v1";

@@ -211,6 +211,17 @@ const CORE: &[Route] = &[
         ),
         &["pool"],
     ),
+    with_query(
+        send(
+            Put,
+            "/volumes/{volume}/name",
+            "volume_rename",
+            "Gives a volume another name; what is on it goes on. Where several pools have one of its name, the pool must be named.",
+            json::<VolumeRename>(),
+            json::<Volume>(),
+        ),
+        &["pool"],
+    ),
     send(
         Post,
         "/volumes/{volume}/check",

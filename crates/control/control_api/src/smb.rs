@@ -350,6 +350,15 @@ pub struct ShareUpdate {
     pub revoke: Vec<String>,
     /// Give the folder permissions like the share's; what lies in it keeps its own.
     pub preset_folder: bool,
+    /// The volume that its folder is in from now on. Nothing is copied: the folder must be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The folder that it shows from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// The share's name, repeated; needed when clients are connected to one that gets another folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// What has passed over a share since it was served.
@@ -389,7 +398,7 @@ pub struct Share {
 }
 
 /// What a client has open.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SmbOpen {
     /// Its number, which outlives connections.
     pub id: u64,
@@ -418,7 +427,7 @@ pub struct SmbOpen {
 }
 
 /// What a session has more when it is one of SMB.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SmbSession {
     /// The user.
     pub user: String,

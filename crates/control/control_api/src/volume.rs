@@ -179,6 +179,14 @@ pub struct VolumeCreate {
     pub log: Option<LogCreate>,
 }
 
+/// Gives a volume another name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeRename {
+    /// The new name.
+    pub name: String,
+}
+
 /// Changes a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

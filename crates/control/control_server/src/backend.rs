@@ -333,6 +333,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn give_up_log<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Grows a space.
     fn grow<'a>(&'a self, name: &'a str, size_bytes: u64) -> Work<'a, ()>;
+    /// Gives the space of a volume another name, durably, whether the volume is open or not. It has no log.
+    fn rename_space<'a>(&'a self, name: &'a str, new: &'a str) -> Work<'a, ()>;
     /// Destroys a space. Its volume is closed.
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
     /// Says on the disks that any node may have the pool. It is closed next.

@@ -66,6 +66,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("volume_create", Changes),
     ("volume_show", Looks),
     ("volume_update", Changes),
+    ("volume_rename", Changes),
     ("volume_delete", Destroys),
     ("volume_check", Changes),
     ("volume_give_up_log", DestroysElsewhere),

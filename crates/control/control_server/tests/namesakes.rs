@@ -225,6 +225,17 @@ async fn a_pool_whose_name_is_taken_is_imported_under_another_one() {
     let import = |name: Option<&str>| json!({ "pool": guid, "disks": disks, "name": name }).to_string();
     let (done, problem) = ask(&node, "POST", "/v1/pools/import", &import(None)).await;
     assert!(!done && problem["todo"].to_string().contains("--name"), "{problem}");
+    // By their name it is not clear which is meant.
+    let by_name = json!({ "pool": "a", "disks": disks }).to_string();
+    let (done, problem) = ask(&node, "POST", "/v1/pools/import", &by_name).await;
+    let said = problem["detail"].to_string();
+    assert!(!done && problem["code"] == "invalid-request", "{problem}");
+    assert!(
+        said.contains("is open on this node as a (")
+            && said.contains(&format!("{guid} is not this node's (")),
+        "{said}"
+    );
+    assert!(said.contains("old/a0.img") && problem["todo"].to_string().contains("--name NEW"), "{problem}");
     let (done, problem) = ask(&node, "POST", "/v1/pools/import", &import(Some("a"))).await;
     assert!(!done && problem["code"] == "already-exists", "{problem}");
     let (done, pool) = ask(&node, "POST", "/v1/pools/import", &import(Some("b"))).await;

@@ -168,6 +168,26 @@ impl Core {
         }
         Ok(())
     }
+
+    /// Refuses a name that no space can have, or that one has.
+    fn check_space_name(&self, name: &str) -> Result<(), PoolError> {
+        if name.is_empty() || name.len() > 255 {
+            return Err(PoolError::new(PoolErrorKind::Invalid, "a space's name has 1 to 255 bytes"));
+        }
+        if self.meta.with_state(|state| state.spaces.values().any(|space| space.name == name)) {
+            let detail = format!("there is a space {name} already");
+            return Err(PoolError::new(PoolErrorKind::AlreadyExists, detail));
+        }
+        Ok(())
+    }
+
+    /// Refuses a record of a space that the metadata has no room for.
+    async fn check_room_for(&self, record: &SpaceRecord) -> Result<(), PoolError> {
+        self.check_metadata_room(record.encoded_len() as u64).await.map_err(|error| match error.kind() {
+            BlockErrorKind::NoSpace => PoolError::new(PoolErrorKind::NoSpace, AREA_FULL),
+            _ => error.into(),
+        })
+    }
 }
 
 impl Pool {
@@ -180,9 +200,7 @@ impl Pool {
         let _one = core.administering.lock().await;
         core.check_writable()?;
         let invalid = |detail: String| PoolError::new(PoolErrorKind::Invalid, detail);
-        if spec.name.is_empty() || spec.name.len() > 255 {
-            return Err(invalid("a space's name has 1 to 255 bytes".into()));
-        }
+        core.check_space_name(&spec.name)?;
         if spec.size == 0 || spec.size > i64::MAX as u64 / 2 {
             return Err(invalid(format!("a space cannot have {} bytes", spec.size)));
         }
@@ -220,17 +238,8 @@ impl Pool {
             );
             return Err(PoolError::new(PoolErrorKind::NoSpace, detail));
         }
-        let (id, taken) = core.meta.with_state(|state| {
-            (SpaceId(state.next_space), state.spaces.values().any(|space| space.name == spec.name))
-        });
-        if taken {
-            return Err(PoolError::new(
-                PoolErrorKind::AlreadyExists,
-                format!("there is a space {} already", spec.name),
-            ));
-        }
         let record = SpaceRecord {
-            id,
+            id: SpaceId(core.meta.with_state(|state| state.next_space)),
             guid: Guid(self.surroundings.entropy.next_id()),
             name: spec.name,
             resiliency: spec.resiliency,
@@ -240,14 +249,10 @@ impl Pool {
             size: spec.size.next_multiple_of(BLOCK),
             checksum: spec.integrity.then(Checksum::default),
         };
-        if let Err(error) = core.check_metadata_room(record.encoded_len() as u64).await {
-            return Err(match error.kind() {
-                BlockErrorKind::NoSpace => PoolError::new(PoolErrorKind::NoSpace, AREA_FULL),
-                _ => error.into(),
-            });
-        }
+        core.check_room_for(&record).await?;
         core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
         let space = Space::new(&Arc::downgrade(core), record.clone(), striping, false);
+        let id = record.id;
         core.spaces.write().insert(id, Arc::clone(&space));
         if parity > 0
             && let Err(error) = self.make_journal(&space).await
@@ -321,6 +326,26 @@ impl Pool {
             return Err(error);
         }
         record.size = size;
+        self.core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
+        space.set_record(record);
+        Ok(())
+    }
+
+    /// Gives a space another name, while it is in use; one that is closed, too. After a crash it has the one or the other.
+    ///
+    /// # Errors
+    /// When no space can have the name, or one has it; when the space isn't there, or the metadata cannot be written.
+    pub async fn rename_space(&self, id: SpaceId, name: &str) -> Result<(), PoolError> {
+        let _one = self.core.administering.lock().await;
+        self.core.check_writable()?;
+        let space = self.core.spaces.read().get(&id).cloned();
+        let closed = || Some(Arc::clone(&self.core.closed.read().get(&id)?.space));
+        let space = space
+            .or_else(closed)
+            .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no space {id}")))?;
+        self.core.check_space_name(name)?;
+        let record = SpaceRecord { name: name.to_owned(), ..space.record() };
+        self.core.check_room_for(&record).await?;
         self.core.meta.commit(vec![Change::PutSpace(record.clone())]).await?;
         space.set_record(record);
         Ok(())

@@ -29,7 +29,7 @@ pub const OPENS_MAX: usize = 1_000_000;
 /// How the volume presents itself.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Its label.
+    /// Its label at first.
     pub label: String,
     /// Its serial number: of 64 bits in FileIdInformation, the lower half in FileFsVolumeInformation.
     pub serial: u64,
@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn FileStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: VolumeOptions,
+    /// The label that clients see now.
+    pub(crate) label: Mutex<String>,
     /// Makes resume keys of this run unguessable.
     pub(crate) instance: [u8; 16],
     pub(crate) nodes: Mutex<FastMap<FileId, Arc<Node>>>,
@@ -91,6 +93,7 @@ impl FileSystem {
             core: Arc::new(Core {
                 store,
                 clock,
+                label: Mutex::new(options.label.clone()),
                 options,
                 instance: entropy.next_id(),
                 nodes: Mutex::default(),
@@ -114,6 +117,11 @@ impl FileSystem {
     pub fn limit_space(&self, can_hold: impl Fn() -> u64 + Send + Sync + 'static) {
         // Who says it again is wrong, and the first one stays.
         let _ = self.core.limit.set(Box::new(can_hold));
+    }
+
+    /// Clients see this label from now on.
+    pub fn set_label(&self, label: &str) {
+        label.clone_into(&mut self.core.label.lock());
     }
 
     /// Whether both are the same one.

@@ -14,6 +14,7 @@ mod security;
 mod set;
 mod short_names;
 mod streams;
+mod volume;
 
 use std::sync::Arc;
 

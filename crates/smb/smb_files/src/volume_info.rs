@@ -55,7 +55,7 @@ impl Open {
         let sectors_per_unit = unit / SECTOR;
         let fixed = match class {
             VolumeClass::VOLUME => {
-                put_volume(options.created, options.serial as u32, true, &options.label, out);
+                put_volume(options.created, options.serial as u32, true, &self.core.label.lock(), out);
                 VOLUME_FIXED
             }
             VolumeClass::SIZE => {
@@ -127,8 +127,10 @@ impl Open {
     /// Units in all and free, of `unit` bytes.
     async fn units(&self, unit: u32) -> Result<(u64, u64)> {
         let usage = self.core.store.usage().await?;
+        // What is below the store holds its own structures, too, which are no part of the store's capacity.
         let below = self.core.limit.get().map_or(u64::MAX, |can_hold| can_hold());
-        let free = usage.capacity.min(below).saturating_sub(usage.used.saturating_add(usage.metadata));
+        let capacity = usage.capacity.min(below.saturating_sub(usage.metadata));
+        let free = capacity.saturating_sub(usage.used);
         Ok((usage.capacity / u64::from(unit), free / u64::from(unit)))
     }
 

@@ -85,7 +85,8 @@ pub trait FileStore: Send + Sync + 'static {
     /// [`FileInfo::parent`] tells, is the oldest that is left. A name that is already this file's is taken
     /// ([`StoreErrorKind::AlreadyExists`]) but with `replace`, which may change its case. A directory has one name
     /// ([`StoreErrorKind::IsADirectory`]) and is not replaced ([`StoreErrorKind::AlreadyExists`]). Opens of the file that loses
-    /// its name must share deletion ([`StoreErrorKind::SharingViolation`]). At most [`NAMES_MAX`]
+    /// its name, and of the file itself, must share deletion ([`StoreErrorKind::SharingViolation`]): who keeps a file can rely on its
+    /// going with the name that it has. At most [`NAMES_MAX`]
     /// ([`StoreErrorKind::TooManyNames`]).
     fn link<'a>(&'a self, file: FileId, to: (FileId, &'a str), replace: bool) -> StoreFuture<'a, ()>;
 
@@ -121,7 +122,8 @@ pub trait FileStore: Send + Sync + 'static {
     /// What is known of a file without opening it. Data written by any open counts at once.
     fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo>;
 
-    /// Changes attributes and times; fields that are `None` stay, but for the time of change, which is then now.
+    /// Changes attributes and times; fields that are `None` stay, but for the time of change, which is then now. A file becomes
+    /// read-only only while all its opens share deletion ([`StoreErrorKind::SharingViolation`]).
     fn set_info(&self, file: FileId, change: InfoChange) -> StoreFuture<'_, ()>;
 
     /// The security descriptor, as stored; empty when none was ever set.

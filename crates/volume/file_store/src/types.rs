@@ -17,6 +17,17 @@ pub enum FileKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes(pub u32);
 
+impl Attributes {
+    /// FILE_ATTRIBUTE_READONLY. The store keeps it and lets everybody write all the same: it is for who serves the file.
+    pub const READ_ONLY: Self = Self(1);
+
+    /// Whether it makes a file read-only that was not.
+    #[must_use]
+    pub fn makes_read_only(self, before: Self) -> bool {
+        self.0 & !before.0 & Self::READ_ONLY.0 != 0
+    }
+}
+
 /// The four times of a file, in nanoseconds since 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {

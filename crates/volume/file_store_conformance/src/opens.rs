@@ -2,7 +2,7 @@
 
 use aligned_buffer::IoBuf;
 use block_device::Durability;
-use file_store::{Access, FileKind, OpenOptions, Share, StoreErrorKind as Kind};
+use file_store::{Access, Attributes, FileKind, InfoChange, OpenOptions, Share, StoreErrorKind as Kind};
 
 use crate::Outcome;
 use crate::check::{Probe, buffer, bytes, new};
@@ -152,7 +152,7 @@ pub(crate) async fn removal(p: &Probe<'_>) -> Outcome {
     p.done("lookup", p.store().lookup(root, "f").await).map(drop)
 }
 
-/// Who does not share deletion keeps the size and the directories above, by whichever name.
+/// Who does not share deletion keeps the size and the directories above, by whichever name; the names, and that it can be written.
 pub(crate) async fn keeping(p: &Probe<'_>) -> Outcome {
     let store = p.store();
     let outer = p.done("mkdir", store.create(store.root(), "outer", new(FileKind::Directory)).await)?;
@@ -180,14 +180,26 @@ pub(crate) async fn keeping(p: &Probe<'_>) -> Outcome {
         let moved = store.rename((from, name), (root, "moved"), false).await;
         p.refused("rename", moved, Kind::SharingViolation)?;
     }
+    let linked = store.link(id, (root, "third"), false).await;
+    p.refused("one more name", linked, Kind::SharingViolation)?;
+    let with = |bits| InfoChange { attributes: Some(Attributes(bits)), ..InfoChange::default() };
+    p.refused("read-only", store.set_info(id, with(0x21)).await, Kind::SharingViolation)?;
+    p.equal("it is not", p.done("info", store.info(id).await)?.attributes, Attributes(0x20))?;
+    p.done("hidden", store.set_info(id, with(0x2)).await)?;
     p.done("the same size", other.set_size(7).await)?;
     p.done("data", other.write(0, buffer(b"C"), durable).await)?;
     p.done("room", other.allocate(0, 100, false).await)?;
-    let again = p.done("open", store.open(id, keeper).await)?;
+    let again = p.done("open", store.open(id, keeper.clone()).await)?;
     p.done("by another of those who keep it", again.set_size(8).await)?;
     p.done("by itself", kept.set_size(7).await)?;
     p.is("data of others", &kept, b"Content").await?;
     drop((kept, again));
     p.done("cut", other.set_size(3).await)?;
+    p.done("one more name", store.link(id, (root, "third"), false).await)?;
+    p.done("read-only", store.set_info(id, with(0x1)).await)?;
+    let kept = p.done("open", store.open(id, keeper.clone()).await)?;
+    p.done("what was so before stays", store.set_info(id, with(0x3)).await)?;
+    p.done("and may be taken away", store.set_info(id, with(0)).await)?;
+    drop(kept);
     p.done("rename", store.rename((root, "outer"), (root, "moved"), false).await)
 }

@@ -49,17 +49,18 @@ impl Session<'_> {
 
 impl Stream {
     /// Maps the holes of a range of whole blocks, which are locked, and replaces its shared clusters; which of them have what is
-    /// `written` there. All others of the range are to be written.
+    /// `written` there. All others of the range are to be written. The holes that it maps are `now_mapped`.
     pub(crate) async fn make_writable(
         &self,
         core: &Core,
         written: &Written,
+        now_mapped: &mut Vec<Clusters>,
     ) -> Result<Vec<Clusters>, StoreError> {
         let (offset, end) = (written.offset, written.offset + written.data.len() as u64);
         let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
         let (mapped, shared) = self.map.read().covers(first, last);
         if !mapped {
-            self.map_needed(core, first, last).await?;
+            *now_mapped = self.map_needed(core, first, last).await?;
         }
         let mut replaced = Vec::new();
         if shared {
@@ -72,13 +73,15 @@ impl Stream {
         Ok(replaced)
     }
 
-    /// Maps the holes of `first..last` and, where writes go on one behind the other, what comes next.
-    async fn map_needed(&self, core: &Core, first: u64, last: u64) -> Result<(), StoreError> {
+    /// Maps the holes of `first..last`, and returns them; where writes go on one behind the other, what comes next, too.
+    async fn map_needed(&self, core: &Core, first: u64, last: u64) -> Result<Vec<Clusters>, StoreError> {
         let window = self.ahead.plan(first, last, self.size().div_ceil(CLUSTER));
         let end = window.map_or(last, |(_, to)| to.max(last));
         let _clusters = self.clusters.lock(first, end - first).await;
         let needed = self.map.read().holes(first, last);
-        self.map_holes(core, needed, window).await
+        let holes = needed.iter().map(|(first, count)| (*first, first + count)).collect();
+        self.map_holes(core, needed, window).await?;
+        Ok(holes)
     }
 
     /// Maps a window that nobody waits for.

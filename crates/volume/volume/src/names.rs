@@ -138,6 +138,8 @@ impl Session<'_> {
             let detail = format!("{} has {NAMES_MAX} names, and no file can have more", inode.name);
             return Err(StoreError::new(StoreErrorKind::TooManyNames, detail));
         }
+        // Who keeps it can rely on its going with the names that it has.
+        core.registry.lock().check_delete(file)?;
         self.spend(ROW_OF_FILE)?;
         Ok(old)
     }

@@ -10,6 +10,7 @@ use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
 
 use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::StreamKey;
+use crate::core::Core;
 use crate::database::{Session, database_error};
 use crate::names::{Goes, moved};
 use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
@@ -353,6 +354,21 @@ impl Session<'_> {
     pub(crate) fn allocated(&self, stream: StreamKey) -> Result<u64, StoreError> {
         let counts = self.extents(stream)?.into_iter().map(|extent| extent.count);
         Ok(counts.fold(0u64, u64::saturating_add).saturating_mul(CLUSTER))
+    }
+
+    /// As [`Session::set_info`], for who has not made sure that nobody keeps the file as it is.
+    pub(crate) fn set_info_of_kept(
+        &mut self,
+        core: &Core,
+        file: u64,
+        change: InfoChange,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        let before = Attributes(self.inode(file)?.attributes);
+        if change.attributes.is_some_and(|attributes| attributes.makes_read_only(before)) {
+            core.registry.lock().check_delete(file)?;
+        }
+        self.set_info(file, change, now)
     }
 
     pub(crate) fn set_info(&mut self, file: u64, change: InfoChange, now: u64) -> Result<(), StoreError> {

@@ -258,7 +258,7 @@ impl FileStore for Volume {
                     let known = core.known((file.0, 0)).filter(|known| known.written > 0);
                     change.written = known.map(|known| known.written);
                 }
-                session.set_info(file.0, change, now)?;
+                session.set_info_of_kept(&core, file.0, change, now)?;
                 if change.written.is_some() || change.changed.is_some() {
                     core.forget_written(file.0);
                 }

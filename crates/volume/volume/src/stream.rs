@@ -199,12 +199,19 @@ impl Stream {
                 "there was no space for its metadata when the volume was opened, so no file grows",
             ));
         }
-        // Everything from the old end on changes its meaning.
-        let _blocks = self.lock_blocks(offset.min(size), end.max(size)).await;
+        // Everything from the old end on changes its meaning. To the end of its last cluster, which goes if this fails.
+        let _blocks = self.lock_blocks(offset.min(size), end.max(size).next_multiple_of(CLUSTER)).await;
         if end > size {
             self.zero_beyond(core, size, offset).await?;
         }
-        self.write_locked(core, offset, data, durability).await?;
+        let mut mapped = Vec::new();
+        let written = self.write_mapping(core, offset, data, durability, &mut mapped).await;
+        if let Err(error) = written {
+            // Beyond the size nobody else has written to them.
+            let from = offset.max(size.next_multiple_of(CLUSTER)) / CLUSTER;
+            self.unmap_again(core, &error, &mapped, from, end.div_ceil(CLUSTER)).await;
+            return Err(error);
+        }
         self.touch(core);
         match durability {
             Durability::Durable => self.commit_size(core, end.max(size)).await,
@@ -227,9 +234,28 @@ impl Stream {
         data: SharedBuf,
         durability: Durability,
     ) -> Result<(), StoreError> {
+        let (first, last) = (offset.div_ceil(CLUSTER), (offset + data.len() as u64) / CLUSTER);
+        let mut mapped = Vec::new();
+        let written = self.write_mapping(core, offset, data, durability, &mut mapped).await;
+        if let Err(error) = &written {
+            // Others may have written to the rest of clusters that this has in part.
+            self.unmap_again(core, error, &mapped, first, last).await;
+        }
+        written
+    }
+
+    /// Writes blocks that are locked; the holes that were mapped for that are `mapped`, whether it works or not.
+    async fn write_mapping(
+        &self,
+        core: &Core,
+        offset: u64,
+        data: SharedBuf,
+        durability: Durability,
+        mapped: &mut Vec<Clusters>,
+    ) -> Result<(), StoreError> {
         let (offset, data) = self.to_blocks(core, offset, data).await?;
         let written = Written { offset, data };
-        let replaced = self.make_writable(core, &written).await?;
+        let replaced = self.make_writable(core, &written, mapped).await?;
         let Written { data, .. } = written;
         let mut segments = self.map.read().segments(offset, data.len() as u64);
         if !replaced.is_empty() {
@@ -255,6 +281,19 @@ impl Stream {
         });
         // All end before the first error is told.
         join_all(writes).await.into_iter().collect()
+    }
+
+    /// After a write for which there was no space below: what was mapped for it becomes holes again, as far as it lies in the
+    /// clusters `first..last`, which nobody else can have written. What fails here stays mapped, and reads as it did.
+    async fn unmap_again(&self, core: &Core, why: &StoreError, mapped: &[Clusters], first: u64, last: u64) {
+        if why.kind() != StoreErrorKind::NoSpace {
+            return;
+        }
+        for (from, to) in mapped.iter().map(|(from, to)| (first.max(*from), last.min(*to))) {
+            if from < to && self.drop_clusters(core, from, to, true).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Whole blocks around `data`, the rest of them read back.

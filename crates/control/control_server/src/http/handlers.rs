@@ -12,7 +12,7 @@ use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
     FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, IscsiUpdate, List, LogCreate, LunCreate,
     LunMap, LunUpdate, PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk,
-    TargetConfig, TargetUpdate, VolumeCreate, VolumeUpdate,
+    TargetConfig, TargetUpdate, VolumeCreate, VolumeRename, VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -169,6 +169,12 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "volume_update" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<VolumeUpdate>| {
             answer(n.volume_update(&v, b).await)
         }),
+        "volume_rename" => handle(
+            f,
+            async |State(n): S, Path(v): P, Params(q): Params<PoolQuery>, Sent(b): Sent<VolumeRename>| {
+                answer(n.volume_rename(&v, q.pool, b).await)
+            },
+        ),
         "volume_reopen" => handle(f, async |State(n): S, Path(v): P, Sent(b): Sent<Confirm>| {
             answer(n.volume_reopen(&v, b.confirm).await)
         }),

@@ -10,6 +10,8 @@ use crate::backend::{IscsiBackend, ServedLun, Work};
 #[derive(Default)]
 pub struct MemoryIscsi {
     config: Mutex<Config>,
+    /// Who is taken to be connected.
+    pub connected: Mutex<Vec<Session>>,
 }
 
 /// A port that is always taken here.
@@ -40,7 +42,7 @@ impl IscsiBackend for MemoryIscsi {
     }
 
     fn sessions(&self) -> Vec<Session> {
-        Vec::new()
+        self.connected.lock().clone()
     }
 
     fn end_session(&self, _id: u64) -> Work<'_, bool> {

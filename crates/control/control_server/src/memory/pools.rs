@@ -23,6 +23,8 @@ pub(crate) struct PoolState {
     guid: Uuid,
     members: Vec<PoolMember>,
     spaces: BTreeMap<String, (NewSpace, Arc<MemoryStore>)>,
+    /// The identities of spaces, by their names.
+    identities: BTreeMap<String, Uuid>,
     /// Volumes with something to repair: those whose name began with "damaged" when they were made.
     damaged: BTreeSet<String>,
     epoch: u64,
@@ -32,16 +34,25 @@ pub(crate) struct PoolState {
     stopped_volumes: BTreeSet<String>,
 }
 
-/// The identity of a space: another one in each pool.
-fn space_guid(pool: Uuid, name: &str) -> Uuid {
-    let name = name.bytes().fold(0, |sum: u128, byte| sum.rotate_left(9) ^ u128::from(byte));
-    Uuid::from_u128(pool.as_u128() ^ name.rotate_left(64))
-}
-
 impl PoolState {
     /// The files of a volume.
     pub(super) fn store(&self, volume: &str) -> Option<Arc<MemoryStore>> {
         self.spaces.get(volume).map(|(_, store)| store.clone())
+    }
+
+    /// The identity of a new space: another one in each pool, and each time another one.
+    fn new_identity(&self, name: &str) -> Uuid {
+        let name = name.bytes().fold(0, |sum: u128, byte| sum.rotate_left(9) ^ u128::from(byte));
+        let mut guid = self.guid.as_u128() ^ name.rotate_left(64);
+        while self.identities.values().any(|there| there.as_u128() == guid) {
+            guid = guid.wrapping_add(1);
+        }
+        Uuid::from_u128(guid)
+    }
+
+    /// The name of the volume with these files now.
+    fn name_of(&self, store: &Arc<MemoryStore>) -> Option<&String> {
+        self.spaces.iter().find(|(_, (_, there))| Arc::ptr_eq(there, store)).map(|(name, _)| name)
     }
 
     /// What a loss of disks under load does: nothing that was open goes on.
@@ -97,6 +108,7 @@ impl PoolBackend for Pools {
             guid,
             members: vec![],
             spaces: BTreeMap::new(),
+            identities: BTreeMap::new(),
             damaged: BTreeSet::new(),
             epoch: 1,
             stopped: false,
@@ -173,7 +185,7 @@ impl PoolHandle for Pool {
             _ => RedundancyState::Unavailable,
         };
         let spaces = state.spaces.values().map(|(space, _)| SpaceInfo {
-            guid: space_guid(state.guid, &space.name),
+            guid: state.identities.get(&space.name).copied().unwrap_or_default(),
             log_of: None,
             state: SpaceState {
                 name: space.name.clone(),
@@ -300,8 +312,10 @@ impl PoolHandle for Pool {
         if name.starts_with("damaged") {
             state.damaged.insert(name.clone());
         }
-        state.spaces.insert(name.clone(), (space, store.clone()));
-        let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, name, state: self.state.clone() });
+        let identity = state.new_identity(&name);
+        state.identities.insert(name.clone(), identity);
+        state.spaces.insert(name, (space, store.clone()));
+        let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state: self.state.clone() });
         now(Ok(handle))
     }
 
@@ -309,8 +323,8 @@ impl PoolHandle for Pool {
         self.state.lock().stopped_volumes.remove(name);
         match self.state.lock().spaces.get(name) {
             Some((_, store)) => {
-                let (name, state) = (name.to_owned(), self.state.clone());
-                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store: store.clone(), name, state });
+                let (store, state) = (store.clone(), self.state.clone());
+                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state });
                 now(Ok(handle))
             }
             None => now(Err(Problem::new(Code::NotFound, "no such space"))),
@@ -357,8 +371,28 @@ impl PoolHandle for Pool {
         now(Ok(()))
     }
 
+    fn rename_space<'a>(&'a self, name: &'a str, new: &'a str) -> Work<'a, ()> {
+        let mut state = self.state.lock();
+        let Some((space, store)) = state.spaces.remove(name) else {
+            return now(Err(Problem::new(Code::NotFound, "no such space")));
+        };
+        state.spaces.insert(new.to_owned(), (NewSpace { name: new.to_owned(), ..space }, store));
+        let identity = state.identities.remove(name).unwrap_or_default();
+        state.identities.insert(new.to_owned(), identity);
+        let PoolState { damaged, stopped_volumes, .. } = &mut *state;
+        for names in [damaged, stopped_volumes] {
+            if names.remove(name) {
+                names.insert(new.to_owned());
+            }
+        }
+        now(Ok(()))
+    }
+
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
-        self.state.lock().spaces.remove(name);
+        let mut state = self.state.lock();
+        state.spaces.remove(name);
+        state.identities.remove(name);
+        drop(state);
         now(Ok(()))
     }
 
@@ -385,7 +419,6 @@ impl PoolHandle for Pool {
 
 struct Volume {
     store: Arc<MemoryStore>,
-    name: String,
     state: Arc<Mutex<PoolState>>,
 }
 
@@ -423,7 +456,8 @@ impl VolumeHandle for Volume {
     }
 
     fn log(&self) -> Option<VolumeLog> {
-        let log = self.state.lock().spaces.get(&self.name)?.0.log?;
+        let state = self.state.lock();
+        let log = state.spaces.get(state.name_of(&self.store)?)?.0.log?;
         Some(VolumeLog {
             mode: LogMode::Logging,
             reason: None,
@@ -439,12 +473,14 @@ impl VolumeHandle for Volume {
     }
 
     fn why_stopped(&self) -> Option<String> {
-        let stopped = self.state.lock().stopped_volumes.contains(&self.name);
+        let state = self.state.lock();
+        let stopped = state.name_of(&self.store).is_some_and(|name| state.stopped_volumes.contains(name));
         stopped.then(|| "a flush failed".to_owned())
     }
 
     fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {
-        now(Ok(damage(&self.state.lock().damaged, &self.name)))
+        let state = self.state.lock();
+        now(Ok(state.name_of(&self.store).map(|name| damage(&state.damaged, name)).unwrap_or_default()))
     }
 
     fn close(&self) -> Work<'_, ()> {

@@ -16,6 +16,10 @@ pub struct MemorySmb {
     config: Mutex<Config>,
     volumes: Mutex<BTreeSet<String>>,
     ended: Mutex<Vec<Sid>>,
+    /// Who is taken to be connected.
+    pub connected: Mutex<Vec<Session>>,
+    /// What they are taken to have open.
+    pub open: Mutex<Vec<SmbOpen>>,
 }
 
 impl MemorySmb {
@@ -76,7 +80,7 @@ impl SmbBackend for MemorySmb {
     }
 
     fn sessions(&self) -> Vec<Session> {
-        Vec::new()
+        self.connected.lock().clone()
     }
 
     fn end_session(&self, _id: u64) -> bool {
@@ -89,7 +93,7 @@ impl SmbBackend for MemorySmb {
     }
 
     fn opens(&self) -> Vec<SmbOpen> {
-        Vec::new()
+        self.open.lock().clone()
     }
 
     fn close_open(&self, _id: u64) -> bool {

@@ -1,10 +1,14 @@
 //! `config apply`: makes the configuration what a file says.
 
-use control_api::{Config, ConfigDiff, ConfigRequest, Problem};
+use std::collections::BTreeSet;
+
+use control_api::{Code, Config, ConfigDiff, ConfigRequest, LunConfig, Problem, ShareConfig, many};
 
 use super::Node;
+use super::log_homes::Holder;
 use super::luns::new_guid;
-use super::ties::keep_tie;
+use super::moves::share_ends;
+use super::ties::{all_on_volumes, all_on_volumes_mut, follow_name, keep_tie};
 
 impl Node {
     /// Puts a configuration in place, or says what would change.
@@ -15,7 +19,9 @@ impl Node {
         let _changing = self.changes.lock().await;
         let have = self.config.get();
         let mut want = request.config;
+        let mut warnings = self.follow_names(&mut want);
         keep_identities(&have, &mut want)?;
+        self.refuse_two_volumes(&want)?;
         want.check()?;
         self.refuse_second_luns(&have, &want).await?;
         let items = have.diff(&want);
@@ -28,10 +34,13 @@ impl Node {
             ));
         }
         if request.dry_run || items.is_empty() {
-            return Ok(ConfigDiff { items, applied: !request.dry_run, warnings: told });
+            warnings.extend(told);
+            warnings.extend(self.ends_with(&have, &want).await);
+            return Ok(ConfigDiff { items, applied: !request.dry_run, warnings });
         }
         let removed = items.iter().filter(|change| change.sign == '-');
         told.extend(removed.map(|change| format!("{} is taken away.", change.subject)));
+        told.extend(self.ends_with(&have, &want).await);
         if !told.is_empty() {
             super::confirm("apply", request.confirm.as_deref(), || told)?;
         }
@@ -49,10 +58,107 @@ impl Node {
         self.reconcile().await;
         // First what the others come of.
         let closed = self.closed_pools().into_iter();
-        let mut warnings: Vec<String> =
-            closed.map(|(name, why)| format!("pool {name}: it is not open: {why}")).collect();
+        warnings.extend(closed.map(|(name, why)| format!("pool {name}: it is not open: {why}")));
         warnings.extend(self.unserved.lock().iter().map(|(subject, why)| format!("{subject}: {why}")));
         Ok(ConfigDiff { items, applied: true, warnings })
+    }
+
+    /// What clients lose, in sentences: what is served no more, and what leads elsewhere under the name or identity that they know.
+    async fn ends_with(&self, have: &Config, want: &Config) -> Vec<String> {
+        let mut told = Vec::new();
+        let gone: Vec<&str> = have
+            .smb
+            .listen
+            .iter()
+            .filter(|address| !want.smb.listen.contains(address))
+            .map(String::as_str)
+            .collect();
+        if !gone.is_empty() {
+            let (sessions, opens) = (self.backends.smb.sessions().len(), self.backends.smb.opens().len());
+            let clients = format!(
+                "{} and {} there are now; a client whose connection breaks does not come back that way.",
+                many(sessions as u64, "session"),
+                many(opens as u64, "open file")
+            );
+            let addresses = gone.join(", ");
+            told.push(if want.smb.listen.is_empty() {
+                format!("SMB is not served any more, as no address is given for it ({addresses} until now): {clients}")
+            } else {
+                format!("SMB is not served on {addresses} any more: {clients}")
+            });
+        }
+        for share in &have.shares {
+            let stays = want.shares.iter().find(|there| upcase::same(&there.name, &share.name));
+            let elsewhere = |there: &&ShareConfig| {
+                there.folder != share.folder
+                    || there.volume_guid != share.volume_guid
+                    || there.volume != share.volume
+            };
+            let Ok(now) = self.share_show(&share.name).await else { continue };
+            let ends = share_ends(&now);
+            match (stays.filter(elsewhere), stays, ends) {
+                (Some(there), _, Some(ends)) => told.push(format!(
+                    "Share {} shows {}:{} from now on: {ends}.",
+                    share.name, there.volume, there.folder
+                )),
+                (None, None, Some(ends)) => told.push(format!("Share {}: {ends}.", share.name)),
+                _ => {}
+            }
+        }
+        for lun in &have.luns {
+            let same = |there: &&LunConfig| there.name == lun.name && there.guid == lun.guid;
+            let Some(there) = want.luns.iter().find(same) else { continue };
+            if (&there.volume, there.volume_guid, &there.path) != (&lun.volume, lun.volume_guid, &lun.path) {
+                told.push(format!(
+                    "LUN {} is made of {}:{} and stays the disk that initiators know: unless that has the same bytes as {}:{}, what they have in memory of it destroys it.",
+                    lun.name, there.volume, there.path, lun.volume, lun.path
+                ));
+                told.extend(self.users_of(lun));
+            }
+        }
+        told
+    }
+
+    /// A document that was written before a volume got another name means the volume, where no other one can be meant by the name.
+    /// Says what was taken so.
+    fn follow_names(&self, want: &mut Config) -> Vec<String> {
+        let holders = self.holders();
+        if holders.iter().any(|holder| holder.spaces.is_none()) {
+            return Vec::new();
+        }
+        let there: BTreeSet<&String> = holders.iter().flat_map(Holder::volumes).collect();
+        let names = self.names_now();
+        let mut said = Vec::new();
+        for item in all_on_volumes_mut(want).filter(|item| !there.contains(&item.volume().to_owned())) {
+            let before = item.volume().to_owned();
+            if follow_name(item, &names) {
+                let now = item.volume().to_owned();
+                said.push(format!(
+                    "{}: there is no volume {before}; by its `volume_guid` it is on volume {now}, and is so still.",
+                    item.subject()
+                ));
+            }
+        }
+        said
+    }
+
+    /// Refuses that something is on one volume by its name, and on another one by its identity.
+    fn refuse_two_volumes(&self, want: &Config) -> Result<(), Problem> {
+        let names = self.names_now();
+        for item in all_on_volumes(want) {
+            let Some(guid) = item.volume_guid() else { continue };
+            if let Some(name) = names.get(&guid).filter(|name| *name != item.volume()) {
+                let detail = format!(
+                    "{} is on volume {}, and its `volume_guid` is that of volume {name}.",
+                    item.subject(),
+                    item.volume()
+                );
+                return Err(Problem::new(Code::InvalidRequest, detail).todo(
+                    "Leave `volume_guid` out, and the volume of that name is meant. Nothing was changed.",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Closes pools that the configuration no longer names. Their data stays on their disks.
@@ -105,6 +211,9 @@ fn keep_identities(have: &Config, want: &mut Config) -> Result<(), Problem> {
     }
     for share in &mut want.shares {
         keep_tie(&have.shares, share, |a, b| upcase::same(&a.name, &b.name));
+    }
+    for policy in &mut want.volumes {
+        keep_tie(&have.volumes, policy, |a, b| a.name == b.name);
     }
     for lun in want.luns.iter_mut().filter(|lun| lun.guid.is_none()) {
         lun.guid = match have.luns.iter().find(|there| there.name == lun.name).and_then(|there| there.guid) {

@@ -7,8 +7,10 @@ use control_api::{
     CachePolicyUpdate, CacheStatus, CacheUpdate, Code, Config, Done, LogCreate, Problem, Volume, VolumeConfig,
 };
 use read_cache::MemorySample;
+use uuid::Uuid;
 
-use super::{Node, confirm, to_its_end};
+use super::ties::lies_in;
+use super::{Node, VolumeSlot, confirm, to_its_end};
 use crate::system::read_counters;
 
 /// What the cache takes of the machine's memory when nothing was said, and what requests may take, each as a divisor.
@@ -27,10 +29,12 @@ impl Node {
         self.backends.budget.resize(usize::try_from(requests).unwrap_or(usize::MAX));
         let volumes: Vec<_> = {
             let volumes = self.volumes.lock();
-            volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?))).collect()
+            let open =
+                |(name, slot): (&String, &VolumeSlot)| Some((name.clone(), slot.space, slot.handle.clone()?));
+            volumes.iter().filter_map(open).collect()
         };
-        for (name, handle) in volumes {
-            handle.set_cache(&policy(config, &name));
+        for (name, space, handle) in volumes {
+            handle.set_cache(&policy(config, &name, space));
         }
     }
 
@@ -47,24 +51,32 @@ impl Node {
     }
 
     /// How a volume is cached.
-    pub(super) fn cache_policy(&self, name: &str) -> VolumeConfig {
-        self.config.with(|config| policy(config, name))
+    pub(super) fn cache_policy(&self, name: &str, space: Uuid) -> VolumeConfig {
+        self.config.with(|config| policy(config, name, space))
     }
 
-    /// Changes how a volume is cached, and does it if the volume is open.
-    pub(super) fn set_cache_policy(&self, name: &str, update: CachePolicyUpdate) -> Result<(), Problem> {
+    /// Changes how the volume of this name in this space is cached, and does it if the volume is open.
+    pub(super) fn set_cache_policy(
+        &self,
+        name: &str,
+        space: Uuid,
+        update: CachePolicyUpdate,
+    ) -> Result<(), Problem> {
         if update == CachePolicyUpdate::default() {
             return Ok(());
         }
-        let mut wanted = self.cache_policy(name);
+        let mut wanted = self.cache_policy(name, space);
+        wanted.volume_guid = Some(space);
         wanted.read_cache = update.read_cache.unwrap_or(wanted.read_cache);
         wanted.read_ahead = update.read_ahead.unwrap_or(wanted.read_ahead);
         self.config.change(|config| {
-            config.volumes.retain(|volume| volume.name != name);
+            config.volumes.retain(|volume| !lies_in(volume, name, space));
             config.volumes.push(wanted.clone());
             Ok(())
         })?;
-        if let Ok(handle) = self.volume(name) {
+        if self.volume_guid(name) == Some(space)
+            && let Ok(handle) = self.volume(name)
+        {
             handle.set_cache(&wanted);
         }
         Ok(())
@@ -185,7 +197,10 @@ impl Node {
     }
 }
 
-fn policy(config: &Config, name: &str) -> VolumeConfig {
-    let said = config.volumes.iter().find(|volume| volume.name == name);
+/// How the volume of this name in this space is cached. What says only a name may be of another volume: what says which one
+/// counts first.
+fn policy(config: &Config, name: &str, space: Uuid) -> VolumeConfig {
+    let own = config.volumes.iter().find(|volume| volume.volume_guid == Some(space));
+    let said = own.or_else(|| config.volumes.iter().find(|volume| lies_in(*volume, name, space)));
     said.cloned().unwrap_or_else(|| VolumeConfig::unsaid(name))
 }

@@ -10,7 +10,7 @@ use file_store::Access;
 use uuid::Uuid;
 
 use super::known::Impaired;
-use super::mapping::{connected, group_of, place, whose};
+use super::mapping::{group_of, place, whose};
 use super::{Node, confirm, missing, taken};
 use crate::files;
 
@@ -178,7 +178,7 @@ impl Node {
     }
 
     /// Refuses that a file becomes a LUN's that is another one's, by whichever name: two disks would overwrite each other.
-    async fn refuse_second_lun(
+    pub(super) async fn refuse_second_lun(
         &self,
         volume: &str,
         file: &FileEntry,
@@ -232,6 +232,7 @@ impl Node {
     pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
         let _changing = self.changes.lock().await;
         let lun = self.lun_config(name)?;
+        let place = self.lun_place(&lun, &request).await?;
         if let Some(size) = request.size_bytes {
             if size == 0 || !size.is_multiple_of(u64::from(lun.block_size)) {
                 return Err(Problem::new(
@@ -256,6 +257,9 @@ impl Node {
         }
         self.config.change(|config| {
             let lun = find(&mut config.luns, name)?;
+            if let Some(place) = place {
+                place.put(lun);
+            }
             if let Some(state) = request.state {
                 lun.state = state;
                 lun.reason = request.reason.clone().unwrap_or_default();
@@ -282,9 +286,7 @@ impl Node {
             human_bytes(now - size),
             now - size
         )];
-        let groups = self.config.with(|config| config.groups.clone());
-        let sessions = self.backends.iscsi.sessions();
-        lines.extend(connected(lun, &groups, &sessions));
+        lines.extend(self.users_of(lun));
         if lines.len() == 1 {
             lines.push("No initiator is connected to it.".to_owned());
         }

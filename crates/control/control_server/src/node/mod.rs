@@ -16,6 +16,7 @@ mod log_homes;
 mod log_places;
 mod luns;
 mod mapping;
+mod moves;
 mod namesakes;
 mod pool_disks;
 mod pool_export;
@@ -39,6 +40,7 @@ mod stopped;
 mod ties;
 pub(crate) use status::report;
 mod volume_check;
+mod volume_rename;
 mod volumes;
 mod watch;
 

@@ -135,12 +135,12 @@ impl Node {
         Err(self.no_volume(name))
     }
 
-    /// The volume that is to be destroyed: where several pools have one of its name, the pool must be said, or whoever asks twice
-    /// destroys two.
+    /// The volume that is to be destroyed or to get another name: where several pools have one of its name, the pool must be said,
+    /// or whoever asks twice does it to two.
     ///
     /// # Errors
     /// As [`Node::space`], and when it is not clear which one is meant.
-    pub(super) fn space_to_destroy(&self, name: &str, pool: Option<&str>) -> Result<Found, Problem> {
+    pub(super) fn exact_space(&self, name: &str, pool: Option<&str>) -> Result<Found, Problem> {
         let Some(pool) = pool else {
             let found = self.space(name)?;
             let mut pools: Vec<String> = self.known_volumes(name).into_iter().map(|(pool, _)| pool).collect();

@@ -39,7 +39,7 @@ impl Node {
             config.pools.retain(|each| each.guid != pool);
             config.remove_luns(|lun| volumes.takes(lun));
             config.shares.retain(|share| !volumes.takes(share));
-            config.volumes.retain(|volume| !volumes.names.contains(&volume.name));
+            config.volumes.retain(|volume| !volumes.takes(volume));
             Ok(())
         })
     }

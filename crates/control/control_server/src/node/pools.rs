@@ -301,12 +301,11 @@ impl Node {
             [one] => one.clone(),
             [] => return Err(missing("pool", &request.pool, "holdfast disk list")),
             _ => {
-                let guids: Vec<String> = found.iter().map(|(_, guid)| guid.to_string()).collect();
-                return Err(Problem::new(
-                    Code::InvalidRequest,
-                    format!("Several pools are named {}.", request.pool),
-                )
-                .todo(format!("Name one by its GUID: {}.", guids.join(", "))));
+                let which: Vec<String> = found.iter().map(|(_, guid)| self.which_pool(*guid)).collect();
+                let detail = format!("Several pools are named {}: {}.", request.pool, which.join("; "));
+                return Err(Problem::new(Code::InvalidRequest, detail).todo(
+                    "Name the one to import by its GUID: `holdfast pool import GUID`, with `--name NEW` where this node has a pool of the name.",
+                ));
             }
         };
         let known = self.pool_name(guid);
@@ -354,6 +353,23 @@ impl Node {
         self.rescan().await;
         self.reconcile().await;
         self.pool_show(&guid.to_string()).await
+    }
+
+    /// One of several pools of one name: its GUID, what it is to this node, and its disks that are here.
+    fn which_pool(&self, guid: Uuid) -> String {
+        let disks: Vec<String> = self
+            .disks
+            .all()
+            .into_iter()
+            .filter(|known| matches!(&known.content, Some(DiskContent::Member { pool, .. }) if *pool == guid))
+            .map(|known| known.found.id)
+            .collect();
+        let disks = disks.join(", ");
+        match self.pool_name(guid) {
+            Some(name) if self.is_open(guid) => format!("{guid} is open on this node as {name} ({disks})"),
+            Some(name) => format!("{guid} is this node's pool {name}, which is not open ({disks})"),
+            None => format!("{guid} is not this node's ({disks})"),
+        }
     }
 
     /// Destroys a pool.

@@ -162,6 +162,7 @@ impl Node {
     pub async fn share_update(&self, name: &str, update: ShareUpdate) -> Result<Share, Problem> {
         let _changing = self.changes.lock().await;
         let mut share = self.share_config(name)?;
+        self.move_share(&mut share, &update).await?;
         let ShareUpdate {
             comment,
             kind,
@@ -173,6 +174,9 @@ impl Node {
             grant,
             revoke,
             preset_folder,
+            volume: _,
+            folder: _,
+            confirm: _,
         } = update;
         share.comment = comment.unwrap_or(share.comment);
         share.kind = kind.unwrap_or(share.kind);

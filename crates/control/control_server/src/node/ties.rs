@@ -1,13 +1,14 @@
-//! Which volume a LUN or share is on: the one that it was made on, and never another one of its name.
+//! Which volume a LUN, a share or a cache policy is on: the one that it was made on, and never another one of its name.
 //!
 //! Two pools may have volumes of one name, and either may be away: a name alone then leads to the data of somebody else. So the
 //! configuration names the volume for people, and has the identity of its space for the node. Earlier releases wrote names only; what
-//! they wrote is completed as soon as one volume alone can be meant.
+//! they wrote is completed as soon as one volume alone can be meant. Where a volume has got another name, here or where its pool was
+//! meanwhile, what is on it follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use control_api::{Code, Config, LunConfig, Problem, ShareConfig};
+use control_api::{Code, Config, LunConfig, Problem, ShareConfig, VolumeConfig};
 use uuid::Uuid;
 
 use super::Node;
@@ -24,17 +25,19 @@ pub(super) trait OnVolume {
     fn volume_guid(&self) -> Option<Uuid>;
     /// Says which.
     fn tie(&mut self, guid: Option<Uuid>);
+    /// Its volume has this name now.
+    fn call_volume(&mut self, name: &str);
 }
 
 macro_rules! on_volume {
-    ($kind:ty, $word:literal) => {
+    ($kind:ty, $word:literal, $volume:ident) => {
         impl OnVolume for $kind {
             fn subject(&self) -> String {
                 format!("{} {}", $word, self.name)
             }
 
             fn volume(&self) -> &str {
-                &self.volume
+                &self.$volume
             }
 
             fn volume_guid(&self) -> Option<Uuid> {
@@ -44,12 +47,31 @@ macro_rules! on_volume {
             fn tie(&mut self, guid: Option<Uuid>) {
                 self.volume_guid = guid;
             }
+
+            fn call_volume(&mut self, name: &str) {
+                name.clone_into(&mut self.$volume);
+            }
         }
     };
 }
 
-on_volume!(LunConfig, "lun");
-on_volume!(ShareConfig, "share");
+on_volume!(LunConfig, "lun", volume);
+on_volume!(ShareConfig, "share", volume);
+on_volume!(VolumeConfig, "volume-policy", name);
+
+/// What of a configuration lies on volumes.
+pub(super) fn all_on_volumes(config: &Config) -> impl Iterator<Item = &dyn OnVolume> {
+    let luns = config.luns.iter().map(|lun| lun as &dyn OnVolume);
+    let shares = config.shares.iter().map(|share| share as &dyn OnVolume);
+    luns.chain(shares).chain(config.volumes.iter().map(|policy| policy as &dyn OnVolume))
+}
+
+/// The same, to be changed.
+pub(super) fn all_on_volumes_mut(config: &mut Config) -> impl Iterator<Item = &mut dyn OnVolume> {
+    let luns = config.luns.iter_mut().map(|lun| lun as &mut dyn OnVolume);
+    let shares = config.shares.iter_mut().map(|share| share as &mut dyn OnVolume);
+    luns.chain(shares).chain(config.volumes.iter_mut().map(|policy| policy as &mut dyn OnVolume))
+}
 
 /// Volumes that leave this node.
 #[derive(Debug, Default)]
@@ -227,40 +249,59 @@ impl Node {
         }
     }
 
-    /// Takes down which volume LUNs and shares are on of which earlier releases have written the name only. Under the change lock.
+    /// The names that volumes have now, or had when they were last here, by their identities.
+    pub(super) fn names_now(&self) -> BTreeMap<Uuid, String> {
+        let mut holders = self.holders();
+        // What an open pool says counts.
+        holders.sort_by_key(|holder| holder.closed.is_none());
+        let spaces = holders.into_iter().flat_map(|holder| holder.spaces.into_iter().flatten());
+        let volumes = spaces.filter(|space| space.log_of().is_none());
+        volumes.filter_map(|space| Some((space.guid?, space.name))).collect()
+    }
+
+    /// Takes down which volumes things are on of which earlier releases have written the names only, and the names that volumes
+    /// have now. Under the change lock.
     pub(super) fn complete_ties(&self) {
-        let lacking = |config: &Config| {
-            let luns = config.luns.iter().filter(|lun| lun.volume_guid.is_none());
-            let shares = config.shares.iter().filter(|share| share.volume_guid.is_none());
-            luns.map(|lun| lun.volume.clone())
-                .chain(shares.map(|share| share.volume.clone()))
-                .collect::<BTreeSet<_>>()
-        };
-        let found: BTreeMap<String, Uuid> = self
-            .config
-            .with(lacking)
+        let before = self.config.get();
+        let mut config = before.clone();
+        let lacking: BTreeSet<String> = all_on_volumes(&config)
+            .filter(|item| item.volume_guid().is_none())
+            .map(|item| item.volume().to_owned())
+            .collect();
+        let found: BTreeMap<String, Uuid> = lacking
             .into_iter()
             .filter_map(|name| self.only_of_name(&name).map(|guid| (name, guid)))
             .collect();
-        if found.is_empty() {
+        let names = self.names_now();
+        for item in all_on_volumes_mut(&mut config) {
+            if item.volume_guid().is_none() {
+                let guid = found.get(item.volume()).copied();
+                item.tie(guid);
+            }
+            follow_name(item, &names);
+        }
+        // One policy for each volume: the one that was said of it first.
+        let mut seen = BTreeSet::new();
+        config.volumes.retain(|policy| policy.volume_guid.is_none_or(|guid| seen.insert(guid)));
+        if config == before {
             return;
         }
-        let saved = self.config.change(|config| {
-            config.luns.iter_mut().for_each(|lun| complete(lun, &found));
-            config.shares.iter_mut().for_each(|share| complete(share, &found));
+        let saved = self.config.change(|there| {
+            *there = config;
             Ok(())
         });
         if let Err(problem) = saved {
-            tracing::error!(%problem, "which volumes LUNs and shares are on could not be taken down");
+            tracing::error!(%problem, "which volumes LUNs, shares and policies are on could not be taken down");
         }
     }
 }
 
-/// Ties what is tied to nothing yet.
-fn complete(item: &mut impl OnVolume, found: &BTreeMap<String, Uuid>) {
-    if item.volume_guid().is_none() {
-        item.tie(found.get(item.volume()).copied());
-    }
+/// Calls the volume of this what it is called now. Says whether it was called otherwise.
+pub(super) fn follow_name(item: &mut dyn OnVolume, names: &BTreeMap<Uuid, String>) -> bool {
+    let now = item.volume_guid().and_then(|guid| names.get(&guid));
+    let Some(now) = now.filter(|now| *now != item.volume()) else { return false };
+    item.call_volume(now);
+    true
 }
 
 /// Things of a configuration that is put in place stay on their volumes. One whose volume has another name now than it had is moved:

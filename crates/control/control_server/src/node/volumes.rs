@@ -126,7 +126,7 @@ impl Node {
         let lacks_log = slot.as_ref().is_some_and(|slot| slot.lacks_log);
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
         let mut used = 0;
-        let policy = self.cache_policy(&name);
+        let policy = self.cache_policy(&name, space.guid);
         let stopped = handle.as_ref().and_then(|handle| handle.why_stopped());
         let stopped = stopped.map(|why| format!("it has stopped: {why}"));
         let working = handle.as_ref().filter(|_| stopped.is_none() && lost.is_none());
@@ -216,28 +216,32 @@ impl Node {
             .todo("Try again in a moment; `holdfast status` shows when all is open.")
     }
 
-    /// Makes a space and a volume on it.
-    pub async fn volume_create(&self, request: VolumeCreate) -> Result<Volume, Problem> {
-        let _changing = self.changes.lock().await;
-        check_name("volume", &request.name)?;
-        if request.name.ends_with(LOG_SUFFIX) {
+    /// Refuses a name that no volume can have, or that one of a pool has, open or not.
+    pub(super) fn check_new_name(&self, name: &str) -> Result<(), Problem> {
+        check_name("volume", name)?;
+        if name.ends_with(LOG_SUFFIX) {
             let why = format!("Names that end with {LOG_SUFFIX} are those of logs.");
             return Err(Problem::new(Code::InvalidRequest, why).todo("Choose another name."));
         }
-        if self.space(&request.name).is_ok() {
-            return Err(taken("volume", &request.name));
+        if self.space(name).is_ok() {
+            return Err(taken("volume", name));
         }
         let closed = self.holders().into_iter().filter(|holder| holder.closed.is_some());
-        if let Some(holder) = closed.into_iter().find(|holder| holder.volumes().any(|of| *of == request.name))
-        {
-            let why =
-                format!("There is a volume {} in pool {}, which is not open.", request.name, holder.name);
+        if let Some(holder) = closed.into_iter().find(|holder| holder.volumes().any(|of| *of == name)) {
+            let why = format!("There is a volume {name} in pool {}, which is not open.", holder.name);
             let todo = format!(
                 "Choose another name. If the pool is lost for good: `holdfast pool forget {}`.",
                 holder.name
             );
             return Err(Problem::new(Code::AlreadyExists, why).todo(todo));
         }
+        Ok(())
+    }
+
+    /// Makes a space and a volume on it.
+    pub async fn volume_create(&self, request: VolumeCreate) -> Result<Volume, Problem> {
+        let _changing = self.changes.lock().await;
+        self.check_new_name(&request.name)?;
         if request.size_bytes < LEAST_VOLUME_BYTES {
             return Err(Problem::new(
                 Code::InvalidRequest,
@@ -271,7 +275,7 @@ impl Node {
         let slot = VolumeSlot::open(guid, made.guid, handle);
         self.volumes.lock().insert(request.name.clone(), slot);
         self.note_logs();
-        self.set_cache_policy(&request.name, request.cache)?;
+        self.set_cache_policy(&request.name, made.guid, request.cache)?;
         self.reconcile().await;
         self.volume_show(&request.name, None).await
     }
@@ -311,7 +315,7 @@ impl Node {
             }
             pool.grow(name, size).await?;
         }
-        self.set_cache_policy(name, request.cache)?;
+        self.set_cache_policy(name, space.guid, request.cache)?;
         self.volume_show(name, None).await
     }
 
@@ -323,7 +327,7 @@ impl Node {
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
-        let (_, pool, space) = self.space_to_destroy(name, pool)?;
+        let (_, pool, space) = self.exact_space(name, pool)?;
         let luns: Vec<String> = self.config.with(|config| {
             let on = config.luns.iter().filter(|lun| lies_in(*lun, name, space.guid));
             on.map(|lun| lun.name.clone()).collect()
@@ -368,7 +372,10 @@ impl Node {
         self.forget_log(name, &space.log_name());
         let has_namesake = !self.known_volumes(name).is_empty();
         self.config.change(|config| {
-            config.volumes.retain(|volume| has_namesake || volume.name != name);
+            config.volumes.retain(|volume| match volume.volume_guid {
+                Some(guid) => guid != space.guid,
+                None => has_namesake || volume.name != name,
+            });
             Ok(())
         })?;
         self.open_namesake(name).await;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use block_device::{BlockError, BlockErrorKind, Device};
 use control_api::{Code, LogMode, Problem, VolumeLog};
+use parking_lot::Mutex;
 use pool::{Space, Surroundings};
 use shard_runtime::Entropy;
 use volume::Volume;
@@ -25,7 +26,8 @@ mod tests;
 /// A volume's device, and that of its log, not opened.
 #[derive(Clone)]
 pub(super) struct Storage {
-    name: String,
+    /// The volume's, for messages; it may change while the volume is in use.
+    name: Arc<Mutex<String>>,
     back: Device,
     log: Option<Device>,
     entropy: Arc<dyn Entropy>,
@@ -50,11 +52,12 @@ pub(super) struct NoLog {
 impl Storage {
     pub(super) fn new(space: Arc<Space>, log: Option<Arc<Space>>, surroundings: &Surroundings) -> Self {
         let log = log.map(|log| log as Device);
-        Self { name: space.name(), back: space, log, entropy: surroundings.entropy.clone() }
+        let name = Arc::new(Mutex::new(space.name()));
+        Self { name, back: space, log, entropy: surroundings.entropy.clone() }
     }
 
     pub(super) fn name(&self) -> String {
-        self.name.clone()
+        self.name.lock().clone()
     }
 
     /// Puts the log before the space, which is empty. On a shard.
@@ -69,11 +72,11 @@ impl Storage {
         if self.has_lost_its_label(&opened).await? {
             let detail = format!(
                 "the label that says which log volume {} has is damaged: the log may hold acknowledged data",
-                self.name
+                self.name()
             );
             return Err(Problem::new(Code::Damaged, detail).todo(format!(
                 "`holdfast volume give-up-log {}` opens the volume without what is only in its log.",
-                self.name
+                self.name()
             )));
         }
         let has_leftover = self.log.is_some() && !opened.has_log();
@@ -101,12 +104,15 @@ impl Storage {
                 return opened.prepare().await.map_err(|error| self.problem(&error));
             }
             if !opened.has_log() {
-                return Err(no_log(&self.name));
+                return Err(no_log(&self.name()));
             }
         }
         if self.log.is_some() {
-            return Err(Problem::new(Code::WrongState, format!("the log of volume {} is there.", self.name))
-                .todo("`holdfast status` says why the volume is not open."));
+            return Err(Problem::new(
+                Code::WrongState,
+                format!("the log of volume {} is there.", self.name()),
+            )
+            .todo("`holdfast status` says why the volume is not open."));
         }
         let back = Arc::clone(&self.back);
         let log = WriteLog::open(None, back, Options::default(), &*self.entropy, true).await;
@@ -121,7 +127,7 @@ impl Storage {
             BlockErrorKind::Gone => Code::NotEnoughDisks,
             _ => Code::Io,
         };
-        let mut detail = format!("the log of volume {}: {error}", self.name);
+        let mut detail = format!("the log of volume {}: {error}", self.name());
         let mut cause = error.source();
         while let Some(below) = cause {
             detail.push_str(&format!(": {below}"));
@@ -131,7 +137,7 @@ impl Storage {
         match error.kind() {
             BlockErrorKind::Gone => problem.todo(format!(
                 "Open the pool that the log lies in (`holdfast pool list`). If it is lost for good: `holdfast volume give-up-log {}`.",
-                self.name
+                self.name()
             )),
             _ => problem,
         }
@@ -139,6 +145,11 @@ impl Storage {
 }
 
 impl OpenStorage {
+    /// The volume has another name from now on.
+    pub(super) fn renamed(&self, name: &str) {
+        name.clone_into(&mut self.storage.name.lock());
+    }
+
     /// How the log is doing, if there is one.
     pub(super) fn log(&self) -> Option<VolumeLog> {
         let status = self.device.status()?;
@@ -184,7 +195,7 @@ impl OpenStorage {
             return;
         }
         if let Err(error) = volume.set_logged(self.device.has_log()).await {
-            let volume = &self.storage.name;
+            let volume = self.storage.name();
             tracing::warn!(volume, %error, "until it is opened again, older releases refuse this volume, which has no log");
         }
     }
@@ -207,7 +218,7 @@ impl OpenStorage {
     /// Brings what is in the log to the volume and takes it away: its space is free then. On the volume's shard.
     pub(super) async fn remove_log(&self, volume: &Volume) -> Result<(), Problem> {
         if !self.device.has_log() {
-            return Err(no_log(&self.storage.name));
+            return Err(no_log(&self.storage.name()));
         }
         self.device.detach().await.map_err(|error| self.storage.problem(&error))?;
         self.follow_label(volume).await;

@@ -21,7 +21,6 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// An open volume.
 pub(super) struct SystemVolume {
     volume: Arc<Volume>,
-    name: String,
     shard: usize,
     shards: Arc<SystemShards>,
     cached: Arc<CachedDevice>,
@@ -96,7 +95,7 @@ impl SystemVolume {
             Ok(volume)
         });
         match volume.await {
-            Ok(volume) => Ok(Arc::new(Self { volume, name, shard, shards, cached, storage, space })),
+            Ok(volume) => Ok(Arc::new(Self { volume, shard, shards, cached, storage, space })),
             Err(problem) => {
                 // The first problem is the one to tell.
                 let _ = shards.run(shard, move || async move { storage.close().await }).await;
@@ -107,6 +106,12 @@ impl SystemVolume {
 }
 
 impl SystemVolume {
+    /// It has another name from now on.
+    pub(super) fn renamed(&self, name: &str) {
+        self.storage.renamed(name);
+        self.cached.rename(name);
+    }
+
     /// Whether it has a log, working or not.
     pub(super) fn has_log(&self) -> bool {
         self.storage.device.has_log()
@@ -213,7 +218,8 @@ impl VolumeHandle for SystemVolume {
                 let found = if deep { volume.check_deep().await } else { volume.check().await };
                 found.map_err(|error| files::problem(&error))
             });
-            Ok(findings.await?.into_iter().map(|found| finding(&self.name, found)).collect())
+            let name = self.space.name();
+            Ok(findings.await?.into_iter().map(|found| finding(&name, found)).collect())
         })
     }
 

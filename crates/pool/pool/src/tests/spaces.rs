@@ -1,5 +1,6 @@
 //! Making, growing, filling and deleting spaces.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aligned_buffer::IoBuf;
@@ -195,4 +196,46 @@ fn a_slab_whose_pages_cannot_be_counted_is_refused() {
             assert!(error.to_string().contains("from 262144 to 68719476736 bytes"), "{error}");
         }
     });
+}
+
+/// Wherever the power goes, there is one space with its data, under one of its two names; under the new one when that was said.
+#[test]
+fn a_space_has_one_of_its_names_after_each_power_cut() {
+    let (mut before, mut after) = (0, 0);
+    for cut in 0..40 {
+        on_shard(async {
+            let bench = Bench::new(3);
+            let pool = bench.create().await;
+            let mut spec = SpaceSpec::thin("old", Resiliency::Mirror(2), 2 * SLAB);
+            spec.interleave = 4096;
+            let space = pool.create_space(spec.clone()).await.expect("space");
+            let other = pool.create_space(SpaceSpec { name: "other".into(), ..spec }).await.expect("space");
+            space.write(0, block(7), Durability::Durable).await.expect("write");
+            let error = pool.rename_space(space.id(), "other").await.expect_err("taken");
+            assert_eq!(error.kind(), PoolErrorKind::AlreadyExists);
+            for bad in [String::new(), "x".repeat(256)] {
+                let error = pool.rename_space(space.id(), &bad).await.expect_err("no name");
+                assert_eq!(error.kind(), PoolErrorKind::Invalid);
+            }
+            let (guid, identity) = (pool.guid(), space.guid());
+            bench.power.store(cut, Ordering::SeqCst);
+            let said = pool.rename_space(space.id(), "new").await.is_ok();
+            if said {
+                assert_eq!((space.name(), pool.space("old").is_none()), ("new".into(), true));
+            }
+            drop((space, other, pool));
+            bench.power.store(u64::MAX, Ordering::SeqCst);
+            bench.disks.iter().for_each(|disk| disk.restore_power(|| cut % 2 == 0));
+            let open = Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone());
+            let pool = open.await.expect("open");
+            let name = if pool.space("new").is_some() { "new" } else { "old" };
+            *(if name == "new" { &mut after } else { &mut before }) += 1;
+            assert!(!said || name == "new", "cut {cut}: what was said is lost");
+            let space = pool.space(name).expect("one of the names");
+            assert_eq!((space.guid(), pool.spaces().len()), (identity, 2));
+            assert_eq!(space.read(0, IoBuf::new(4096)).await.expect("read")[0], 7);
+            assert_eq!(pool.check(true).await, Vec::new());
+        });
+    }
+    assert!(before > 0 && after > 0, "{before} cuts before, {after} after");
 }

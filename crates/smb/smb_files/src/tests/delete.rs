@@ -1,7 +1,7 @@
 //! Deletion: dispositions, on close, what is pending, what cannot go.
 
 use smb_protocol::fscc::file::{
-    DispositionFlags, DispositionInformation, DispositionInformationEx, StandardInformation,
+    BasicInformation, DispositionFlags, DispositionInformation, DispositionInformationEx, StandardInformation,
 };
 use smb_protocol::wire::Wire;
 
@@ -89,6 +89,23 @@ fn what_another_user_of_the_store_keeps_stays_as_large_as_it_is_and_where_it_is(
         assert_eq!(super::rename::rename(&open, "e", false).await, NtStatus::SHARING_VIOLATION);
         open.close(false).await.unwrap();
         assert_eq!(kept.size(), 7);
+        // It gets no other name, by which its data would outlive the LUN, and does not become read-only.
+        let open = f.open("link", &Ask::open()).await;
+        assert_eq!(super::hard_links::link(&open, "third", false).await, NtStatus::SHARING_VIOLATION);
+        f.file("other", b"x").await;
+        assert_eq!(super::hard_links::link(&open, "other", true).await, NtStatus::SHARING_VIOLATION);
+        let other = f.open("other", &Ask::open()).await;
+        assert_eq!(read(&other, 0, 10).await.unwrap(), b"x", "what the name was of stays");
+        let basic = |attributes| BasicInformation { attributes, ..BasicInformation::default() };
+        let set = async |attributes| {
+            status(open.set_info(FileClass::BASIC, &basic(attributes).to_bytes(), &|| {}).await)
+        };
+        assert_eq!(set(FileAttributes::READONLY).await, NtStatus::SHARING_VIOLATION);
+        assert_eq!(set(FileAttributes::HIDDEN).await, NtStatus::SUCCESS);
+        drop(kept);
+        assert_eq!(set(FileAttributes::READONLY).await, NtStatus::SUCCESS);
+        assert_eq!(super::hard_links::link(&open, "third", false).await, NtStatus::SUCCESS);
+        open.close(false).await.unwrap();
     });
 }
 

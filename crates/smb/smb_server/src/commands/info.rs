@@ -4,6 +4,7 @@ use smb_files::DirectoryQuery;
 use smb_protocol::directory::{
     ChangeNotifyFlags, ChangeNotifyRequest, OutputResponse, QueryDirectoryRequest,
 };
+use smb_protocol::fscc::names::RenameInformation;
 use smb_protocol::fscc::{FileClass, VolumeClass};
 use smb_protocol::header::HEADER_BYTES;
 use smb_protocol::info::{InfoType, QueryInfoRequest, SetInfoRequest, SetInfoResponse};
@@ -88,7 +89,13 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
     let pending = call.pending.clone();
     let on_wait = move || pending.say_waiting();
     match request.info_type {
-        InfoType::FILE => file.set_info(FileClass(request.class), request.buffer, &on_wait).await?,
+        InfoType::FILE => {
+            let class = FileClass(request.class);
+            let set = file.set_info(class, request.buffer, &on_wait).await;
+            set.inspect_err(|error| {
+                name_refused(call, session, &file.path(), (class, request.buffer), error)
+            })?;
+        }
         InfoType::FILESYSTEM => file.set_volume(VolumeClass(request.class), request.buffer).await?,
         InfoType::SECURITY => file.set_security(request.security(), request.buffer).await?,
         InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED.into()),
@@ -97,6 +104,32 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
     // Names and deletion are part of what comes back.
     persistence::save(&open).await?;
     Ok(Outcome::ok(Body::of(|out| out.raw(&SetInfoResponse {}.to_bytes()))?))
+}
+
+/// One line in the log where a name is refused that somebody may have to do something about: the program whose file it is may say
+/// nothing of it, and lose what it has written.
+fn name_refused(
+    call: &Call<'_>,
+    session: &Session,
+    path: &str,
+    (class, buffer): (FileClass, &[u8]),
+    error: &smb_files::FileError,
+) {
+    let ex = matches!(class, FileClass::RENAME_EX | FileClass::LINK_EX);
+    let what = match class {
+        FileClass::RENAME | FileClass::RENAME_EX => "SMB rename refused",
+        FileClass::LINK | FileClass::LINK_EX => "SMB link refused",
+        _ => return,
+    };
+    let telling = matches!(
+        error.status,
+        NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION | NtStatus::DISK_FULL | NtStatus::RETRY
+    );
+    if telling && call.conn.may_tell("rename refused") {
+        let to = RenameInformation::decode(buffer, ex).ok().and_then(|info| info.name.to_string().ok());
+        let (remote, user) = (call.conn.peer.remote, session.user().name());
+        tracing::info!(%remote, user, path, to, status = %error.status, reason = %error.reason, "{what}");
+    }
 }
 
 /// QUERY_DIRECTORY.

@@ -70,8 +70,11 @@ impl State {
             }
             self.may_delete(old)?;
         }
-        if old != Some(file) && count >= NAMES_MAX {
-            return Err(error(StoreErrorKind::TooManyNames, name));
+        if old != Some(file) {
+            if count >= NAMES_MAX {
+                return Err(error(StoreErrorKind::TooManyNames, name));
+            }
+            self.may_delete(file)?;
         }
         match old {
             Some(same) if same == file => {

@@ -291,6 +291,10 @@ impl State {
 
     pub(super) fn set_info(&mut self, file: FileId, change: InfoChange) -> Result<(), StoreError> {
         self.changeable(file)?;
+        let before = self.node(file)?.attributes;
+        if change.attributes.is_some_and(|attributes| attributes.makes_read_only(before)) {
+            self.may_delete(file)?;
+        }
         self.touch(file, false)?;
         let node = self.node_mut(file)?;
         node.attributes = change.attributes.unwrap_or(node.attributes);

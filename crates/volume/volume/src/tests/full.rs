@@ -1,6 +1,6 @@
 //! A volume whose device has no space for its metadata: it is opened and read, and what cannot be promised is refused.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aligned_buffer::SharedBuf;
 use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture};
@@ -116,5 +116,109 @@ fn what_only_the_log_has_is_read_and_waits_there_for_space() {
         let id = volume.lookup(root, "file").await.expect("there").file;
         assert_eq!(read(&open(&volume, id).await, 0, 4096).await, [9; 4096]);
         assert_eq!(volume.check().await.expect("check"), Vec::new());
+    });
+}
+
+/// A disk that has space for so many more writes of data.
+struct Short {
+    disk: Device,
+    data: u64,
+    writes: AtomicU64,
+}
+
+impl DeviceLayer for Short {
+    fn below(&self) -> &dyn BlockDevice {
+        &*self.disk
+    }
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        let left = |left: u64| left.checked_sub(1);
+        if offset >= self.data && self.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_err()
+        {
+            return Box::pin(async { Err(BlockError::new(BlockErrorKind::NoSpace, "allocate a slab")) });
+        }
+        self.disk.write(offset, data, durability)
+    }
+}
+
+#[test]
+fn what_a_write_without_space_mapped_is_given_back() {
+    on_shard(async {
+        let (disk, volume) = fresh().await;
+        volume.close().await.expect("close");
+        drop(volume);
+        let data = layout_for(SIZE as u64).expect("layout").data_start;
+        let short = Arc::new(Layered(Short { disk, data, writes: AtomicU64::new(u64::MAX) }));
+        let volume = Volume::open(short.clone(), environment()).await.expect("open");
+        let root = volume.root();
+        let allocated = async |id| volume.info(id).await.expect("info").allocated;
+        let refused = Some(StoreErrorKind::NoSpace);
+        let data = |len: usize| IoBuf::copy_from(&vec![9; len]).freeze();
+        for (name, size, offset, len) in [
+            ("grows", 0, 0, 1 << 20),
+            ("grows a little", 0, 0, 100),
+            ("grows from the middle of a cluster", 5000, 5000, 300_000),
+            ("grows far", 70_000, 1 << 20, 4096),
+            ("has its size", 1 << 20, 0, 1 << 20),
+        ] {
+            let id = volume.create(root, name, file()).await.expect("create");
+            let opened = open(&volume, id).await;
+            if size == 1 << 20 {
+                opened.set_size(size).await.expect("size");
+            } else if size > 0 {
+                write(&opened, 0, &vec![7; size as usize], Durability::Durable).await;
+            }
+            let had = allocated(id).await;
+            for writes in [0, 1] {
+                // The first part of one that lies in several has its space.
+                short.0.writes.store(writes, Ordering::SeqCst);
+                let result = opened.write(offset, data(len), Durability::Volatile).await;
+                short.0.writes.store(u64::MAX, Ordering::SeqCst);
+                if writes == 0 {
+                    assert_eq!((kind(result), opened.size()), (refused, size), "{name}");
+                    assert_eq!(allocated(id).await, had, "{name}");
+                }
+            }
+            write(&opened, offset, &vec![8; len], Durability::Durable).await;
+            assert_eq!(read(&opened, offset, len).await, vec![8; len], "{name}");
+            let until = size.min(offset) as usize;
+            if size < 1 << 20 {
+                assert_eq!(read(&opened, 0, until).await, vec![7; until], "{name}");
+            }
+            drop(opened);
+            volume.remove(root, name).await.expect("remove");
+        }
+        assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
+        let volume = reopen(&(short as Device), volume).await;
+        assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
+    });
+}
+
+/// Another writer's data beside it, in the same cluster, stays.
+#[test]
+fn a_write_without_space_takes_nothing_from_others() {
+    on_shard(async {
+        let (disk, volume) = fresh().await;
+        volume.close().await.expect("close");
+        drop(volume);
+        let data = layout_for(SIZE as u64).expect("layout").data_start;
+        let short = Arc::new(Layered(Short { disk, data, writes: AtomicU64::new(u64::MAX) }));
+        let volume = Volume::open(short.clone(), environment()).await.expect("open");
+        let id = volume.create(volume.root(), "file", file()).await.expect("create");
+        let opened = open(&volume, id).await;
+        opened.set_size(1 << 20).await.expect("size");
+        short.0.writes.store(1, Ordering::SeqCst);
+        // Both map the same cluster; one of them is written.
+        let block = |byte| IoBuf::copy_from(&[byte; 4096]).freeze();
+        let (first, second) = futures_util::future::join(
+            opened.write(0, block(1), Durability::Durable),
+            opened.write(4096, block(2), Durability::Durable),
+        )
+        .await;
+        short.0.writes.store(u64::MAX, Ordering::SeqCst);
+        assert!(first.is_ok() != second.is_ok());
+        let there = read(&opened, 0, 8192).await;
+        let expected = if first.is_ok() { [[1; 4096], [0; 4096]] } else { [[0; 4096], [2; 4096]] };
+        assert!(there == expected.concat(), "what was acknowledged is lost");
+        assert_eq!(volume.check_deep().await.expect("check"), Vec::new());
     });
 }

@@ -444,6 +444,22 @@ impl PoolHandle for SystemPool {
         })
     }
 
+    fn rename_space<'a>(&'a self, name: &'a str, new: &'a str) -> Work<'a, ()> {
+        Box::pin(async move {
+            let id = self.pool.closed_space(name).map_or_else(|| self.space(name), Ok)?.id();
+            let to = new.to_owned();
+            self.at_home(move |pool| async move { pool.rename_space(id, &to).await }).await?;
+            let mut volumes = self.volumes.lock();
+            if let Some(volume) = volumes.remove(name) {
+                if let Some(volume) = volume.upgrade() {
+                    volume.renamed(new);
+                }
+                volumes.insert(new.to_owned(), volume);
+            }
+            Ok(())
+        })
+    }
+
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()> {
         Box::pin(async move {
             // One that is closed too: what it waits for may be lost for good.

@@ -11,7 +11,7 @@ use smb_protocol::{FileTime, Guid};
 use smb_server::{ShareConfig, SharePermission};
 use tokio::sync::OwnedMutexGuard;
 
-use super::{Served, Smb};
+use super::{InEffect, Served, Smb};
 use crate::backend::{OpenVolume, VolumeHandle, on_shard};
 use crate::files;
 
@@ -35,11 +35,34 @@ fn same(a: &Arc<dyn VolumeHandle>, b: &Arc<dyn VolumeHandle>) -> bool {
     Arc::ptr_eq(a, b)
 }
 
+impl InEffect {
+    /// What is served of volumes that have another name now goes on under it.
+    fn follow_names(&mut self, volumes: &[OpenVolume]) {
+        let Self { volumes: served, shares, .. } = self;
+        let mut followed = BTreeMap::new();
+        for (before, (handle, files)) in std::mem::take(served) {
+            let name = volumes.iter().find(|volume| same(&volume.volume, &handle)).map(|volume| &volume.name);
+            let name = name.unwrap_or(&before).clone();
+            if name != before {
+                files.set_label(&name);
+                followed.insert(before, name.clone());
+            }
+            served.insert(name, (handle, files));
+        }
+        for share in shares.values_mut() {
+            if let Some(name) = followed.get(&share.config.volume) {
+                share.config.volume.clone_from(name);
+            }
+        }
+    }
+}
+
 impl Smb {
     /// Takes away shares that are no longer wanted, lead elsewhere, or whose volume is gone; then lets go of the volumes
     /// that are gone.
     pub(super) fn close_shares(&self, config: &Config, volumes: &[OpenVolume]) {
         let mut now = self.in_effect.lock();
+        now.follow_names(volumes);
         let there = |name: &str, handle: &Arc<dyn VolumeHandle>| {
             volumes.iter().any(|volume| volume.name == name && same(&volume.volume, handle))
         };

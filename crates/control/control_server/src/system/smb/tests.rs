@@ -186,6 +186,30 @@ async fn shares_come_and_go_with_their_volume() {
     assert_eq!(bench.smb.server.shares().len(), 1);
 }
 
+/// What clients have open lies in the file system that the share leads to: it stays the same one.
+#[tokio::test]
+async fn a_share_goes_on_when_its_volume_gets_another_name() {
+    let bench = Bench::new();
+    bench.user("alice");
+    bench.folder("vms").await;
+    let mut config = config();
+    assert_eq!(bench.apply(&config, true).await, [""; 0]);
+    let before = bench.smb.server.shares()[0].files.clone();
+    config.shares[0].volume = "w".into();
+    let renamed = OpenVolume { name: "w".into(), volume: bench.volume.clone(), undecided: Vec::new() };
+    let trouble = bench.smb.apply(&config, "node1.example.com", vec![renamed]).await.expect("applied");
+    assert_eq!(trouble, []);
+    let shares = bench.smb.server.shares();
+    assert!(shares.len() == 1 && shares[0].files.is(&before), "it was closed and opened again");
+    assert_eq!(bench.hurdle.begun.load(Ordering::SeqCst), 1, "what clients have open was brought back again");
+    // Under its former name another volume may come.
+    let other: Arc<dyn VolumeHandle> = Arc::new(Volume(bench.store.clone(), bench.hurdle.clone()));
+    let both = [("v", other), ("w", bench.volume.clone())];
+    let both = both.map(|(name, volume)| OpenVolume { name: name.into(), volume, undecided: Vec::new() });
+    assert_eq!(bench.smb.apply(&config, "node1.example.com", both.to_vec()).await.expect("applied"), []);
+    assert!(bench.smb.server.shares()[0].files.is(&before));
+}
+
 #[tokio::test]
 async fn shares_are_published_when_what_clients_had_open_is_back() {
     let bench = Bench::new();

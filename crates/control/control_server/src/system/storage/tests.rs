@@ -9,6 +9,7 @@ use std::time::Duration;
 use aligned_buffer::IoBuf;
 use block_device::Durability;
 use file_store::{Access, Attributes, FileKind, FileStore, NewFile, OpenFile, OpenOptions};
+use parking_lot::Mutex;
 use shard_runtime::{Entropy, SeededEntropy};
 use sim::{Dice, Pace, Power, SimClock, SimDisk, SimSpec, Survival, on_shard};
 use volume::{Environment, FormatOptions, Volume};
@@ -58,7 +59,8 @@ impl Rig {
 
     fn storage(&self) -> Storage {
         let log = self.has_space.get().then(|| self.log.device());
-        Storage { name: "v".into(), back: self.back.device(), log, entropy: self.entropy.clone() }
+        let name = Arc::new(Mutex::new("v".to_owned()));
+        Storage { name, back: self.back.device(), log, entropy: self.entropy.clone() }
     }
 
     /// The log's space is deleted, and given to others.
