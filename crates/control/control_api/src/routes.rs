@@ -1,6 +1,7 @@
 //! Every route of the API, in one table. The server registers handlers for exactly these (a test compares),
 //! and the OpenAPI document is made from them.
 
+mod access;
 mod pool;
 mod qos;
 mod smb;
@@ -48,6 +49,8 @@ pub enum Body {
     Json(fn(&mut SchemaGenerator) -> Schema),
     /// Bytes of a file.
     Bytes,
+    /// Text of this media type.
+    Text(&'static str),
 }
 
 /// A route.
@@ -59,6 +62,8 @@ pub struct Route {
     pub path: &'static str,
     /// Name of the operation, unique.
     pub id: &'static str,
+    /// Whom it is for at least; `None` where whoever connects may ask, to be let in.
+    pub least: Option<Role>,
     /// One sentence.
     pub summary: &'static str,
     /// Query parameters.
@@ -77,11 +82,19 @@ const fn json<T: JsonSchema>() -> Body {
     Body::Json(schema::<T>)
 }
 
-const fn get(path: &'static str, id: &'static str, summary: &'static str, response: Body) -> Route {
-    Route { method: Method::Get, path, id, summary, query: &[], request: Body::Empty, response }
+const fn get(
+    least: Role,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    response: Body,
+) -> Route {
+    let least = Some(least);
+    Route { method: Method::Get, path, id, least, summary, query: &[], request: Body::Empty, response }
 }
 
 const fn send(
+    least: Role,
     method: Method,
     path: &'static str,
     id: &'static str,
@@ -89,7 +102,7 @@ const fn send(
     request: Body,
     response: Body,
 ) -> Route {
-    Route { method, path, id, summary, query: &[], request, response }
+    Route { method, path, id, least: Some(least), summary, query: &[], request, response }
 }
 
 const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
@@ -98,9 +111,12 @@ const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
 }
 
 use Method::{Delete, Patch, Post, Put};
+use Role::{Administrator, Operator, Viewer};
 
 /// The routes.
-pub const ROUTES: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
+pub const ROUTES: &[Route] = &joined::<{ WITH_QOS.len() + access::ACCESS.len() }>(WITH_QOS, access::ACCESS);
+
+const WITH_QOS: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
 
 const WITH_SNAPSHOTS: &[Route] =
     &joined::<{ WITH_SMB.len() + snapshot::SNAPSHOT.len() }>(WITH_SMB, snapshot::SNAPSHOT);
@@ -121,18 +137,32 @@ const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N]
 }
 
 const CORE: &[Route] = &[
-    get("/openapi.json", "openapi", "This document.", json::<serde_json::Value>()),
-    get("/status", "status", "The node at a glance: is all data as redundant as promised?", json::<Status>()),
+    get(Viewer, "/openapi.json", "openapi", "This document.", json::<serde_json::Value>()),
     get(
+        Viewer,
+        "/status",
+        "status",
+        "The node at a glance: is all data as redundant as promised?",
+        json::<Status>(),
+    ),
+    get(
+        Viewer,
         "/counters",
         "counters",
         "Raw counters of everything that does I/O: differences of two answers are rates.",
         json::<Counters>(),
     ),
-    get("/inspect", "inspect", "The live state of everything, for diagnosis.", json::<serde_json::Value>()),
+    get(
+        Administrator,
+        "/inspect",
+        "inspect",
+        "The live state of everything, for diagnosis.",
+        json::<serde_json::Value>(),
+    ),
     // --- disks ---
-    get("/disks", "disk_list", "Disks of the machine and of pools.", json::<List<Disk>>()),
+    get(Viewer, "/disks", "disk_list", "Disks of the machine and of pools.", json::<List<Disk>>()),
     send(
+        Viewer,
         Post,
         "/disks/select",
         "disk_select",
@@ -141,6 +171,7 @@ const CORE: &[Route] = &[
         json::<List<Disk>>(),
     ),
     send(
+        Operator,
         Post,
         "/disks/rescan",
         "disk_rescan",
@@ -150,6 +181,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Operator,
             Patch,
             "/disks",
             "disk_set",
@@ -161,6 +193,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Put,
             "/disks/faults",
             "disk_fault",
@@ -171,11 +204,20 @@ const CORE: &[Route] = &[
         &["disk"],
     ),
     // --- caches ---
-    get("/cache", "cache_show", "The node's read cache.", json::<CacheStatus>()),
-    send(Patch, "/cache", "cache_update", "Changes its size.", json::<CacheUpdate>(), json::<CacheStatus>()),
-    // --- volumes ---
-    get("/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
+    get(Viewer, "/cache", "cache_show", "The node's read cache.", json::<CacheStatus>()),
     send(
+        Operator,
+        Patch,
+        "/cache",
+        "cache_update",
+        "Changes its size.",
+        json::<CacheUpdate>(),
+        json::<CacheStatus>(),
+    ),
+    // --- volumes ---
+    get(Viewer, "/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
+    send(
+        Operator,
         Post,
         "/volumes",
         "volume_create",
@@ -185,6 +227,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         get(
+            Viewer,
             "/volumes/{volume}",
             "volume_show",
             "A volume. Of several of one name, that of the pool that is named, or the one that is served.",
@@ -193,6 +236,7 @@ const CORE: &[Route] = &[
         &["pool"],
     ),
     send(
+        Operator,
         Patch,
         "/volumes/{volume}",
         "volume_update",
@@ -202,6 +246,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Delete,
             "/volumes/{volume}",
             "volume_delete",
@@ -212,6 +257,7 @@ const CORE: &[Route] = &[
         &["pool"],
     ),
     send(
+        Operator,
         Post,
         "/volumes/{volume}/check",
         "volume_check",
@@ -220,6 +266,7 @@ const CORE: &[Route] = &[
         json::<CheckReport>(),
     ),
     send(
+        Operator,
         Post,
         "/volumes/{volume}/reopen",
         "volume_reopen",
@@ -228,6 +275,7 @@ const CORE: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Operator,
         Post,
         "/volumes/{volume}/log",
         "volume_log_add",
@@ -236,6 +284,7 @@ const CORE: &[Route] = &[
         json::<Volume>(),
     ),
     send(
+        Operator,
         Delete,
         "/volumes/{volume}/log",
         "volume_log_remove",
@@ -244,6 +293,7 @@ const CORE: &[Route] = &[
         json::<Volume>(),
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/give-up-log",
         "volume_give_up_log",
@@ -253,10 +303,17 @@ const CORE: &[Route] = &[
     ),
     // --- files ---
     with_query(
-        get("/volumes/{volume}/files", "file_list", "Entries of a directory.", json::<List<FileEntry>>()),
+        get(
+            Viewer,
+            "/volumes/{volume}/files",
+            "file_list",
+            "Entries of a directory.",
+            json::<List<FileEntry>>(),
+        ),
         &["path"],
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/files",
         "file_create",
@@ -266,6 +323,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Delete,
             "/volumes/{volume}/files",
             "file_remove",
@@ -276,10 +334,11 @@ const CORE: &[Route] = &[
         &["path"],
     ),
     with_query(
-        get("/volumes/{volume}/stat", "file_stat", "A file or directory.", json::<FileEntry>()),
+        get(Viewer, "/volumes/{volume}/stat", "file_stat", "A file or directory.", json::<FileEntry>()),
         &["path"],
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/rename",
         "file_rename",
@@ -288,6 +347,7 @@ const CORE: &[Route] = &[
         json::<FileEntry>(),
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/clone",
         "file_clone",
@@ -300,6 +360,7 @@ const CORE: &[Route] = &[
             method: Method::Get,
             path: "/volumes/{volume}/content",
             id: "file_get",
+            least: Some(Administrator),
             summary: "Bytes of a file.",
             query: &[],
             request: Body::Empty,
@@ -309,6 +370,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Put,
             "/volumes/{volume}/content",
             "file_put",
@@ -319,8 +381,9 @@ const CORE: &[Route] = &[
         &["path", "offset", "truncate"],
     ),
     // --- iSCSI ---
-    get("/iscsi", "iscsi_show", "What holds for all targets.", json::<IscsiConfig>()),
+    get(Viewer, "/iscsi", "iscsi_show", "What holds for all targets.", json::<IscsiConfig>()),
     send(
+        Administrator,
         Patch,
         "/iscsi",
         "iscsi_update",
@@ -328,9 +391,18 @@ const CORE: &[Route] = &[
         json::<IscsiUpdate>(),
         json::<IscsiConfig>(),
     ),
-    get("/targets", "target_list", "Targets.", json::<List<Target>>()),
-    send(Post, "/targets", "target_create", "Makes a target.", json::<TargetConfig>(), json::<Target>()),
+    get(Viewer, "/targets", "target_list", "Targets.", json::<List<Target>>()),
     send(
+        Administrator,
+        Post,
+        "/targets",
+        "target_create",
+        "Makes a target.",
+        json::<TargetConfig>(),
+        json::<Target>(),
+    ),
+    send(
+        Administrator,
         Patch,
         "/targets/{target}",
         "target_update",
@@ -339,6 +411,7 @@ const CORE: &[Route] = &[
         json::<Target>(),
     ),
     send(
+        Administrator,
         Delete,
         "/targets/{target}",
         "target_delete",
@@ -346,10 +419,11 @@ const CORE: &[Route] = &[
         json::<Confirm>(),
         json::<Done>(),
     ),
-    get("/luns", "lun_list", "LUNs.", json::<List<Lun>>()),
-    send(Post, "/luns", "lun_create", "Makes a LUN.", json::<LunCreate>(), json::<Lun>()),
-    get("/luns/{lun}", "lun_show", "A LUN.", json::<Lun>()),
+    get(Viewer, "/luns", "lun_list", "LUNs.", json::<List<Lun>>()),
+    send(Administrator, Post, "/luns", "lun_create", "Makes a LUN.", json::<LunCreate>(), json::<Lun>()),
+    get(Viewer, "/luns/{lun}", "lun_show", "A LUN.", json::<Lun>()),
     send(
+        Operator,
         Patch,
         "/luns/{lun}",
         "lun_update",
@@ -359,6 +433,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Delete,
             "/luns/{lun}",
             "lun_delete",
@@ -369,6 +444,7 @@ const CORE: &[Route] = &[
         &["keep_file"],
     ),
     send(
+        Administrator,
         Post,
         "/luns/{lun}/map",
         "lun_map",
@@ -377,6 +453,7 @@ const CORE: &[Route] = &[
         json::<Lun>(),
     ),
     send(
+        Operator,
         Post,
         "/luns/{lun}/unmap",
         "lun_unmap",
@@ -384,8 +461,9 @@ const CORE: &[Route] = &[
         json::<LunMap>(),
         json::<Lun>(),
     ),
-    get("/initiator-groups", "group_list", "Initiator groups.", json::<List<GroupConfig>>()),
+    get(Viewer, "/initiator-groups", "group_list", "Initiator groups.", json::<List<GroupConfig>>()),
     send(
+        Administrator,
         Post,
         "/initiator-groups",
         "group_create",
@@ -394,6 +472,7 @@ const CORE: &[Route] = &[
         json::<GroupConfig>(),
     ),
     send(
+        Administrator,
         Patch,
         "/initiator-groups/{group}",
         "group_update",
@@ -402,6 +481,7 @@ const CORE: &[Route] = &[
         json::<GroupConfig>(),
     ),
     send(
+        Administrator,
         Delete,
         "/initiator-groups/{group}",
         "group_delete",
@@ -409,8 +489,9 @@ const CORE: &[Route] = &[
         json::<Confirm>(),
         json::<Done>(),
     ),
-    get("/portals", "portal_list", "Portals.", json::<List<PortalInfo>>()),
+    get(Viewer, "/portals", "portal_list", "Portals.", json::<List<PortalInfo>>()),
     send(
+        Administrator,
         Post,
         "/portals",
         "portal_create",
@@ -420,6 +501,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Delete,
             "/portals",
             "portal_delete",
@@ -429,8 +511,9 @@ const CORE: &[Route] = &[
         ),
         &["address"],
     ),
-    get("/sessions", "session_list", "Sessions of iSCSI and SMB.", json::<List<Session>>()),
+    get(Viewer, "/sessions", "session_list", "Sessions of iSCSI and SMB.", json::<List<Session>>()),
     send(
+        Operator,
         Delete,
         "/sessions/{session}",
         "session_end",
@@ -440,10 +523,11 @@ const CORE: &[Route] = &[
     ),
     // --- configuration, jobs ---
     with_query(
-        get("/config", "config_show", "The declarative configuration.", json::<Config>()),
+        get(Administrator, "/config", "config_show", "The declarative configuration.", json::<Config>()),
         &["redact"],
     ),
     send(
+        Administrator,
         Put,
         "/config",
         "config_apply",
@@ -451,6 +535,6 @@ const CORE: &[Route] = &[
         json::<ConfigRequest>(),
         json::<ConfigDiff>(),
     ),
-    get("/jobs", "job_list", "Work that takes long.", json::<List<Job>>()),
-    get("/jobs/{job}", "job_show", "A job.", json::<Job>()),
+    get(Viewer, "/jobs", "job_list", "Work that takes long.", json::<List<Job>>()),
+    get(Viewer, "/jobs/{job}", "job_show", "A job.", json::<Job>()),
 ];

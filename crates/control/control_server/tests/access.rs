@@ -246,7 +246,7 @@ async fn send(node: &Running, request: &str) -> (u16, String) {
 
 /// A node with one of everything that can be taken away.
 async fn node(dir: &tempfile::TempDir) -> Running {
-    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None, http: None };
     let machine = Arc::new(Machine::default());
     let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
     *machine.found.lock() = ["a", "b"].map(disk).to_vec();
