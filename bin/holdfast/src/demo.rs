@@ -56,8 +56,8 @@ pub(crate) struct Args {
     /// taken. Windows Explorer and other clients that know no other port need 0.0.0.0:445, which takes root.
     #[arg(long, value_name = "ADDR:PORT")]
     smb: Option<std::net::SocketAddr>,
-    /// Address that the web pages and the API are served on over TLS; port 0 takes a free one. Without it: 127.0.0.1:8443,
-    /// or a free port if that is taken.
+    /// Address that the web pages and the API are served on over TLS; port 0 takes a free one. Without it: a free port of
+    /// 127.0.0.1.
     #[arg(long, value_name = "ADDR:PORT")]
     http: Option<std::net::SocketAddr>,
 }

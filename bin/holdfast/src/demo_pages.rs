@@ -12,8 +12,8 @@ use crate::error::{CliError, CliResult};
 pub(crate) const USER: &str = "admin";
 /// The group of administrators.
 const GROUP: &str = "Administrators";
-/// Where the pages are served when nothing else is said: a port that needs no root.
-const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
+/// Where the pages are served when nothing else is said: a free port, which is printed.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The pages, as they are served.
 pub(crate) struct DemoPages {
@@ -61,16 +61,8 @@ pub(crate) async fn make(
         };
         client.post::<User>("/users", &request).await?;
     }
-    let status = match wanted {
-        Some(address) => listen(client, address).await.map_err(|error| elsewhere(&error, "--http"))?,
-        None => match listen(client, DEFAULT_ADDRESS).await {
-            Ok(status) => status,
-            Err(_) => {
-                let free = SocketAddr::new(DEFAULT_ADDRESS.ip(), 0);
-                listen(client, free).await.map_err(|error| elsewhere(&error, "--http"))?
-            }
-        },
-    };
+    let wanted = wanted.unwrap_or(DEFAULT_ADDRESS);
+    let status = listen(client, wanted).await.map_err(|error| elsewhere(&error, "--http"))?;
     let address = status.listeners.iter().find_map(|listener| listener.listening.as_ref()?.parse().ok());
     let problem = status.listeners.iter().find_map(|listener| listener.problem.clone());
     let address = address.ok_or_else(|| {

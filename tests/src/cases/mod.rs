@@ -10,6 +10,7 @@ mod enclosure;
 mod frames;
 mod golden;
 mod guide;
+mod http;
 mod libiscsi;
 mod load;
 mod load_device;
@@ -87,6 +88,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: restart::run,
+    },
+    Case {
+        name: "http",
+        about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
+        ci: true,
+        guest: false,
+        run: http::run,
     },
     Case {
         name: "load-restart",

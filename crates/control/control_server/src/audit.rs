@@ -4,6 +4,7 @@
 //! What is written is chosen field by field: names and paths, never a body, a query or a header, so no secret can be in it.
 //! Attempts of nobody in particular are throttled: whoever reaches the port could otherwise push out what matters.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Query;
+use axum::http::Uri;
 use control_api::routes::Route;
 use control_api::{AuditEntry, Problem};
 use parking_lot::Mutex;
@@ -169,18 +172,25 @@ fn cut(text: &mut String) {
     }
 }
 
-/// What a change is about, told by whoever reads its body.
+/// What is learned of a change while it is made, by whoever reads its body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Subject(Arc<Mutex<String>>);
+pub(crate) struct Subject(Arc<Mutex<Learned>>);
+
+#[derive(Debug, Default)]
+struct Learned {
+    names: Vec<String>,
+    asker: Option<Asker>,
+}
 
 impl Subject {
-    /// Says it.
-    pub(crate) fn set(&self, object: String) {
-        *self.0.lock() = object;
+    /// What it is about.
+    pub(crate) fn names(&self, names: impl IntoIterator<Item = String>) {
+        self.0.lock().names.extend(names);
     }
 
-    fn get(&self) -> String {
-        self.0.lock().clone()
+    /// Who it was, where that comes out only now.
+    pub(crate) fn asker(&self, asker: Asker) {
+        self.0.lock().asker = Some(asker);
     }
 }
 
@@ -193,23 +203,32 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Somebody asks for `route`.
-    pub(crate) fn new(node: Arc<Node>, route: &Route, path: &str, asker: Option<&Asker>, peer: Peer) -> Self {
-        let entry = AuditEntry {
+    pub(crate) fn new(node: Arc<Node>, route: &Route, uri: &Uri, asker: Option<&Asker>, peer: Peer) -> Self {
+        let mut entry = AuditEntry {
             time: 0,
-            who: asker.map_or_else(|| "nobody".to_owned(), Asker::who),
-            proof: asker.map(|asker| asker.proof),
-            role: asker.map(|asker| asker.role),
+            who: "nobody".into(),
+            proof: None,
+            role: None,
             from: match peer {
                 Peer::Socket(_) => "socket".into(),
                 Peer::Network(from) => from.to_string(),
             },
             operation: route.id.into(),
-            request: format!("{} {path}", route.method.lower().to_uppercase()),
+            request: format!("{} {}", route.method.lower().to_uppercase(), uri.path()),
             object: String::new(),
             status: 0,
             result: String::new(),
         };
-        Self { node, entry: Some(entry), subject: Subject::default() }
+        if let Some(asker) = asker {
+            sign(&mut entry, asker);
+        }
+        let subject = Subject::default();
+        // The parameters that a route has are names and numbers; others may be anything.
+        let query =
+            Query::<BTreeMap<String, String>>::try_from_uri(uri).map(|query| query.0).unwrap_or_default();
+        let known = route.query.iter().filter_map(|key| Some(format!("{key}={}", query.get(*key)?)));
+        subject.names(known);
+        Self { node, entry: Some(entry), subject }
     }
 
     /// Where it is said what it is about.
@@ -219,11 +238,17 @@ impl Attempt {
 
     /// It has ended.
     pub(crate) fn ended(&mut self, status: u16, result: &str) {
-        if let Some(entry) = self.entry.take() {
-            let object = self.subject.get();
-            self.node.record(AuditEntry { status, result: result.into(), object, ..entry });
+        let Some(mut entry) = self.entry.take() else { return };
+        let Learned { names, asker } = std::mem::take(&mut *self.subject.0.lock());
+        if let Some(asker) = asker {
+            sign(&mut entry, &asker);
         }
+        self.node.record(AuditEntry { status, result: result.into(), object: names.join(" "), ..entry });
     }
+}
+
+fn sign(entry: &mut AuditEntry, asker: &Asker) {
+    (entry.who, entry.proof, entry.role) = (asker.who(), Some(asker.proof), Some(asker.role));
 }
 
 impl Drop for Attempt {

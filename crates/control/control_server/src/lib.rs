@@ -37,6 +37,7 @@ mod jobs;
 pub mod local;
 #[cfg(any(test, feature = "memory"))]
 pub mod memory;
+mod metrics;
 mod network;
 mod node;
 pub mod offline;

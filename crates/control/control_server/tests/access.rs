@@ -1,6 +1,6 @@
 //! The access matrix of the API: every route × who connects to the socket, and whether what goes was named.
 //!
-//! There is one role, the machine's administrator: root, and the user that the node runs as. Who else comes near is turned
+//! There is one role here, the machine's administrator: root, and the user that the node runs as. Who else comes near is turned
 //! away by the socket, twice: by its mode, and by its credentials where somebody opened the folder up.
 #![cfg(feature = "memory")]
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
@@ -145,6 +145,16 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("user_group_show", Looks),
     ("user_group_update", Changes),
     ("user_group_delete", Destroys),
+    ("login", Changes),
+    ("logout", Changes),
+    ("me", Looks),
+    ("http_show", Looks),
+    ("http_update", Changes),
+    ("token_list", Looks),
+    ("token_create", Changes),
+    ("token_revoke", DestroysElsewhere),
+    ("audit_list", Looks),
+    ("metrics", Looks),
     ("config_show", Looks),
     ("config_apply", Changes),
     ("job_list", Looks),
@@ -187,7 +197,7 @@ const COLUMNS: [&str; 4] = [
 ];
 
 /// What the routes' parameters stand for.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 13] = [
     ("{policy}", "gold"),
     ("{pool}", "p"),
     ("{volume}", "v"),
@@ -200,6 +210,7 @@ const NAMES: [(&str, &str); 12] = [
     ("{session}", "1"),
     ("{open}", "1"),
     ("{job}", "1"),
+    ("{token}", "1"),
 ];
 
 fn path_of(route: &Route) -> String {
@@ -324,7 +335,7 @@ fn as_another_user(socket: &Path) -> Option<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_matrix_of_routes() {
-    let about = "There is one role. Other users of the machine are turned away by the socket's mode, and by their credentials.";
+    let about = "On the socket there is one role. Other users of the machine are turned away by the socket's mode, and by their credentials.";
     let mut matrix = Matrix::new("API", about, &COLUMNS);
     let dir = tempfile::tempdir().expect("temp dir");
     let node = node(&dir).await;

@@ -71,4 +71,11 @@ pub(super) const ACCESS: &[Route] = &[
         ),
         &["limit"],
     ),
+    get(
+        Metrics,
+        "/metrics",
+        "metrics",
+        "Metrics in the text format of Prometheus; also at /metrics.",
+        Body::Text("text/plain; version=0.0.4"),
+    ),
 ];

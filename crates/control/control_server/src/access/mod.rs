@@ -15,6 +15,7 @@ mod guesses;
 mod sessions;
 mod tokens;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -180,8 +181,7 @@ impl Access {
         // One sentence for all that can be wrong: what is a token, or was one, is not told.
         let wrong = || nobody("The token is wrong, has ended, or was revoked.");
         let wall = self.wall();
-        let mut tokens = self.tokens.lock();
-        let token = tokens.shown(secret, wall).ok_or_else(wrong)?;
+        let token = self.tokens.lock().shown(secret, wall).ok_or_else(wrong)?;
         let role = match token.owner {
             Some(owner) => known.role(owner).ok_or_else(wrong)?.min(token.role),
             None => token.role,
@@ -198,9 +198,8 @@ impl Access {
 
     fn of_session(&self, secret: &str, known: &Known<'_>) -> Result<Asker, Problem> {
         let key = hash(secret);
-        let mut sessions = self.sessions.lock();
         let ended = || nobody("The session has ended.");
-        let session = sessions.used(&key, self.now()).ok_or_else(ended)?;
+        let session = self.sessions.lock().used(&key, self.now()).ok_or_else(ended)?;
         let allowed = known.role(session.user).zip(known.name(session.user));
         let same = known.password_set(session.user) == Some(session.password_set);
         match allowed.filter(|_| same) {
@@ -209,7 +208,7 @@ impl Access {
                 Ok(Asker { name, role, proof: Proof::Session, user, session: Some(key), token: None })
             }
             None => {
-                sessions.end(&key);
+                self.sessions.lock().end(&key);
                 Err(ended())
             }
         }
@@ -281,9 +280,11 @@ impl Access {
     /// Ends sessions whose time is over, and those of users that may not come any more.
     pub(crate) fn sweep(&self, known: &Known<'_>) {
         let now = self.now();
+        // A user has several, and its groups take a look at all groups.
+        let mut users: BTreeMap<Sid, Option<u64>> = BTreeMap::new();
         self.sessions.lock().sweep(now, |session| {
-            known.role(session.user).is_some()
-                && known.password_set(session.user) == Some(session.password_set)
+            let allowed = || known.role(session.user).and_then(|_| known.password_set(session.user));
+            *users.entry(session.user).or_insert_with(allowed) == Some(session.password_set)
         });
     }
 

@@ -74,7 +74,7 @@ impl Sessions {
     }
 
     /// Ends those whose time is over or that are not to be kept.
-    pub(super) fn sweep(&mut self, now: Monotonic, keep: impl Fn(&Session) -> bool) {
+    pub(super) fn sweep(&mut self, now: Monotonic, mut keep: impl FnMut(&Session) -> bool) {
         self.0.retain(|_, session| !session.is_over(now) && keep(session));
     }
 

@@ -16,6 +16,7 @@ use super::gate::Known;
 use super::handle;
 use super::handlers::S;
 use super::parts::{Failure, Json, Params, Sent, answer};
+use crate::audit::Subject;
 use crate::network::Peer;
 use crate::node::Node;
 
@@ -55,6 +56,10 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
                 |error| Err(Problem::new(Code::Internal, format!("the record can't be read: {error}")));
             answer(listed.unwrap_or_else(failed).map(List::from))
         }),
+        "metrics" => handle(f, async |State(n): S| {
+            let text = n.metrics().await.map_err(Failure::from)?;
+            Ok::<_, Failure>(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+        }),
         _ => return None,
     })
 }
@@ -67,6 +72,7 @@ fn cookie(value: &str, more: &str) -> Result<HeaderValue, Failure> {
 async fn log_in(
     State(node): S,
     Extension(peer): Extension<Peer>,
+    Extension(subject): Extension<Subject>,
     Sent(Login { user, password: Password(password) }): Sent<Login>,
 ) -> Result<Response, Failure> {
     let Peer::Network(from) = peer else {
@@ -76,7 +82,10 @@ async fn log_in(
         );
         return Err(problem.into());
     };
+    // What somebody types as a name may be a password: only names that there are get into the record.
+    subject.names(node.user_show(&user).ok().map(|user| user.name));
     let (asker, secret) = node.log_in(&user, &password, from)?;
+    subject.asker(asker.clone());
     let mut response = Json(asker.me()).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie(&secret, "")?);
     Ok(response)

@@ -100,7 +100,7 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
     let (asker, admitted) = gate.admit(peer, request.headers());
     let mut attempt = gate
         .changes()
-        .then(|| Attempt::new(gate.node.clone(), gate.route, request.uri().path(), asker.as_ref(), peer));
+        .then(|| Attempt::new(gate.node.clone(), gate.route, request.uri(), asker.as_ref(), peer));
     if let Err(problem) = admitted {
         if let Some(attempt) = &mut attempt {
             attempt.ended(problem.status, problem.code.as_str());
@@ -137,4 +137,50 @@ fn patient(body: Body) -> Body {
         }
     });
     Body::from_stream(frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_coming_breaks_off() {
+        let slow = futures_util::stream::unfold(0_u32, |n| async move {
+            // Each piece is late, the last one never comes.
+            let wait = if n < 3 { 50 } else { 100_000 };
+            tokio::time::sleep(std::time::Duration::from_secs(wait)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), n + 1))
+        });
+        let read = axum::body::to_bytes(patient(Body::from_stream(slow)), 100).await;
+        assert!(read.expect_err("broken off").to_string().contains("in time"));
+    }
+
+    #[test]
+    fn pages_of_others_are_refused() {
+        let headers = |list: &[(&'static str, &str)]| -> HeaderMap {
+            let pairs = list.iter().map(|(name, value)| {
+                (header::HeaderName::from_static(name), value.parse().expect("a value"))
+            });
+            pairs.collect()
+        };
+        let own = [("host", "node1:8443"), (REQUEST_HEADER, "1")];
+        assert!(same_site(&headers(&own)).is_ok());
+        assert!(same_site(&headers(&own[..1])).is_err());
+        for (origin, right) in [
+            ("https://node1:8443", true),
+            ("https://NODE1:8443", true),
+            ("http://node1:8443", false),
+            ("https://node1", false),
+            ("https://node1:8443.example", false),
+            ("https://evil.example", false),
+            ("null", false),
+            ("", false),
+        ] {
+            let all = [&own[..], &[("origin", origin)]].concat();
+            assert_eq!(same_site(&headers(&all)).is_ok(), right, "{origin}");
+        }
+        assert!(same_site(&headers(&[("origin", "https://"), (REQUEST_HEADER, "1")])).is_err());
+    }
 }

@@ -49,6 +49,10 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
             let handler = handler
                 .layer(DefaultBodyLimit::max(most))
                 .layer(axum::middleware::from_fn_with_state(gate, gate::gate));
+            if route.id == "metrics" {
+                // Where everybody looks for them.
+                router = router.route(route.path, handler.clone());
+            }
             router = router.route(&format!("{BASE_PATH}{}", route.path), handler);
         }
     }

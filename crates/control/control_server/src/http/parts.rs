@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use control_api::{Code, Problem};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::audit::Subject;
 use crate::node::Node;
@@ -78,31 +79,29 @@ impl<T: DeserializeOwned> FromRequest<Arc<Node>> for Sent<T> {
         let bytes = Bytes::from_request(request, state).await.map_err(|error| wrong(error.to_string()))?;
         let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         if let (Some(subject), Ok(named)) = (subject, serde_json::from_slice::<Named>(bytes)) {
-            subject.set(named.told());
+            subject.names(named.told());
         }
         serde_json::from_slice(bytes).map(Self).map_err(|error| wrong(error.to_string()))
     }
 }
 
-/// What of a request may be recorded: names, never what could be a secret.
+/// What of a request may be recorded: names, never what could be a secret. Whatever is no text is left out.
 #[derive(Deserialize)]
 struct Named {
-    name: Option<String>,
-    path: Option<String>,
-    from: Option<String>,
-    to: Option<String>,
-    address: Option<String>,
-    user: Option<String>,
-    lun: Option<String>,
-    policy: Option<String>,
-    group: Option<String>,
+    name: Option<Value>,
+    path: Option<Value>,
+    from: Option<Value>,
+    to: Option<Value>,
+    address: Option<Value>,
+    lun: Option<Value>,
+    policy: Option<Value>,
 }
 
 impl Named {
-    fn told(self) -> String {
-        let Self { name, path, from, to, address, user, lun, policy, group } = self;
-        let all = [name, user, path, from, to, address, lun, policy, group];
-        all.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    fn told(self) -> Vec<String> {
+        let Self { name, path, from, to, address, lun, policy } = self;
+        let all = [name, path, from, to, address, lun, policy].into_iter().flatten();
+        all.filter_map(|value| value.as_str().map(str::to_owned)).collect()
     }
 }
 
