@@ -126,7 +126,7 @@ fn metrics(node: &Node, web: &Web) -> Result<String> {
 fn token(node: &Node) -> Result<String> {
     let made = node.json(&["api", "token", "create", "--role", "metrics", "--name", "scraper"])?;
     let secret = made.get("secret").and_then(Value::as_str);
-    Ok(secret.ok_or("no secret in the token that was made")?.to_owned())
+    Ok(secret.ok_or_else(|| format!("no secret in {made}"))?.to_owned())
 }
 
 /// The rules parse, and speak of metrics that there are.

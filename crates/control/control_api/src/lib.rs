@@ -32,6 +32,7 @@ mod config_check;
 mod config_diff;
 mod counters;
 mod disk;
+mod event;
 mod fault;
 mod file;
 mod http;
@@ -73,6 +74,7 @@ pub use config_check::{
 pub use config_diff::REDACTED;
 pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
+pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
 pub use http::{HttpCertificate, HttpConfig, HttpListener, HttpStatus, HttpUpdate};
@@ -114,6 +116,9 @@ pub const SESSION_COOKIE: &str = "__Host-holdfast-session";
 
 /// The header that changes carry which are asked for with a cookie: pages of others cannot send it.
 pub const REQUEST_HEADER: &str = "x-holdfast-request";
+
+/// The header of what a page asks for by itself, again and again: it does not keep the session of who has gone away alive.
+pub const POLL_HEADER: &str = "x-holdfast-poll";
 
 /// Name of the socket inside a data directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";

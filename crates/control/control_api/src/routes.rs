@@ -2,6 +2,7 @@
 //! and the OpenAPI document is made from them.
 
 mod access;
+mod iscsi;
 mod pool;
 mod qos;
 mod smb;
@@ -123,7 +124,9 @@ const WITH_SNAPSHOTS: &[Route] =
 
 const WITH_SMB: &[Route] = &joined::<{ WITH_POOLS.len() + smb::SMB.len() }>(WITH_POOLS, smb::SMB);
 
-const WITH_POOLS: &[Route] = &joined::<{ CORE.len() + pool::POOLS.len() }>(CORE, pool::POOLS);
+const WITH_POOLS: &[Route] = &joined::<{ WITH_ISCSI.len() + pool::POOLS.len() }>(WITH_ISCSI, pool::POOLS);
+
+const WITH_ISCSI: &[Route] = &joined::<{ CORE.len() + iscsi::ISCSI.len() }>(CORE, iscsi::ISCSI);
 
 /// Two tables as one.
 const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N] {
@@ -379,147 +382,6 @@ const CORE: &[Route] = &[
             json::<FileEntry>(),
         ),
         &["path", "offset", "truncate"],
-    ),
-    // --- iSCSI ---
-    get(Viewer, "/iscsi", "iscsi_show", "What holds for all targets.", json::<IscsiConfig>()),
-    send(
-        Administrator,
-        Patch,
-        "/iscsi",
-        "iscsi_update",
-        "Changes what holds for all targets.",
-        json::<IscsiUpdate>(),
-        json::<IscsiConfig>(),
-    ),
-    get(Viewer, "/targets", "target_list", "Targets.", json::<List<Target>>()),
-    send(
-        Administrator,
-        Post,
-        "/targets",
-        "target_create",
-        "Makes a target.",
-        json::<TargetConfig>(),
-        json::<Target>(),
-    ),
-    send(
-        Administrator,
-        Patch,
-        "/targets/{target}",
-        "target_update",
-        "Changes a target.",
-        json::<TargetUpdate>(),
-        json::<Target>(),
-    ),
-    send(
-        Administrator,
-        Delete,
-        "/targets/{target}",
-        "target_delete",
-        "Takes a target away.",
-        json::<Confirm>(),
-        json::<Done>(),
-    ),
-    get(Viewer, "/luns", "lun_list", "LUNs.", json::<List<Lun>>()),
-    send(Administrator, Post, "/luns", "lun_create", "Makes a LUN.", json::<LunCreate>(), json::<Lun>()),
-    get(Viewer, "/luns/{lun}", "lun_show", "A LUN.", json::<Lun>()),
-    send(
-        Operator,
-        Patch,
-        "/luns/{lun}",
-        "lun_update",
-        "Changes a LUN: size, state, write cache.",
-        json::<LunUpdate>(),
-        json::<Lun>(),
-    ),
-    with_query(
-        send(
-            Administrator,
-            Delete,
-            "/luns/{lun}",
-            "lun_delete",
-            "Takes a LUN away, and its file unless told to keep it.",
-            json::<Confirm>(),
-            json::<Done>(),
-        ),
-        &["keep_file"],
-    ),
-    send(
-        Administrator,
-        Post,
-        "/luns/{lun}/map",
-        "lun_map",
-        "Shows a LUN to an initiator group.",
-        json::<LunMap>(),
-        json::<Lun>(),
-    ),
-    send(
-        Operator,
-        Post,
-        "/luns/{lun}/unmap",
-        "lun_unmap",
-        "Hides a LUN from an initiator group.",
-        json::<LunMap>(),
-        json::<Lun>(),
-    ),
-    get(Viewer, "/initiator-groups", "group_list", "Initiator groups.", json::<List<GroupConfig>>()),
-    send(
-        Administrator,
-        Post,
-        "/initiator-groups",
-        "group_create",
-        "Makes an initiator group.",
-        json::<GroupConfig>(),
-        json::<GroupConfig>(),
-    ),
-    send(
-        Administrator,
-        Patch,
-        "/initiator-groups/{group}",
-        "group_update",
-        "Changes an initiator group.",
-        json::<GroupUpdate>(),
-        json::<GroupConfig>(),
-    ),
-    send(
-        Administrator,
-        Delete,
-        "/initiator-groups/{group}",
-        "group_delete",
-        "Takes an initiator group away.",
-        json::<Confirm>(),
-        json::<Done>(),
-    ),
-    get(Viewer, "/portals", "portal_list", "Portals.", json::<List<PortalInfo>>()),
-    send(
-        Administrator,
-        Post,
-        "/portals",
-        "portal_create",
-        "Listens on an address.",
-        json::<PortalConfig>(),
-        json::<PortalInfo>(),
-    ),
-    with_query(
-        send(
-            Administrator,
-            Delete,
-            "/portals",
-            "portal_delete",
-            "Stops listening on an address.",
-            json::<Confirm>(),
-            json::<Done>(),
-        ),
-        &["address"],
-    ),
-    get(Viewer, "/sessions", "session_list", "Sessions of iSCSI and SMB.", json::<List<Session>>()),
-    send(
-        Operator,
-        Delete,
-        "/sessions/{session}",
-        "session_end",
-        "Ends a session; the client may log in again.",
-        json::<Confirm>(),
-        json::<Done>(),
     ),
     // --- configuration, jobs ---
     with_query(

@@ -15,7 +15,7 @@ use std::time::Duration;
 use axum::extract::Query;
 use axum::http::Uri;
 use control_api::routes::Route;
-use control_api::{AuditEntry, Problem};
+use control_api::{AuditEntry, BASE_PATH, EventKind, Problem};
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 
@@ -242,6 +242,10 @@ impl Attempt {
         let Learned { names, asker } = std::mem::take(&mut *self.subject.0.lock());
         if let Some(asker) = asker {
             sign(&mut entry, &asker);
+        }
+        if status == 200 {
+            let path = entry.request.split_once(' ').map_or("", |(_, path)| path);
+            self.node.events().tell(EventKind::Changed, path.strip_prefix(BASE_PATH).unwrap_or(path));
         }
         self.node.record(AuditEntry { status, result: result.into(), object: names.join(" "), ..entry });
     }

@@ -31,6 +31,7 @@ mod backend;
 mod config_store;
 mod data_dir;
 mod differences;
+mod events;
 mod files;
 mod http;
 mod jobs;

@@ -116,6 +116,8 @@ impl Running {
     /// # Errors
     /// What could not be closed cleanly.
     pub async fn stop(self) -> Result<(), Problem> {
+        // Streams of events would never end by themselves.
+        self.node.events().close();
         let _ = self.stop_api.send(());
         self.node.stop_network().await;
         let mut api = self.api;

@@ -155,6 +155,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("token_revoke", DestroysElsewhere),
     ("audit_list", Looks),
     ("metrics", Looks),
+    ("event_stream", Looks),
     ("config_show", Looks),
     ("config_apply", Changes),
     ("job_list", Looks),
@@ -249,7 +250,12 @@ async fn send(node: &Running, request: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(node.socket()).await.expect("listens");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.expect("answered");
+    // A stream of events goes on until somebody ends it: that it has begun is enough.
+    while !String::from_utf8_lossy(&answer).contains("text/event-stream") {
+        if stream.read_buf(&mut answer).await.expect("answered") == 0 {
+            break;
+        }
+    }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
     (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())

@@ -78,4 +78,14 @@ pub(super) const ACCESS: &[Route] = &[
         "Metrics in the text format of Prometheus; also at /metrics.",
         Body::Text("text/plain; version=0.0.4"),
     ),
+    Route {
+        response: Body::Text("text/event-stream"),
+        ..get(
+            Viewer,
+            "/events",
+            "event_stream",
+            "Server-sent events: what has changed, as `Event` in JSON. A stream that ends is asked for again.",
+            json::<Event>(),
+        )
+    },
 ];

@@ -160,11 +160,16 @@ impl Access {
         self.clock.wall().0 / 1_000_000_000
     }
 
-    /// Who sends these headers.
+    /// Who sends these headers. Unless it `uses` what it shows, its session goes on to be idle.
     ///
     /// # Errors
     /// [`Code::Unauthenticated`] when that is not proven. What was wrong is said only as far as it helps nobody else.
-    pub(crate) fn identify(&self, headers: &HeaderMap, known: &Known<'_>) -> Result<Asker, Problem> {
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        known: &Known<'_>,
+        uses: bool,
+    ) -> Result<Asker, Problem> {
         let mut bearers = headers.get_all(header::AUTHORIZATION).iter();
         if let Some(value) = bearers.next() {
             let secret = value.to_str().ok().and_then(bearer).filter(|_| bearers.next().is_none());
@@ -172,7 +177,7 @@ impl Access {
             return self.of_token(secret, known);
         }
         match cookie(headers) {
-            Some(secret) => self.of_session(secret, known),
+            Some(secret) => self.of_session(secret, known, uses),
             None => Err(nobody("This needs a token or a session.")),
         }
     }
@@ -196,10 +201,10 @@ impl Access {
         })
     }
 
-    fn of_session(&self, secret: &str, known: &Known<'_>) -> Result<Asker, Problem> {
+    fn of_session(&self, secret: &str, known: &Known<'_>, uses: bool) -> Result<Asker, Problem> {
         let key = hash(secret);
         let ended = || nobody("The session has ended.");
-        let session = self.sessions.lock().used(&key, self.now()).ok_or_else(ended)?;
+        let session = self.sessions.lock().shown(&key, self.now(), uses).ok_or_else(ended)?;
         let allowed = known.role(session.user).zip(known.name(session.user));
         let same = known.password_set(session.user) == Some(session.password_set);
         match allowed.filter(|_| same) {

@@ -57,14 +57,16 @@ impl Sessions {
         oldest.and_then(|key| self.0.remove(&key));
     }
 
-    /// The session of this secret, which is used now; none when there is none, or its time is over.
-    pub(super) fn used(&mut self, key: &Hash, now: Monotonic) -> Option<Session> {
+    /// The session of this secret, which is used now if it `uses` it; none when there is none, or its time is over.
+    pub(super) fn shown(&mut self, key: &Hash, now: Monotonic, uses: bool) -> Option<Session> {
         if self.0.get(key)?.is_over(now) {
             self.0.remove(key);
             return None;
         }
         let session = self.0.get_mut(key)?;
-        session.used = now;
+        if uses {
+            session.used = now;
+        }
         Some(session.clone())
     }
 
@@ -101,12 +103,13 @@ mod tests {
         let mut sessions = Sessions::default();
         sessions.begin(key(1), Sid::SYSTEM, 0, at(0));
         sessions.begin(key(2), Sid::SYSTEM, 0, at(0));
-        assert!(sessions.used(&key(1), at(29)).is_some());
-        assert!(sessions.used(&key(2), at(30)).is_none(), "idle");
+        assert!(sessions.shown(&key(2), at(15), false).is_some());
+        assert!(sessions.shown(&key(1), at(29), true).is_some());
+        assert!(sessions.shown(&key(2), at(30), true).is_none(), "idle");
         for minute in (49..720).step_by(20) {
-            assert!(sessions.used(&key(1), at(minute)).is_some(), "{minute}");
+            assert!(sessions.shown(&key(1), at(minute), true).is_some(), "{minute}");
         }
-        assert!(sessions.used(&key(1), at(720)).is_none(), "twelve hours");
+        assert!(sessions.shown(&key(1), at(720), true).is_none(), "twelve hours");
         assert_eq!(sessions.count(), 0);
     }
 
@@ -118,6 +121,6 @@ mod tests {
             sessions.begin(key(n), Sid::SYSTEM, 0, at(1));
         }
         assert_eq!(sessions.count(), OF_USER + 1);
-        assert!(sessions.used(&key(0), at(2)).is_some());
+        assert!(sessions.shown(&key(0), at(2), true).is_some());
     }
 }

@@ -77,14 +77,14 @@ impl World {
     }
 
     fn of_session(&self, secret: &str) -> Result<Asker, Problem> {
-        self.access.identify(&cookies(&format!("a=b; {SESSION_COOKIE}={secret}")), &self.known())
+        self.access.identify(&cookies(&format!("a=b; {SESSION_COOKIE}={secret}")), &self.known(), true)
     }
 
     fn of_token(&self, secret: &str) -> Result<Asker, Problem> {
         let mut headers = HeaderMap::new();
         headers
             .insert(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {secret}")).expect("text"));
-        self.access.identify(&headers, &self.known())
+        self.access.identify(&headers, &self.known(), true)
     }
 
     fn pass(&self, seconds: u64) {
@@ -242,7 +242,7 @@ fn what_is_no_token_or_session_is_refused() {
     let world = world();
     let (_, session) = world.log_in("alice", PASSWORD).expect("let in");
     let refused = |headers: &HeaderMap| {
-        let problem = world.access.identify(headers, &world.known()).expect_err("refused");
+        let problem = world.access.identify(headers, &world.known(), true).expect_err("refused");
         assert_eq!(problem.code, Code::Unauthenticated);
         assert!(!problem.to_string().contains(&session), "{problem}");
     };

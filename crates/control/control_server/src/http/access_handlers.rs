@@ -56,6 +56,7 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
                 |error| Err(Problem::new(Code::Internal, format!("the record can't be read: {error}")));
             answer(listed.unwrap_or_else(failed).map(List::from))
         }),
+        "event_stream" => handle(f, super::event_stream::listen),
         "metrics" => handle(f, async |State(n): S| {
             let text = n.metrics().await.map_err(Failure::from)?;
             Ok::<_, Failure>(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))

@@ -1,6 +1,7 @@
 //! HTTP, over the socket and the network: each route of the table to a method of the node, each error to a problem.
 
 mod access_handlers;
+mod event_stream;
 mod gate;
 mod handlers;
 mod headers;

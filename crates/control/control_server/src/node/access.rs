@@ -13,6 +13,7 @@ use shard_runtime::Monotonic;
 use super::{Node, confirm, missing};
 use crate::access::{Asker, Known, NewToken};
 use crate::audit::Audit;
+use crate::events::Events;
 use crate::network::ENDS_SOON_SECONDS;
 
 /// How often sessions are looked at whose user may not come any more, and certificates.
@@ -41,7 +42,19 @@ impl Node {
 
     /// Who sends these headers.
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Asker, Problem> {
-        self.with_known(|known| self.access.identify(headers, known))
+        // What a page asks for by itself does not keep a session alive.
+        let uses = !headers.contains_key(control_api::POLL_HEADER);
+        self.with_known(|known| self.access.identify(headers, known, uses))
+    }
+
+    /// The same of who was let in before and is still there, which uses neither session nor token.
+    pub(crate) fn identify_again(&self, headers: &HeaderMap) -> Result<Asker, Problem> {
+        self.with_known(|known| self.access.identify(headers, known, false))
+    }
+
+    /// Those who listen to what changes.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// Lets a user in: who it is from now on, and the secret of its session.
@@ -185,7 +198,7 @@ impl Node {
         Ok(())
     }
 
-    /// Nothing is served over the network any more.
+    /// Nothing is served over the network any more, and nobody listens to events.
     pub(crate) async fn stop_network(&self) {
         self.network.stop().await;
     }
@@ -205,6 +218,7 @@ impl Node {
                 () = tokio::time::sleep(SWEEP_EVERY) => {}
             }
             self.with_known(|known| self.access.sweep(known));
+            self.tell_news().await;
             round = round.wrapping_add(1);
             if round.is_multiple_of(RENEW_EVERY) {
                 for (subject, why) in self.serve_network() {
@@ -214,23 +228,37 @@ impl Node {
         }
     }
 
-    /// A certificate that was given and ends soon.
-    pub(super) fn certificate_issue(&self) -> Option<Issue> {
-        let certificate = self.network.certificate().filter(|certificate| !certificate.own)?;
-        let left = certificate.not_after.saturating_sub(self.clocks().1);
-        if left > ENDS_SOON_SECONDS {
-            return None;
-        }
-        let (severity, detail) = match left {
-            0 => (
-                Severity::Error,
-                "The certificate of the API has ended: clients refuse to connect.".to_owned(),
-            ),
-            left => {
-                (Severity::Warning, format!("The certificate of the API ends in {} days.", left / 86_400))
-            }
+    /// What is not as it should be with the API over the network: an address that is not served, a certificate that cannot be
+    /// used, or a given one that ends soon.
+    pub(super) fn http_issues(&self) -> Vec<Issue> {
+        let mut issues = Vec::new();
+        let mut issue = |severity, subject: String, detail: String, todo: &str| {
+            issues.push(Issue { severity, subject, detail, todo: todo.into() });
         };
-        let todo = "Put a new certificate and key in their files, or name others with `holdfast api set --certificate FILE --key FILE`.";
-        Some(Issue { severity, subject: CERTIFICATE.into(), detail, todo: todo.into() })
+        let files = "Put a new certificate and key in their files, or name others with `holdfast api set --certificate FILE --key FILE`.";
+        for listener in self.http_show().listeners {
+            if let Some(why) = listener.problem {
+                let todo = "Free the address or choose another one with `holdfast api set --listen`.";
+                issue(Severity::Error, format!("HTTP address {}", listener.address), why, todo);
+            }
+        }
+        if let Some(why) = self.unserved.lock().get(CERTIFICATE) {
+            issue(Severity::Error, CERTIFICATE.into(), why.clone(), files);
+        }
+        if let Some(certificate) = self.network.certificate().filter(|certificate| !certificate.own) {
+            let left = certificate.not_after.saturating_sub(self.clocks().1);
+            let days = format!("The certificate of the API ends in {} days.", left / 86_400);
+            match left {
+                0 => {
+                    let ended = "The certificate of the API has ended: clients refuse to connect.";
+                    issue(Severity::Error, CERTIFICATE.into(), ended.into(), files);
+                }
+                left if left <= ENDS_SOON_SECONDS => {
+                    issue(Severity::Warning, CERTIFICATE.into(), days, files)
+                }
+                _ => {}
+            }
+        }
+        issues
     }
 }

@@ -58,6 +58,7 @@ use crate::audit::Audit;
 use crate::backend::{Backends, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
+use crate::events::Events;
 use crate::jobs::Jobs;
 use crate::network::{Limits, Network};
 pub(crate) use chap::bound_to;
@@ -155,6 +156,7 @@ pub struct Node {
     access: Access,
     audit: Audit,
     network: Network,
+    events: Events,
     /// Held by whoever changes the configuration or the shape of pools.
     changes: tokio::sync::Mutex<()>,
     ready: signal::Sender<bool>,
@@ -179,6 +181,7 @@ impl Node {
             restarts: restarts::Restarts::default(),
             logs: log_places::LogPlaces::open(data.join("logs.json")),
             access: Access::open(data.join("tokens.json"), clock.clone()),
+            events: Events::default(),
             audit: Audit::new(data.join("audit.jsonl")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,

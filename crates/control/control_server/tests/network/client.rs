@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// What was answered.
 #[derive(Clone, Debug, Default)]
@@ -51,16 +52,27 @@ impl Client {
         Self { tls: Arc::new(tls).into(), address }
     }
 
-    /// Sends bytes as they are, and reads to the end of the connection.
-    pub(crate) async fn raw(&self, request: &[u8]) -> Answer {
+    async fn connect(&self) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(&self.address).await.expect("listens");
         let name = ServerName::try_from("127.0.0.1").expect("an address");
-        let mut stream = self.tls.connect(name, stream).await.expect("a handshake");
+        self.tls.connect(name, stream).await.expect("a handshake")
+    }
+
+    /// Sends bytes as they are, and reads to the end of the connection.
+    pub(crate) async fn raw(&self, request: &[u8]) -> Answer {
+        let mut stream = self.connect().await;
         // It may be refused before all of it is there.
         let _ = stream.write_all(request).await;
-        let mut bytes = Vec::new();
-        let _ = stream.read_to_end(&mut bytes).await;
-        parse(&String::from_utf8_lossy(&bytes))
+        parse(&Stream(stream).rest().await)
+    }
+
+    /// Asks, and leaves the answer to be read bit by bit.
+    pub(crate) async fn open(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Stream {
+        let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n{more}\r\n", self.address);
+        let mut stream = self.connect().await;
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        Stream(stream)
     }
 
     pub(crate) async fn send(
@@ -76,6 +88,30 @@ impl Client {
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n{more}\r\n{body}"
         );
         self.raw(request.as_bytes()).await
+    }
+}
+
+/// An answer while it comes.
+pub(crate) struct Stream(TlsStream<TcpStream>);
+
+impl Stream {
+    /// What comes up to this text, with it.
+    pub(crate) async fn until(&mut self, text: &str) -> String {
+        let mut bytes = Vec::new();
+        while !String::from_utf8_lossy(&bytes).contains(text) {
+            let byte = self.0.read_u8().await;
+            bytes.push(
+                byte.unwrap_or_else(|error| panic!("{error} after {}", String::from_utf8_lossy(&bytes))),
+            );
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// What comes until it ends, or is cut off.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut bytes = Vec::new();
+        let _ = self.0.read_to_end(&mut bytes).await;
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 

@@ -4,7 +4,9 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
 mod client;
+mod events;
 mod hostile;
+mod listeners;
 mod login;
 mod roles;
 mod secrets;

