@@ -69,7 +69,8 @@ impl Client {
     /// Asks, and leaves the answer to be read bit by bit.
     pub(crate) async fn open(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Stream {
         let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let request = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n{more}\r\n", self.address);
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{more}\r\n", self.address);
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.expect("sent");
         Stream(stream)
