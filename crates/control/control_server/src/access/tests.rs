@@ -158,7 +158,8 @@ fn who_may_not_come_any_more_has_no_access_at_once() {
         let change = UserChange { disabled: Some(false), ..UserChange::default() };
         world.users.change_user("bob", change).expect("enabled");
     };
-    let changes: [(&str, &dyn Fn(&World)); 4] = [
+    type Change<'a> = &'a dyn Fn(&World);
+    let changes: [(&str, Change<'_>); 4] = [
         ("disabled", &disable),
         ("deleted", &|world| drop(world.users.remove_user("bob").expect("removed"))),
         ("in no group", &|world| {

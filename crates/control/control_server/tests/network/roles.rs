@@ -21,6 +21,9 @@ const COLUMNS: [&str; 10] = [
     "session of an operator",
 ];
 
+/// The headers that somebody sends, and the role that it has.
+type Asker = (Vec<(&'static str, String)>, Option<Role>);
+
 /// A path of something that is not there, and a body that makes no sense: what is let in does nothing.
 fn request(route: &Route) -> (String, String) {
     let path: Vec<&str> =
@@ -49,7 +52,7 @@ async fn access_matrix_of_routes_over_the_network() {
     let (revoked, id) = world.token("administrator", None).await;
     world.local("DELETE", &format!("/v1/tokens/{id}"), &json!({ "confirm": id })).await;
     world.pass(10);
-    let mut askers: Vec<(Vec<(&str, String)>, Option<Role>)> = vec![(Vec::new(), None)];
+    let mut askers: Vec<Asker> = vec![(Vec::new(), None)];
     let bearer = |token: String| vec![("authorization", format!("Bearer {token}"))];
     let (good, _) = world.token("administrator", None).await;
     askers.push((bearer(format!("{}0", &good[..good.len() - 1])), None));
