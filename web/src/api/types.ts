@@ -1,0 +1,48 @@
+// The node's own words for what it has, by name; generated from docs/openapi.json.
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type Status = Schemas["Status"];
+export type Issue = Schemas["Issue"];
+export type Severity = Schemas["Severity"];
+export type Verdict = Schemas["Verdict"];
+export type Job = Schemas["Job"];
+export type Disk = Schemas["Disk"];
+export type DiskState = Schemas["DiskState"];
+export type Pool = Schemas["Pool"];
+export type PoolDetail = Schemas["PoolDetail"];
+export type PoolMember = Schemas["PoolMember"];
+export type SpaceState = Schemas["SpaceState"];
+export type RedundancyState = Schemas["RedundancyState"];
+export type Resiliency = Schemas["Resiliency"];
+export type Volume = Schemas["Volume"];
+export type FileEntry = Schemas["FileEntry"];
+export type Lun = Schemas["Lun"];
+export type LunMap = Schemas["LunMap"];
+export type MapConfig = Schemas["MapConfig"];
+export type Target = Schemas["Target"];
+export type InitiatorGroup = Schemas["GroupConfig"];
+export type Portal = Schemas["PortalInfo"];
+export type Share = Schemas["Share"];
+export type SharePermission = Schemas["SharePermission"];
+export type ShareRight = Schemas["ShareRight"];
+export type ShareKind = Schemas["ShareKind"];
+export type User = Schemas["User"];
+export type UserGroup = Schemas["UserGroup"];
+export type Snapshot = Schemas["Snapshot"];
+export type SnapshotSchedule = Schemas["SnapshotSchedule"];
+export type Session = Schemas["Session"];
+export type Open = Schemas["SmbOpen"];
+export type QosPolicy = Schemas["QosPolicy"];
+export type QosFlow = Schemas["QosFlow"];
+export type QosSettings = Schemas["QosSettings"];
+export type SmbStatus = Schemas["SmbStatus"];
+export type CacheStatus = Schemas["CacheStatus"];
+export type Counters = Schemas["Counters"];
+export type CounterKind = Schemas["CounterKind"];
+export type ObjectCounters = Schemas["ObjectCounters"];
+export type OperationCounters = Schemas["OperationCounters"];
+export type CheckReport = Schemas["CheckReport"];
+export type Done = Schemas["Done"];
+export type Problem = Schemas["Problem"];
