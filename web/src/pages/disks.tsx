@@ -27,7 +27,7 @@ export default function Disks() {
   const shown = (disk: Disk) => ofDisk(disk, disk.guid ? members.get(disk.guid) : undefined);
   const rate = (row: Shown) => rates.get(keyOf("disk", row.disk?.id ?? ""));
   const columns: Column<Shown>[] = [
-    { title: "Disk", value: (row) => row.id, cell: (row) => <button type="button" className="as-link" onClick={() => setPicked(row.id)}>{row.id}</button> },
+    { title: "Disk", value: (row) => row.id, cell: (row) => <button type="button" className="as-link" title={row.id} onClick={() => setPicked(row.id)}>{row.name}</button> },
     { title: "State", value: (row) => row.state, cell: (row) => <DiskBadge state={row.state} /> },
     { title: "Pool", value: (row) => row.pool ?? "", cell: (row) => (row.pool ? <a href={to("pools", row.pool)}>{row.pool}</a> : "–") },
     { title: "Place", value: (row) => [row.enclosure, row.slot].filter(Boolean).join(", ") || "–", wide: true },
@@ -36,7 +36,7 @@ export default function Disks() {
     { title: "IOPS", value: (row) => { const r = rate(row); return r ? r.read.iops + r.write.iops : 0; }, cell: (row) => { const r = rate(row); return r ? number(r.read.iops + r.write.iops) : "–"; }, end: true, wide: true },
     { title: "Throughput", value: (row) => { const r = rate(row); return r ? r.read.bytes + r.write.bytes : 0; }, cell: (row) => { const r = rate(row); return r ? perSecond(r.read.bytes + r.write.bytes) : "–"; }, end: true, wide: true },
     { title: "Write latency", value: (row) => rate(row)?.write.latency ?? 0, cell: (row) => milliseconds(rate(row)?.write.latency ?? null), end: true, wide: true },
-    { title: "Note", value: (row) => row.reason ?? "", wide: true },
+    { title: "Note", value: (row) => row.reason ?? "", wide: true, wrap: true },
   ];
   return (
     <Page

@@ -121,23 +121,25 @@ export function PoolCreateDialog({ onClose }: { onClose: () => void }) {
 export function AddDisksDialog({ pool, onClose }: { pool: string; onClose: () => void }) {
   const choice = useDiskChoice();
   const [spare, setSpare] = useState(false);
+  const [typed, setTyped] = useState("");
   return (
     <FormDialog
       title={`Add disks to ${pool}`}
       button="Add"
       onClose={onClose}
       wide
-      wrong={choice.wrong}
+      wrong={choice.wrong || typed !== pool}
       preview={choice.chosen.length > 0 && (
         <ul>
           <li>{many(choice.chosen.length, "disk")} with {bytes(choice.raw)} are taken over entirely: what is on them is gone.</li>
           <li>{spare ? "They wait to replace disks that fail." : "The pool grows by as much, and its data is evened out over all disks in the background."}</li>
         </ul>
       )}
-      submit={async (confirm) => {
-        // One after the other: the node adds a disk, or several by a selector.
+      submit={async () => {
+        // One after the other: the node adds one disk that is named, or several that a selector finds. Each is confirmed by its
+        // own name; the person has seen the list and typed the pool's.
         for (const disk of choice.picked) {
-          await ask(api.POST("/v1/pools/{pool}/disks", { params: { path: { pool } }, body: { disk, spare, overwrite_foreign: choice.overwrite, confirm } }));
+          await ask(api.POST("/v1/pools/{pool}/disks", { params: { path: { pool } }, body: { disk, spare, overwrite_foreign: choice.overwrite, confirm: disk } }));
         }
         return `${many(choice.picked.length, "disk")} added to ${pool}.`;
       }}
@@ -145,6 +147,7 @@ export function AddDisksDialog({ pool, onClose }: { pool: string; onClose: () =>
       <DiskPicks picked={choice.picked} onChange={choice.setPicked} />
       <Overwrite choice={choice} />
       <Check value={spare} onChange={setSpare} help="They hold nothing until a disk is lost, and then take its place by themselves.">As spares</Check>
+      <Field label={`Type ${pool} to confirm`} value={typed} onChange={setTyped} />
     </FormDialog>
   );
 }

@@ -202,11 +202,11 @@ function Spaces({ pool, spaces, volumes }: { pool: string; spaces: readonly Spac
       columns={[
         { title: "Volume", value: (space) => space.name, cell: (space) => <a href={to("volumes", space.name)}>{space.name}</a> },
         { title: "Copies", value: (space) => space.resiliency, cell: (space) => <Copies resiliency={space.resiliency} state={space.redundancy} /> },
-        { title: "Promise", value: (space) => RESILIENCY[space.resiliency].title, cell: (space) => `${RESILIENCY[space.resiliency].title}: ${RESILIENCY[space.resiliency].survives.replace(/^[^:]*: /, "")}`, wide: true },
+        { title: "Promise", value: (space) => RESILIENCY[space.resiliency].title, cell: (space) => `${RESILIENCY[space.resiliency].title}: ${RESILIENCY[space.resiliency].survives.replace(/^[^:]*: /, "")}`, wide: true, wrap: true },
         { title: "Now", value: (space) => space.redundancy, cell: (space) => <Redundancy state={space.redundancy} /> },
         { title: "To copy", value: (space) => space.repair_bytes, cell: (space) => (space.repair_bytes ? bytes(space.repair_bytes) : "–"), end: true },
         { title: "Takes", value: (space) => of(space)?.allocated_bytes ?? 0, cell: (space) => bytes(of(space)?.allocated_bytes ?? 0), end: true },
-        { title: "Note", value: (space) => space.reason ?? "", wide: true },
+        { title: "Note", value: (space) => space.reason ?? "", wide: true, wrap: true },
       ]}
     />
   );

@@ -14,6 +14,8 @@ export type Column<T> = {
   end?: boolean;
   /** Left out on narrow screens. */
   wide?: boolean;
+  /** Sentences, which may take several lines. */
+  wrap?: boolean;
 };
 
 /** From so many rows on only those in sight are made. */
@@ -132,4 +134,4 @@ const collator = new Intl.Collator("en", { numeric: true });
 const compare = (a: string | number, b: string | number) =>
   typeof a === "number" && typeof b === "number" ? a - b : collator.compare(String(a), String(b));
 
-const classes = <T,>(column: Column<T>) => [column.end && "end", column.wide && "wide-only"].filter(Boolean).join(" ") || undefined;
+const classes = <T,>(column: Column<T>) => [column.end && "end", column.wide && "wide-only", column.wrap && "wrap"].filter(Boolean).join(" ") || undefined;
