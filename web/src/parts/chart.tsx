@@ -6,10 +6,11 @@ import { useTheme } from "./theme";
 
 export type Line = { label: string; color: "read" | "write"; values: (number | null)[] };
 
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 /** Seconds that a chart shows at least, so that the first looks do not fill it. */
 const SPAN = 120;
 
-export function Chart({ title, time, lines, format, least }: {
+export function Chart({ title, time, lines, format, least, binary = false }: {
   title: string;
   /** Unix seconds. */
   time: number[];
@@ -17,6 +18,8 @@ export function Chart({ title, time, lines, format, least }: {
   format: (value: number | null) => string;
   /** What the scale reaches at least, so that next to nothing does not look like much. */
   least: number;
+  /** Whether the marks of the scale are powers of two, as fits bytes. */
+  binary?: boolean;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -37,12 +40,12 @@ export function Chart({ title, time, lines, format, least }: {
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false } },
         scales: {
-          x: { time: true, range: (_plot, min, max) => [Math.min(min ?? max - SPAN, max - SPAN), max] },
+          x: { time: true, auto: false },
           y: { range: (_plot, _min, max) => [0, Math.max((max ?? 0) * 1.1, least)] },
         },
         axes: [
           { stroke: ink, grid: { show: false }, ticks: { stroke: grid, width: 1 }, space: 70, values: (_plot, all) => all.map(clock) },
-          { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, size: 74, space: 30, values: (_plot, all) => all.map((value) => (value === 0 ? "0" : format(value))) },
+          { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, size: 74, space: 30, ...(binary && { incrs: POWERS }), values: (_plot, all) => all.map((value) => (value === 0 ? "0" : format(value))) },
         ],
         series: [
           {},
@@ -69,7 +72,12 @@ export function Chart({ title, time, lines, format, least }: {
   }, [theme, shape]);
 
   useEffect(() => {
-    plot.current?.setData([time, ...lines.map((line) => line.values)] as uPlot.AlignedData);
+    const chart = plot.current;
+    const first = time[0];
+    const last = time.at(-1);
+    if (!chart || first === undefined || last === undefined) return;
+    chart.setData([time, ...lines.map((line) => line.values)] as uPlot.AlignedData, false);
+    chart.setScale("x", { min: Math.min(first, last - SPAN), max: last });
   });
 
   const shown = at !== null && at < time.length ? at : time.length - 1;

@@ -18,6 +18,7 @@ export function Performance({ of = CLIENTS }: { of?: string }) {
       <Chart
         title="Throughput"
         least={1024 * 1024}
+        binary
         time={series.time}
         format={(value) => perSecond(value ?? 0)}
         lines={[{ label: "read", color: "read", values: series.readBytes }, { label: "write", color: "write", values: series.writeBytes }]}
