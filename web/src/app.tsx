@@ -53,8 +53,10 @@ export function App() {
   useThemeOnPage();
   const me = useMe();
   useEffect(() => {
-    // A session that has ended shows at the next look; whoever is asked again starts from nothing that was shown before.
-    whenLoginNeeded(() => void queries.invalidateQueries({ queryKey: ["me"] }));
+    // A session that has ended shows at the next look. Several looks may show it at once: one question is enough.
+    whenLoginNeeded(() => {
+      if (queries.getQueryData(["me"])) void queries.resetQueries({ queryKey: ["me"] });
+    });
   }, []);
   const refused = me.error instanceof ProblemError && (me.error.problem.status === 401 || me.error.problem.status === 403);
   if (refused) {

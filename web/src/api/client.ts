@@ -33,21 +33,17 @@ const SILENT = {
 /** The problem in a failed answer; one is made of it where the node did not send one. */
 export async function problemOf(response: Response): Promise<ProblemError> {
   const type = response.headers.get("content-type") ?? "";
-  if (type.includes("json")) {
-    const body: unknown = await response.json().catch(() => null);
-    if (isProblem(body)) return failed(response, body);
-  }
-  if (response.status >= 502 && response.status <= 504) return new ProblemError({ ...SILENT, status: response.status });
-  return failed(response, {
-    title: `The node answered ${response.status}`,
-    detail: response.statusText || "It did not say why.",
-    status: response.status,
-  });
+  return failed(response, type.includes("json") ? await response.json().catch(() => null) : null);
 }
 
-function failed(response: Response, problem: ProblemError["problem"]): ProblemError {
-  if (response.status === 401) onLoginNeeded();
-  return new ProblemError(problem);
+function failed(response: Response, body: unknown): ProblemError {
+  const { status } = response;
+  // A login that is refused is a 401, too; who is not logged in needs not be told to.
+  if (status === 401 && !response.url.endsWith("/v1/login")) onLoginNeeded();
+  if (isProblem(body)) return new ProblemError(body);
+  if (status >= 502 && status <= 504) return new ProblemError({ ...SILENT, status });
+  const detail = typeof body === "string" && body ? body : response.statusText || "It did not say why.";
+  return new ProblemError({ title: `The node answered ${status}`, detail, status });
 }
 
 function isProblem(value: unknown): value is Problem {
@@ -60,13 +56,7 @@ export async function ask<T>(answer: Promise<{ data?: T; error?: unknown; respon
     throw isAbort(reason) ? reason : new ProblemError(SILENT);
   });
   if (response.ok) return data as T;
-  if (isProblem(error)) throw failed(response, error);
-  if (response.status >= 502 && response.status <= 504) throw new ProblemError({ ...SILENT, status: response.status });
-  throw failed(response, {
-    title: `The node answered ${response.status}`,
-    detail: typeof error === "string" && error ? error : response.statusText || "It did not say why.",
-    status: response.status,
-  });
+  throw failed(response, error);
 }
 
 function isAbort(reason: unknown): boolean {

@@ -2,7 +2,6 @@
 import { useState } from "react";
 import { Form } from "react-aria-components";
 import { problemOf } from "../api/client";
-import { queries } from "../api/queries";
 import { Button, Field } from "../parts/controls";
 import { ProblemBox } from "../parts/problem";
 
@@ -20,9 +19,7 @@ export function Login() {
     try {
       const response = await fetch("v1/login", { method: "POST", headers: JSON_AND_OURS, body: JSON.stringify({ user, password }) });
       if (!response.ok) throw await problemOf(response);
-      // What another user saw before is not shown to this one.
-      queries.clear();
-      await queries.refetchQueries({ queryKey: ["me"] });
+      // From the beginning: what another user saw before is not shown to this one.
       window.location.reload();
     } catch (error) {
       setProblem(error);
@@ -55,6 +52,5 @@ export function Login() {
 export async function logout() {
   const response = await fetch("v1/logout", { method: "POST", headers: JSON_AND_OURS, body: "{}" });
   if (!response.ok) throw await problemOf(response);
-  queries.clear();
   window.location.reload();
 }

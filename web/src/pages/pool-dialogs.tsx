@@ -1,9 +1,9 @@
 // Making pools, adding disks, evening them out. What will happen is said before; disks are taken over after the name was typed.
 import { useEffect, useState } from "react";
-import { api, ask } from "../api/client";
+import { api, ask, asProblem } from "../api/client";
 import { useDisks, usePools } from "../api/queries";
 import type { Disk } from "../api/types";
-import { Check, Field, wrongName } from "../parts/controls";
+import { Button, Check, Field, wrongName } from "../parts/controls";
 import { FormDialog } from "../parts/dialog";
 import { bytes, many, quote } from "../parts/format";
 import { ProblemBox } from "../parts/problem";
@@ -11,58 +11,89 @@ import { Wait } from "../parts/page";
 import { Table } from "../parts/table";
 import { to } from "../router";
 
-/** The disks that a pool could have, to choose from. */
-export function DiskPicks({ picked, onChange }: { picked: readonly string[]; onChange: (picked: string[]) => void }) {
-  const disks = useDisks();
-  return (
-    <Wait of={disks}>
-      {({ items }) => {
-        const free = items.filter((disk) => disk.state === "free" || disk.state === "foreign");
-        if (free.length === 0) {
-          return (
-            <p>
-              There is no free disk. Disks that are mounted, used for swapping or in a pool are left alone:
-              the page <a href={to("disks")}>Disks</a> says what each is.
-            </p>
-          );
-        }
-        const toggle = (disk: Disk) => onChange(picked.includes(disk.id) ? picked.filter((id) => id !== disk.id) : [...picked, disk.id]);
-        return (
-          <fieldset className="plain">
-            <legend>Disks</legend>
-            <Check value={free.every((disk) => picked.includes(disk.id))} onChange={(all) => onChange(all ? free.map((disk) => disk.id) : [])}>
-              All {many(free.length, "disk")}
-            </Check>
-            <div className="disk-picks">
-              {free.map((disk) => (
-                <Check
-                  key={disk.id}
-                  value={picked.includes(disk.id)}
-                  onChange={() => toggle(disk)}
-                  help={[bytes(disk.size_bytes), disk.media, [disk.enclosure, disk.slot].filter(Boolean).join(" "), disk.state === "foreign" ? `carries data of others${disk.reason ? `: ${disk.reason}` : ""}` : ""].filter(Boolean).join(", ")}
-                >
-                  {disk.id}
-                </Check>
-              ))}
-            </div>
-          </fieldset>
-        );
-      }}
-    </Wait>
-  );
-}
-
-/** What choosing these disks means. */
+/** What choosing disks means, while they are being chosen. */
 export function useDiskChoice() {
   const disks = useDisks();
   const [picked, setPicked] = useState<string[]>([]);
   const [overwrite, setOverwrite] = useState(false);
-  const chosen = disks.data?.items.filter((disk) => picked.includes(disk.id)) ?? [];
+  // Disks that were named by path: files, which nobody looks for.
+  const [named, setNamed] = useState<Disk[]>([]);
+  const found = disks.data?.items ?? [];
+  const free = [...found, ...named.filter((disk) => !found.some((one) => one.id === disk.id))].filter((disk) => disk.state === "free" || disk.state === "foreign");
+  const chosen = free.filter((disk) => picked.includes(disk.id));
   const foreign = chosen.filter((disk) => disk.state === "foreign");
   const raw = chosen.reduce((sum, disk) => sum + disk.size_bytes, 0);
   const enclosures = new Set(chosen.map((disk) => disk.enclosure).filter(Boolean)).size;
   const wrong = chosen.length === 0 || (foreign.length > 0 && !overwrite);
-  return { picked, setPicked, overwrite, setOverwrite, chosen, foreign, raw, enclosures, wrong };
+  const name = (disk: Disk) => {
+    setNamed((now) => [...now.filter((one) => one.id !== disk.id), disk]);
+    setPicked((now) => (now.includes(disk.id) ? now : [...now, disk.id]));
+  };
+  return { disks, free, picked, setPicked, overwrite, setOverwrite, chosen, foreign, raw, enclosures, wrong, name };
+}
+
+/** The disks that a pool could have, to choose from. */
+export function DiskPicks({ choice }: { choice: DiskChoice }) {
+  const { free, picked, setPicked } = choice;
+  const toggle = (disk: Disk) => setPicked(picked.includes(disk.id) ? picked.filter((id) => id !== disk.id) : [...picked, disk.id]);
+  return (
+    <Wait of={choice.disks}>
+      {() => (
+        <fieldset className="plain">
+          <legend>Disks</legend>
+          {free.length === 0 ? (
+            <p>
+              No disk of this machine is free. Disks that are mounted, used for swapping or in a pool are left alone:
+              the page <a href={to("disks")}>Disks</a> says what each is.
+            </p>
+          ) : (
+            <Check value={free.every((disk) => picked.includes(disk.id))} onChange={(all) => setPicked(all ? free.map((disk) => disk.id) : [])}>
+              All {many(free.length, "disk")}
+            </Check>
+          )}
+          <div className="disk-picks">
+            {free.map((disk) => (
+              <Check
+                key={disk.id}
+                value={picked.includes(disk.id)}
+                onChange={() => toggle(disk)}
+                help={[bytes(disk.size_bytes), disk.media, [disk.enclosure, disk.slot].filter(Boolean).join(" "), disk.state === "foreign" ? `carries data of others${disk.reason ? `: ${disk.reason}` : ""}` : ""].filter(Boolean).join(", ")}
+              >
+                {disk.id}
+              </Check>
+            ))}
+          </div>
+          <ByPath then={choice.name} />
+        </fieldset>
+      )}
+    </Wait>
+  );
+}
+
+/** Takes a disk by its path: files are disks, too, and nobody looks for them. */
+function ByPath({ then }: { then: (disk: Disk) => void }) {
+  const [path, setPath] = useState("");
+  const [wrong, setWrong] = useState<string | null>(null);
+  async function look() {
+    try {
+      const disk = (await ask(api.POST("/v1/disks/select", { body: { disks: [path.trim()] } }))).items[0];
+      if (!disk) setWrong("There is no such disk.");
+      else if (disk.state !== "free" && disk.state !== "foreign") setWrong(`It is ${disk.state}${disk.reason ? `: ${disk.reason}` : ""}.`);
+      else {
+        then(disk);
+        setPath("");
+      }
+    } catch (error) {
+      const problem = asProblem(error);
+      setWrong(problem.detail);
+    }
+  }
+  return (
+    <div className="by-path">
+      <Field label="Another disk, by its path" value={path} onChange={(text) => { setPath(text); setWrong(null); }} wrong={wrong} help="For files that are to be disks." />
+      <Button isDisabled={path.trim() === ""} onPress={() => void look()}>Add to the list</Button>
+    </div>
+  );
 }
 
 type DiskChoice = ReturnType<typeof useDiskChoice>;
@@ -112,7 +143,7 @@ export function PoolCreateDialog({ onClose }: { onClose: () => void }) {
       }}
     >
       <Field label="Name" value={name} onChange={setName} wrong={name ? wrong : null} required autoFocus />
-      <DiskPicks picked={choice.picked} onChange={choice.setPicked} />
+      <DiskPicks choice={choice} />
       <Overwrite choice={choice} />
     </FormDialog>
   );
@@ -144,7 +175,7 @@ export function AddDisksDialog({ pool, onClose }: { pool: string; onClose: () =>
         return `${many(choice.picked.length, "disk")} added to ${pool}.`;
       }}
     >
-      <DiskPicks picked={choice.picked} onChange={choice.setPicked} />
+      <DiskPicks choice={choice} />
       <Overwrite choice={choice} />
       <Check value={spare} onChange={setSpare} help="They hold nothing until a disk is lost, and then take its place by themselves.">As spares</Check>
       <Field label={`Type ${pool} to confirm`} value={typed} onChange={setTyped} />

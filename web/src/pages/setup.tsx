@@ -98,7 +98,7 @@ function PoolStep({ then }: { then: (pool: string) => void }) {
         ) : (
           <>
             <Field label="Name of the pool" value={name} onChange={setName} wrong={name ? wrong : null} required />
-            <DiskPicks picked={choice.picked} onChange={choice.setPicked} />
+            <DiskPicks choice={choice} />
             <Overwrite choice={choice} />
             <Preview><PoolPreview choice={choice} /></Preview>
             <div className="buttons">

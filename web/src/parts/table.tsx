@@ -64,7 +64,7 @@ export function Table<T>({ label, rows, columns, id, actions, empty, first }: {
     overscan: 12,
     enabled: large,
   });
-  if (rows.length === 0) return <div className="empty">{empty}</div>;
+  if (rows.length === 0) return empty;
 
   const items = virtual.getVirtualItems();
   const range = large
@@ -85,7 +85,7 @@ export function Table<T>({ label, rows, columns, id, actions, empty, first }: {
           </span>
         </SearchField>
       )}
-      <div ref={box} className={large ? "table-box large" : "table-box"} tabIndex={0} role="region" aria-label={label}>
+      <div ref={box} className={large ? "table-box large" : "table-box"} tabIndex={0} role="region" aria-label={`${label}, table`}>
         <table aria-rowcount={shown.length + 1}>
           <thead>
             <tr>
