@@ -1,8 +1,9 @@
 // End-to-end tests of the pages, in headless Chromium against a real node.
 //
-//   node e2e/run.mjs --socket DIR/holdfast.sock --disks DIR [--load "COMMAND"] [--work DIR] [--chromium PATH] [NAME ...]
+//   node e2e/run.mjs --socket DIR/holdfast.sock --disks DIR [--url URL --user NAME --password WORD] [--load "COMMAND"]
+//                    [--work DIR] [--chromium PATH] [NAME ...]
 //
-// --disks is a folder where free file disks may be made. --load is a command that puts load on a LUN or share of the node for some
+// Most cases serve web/dist beside the node's socket; those with --url look at what the node itself serves over TLS. --disks is a folder where free file disks may be made. --load is a command that puts load on a LUN or share of the node for some
 // seconds. --work gets a picture of every page. The node is changed: give it one of its own. Prints a line for each case and the
 // sum; ends with 1 when a case failed.
 import { mkdir, readFile } from "node:fs/promises";
@@ -17,6 +18,7 @@ import * as frame from "./cases/frame.mjs";
 import * as looks from "./cases/looks.mjs";
 import * as setup from "./cases/setup.mjs";
 import * as sizes from "./cases/sizes.mjs";
+import * as served from "./cases/served.mjs";
 import * as storage from "./cases/storage.mjs";
 
 const { values: options, positionals: wanted } = parseArgs({
@@ -25,6 +27,9 @@ const { values: options, positionals: wanted } = parseArgs({
     socket: { type: "string" },
     disks: { type: "string" },
     load: { type: "string" },
+    url: { type: "string" },
+    user: { type: "string" },
+    password: { type: "string" },
     work: { type: "string", default: "e2e-pictures" },
     chromium: { type: "string", default: "/usr/bin/chromium" },
   },
@@ -62,8 +67,8 @@ function ask(method, path, body) {
 const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 
 /** A page of a browser of its own, with what it must not do watched. */
-async function open({ answer, ...how } = {}) {
-  const server = await serve(options.socket, answer);
+async function open({ answer, url, ...how } = {}) {
+  const server = url ? { url, close: async () => {} } : await serve(options.socket, answer);
   const context = await browser.newContext({ viewport: { width: 1360, height: 850 }, ...how });
   context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
@@ -116,7 +121,7 @@ async function until(what, look) {
 const tools = { open, ask, until, options };
 let passed = 0;
 let failed = 0;
-for (const [name, run] of [looks, frame, access, storage, setup, faults, sizes].flatMap((cases) => Object.entries(cases))) {
+for (const [name, run] of [served, looks, frame, access, storage, setup, faults, sizes].flatMap((cases) => Object.entries(cases))) {
   if (wanted.length && !wanted.some((word) => name.toLowerCase().includes(word.toLowerCase()))) continue;
   const began = Date.now();
   const pages = [];

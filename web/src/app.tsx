@@ -33,6 +33,7 @@ const VIEWS: Record<string, View> = {
   sessions: page(() => import("./pages/sessions")),
   performance: page(() => import("./pages/performance")),
   jobs: page(() => import("./pages/jobs")),
+  changes: page(() => import("./pages/changes")),
   settings: page(() => import("./pages/settings")),
 };
 
@@ -46,7 +47,7 @@ const NAVIGATION: { title: string; links: [string, string, IconName][] }[] = [
     title: "Access",
     links: [["luns", "LUNs", "lun"], ["targets", "Targets and initiators", "target"], ["shares", "Shares", "share"], ["users", "Users and groups", "user"], ["sessions", "Sessions and opens", "session"]],
   },
-  { title: "Manage", links: [["setup", "Set up", "wand"], ["settings", "Settings", "settings"]] },
+  { title: "Manage", links: [["setup", "Set up", "wand"], ["changes", "Changes", "changes"], ["settings", "Settings", "settings"]] },
 ];
 
 export function App() {

@@ -42,6 +42,7 @@ mod smb_rpc;
 mod snapshots;
 mod two_hosts;
 mod volume_check;
+mod web_pages;
 
 use std::path::PathBuf;
 
@@ -95,6 +96,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: http::run,
+    },
+    Case {
+        name: "web-pages",
+        about: "the web pages in Chromium: each page and flow, login over TLS, axe, keyboard, dark, phone, a lost disk, 10,000 rows",
+        ci: true,
+        guest: false,
+        run: web_pages::run,
     },
     Case {
         name: "load-restart",

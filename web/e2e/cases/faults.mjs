@@ -12,7 +12,7 @@ export async function diskIsLostAndReturns({ open, ask, until }) {
   try {
     // Data that is written now has one copy only.
     await ask("POST", "/volumes/vm/files", { path: "/written-meanwhile", size_bytes: 8 * 2 ** 20, reserve: true });
-    await page.getByText("REDUCED").waitFor();
+    await page.getByText(/^REDUCED: /).waitFor();
     const status = await ask("GET", "/status");
     const health = page.getByRole("region", { name: "Health" });
     await health.getByText(status.summary).waitFor();

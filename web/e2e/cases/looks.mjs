@@ -1,5 +1,5 @@
 // Every page, in light, in the dark and on a phone: it comes up, axe finds nothing, nothing sticks out at the side.
-export const PAGES = [
+const PAGES = [
   ["", "Overview"],
   ["performance", "Performance"],
   ["jobs", "Jobs"],

@@ -1,7 +1,6 @@
 // Ten thousand things, and what a browser has to load.
 import { readFile, readdir } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import { gzipSync } from "node:zlib";
 
 const MANY = 10_000;
 /** Bytes, compressed, that all pages together may have. */
@@ -35,8 +34,6 @@ export async function tenThousandRows({ open }) {
   if ((await page.getByRole("table").getAttribute("aria-rowcount")) !== String(MANY + 1)) throw new Error("the table does not say how many rows it has");
   await table.evaluate((box) => box.scrollTo(0, box.scrollHeight));
   await table.getByRole("rowheader", { name: `lun-${MANY - 1}`, exact: true }).waitFor();
-  await view.clean("a table of 10,000 rows");
-  await view.picture("light-10000");
   await page.getByRole("button", { name: "Size" }).click();
   await table.evaluate((box) => box.scrollTo(0, 0));
   await table.getByRole("rowheader", { name: `lun-${MANY - 1}`, exact: true }).waitFor();
@@ -44,6 +41,8 @@ export async function tenThousandRows({ open }) {
   await table.getByRole("rowheader", { name: "lun-7799", exact: true }).waitFor();
   const slow = await page.evaluate(() => window.slow);
   console.log(`     10,000 rows: the main thread was held up for ${slow.length ? `at most ${Math.max(...slow)} ms, ${slow.length} times over 50 ms` : "never over 50 ms"}`);
+  await view.clean("a table of 10,000 rows");
+  await view.picture("light-10000");
 }
 
 /** All files together are within the budget, and the overview comes up; how fast is printed, not judged. */
@@ -51,8 +50,7 @@ export async function weightAndSpeed({ open }) {
   const dist = fileURLToPath(new URL("../../dist/", import.meta.url));
   let sum = 0;
   for (const name of await readdir(dist, { recursive: true })) {
-    const body = await readFile(dist + name).catch(() => null);
-    if (body) sum += gzipSync(body).length;
+    if (name.endsWith(".gz")) sum += (await readFile(dist + name)).length;
   }
   if (sum > BUDGET) throw new Error(`the pages have ${sum} bytes, compressed; ${BUDGET} are allowed`);
   const view = await open();

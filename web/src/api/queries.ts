@@ -1,6 +1,8 @@
 // What the pages look at, and how often. One place, so that two pages that show the same thing ask once.
 import { QueryClient, keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { ProblemError, api, ask } from "./client";
+import { LEAST_ROLE } from "./roles";
+import type { Role } from "./types";
 
 /** Milliseconds between looks: at what changes by itself, and at what only people change. */
 const OFTEN = 2_000;
@@ -102,9 +104,30 @@ export const useSchedules = (volume: string) =>
     placeholderData: undefined,
   });
 
+export const useHttp = () =>
+  useQuery({ queryKey: ["http"], queryFn: () => ask(api.GET("/v1/http")), refetchInterval: SELDOM });
+export const useTokens = (wanted: boolean) =>
+  useQuery({ queryKey: ["tokens"], queryFn: () => ask(api.GET("/v1/tokens")), refetchInterval: SELDOM, enabled: wanted });
+export const useAudit = (limit: number, wanted: boolean) =>
+  useQuery({
+    queryKey: ["audit", limit],
+    queryFn: () => ask(api.GET("/v1/audit", { params: { query: { limit: String(limit) } } })),
+    refetchInterval: OFTEN,
+    enabled: wanted,
+  });
+
 /** Who is using the pages, and what they may do. */
-export type Role = "viewer" | "operator" | "administrator";
 export type Me = { user: string; role: Role; local: boolean };
+
+/** An operation of the API, as in `POST /v1/pools`. */
+export type Operation = keyof typeof LEAST_ROLE;
+const ROLES: readonly Role[] = ["metrics", "viewer", "operator", "administrator"];
+
+/** Tells whether this user may ask for an operation. Whoever may not is not offered it; the node refuses in any case. */
+export function useMay(): (operation: Operation) => boolean {
+  const role = useMe().data?.role;
+  return (operation) => role !== undefined && ROLES.indexOf(role) >= ROLES.indexOf(LEAST_ROLE[operation]);
+}
 
 /** Asks who this is. Whoever reaches the node's Unix socket is its administrator and has no name there. */
 export async function whoAmI(): Promise<Me> {
@@ -117,8 +140,8 @@ export async function whoAmI(): Promise<Me> {
   }
   if (response.status === 404) return { user: "local", role: "administrator", local: true };
   if (!response.ok) throw new ProblemError({ title: "Log in", detail: "The node wants to know who you are.", status: response.status });
-  const me = (await response.json()) as { user: string; role: Role };
-  return { ...me, local: false };
+  const me = (await response.json()) as { user: string; role: Role; proof: string };
+  return { user: me.user, role: me.role, local: me.proof !== "session" };
 }
 export const useMe = () => useQuery({ queryKey: ["me"], queryFn: whoAmI, staleTime: 60_000, placeholderData: undefined });
 

@@ -8,14 +8,13 @@ import { Button, Check, Choice, Field } from "../parts/controls";
 import { FormDialog, ReadDialog, destroy } from "../parts/dialog";
 import type { Shown } from "../parts/disk-picture";
 import { bytes, duration, number, quote } from "../parts/format";
-import { Facts, useMayChange } from "../parts/page";
+import { Facts } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { DiskBadge } from "../parts/states";
 
 export function DiskDialog({ shown, onClose }: { shown: Shown; onClose: () => void }) {
   const [editing, setEditing] = useState(false);
   const [replacing, setReplacing] = useState(false);
-  const mayChange = useMayChange();
   const { disk, member, pool } = shown;
   if (editing && disk) return <DescribeDialog disk={disk} onClose={onClose} />;
   if (replacing && pool) return <ReplaceDialog pool={pool} shown={shown} onClose={onClose} />;
@@ -49,12 +48,11 @@ export function DiskDialog({ shown, onClose }: { shown: Shown; onClose: () => vo
         ]}
       />
       {disk && ours && <Performance of={keyOf("disk", disk.id)} />}
-      {mayChange && (
-        <div className="buttons">
-          {disk && <Button onPress={() => setEditing(true)}>Describe …</Button>}
-          {ours && <Button onPress={() => setReplacing(true)}>Replace …</Button>}
+      <div className="buttons">
+          {disk && <Button needs="PATCH /v1/disks" onPress={() => setEditing(true)}>Describe …</Button>}
+          {ours && <Button needs="POST /v1/pools/{pool}/replace" onPress={() => setReplacing(true)}>Replace …</Button>}
           {ours && (shown.state === "online" || shown.state === "spare") && (
-            <Button
+            <Button needs="POST /v1/pools/{pool}/retire"
               onPress={() => close(() => destroy({
                 title: `Retire disk ${shown.name}`,
                 button: "Retire",
@@ -68,7 +66,7 @@ export function DiskDialog({ shown, onClose }: { shown: Shown; onClose: () => vo
             </Button>
           )}
           {ours && shown.state === "retiring" && (
-            <Button
+            <Button needs="POST /v1/pools/{pool}/keep"
               onPress={() => close(() => destroy({
                 title: `Keep disk ${shown.name}`,
                 button: "Keep",
@@ -82,7 +80,7 @@ export function DiskDialog({ shown, onClose }: { shown: Shown; onClose: () => vo
             </Button>
           )}
           {ours && (
-            <Button
+            <Button needs="POST /v1/pools/{pool}/remove"
               look="danger"
               onPress={() => close(() => destroy({
                 title: `Take disk ${shown.name} out of ${pool}`,
@@ -94,7 +92,6 @@ export function DiskDialog({ shown, onClose }: { shown: Shown; onClose: () => vo
             </Button>
           )}
         </div>
-      )}
     </ReadDialog>
   );
 }

@@ -8,7 +8,7 @@ import { Button } from "../parts/controls";
 import { perform } from "../parts/dialog";
 import { DiskPicture, ofDisk, type Shown } from "../parts/disk-picture";
 import { bytes, many, milliseconds, number, perSecond } from "../parts/format";
-import { Card, Empty, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Page, Wait } from "../parts/page";
 import { DiskBadge } from "../parts/states";
 import { Table, type Column } from "../parts/table";
 import { to } from "../router";
@@ -22,7 +22,6 @@ export default function Disks() {
   const { details } = usePoolDetails();
   const rates = useRates();
   const [picked, setPicked] = useState<string | null>(null);
-  const mayChange = useMayChange();
   const members = new Map(details.flatMap((pool) => pool.data?.members ?? []).map((member) => [member.guid, member]));
   const shown = (disk: Disk) => ofDisk(disk, disk.guid ? members.get(disk.guid) : undefined);
   const rate = (row: Shown) => rates.get(keyOf("disk", row.disk?.id ?? ""));
@@ -42,8 +41,8 @@ export default function Disks() {
     <Page
       title="Disks"
       lead="By enclosure and slot. A disk is known by what is written on it, never by its path."
-      actions={mayChange && (
-        <Button
+      actions={(
+        <Button needs="POST /v1/disks/rescan"
           icon="progress"
           onPress={() => void perform(async () => {
             const found = await ask(api.POST("/v1/disks/rescan"));

@@ -7,7 +7,7 @@ import { Button, Check, Field, wrongSize, type Action } from "../parts/controls"
 import { FormDialog, ReadDialog, destroy, perform } from "../parts/dialog";
 import { bytes, many, parseBytes, time } from "../parts/format";
 import { Icon } from "../parts/icons";
-import { Empty, Facts, Wait, useMayChange } from "../parts/page";
+import { Empty, Facts, Wait } from "../parts/page";
 import { Table, type Column } from "../parts/table";
 import { tell, tellProblem } from "../parts/toast";
 import { to } from "../router";
@@ -23,7 +23,6 @@ type Dialogs = { what: "create"; folder: boolean } | { what: "rename" | "clone" 
 
 export function Files({ volume, path }: { volume: string; path: string }) {
   const files = useFiles(volume, path);
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<Dialogs>(null);
   const sent = useRef<HTMLInputElement>(null);
   const [sending, setSending] = useState<string | null>(null);
@@ -72,24 +71,22 @@ export function Files({ volume, path }: { volume: string; path: string }) {
   ];
   const actions = (row: FileEntry) => {
     const list: Action[] = [];
-    if (row.kind === "file") list.push({ id: "get", title: "Download", run: () => download(volume, row) });
-    list.push({ id: "space", title: "What it takes …", run: () => setOpen({ what: "space", entry: row }) });
-    if (mayChange) {
-      list.push(
-        { id: "rename", title: "Rename or move …", run: () => setOpen({ what: "rename", entry: row }) },
-        { id: "clone", title: "Clone …", run: () => setOpen({ what: "clone", entry: row }) },
-        {
-          id: "delete",
-          title: "Delete …",
-          danger: true,
-          run: () => destroy({
-            title: `Delete ${row.path}`,
-            button: "Delete",
-            call: (confirm) => ask(api.DELETE("/v1/volumes/{volume}/files", { params: { path: { volume }, query: { path: row.path } }, body: { confirm } })),
-          }),
-        },
-      );
-    }
+    if (row.kind === "file") list.push({ id: "get", title: "Download", needs: "GET /v1/volumes/{volume}/content", run: () => download(volume, row) });
+    list.push({ id: "space", title: "What it takes …", needs: "GET /v1/volumes/{volume}/space", run: () => setOpen({ what: "space", entry: row }) });
+    list.push(
+      { id: "rename", title: "Rename or move …", needs: "POST /v1/volumes/{volume}/rename", run: () => setOpen({ what: "rename", entry: row }) },
+      { id: "clone", title: "Clone …", needs: "POST /v1/volumes/{volume}/clone", run: () => setOpen({ what: "clone", entry: row }) },
+      {
+        id: "delete",
+        title: "Delete …", needs: "DELETE /v1/volumes/{volume}/files",
+        danger: true,
+        run: () => destroy({
+          title: `Delete ${row.path}`,
+          button: "Delete",
+          call: (confirm) => ask(api.DELETE("/v1/volumes/{volume}/files", { params: { path: { volume }, query: { path: row.path } }, body: { confirm } })),
+        }),
+      },
+    );
     return { label: `Actions for ${row.name}`, actions: list };
   };
 
@@ -108,11 +105,10 @@ export function Files({ volume, path }: { volume: string; path: string }) {
             );
           })}
         </nav>
-        {mayChange && (
-          <div className="page-actions">
-            <Button icon="folder" onPress={() => setOpen({ what: "create", folder: true })}>New folder</Button>
-            <Button icon="file" onPress={() => setOpen({ what: "create", folder: false })}>New file</Button>
-            <Button icon="up" isDisabled={sending !== null} onPress={() => sent.current?.click()}>Upload</Button>
+        <div className="page-actions">
+            <Button needs="POST /v1/volumes/{volume}/files" icon="folder" onPress={() => setOpen({ what: "create", folder: true })}>New folder</Button>
+            <Button needs="POST /v1/volumes/{volume}/files" icon="file" onPress={() => setOpen({ what: "create", folder: false })}>New file</Button>
+            <Button needs="PUT /v1/volumes/{volume}/content" icon="up" isDisabled={sending !== null} onPress={() => sent.current?.click()}>Upload</Button>
             <input
               ref={sent}
               type="file"
@@ -124,7 +120,6 @@ export function Files({ volume, path }: { volume: string; path: string }) {
               }}
             />
           </div>
-        )}
       </div>
       {sending && <p role="status">Sending {sending} …</p>}
       <Wait of={files}>

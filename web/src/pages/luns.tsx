@@ -7,7 +7,7 @@ import type { Lun } from "../api/types";
 import { Actions, Button, Check, Choice, Field, wrongSize, type Action } from "../parts/controls";
 import { FormDialog, destroy, perform } from "../parts/dialog";
 import { bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
-import { Card, Empty, Facts, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Facts, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Badge } from "../parts/states";
 import { Table, type Column } from "../parts/table";
@@ -24,7 +24,6 @@ const SERVING = { online: "good", "read-only": "warn", offline: "bad" } as const
 function All() {
   const luns = useLuns();
   const rates = useRates();
-  const mayChange = useMayChange();
   const [creating, setCreating] = useState(false);
   const rate = (lun: Lun) => rates.get(keyOf("lun", lun.name));
   const columns: Column<Lun>[] = [
@@ -43,7 +42,7 @@ function All() {
     <Page
       title="LUNs"
       lead="A LUN is a file of a volume that initiators see as a disk."
-      actions={mayChange && <Button look="primary" icon="add" onPress={() => setCreating(true)}>Create LUN</Button>}
+      actions={<Button needs="POST /v1/luns" look="primary" icon="add" onPress={() => setCreating(true)}>Create LUN</Button>}
     >
       <Wait of={luns}>
         {({ items }) => <Table label="LUNs" rows={items} columns={columns} id={(row) => row.name} empty={<Empty title="There is no LUN yet." />} />}
@@ -57,21 +56,20 @@ type Dialogs = "resize" | "map" | "offline" | "policy" | null;
 
 function One({ name }: { name: string }) {
   const luns = useLuns();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<Dialogs>(null);
   const lun = luns.data?.items.find((one) => one.name === name);
   const where = { params: { path: { lun: name } } };
   const state = (to: "online" | "read-only", said: string) => () => void perform(() => ask(api.PATCH("/v1/luns/{lun}", { ...where, body: { state: to } })), said);
   const cached = lun?.write_cache ?? false;
   const actions: Action[] = [
-    { id: "resize", title: "Resize …", run: () => setOpen("resize") },
-    { id: "policy", title: "Give it a QoS policy …", run: () => setOpen("policy") },
-    ...(lun?.serving === "offline" || lun?.serving === "read-only" ? [{ id: "online", title: "Serve it again", run: state("online", `LUN ${name} is served.`) }] : []),
-    ...(lun?.serving === "online" ? [{ id: "ro", title: "Serve it for reading only", run: state("read-only", `LUN ${name} is served for reading.`) }] : []),
-    ...(lun?.serving !== "offline" ? [{ id: "offline", title: "Take it offline …", run: () => setOpen("offline") }] : []),
+    { id: "resize", title: "Resize …", needs: "PATCH /v1/luns/{lun}", run: () => setOpen("resize") },
+    { id: "policy", title: "Give it a QoS policy …", needs: "POST /v1/qos/assignments", run: () => setOpen("policy") },
+    ...(lun?.serving === "offline" || lun?.serving === "read-only" ? [{ id: "online", title: "Serve it again", needs: "PATCH /v1/luns/{lun}" as const, run: state("online", `LUN ${name} is served.`) }] : []),
+    ...(lun?.serving === "online" ? [{ id: "ro", title: "Serve it for reading only", needs: "PATCH /v1/luns/{lun}" as const, run: state("read-only", `LUN ${name} is served for reading.`) }] : []),
+    ...(lun?.serving !== "offline" ? [{ id: "offline", title: "Take it offline …", needs: "PATCH /v1/luns/{lun}" as const, run: () => setOpen("offline") }] : []),
     {
       id: "cache",
-      title: cached ? "Write through …" : "Allow volatile writes …",
+      title: cached ? "Write through …" : "Allow volatile writes …", needs: "PATCH /v1/luns/{lun}",
       run: () => destroy({
         title: cached ? `Write LUN ${name} through` : `Allow volatile writes on LUN ${name}`,
         button: cached ? "Write through" : "Allow",
@@ -83,7 +81,7 @@ function One({ name }: { name: string }) {
     },
     {
       id: "delete",
-      title: "Delete …",
+      title: "Delete …", needs: "DELETE /v1/luns/{lun}",
       danger: true,
       run: () => destroy({
         title: `Delete LUN ${name} and its file`,
@@ -94,7 +92,7 @@ function One({ name }: { name: string }) {
     },
     {
       id: "take",
-      title: "Take away, keep its file …",
+      title: "Take away, keep its file …", needs: "DELETE /v1/luns/{lun}",
       danger: true,
       run: () => destroy({
         title: `Take LUN ${name} away and keep its file`,
@@ -108,9 +106,9 @@ function One({ name }: { name: string }) {
     <Page
       title={`LUN ${name}`}
       up={{ href: to("luns"), title: "LUNs" }}
-      actions={mayChange && lun && (
+      actions={lun && (
         <>
-          <Button look="primary" icon="add" onPress={() => setOpen("map")}>Map</Button>
+          <Button needs="POST /v1/luns/{lun}/map" look="primary" icon="add" onPress={() => setOpen("map")}>Map</Button>
           <Actions label={`Actions for LUN ${name}`} text="Actions" actions={actions} />
         </>
       )}
@@ -143,11 +141,11 @@ function One({ name }: { name: string }) {
                   { title: "Number", value: (map) => map.number, end: true },
                   { title: "May", value: (map) => (map.read_only ? "read" : "read and write") },
                 ]}
-                actions={mayChange ? (map) => ({
+                actions={(map) => ({
                   label: `Actions for mapping ${map.number} of ${map.group}`,
                   actions: [{
                     id: "unmap",
-                    title: "Hide from it …",
+                    title: "Hide from it …", needs: "POST /v1/luns/{lun}/unmap",
                     danger: true,
                     run: () => destroy({
                       title: `Hide LUN ${name} from ${map.group}`,
@@ -158,7 +156,7 @@ function One({ name }: { name: string }) {
                       done: `LUN ${name} is hidden from ${map.group}.`,
                     }),
                   }],
-                }) : undefined}
+                })}
               />
             </Card>
             <Card title="Performance now"><Performance of={keyOf("lun", name)} /></Card>

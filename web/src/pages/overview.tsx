@@ -5,7 +5,7 @@ import { ButtonLink } from "../parts/controls";
 import { bytes, duration, many, percent } from "../parts/format";
 import { Icon, type IconName } from "../parts/icons";
 import { Progress } from "../parts/jobs";
-import { Card, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Fill, Issues, VERDICT, type Tone } from "../parts/states";
 import { to } from "../router";
@@ -41,7 +41,6 @@ export function Overview() {
 
 function Health({ status }: { status: Status }) {
   const tone = VERDICT[status.verdict];
-  const mayChange = useMayChange();
   // The worst matters at once, notes do not.
   const quiet = status.issues.every((issue) => issue.severity === "info");
   return (
@@ -52,8 +51,8 @@ function Health({ status }: { status: Status }) {
       </div>
       {status.issues.length > 0 && <Issues issues={status.issues} />}
       {status.issues.length === 0 && status.verdict === "fully-redundant" && <p className="help">There is nothing to do.</p>}
-      {status.verdict === "empty" && quiet && mayChange && (
-        <p><ButtonLink href={to("setup")} look="primary" icon="wand">Set up storage</ButtonLink></p>
+      {status.verdict === "empty" && quiet && (
+        <p><ButtonLink needs="POST /v1/pools" href={to("setup")} look="primary" icon="wand">Set up storage</ButtonLink></p>
       )}
     </section>
   );

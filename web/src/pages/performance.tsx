@@ -7,7 +7,7 @@ import type { QosFlow, QosPolicy } from "../api/types";
 import { Button, Check, Choices, Field, wrongName, wrongSize } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
 import { bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
-import { Card, Empty, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Badge, type Tone } from "../parts/states";
 import { Table, type Column } from "../parts/table";
@@ -53,7 +53,6 @@ export default function PerformancePage() {
   const flows = useFlows();
   const policies = usePolicies();
   const rates = useRates();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<QosPolicy | "new" | null>(null);
   const [luns, setLuns] = useState<QosPolicy | null>(null);
   const busy = [...rates].filter(([key]) => key.includes("/")).map(([key, of]) => ({ kind: key.slice(0, key.indexOf("/")), name: key.slice(key.indexOf("/") + 1), rates: of }));
@@ -74,7 +73,7 @@ export default function PerformancePage() {
           )}
         </Wait>
       </Card>
-      <Card title="QoS policies" aside={mayChange && <Button icon="add" onPress={() => setOpen("new")}>Create policy</Button>}>
+      <Card title="QoS policies" aside={<Button needs="POST /v1/qos/policies" icon="add" onPress={() => setOpen("new")}>Create policy</Button>}>
         <Wait of={policies}>
           {({ items }) => (
             <Table
@@ -91,14 +90,14 @@ export default function PerformancePage() {
                 { title: "Bandwidth", value: (row) => row.max_bandwidth ?? 0, cell: (row) => limit(row.max_bandwidth, perSecond), end: true, wide: true },
                 { title: "LUNs", value: (row) => row.luns.join(", "), cell: (row) => row.luns.join(", ") || "none", wide: true, wrap: true },
               ]}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for policy ${row.name}`,
                 actions: [
-                  { id: "change", title: "Change …", run: () => setOpen(row) },
-                  { id: "luns", title: "Give it to LUNs …", run: () => setLuns(row) },
+                  { id: "change", title: "Change …", needs: "PATCH /v1/qos/policies/{policy}", run: () => setOpen(row) },
+                  { id: "luns", title: "Give it to LUNs …", needs: "POST /v1/qos/assignments", run: () => setLuns(row) },
                   {
                     id: "delete",
-                    title: "Delete …",
+                    title: "Delete …", needs: "DELETE /v1/qos/policies/{policy}",
                     danger: true,
                     run: () => destroy({
                       title: `Delete policy ${row.name}`,
@@ -107,7 +106,7 @@ export default function PerformancePage() {
                     }),
                   },
                 ],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>

@@ -7,7 +7,7 @@ import { Actions, Button, ButtonLink, type Action } from "../parts/controls";
 import { destroy, perform } from "../parts/dialog";
 import { DiskPicture, ofMember } from "../parts/disk-picture";
 import { bytes, many, percent, time } from "../parts/format";
-import { Card, Empty, Facts, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Facts, Page, Wait } from "../parts/page";
 import { Badge, Copies, Fill, RESILIENCY, Redundancy } from "../parts/states";
 import { Table } from "../parts/table";
 import { to } from "../router";
@@ -23,15 +23,14 @@ function All() {
   const { pools, details } = usePoolDetails();
   const [creating, setCreating] = useState(false);
   const [importing, setImporting] = useState(false);
-  const mayChange = useMayChange();
   return (
     <Page
       title="Pools"
       lead="A pool is disks that share what they hold. Volumes take their space from it, each with the redundancy that it was given."
-      actions={mayChange && (
+      actions={(
         <>
-          <Button onPress={() => setImporting(true)}>Import …</Button>
-          <Button look="primary" icon="add" onPress={() => setCreating(true)}>Create pool</Button>
+          <Button needs="POST /v1/pools/import" onPress={() => setImporting(true)}>Import …</Button>
+          <Button needs="POST /v1/pools" look="primary" icon="add" onPress={() => setCreating(true)}>Create pool</Button>
         </>
       )}
     >
@@ -39,7 +38,7 @@ function All() {
         {({ items }) => (
           items.length === 0 ? (
             <Empty title="There is no pool yet.">
-              <p>Make one of free disks: {mayChange ? <a href={to("setup")}>Set up</a> : "an operator can"} leads through it.</p>
+              <p>Make one of free disks: <a href={to("setup")}>Set up</a> leads through it.</p>
             </Empty>
           ) : (
             <div className="pool-grid">
@@ -88,19 +87,18 @@ function One({ name }: { name: string }) {
   const pool = usePool(name);
   const disks = useDisks();
   const volumes = useVolumes();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<Open>(null);
   const [picked, setPicked] = useState<string | null>(null);
   const path = { params: { path: { pool: name } } };
   const actions: Action[] = [
-    { id: "add", title: "Add disks …", run: () => setOpen("add") },
-    { id: "rebalance", title: "Rebalance …", run: () => setOpen("rebalance") },
-    { id: "repair", title: "Restore redundancy now", run: () => void perform(() => ask(api.POST("/v1/pools/{pool}/repair", path))) },
-    { id: "scrub", title: "Scrub: read everything, heal damage", run: () => void perform(() => ask(api.POST("/v1/pools/{pool}/scrub", path))) },
-    { id: "check", title: "Check structures …", run: () => setOpen("check") },
+    { id: "add", title: "Add disks …", needs: "POST /v1/pools/{pool}/disks", run: () => setOpen("add") },
+    { id: "rebalance", title: "Rebalance …", needs: "POST /v1/pools/{pool}/rebalance", run: () => setOpen("rebalance") },
+    { id: "repair", title: "Restore redundancy now", needs: "POST /v1/pools/{pool}/repair", run: () => void perform(() => ask(api.POST("/v1/pools/{pool}/repair", path))) },
+    { id: "scrub", title: "Scrub: read everything, heal damage", needs: "POST /v1/pools/{pool}/scrub", run: () => void perform(() => ask(api.POST("/v1/pools/{pool}/scrub", path))) },
+    { id: "check", title: "Check structures …", needs: "POST /v1/pools/{pool}/check", run: () => setOpen("check") },
     {
       id: "export",
-      title: "Export to another machine …",
+      title: "Export to another machine …", needs: "POST /v1/pools/{pool}/export",
       run: () => destroy({
         title: `Export pool ${name}`,
         button: "Export",
@@ -110,7 +108,7 @@ function One({ name }: { name: string }) {
     },
     ...(pool.data?.state === "closed" ? [{
       id: "forget",
-      title: "Forget …",
+      title: "Forget …", needs: "POST /v1/pools/{pool}/forget" as const,
       danger: true,
       run: () => destroy({
         title: `Forget pool ${name}`,
@@ -121,7 +119,7 @@ function One({ name }: { name: string }) {
     }] : []),
     {
       id: "destroy",
-      title: "Destroy …",
+      title: "Destroy …", needs: "DELETE /v1/pools/{pool}",
       danger: true,
       run: () => destroy({
         title: `Destroy pool ${name}`,
@@ -135,9 +133,9 @@ function One({ name }: { name: string }) {
     <Page
       title={`Pool ${name}`}
       up={{ href: to("pools"), title: "Pools" }}
-      actions={mayChange && pool.data && (
+      actions={pool.data && (
         <>
-          <ButtonLink href={`${to("volumes")}?create=${encodeURIComponent(name)}`} look="primary" icon="add">Create volume</ButtonLink>
+          <ButtonLink needs="POST /v1/volumes" href={`${to("volumes")}?create=${encodeURIComponent(name)}`} look="primary" icon="add">Create volume</ButtonLink>
           <Actions label={`Actions for pool ${name}`} text="Actions" actions={actions} />
         </>
       )}

@@ -4,7 +4,7 @@ import { useOpens, useSessions } from "../api/queries";
 import type { Open, Session } from "../api/types";
 import { destroy } from "../parts/dialog";
 import { bytes, number, time } from "../parts/format";
-import { Card, Empty, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Page, Wait } from "../parts/page";
 import { Badge } from "../parts/states";
 import { Table, type Column } from "../parts/table";
 
@@ -48,7 +48,6 @@ const OPENS: Column<Open>[] = [
 export default function Sessions() {
   const sessions = useSessions();
   const opens = useOpens();
-  const mayChange = useMayChange();
   return (
     <Page title="Sessions and opens" lead="A session is an initiator at a target, or a user at the SMB server. An open is a file that a client of a share has open.">
       <Card title="Sessions">
@@ -60,15 +59,15 @@ export default function Sessions() {
               columns={SESSIONS}
               id={(row) => `${row.protocol ?? "iscsi"} ${row.id}`}
               empty={<Empty title="Nobody is connected." />}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for the session of ${who(row)}`,
                 actions: [{
                   id: "end",
-                  title: "End …",
+                  title: "End …", needs: "DELETE /v1/sessions/{session}",
                   danger: true,
                   run: () => destroy({ title: `End the session of ${who(row)}`, button: "End", call: (confirm) => ask(api.DELETE("/v1/sessions/{session}", { params: { path: { session: String(row.id) } }, body: { confirm } })) }),
                 }],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>
@@ -82,15 +81,15 @@ export default function Sessions() {
               columns={OPENS}
               id={(row) => String(row.id)}
               empty={<Empty title="No client has a file open." />}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for ${row.path || "an open"}`,
                 actions: [{
                   id: "close",
-                  title: "Close …",
+                  title: "Close …", needs: "DELETE /v1/opens/{open}",
                   danger: true,
                   run: () => destroy({ title: `Close ${row.path || "the folder"} of share ${row.share}`, button: "Close it", call: (confirm) => ask(api.DELETE("/v1/opens/{open}", { params: { path: { open: String(row.id) } }, body: { confirm } })) }),
                 }],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>

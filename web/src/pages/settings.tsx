@@ -1,17 +1,20 @@
 // What holds for the whole node: how it speaks SMB and iSCSI, its cache, QoS, and the configuration as a file.
 import { useState } from "react";
+import { Remote } from "./remote";
 import { api, ask } from "../api/client";
 import { useCache, useIscsi, useQos, useSmb, useStatus } from "../api/queries";
 import type { CacheStatus, QosSettings, SmbStatus } from "../api/types";
 import { Button, Check, Choice, Field, wrongSize, type Option } from "../parts/controls";
 import { FormDialog, ReadDialog, destroy, perform } from "../parts/dialog";
 import { bytes, duration, many, parseBytes, percent, time } from "../parts/format";
-import { Card, Empty, Facts, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Facts, Page, Wait } from "../parts/page";
 import { Badge } from "../parts/states";
 import { Table } from "../parts/table";
 import { to } from "../router";
 
 type Dialogs = "smb" | "cache" | "qos" | { config: string } | null;
+
+const NEEDS = { smb: "PATCH /v1/smb", cache: "PATCH /v1/cache", qos: "PATCH /v1/qos" } as const;
 
 export default function Settings() {
   const smb = useSmb();
@@ -19,9 +22,8 @@ export default function Settings() {
   const cache = useCache();
   const qos = useQos();
   const status = useStatus();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<Dialogs>(null);
-  const change = (what: "smb" | "cache" | "qos") => mayChange && <Button onPress={() => setOpen(what)}>Change …</Button>;
+  const change = (what: "smb" | "cache" | "qos") => <Button needs={NEEDS[what]} onPress={() => setOpen(what)}>Change …</Button>;
   return (
     <Page title="Settings" lead="What holds for the whole node.">
       <Card title="SMB" aside={change("smb")}>
@@ -34,8 +36,8 @@ export default function Settings() {
               <div className="stack">
                 <Facts facts={[["Discovery", now.discovery_chap ? "asks for CHAP before it tells which targets there are" : "tells a host of the targets that have a LUN for it"]]} />
                 <div className="buttons">
-                  {mayChange && (
                     <Button
+                      needs="PATCH /v1/iscsi"
                       onPress={() => destroy({
                         title: now.discovery_chap ? "Tell of targets without CHAP" : "Ask for CHAP at discovery",
                         button: "Change",
@@ -47,7 +49,6 @@ export default function Settings() {
                     >
                       {now.discovery_chap ? "Discover without CHAP …" : "Discover with CHAP …"}
                     </Button>
-                  )}
                   <a className="button plain" href={to("targets")}>Targets and portals</a>
                 </div>
               </div>
@@ -93,11 +94,12 @@ export default function Settings() {
           </Wait>
         </Card>
       </div>
+      <Remote />
       <Card title="Configuration">
         <div className="stack">
           <p>Everything that people have decided, as one file. <code>holdfast config apply FILE</code> takes it back, and says before what would change.</p>
           <div className="buttons">
-            <Button onPress={() => void perform(async () => {
+            <Button needs="GET /v1/config" onPress={() => void perform(async () => {
               const config = await ask(api.GET("/v1/config", { params: { query: { redact: "true" } } }));
               setOpen({ config: JSON.stringify(config, null, 2) });
             }, "The configuration was read.")}

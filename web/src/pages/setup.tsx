@@ -1,12 +1,12 @@
 // From empty disks to a disk or share that a host can use: each step does one thing, after it was said what it is.
 import { useState, type ReactNode } from "react";
 import { api, ask } from "../api/client";
-import { refresh, useInitiatorGroups, useLuns, usePools, usePortals, useShares, useSmb, useStatus, useTargets, useUsers, useVolumes } from "../api/queries";
+import { refresh, useInitiatorGroups, useLuns, usePools, usePortals, useShares, useSmb, useStatus, useTargets, useUsers, useVolumes, useMay } from "../api/queries";
 import type { Resiliency, ShareRight } from "../api/types";
 import { Button, ButtonLink, Check, Choice, Choices, Field, wrongName, wrongSize } from "../parts/controls";
 import { destroy } from "../parts/dialog";
 import { bytes, parseBytes } from "../parts/format";
-import { Card, Empty, Page, useMayChange } from "../parts/page";
+import { Card, Empty, Page } from "../parts/page";
 import { ProblemBox } from "../parts/problem";
 import { RESILIENCY } from "../parts/states";
 import { tell } from "../parts/toast";
@@ -20,12 +20,12 @@ const STEPS = ["Pool", "Volume", "LUN or share", "Attach"] as const;
 type Made = { what: "lun" | "share"; name: string; user: string };
 
 export default function Setup() {
-  const mayChange = useMayChange();
+  const may = useMay();
   const [step, setStep] = useState(0);
   const [pool, setPool] = useState("");
   const [volume, setVolume] = useState("");
   const [made, setMade] = useState<Made | null>(null);
-  if (!mayChange) return <Page title="Set up storage"><Empty title="Your role may look, not change."><p>Ask an administrator for the role operator.</p></Empty></Page>;
+  if (!may("POST /v1/luns")) return <Page title="Set up storage"><Empty title="Your role may look, not change."><p>This takes the role administrator.</p></Empty></Page>;
   const next = () => setStep((now) => now + 1);
   return (
     <Page title="Set up storage" lead="From empty disks to a disk or share that a host can use.">

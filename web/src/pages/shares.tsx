@@ -7,7 +7,7 @@ import type { Share, ShareKind, SharePermission, ShareRight } from "../api/types
 import { Actions, Button, Check, Choice, Choices, Field, wrongName, type Action, type Option } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
 import { bytes, number, perSecond, quote } from "../parts/format";
-import { Card, Empty, Facts, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Facts, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Online } from "../parts/states";
 import { Table, type Column } from "../parts/table";
@@ -34,7 +34,6 @@ function All() {
   const shares = useShares();
   const smb = useSmb();
   const rates = useRates();
-  const mayChange = useMayChange();
   const [creating, setCreating] = useState(false);
   const rate = (share: Share) => rates.get(keyOf("share", share.name));
   const columns: Column<Share>[] = [
@@ -53,7 +52,7 @@ function All() {
     <Page
       title="Shares"
       lead="A share is a folder of a volume that clients reach over SMB 3."
-      actions={mayChange && <Button look="primary" icon="add" onPress={() => setCreating(true)}>Create share</Button>}
+      actions={<Button needs="POST /v1/shares" look="primary" icon="add" onPress={() => setCreating(true)}>Create share</Button>}
     >
       {deaf && <p className="warn-text">The node listens on no address for SMB: <a href={to("settings")}>Settings</a> has them.</p>}
       <Wait of={shares}>
@@ -66,15 +65,14 @@ function All() {
 
 function One({ name }: { name: string }) {
   const shares = useShares();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<"edit" | "grant" | null>(null);
   const share = shares.data?.items.find((one) => one.name === name);
   const where = { params: { path: { share: name } } };
   const actions: Action[] = [
-    { id: "edit", title: "Change …", run: () => setOpen("edit") },
+    { id: "edit", title: "Change …", needs: "PATCH /v1/shares/{share}", run: () => setOpen("edit") },
     {
       id: "delete",
-      title: "Delete …",
+      title: "Delete …", needs: "DELETE /v1/shares/{share}",
       danger: true,
       run: () => destroy({
         title: `Delete share ${name}`,
@@ -89,7 +87,7 @@ function One({ name }: { name: string }) {
       title={`Share ${name}`}
       lead={share?.comment}
       up={{ href: to("shares"), title: "Shares" }}
-      actions={mayChange && share && <Actions label={`Actions for share ${name}`} text="Actions" actions={actions} />}
+      actions={share && <Actions label={`Actions for share ${name}`} text="Actions" actions={actions} />}
     >
       <Wait of={shares}>
         {() => (share ? (
@@ -109,7 +107,7 @@ function One({ name }: { name: string }) {
                 ]}
               />
             </Card>
-            <Card title="Who may do what" aside={mayChange && <Button icon="add" onPress={() => setOpen("grant")}>Grant</Button>}>
+            <Card title="Who may do what" aside={<Button needs="PATCH /v1/shares/{share}" icon="add" onPress={() => setOpen("grant")}>Grant</Button>}>
               <Table
                 label={`Permissions of share ${name}`}
                 rows={share.permission ?? []}
@@ -119,11 +117,11 @@ function One({ name }: { name: string }) {
                   { title: "Who", value: (row) => row.who },
                   { title: "Right", value: (row) => row.right, cell: (row) => rightTitle(row.right) },
                 ]}
-                actions={mayChange ? (row) => ({
+                actions={(row) => ({
                   label: `Actions for ${row.who}`,
                   actions: [{
                     id: "revoke",
-                    title: "Revoke …",
+                    title: "Revoke …", needs: "PATCH /v1/shares/{share}",
                     danger: true,
                     run: () => destroy({
                       title: `Revoke ${row.who}’s right on ${name}`,
@@ -134,7 +132,7 @@ function One({ name }: { name: string }) {
                       done: `${row.who} has no right on ${name} any more.`,
                     }),
                   }],
-                }) : undefined}
+                })}
               />
             </Card>
             <Card title="Performance now"><Performance of={keyOf("share", name)} /></Card>

@@ -6,7 +6,7 @@ import type { Snapshot, SnapshotSchedule } from "../api/types";
 import { Button, Check, Field, type Action } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
 import { many, quote, time } from "../parts/format";
-import { Card, Empty, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Wait } from "../parts/page";
 import { Table, type Column } from "../parts/table";
 
 export const KEEPS = ["hourly", "daily", "weekly", "monthly"] as const;
@@ -31,7 +31,7 @@ export function snapshotActions(row: Snapshot): { label: string; actions: Action
     label: `Actions for snapshot ${row.name}`,
     actions: [{
       id: "delete",
-      title: "Delete …",
+      title: "Delete …", needs: "DELETE /v1/volumes/{volume}/snapshots/{snapshot}",
       danger: true,
       run: () => destroy({
         title: `Delete snapshot ${row.name} of ${row.volume}`,
@@ -45,12 +45,11 @@ export function snapshotActions(row: Snapshot): { label: string; actions: Action
 export function SnapshotsOf({ volume }: { volume: string }) {
   const snapshots = useSnapshots(volume);
   const schedules = useSchedules(volume);
-  const mayChange = useMayChange();
   const [taking, setTaking] = useState(false);
   const [schedule, setSchedule] = useState<SnapshotSchedule | "new" | null>(null);
   return (
     <>
-      <Card title="Schedules" aside={mayChange && <Button icon="add" onPress={() => setSchedule("new")}>New schedule</Button>}>
+      <Card title="Schedules" aside={<Button needs="POST /v1/volumes/{volume}/snapshot-schedules" icon="add" onPress={() => setSchedule("new")}>New schedule</Button>}>
         <Wait of={schedules}>
           {({ items }) => (
             <Table
@@ -64,13 +63,13 @@ export function SnapshotsOf({ volume }: { volume: string }) {
                 { title: "Keeps", value: keeps },
                 { title: "Volatile data first", value: (row) => (row.quiesce ? "yes" : "no"), wide: true },
               ]}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for schedule ${row.name}`,
                 actions: [
-                  { id: "change", title: "Change …", run: () => setSchedule(row) },
+                  { id: "change", title: "Change …", needs: "POST /v1/volumes/{volume}/snapshot-schedules", run: () => setSchedule(row) },
                   {
                     id: "delete",
-                    title: "Delete …",
+                    title: "Delete …", needs: "DELETE /v1/volumes/{volume}/snapshot-schedules/{schedule}",
                     danger: true,
                     run: () => destroy({
                       title: `Delete schedule ${row.name} of ${volume}`,
@@ -79,12 +78,12 @@ export function SnapshotsOf({ volume }: { volume: string }) {
                     }),
                   },
                 ],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>
       </Card>
-      <Card title="Snapshots" aside={mayChange && <Button icon="snapshot" onPress={() => setTaking(true)}>Take snapshot</Button>}>
+      <Card title="Snapshots" aside={<Button needs="POST /v1/volumes/{volume}/snapshots" icon="snapshot" onPress={() => setTaking(true)}>Take snapshot</Button>}>
         <Wait of={snapshots}>
           {({ items }) => (
             <Table
@@ -92,7 +91,7 @@ export function SnapshotsOf({ volume }: { volume: string }) {
               rows={items}
               id={(row) => row.name}
               columns={snapshotColumns}
-              actions={mayChange ? snapshotActions : undefined}
+              actions={snapshotActions}
               first={{ column: 2, down: true }}
               empty={<Empty title="There is no snapshot yet." />}
             />

@@ -5,14 +5,13 @@ import { api, ask } from "../api/client";
 import { useVolumes } from "../api/queries";
 import { Button, Choice } from "../parts/controls";
 import { many } from "../parts/format";
-import { Card, Empty, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Page, Wait } from "../parts/page";
 import { Table } from "../parts/table";
 import { to } from "../router";
 import { ScheduleDialog, TakeDialog, keeps, snapshotActions, snapshotColumns } from "./snapshot-parts";
 
 export default function Snapshots() {
   const volumes = useVolumes();
-  const mayChange = useMayChange();
   const names = volumes.data?.items.filter((volume) => volume.online).map((volume) => volume.name) ?? [];
   const [picked, setPicked] = useState("");
   const [open, setOpen] = useState<"take" | "schedule" | null>(null);
@@ -38,10 +37,10 @@ export default function Snapshots() {
     <Page
       title="Snapshots"
       lead="What files, folders or volumes were at one moment. Windows shows those of shares as previous versions."
-      actions={mayChange && names.length > 0 && (
+      actions={names.length > 0 && (
         <>
-          <Button onPress={() => setOpen("schedule")}>New schedule</Button>
-          <Button look="primary" icon="snapshot" onPress={() => setOpen("take")}>Take snapshot</Button>
+          <Button needs="POST /v1/volumes/{volume}/snapshot-schedules" onPress={() => setOpen("schedule")}>New schedule</Button>
+          <Button needs="POST /v1/volumes/{volume}/snapshots" look="primary" icon="snapshot" onPress={() => setOpen("take")}>Take snapshot</Button>
         </>
       )}
     >
@@ -71,7 +70,7 @@ export default function Snapshots() {
                 id={(row) => `${row.volume} ${row.name}`}
                 empty={<Empty title="There is no snapshot yet." />}
                 columns={[...snapshotColumns.slice(0, 1), { title: "Volume", value: (row) => row.volume, cell: (row) => <a href={to("volumes", row.volume, "snapshots")}>{row.volume}</a> }, ...snapshotColumns.slice(1)]}
-                actions={mayChange ? snapshotActions : undefined}
+                actions={snapshotActions}
                 first={{ column: 3, down: true }}
               />
             </Card>

@@ -1,12 +1,12 @@
 // Targets that LUNs are seen at, the addresses they are served on, and the groups of initiators that see them.
 import { useState } from "react";
 import { api, ask } from "../api/client";
-import { useInitiatorGroups, usePortals, useTargets } from "../api/queries";
+import { useInitiatorGroups, usePortals, useTargets, type Operation } from "../api/queries";
 import type { InitiatorGroup, Target } from "../api/types";
 import { Button, Check, Field, wrongName } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
 import { many, quote } from "../parts/format";
-import { Card, Empty, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Page, Wait } from "../parts/page";
 import { Badge, Online } from "../parts/states";
 import { Table } from "../parts/table";
 
@@ -16,13 +16,12 @@ export default function Targets() {
   const targets = useTargets();
   const groups = useInitiatorGroups();
   const portals = usePortals();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<Dialogs>(null);
   const close = () => setOpen(null);
-  const add = (what: "target" | "group" | "portal", title: string) => mayChange && <Button icon="add" onPress={() => setOpen({ what })}>{title}</Button>;
+  const add = (what: "target" | "group" | "portal", title: string, needs: Operation) => <Button icon="add" needs={needs} onPress={() => setOpen({ what })}>{title}</Button>;
   return (
     <Page title="Targets and initiators" lead="Initiators log in at a target over a portal, and see the LUNs that are mapped to their group.">
-      <Card title="Targets" aside={add("target", "Create target")}>
+      <Card title="Targets" aside={add("target", "Create target", "POST /v1/targets")}>
         <Wait of={targets}>
           {({ items }) => (
             <Table
@@ -44,14 +43,14 @@ export default function Targets() {
                 },
                 { title: "Portal groups", value: (row) => row.portal_groups.join(", ") || "all", wide: true },
               ]}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for target ${row.name}`,
                 actions: [
-                  { id: "edit", title: "Change …", run: () => setOpen({ what: "edit-target", target: row }) },
-                  { id: "chap", title: "Add or change a CHAP user …", run: () => setOpen({ what: "chap", target: row }) },
+                  { id: "edit", title: "Change …", needs: "PATCH /v1/targets/{target}", run: () => setOpen({ what: "edit-target", target: row }) },
+                  { id: "chap", title: "Add or change a CHAP user …", needs: "PATCH /v1/targets/{target}", run: () => setOpen({ what: "chap", target: row }) },
                   ...row.chap_users.map((user) => ({
                     id: `remove ${user.user}`,
-                    title: `Remove CHAP user ${user.user} …`,
+                    title: `Remove CHAP user ${user.user} …`, needs: "PATCH /v1/targets/{target}" as const,
                     danger: true,
                     run: () => destroy({
                       title: `Remove CHAP user ${user.user} of ${row.name}`,
@@ -64,7 +63,7 @@ export default function Targets() {
                   })),
                   {
                     id: "delete",
-                    title: "Delete …",
+                    title: "Delete …", needs: "DELETE /v1/targets/{target}",
                     danger: true,
                     run: () => destroy({
                       title: `Delete target ${row.name}`,
@@ -73,12 +72,12 @@ export default function Targets() {
                     }),
                   },
                 ],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>
       </Card>
-      <Card title="Initiator groups" aside={add("group", "Create group")}>
+      <Card title="Initiator groups" aside={add("group", "Create group", "POST /v1/initiator-groups")}>
         <Wait of={groups}>
           {({ items }) => (
             <Table
@@ -90,13 +89,13 @@ export default function Targets() {
                 { title: "Group", value: (row) => row.name },
                 { title: "Initiators", value: (row) => (row.any ? "every initiator" : (row.initiators ?? []).join(", ") || "none"), wrap: true },
               ]}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for group ${row.name}`,
                 actions: [
-                  { id: "edit", title: "Change …", run: () => setOpen({ what: "edit-group", group: row }) },
+                  { id: "edit", title: "Change …", needs: "PATCH /v1/initiator-groups/{group}", run: () => setOpen({ what: "edit-group", group: row }) },
                   {
                     id: "delete",
-                    title: "Delete …",
+                    title: "Delete …", needs: "DELETE /v1/initiator-groups/{group}",
                     danger: true,
                     run: () => destroy({
                       title: `Delete initiator group ${row.name}`,
@@ -105,12 +104,12 @@ export default function Targets() {
                     }),
                   },
                 ],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>
       </Card>
-      <Card title="Portals" aside={add("portal", "Listen on an address")}>
+      <Card title="Portals" aside={add("portal", "Listen on an address", "POST /v1/portals")}>
         <Wait of={portals}>
           {({ items }) => (
             <Table
@@ -125,11 +124,11 @@ export default function Targets() {
                 { title: "Group", value: (row) => row.group, end: true },
                 { title: "Note", value: (row) => row.problem ?? "", wrap: true, wide: true },
               ]}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for portal ${row.address}`,
                 actions: [{
                   id: "delete",
-                  title: "Stop listening …",
+                  title: "Stop listening …", needs: "DELETE /v1/portals",
                   danger: true,
                   run: () => destroy({
                     title: `Stop listening on ${row.address}`,
@@ -137,7 +136,7 @@ export default function Targets() {
                     call: (confirm) => ask(api.DELETE("/v1/portals", { params: { query: { address: row.address } }, body: { confirm } })),
                   }),
                 }],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>

@@ -6,7 +6,7 @@ import type { User, UserGroup } from "../api/types";
 import { Button, Check, Field, wrongName } from "../parts/controls";
 import { FormDialog, destroy, perform } from "../parts/dialog";
 import { duration, many, time } from "../parts/format";
-import { Card, Empty, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Page, Wait } from "../parts/page";
 import { Badge } from "../parts/states";
 import { Table } from "../parts/table";
 
@@ -15,12 +15,11 @@ type Dialogs = { what: "user" | "group" } | { what: "password" | "edit"; user: U
 export default function Users() {
   const users = useUsers();
   const groups = useUserGroups();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<Dialogs>(null);
   const close = () => setOpen(null);
   return (
     <Page title="Users and groups" lead="Who uses shares. Rights are given to them on the page of each share.">
-      <Card title="Users" aside={mayChange && <Button icon="add" onPress={() => setOpen({ what: "user" })}>Create user</Button>}>
+      <Card title="Users" aside={<Button needs="POST /v1/users" icon="add" onPress={() => setOpen({ what: "user" })}>Create user</Button>}>
         <Wait of={users}>
           {({ items }) => (
             <Table
@@ -45,28 +44,28 @@ export default function Users() {
                 { title: "Password set (UTC)", value: (row) => row.password_set, cell: (row) => time(row.password_set), wide: true },
                 { title: "Comment", value: (row) => row.comment, wide: true, wrap: true },
               ]}
-              actions={mayChange ? (row) => {
+              actions={(row) => {
                 const where = { params: { path: { user: row.name } } };
                 return {
                   label: `Actions for user ${row.name}`,
                   actions: [
-                    { id: "edit", title: "Change …", run: () => setOpen({ what: "edit", user: row }) },
-                    { id: "password", title: "Set password …", run: () => setOpen({ what: "password", user: row }) },
-                    ...(row.locked_seconds ? [{ id: "unlock", title: "Let in again", run: () => void perform(() => ask(api.POST("/v1/users/{user}/unlock", where)), `${row.name} may log in again.`) }] : []),
+                    { id: "edit", title: "Change …", needs: "PATCH /v1/users/{user}", run: () => setOpen({ what: "edit", user: row }) },
+                    { id: "password", title: "Set password …", needs: "POST /v1/users/{user}/password", run: () => setOpen({ what: "password", user: row }) },
+                    ...(row.locked_seconds ? [{ id: "unlock", title: "Let in again", needs: "POST /v1/users/{user}/unlock" as const, run: () => void perform(() => ask(api.POST("/v1/users/{user}/unlock", where)), `${row.name} may log in again.`) }] : []),
                     {
                       id: "delete",
-                      title: "Delete …",
+                      title: "Delete …", needs: "DELETE /v1/users/{user}",
                       danger: true,
                       run: () => destroy({ title: `Delete user ${row.name}`, button: "Delete", call: (confirm) => ask(api.DELETE("/v1/users/{user}", { ...where, body: { confirm } })) }),
                     },
                   ],
                 };
-              } : undefined}
+              }}
             />
           )}
         </Wait>
       </Card>
-      <Card title="Groups" aside={mayChange && <Button icon="add" onPress={() => setOpen({ what: "group" })}>Create group</Button>}>
+      <Card title="Groups" aside={<Button needs="POST /v1/user-groups" icon="add" onPress={() => setOpen({ what: "group" })}>Create group</Button>}>
         <Wait of={groups}>
           {({ items }) => (
             <Table
@@ -80,18 +79,18 @@ export default function Users() {
                 { title: "Comment", value: (row) => row.comment, wide: true, wrap: true },
                 { title: "Kind", value: (row) => (row.built_in ? "built in" : "own"), wide: true },
               ]}
-              actions={mayChange ? (row) => ({
+              actions={(row) => ({
                 label: `Actions for group ${row.name}`,
                 actions: [
-                  { id: "members", title: "Change …", run: () => setOpen({ what: "members", group: row }) },
+                  { id: "members", title: "Change …", needs: "PATCH /v1/user-groups/{group}", run: () => setOpen({ what: "members", group: row }) },
                   ...(row.built_in ? [] : [{
                     id: "delete",
-                    title: "Delete …",
+                    title: "Delete …", needs: "DELETE /v1/user-groups/{group}" as const,
                     danger: true,
                     run: () => destroy({ title: `Delete group ${row.name}`, button: "Delete", call: (confirm?: string) => ask(api.DELETE("/v1/user-groups/{group}", { params: { path: { group: row.name } }, body: { confirm } })) }),
                   }]),
                 ],
-              }) : undefined}
+              })}
             />
           )}
         </Wait>

@@ -7,7 +7,7 @@ import type { Volume } from "../api/types";
 import { Actions, Button, Check, Field, wrongSize, type Action } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
 import { bytes, milliseconds, number, parseBytes, percent, perSecond, quote } from "../parts/format";
-import { Card, Empty, Facts, Page, Wait, useMayChange } from "../parts/page";
+import { Card, Empty, Facts, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Copies, Fill, Online, RESILIENCY, Redundancy } from "../parts/states";
 import { Table, type Column } from "../parts/table";
@@ -26,7 +26,6 @@ export default function Volumes({ parts, query }: { parts: string[]; query: URLS
 function All({ create }: { create: string | null }) {
   const volumes = useVolumes();
   const rates = useRates();
-  const mayChange = useMayChange();
   const [creating, setCreating] = useState(create !== null);
   const rate = (volume: Volume) => rates.get(keyOf("volume", volume.name));
   const columns: Column<Volume>[] = [
@@ -46,7 +45,7 @@ function All({ create }: { create: string | null }) {
     <Page
       title="Volumes"
       lead="A volume takes its space from a pool with the redundancy that it promises. LUNs are files of it, shares are folders of it."
-      actions={mayChange && <Button look="primary" icon="add" onPress={() => setCreating(true)}>Create volume</Button>}
+      actions={<Button needs="POST /v1/volumes" look="primary" icon="add" onPress={() => setCreating(true)}>Create volume</Button>}
     >
       <Wait of={volumes}>
         {({ items }) => (
@@ -68,22 +67,21 @@ type Dialogs = "grow" | "cache" | "check" | null;
 
 function One({ name, tab, path }: { name: string; tab: string; path: string }) {
   const volumes = useVolumes();
-  const mayChange = useMayChange();
   const [open, setOpen] = useState<Dialogs>(null);
   const volume = volumes.data?.items.find((one) => one.name === name);
   const where = { params: { path: { volume: name } } };
   const actions: Action[] = [
-    { id: "grow", title: "Grow …", run: () => setOpen("grow") },
-    { id: "cache", title: "Read cache …", run: () => setOpen("cache") },
-    { id: "check", title: "Check structures …", run: () => setOpen("check") },
+    { id: "grow", title: "Grow …", needs: "PATCH /v1/volumes/{volume}", run: () => setOpen("grow") },
+    { id: "cache", title: "Read cache …", needs: "PATCH /v1/volumes/{volume}", run: () => setOpen("cache") },
+    { id: "check", title: "Check structures …", needs: "POST /v1/volumes/{volume}/check", run: () => setOpen("check") },
     {
       id: "reopen",
-      title: "Close and open …",
+      title: "Close and open …", needs: "POST /v1/volumes/{volume}/reopen",
       run: () => destroy({ title: `Close volume ${name} and open it again`, button: "Reopen", call: (confirm) => ask(api.POST("/v1/volumes/{volume}/reopen", { ...where, body: { confirm } })) }),
     },
     ...(volume?.log_place ? [{
       id: "unlog",
-      title: "Take its log away …",
+      title: "Take its log away …", needs: "DELETE /v1/volumes/{volume}/log" as const,
       run: () => destroy({
         title: `Take the log of ${name} away`,
         button: "Take away",
@@ -95,7 +93,7 @@ function One({ name, tab, path }: { name: string; tab: string; path: string }) {
     }] : []),
     {
       id: "destroy",
-      title: "Destroy …",
+      title: "Destroy …", needs: "DELETE /v1/volumes/{volume}",
       danger: true,
       run: () => destroy({
         title: `Destroy volume ${name}`,
@@ -110,7 +108,7 @@ function One({ name, tab, path }: { name: string; tab: string; path: string }) {
     <Page
       title={`Volume ${name}`}
       up={{ href: to("volumes"), title: "Volumes" }}
-      actions={mayChange && volume && <Actions label={`Actions for volume ${name}`} text="Actions" actions={actions} />}
+      actions={volume && <Actions label={`Actions for volume ${name}`} text="Actions" actions={actions} />}
     >
       <nav className="tabs" aria-label={`Of volume ${name}`}>
         {tabs.map(([id, title]) => (

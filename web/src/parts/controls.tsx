@@ -20,12 +20,16 @@ import {
   TextField,
   type ButtonProps,
 } from "react-aria-components";
+import { useMay, type Operation } from "../api/queries";
 import { bytes, parseBytes } from "./format";
 import { Icon, type IconName } from "./icons";
 
 type Look = "plain" | "primary" | "danger" | "quiet";
 
-export function Button({ look = "plain", icon, children, ...props }: Omit<ButtonProps, "children"> & { look?: Look; icon?: IconName; children?: ReactNode }) {
+/** `needs`: the operation that it asks for; whoever may not is not shown it. */
+export function Button({ look = "plain", icon, needs, children, ...props }: Omit<ButtonProps, "children"> & { look?: Look; icon?: IconName; needs?: Operation; children?: ReactNode }) {
+  const may = useMay();
+  if (needs && !may(needs)) return null;
   return (
     <AriaButton {...props} className={`button ${look}`}>
       {icon && <Icon name={icon} />}
@@ -35,7 +39,9 @@ export function Button({ look = "plain", icon, children, ...props }: Omit<Button
 }
 
 /** A link that looks like a button: it leads to another page. */
-export function ButtonLink({ href, look = "plain", icon, children }: { href: string; look?: Look; icon?: IconName; children: ReactNode }) {
+export function ButtonLink({ href, look = "plain", icon, needs, children }: { href: string; look?: Look; icon?: IconName; needs?: Operation; children: ReactNode }) {
+  const may = useMay();
+  if (needs && !may(needs)) return null;
   return (
     <a href={href} className={`button ${look}`}>
       {icon && <Icon name={icon} />}
@@ -174,10 +180,13 @@ export function Check({ value, onChange, children, help, disabled }: {
   );
 }
 
-export type Action = { id: string; title: string; run: () => void; danger?: boolean };
+/** `needs`: the operation that it asks for; whoever may not is not shown it. */
+export type Action = { id: string; title: string; run: () => void; danger?: boolean; needs?: Operation };
 
 /** What can be done with a thing. */
-export function Actions({ label, actions, text }: { label: string; actions: Action[]; text?: string }) {
+export function Actions({ label, actions: offered, text }: { label: string; actions: Action[]; text?: string }) {
+  const may = useMay();
+  const actions = offered.filter((action) => !action.needs || may(action.needs));
   if (actions.length === 0) return null;
   return (
     <MenuTrigger>

@@ -45,8 +45,9 @@ export function ofMember(member: PoolMember, pool: string, disk?: Disk): Shown {
     size: member.size_bytes,
     used: member.allocated_bytes,
     usable: member.usable_bytes,
-    enclosure: member.enclosure,
-    slot: member.slot,
+    // What people say of a disk shows at once; the pool has what was known when it was opened.
+    enclosure: disk?.enclosure ?? member.enclosure,
+    slot: disk?.slot ?? member.slot,
     pool,
     reason: member.reason,
     disk,

@@ -58,7 +58,7 @@ export function time(unixSeconds: number): string {
 /** `1 disk`, `4 disks`. */
 export function many(count: number, word: string): string {
   if (count === 1) return `1 ${word}`;
-  return `${count.toLocaleString("en")} ${word.endsWith("y") ? `${word.slice(0, -1)}ies` : `${word}s`}`;
+  return `${count.toLocaleString("en")} ${/[^aeiou]y$/.test(word) ? `${word.slice(0, -1)}ies` : `${word}s`}`;
 }
 
 export function percent(part: number, whole: number): number {

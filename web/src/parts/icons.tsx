@@ -14,6 +14,7 @@ const PATHS = {
   gauge: "M4 18a9 9 0 1116 0M12 14l4-5",
   job: "M12 3a9 9 0 109 9M12 7v5l3 2",
   settings: "M4 7h10M18 7h2M4 17h2M10 17h10M14 4v6M8 14v6",
+  changes: "M4 6h12M4 12h8M4 18h6M15 15l2.500 2.500L21 13",
   wand: "M4 20L15 9M14 4v3M18 8h3M17 4l1 1M19 12l1 1",
   menu: "M4 6h16M4 12h16M4 18h16",
   close: "M6 6l12 12M18 6L6 18",

@@ -1,7 +1,6 @@
 // What every page is made of: a heading with what can be done, cards, facts, and the states of waiting and failing.
 import type { UseQueryResult } from "@tanstack/react-query";
 import { useEffect, useId, type ReactNode } from "react";
-import { useMe } from "../api/queries";
 import { ProblemBox } from "./problem";
 
 export function Page({ title, lead, actions, children, up }: {
@@ -70,12 +69,6 @@ export function Wait<T>({ of, children }: { of: UseQueryResult<T>; children: (da
   }
   if (of.error) return <ProblemBox error={of.error} />;
   return <p className="waiting" role="status">Asking the node …</p>;
-}
-
-/** Whether this user may change things. Whoever may not sees no buttons for it; the node refuses in any case. */
-export function useMayChange(): boolean {
-  const role = useMe().data?.role;
-  return role === "administrator" || role === "operator";
 }
 
 export function Empty({ title, children }: { title: string; children?: ReactNode }) {
