@@ -7,6 +7,7 @@ import "./style/base.css";
 import "./style/frame.css";
 import "./style/controls.css";
 import "./style/views.css";
+import "./style/tables.css";
 
 const root = document.getElementById("root");
 if (root) {

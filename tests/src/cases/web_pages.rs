@@ -21,7 +21,10 @@ pub(super) fn run(context: &Context) -> Result {
             return Err(Outcome::Skip(format!("no {what}: run make web")));
         }
     }
-    let node = Node::start(&context.folder, Options::default())?;
+    let mut node = Node::start(&context.folder, Options::default())?;
+    // A disk is lost, and a password is wrong, both on purpose.
+    node.expect_log("is offline: ");
+    node.expect_log("login refused");
     let mut cases = command("node");
     cases.arg(web.join("e2e/run.mjs")).args(["--socket", &node.told("api_socket")]);
     cases.arg("--disks").arg(&context.folder).arg("--work").arg(context.folder.join("pictures"));

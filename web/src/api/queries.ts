@@ -125,7 +125,8 @@ const ROLES: readonly Role[] = ["metrics", "viewer", "operator", "administrator"
 
 /** Tells whether this user may ask for an operation. Whoever may not is not offered it; the node refuses in any case. */
 export function useMay(): (operation: Operation) => boolean {
-  const role = useMe().data?.role;
+  // It only listens: the frame asks. A button that asked anew would make the login page ask for ever.
+  const role = useQuery({ queryKey: ["me"], queryFn: whoAmI, enabled: false }).data?.role;
   return (operation) => role !== undefined && ROLES.indexOf(role) >= ROLES.indexOf(LEAST_ROLE[operation]);
 }
 

@@ -6,7 +6,7 @@ import { useFlows, useLuns, usePolicies } from "../api/queries";
 import type { QosFlow, QosPolicy } from "../api/types";
 import { Button, Check, Choices, Field, wrongName, wrongSize } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
-import { bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
+import { baseName, bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
 import { Card, Empty, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Badge, type Tone } from "../parts/states";
@@ -38,7 +38,7 @@ const FLOWS: Column<QosFlow>[] = [
 
 type Busy = { kind: string; name: string; rates: Rates };
 const BUSY: Column<Busy>[] = [
-  { title: "Name", value: (row) => row.name, wrap: true },
+  { title: "Name", value: (row) => row.name, cell: (row) => <span title={row.name}>{row.kind === "disk" ? baseName(row.name) : row.name}</span> },
   { title: "What", value: (row) => row.kind.replace("-", " ") },
   { title: "Read IOPS", value: (row) => row.rates.read.iops, cell: (row) => number(row.rates.read.iops), end: true, wide: true },
   { title: "Write IOPS", value: (row) => row.rates.write.iops, cell: (row) => number(row.rates.write.iops), end: true, wide: true },

@@ -231,7 +231,7 @@ function Asking({ deed, onClose }: { deed: Deed; onClose: () => void }) {
           {stage.at === "plain" && <p>{deed.means}</p>}
           {stage.at === "named" && (
             <>
-              {stage.problem.detail && stage.problem.detail !== stage.problem.title && <p><Told text={stage.problem.detail} /></p>}
+              {!stage.problem.destroys?.length && <p><Told text={stage.problem.detail} /></p>}
               {stage.problem.destroys && stage.problem.destroys.length > 0 && (
                 <section className="preview danger" aria-label="What will happen">
                   <h3><Icon name="warning" /> What will happen</h3>

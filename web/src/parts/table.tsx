@@ -20,7 +20,7 @@ export type Column<T> = {
 
 /** From so many rows on only those in sight are made. */
 const ALL = 100;
-/** Height of a row in such a table, in CSS pixels; style/views.css has the same. */
+/** Height of a row in such a table, in CSS pixels; style/tables.css has the same. */
 const ROW = 44;
 
 export function Table<T>({ label, rows, columns, id, actions, empty, first }: {
