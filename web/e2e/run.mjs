@@ -46,9 +46,10 @@ await mkdir(options.work, { recursive: true });
 
 /** Asks the node beside the pages: what was changed there must be so here. */
 function ask(method, path, body) {
+  const sent = body === undefined ? "" : JSON.stringify(body);
   return new Promise((resolve, reject) => {
     const request = http.request(
-      { socketPath: options.socket, path: `/v1${path}`, method, headers: { "content-type": "application/json", "X-Holdfast-Request": "1" } },
+      { socketPath: options.socket, path: `/v1${path}`, method, headers: { "content-type": "application/json", "content-length": Buffer.byteLength(sent) } },
       (response) => {
         let text = "";
         response.on("data", (chunk) => (text += chunk));
@@ -60,7 +61,7 @@ function ask(method, path, body) {
       },
     );
     request.on("error", reject);
-    request.end(body === undefined ? undefined : JSON.stringify(body));
+    request.end(sent);
   });
 }
 

@@ -16,7 +16,8 @@ pub(super) fn run(context: &Context) -> Result {
     need("node", "nodejs")?;
     need("chromium", "chromium")?;
     let web = home().join("../web");
-    for (path, what) in [("dist/index.html", "pages"), ("node_modules/playwright-core", "driver of Chromium")] {
+    for (path, what) in [("dist/index.html", "pages"), ("node_modules/playwright-core", "driver of Chromium")]
+    {
         if !web.join(path).exists() {
             return Err(Outcome::Skip(format!("no {what}: run make web")));
         }

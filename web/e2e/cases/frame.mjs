@@ -70,7 +70,7 @@ export async function loginAndRoles({ open }) {
             json(response, 401, { type: "urn:holdfast:problem:unauthorized", title: "Wrong user or password", status: 401, code: "unauthorized", detail: `${user} is not let in with this password.`, todo: "Four more attempts are left." });
             return;
           }
-          session = { user, role: user === "eve" ? "viewer" : "administrator" };
+          session = { user, role: user === "eve" ? "viewer" : "administrator", proof: "session" };
           json(response, 200, session);
         });
         return true;
