@@ -2,6 +2,7 @@
 import { Suspense, lazy, useEffect, useRef, useState, type ComponentType } from "react";
 import { whenLoginNeeded } from "./api/client";
 import { useSampling } from "./api/counters";
+import { useEvents } from "./api/events";
 import { queries, useMe, useStatus, type Me } from "./api/queries";
 import { Question, perform } from "./parts/dialog";
 import { Button } from "./parts/controls";
@@ -83,6 +84,7 @@ export function App() {
 
 function Frame({ me }: { me: Me }) {
   useSampling();
+  useEvents();
   const place = usePlace();
   const main = useRef<HTMLElement>(null);
   const [open, setOpen] = useState(false);
