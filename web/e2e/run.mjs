@@ -127,8 +127,9 @@ for (const [name, run] of [served, looks, frame, access, storage, setup, faults,
   const began = Date.now();
   const pages = [];
   let wrong = null;
+  let skipped;
   try {
-    await run({ ...tools, open: async (how) => (pages.push(await open(how)), pages.at(-1)) });
+    skipped = await run({ ...tools, open: async (how) => (pages.push(await open(how)), pages.at(-1)) });
   } catch (error) {
     wrong = error;
     await pages.at(-1)?.picture(`failed-${name}`).catch(() => {});
@@ -138,6 +139,8 @@ for (const [name, run] of [served, looks, frame, access, storage, setup, faults,
   if (wrong) {
     failed += 1;
     console.log(`FAIL ${name} (${took}): ${wrong.stack ?? wrong}`);
+  } else if (skipped) {
+    console.log(`skip ${name}: ${skipped}`);
   } else {
     passed += 1;
     console.log(`ok   ${name} (${took})`);

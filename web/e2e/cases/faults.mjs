@@ -38,8 +38,7 @@ export async function diskIsLostAndReturns({ open, ask, until }) {
 /** What clients do shows as figures and in the charts a moment later. */
 export async function loadShows({ open, until, options }) {
   if (!options.load) {
-    console.log("     loadShows: no --load, so nothing was looked at");
-    return;
+    return "there is no --load";
   }
   const view = await open();
   const { page } = view;

@@ -20,6 +20,7 @@ const PAGES = [
   ["sessions", "Sessions and opens"],
   ["setup", "Set up storage"],
   ["settings", "Settings"],
+  ["changes", "Changes"],
   ["nowhere", "There is no such page"],
 ];
 

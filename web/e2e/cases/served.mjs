@@ -3,8 +3,7 @@ import { dialog, send } from "./steps.mjs";
 
 export async function servedByTheNode({ open, ask, options }) {
   if (!options.url) {
-    console.log("     servedByTheNode: no --url, so nothing was looked at");
-    return;
+    return "there is no --url";
   }
   const view = await open({ url: options.url, ignoreHTTPSErrors: true });
   const { page } = view;

@@ -54,6 +54,7 @@ export function Files({ volume, path }: { volume: string; path: string }) {
   const columns: Column<FileEntry>[] = [
     {
       title: "Name",
+      wrap: true,
       value: (row) => row.name,
       cell: (row) => (
         <span className="file-name">

@@ -22,7 +22,7 @@ export default function Jobs() {
                 first={{ column: 2, down: true }}
                 empty={<Empty title="There was no such work since the node started." />}
                 columns={[
-                  { title: "Job", value: jobName },
+                  { title: "Job", value: jobName, wrap: true },
                   { title: "State", value: (row) => row.state, cell: (row) => <JobState job={row} /> },
                   { title: "Started (UTC)", value: (row) => row.started, cell: (row) => time(row.started) },
                   { title: "Done", value: (row) => percent(row.done_bytes, row.total_bytes), cell: (row) => `${bytes(row.done_bytes)} of ${bytes(row.total_bytes)}`, end: true },

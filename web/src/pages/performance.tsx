@@ -38,7 +38,7 @@ const FLOWS: Column<QosFlow>[] = [
 
 type Busy = { kind: string; name: string; rates: Rates };
 const BUSY: Column<Busy>[] = [
-  { title: "Name", value: (row) => row.name, cell: (row) => <span title={row.name}>{row.kind === "disk" ? baseName(row.name) : row.name}</span> },
+  { title: "Name", wrap: true, value: (row) => row.name, cell: (row) => <span title={row.name}>{row.kind === "disk" ? baseName(row.name) : row.name}</span> },
   { title: "What", value: (row) => row.kind.replace("-", " ") },
   { title: "Read IOPS", value: (row) => row.rates.read.iops, cell: (row) => number(row.rates.read.iops), end: true, wide: true },
   { title: "Write IOPS", value: (row) => row.rates.write.iops, cell: (row) => number(row.rates.write.iops), end: true, wide: true },

@@ -28,7 +28,7 @@ export default function Users() {
               id={(row) => row.sid}
               empty={<Empty title="There is no user: nobody can use a share." />}
               columns={[
-                { title: "User", value: (row) => row.name },
+                { title: "User", value: (row) => row.name, wrap: true },
                 { title: "Full name", value: (row) => row.full_name, wide: true },
                 {
                   title: "State",
@@ -74,7 +74,7 @@ export default function Users() {
               id={(row) => row.sid}
               empty={<Empty title="There is no group." />}
               columns={[
-                { title: "Group", value: (row) => row.name },
+                { title: "Group", value: (row) => row.name, wrap: true },
                 { title: "Members", value: (row) => row.members.join(", ") || "none", wrap: true },
                 { title: "Comment", value: (row) => row.comment, wide: true, wrap: true },
                 { title: "Kind", value: (row) => (row.built_in ? "built in" : "own"), wide: true },
