@@ -16,7 +16,7 @@ function compressed(): Plugin {
     closeBundle() {
       for (const entry of readdirSync("dist", { recursive: true, withFileTypes: true })) {
         if (!entry.isFile() || !/\.(html|js|css|svg)$/.test(entry.name)) continue;
-        const file = join(entry.parentPath, entry.name);
+        const file = join(entry.parentPath ?? entry.path, entry.name);
         const body = readFileSync(file);
         writeFileSync(`${file}.br`, brotliCompressSync(body));
         writeFileSync(`${file}.gz`, gzipSync(body, { level: 9 }));
