@@ -9,19 +9,24 @@ SOAK_SECONDS ?= 3600
 SOAK_SEEDS ?= 2000
 DEMO_DIR ?= holdfast-demo
 
-.PHONY: help run prepare test unit lint deny e2e fuzz bench smbtorture campaign soak clean
+.PHONY: help run web prepare test unit lint deny e2e fuzz bench smbtorture campaign soak clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-run: ## build, then serve a LUN on a mirrored pool made of files (data in holdfast-demo/)
+run: ## build, then serve a LUN on a mirrored pool made of files, and the web pages (data in holdfast-demo/)
+	@web/build.sh --optional
 	cargo build --release --locked --package holdfast
 	exec "$${CARGO_TARGET_DIR:-target}/release/holdfast" demo --dir $(DEMO_DIR)
+
+web: ## build the web pages, which the node embeds (needs Node.js 18 and npm; without them it says that it has none)
+	@web/build.sh
 
 prepare: ## install what the tests need (as root, on Debian; otherwise says what is missing)
 	@tests/tools/prepare.sh
 
 test: prepare ## lint, every test of the workspace, end-to-end cases; closing line with the sum
+	@web/build.sh --optional
 	@cargo xtask test
 
 unit: ## only the tests of the workspace
@@ -34,6 +39,7 @@ deny: ## licences, advisories, banned and duplicate crates (needs cargo-deny)
 	cargo deny check
 
 e2e: prepare ## end-to-end cases at full size, with the optimised binary; E2E="name ..." picks
+	@web/build.sh --optional
 	@PROFILE=release cargo xtask e2e --set full $(E2E)
 
 fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly toolchain)
@@ -59,4 +65,4 @@ soak: prepare campaign ## the crash campaign, then end-to-end cases with faults 
 
 clean: ## remove what was built (not the demo's data)
 	cargo clean
-	rm -rf fuzz/target
+	rm -rf fuzz/target web/dist web/node_modules

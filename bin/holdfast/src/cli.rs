@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    cache, config, demo, disk, disk_image, file, group, job, lun, open, perf, pool, portal, qos, serve,
-    session, share, smb, snapshot, spd, status, target, user, user_group, volume,
+    api, audit, cache, config, demo, disk, disk_image, file, group, job, lun, open, perf, pool, portal, qos,
+    serve, session, share, smb, snapshot, spd, status, target, user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -97,6 +97,11 @@ enum Verb {
     /// What clients of shares have open.
     #[command(subcommand)]
     Open(open::Command),
+    /// The API and the pages over the network, and tokens for programs.
+    #[command(subcommand)]
+    Api(api::Command),
+    /// Who has changed what.
+    Audit(audit::Args),
     /// The node's configuration, declaratively.
     #[command(subcommand)]
     Config(config::Command),
@@ -162,6 +167,8 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         Verb::Smb(command) => smb::run(command, context).await?,
         Verb::Session(command) => session::run(command, context).await?,
         Verb::Open(command) => open::run(command, context).await?,
+        Verb::Api(command) => api::run(command, context).await?,
+        Verb::Audit(args) => audit::run(args, context).await?,
         Verb::Config(command) => config::run(command, context).await?,
         Verb::Job(command) => job::run(command, context).await?,
         Verb::Perf(args) => perf::run(args, context).await?,
@@ -303,6 +310,16 @@ mod tests {
             "session end 3",
             "session close 3",
             "demo --smb 127.0.0.1:0",
+            "serve --http 0.0.0.0:8443",
+            "demo --http 127.0.0.1:0",
+            "api status",
+            "api set --listen 0.0.0.0:8443 --listen [::]:8443 --name storage1 --operators staff --viewers all",
+            "api set --no-listen --own-certificate",
+            "api set --certificate c.pem --key k.pem",
+            "api token create --role viewer --expires 30d --name prometheus",
+            "api token list --json",
+            "api token revoke 0123",
+            "audit --limit 5",
             "config show --redact",
             "config apply f --dry-run",
             "job list",
@@ -358,6 +375,11 @@ mod tests {
             "smb set --min-dialect 1.0",
             "smb set --listen 0.0.0.0:445 --no-listen",
             "demo --smb here",
+            "demo --http here",
+            "api token create",
+            "api token create --role root",
+            "api token create --role viewer --expires soon",
+            "api set --certificate c.pem",
             "perf --interval 0",
             "perf --samples 0",
             "perf --kind tape",

@@ -17,6 +17,7 @@ use control_server::{NodeOptions, Running};
 use serde_json::json;
 
 use crate::context::DEFAULT_DEMO_DIR;
+use crate::demo_pages::{self, DemoPages};
 use crate::demo_share::{self, DemoShare};
 use crate::error::{CliError, CliResult};
 use crate::serve::runtime;
@@ -55,19 +56,15 @@ pub(crate) struct Args {
     /// taken. Windows Explorer and other clients that know no other port need 0.0.0.0:445, which takes root.
     #[arg(long, value_name = "ADDR:PORT")]
     smb: Option<std::net::SocketAddr>,
-    /// Address that the web pages are served on: not yet.
+    /// Address that the web pages and the API are served on over TLS; port 0 takes a free one. Without it: a free port of
+    /// 127.0.0.1.
     #[arg(long, value_name = "ADDR:PORT")]
-    http: Option<String>,
+    http: Option<std::net::SocketAddr>,
 }
 
 pub(crate) fn run(args: Args, json: bool) -> CliResult {
-    if args.http.is_some() {
-        return Err(CliError::Usage(
-            "--http: this release has no web pages yet. Leave the option out.".to_owned(),
-        ));
-    }
     observe::init_logging();
-    let options = NodeOptions { data_dir: args.dir.clone(), socket: None, shards: args.shards };
+    let options = NodeOptions { data_dir: args.dir.clone(), socket: None, shards: args.shards, http: None };
     runtime()?.block_on(async {
         let signals = control_server::Signals::new().map_err(CliError::here)?;
         let node = Running::start(options).await?;
@@ -106,6 +103,7 @@ struct Demo {
     iscsi: String,
     chap: Option<ChapUser>,
     smb: DemoShare,
+    http: DemoPages,
 }
 
 impl Demo {
@@ -135,6 +133,10 @@ impl Demo {
             "smb_share": demo_share::SHARE,
             "smb_user": demo_share::USER,
             "smb_password": self.smb.password,
+            "http_url": self.http.url(),
+            "http_user": demo_pages::USER,
+            "http_password": self.smb.password,
+            "http_ca_file": self.http.ca_file,
             "pool": POOL,
             "volume": VOLUME,
             "lun": LUN,
@@ -158,6 +160,13 @@ impl Demo {
             }
         }
         outln!("  SMB         {}, user {}, password {}", self.smb.url(), demo_share::USER, self.smb.password);
+        outln!(
+            "  pages       {}, user {}, password {}",
+            self.http.url(),
+            demo_pages::USER,
+            self.smb.password
+        );
+        self.http.print();
         outln!("\nAttach the LUN");
         outln!("  qemu        qemu-system-x86_64 -drive file={url},format=raw,if=virtio …");
         outln!("  qemu-img    qemu-img info {url}");
@@ -242,7 +251,8 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
     }
     let iscsi = make_portal(client, &config, args.iscsi.to_string()).await?;
     let smb = demo_share::make(client, args.smb, &args.dir, VOLUME).await?;
-    Ok(Some(Demo { disks: paths, iscsi, chap, smb }))
+    let http = demo_pages::make(client, args.http, &smb.password).await?;
+    Ok(Some(Demo { disks: paths, iscsi, chap, smb, http }))
 }
 
 async fn make_pool(client: &Client, dir: &Path, paths: &[String]) -> CliResult {

@@ -10,11 +10,14 @@
 #[macro_use]
 mod output;
 
+mod api;
+mod audit;
 mod cache;
 mod cli;
 mod config;
 mod context;
 mod demo;
+mod demo_pages;
 mod demo_share;
 mod disk;
 mod disk_image;

@@ -29,13 +29,17 @@ pub(crate) struct Args {
     /// Threads that serve; one per core when absent.
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
+    /// Address that the API and the pages are also served on over the network, beside those of the configuration
+    /// (`holdfast api set --listen`); port 0 takes a free one.
+    #[arg(long, value_name = "ADDR:PORT")]
+    http: Option<std::net::SocketAddr>,
 }
 
 pub(crate) fn run(args: Args) -> CliResult {
     observe::init_logging();
     let default = args.data_dir == Path::new(DEFAULT_DATA_DIR);
     let socket = args.socket.or_else(|| default.then(|| DEFAULT_SOCKET.into()));
-    let options = NodeOptions { data_dir: args.data_dir, socket, shards: args.shards };
+    let options = NodeOptions { data_dir: args.data_dir, socket, shards: args.shards, http: args.http };
     runtime()?.block_on(async {
         let signals = control_server::Signals::new().map_err(CliError::here)?;
         let node = Running::start(options).await?;

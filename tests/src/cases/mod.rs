@@ -10,6 +10,7 @@ mod enclosure;
 mod frames;
 mod golden;
 mod guide;
+mod http;
 mod libiscsi;
 mod load;
 mod load_device;
@@ -41,6 +42,7 @@ mod smb_rpc;
 mod snapshots;
 mod two_hosts;
 mod volume_check;
+mod web_pages;
 
 use std::path::PathBuf;
 
@@ -87,6 +89,20 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: restart::run,
+    },
+    Case {
+        name: "http",
+        about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
+        ci: true,
+        guest: false,
+        run: http::run,
+    },
+    Case {
+        name: "web-pages",
+        about: "the web pages in Chromium: each page and flow, login over TLS, axe, keyboard, dark, phone, a lost disk, 10,000 rows",
+        ci: true,
+        guest: false,
+        run: web_pages::run,
     },
     Case {
         name: "load-restart",

@@ -51,7 +51,7 @@ impl Bench {
     }
 
     pub fn try_start(&self) -> Result<Running, control_api::Problem> {
-        let options = NodeOptions { data_dir: self.data(), socket: None, shards: None };
+        let options = NodeOptions { data_dir: self.data(), socket: None, shards: None, http: None };
         let clock = Arc::new(SystemClock::new());
         self.runtime.block_on(async {
             let node = Running::start_with(options, clock, |data, _| Ok(self.machine.backends(data))).await?;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Assignment, CacheConfig, GroupConfig, IscsiConfig, LunConfig, MediaType, Policy, PortalConfig,
-    QosSettings, ShareConfig, SmbConfig, TargetConfig, VolumeConfig,
+    Assignment, CacheConfig, GroupConfig, HttpConfig, IscsiConfig, LunConfig, MediaType, Policy,
+    PortalConfig, QosSettings, ShareConfig, SmbConfig, TargetConfig, VolumeConfig,
 };
 
 /// Version of the configuration's schema that this release writes.
@@ -67,6 +67,9 @@ pub struct Config {
     /// The SMB server.
     #[serde(default, skip_serializing_if = "SmbConfig::is_default")]
     pub smb: SmbConfig,
+    /// The API over the network.
+    #[serde(default, skip_serializing_if = "HttpConfig::is_default")]
+    pub http: HttpConfig,
     /// Shares.
     #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<ShareConfig>,
@@ -91,6 +94,7 @@ impl Default for Config {
             qos_policies: Vec::new(),
             qos_assignments: Vec::new(),
             smb: SmbConfig::default(),
+            http: HttpConfig::default(),
             shares: Vec::new(),
         }
     }

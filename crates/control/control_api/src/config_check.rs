@@ -220,6 +220,7 @@ impl Config {
             }
         }
         self.smb.check()?;
+        self.http.check()?;
         unique("share", self.shares.iter().map(|share| share.name.as_str()))?;
         self.check_qos()?;
         check_shares(&self.shares)

@@ -46,6 +46,7 @@ impl Config {
         );
         let disk = |row: &crate::Assignment| row.lun.clone();
         many("qos-assignment", &have.qos_assignments, &want_shown.qos_assignments, disk, &mut changes);
+        one("http", &have.http, &want_shown.http, &mut changes);
         one("smb", &have.smb, &want_shown.smb, &mut changes);
         many("share", &have.shares, &want_shown.shares, |share| share.name.clone(), &mut changes);
         many("lun", &have.luns, &want_shown.luns, |lun| lun.name.clone(), &mut changes);

@@ -24,6 +24,7 @@
 //!
 //! Deliberately absent: any I/O, any clock, defaults that depend on the machine.
 
+mod access;
 mod account;
 mod cache;
 mod config;
@@ -31,8 +32,10 @@ mod config_check;
 mod config_diff;
 mod counters;
 mod disk;
+mod event;
 mod fault;
 mod file;
+mod http;
 mod iscsi;
 mod job;
 pub mod openapi;
@@ -52,6 +55,7 @@ mod volume;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use access::{ApiToken, ApiTokenCreate, ApiTokenCreated, AuditEntry, Login, Me, Proof, Role};
 pub use account::{
     Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
 };
@@ -70,8 +74,10 @@ pub use config_check::{
 pub use config_diff::REDACTED;
 pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
+pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
+pub use http::{HttpCertificate, HttpConfig, HttpListener, HttpStatus, HttpUpdate};
 pub use iscsi::{
     AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, Lun, LunConfig,
     LunCreate, LunMap, LunState, LunUpdate, MapConfig, PortalConfig, PortalInfo, Protocol, Session, Target,
@@ -104,6 +110,15 @@ pub const BASE_PATH: &str = "/v1";
 
 /// Where the node listens when nothing else is said.
 pub const DEFAULT_SOCKET: &str = "/run/holdfast/holdfast.sock";
+
+/// The cookie of a session. Browsers keep one of this prefix for the host that set it, over TLS only.
+pub const SESSION_COOKIE: &str = "__Host-holdfast-session";
+
+/// The header that changes carry which are asked for with a cookie: pages of others cannot send it.
+pub const REQUEST_HEADER: &str = "x-holdfast-request";
+
+/// The header of what a page asks for by itself, again and again: it does not keep the session of who has gone away alive.
+pub const POLL_HEADER: &str = "x-holdfast-poll";
 
 /// Name of the socket inside a data directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";

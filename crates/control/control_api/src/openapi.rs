@@ -4,7 +4,11 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::routes::{Body, ROUTES, Route};
-use crate::{BASE_PATH, Problem};
+use crate::{BASE_PATH, Problem, SESSION_COOKIE};
+
+const DESCRIPTION: &str = "On the node's Unix socket, whoever is root or the node's own user may ask everything. Over the \
+                           network (TLS 1.3), a token or a session is shown; each operation names the least role that \
+                           may ask it.";
 
 /// The document. The same for every node of this release.
 #[must_use]
@@ -28,12 +32,25 @@ pub fn document() -> Value {
         "info": {
             "title": "Holdfast management API",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Served on the node's Unix socket, to the administrator of the machine only.",
+            "description": DESCRIPTION,
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
-        "servers": [{ "url": "http://localhost", "description": "the node's Unix socket" }],
+        "servers": [
+            { "url": "https://localhost:8443", "description": "the node over the network, where it listens" },
+            { "url": "http://localhost", "description": "the node's Unix socket" },
+        ],
+        "security": [{ "token": [] }, { "session": [] }],
         "paths": paths,
         "components": {
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer", "description": "A token of `holdfast api token create`." },
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": SESSION_COOKIE,
+                    "description": "What POST /v1/login sets. Changes also need the header X-Holdfast-Request.",
+                },
+            },
             "schemas": generator.take_definitions(true),
             "responses": {
                 "Problem": {
@@ -60,11 +77,15 @@ fn operation(route: &Route, generator: &mut schemars::SchemaGenerator) -> Value 
         "operationId": route.id,
         "summary": route.summary,
         "parameters": parameters,
+        "x-least-role": route.least,
         "responses": {
             "200": { "description": "Done." },
             "default": { "$ref": "#/components/responses/Problem" },
         },
     });
+    if route.least.is_none() {
+        operation["security"] = json!([]);
+    }
     if let Some(content) = content(route.request, generator) {
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
@@ -79,6 +100,7 @@ fn content(body: Body, generator: &mut schemars::SchemaGenerator) -> Option<Valu
         Body::Empty => None,
         Body::Json(schema) => Some(json!({ "application/json": { "schema": schema(generator) } })),
         Body::Bytes => Some(json!({ "application/octet-stream": {} })),
+        Body::Text(media) => Some(json!({ media: { "schema": { "type": "string" } } })),
     }
 }
 

@@ -28,8 +28,12 @@ pub enum Code {
     NoSpace,
     /// The thing is in a state in which this can't be done.
     WrongState,
+    /// Nobody knows who asks: a token or a session is missing, wrong, or has ended.
+    Unauthenticated,
     /// The caller may not do this.
     Forbidden,
+    /// Too much was asked at once, or guessed too often.
+    TooMany,
     /// Data cannot be read back or a structure is damaged.
     Damaged,
     /// This is not offered.
@@ -48,7 +52,9 @@ impl Code {
     pub fn status(self) -> u16 {
         match self {
             Self::InvalidRequest | Self::Unsupported => 400,
+            Self::Unauthenticated => 401,
             Self::Forbidden => 403,
+            Self::TooMany => 429,
             Self::NotFound => 404,
             Self::AlreadyExists
             | Self::InUse
@@ -75,7 +81,9 @@ impl Code {
             Self::NotEnoughDisks => "There are too few disks",
             Self::NoSpace => "There is no space for it",
             Self::WrongState => "This can't be done in this state",
+            Self::Unauthenticated => "Nobody is logged in",
             Self::Forbidden => "This is not allowed",
+            Self::TooMany => "This was asked too often",
             Self::Damaged => "Data is damaged",
             Self::Unsupported => "This is not offered",
             Self::Unavailable => "The node is not ready",
@@ -97,7 +105,9 @@ impl Code {
             Self::NotEnoughDisks => "not-enough-disks",
             Self::NoSpace => "no-space",
             Self::WrongState => "wrong-state",
+            Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
+            Self::TooMany => "too-many",
             Self::Damaged => "damaged",
             Self::Unsupported => "unsupported",
             Self::Unavailable => "unavailable",

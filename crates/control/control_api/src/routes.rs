@@ -1,6 +1,8 @@
 //! Every route of the API, in one table. The server registers handlers for exactly these (a test compares),
 //! and the OpenAPI document is made from them.
 
+mod access;
+mod iscsi;
 mod pool;
 mod qos;
 mod smb;
@@ -48,6 +50,8 @@ pub enum Body {
     Json(fn(&mut SchemaGenerator) -> Schema),
     /// Bytes of a file.
     Bytes,
+    /// Text of this media type.
+    Text(&'static str),
 }
 
 /// A route.
@@ -59,6 +63,8 @@ pub struct Route {
     pub path: &'static str,
     /// Name of the operation, unique.
     pub id: &'static str,
+    /// Whom it is for at least; `None` where whoever connects may ask, to be let in.
+    pub least: Option<Role>,
     /// One sentence.
     pub summary: &'static str,
     /// Query parameters.
@@ -77,11 +83,19 @@ const fn json<T: JsonSchema>() -> Body {
     Body::Json(schema::<T>)
 }
 
-const fn get(path: &'static str, id: &'static str, summary: &'static str, response: Body) -> Route {
-    Route { method: Method::Get, path, id, summary, query: &[], request: Body::Empty, response }
+const fn get(
+    least: Role,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    response: Body,
+) -> Route {
+    let least = Some(least);
+    Route { method: Method::Get, path, id, least, summary, query: &[], request: Body::Empty, response }
 }
 
 const fn send(
+    least: Role,
     method: Method,
     path: &'static str,
     id: &'static str,
@@ -89,7 +103,7 @@ const fn send(
     request: Body,
     response: Body,
 ) -> Route {
-    Route { method, path, id, summary, query: &[], request, response }
+    Route { method, path, id, least: Some(least), summary, query: &[], request, response }
 }
 
 const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
@@ -98,16 +112,21 @@ const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
 }
 
 use Method::{Delete, Patch, Post, Put};
+use Role::{Administrator, Operator, Viewer};
 
 /// The routes.
-pub const ROUTES: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
+pub const ROUTES: &[Route] = &joined::<{ WITH_QOS.len() + access::ACCESS.len() }>(WITH_QOS, access::ACCESS);
+
+const WITH_QOS: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
 
 const WITH_SNAPSHOTS: &[Route] =
     &joined::<{ WITH_SMB.len() + snapshot::SNAPSHOT.len() }>(WITH_SMB, snapshot::SNAPSHOT);
 
 const WITH_SMB: &[Route] = &joined::<{ WITH_POOLS.len() + smb::SMB.len() }>(WITH_POOLS, smb::SMB);
 
-const WITH_POOLS: &[Route] = &joined::<{ CORE.len() + pool::POOLS.len() }>(CORE, pool::POOLS);
+const WITH_POOLS: &[Route] = &joined::<{ WITH_ISCSI.len() + pool::POOLS.len() }>(WITH_ISCSI, pool::POOLS);
+
+const WITH_ISCSI: &[Route] = &joined::<{ CORE.len() + iscsi::ISCSI.len() }>(CORE, iscsi::ISCSI);
 
 /// Two tables as one.
 const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N] {
@@ -121,18 +140,32 @@ const fn joined<const N: usize>(first: &[Route], second: &[Route]) -> [Route; N]
 }
 
 const CORE: &[Route] = &[
-    get("/openapi.json", "openapi", "This document.", json::<serde_json::Value>()),
-    get("/status", "status", "The node at a glance: is all data as redundant as promised?", json::<Status>()),
+    get(Viewer, "/openapi.json", "openapi", "This document.", json::<serde_json::Value>()),
     get(
+        Viewer,
+        "/status",
+        "status",
+        "The node at a glance: is all data as redundant as promised?",
+        json::<Status>(),
+    ),
+    get(
+        Viewer,
         "/counters",
         "counters",
         "Raw counters of everything that does I/O: differences of two answers are rates.",
         json::<Counters>(),
     ),
-    get("/inspect", "inspect", "The live state of everything, for diagnosis.", json::<serde_json::Value>()),
+    get(
+        Administrator,
+        "/inspect",
+        "inspect",
+        "The live state of everything, for diagnosis.",
+        json::<serde_json::Value>(),
+    ),
     // --- disks ---
-    get("/disks", "disk_list", "Disks of the machine and of pools.", json::<List<Disk>>()),
+    get(Viewer, "/disks", "disk_list", "Disks of the machine and of pools.", json::<List<Disk>>()),
     send(
+        Viewer,
         Post,
         "/disks/select",
         "disk_select",
@@ -141,6 +174,7 @@ const CORE: &[Route] = &[
         json::<List<Disk>>(),
     ),
     send(
+        Operator,
         Post,
         "/disks/rescan",
         "disk_rescan",
@@ -150,6 +184,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Operator,
             Patch,
             "/disks",
             "disk_set",
@@ -161,6 +196,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Put,
             "/disks/faults",
             "disk_fault",
@@ -171,11 +207,20 @@ const CORE: &[Route] = &[
         &["disk"],
     ),
     // --- caches ---
-    get("/cache", "cache_show", "The node's read cache.", json::<CacheStatus>()),
-    send(Patch, "/cache", "cache_update", "Changes its size.", json::<CacheUpdate>(), json::<CacheStatus>()),
-    // --- volumes ---
-    get("/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
+    get(Viewer, "/cache", "cache_show", "The node's read cache.", json::<CacheStatus>()),
     send(
+        Operator,
+        Patch,
+        "/cache",
+        "cache_update",
+        "Changes its size.",
+        json::<CacheUpdate>(),
+        json::<CacheStatus>(),
+    ),
+    // --- volumes ---
+    get(Viewer, "/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
+    send(
+        Operator,
         Post,
         "/volumes",
         "volume_create",
@@ -185,6 +230,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         get(
+            Viewer,
             "/volumes/{volume}",
             "volume_show",
             "A volume. Of several of one name, that of the pool that is named, or the one that is served.",
@@ -193,6 +239,7 @@ const CORE: &[Route] = &[
         &["pool"],
     ),
     send(
+        Operator,
         Patch,
         "/volumes/{volume}",
         "volume_update",
@@ -202,6 +249,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Delete,
             "/volumes/{volume}",
             "volume_delete",
@@ -213,6 +261,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Put,
             "/volumes/{volume}/name",
             "volume_rename",
@@ -223,6 +272,7 @@ const CORE: &[Route] = &[
         &["pool"],
     ),
     send(
+        Operator,
         Post,
         "/volumes/{volume}/check",
         "volume_check",
@@ -231,6 +281,7 @@ const CORE: &[Route] = &[
         json::<CheckReport>(),
     ),
     send(
+        Operator,
         Post,
         "/volumes/{volume}/reopen",
         "volume_reopen",
@@ -239,6 +290,7 @@ const CORE: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Operator,
         Post,
         "/volumes/{volume}/log",
         "volume_log_add",
@@ -247,6 +299,7 @@ const CORE: &[Route] = &[
         json::<Volume>(),
     ),
     send(
+        Operator,
         Delete,
         "/volumes/{volume}/log",
         "volume_log_remove",
@@ -255,6 +308,7 @@ const CORE: &[Route] = &[
         json::<Volume>(),
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/give-up-log",
         "volume_give_up_log",
@@ -264,10 +318,17 @@ const CORE: &[Route] = &[
     ),
     // --- files ---
     with_query(
-        get("/volumes/{volume}/files", "file_list", "Entries of a directory.", json::<List<FileEntry>>()),
+        get(
+            Viewer,
+            "/volumes/{volume}/files",
+            "file_list",
+            "Entries of a directory.",
+            json::<List<FileEntry>>(),
+        ),
         &["path"],
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/files",
         "file_create",
@@ -277,6 +338,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Delete,
             "/volumes/{volume}/files",
             "file_remove",
@@ -287,10 +349,11 @@ const CORE: &[Route] = &[
         &["path"],
     ),
     with_query(
-        get("/volumes/{volume}/stat", "file_stat", "A file or directory.", json::<FileEntry>()),
+        get(Viewer, "/volumes/{volume}/stat", "file_stat", "A file or directory.", json::<FileEntry>()),
         &["path"],
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/rename",
         "file_rename",
@@ -299,6 +362,7 @@ const CORE: &[Route] = &[
         json::<FileEntry>(),
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/clone",
         "file_clone",
@@ -311,6 +375,7 @@ const CORE: &[Route] = &[
             method: Method::Get,
             path: "/volumes/{volume}/content",
             id: "file_get",
+            least: Some(Administrator),
             summary: "Bytes of a file.",
             query: &[],
             request: Body::Empty,
@@ -320,6 +385,7 @@ const CORE: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Put,
             "/volumes/{volume}/content",
             "file_put",
@@ -329,132 +395,13 @@ const CORE: &[Route] = &[
         ),
         &["path", "offset", "truncate"],
     ),
-    // --- iSCSI ---
-    get("/iscsi", "iscsi_show", "What holds for all targets.", json::<IscsiConfig>()),
-    send(
-        Patch,
-        "/iscsi",
-        "iscsi_update",
-        "Changes what holds for all targets.",
-        json::<IscsiUpdate>(),
-        json::<IscsiConfig>(),
-    ),
-    get("/targets", "target_list", "Targets.", json::<List<Target>>()),
-    send(Post, "/targets", "target_create", "Makes a target.", json::<TargetConfig>(), json::<Target>()),
-    send(
-        Patch,
-        "/targets/{target}",
-        "target_update",
-        "Changes a target.",
-        json::<TargetUpdate>(),
-        json::<Target>(),
-    ),
-    send(
-        Delete,
-        "/targets/{target}",
-        "target_delete",
-        "Takes a target away.",
-        json::<Confirm>(),
-        json::<Done>(),
-    ),
-    get("/luns", "lun_list", "LUNs.", json::<List<Lun>>()),
-    send(Post, "/luns", "lun_create", "Makes a LUN.", json::<LunCreate>(), json::<Lun>()),
-    get("/luns/{lun}", "lun_show", "A LUN.", json::<Lun>()),
-    send(
-        Patch,
-        "/luns/{lun}",
-        "lun_update",
-        "Changes a LUN: size, state, write cache.",
-        json::<LunUpdate>(),
-        json::<Lun>(),
-    ),
-    with_query(
-        send(
-            Delete,
-            "/luns/{lun}",
-            "lun_delete",
-            "Takes a LUN away, and its file unless told to keep it.",
-            json::<Confirm>(),
-            json::<Done>(),
-        ),
-        &["keep_file"],
-    ),
-    send(
-        Post,
-        "/luns/{lun}/map",
-        "lun_map",
-        "Shows a LUN to an initiator group.",
-        json::<LunMap>(),
-        json::<Lun>(),
-    ),
-    send(
-        Post,
-        "/luns/{lun}/unmap",
-        "lun_unmap",
-        "Hides a LUN from an initiator group.",
-        json::<LunMap>(),
-        json::<Lun>(),
-    ),
-    get("/initiator-groups", "group_list", "Initiator groups.", json::<List<GroupConfig>>()),
-    send(
-        Post,
-        "/initiator-groups",
-        "group_create",
-        "Makes an initiator group.",
-        json::<GroupConfig>(),
-        json::<GroupConfig>(),
-    ),
-    send(
-        Patch,
-        "/initiator-groups/{group}",
-        "group_update",
-        "Changes an initiator group.",
-        json::<GroupUpdate>(),
-        json::<GroupConfig>(),
-    ),
-    send(
-        Delete,
-        "/initiator-groups/{group}",
-        "group_delete",
-        "Takes an initiator group away.",
-        json::<Confirm>(),
-        json::<Done>(),
-    ),
-    get("/portals", "portal_list", "Portals.", json::<List<PortalInfo>>()),
-    send(
-        Post,
-        "/portals",
-        "portal_create",
-        "Listens on an address.",
-        json::<PortalConfig>(),
-        json::<PortalInfo>(),
-    ),
-    with_query(
-        send(
-            Delete,
-            "/portals",
-            "portal_delete",
-            "Stops listening on an address.",
-            json::<Confirm>(),
-            json::<Done>(),
-        ),
-        &["address"],
-    ),
-    get("/sessions", "session_list", "Sessions of iSCSI and SMB.", json::<List<Session>>()),
-    send(
-        Delete,
-        "/sessions/{session}",
-        "session_end",
-        "Ends a session; the client may log in again.",
-        json::<Confirm>(),
-        json::<Done>(),
-    ),
     // --- configuration, jobs ---
     with_query(
-        get("/config", "config_show", "The declarative configuration.", json::<Config>()),
+        get(Administrator, "/config", "config_show", "The declarative configuration.", json::<Config>()),
         &["redact"],
     ),
     send(
+        Administrator,
         Put,
         "/config",
         "config_apply",
@@ -462,6 +409,6 @@ const CORE: &[Route] = &[
         json::<ConfigRequest>(),
         json::<ConfigDiff>(),
     ),
-    get("/jobs", "job_list", "Work that takes long.", json::<List<Job>>()),
-    get("/jobs/{job}", "job_show", "A job.", json::<Job>()),
+    get(Viewer, "/jobs", "job_list", "Work that takes long.", json::<List<Job>>()),
+    get(Viewer, "/jobs/{job}", "job_show", "A job.", json::<Job>()),
 ];

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Unix socket ── http ── Node ─┬─ config_store   what cannot be found on disks (TOML, atomic)
-//!   (root or same user)          ├─ disk_table     LocalDisk → FaultDisk → StatsDisk, by stable id
+//!   (root or same user)  │       ├─ access, audit  tokens, sessions, roles; the record of changes
+//!   network (TLS 1.3) ───┘       ├─ disk_table     LocalDisk → FaultDisk → StatsDisk, by stable id
 //!                                ├─ pools, volumes opened in parallel, one volume per space
 //!                                ├─ luns           files of volumes → logical units → targets, portals
 //!                                ├─ shares         folders of volumes → SMB; accounts: who may use them
@@ -20,19 +21,25 @@
 //!   dies); a socket left by a dead owner is replaced.
 //! * Nothing that destroys data runs without the name repeated in `confirm`.
 //!
-//! Deliberately absent: listening on the network (a later issue, with TLS and tokens), any decision that needs
-//! more than this node.
+//! * Over the network nobody is let in without a token or a session, and each route says which role it needs (`http::gate`).
+//!
+//! Deliberately absent: any decision that needs more than this node.
 
+mod access;
+mod audit;
 mod backend;
 mod config_store;
 mod data_dir;
 mod differences;
+mod events;
 mod files;
 mod http;
 mod jobs;
 pub mod local;
 #[cfg(any(test, feature = "memory"))]
 pub mod memory;
+mod metrics;
+mod network;
 mod node;
 pub mod offline;
 mod open_told;

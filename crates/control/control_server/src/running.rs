@@ -15,7 +15,7 @@ use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::http::router;
 use crate::node::Node;
-use crate::socket::ApiSocket;
+use crate::socket::{ApiSocket, SocketPeer};
 
 /// How long requests under way may take to end when the node stops.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -29,6 +29,8 @@ pub struct NodeOptions {
     pub socket: Option<PathBuf>,
     /// Threads that serve; absent for what the configuration says, or one per core.
     pub shards: Option<usize>,
+    /// Where the API is also served over the network, whatever the configuration says.
+    pub http: Option<std::net::SocketAddr>,
 }
 
 /// A node that runs. Must be stopped: dropping it leaves pools as a crash would.
@@ -39,6 +41,7 @@ pub struct Running {
     api: JoinHandle<std::io::Result<()>>,
     opening: JoinHandle<()>,
     watching: JoinHandle<()>,
+    sweeping: JoinHandle<()>,
 }
 
 impl Running {
@@ -71,11 +74,13 @@ impl Running {
         let node = Arc::new(Node::with(data, config, clock, backends));
         let (stop_api, stop) = oneshot::channel::<()>();
         let app = router(node.clone());
+        node.start_network(app.clone(), options.http)?;
         let api = tokio::spawn(async move {
             let stop = async {
                 // Sent, or dropped with the node: both mean the end.
                 let _ = stop.await;
             };
+            let app = app.into_make_service_with_connect_info::<SocketPeer>();
             axum::serve(socket, app).with_graceful_shutdown(stop).await
         });
         let opening = tokio::spawn({
@@ -83,14 +88,22 @@ impl Running {
             async move { node.open().await }
         });
         let watching = tokio::spawn(node.clone().watch());
+        let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");
-        Ok(Self { node, socket: path, stop_api, api, opening, watching })
+        Ok(Self { node, socket: path, stop_api, api, opening, watching, sweeping })
     }
 
     /// Where the API answers.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Where the API is served over the network, as it was asked for and as it is; `None` where it could not be had.
+    #[must_use]
+    pub fn http(&self) -> Vec<(String, Option<String>)> {
+        let listeners = self.node.http_show().listeners.into_iter();
+        listeners.map(|listener| (listener.address, listener.listening)).collect()
     }
 
     /// Ends when all that opens at start is open.
@@ -103,7 +116,10 @@ impl Running {
     /// # Errors
     /// What could not be closed cleanly.
     pub async fn stop(self) -> Result<(), Problem> {
+        // Streams of events would never end by themselves.
+        self.node.events().close();
         let _ = self.stop_api.send(());
+        self.node.stop_network().await;
         let mut api = self.api;
         if tokio::time::timeout(DRAIN, &mut api).await.is_err() {
             tracing::info!("requests under way were cut off");
@@ -113,6 +129,7 @@ impl Running {
         let _ = self.opening.await;
         let result = self.node.close().await;
         let _ = self.watching.await;
+        let _ = self.sweeping.await;
         result
     }
 }

@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use control_api::{Code, Problem};
-use tokio::net::unix::SocketAddr;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::data_dir::make_private_dir;
+use crate::network::Peer;
 
 /// Longest path of a Unix socket, in bytes (sun_path less its end).
 const MAX_PATH_BYTES: usize = 107;
@@ -80,14 +80,14 @@ impl Drop for ApiSocket {
 
 impl axum::serve::Listener for ApiSocket {
     type Io = UnixStream;
-    type Addr = SocketAddr;
+    type Addr = u32;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, address)) => match stream.peer_cred() {
+                Ok((stream, _)) => match stream.peer_cred() {
                     // The file mode says the same; this holds also where a directory was opened up by mistake.
-                    Ok(peer) if peer.uid() == 0 || peer.uid() == self.uid => return (stream, address),
+                    Ok(peer) if peer.uid() == 0 || peer.uid() == self.uid => return (stream, peer.uid()),
                     Ok(peer) => tracing::warn!(uid = peer.uid(), "API connection of another user refused"),
                     Err(error) => tracing::warn!(%error, "API connection without credentials refused"),
                 },
@@ -101,7 +101,24 @@ impl axum::serve::Listener for ApiSocket {
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
+        // There is no peer to tell of.
+        Ok(self.uid)
+    }
+}
+
+/// Who is at the other end: a user of the machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketPeer(u32);
+
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, ApiSocket>> for SocketPeer {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, ApiSocket>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+impl From<SocketPeer> for Peer {
+    fn from(SocketPeer(uid): SocketPeer) -> Self {
+        Self::Socket(uid)
     }
 }
 

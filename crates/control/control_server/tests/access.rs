@@ -1,6 +1,6 @@
 //! The access matrix of the API: every route × who connects to the socket, and whether what goes was named.
 //!
-//! There is one role, the machine's administrator: root, and the user that the node runs as. Who else comes near is turned
+//! There is one role here, the machine's administrator: root, and the user that the node runs as. Who else comes near is turned
 //! away by the socket, twice: by its mode, and by its credentials where somebody opened the folder up.
 #![cfg(feature = "memory")]
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
@@ -146,6 +146,17 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("user_group_show", Looks),
     ("user_group_update", Changes),
     ("user_group_delete", Destroys),
+    ("login", Changes),
+    ("logout", Changes),
+    ("me", Looks),
+    ("http_show", Looks),
+    ("http_update", Changes),
+    ("token_list", Looks),
+    ("token_create", Changes),
+    ("token_revoke", DestroysElsewhere),
+    ("audit_list", Looks),
+    ("metrics", Looks),
+    ("event_stream", Looks),
     ("config_show", Looks),
     ("config_apply", Changes),
     ("job_list", Looks),
@@ -188,7 +199,7 @@ const COLUMNS: [&str; 4] = [
 ];
 
 /// What the routes' parameters stand for.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 13] = [
     ("{policy}", "gold"),
     ("{pool}", "p"),
     ("{volume}", "v"),
@@ -201,6 +212,7 @@ const NAMES: [(&str, &str); 12] = [
     ("{session}", "1"),
     ("{open}", "1"),
     ("{job}", "1"),
+    ("{token}", "1"),
 ];
 
 fn path_of(route: &Route) -> String {
@@ -239,7 +251,12 @@ async fn send(node: &Running, request: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(node.socket()).await.expect("listens");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.expect("answered");
+    // A stream of events goes on until somebody ends it: that it has begun is enough.
+    while !String::from_utf8_lossy(&answer).contains("text/event-stream") {
+        if stream.read_buf(&mut answer).await.expect("answered") == 0 {
+            break;
+        }
+    }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
     (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
@@ -247,7 +264,7 @@ async fn send(node: &Running, request: &str) -> (u16, String) {
 
 /// A node with one of everything that can be taken away.
 async fn node(dir: &tempfile::TempDir) -> Running {
-    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None, http: None };
     let machine = Arc::new(Machine::default());
     let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
     *machine.found.lock() = ["a", "b"].map(disk).to_vec();
@@ -325,7 +342,7 @@ fn as_another_user(socket: &Path) -> Option<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_matrix_of_routes() {
-    let about = "There is one role. Other users of the machine are turned away by the socket's mode, and by their credentials.";
+    let about = "On the socket there is one role. Other users of the machine are turned away by the socket's mode, and by their credentials.";
     let mut matrix = Matrix::new("API", about, &COLUMNS);
     let dir = tempfile::tempdir().expect("temp dir");
     let node = node(&dir).await;

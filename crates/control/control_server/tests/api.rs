@@ -15,7 +15,7 @@ async fn node(dir: &tempfile::TempDir) -> Running {
 }
 
 async fn node_on(dir: &tempfile::TempDir, machine: &Arc<Machine>) -> Running {
-    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None, http: None };
     let node =
         Running::start_with(options, Arc::new(SystemClock::new()), |data, _| Ok(machine.backends(data)))
             .await;
@@ -254,7 +254,7 @@ async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
 async fn a_new_password_ends_sessions_when_asked_to() {
     let dir = tempfile::tempdir().expect("temp dir");
     let smb = Arc::new(MemorySmb::default());
-    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None, http: None };
     let node = Running::start_with(options, Arc::new(SystemClock::new()), |data, _| {
         let mut backends = Arc::new(Machine::default()).backends(data);
         backends.smb = smb.clone();

@@ -47,7 +47,7 @@ async fn world() -> World {
     let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
     *machine.found.lock() = ["a", "b"].map(disk).to_vec();
     let (iscsi, smb) = (Arc::new(MemoryIscsi::default()), Arc::new(MemorySmb::default()));
-    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None };
+    let options = NodeOptions { data_dir: dir.path().join("data"), socket: None, shards: None, http: None };
     let parts = (iscsi.clone(), smb.clone());
     let node = Running::start_with(options, Arc::new(SystemClock::new()), move |data, _| {
         let mut backends = machine.backends(data);

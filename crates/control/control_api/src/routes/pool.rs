@@ -1,14 +1,24 @@
 //! Routes of pools.
 
 use super::Method::{Delete, Post};
+use super::Role::{Administrator, Operator, Viewer};
 use super::{Body, Route, get, json, send, with_query};
 use crate::*;
 
 /// The routes.
 pub(super) const POOLS: &[Route] = &[
-    get("/pools", "pool_list", "Pools.", json::<List<Pool>>()),
-    send(Post, "/pools", "pool_create", "Makes a pool of disks.", json::<PoolCreate>(), json::<PoolDetail>()),
+    get(Viewer, "/pools", "pool_list", "Pools.", json::<List<Pool>>()),
     send(
+        Administrator,
+        Post,
+        "/pools",
+        "pool_create",
+        "Makes a pool of disks.",
+        json::<PoolCreate>(),
+        json::<PoolDetail>(),
+    ),
+    send(
+        Administrator,
         Post,
         "/pools/import",
         "pool_import",
@@ -16,8 +26,9 @@ pub(super) const POOLS: &[Route] = &[
         json::<PoolImport>(),
         json::<PoolDetail>(),
     ),
-    get("/pools/{pool}", "pool_show", "A pool with its disks and spaces.", json::<PoolDetail>()),
+    get(Viewer, "/pools/{pool}", "pool_show", "A pool with its disks and spaces.", json::<PoolDetail>()),
     send(
+        Administrator,
         Delete,
         "/pools/{pool}",
         "pool_delete",
@@ -26,6 +37,7 @@ pub(super) const POOLS: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Operator,
         Post,
         "/pools/{pool}/disks",
         "pool_add_disk",
@@ -35,6 +47,7 @@ pub(super) const POOLS: &[Route] = &[
     ),
     with_query(
         send(
+            Operator,
             Post,
             "/pools/{pool}/remove",
             "pool_remove_disk",
@@ -46,6 +59,7 @@ pub(super) const POOLS: &[Route] = &[
     ),
     with_query(
         send(
+            Operator,
             Post,
             "/pools/{pool}/retire",
             "pool_retire_disk",
@@ -57,6 +71,7 @@ pub(super) const POOLS: &[Route] = &[
     ),
     with_query(
         send(
+            Operator,
             Post,
             "/pools/{pool}/keep",
             "pool_keep_disk",
@@ -68,6 +83,7 @@ pub(super) const POOLS: &[Route] = &[
     ),
     with_query(
         send(
+            Operator,
             Post,
             "/pools/{pool}/replace",
             "pool_replace_disk",
@@ -78,6 +94,7 @@ pub(super) const POOLS: &[Route] = &[
         &["disk"],
     ),
     send(
+        Administrator,
         Post,
         "/pools/{pool}/export",
         "pool_export",
@@ -86,6 +103,7 @@ pub(super) const POOLS: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Administrator,
         Post,
         "/pools/{pool}/forget",
         "pool_forget",
@@ -94,6 +112,7 @@ pub(super) const POOLS: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Operator,
         Post,
         "/pools/{pool}/repair",
         "pool_repair",
@@ -102,6 +121,7 @@ pub(super) const POOLS: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Operator,
         Post,
         "/pools/{pool}/scrub",
         "pool_scrub",
@@ -110,6 +130,7 @@ pub(super) const POOLS: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Operator,
         Post,
         "/pools/{pool}/rebalance",
         "pool_rebalance",
@@ -118,6 +139,7 @@ pub(super) const POOLS: &[Route] = &[
         json::<RebalanceReport>(),
     ),
     send(
+        Operator,
         Post,
         "/pools/{pool}/check",
         "pool_check",

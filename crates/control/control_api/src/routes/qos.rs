@@ -1,13 +1,15 @@
 //! Routes of storage QoS.
 
 use super::Method::{Delete, Patch, Post};
+use super::Role::{Operator, Viewer};
 use super::{Body, Route, get, json, send, with_query};
 use crate::*;
 
 /// The routes.
 pub(super) const QOS: &[Route] = &[
-    get("/qos", "qos_show", "What holds for all disks.", json::<QosSettings>()),
+    get(Viewer, "/qos", "qos_show", "What holds for all disks.", json::<QosSettings>()),
     send(
+        Operator,
         Patch,
         "/qos",
         "qos_update",
@@ -15,8 +17,9 @@ pub(super) const QOS: &[Route] = &[
         json::<QosUpdate>(),
         json::<QosSettings>(),
     ),
-    get("/qos/policies", "qos_policy_list", "Policies.", json::<List<QosPolicy>>()),
+    get(Viewer, "/qos/policies", "qos_policy_list", "Policies.", json::<List<QosPolicy>>()),
     send(
+        Operator,
         Post,
         "/qos/policies",
         "qos_policy_create",
@@ -25,6 +28,7 @@ pub(super) const QOS: &[Route] = &[
         json::<QosPolicy>(),
     ),
     send(
+        Operator,
         Patch,
         "/qos/policies/{policy}",
         "qos_policy_update",
@@ -33,6 +37,7 @@ pub(super) const QOS: &[Route] = &[
         json::<QosPolicy>(),
     ),
     send(
+        Operator,
         Delete,
         "/qos/policies/{policy}",
         "qos_policy_delete",
@@ -41,6 +46,7 @@ pub(super) const QOS: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Operator,
         Post,
         "/qos/assignments",
         "qos_assign",
@@ -50,6 +56,7 @@ pub(super) const QOS: &[Route] = &[
     ),
     with_query(
         send(
+            Operator,
             Delete,
             "/qos/assignments",
             "qos_unassign",
@@ -59,5 +66,5 @@ pub(super) const QOS: &[Route] = &[
         ),
         &["lun", "policy"],
     ),
-    get("/qos/flows", "qos_flow_list", "What initiators do with LUNs.", json::<List<QosFlow>>()),
+    get(Viewer, "/qos/flows", "qos_flow_list", "What initiators do with LUNs.", json::<List<QosFlow>>()),
 ];

@@ -1,15 +1,25 @@
 //! Routes of the SMB server: shares, users, groups, opens.
 
 use super::Method::{Delete, Patch, Post};
+use super::Role::{Administrator, Operator, Viewer};
 use super::{Body, Route, get, json, send};
 use crate::*;
 
 /// The routes.
 pub(super) const SMB: &[Route] = &[
-    get("/smb", "smb_show", "The SMB server, and who still spoke SMB 1 to it.", json::<SmbStatus>()),
-    send(Patch, "/smb", "smb_update", "Changes the SMB server.", json::<SmbUpdate>(), json::<SmbStatus>()),
-    get("/shares", "share_list", "Shares.", json::<List<Share>>()),
+    get(Viewer, "/smb", "smb_show", "The SMB server, and who still spoke SMB 1 to it.", json::<SmbStatus>()),
     send(
+        Administrator,
+        Patch,
+        "/smb",
+        "smb_update",
+        "Changes the SMB server.",
+        json::<SmbUpdate>(),
+        json::<SmbStatus>(),
+    ),
+    get(Viewer, "/shares", "share_list", "Shares.", json::<List<Share>>()),
+    send(
+        Administrator,
         Post,
         "/shares",
         "share_create",
@@ -17,8 +27,9 @@ pub(super) const SMB: &[Route] = &[
         json::<ShareCreate>(),
         json::<Share>(),
     ),
-    get("/shares/{share}", "share_show", "A share.", json::<Share>()),
+    get(Viewer, "/shares/{share}", "share_show", "A share.", json::<Share>()),
     send(
+        Administrator,
         Patch,
         "/shares/{share}",
         "share_update",
@@ -27,6 +38,7 @@ pub(super) const SMB: &[Route] = &[
         json::<Share>(),
     ),
     send(
+        Administrator,
         Delete,
         "/shares/{share}",
         "share_delete",
@@ -34,11 +46,20 @@ pub(super) const SMB: &[Route] = &[
         json::<Confirm>(),
         json::<Done>(),
     ),
-    get("/users", "user_list", "Users of shares.", json::<List<User>>()),
-    send(Post, "/users", "user_create", "Makes a user.", json::<UserCreate>(), json::<User>()),
-    get("/users/{user}", "user_show", "A user.", json::<User>()),
-    send(Patch, "/users/{user}", "user_update", "Changes a user.", json::<UserUpdate>(), json::<User>()),
+    get(Viewer, "/users", "user_list", "Users of shares.", json::<List<User>>()),
+    send(Administrator, Post, "/users", "user_create", "Makes a user.", json::<UserCreate>(), json::<User>()),
+    get(Viewer, "/users/{user}", "user_show", "A user.", json::<User>()),
     send(
+        Administrator,
+        Patch,
+        "/users/{user}",
+        "user_update",
+        "Changes a user.",
+        json::<UserUpdate>(),
+        json::<User>(),
+    ),
+    send(
+        Administrator,
         Delete,
         "/users/{user}",
         "user_delete",
@@ -47,6 +68,7 @@ pub(super) const SMB: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Administrator,
         Post,
         "/users/{user}/password",
         "user_password",
@@ -55,6 +77,7 @@ pub(super) const SMB: &[Route] = &[
         json::<User>(),
     ),
     send(
+        Operator,
         Post,
         "/users/{user}/unlock",
         "user_unlock",
@@ -62,8 +85,9 @@ pub(super) const SMB: &[Route] = &[
         Body::Empty,
         json::<User>(),
     ),
-    get("/user-groups", "user_group_list", "Groups of users.", json::<List<UserGroup>>()),
+    get(Viewer, "/user-groups", "user_group_list", "Groups of users.", json::<List<UserGroup>>()),
     send(
+        Administrator,
         Post,
         "/user-groups",
         "user_group_create",
@@ -71,8 +95,9 @@ pub(super) const SMB: &[Route] = &[
         json::<UserGroupCreate>(),
         json::<UserGroup>(),
     ),
-    get("/user-groups/{group}", "user_group_show", "A group of users.", json::<UserGroup>()),
+    get(Viewer, "/user-groups/{group}", "user_group_show", "A group of users.", json::<UserGroup>()),
     send(
+        Administrator,
         Patch,
         "/user-groups/{group}",
         "user_group_update",
@@ -81,6 +106,7 @@ pub(super) const SMB: &[Route] = &[
         json::<UserGroup>(),
     ),
     send(
+        Administrator,
         Delete,
         "/user-groups/{group}",
         "user_group_delete",
@@ -88,8 +114,9 @@ pub(super) const SMB: &[Route] = &[
         json::<Confirm>(),
         json::<Done>(),
     ),
-    get("/opens", "open_list", "What clients of shares have open.", json::<List<SmbOpen>>()),
+    get(Viewer, "/opens", "open_list", "What clients of shares have open.", json::<List<SmbOpen>>()),
     send(
+        Operator,
         Delete,
         "/opens/{open}",
         "open_close",

@@ -1,6 +1,7 @@
 //! Routes of snapshots.
 
 use super::Method::{Delete, Post, Put};
+use super::Role::{Administrator, Operator, Viewer};
 use super::{Body, Method, Route, get, json, send, with_query};
 use crate::*;
 
@@ -8,6 +9,7 @@ use crate::*;
 pub(super) const SNAPSHOT: &[Route] = &[
     with_query(
         get(
+            Viewer,
             "/volumes/{volume}/snapshots",
             "snapshot_list",
             "Snapshots, the oldest first.",
@@ -16,6 +18,7 @@ pub(super) const SNAPSHOT: &[Route] = &[
         &["space"],
     ),
     send(
+        Operator,
         Post,
         "/volumes/{volume}/snapshots",
         "snapshot_create",
@@ -24,12 +27,14 @@ pub(super) const SNAPSHOT: &[Route] = &[
         json::<Snapshot>(),
     ),
     get(
+        Viewer,
         "/volumes/{volume}/snapshots/{snapshot}",
         "snapshot_show",
         "A snapshot, with what it takes.",
         json::<Snapshot>(),
     ),
     send(
+        Administrator,
         Delete,
         "/volumes/{volume}/snapshots/{snapshot}",
         "snapshot_delete",
@@ -38,6 +43,7 @@ pub(super) const SNAPSHOT: &[Route] = &[
         json::<Done>(),
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/tree-clone",
         "tree_clone",
@@ -50,6 +56,7 @@ pub(super) const SNAPSHOT: &[Route] = &[
             method: Method::Get,
             path: "/volumes/{volume}/snapshot-diff",
             id: "snapshot_diff",
+            least: Some(Administrator),
             summary: "What differs between two files or trees, as a stream.",
             query: &[],
             request: Body::Empty,
@@ -59,6 +66,7 @@ pub(super) const SNAPSHOT: &[Route] = &[
     ),
     with_query(
         send(
+            Administrator,
             Put,
             "/volumes/{volume}/snapshot-diff",
             "snapshot_apply",
@@ -69,16 +77,24 @@ pub(super) const SNAPSHOT: &[Route] = &[
         &["onto", "to"],
     ),
     with_query(
-        get("/volumes/{volume}/space", "file_space", "What a file or tree takes.", json::<SpaceUse>()),
+        get(
+            Viewer,
+            "/volumes/{volume}/space",
+            "file_space",
+            "What a file or tree takes.",
+            json::<SpaceUse>(),
+        ),
         &["path"],
     ),
     get(
+        Viewer,
         "/volumes/{volume}/snapshot-schedules",
         "schedule_list",
         "When snapshots are taken, and how many stay.",
         json::<List<SnapshotSchedule>>(),
     ),
     send(
+        Administrator,
         Post,
         "/volumes/{volume}/snapshot-schedules",
         "schedule_set",
@@ -87,6 +103,7 @@ pub(super) const SNAPSHOT: &[Route] = &[
         json::<SnapshotSchedule>(),
     ),
     send(
+        Operator,
         Delete,
         "/volumes/{volume}/snapshot-schedules/{schedule}",
         "schedule_delete",

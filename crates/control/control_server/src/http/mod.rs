@@ -1,6 +1,11 @@
-//! HTTP over the socket: each route of the table to a method of the node, each error to a problem.
+//! HTTP, over the socket and the network: each route of the table to a method of the node, each error to a problem.
 
+mod access_handlers;
+mod event_stream;
+mod gate;
 mod handlers;
+mod headers;
+mod pages;
 mod parts;
 mod qos_handlers;
 mod smb_handlers;
@@ -8,19 +13,23 @@ mod snapshot_handlers;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{Method, Uri};
+use axum::http::{HeaderMap, Method, Uri};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::{Extension, Router};
 use control_api::routes::{Method as RouteMethod, ROUTES};
 use control_api::{BASE_PATH, Code, Problem};
 
+use crate::network::Peer;
 use crate::node::Node;
-use parts::Failure;
+use gate::Gate;
+pub(crate) use parts::Failure;
 
-/// Largest JSON request, in bytes: a configuration with 65,536 LUNs takes about 30 MB. Files are streamed and
-/// not limited.
-const MAX_REQUEST_BYTES: usize = 64 << 20;
+/// Largest configuration, in bytes: one with 65,536 LUNs takes about 30 MB.
+const MAX_CONFIG_BYTES: usize = 64 << 20;
+/// Largest JSON request otherwise: a pool of all disks that it may have takes less. Files are streamed and not limited.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// The router over the whole table.
 pub(crate) fn router(node: Arc<Node>) -> Router {
@@ -35,20 +44,42 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         };
         // The test below makes sure that there is one.
         if let Some(handler) = handlers::handler(route.id, filter) {
+            let gate = Gate { node: node.clone(), route };
+            let most = if route.id == "config_apply" { MAX_CONFIG_BYTES } else { MAX_REQUEST_BYTES };
+            // What a handler asks for itself counts more.
+            let handler = handler
+                .layer(DefaultBodyLimit::max(most))
+                .layer(axum::middleware::from_fn_with_state(gate, gate::gate));
+            if route.id == "metrics" {
+                // Where everybody looks for them.
+                router = router.route(route.path, handler.clone());
+            }
             router = router.route(&format!("{BASE_PATH}{}", route.path), handler);
         }
     }
     router
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_route)
-        .layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
+        .layer(axum::middleware::map_response(headers::secure))
         .with_state(node)
 }
 
-async fn unknown_route(method: Method, uri: Uri) -> Failure {
-    Problem::new(Code::NotFound, format!("There is no {method} {}.", uri.path()))
-        .todo(format!("GET {BASE_PATH}/openapi.json lists all routes."))
-        .into()
+async fn unknown_route(
+    peer: Option<Extension<Peer>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let of_the_api = uri.path() == BASE_PATH || uri.path().starts_with(&format!("{BASE_PATH}/"));
+    // The socket is no place for browsers.
+    if let (false, Some(Extension(Peer::Network(_)))) = (of_the_api, peer)
+        && let Some(page) = pages::answer(&method, &uri, &headers)
+    {
+        return page;
+    }
+    let problem = Problem::new(Code::NotFound, format!("There is no {method} {}.", uri.path()))
+        .todo(format!("GET {BASE_PATH}/openapi.json lists all routes."));
+    Failure::from(problem).into_response()
 }
 
 /// A handler for one method.

@@ -5,13 +5,19 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control_api::{Code, Problem};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::audit::Subject;
 use crate::node::Node;
+
+/// What has become of a request that failed, for who records it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome(pub(crate) Code);
 
 /// A problem as an answer.
 pub(crate) struct Failure(Problem);
@@ -26,7 +32,13 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self.0).unwrap_or_default();
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+        let mut response =
+            (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if self.0.code == Code::Unauthenticated {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(Outcome(self.0.code));
+        response
     }
 }
 
@@ -63,9 +75,33 @@ impl<T: DeserializeOwned> FromRequest<Arc<Node>> for Sent<T> {
     async fn from_request(request: Request<Body>, state: &Arc<Node>) -> Result<Self, Failure> {
         let wrong =
             |why: String| Failure(Problem::new(Code::InvalidRequest, format!("The request's body: {why}.")));
+        let subject = request.extensions().get::<Subject>().cloned();
         let bytes = Bytes::from_request(request, state).await.map_err(|error| wrong(error.to_string()))?;
         let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        if let (Some(subject), Ok(named)) = (subject, serde_json::from_slice::<Named>(bytes)) {
+            subject.names(named.told());
+        }
         serde_json::from_slice(bytes).map(Self).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+/// What of a request may be recorded: names, never what could be a secret. Whatever is no text is left out.
+#[derive(Deserialize)]
+struct Named {
+    name: Option<Value>,
+    path: Option<Value>,
+    from: Option<Value>,
+    to: Option<Value>,
+    address: Option<Value>,
+    lun: Option<Value>,
+    policy: Option<Value>,
+}
+
+impl Named {
+    fn told(self) -> Vec<String> {
+        let Self { name, path, from, to, address, lun, policy } = self;
+        let all = [name, path, from, to, address, lun, policy].into_iter().flatten();
+        all.filter_map(|value| value.as_str().map(str::to_owned)).collect()
     }
 }
 

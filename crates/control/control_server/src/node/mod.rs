@@ -1,5 +1,6 @@
 //! The node: what is known, and one change at a time.
 
+mod access;
 mod accounts;
 mod apply;
 mod cache;
@@ -54,10 +55,14 @@ use shard_runtime::{Clock, Monotonic};
 use tokio::sync::watch as signal;
 use uuid::Uuid;
 
+use crate::access::Access;
+use crate::audit::Audit;
 use crate::backend::{Backends, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
+use crate::events::Events;
 use crate::jobs::Jobs;
+use crate::network::{Limits, Network};
 pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
 use disk_table::DiskTable;
@@ -150,6 +155,10 @@ pub struct Node {
     restarts: restarts::Restarts,
     logs: log_places::LogPlaces,
     jobs: Jobs,
+    access: Access,
+    audit: Audit,
+    network: Network,
+    events: Events,
     /// Held by whoever changes the configuration or the shape of pools.
     changes: tokio::sync::Mutex<()>,
     ready: signal::Sender<bool>,
@@ -173,6 +182,10 @@ impl Node {
             retirements: retirements::Retirements::open(data.join("retirements.json")),
             restarts: restarts::Restarts::default(),
             logs: log_places::LogPlaces::open(data.join("logs.json")),
+            access: Access::open(data.join("tokens.json"), clock.clone()),
+            events: Events::default(),
+            audit: Audit::new(data.join("audit.jsonl")),
+            network: Network::new(&data.join("tls"), Limits::default()),
             data,
             config,
             started: clock.now(),

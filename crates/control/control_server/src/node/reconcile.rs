@@ -45,6 +45,7 @@ impl Node {
             Err(problem) => drop(trouble.insert("SMB".into(), problem.detail)),
         }
         trouble.extend(strangers);
+        trouble.extend(self.serve_network());
         let mut before = self.unserved.lock();
         for (subject, why) in &trouble {
             if before.get(subject) != Some(why) {

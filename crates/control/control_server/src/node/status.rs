@@ -57,6 +57,7 @@ impl Node {
         issues.extend(self.config.with(super::chap::issues));
         issues.extend(self.qos_issues());
         issues.extend(self.smb_issues(&shares, ready));
+        issues.extend(self.http_issues());
         issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
         let (verdict, summary) =
             findings::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);

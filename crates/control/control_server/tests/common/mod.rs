@@ -24,7 +24,7 @@ pub(crate) async fn ask(node: &Running, method: &str, path: &str, body: &str) ->
 /// A node that keeps everything in this folder.
 #[allow(dead_code, reason = "some tests have their node on parts in memory")]
 pub(crate) async fn start(dir: &Path) -> Running {
-    let options = NodeOptions { data_dir: dir.join("data"), socket: None, shards: Some(1) };
+    let options = NodeOptions { data_dir: dir.join("data"), socket: None, shards: Some(1), http: None };
     let node = Running::start(options).await.expect("starts");
     node.wait_ready().await;
     node

@@ -1,0 +1,186 @@
+//! The gate before each route: who asks, whether that is enough, and the record of what was changed.
+//!
+//! Invariants:
+//! * A request without a [`Peer`], or of a route without a role, is refused: nothing is let in because something was forgotten.
+//! * The body of a request is not looked at before it is known who asks.
+//! * What is asked for with a cookie and changes something must carry a header that pages of others cannot send, and an Origin,
+//!   if there is one, that is this node's.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use control_api::routes::{Method, Route};
+use control_api::{Code, Problem, Proof, REQUEST_HEADER};
+
+use super::parts::{Failure, Outcome};
+use crate::access::Asker;
+use crate::audit::{Attempt, Subject};
+use crate::network::Peer;
+use crate::node::Node;
+use crate::socket::SocketPeer;
+
+/// A route, and who answers for it.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) node: Arc<Node>,
+    pub(super) route: &'static Route,
+}
+
+/// Who has asked: there where somebody is known.
+pub(super) type Known = Option<Asker>;
+
+impl Gate {
+    fn changes(&self) -> bool {
+        self.route.method != Method::Get
+    }
+
+    /// Who asks, if it may.
+    fn admit(&self, peer: Peer, headers: &HeaderMap) -> (Known, Result<(), Problem>) {
+        let asker = match peer {
+            Peer::Socket(uid) => Ok(Asker::local(uid)),
+            Peer::Network(_) => self.node.identify(headers),
+        };
+        let over_network = matches!(peer, Peer::Network(_));
+        let Some(least) = self.route.least else {
+            let same = if over_network && self.changes() { same_site(headers) } else { Ok(()) };
+            return (asker.ok(), same);
+        };
+        match asker {
+            Err(problem) => (None, Err(problem)),
+            Ok(asker) if asker.role < least => {
+                let detail = format!("This needs the role {least}; {} is {}.", asker.me().user, asker.role);
+                let problem = Problem::new(Code::Forbidden, detail)
+                    .todo("Ask an administrator, or use a token or user with that role.");
+                (Some(asker), Err(problem))
+            }
+            Ok(asker) => {
+                let by_cookie = asker.proof == Proof::Session && self.changes();
+                let same = if by_cookie { same_site(headers) } else { Ok(()) };
+                (Some(asker), same)
+            }
+        }
+    }
+}
+
+/// Whether a request that a browser sends by itself comes from the node's own pages.
+fn same_site(headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: &header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let refused = |detail: &str| Err(Problem::new(Code::Forbidden, detail));
+    if !headers.contains_key(REQUEST_HEADER) {
+        return refused(
+            "A change with a session needs the header X-Holdfast-Request, so that pages of others cannot ask for it.",
+        );
+    }
+    let Some(origin) = text(&header::ORIGIN) else { return Ok(()) };
+    let host = text(&header::HOST).unwrap_or_default();
+    match origin.strip_prefix("https://") {
+        Some(from) if !host.is_empty() && from.eq_ignore_ascii_case(host) => Ok(()),
+        _ => refused("This was asked by a page of another site."),
+    }
+}
+
+/// Where a request comes from, as the listener that took it has said.
+fn peer_of(request: &Request) -> Option<Peer> {
+    let extensions = request.extensions();
+    let socket = extensions.get::<ConnectInfo<SocketPeer>>().map(|ConnectInfo(peer)| Peer::from(*peer));
+    extensions.get::<Peer>().copied().or(socket)
+}
+
+/// The gate.
+pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let Some(peer) = peer_of(&request) else {
+        let problem = Problem::new(Code::Internal, "Nobody knows where this request comes from.");
+        return Failure::from(problem).into_response();
+    };
+    request.extensions_mut().insert(peer);
+    let (asker, admitted) = gate.admit(peer, request.headers());
+    let mut attempt = gate
+        .changes()
+        .then(|| Attempt::new(gate.node.clone(), gate.route, request.uri(), asker.as_ref(), peer));
+    if let Err(problem) = admitted {
+        if let Some(attempt) = &mut attempt {
+            attempt.ended(problem.status, problem.code.as_str());
+        }
+        return Failure::from(problem).into_response();
+    }
+    if let Some(attempt) = &attempt {
+        request.extensions_mut().insert::<Subject>(attempt.subject());
+    }
+    if let Peer::Network(_) = peer {
+        let (parts, body) = request.into_parts();
+        request = Request::from_parts(parts, patient(body));
+    }
+    request.extensions_mut().insert::<Known>(asker);
+    let response = next.run(request).await;
+    if let Some(attempt) = &mut attempt {
+        let outcome = response.extensions().get::<Outcome>().map_or("done", |outcome| outcome.0.as_str());
+        attempt.ended(response.status().as_u16(), outcome);
+    }
+    response
+}
+
+/// A body that breaks off when nothing of it comes for long.
+fn patient(body: Body) -> Body {
+    use futures_util::StreamExt as _;
+    let limit = crate::network::Limits::default().stall;
+    let frames = futures_util::stream::unfold(Some(body.into_data_stream()), move |stream| async move {
+        let mut stream = stream?;
+        match tokio::time::timeout(limit, stream.next()).await {
+            Ok(frame) => Some((frame?, Some(stream))),
+            Err(_) => {
+                Some((Err(axum::Error::new(std::io::Error::other("nothing more came of it in time"))), None))
+            }
+        }
+    });
+    Body::from_stream(frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_coming_breaks_off() {
+        let slow = futures_util::stream::unfold(0_u32, |n| async move {
+            // Each piece is late, the last one never comes.
+            let wait = if n < 3 { 50 } else { 100_000 };
+            tokio::time::sleep(std::time::Duration::from_secs(wait)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), n + 1))
+        });
+        let read = axum::body::to_bytes(patient(Body::from_stream(slow)), 100).await;
+        assert!(read.expect_err("broken off").to_string().contains("in time"));
+    }
+
+    #[test]
+    fn pages_of_others_are_refused() {
+        let headers = |list: &[(&'static str, &str)]| -> HeaderMap {
+            let pairs = list.iter().map(|(name, value)| {
+                (header::HeaderName::from_static(name), value.parse().expect("a value"))
+            });
+            pairs.collect()
+        };
+        let own = [("host", "node1:8443"), (REQUEST_HEADER, "1")];
+        assert!(same_site(&headers(&own)).is_ok());
+        assert!(same_site(&headers(&own[..1])).is_err());
+        for (origin, right) in [
+            ("https://node1:8443", true),
+            ("https://NODE1:8443", true),
+            ("http://node1:8443", false),
+            ("https://node1", false),
+            ("https://node1:8443.example", false),
+            ("https://evil.example", false),
+            ("null", false),
+            ("", false),
+        ] {
+            let all = [&own[..], &[("origin", origin)]].concat();
+            assert_eq!(same_site(&headers(&all)).is_ok(), right, "{origin}");
+        }
+        assert!(same_site(&headers(&[("origin", "https://"), (REQUEST_HEADER, "1")])).is_err());
+    }
+}

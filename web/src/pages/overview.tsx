@@ -1,0 +1,117 @@
+// Is the data safe, is performance kept, does space last? In this order, at one look.
+import { usePools, useStatus } from "../api/queries";
+import type { Status } from "../api/types";
+import { ButtonLink } from "../parts/controls";
+import { bytes, duration, many, percent } from "../parts/format";
+import { Icon, type IconName } from "../parts/icons";
+import { Progress } from "../parts/jobs";
+import { Card, Page, Wait } from "../parts/page";
+import { Performance } from "../parts/performance";
+import { Fill, Issues, VERDICT, type Tone } from "../parts/states";
+import { to } from "../router";
+
+const MARK: Record<Tone, IconName> = { good: "check", busy: "progress", warn: "warning", bad: "critical", calm: "info" };
+
+export function Overview() {
+  const status = useStatus();
+  return (
+    <Page title="Overview">
+      <Wait of={status}>
+        {(now) => (
+          <div className="overview">
+            <Health status={now} />
+            <div className="two">
+              <Capacity status={now} />
+              <Jobs status={now} />
+            </div>
+            <Card title="Performance now" aside={<span className="help">what clients do with LUNs and shares</span>}>
+              <Performance />
+            </Card>
+            <Counts status={now} />
+            <p className="node-line">
+              Node {now.node}, Holdfast {now.version}, up {duration(now.uptime_seconds)}, disk I/O by {now.io_engine}
+              {now.ready ? "" : ", still starting"}
+            </p>
+          </div>
+        )}
+      </Wait>
+    </Page>
+  );
+}
+
+function Health({ status }: { status: Status }) {
+  const tone = VERDICT[status.verdict];
+  // The worst matters at once, notes do not.
+  const quiet = status.issues.every((issue) => issue.severity === "info");
+  return (
+    <section className={`card health ${tone}`} aria-label="Health">
+      <div className="sentence" role="status">
+        <Icon name={MARK[tone]} />
+        <p>{status.summary}</p>
+      </div>
+      {status.issues.length > 0 && <Issues issues={status.issues} />}
+      {status.issues.length === 0 && status.verdict === "fully-redundant" && <p className="help">There is nothing to do.</p>}
+      {status.verdict === "empty" && quiet && (
+        <p><ButtonLink needs="POST /v1/pools" href={to("setup")} look="primary" icon="wand">Set up storage</ButtonLink></p>
+      )}
+    </section>
+  );
+}
+
+function Capacity({ status }: { status: Status }) {
+  const pools = usePools();
+  const used = status.capacity_bytes - status.free_bytes;
+  return (
+    <Card title="Capacity" aside={<a href={to("pools")}>{many(status.counts.pools, "pool")}</a>}>
+      {status.capacity_bytes === 0 ? (
+        <p className="help">There is no pool yet.</p>
+      ) : (
+        <>
+          <p className="figure">{bytes(status.free_bytes)} <small>free of {bytes(status.capacity_bytes)}</small></p>
+          <Fill label="Capacity in use" used={used} whole={status.capacity_bytes} />
+          <ul className="plain-list">
+            {pools.data?.items.slice(0, 6).map((pool) => (
+              <li key={pool.guid}>
+                <a href={to("pools", pool.name)}>{pool.name}</a>
+                <span>{bytes(pool.free_bytes)} free, {percent(pool.allocated_bytes, pool.capacity_bytes).toFixed(0)} % in use</span>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </Card>
+  );
+}
+
+function Jobs({ status }: { status: Status }) {
+  const running = status.jobs.filter((job) => job.state === "running");
+  return (
+    <Card title="Running jobs" aside={<a href={to("jobs")}>all jobs</a>}>
+      {running.length === 0 && <p className="help">Nothing is being repaired, moved or checked.</p>}
+      {running.slice(0, 5).map((job) => <Progress key={job.id} job={job} />)}
+    </Card>
+  );
+}
+
+function Counts({ status }: { status: Status }) {
+  const { counts } = status;
+  const online = (all: number, up: number) => (all === up ? "all online" : `${up} online`);
+  const tiles: [string, number, string, string | null, boolean][] = [
+    ["pools", counts.pools, "pool", null, true],
+    ["disks", counts.disks, "disk", "in pools", true],
+    ["volumes", counts.volumes, "volume", null, true],
+    ["luns", counts.luns, "LUN", counts.luns ? online(counts.luns, counts.luns_online) : null, counts.luns === counts.luns_online],
+    ["shares", counts.shares ?? 0, "share", counts.shares ? online(counts.shares, counts.shares_online ?? 0) : null, counts.shares === counts.shares_online],
+    ["sessions", counts.sessions, "session", null, true],
+  ];
+  return (
+    <nav className="tiles" aria-label="What there is">
+      {tiles.map(([page, count, word, note, good]) => (
+        <a key={page} className="tile" href={to(page)}>
+          <b>{count.toLocaleString("en")}</b> {many(count, word).replace(/^\S+ /, "")}
+          {note && <small className={good ? undefined : "warn-text"}>{note}</small>}
+        </a>
+      ))}
+    </nav>
+  );
+}

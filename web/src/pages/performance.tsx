@@ -1,0 +1,212 @@
+// Performance: what clients do, who has how much of it, and what policies promise and allow. What hurts comes first.
+import { useState } from "react";
+import { useRates, type Rates } from "../api/counters";
+import { api, ask } from "../api/client";
+import { useFlows, useLuns, usePolicies } from "../api/queries";
+import type { QosFlow, QosPolicy } from "../api/types";
+import { Button, Check, Choices, Field, wrongName, wrongSize } from "../parts/controls";
+import { FormDialog, destroy } from "../parts/dialog";
+import { baseName, bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
+import { Card, Empty, Page, Wait } from "../parts/page";
+import { Performance } from "../parts/performance";
+import { Badge, type Tone } from "../parts/states";
+import { Table, type Column } from "../parts/table";
+import { to } from "../router";
+
+const STATUS: Record<QosFlow["status"], [Tone, string, number]> = {
+  InsufficientThroughput: ["bad", "below its minimum", 2],
+  UnknownPolicyId: ["warn", "its policy is not there", 1],
+  Ok: ["good", "ok", 0],
+};
+const Status = ({ of }: { of: QosFlow["status"] }) => <Badge tone={STATUS[of][0]}>{STATUS[of][1]}</Badge>;
+const ms = (us: number) => milliseconds(us / 1000);
+const limit = (value: number | null | undefined, write: (value: number) => string = number) => (value === null || value === undefined ? "–" : write(value));
+
+const FLOWS: Column<QosFlow>[] = [
+  { title: "LUN", value: (row) => row.lun, cell: (row) => <a href={to("luns", row.lun)}>{row.lun}</a> },
+  { title: "Initiator", value: (row) => row.initiator, wrap: true },
+  { title: "State", value: (row) => STATUS[row.status][2] * 1e12 + row.held_us, cell: (row) => <Status of={row.status} /> },
+  { title: "IOPS", value: (row) => row.normalized_iops, cell: (row) => number(row.normalized_iops), end: true },
+  { title: "Throughput", value: (row) => row.read_bandwidth + row.write_bandwidth, cell: (row) => perSecond(row.read_bandwidth + row.write_bandwidth), end: true },
+  { title: "Held back", value: (row) => row.held_us, cell: (row) => ms(row.held_us), end: true },
+  { title: "Disk", value: (row) => row.disk_us, cell: (row) => ms(row.disk_us), end: true },
+  { title: "Waiting", value: (row) => row.waiting, end: true, wide: true },
+  { title: "Minimum", value: (row) => row.min_iops ?? 0, cell: (row) => limit(row.min_iops), end: true, wide: true },
+  { title: "Limit", value: (row) => row.max_iops ?? 0, cell: (row) => limit(row.max_iops), end: true, wide: true },
+  { title: "Policy", value: (row) => row.policy ?? row.policy_guid ?? "–", wide: true },
+];
+
+type Busy = { kind: string; name: string; rates: Rates };
+const BUSY: Column<Busy>[] = [
+  { title: "Name", wrap: true, value: (row) => row.name, cell: (row) => <span title={row.name}>{row.kind === "disk" ? baseName(row.name) : row.name}</span> },
+  { title: "What", value: (row) => row.kind.replace("-", " ") },
+  { title: "Read IOPS", value: (row) => row.rates.read.iops, cell: (row) => number(row.rates.read.iops), end: true, wide: true },
+  { title: "Write IOPS", value: (row) => row.rates.write.iops, cell: (row) => number(row.rates.write.iops), end: true, wide: true },
+  { title: "Total IOPS", value: (row) => row.rates.read.iops + row.rates.write.iops, cell: (row) => number(row.rates.read.iops + row.rates.write.iops), end: true },
+  { title: "Throughput", value: (row) => row.rates.read.bytes + row.rates.write.bytes, cell: (row) => perSecond(row.rates.read.bytes + row.rates.write.bytes), end: true },
+  { title: "Read latency", value: (row) => row.rates.read.latency ?? 0, cell: (row) => milliseconds(row.rates.read.latency), end: true },
+  { title: "Write latency", value: (row) => row.rates.write.latency ?? 0, cell: (row) => milliseconds(row.rates.write.latency), end: true },
+  { title: "In flight", value: (row) => row.rates.inFlight, end: true, wide: true },
+];
+
+export default function PerformancePage() {
+  const flows = useFlows();
+  const policies = usePolicies();
+  const rates = useRates();
+  const [open, setOpen] = useState<QosPolicy | "new" | null>(null);
+  const [luns, setLuns] = useState<QosPolicy | null>(null);
+  const busy = [...rates].filter(([key]) => key.includes("/")).map(([key, of]) => ({ kind: key.slice(0, key.indexOf("/")), name: key.slice(key.indexOf("/") + 1), rates: of }));
+  return (
+    <Page title="Performance" lead="Over the last seconds. IOPS of flows are normalised: a large request counts as several.">
+      <Card title="What clients do now"><Performance /></Card>
+      <Card title="Flows" aside={<span className="help">one initiator’s use of one LUN</span>}>
+        <Wait of={flows}>
+          {({ items }) => (
+            <Table
+              label="Flows"
+              rows={items}
+              columns={FLOWS}
+              id={(row) => `${row.lun} ${row.initiator}`}
+              first={{ column: 2, down: true }}
+              empty={<Empty title="No initiator uses a LUN now." />}
+            />
+          )}
+        </Wait>
+      </Card>
+      <Card title="QoS policies" aside={<Button needs="POST /v1/qos/policies" icon="add" onPress={() => setOpen("new")}>Create policy</Button>}>
+        <Wait of={policies}>
+          {({ items }) => (
+            <Table
+              label="QoS policies"
+              rows={items}
+              id={(row) => row.guid}
+              empty={<Empty title="There is no policy: every LUN takes what it gets." />}
+              columns={[
+                { title: "Policy", value: (row) => row.name },
+                { title: "State", value: (row) => row.status, cell: (row) => <Status of={row.status} /> },
+                { title: "Holds for", value: (row) => (row.kind === "aggregated" ? "its LUNs together" : "each LUN") },
+                { title: "Minimum", value: (row) => row.min_iops ?? 0, cell: (row) => limit(row.min_iops), end: true },
+                { title: "Limit", value: (row) => row.max_iops ?? 0, cell: (row) => limit(row.max_iops), end: true },
+                { title: "Bandwidth", value: (row) => row.max_bandwidth ?? 0, cell: (row) => limit(row.max_bandwidth, perSecond), end: true, wide: true },
+                { title: "LUNs", value: (row) => row.luns.join(", "), cell: (row) => row.luns.join(", ") || "none", wide: true, wrap: true },
+              ]}
+              actions={(row) => ({
+                label: `Actions for policy ${row.name}`,
+                actions: [
+                  { id: "change", title: "Change …", needs: "PATCH /v1/qos/policies/{policy}", run: () => setOpen(row) },
+                  { id: "luns", title: "Give it to LUNs …", needs: "POST /v1/qos/assignments", run: () => setLuns(row) },
+                  {
+                    id: "delete",
+                    title: "Delete …", needs: "DELETE /v1/qos/policies/{policy}",
+                    danger: true,
+                    run: () => destroy({
+                      title: `Delete policy ${row.name}`,
+                      button: "Delete",
+                      call: (confirm) => ask(api.DELETE("/v1/qos/policies/{policy}", { params: { path: { policy: row.name } }, body: { confirm, force: row.luns.length > 0 } })),
+                    }),
+                  },
+                ],
+              })}
+            />
+          )}
+        </Wait>
+      </Card>
+      <Card title="Busiest">
+        <Table label="Busiest" rows={busy} columns={BUSY} id={(row) => `${row.kind} ${row.name}`} first={{ column: 4, down: true }} empty={<p>The first rates come in a moment …</p>} />
+      </Card>
+      {open && <PolicyDialog now={open === "new" ? null : open} taken={policies.data?.items.map((one) => one.name) ?? []} onClose={() => setOpen(null)} />}
+      {luns && <AssignDialog policy={luns} onClose={() => setLuns(null)} />}
+    </Page>
+  );
+}
+
+const wrongCount = (text: string) => (text === "" || /^\d{1,9}$/.test(text) ? null : "Write a number; empty for none.");
+const count = (text: string) => (text === "" ? undefined : Number(text));
+
+function PolicyDialog({ now, taken, onClose }: { now: QosPolicy | null; taken: string[]; onClose: () => void }) {
+  const [name, setName] = useState(now?.name ?? "");
+  const [kind, setKind] = useState<"dedicated" | "aggregated">(now?.kind ?? "dedicated");
+  const [min, setMin] = useState(now?.min_iops?.toString() ?? "");
+  const [max, setMax] = useState(now?.max_iops?.toString() ?? "");
+  const [bandwidth, setBandwidth] = useState(now?.max_bandwidth ? bytes(now.max_bandwidth) : "");
+  const wrong = wrongName(name, taken.filter((one) => one !== now?.name));
+  const badBandwidth = wrongSize(bandwidth, { needed: false });
+  const crossed = count(min) !== undefined && count(max) !== undefined && Number(min) > Number(max) ? "More is promised than allowed." : null;
+  const per = kind === "dedicated" ? "Each of its LUNs" : "All its LUNs together";
+  const rate = bandwidth ? (parseBytes(bandwidth) ?? undefined) : undefined;
+  const ready = wrong === null && !wrongCount(min) && !wrongCount(max) && badBandwidth === null && crossed === null;
+  const options = [min && `--min-iops ${min}`, max && `--max-iops ${max}`, bandwidth && `--max-bandwidth ${quote(bandwidth.replaceAll(" ", ""))}`].filter(Boolean).join(" ");
+  return (
+    <FormDialog
+      title={now ? `Change policy ${now.name}` : "Create policy"}
+      button={now ? "Save" : "Create"}
+      onClose={onClose}
+      wrong={!ready}
+      preview={ready && (
+        <ul>
+          {min && <li>{per} get at least {number(Number(min))} IOPS while they ask for them: others wait.</li>}
+          {max && <li>{per} get at most {number(Number(max))} IOPS.</li>}
+          {rate !== undefined && <li>{per} get at most {perSecond(rate)}.</li>}
+          {!min && !max && rate === undefined && <li>It promises and limits nothing.</li>}
+          {now && <li>It counts at once, for {many(now.luns.length, "LUN")}, also for requests that wait.</li>}
+        </ul>
+      )}
+      command={ready && !now ? `holdfast qos policy create ${quote(name)}${kind === "aggregated" ? " --type aggregated" : ""} ${options}`.trim() : undefined}
+      submit={async () => {
+        const numbers = { min_iops: count(min), max_iops: count(max), max_bandwidth: rate };
+        if (now) {
+          // A number that is taken away is 0 to the node: none.
+          const none = (value: number | undefined, then: number | null | undefined) => value ?? (then ? 0 : undefined);
+          await ask(api.PATCH("/v1/qos/policies/{policy}", {
+            params: { path: { policy: now.name } },
+            body: { name: name === now.name ? undefined : name, min_iops: none(numbers.min_iops, now.min_iops), max_iops: none(numbers.max_iops, now.max_iops), max_bandwidth: none(numbers.max_bandwidth, now.max_bandwidth) },
+          }));
+        } else await ask(api.POST("/v1/qos/policies", { body: { name, kind, ...numbers } }));
+        return `Policy ${name} holds.`;
+      }}
+    >
+      <Field label="Name" value={name} onChange={setName} wrong={name ? wrong : null} required autoFocus />
+      {!now && (
+        <Choices
+          label="Its numbers hold for"
+          value={kind}
+          onChange={setKind}
+          options={[{ id: "dedicated", title: "Each LUN by itself" }, { id: "aggregated", title: "All its LUNs together", detail: "They share it by demand." }]}
+        />
+      )}
+      <div className="fields">
+        <Field label="Minimum IOPS" value={min} onChange={setMin} wrong={wrongCount(min) ?? crossed} help="Promised." />
+        <Field label="Maximum IOPS" value={max} onChange={setMax} wrong={wrongCount(max)} help="Allowed." />
+        <Field label="Maximum bandwidth" value={bandwidth} onChange={setBandwidth} wrong={badBandwidth} help="Each second, as in 100 MiB." />
+      </div>
+    </FormDialog>
+  );
+}
+
+function AssignDialog({ policy, onClose }: { policy: QosPolicy; onClose: () => void }) {
+  const luns = useLuns();
+  const [picked, setPicked] = useState<string[]>(policy.luns);
+  const added = picked.filter((lun) => !policy.luns.includes(lun));
+  const removed = policy.luns.filter((lun) => !picked.includes(lun));
+  return (
+    <FormDialog
+      title={`LUNs of policy ${policy.name}`}
+      button="Save"
+      onClose={onClose}
+      wrong={added.length + removed.length === 0}
+      preview={<p>{[added.length > 0 && `${added.join(", ")} gets this policy in place of the one it has.`, removed.length > 0 && `${removed.join(", ")} has none any more.`].filter(Boolean).join(" ") || "Nothing changes."}</p>}
+      submit={async () => {
+        for (const lun of added) await ask(api.POST("/v1/qos/assignments", { body: { lun, policy: policy.name } }));
+        for (const lun of removed) await ask(api.DELETE("/v1/qos/assignments", { params: { query: { lun } } }));
+        return `Policy ${policy.name} holds for ${many(picked.length, "LUN")}.`;
+      }}
+    >
+      <fieldset className="plain">
+        <legend>LUNs</legend>
+        {luns.data?.items.slice(0, 500).map((lun) => (
+          <Check key={lun.name} value={picked.includes(lun.name)} onChange={(on) => setPicked(on ? [...picked, lun.name] : picked.filter((name) => name !== lun.name))}>{lun.name}</Check>
+        ))}
+      </fieldset>
+    </FormDialog>
+  );
+}

@@ -1,0 +1,144 @@
+// States as people read them: a word, a colour and a mark, never the colour alone.
+import type { DiskState, Issue, RedundancyState, Resiliency, Severity, Verdict } from "../api/types";
+import { to } from "../router";
+import { bytes, percent } from "./format";
+import { Icon, type IconName } from "./icons";
+import { Told } from "./toast";
+
+export type Tone = "good" | "busy" | "warn" | "bad" | "calm";
+
+export function Badge({ tone, children }: { tone: Tone; children: string }) {
+  const icon: Record<Tone, IconName> = { good: "check", busy: "progress", warn: "warning", bad: "critical", calm: "info" };
+  return (
+    <span className={`badge ${tone}`}>
+      <Icon name={icon[tone]} />
+      {children}
+    </span>
+  );
+}
+
+const REDUNDANCY: Record<RedundancyState, [Tone, string]> = {
+  full: ["good", "full"],
+  restoring: ["busy", "restoring"],
+  reduced: ["warn", "reduced"],
+  unavailable: ["bad", "unavailable"],
+};
+export const Redundancy = ({ state }: { state: RedundancyState }) => <Badge tone={REDUNDANCY[state][0]}>{REDUNDANCY[state][1]}</Badge>;
+
+export const DISK_TONE: Record<DiskState, Tone> = {
+  online: "good",
+  spare: "calm",
+  free: "calm",
+  "in-use": "calm",
+  retiring: "warn",
+  "other-pool": "warn",
+  foreign: "warn",
+  missing: "bad",
+  failed: "bad",
+};
+export const DiskBadge = ({ state }: { state: DiskState }) => <Badge tone={DISK_TONE[state]}>{state}</Badge>;
+
+export const Online = ({ online, word }: { online: boolean; word?: string }) => (
+  <Badge tone={online ? "good" : "bad"}>{word ?? (online ? "online" : "offline")}</Badge>
+);
+
+/** What a resiliency keeps, and what it costs. */
+export const RESILIENCY: Record<Resiliency, { title: string; copies: number; parity: number; survives: string }> = {
+  simple: { title: "Simple", copies: 1, parity: 0, survives: "One copy: a lost disk loses data." },
+  mirror2: { title: "Two-way mirror", copies: 2, parity: 0, survives: "Two copies: one disk may be lost." },
+  mirror3: { title: "Three-way mirror", copies: 3, parity: 0, survives: "Three copies: two disks may be lost." },
+  parity1: { title: "Single parity", copies: 0, parity: 1, survives: "One column of each stripe is parity: one disk may be lost." },
+  parity2: { title: "Dual parity", copies: 0, parity: 2, survives: "Two columns of each stripe are parity: two disks may be lost." },
+};
+
+/** The promise as a picture: a square for each copy; hollow where copies lack somewhere. */
+export function Copies({ resiliency, state }: { resiliency: Resiliency; state: RedundancyState }) {
+  const { copies, parity, title, survives } = RESILIENCY[resiliency];
+  const squares = copies || 2 + parity;
+  const lost = state === "full" ? 0 : state === "unavailable" ? squares : 1;
+  const says = {
+    full: "every copy that was promised is there",
+    restoring: "copies are being restored",
+    reduced: "some data has fewer copies than promised",
+    unavailable: "some data cannot be read now",
+  }[state];
+  return (
+    <span className={`copies ${REDUNDANCY[state][0]}`} role="img" aria-label={`${title}. ${survives} Now: ${says}.`} title={`${survives} Now: ${says}.`}>
+      {Array.from({ length: squares }, (_, index) => (
+        <span key={index} className={[index >= squares - lost ? "lost" : "", !copies && index >= 2 ? "parity" : ""].join(" ").trim() || undefined}>
+          {!copies && index >= 2 ? "P" : ""}
+        </span>
+      ))}
+    </span>
+  );
+}
+
+const SEVERITY: Record<Severity, [Tone, string, number]> = {
+  critical: ["bad", "Critical", 0],
+  error: ["bad", "Error", 1],
+  warning: ["warn", "Warning", 2],
+  info: ["calm", "Info", 3],
+};
+
+/** What is wrong and what to do, the worst first: as `holdfast status` says it. */
+export function Issues({ issues }: { issues: readonly Issue[] }) {
+  const sorted = [...issues].sort((a, b) => SEVERITY[a.severity][2] - SEVERITY[b.severity][2]);
+  return (
+    <ul className="issues">
+      {sorted.map((issue, index) => {
+        const place = placeOf(issue.subject);
+        return (
+          <li key={`${issue.subject} ${index}`}>
+            <Badge tone={SEVERITY[issue.severity][0]}>{SEVERITY[issue.severity][1]}</Badge>
+            <div>
+              <p>
+                {place ? <a href={place}>{issue.subject}</a> : <strong>{issue.subject}</strong>}: <Told text={issue.detail} />
+              </p>
+              {issue.todo && <p className="todo"><span aria-hidden="true">→ </span><span className="hidden">What to do: </span><Told text={issue.todo} /></p>}
+            </div>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+/** The page of what an issue is about; issues name it in words: `disk X of pool Y`, `volume V`. */
+function placeOf(subject: string): string | null {
+  const pool = /^(?:disk .* of )?pool (\S+)$/.exec(subject)?.[1];
+  if (pool) return to("pools", pool);
+  const found = /^(volume|LUN|share|target) (\S+)$/.exec(subject);
+  if (!found) return subject.startsWith("disk ") ? to("disks") : null;
+  const pages: Record<string, string> = { volume: "volumes", LUN: "luns", share: "shares", target: "targets" };
+  const page = pages[found[1] ?? ""];
+  return page && found[2] ? to(page, found[2]) : null;
+}
+
+export const VERDICT: Record<Verdict, Tone> = {
+  "fully-redundant": "good",
+  restoring: "busy",
+  reduced: "warn",
+  unavailable: "bad",
+  empty: "calm",
+};
+
+/** How full something is. */
+export function Fill({ label, used, kept = 0, whole, warn = 70, bad = 90 }: {
+  label: string;
+  used: number;
+  /** Free, but kept for something. */
+  kept?: number;
+  whole: number;
+  /** Percent in use from which on the bar is a warning, and an error. */
+  warn?: number;
+  bad?: number;
+}) {
+  const part = percent(used, whole);
+  const tone = part >= bad ? "bad" : part >= warn ? "warn" : "good";
+  return (
+    <div className={`fill ${tone}`} role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(part)} aria-valuetext={`${bytes(used)} of ${bytes(whole)}`}>
+      <span style={{ width: `${Math.max(part, used > 0 ? 0.5 : 0)}%` }} />
+      {kept > 0 && <span className="kept" style={{ width: `${percent(kept, whole)}%` }} />}
+    </div>
+  );
+}
