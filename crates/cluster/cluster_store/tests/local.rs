@@ -26,6 +26,7 @@ impl Bench for Files {
     }
 }
 
+#[expect(clippy::expect_used, reason = "the scene of a test")]
 fn bench() -> Box<Files> {
     let folder = tempfile::tempdir().expect("temp dir");
     let path = folder.path().join("shared");
