@@ -1,5 +1,5 @@
 # The one entry. `make help` lists what there is.
-# CARGO_FLAGS, PROFILE=release, BENCH_SECONDS, FUZZ_SECONDS, SOAK_SECONDS, SOAK_SEEDS can be set.
+# CARGO_FLAGS, PROFILE=release, BENCH_SECONDS, FUZZ_SECONDS, SOAK_SECONDS, SOAK_SEEDS, CLUSTER_SEEDS can be set.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -7,12 +7,13 @@ BENCH_SECONDS ?= 8
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 SOAK_SEEDS ?= 2000
+CLUSTER_SEEDS ?= 10000
 DEMO_DIR ?= holdfast-demo
 
-.PHONY: help run web prepare test unit lint deny e2e fuzz bench smbtorture campaign soak clean
+.PHONY: help run web prepare test unit lint deny e2e fuzz bench smbtorture campaign cluster-campaign soak clean
 
 help: ## this list
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 run: ## build, then serve a LUN on a mirrored pool made of files, and the web pages (data in holdfast-demo/)
 	@web/build.sh --optional
@@ -58,6 +59,12 @@ campaign: ## power cuts on simulated disks, SOAK_SEEDS for each of eleven subjec
 	@mkdir -p docs/results
 	cargo run --release --locked --package crash_campaign -- --seeds $(SOAK_SEEDS) \
 		--report docs/results/crash-campaign.md \
+		--commit "$$(git describe --always --dirty)" --date "$$(date -u +%F)"
+
+cluster-campaign: ## nodes that own pools, through pauses, partitions and crashes in simulated time; CLUSTER_SEEDS; writes docs/results/
+	@mkdir -p docs/results
+	cargo run --release --locked --package cluster_campaign -- --seeds $(CLUSTER_SEEDS) \
+		--report docs/results/cluster-campaign.md \
 		--commit "$$(git describe --always --dirty)" --date "$$(date -u +%F)"
 
 soak: prepare campaign ## the crash campaign, then end-to-end cases with faults again and again for SOAK_SECONDS

@@ -1,0 +1,167 @@
+//! Where what lies: every key under `/holdfast/CLUSTER/`, made and read back here and nowhere else.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Number of a node in its cluster, from 1; a part of the keys by which disks know who may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct NodeId(u16);
+
+impl NodeId {
+    /// The node of this number; 0 is none.
+    #[must_use]
+    pub fn new(number: u16) -> Option<Self> {
+        (number != 0).then_some(Self(number))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl TryFrom<u16> for NodeId {
+    type Error = &'static str;
+
+    fn try_from(number: u16) -> Result<Self, Self::Error> {
+        Self::new(number).ok_or("0 is the number of no node")
+    }
+}
+
+impl From<NodeId> for u16 {
+    fn from(node: NodeId) -> Self {
+        node.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A pool, by the GUID in its superblocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PoolId(pub Uuid);
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A disk, by the GUID in its superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DiskId(pub Uuid);
+
+/// The name of a cluster: 1 to 64 letters, digits, `-`, `_` and `.`, the first a letter or digit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterName(String);
+
+impl ClusterName {
+    /// The cluster of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Option<Self> {
+        plain(name).then(|| Self(name.to_owned()))
+    }
+
+    /// What all of its keys begin with.
+    #[must_use]
+    pub fn root(&self) -> String {
+        format!("/holdfast/{}/", self.0)
+    }
+}
+
+/// Whether a name can be a part of a key.
+fn plain(name: &str) -> bool {
+    let rest = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=64).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(rest)
+}
+
+/// One thing that is kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// `config/head`: [`ConfigHead`](crate::values::ConfigHead).
+    ConfigHead,
+    /// `config/REV/I`: one chunk of a revision of the configuration, immutable.
+    ConfigChunk(u64, u32),
+    /// `users/NAME`: sealed by who writes it.
+    User(String),
+    /// `members/N`: [`Member`](crate::values::Member).
+    Member(NodeId),
+    /// `beats/N`: [`Beat`](crate::values::Beat).
+    Beat(NodeId),
+    /// `pools/P/owner`: [`Owner`](crate::values::Owner).
+    Owner(PoolId),
+    /// `pools/P/witness`: [`Vote`](crate::values::Vote).
+    Witness(PoolId),
+    /// `pools/P/home`: [`Home`](crate::values::Home).
+    Home(PoolId),
+    /// `pools/P/group`: [`Group`](crate::values::Group).
+    Group(PoolId),
+    /// `disks/D`: [`DiskPlace`](crate::values::DiskPlace).
+    Disk(DiskId),
+    /// `witness/C`: registration of an SMB witness client.
+    SmbWitness(String),
+    /// `jobs/balancer`: [`Job`](crate::values::Job).
+    Balancer,
+}
+
+impl Key {
+    /// The whole key.
+    #[must_use]
+    pub fn path(&self, cluster: &ClusterName) -> String {
+        let tail = match self {
+            Self::ConfigHead => "config/head".into(),
+            // Digits of one width: chunks come in their order.
+            Self::ConfigChunk(revision, index) => format!("config/{revision:020}/{index:06}"),
+            Self::User(name) => format!("users/{name}"),
+            Self::Member(node) => format!("members/{node:05}"),
+            Self::Beat(node) => format!("beats/{node:05}"),
+            Self::Owner(pool) => format!("pools/{pool}/owner"),
+            Self::Witness(pool) => format!("pools/{pool}/witness"),
+            Self::Home(pool) => format!("pools/{pool}/home"),
+            Self::Group(pool) => format!("pools/{pool}/group"),
+            Self::Disk(disk) => format!("disks/{}", disk.0),
+            Self::SmbWitness(client) => format!("witness/{client}"),
+            Self::Balancer => "jobs/balancer".into(),
+        };
+        cluster.root() + &tail
+    }
+
+    /// The key that [`Self::path`] makes this of; `None` for anything else, also for another spelling of a key.
+    #[must_use]
+    pub fn parse(cluster: &ClusterName, path: &str) -> Option<Self> {
+        let tail = path.strip_prefix(&cluster.root())?;
+        let parts: Vec<&str> = tail.splitn(4, '/').collect();
+        let node = |text: &str| text.parse().ok().and_then(NodeId::new);
+        let key = match parts.as_slice() {
+            ["config", "head"] => Self::ConfigHead,
+            ["config", revision, index] => Self::ConfigChunk(revision.parse().ok()?, index.parse().ok()?),
+            ["users", name] if plain(name) => Self::User((*name).to_owned()),
+            ["members", number] => Self::Member(node(number)?),
+            ["beats", number] => Self::Beat(node(number)?),
+            ["pools", pool, what] => {
+                let pool = PoolId(Uuid::parse_str(pool).ok()?);
+                match *what {
+                    "owner" => Self::Owner(pool),
+                    "witness" => Self::Witness(pool),
+                    "home" => Self::Home(pool),
+                    "group" => Self::Group(pool),
+                    _ => return None,
+                }
+            }
+            ["disks", disk] => Self::Disk(DiskId(Uuid::parse_str(disk).ok()?)),
+            ["witness", client] if plain(client) => Self::SmbWitness((*client).to_owned()),
+            ["jobs", "balancer"] => Self::Balancer,
+            _ => return None,
+        };
+        (key.path(cluster) == path).then_some(key)
+    }
+}

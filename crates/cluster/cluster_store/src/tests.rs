@@ -1,0 +1,4 @@
+//! What this crate promises: cuts of the power, values that nobody wrote.
+
+mod cuts;
+mod values;

@@ -1,0 +1,141 @@
+//! Keys and values: they come back, and nothing else gets through.
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use crate::keys::{ClusterName, DiskId, Key, NodeId, PoolId};
+use crate::values::{
+    Beat, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member, Owner,
+    Value, ValueError, Vote,
+};
+
+fn node(number: u16) -> NodeId {
+    NodeId::new(number).expect("a node")
+}
+
+fn back<T: Value + PartialEq + std::fmt::Debug>(value: &T) {
+    let bytes = value.encode().expect("encodes");
+    assert!(String::from_utf8_lossy(&bytes).contains("\"version\":1"));
+    assert_eq!(T::decode(&bytes).as_ref(), Ok(value));
+}
+
+#[test]
+fn keys_come_back_and_other_spellings_do_not() {
+    let cluster = ClusterName::new("c1").expect("a name");
+    let (pool, disk) = (PoolId(Uuid::from_u128(7)), DiskId(Uuid::from_u128(8)));
+    let keys = [
+        Key::ConfigHead,
+        Key::ConfigChunk(12, 3),
+        Key::User("ann".into()),
+        Key::Member(node(1)),
+        Key::Beat(node(65535)),
+        Key::Owner(pool),
+        Key::Witness(pool),
+        Key::Home(pool),
+        Key::Group(pool),
+        Key::Disk(disk),
+        Key::SmbWitness("host-1".into()),
+        Key::Balancer,
+    ];
+    for key in keys {
+        assert_eq!(Key::parse(&cluster, &key.path(&cluster)), Some(key));
+    }
+    let other = ClusterName::new("c2").expect("a name");
+    assert_eq!(Key::parse(&other, &Key::Balancer.path(&cluster)), None, "another cluster's key");
+    let tails = [
+        "",
+        "members/0",
+        "members/00000",
+        "members/1",
+        "members/65536",
+        "members/00001/x",
+        "members/+0001",
+        "pools/x/owner",
+        "pools/00000000-0000-0000-0000-000000000007/",
+        "pools/00000000000000000000000000000007/owner",
+        "users/",
+        "users/../x",
+        "users/a b",
+        "config/1/1",
+        "jobs/other",
+        "config/head/",
+    ];
+    for tail in tails {
+        assert_eq!(Key::parse(&cluster, &format!("/holdfast/c1/{tail}")), None, "{tail}");
+    }
+    for name in ["", "a/b", ".", "..", "-a", "a\n", &"x".repeat(65)] {
+        assert_eq!(ClusterName::new(name), None, "{name:?}");
+    }
+}
+
+#[test]
+fn values_come_back() {
+    let holder = Some(Holder { node: node(2), incarnation: Incarnation(u64::MAX) });
+    back(&Member {
+        incarnation: Incarnation(1),
+        addresses: vec!["[::1]:1".into()],
+        paused: true,
+        draining: false,
+        release: "0.1.0".into(),
+    });
+    back(&Beat { incarnation: Incarnation(1), counter: u64::MAX, membership: 7 });
+    back(&Owner { epoch: MAX_EPOCH, holder });
+    back(&Owner { epoch: 0, holder: None });
+    back(&Vote { epoch: 3, sequence: u64::MAX });
+    back(&Home { nodes: vec![node(1), node(2)] });
+    back(&Group { pools: vec![PoolId(Uuid::from_u128(1))] });
+    back(&DiskPlace { node: None, lun: "iqn.x:1".into(), pool: None });
+    back(&Job { holder });
+    back(&ConfigHead { revision: 1, chunks: 2, length: 3, checksum: u64::MAX });
+}
+
+#[test]
+fn what_nobody_writes_is_refused() {
+    let owner = |text: &str| Owner::decode(text.as_bytes());
+    assert!(owner(r#"{"version":1,"epoch":3,"holder":null}"#).is_ok());
+    assert!(
+        owner(r#"{"version":1,"epoch":3,"holder":null,"later":1}"#).is_ok(),
+        "a later release's field is left alone"
+    );
+    assert_eq!(owner(r#"{"version":2,"epoch":3,"holder":null}"#), Err(ValueError::Newer(2)));
+    assert_eq!(owner(r#"{"epoch":3,"holder":null}"#), Err(ValueError::Invalid("version")));
+    assert_eq!(owner(r#"{"version":0,"epoch":3,"holder":null}"#), Err(ValueError::Invalid("version")));
+    assert_eq!(
+        owner(r#"{"version":1,"epoch":281474976710656,"holder":null}"#),
+        Err(ValueError::Invalid("epoch"))
+    );
+    for text in [
+        "",
+        "null",
+        "[]",
+        "{",
+        "3",
+        r#"{"version":1}"#,
+        r#"{"version":1,"epoch":-1,"holder":null}"#,
+        r#"{"version":1,"epoch":1.5,"holder":null}"#,
+        r#"{"version":"1","epoch":1,"holder":null}"#,
+        r#"{"version":1,"epoch":1,"holder":{"node":0,"incarnation":1}}"#,
+        r#"{"version":1,"epoch":1,"holder":{"node":65536,"incarnation":1}}"#,
+    ] {
+        assert!(owner(text).is_err(), "{text}");
+    }
+    let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    assert!(owner(&deep).is_err(), "depth is bounded");
+    assert!(matches!(owner(&" ".repeat(MAX_JSON + 1)), Err(ValueError::TooLong(_))));
+    let many = Home { nodes: vec![node(1); 257] };
+    assert_eq!(many.encode(), Err(ValueError::Invalid("list of nodes")));
+    let head = br#"{"version":1,"revision":1,"chunks":4000000000,"length":1,"checksum":1}"#;
+    assert_eq!(ConfigHead::decode(head), Err(ValueError::Invalid("length")));
+    let long = DiskPlace { node: None, lun: "x".repeat(257), pool: None };
+    assert_eq!(long.encode(), Err(ValueError::Invalid("LUN")));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_stood(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "\\PC{0,80}") {
+        let cluster = ClusterName::new("c").expect("a name");
+        let _ = Key::parse(&cluster, &format!("/holdfast/c/{text}"));
+        let _ = (Owner::decode(&bytes), Member::decode(&bytes), Beat::decode(text.as_bytes()));
+        let _ = crate::local::decode(&bytes);
+    }
+}

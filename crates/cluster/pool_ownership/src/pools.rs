@@ -1,0 +1,306 @@
+//! The life of each pool on this node, and which pools it wants.
+
+use cluster_store::keys::{Key, NodeId, PoolId};
+use cluster_store::values::{Beat, Holder, Owner, Value};
+use cluster_store::{Condition, Revision, Step, Transaction};
+
+use crate::chain::Purpose;
+use crate::io::{Action, Order};
+use crate::node::{Node, Phase};
+use crate::time::BootTime;
+
+/// How far a pool is on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// Nothing of it runs here, and nothing is on its way to its disks.
+    #[default]
+    Idle,
+    /// The order that is being carried out; `None` when all are.
+    Active { epoch: u64, step: Option<Order> },
+    /// It is being stopped.
+    Stopping { epoch: u64 },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    pub(crate) run: Run,
+    /// Epochs up to this one have ended here: none of them begins again.
+    pub(crate) gave_up: u64,
+    /// Where it is to go.
+    pub(crate) move_to: Option<NodeId>,
+    /// How often in a row it could not be opened.
+    pub(crate) failures: u32,
+    /// It is left to others until then.
+    pub(crate) not_before: BootTime,
+    /// No transaction is sent for it until then: the last one had no effect.
+    pub(crate) retry_at: BootTime,
+}
+
+impl Pool {
+    /// The order after the one that is done.
+    pub(crate) fn done(&mut self, epoch: u64, order: Order) -> Option<Order> {
+        match self.run {
+            Run::Active { epoch: running, step } if running == epoch && step == Some(order) => {
+                let next = match order {
+                    Order::Fence => Some(Order::Open),
+                    Order::Open => Some(Order::Restore),
+                    Order::Restore => Some(Order::Publish),
+                    Order::Publish | Order::Stop => None,
+                };
+                self.run = Run::Active { epoch, step: next };
+                if next.is_none() {
+                    self.failures = 0;
+                }
+                next
+            }
+            Run::Stopping { epoch: running } if running == epoch && order == Order::Stop => {
+                self.run = Run::Idle;
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    fn holder(&self) -> Holder {
+        Holder { node: self.me, incarnation: self.incarnation }
+    }
+
+    /// The epoch in which the store says that this node owns the pool.
+    fn owned(&self, pool: PoolId) -> Option<u64> {
+        let owner = self.view.owners.get(&pool)?.owner.as_ref()?;
+        (self.phase == Phase::Member && owner.holder == Some(self.holder())).then_some(owner.epoch)
+    }
+
+    /// Begins with pools that this node owns, and stops those that it does not own any more.
+    pub(crate) fn reconcile(&mut self, now: BootTime, actions: &mut Vec<Action>) {
+        let known: Vec<PoolId> = self.view.owners.keys().chain(self.pools.keys()).copied().collect();
+        for id in known {
+            let owned = self.owned(id);
+            let target = self.move_target(now, id);
+            let pool = self.pools.entry(id).or_default();
+            match pool.run {
+                Run::Active { epoch, .. } => {
+                    let moves = pool.move_to.is_some();
+                    if moves && target.is_none() {
+                        // There is nobody there to take it: it stays.
+                        pool.move_to = None;
+                    }
+                    if owned != Some(epoch) || target.is_some() || pool.gave_up >= epoch {
+                        pool.run = Run::Stopping { epoch };
+                        pool.gave_up = pool.gave_up.max(epoch);
+                        actions.push(Action::Pool(id, epoch, Order::Stop));
+                    }
+                }
+                Run::Idle => {
+                    if let Some(epoch) = owned.filter(|epoch| *epoch > pool.gave_up) {
+                        pool.run = Run::Active { epoch, step: Some(Order::Fence) };
+                        actions.push(Action::Pool(id, epoch, Order::Fence));
+                    }
+                }
+                Run::Stopping { .. } => {}
+            }
+        }
+    }
+
+    /// Where the pool goes now, if it is to go somewhere and that node can take it.
+    fn move_target(&self, now: BootTime, pool: PoolId) -> Option<NodeId> {
+        let asked = self.pools.get(&pool).and_then(|pool| pool.move_to);
+        if self.record.draining && asked.is_none() {
+            return self.candidates(now, pool, None).into_iter().find(|node| *node != self.me);
+        }
+        asked.filter(|node| self.is_up(now, *node))
+    }
+
+    /// Whether a member can take pools, as far as is known here.
+    fn is_up(&self, now: BootTime, node: NodeId) -> bool {
+        if node == self.me {
+            return self.phase == Phase::Member && !self.record.paused && !self.record.draining;
+        }
+        let takes = self.view.members.get(&node).and_then(|seen| seen.member.as_ref());
+        let heard = self.view.beats.get(&node).map(|seen| seen.received.after(self.timings.claim_after));
+        takes.is_some_and(|member| !member.paused && !member.draining)
+            && heard.is_some_and(|until| now < until)
+    }
+
+    /// Who can take the pool, in the order in which they should.
+    fn candidates(&self, now: BootTime, pool: PoolId, without: Option<NodeId>) -> Vec<NodeId> {
+        let home = self.view.homes.get(&pool).map(|home| home.nodes.as_slice()).unwrap_or_default();
+        let mut nodes: Vec<NodeId> = Vec::new();
+        for node in home.iter().chain(self.view.members.keys()) {
+            if !nodes.contains(node) && Some(*node) != without && self.is_up(now, *node) {
+                nodes.push(*node);
+            }
+        }
+        nodes
+    }
+
+    /// How long this node leaves a pool to those before it; `None` when it takes none.
+    fn turn(&self, now: BootTime, pool: PoolId, without: Option<NodeId>) -> Option<std::time::Duration> {
+        let rank = self.candidates(now, pool, without).iter().position(|node| *node == self.me)?;
+        Some(self.timings.candidate_step * u32::try_from(rank).unwrap_or(u32::MAX))
+    }
+
+    /// The transaction that is called for, besides beats.
+    pub(crate) fn wanted(&mut self, now: BootTime) -> Option<Purpose> {
+        let pools: Vec<PoolId> = self.view.owners.keys().copied().collect();
+        for id in pools {
+            let pool = self.pools.entry(id).or_default();
+            if pool.run != Run::Idle {
+                continue;
+            }
+            let (others_first, retry_at) = (pool.not_before, pool.retry_at);
+            if retry_at > now {
+                self.wake_at(now, retry_at);
+                continue;
+            }
+            if let Some(epoch) = self.owned(id) {
+                // It was stopped here: it goes to whom it was meant for, or to whoever comes.
+                let moved =
+                    self.pools.get(&id).and_then(|pool| pool.move_to).filter(|to| self.is_up(now, *to));
+                return Some(match moved.or_else(|| self.move_target(now, id)) {
+                    Some(to) => {
+                        self.pools.entry(id).or_default().move_to = Some(to);
+                        Purpose::HandOver { pool: id, epoch: epoch + 1 }
+                    }
+                    None => Purpose::Release { pool: id, epoch },
+                });
+            }
+            let Some((at, purpose)) = self.claim(now, id) else { continue };
+            let at = at.max(others_first);
+            if at <= now {
+                return Some(purpose);
+            }
+            self.wake_at(now, at);
+        }
+        self.evictable(now)
+    }
+
+    /// When the pool may be claimed, and how; `None` while its owner lives as far as is known.
+    fn claim(&self, now: BootTime, pool: PoolId) -> Option<(BootTime, Purpose)> {
+        let seen = self.view.owners.get(&pool)?;
+        let owner = seen.owner.as_ref()?;
+        let epoch = owner.epoch + 1;
+        let free = Purpose::Claim { pool, epoch, evicts: None };
+        let Some(holder) = owner.holder else {
+            return Some((seen.received.after(self.turn(now, pool, None)?), free));
+        };
+        match self.view.lives(holder.node, holder.incarnation) {
+            // An owner that was read may be newer than the members that the watch has told: it is no orphan, it is a new life.
+            Some(false) if seen.modified > self.view.revision && !self.flaws.orphan_unchecked => None,
+            // That life is over: who ended it has waited until its permit was, or knows that its process is.
+            Some(false) => {
+                let mut turn = self.turn(now, pool, None)?;
+                if holder.node != self.me && self.is_up(now, holder.node) {
+                    turn += self.timings.restart_grace;
+                }
+                Some((seen.received.max(self.view.changed).after(turn), free))
+            }
+            Some(true) if holder.node != self.me => {
+                let turn = self.turn(now, pool, Some(holder.node))?;
+                let at = self.silent_after(holder.node)?.after(turn);
+                Some((at, Purpose::Claim { pool, epoch, evicts: Some(holder.node) }))
+            }
+            _ => None,
+        }
+    }
+
+    /// From when on a member may be evicted if it does not beat any more.
+    fn silent_after(&self, node: NodeId) -> Option<BootTime> {
+        let seen = self.view.beats.get(&node)?;
+        let mine = self.view.members.get(&self.me)?;
+        let beat = seen.beat.as_ref()?;
+        // It asks those that it knows for promises. Who it does not know has to wait for a beat.
+        let known = beat.knows() >= mine.created || self.flaws.stranger_claims;
+        let lives = self.view.lives(node, beat.incarnation) == Some(true);
+        (known && lives).then(|| seen.received.after(self.timings.claim_after).max(self.bound_until(node)))
+    }
+
+    /// A member that is silent and owns nothing is evicted too: as long as it is one, its promise is asked for.
+    fn evictable(&mut self, now: BootTime) -> Option<Purpose> {
+        let others: Vec<NodeId> = self.others().collect();
+        for (rank, node) in others.into_iter().enumerate() {
+            let Some(at) = self.silent_after(node) else { continue };
+            // Those who claim its pools do it along with that, sooner.
+            let at = at.after(self.timings.candidate_step * u32::try_from(rank + 4).unwrap_or(u32::MAX));
+            let at = at.max(self.no_eviction_before);
+            if at <= now {
+                return Some(Purpose::Evict(node));
+            }
+            self.wake_at(now, at);
+        }
+        None
+    }
+
+    /// The transaction for a purpose: conditional on the chain, and a beat by itself.
+    pub(crate) fn transaction(&self, purpose: Purpose) -> Transaction {
+        let (member, beat) = (self.own_path(Key::Member), self.own_path(Key::Beat));
+        let mut transaction = Transaction {
+            conditions: vec![
+                Condition::Modified(member.clone(), self.chain.member),
+                Condition::Modified(beat.clone(), self.chain.last),
+            ],
+            steps: Vec::new(),
+            reads: vec![member.clone(), beat.clone()],
+        };
+        let mut put = |path: String, value: Option<Vec<u8>>| {
+            transaction.steps.extend(value.map(|value| Step::Put(path, value)));
+        };
+        let counter = self.chain.next();
+        let value = Beat { incarnation: self.incarnation, counter, membership: self.view.revision.0 };
+        put(beat, value.encode().ok());
+        match purpose {
+            Purpose::Beat | Purpose::Evict(_) => {}
+            Purpose::Join => put(member, self.record.encode().ok()),
+            Purpose::Mode { paused, draining } => {
+                let record = cluster_store::values::Member { paused, draining, ..self.record.clone() };
+                put(member, record.encode().ok());
+            }
+            Purpose::Claim { pool, epoch, .. } => {
+                let owner = Owner { epoch, holder: Some(self.holder()) };
+                put(self.view.path(&Key::Owner(pool)), owner.encode().ok());
+            }
+            Purpose::HandOver { pool, epoch } => {
+                let to = self.pools.get(&pool).and_then(|pool| pool.move_to);
+                let holder = to.and_then(|node| {
+                    let incarnation = self.view.members.get(&node)?.incarnation()?;
+                    Some(Holder { node, incarnation })
+                });
+                put(self.view.path(&Key::Owner(pool)), Owner { epoch, holder }.encode().ok());
+                if let Some(to) = to {
+                    let seen = self.view.members.get(&to).map(|seen| seen.modified).unwrap_or_default();
+                    transaction.conditions.push(Condition::Modified(self.view.path(&Key::Member(to)), seen));
+                }
+            }
+            Purpose::Release { pool, epoch } => {
+                put(self.view.path(&Key::Owner(pool)), Owner { epoch, holder: None }.encode().ok());
+            }
+        }
+        if let Purpose::Claim { pool, .. } | Purpose::HandOver { pool, .. } | Purpose::Release { pool, .. } =
+            purpose
+        {
+            let path = self.view.path(&Key::Owner(pool));
+            let seen = self.view.owners.get(&pool).map(|seen| seen.modified).unwrap_or(Revision(0));
+            transaction.conditions.push(Condition::Modified(path.clone(), seen));
+            transaction.reads.push(path);
+        }
+        // An orphan is one still: its owner's node has the life, or none, that was seen.
+        if let Purpose::Claim { pool, evicts: None, .. } = purpose
+            && let Some(holder) = self.view.owners.get(&pool).and_then(|seen| seen.owner.as_ref()?.holder)
+            && holder.node != self.me
+            && !self.flaws.orphan_unchecked
+        {
+            let seen = self.view.members.get(&holder.node).map(|seen| seen.modified).unwrap_or_default();
+            transaction.conditions.push(Condition::Modified(self.view.path(&Key::Member(holder.node)), seen));
+        }
+        if let Purpose::Claim { evicts: Some(node), .. } | Purpose::Evict(node) = purpose {
+            let seen = self.view.beats.get(&node).map(|seen| seen.modified).unwrap_or(Revision(0));
+            if !self.flaws.claim_without_beat {
+                transaction.conditions.push(Condition::Modified(self.view.path(&Key::Beat(node)), seen));
+            }
+            transaction.steps.push(Step::Delete(self.view.path(&Key::Member(node))));
+        }
+        transaction
+    }
+}

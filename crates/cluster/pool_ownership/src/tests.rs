@@ -1,0 +1,5 @@
+//! The state machine against a small store without delays: each rule alone.
+
+mod cluster;
+mod rules;
+mod settings;

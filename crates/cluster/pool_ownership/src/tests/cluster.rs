@@ -1,0 +1,160 @@
+//! A few nodes around one store that answers at once, on one clock.
+
+use std::collections::BTreeSet;
+
+use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
+use cluster_store::values::{Incarnation, Member, Owner, Value as _};
+use cluster_store::{Range, Revision, Step, StoreError, Transaction, Tree};
+
+use crate::{Action, BootTime, Input, Message, Node, Order, Settings, Timings};
+
+pub(super) const POOL: PoolId = PoolId(uuid::Uuid::from_u128(1));
+
+pub(super) struct Cluster {
+    pub(super) tree: Tree,
+    pub(super) nodes: Vec<Node>,
+    pub(super) now: BootTime,
+    name: ClusterName,
+    told: Vec<Revision>,
+    /// Nodes whose requests do not arrive, and those whose answers do not.
+    pub(super) cut: BTreeSet<usize>,
+    pub(super) unanswered: BTreeSet<usize>,
+    /// Nodes that do not run.
+    pub(super) asleep: BTreeSet<usize>,
+    /// Pairs that do not hear each other.
+    pub(super) apart: BTreeSet<(usize, usize)>,
+    /// Orders as they were given.
+    pub(super) orders: Vec<(usize, u64, Order)>,
+    /// Orders of this kind are not carried out.
+    pub(super) stuck: Option<Order>,
+}
+
+impl Cluster {
+    pub(super) fn new(count: usize) -> Self {
+        let name = ClusterName::new("t").expect("a name");
+        let mut tree = Tree::default();
+        let value = Owner { epoch: 0, holder: None }.encode().expect("a value");
+        let steps = vec![Step::Put(Key::Owner(POOL).path(&name), value)];
+        tree.apply(&Transaction { steps, ..Transaction::default() }).expect("made");
+        let mut cluster = Self {
+            tree,
+            nodes: Vec::new(),
+            now: BootTime(1_000_000_000),
+            name,
+            told: Vec::new(),
+            cut: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
+            asleep: BTreeSet::new(),
+            apart: BTreeSet::new(),
+            orders: Vec::new(),
+            stuck: None,
+        };
+        for number in 0..count {
+            cluster.nodes.push(cluster.life(number, 1));
+            cluster.told.push(Revision(0));
+            cluster.join(number);
+        }
+        cluster
+    }
+
+    fn life(&self, node: usize, incarnation: u64) -> Node {
+        let record = Member {
+            incarnation: Incarnation(incarnation),
+            addresses: Vec::new(),
+            paused: false,
+            draining: false,
+            release: String::new(),
+        };
+        let timings = Timings::new(Settings::default()).expect("safe");
+        let id = NodeId::new(node as u16 + 1).expect("a number");
+        Node::new(id, self.name.clone(), record, timings, self.now)
+    }
+
+    pub(super) fn restart(&mut self, node: usize, incarnation: u64) {
+        self.nodes[node] = self.life(node, incarnation);
+        self.join(node);
+    }
+
+    fn join(&mut self, node: usize) {
+        let snapshot = self.tree.get(&Range::Prefix(self.name.root()));
+        self.told[node] = snapshot.revision;
+        self.feed(node, Input::Snapshot(snapshot));
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        let found = self.tree.find(&Key::Owner(POOL).path(&self.name)).expect("there");
+        Owner::decode(&found.value).expect("an owner")
+    }
+
+    /// The node that owns the pool, by its place.
+    pub(super) fn holder(&self) -> Option<usize> {
+        self.owner().holder.map(|holder| usize::from(holder.node.number()) - 1)
+    }
+
+    pub(super) fn answers(&self, node: usize) -> bool {
+        let epoch = self.nodes[node].publishes(POOL);
+        epoch.is_some_and(|epoch| self.nodes[node].may_answer(self.now, POOL, epoch))
+    }
+
+    pub(super) fn feed(&mut self, node: usize, input: Input) {
+        for action in self.nodes[node].handle(self.now, input) {
+            match action {
+                Action::Transact(id, transaction) => {
+                    if self.cut.contains(&node) {
+                        continue;
+                    }
+                    let answer = self.tree.apply(&transaction);
+                    let answer = if self.unanswered.contains(&node) {
+                        Err(StoreError::Unknown("lost".into()))
+                    } else {
+                        answer
+                    };
+                    self.feed(node, Input::Answer(id, answer));
+                }
+                Action::Send(to, message) => self.send(node, usize::from(to.number()) - 1, message),
+                Action::Pool(_, epoch, order) => {
+                    self.orders.push((node, epoch, order));
+                    if self.stuck != Some(order) {
+                        self.feed(node, Input::Done(POOL, epoch, order));
+                    }
+                }
+                Action::Read if !self.cut.contains(&node) => self.join(node),
+                Action::Read | Action::Permit(_) | Action::Ended => {}
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: Message) {
+        let pair = (from.min(to), from.max(to));
+        if !self.apart.contains(&pair) && !self.asleep.contains(&to) {
+            let id = NodeId::new(from as u16 + 1).expect("a number");
+            self.feed(to, Input::Message(id, message));
+        }
+    }
+
+    /// Lets time go by, in steps of 10 ms; after each of them at most one node answers.
+    pub(super) fn run(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds / 10 {
+            self.now = BootTime(self.now.0 + 10_000_000);
+            for node in 0..self.nodes.len() {
+                if self.asleep.contains(&node) {
+                    continue;
+                }
+                let changes = self.tree.changes(&self.name.root(), self.told[node]).expect("kept");
+                if !changes.is_empty() && !self.cut.contains(&node) {
+                    self.told[node] = self.tree.revision();
+                    self.feed(node, Input::Changed(changes));
+                }
+                if self.nodes[node].next_wake() <= self.now {
+                    self.feed(node, Input::Tick);
+                }
+            }
+            let answering: Vec<usize> = (0..self.nodes.len()).filter(|node| self.answers(*node)).collect();
+            assert!(answering.len() <= 1, "{answering:?} answer");
+            assert!(
+                answering.first().is_none_or(|node| self.holder() == Some(*node)),
+                "{answering:?} is not the owner"
+            );
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Each rule of the page, by an example.
+
+use cluster_store::keys::NodeId;
+use cluster_store::values::Incarnation;
+
+use super::cluster::{Cluster, POOL};
+use crate::{BootTime, Failure, Input, Message, Order, Phase};
+
+fn id(node: usize) -> NodeId {
+    NodeId::new(node as u16 + 1).expect("a number")
+}
+
+#[test]
+fn a_pool_is_taken_fenced_opened_restored_and_published_in_this_order() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(1000);
+    let orders: Vec<Order> = cluster.orders.iter().map(|(_, _, order)| *order).collect();
+    assert_eq!(orders, [Order::Fence, Order::Open, Order::Restore, Order::Publish]);
+    assert!(cluster.answers(0));
+    assert_eq!(cluster.owner().epoch, 1);
+}
+
+#[test]
+fn nobody_claims_while_the_owner_beats() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(30_000);
+    assert_eq!(cluster.owner().epoch, 1);
+}
+
+#[test]
+fn a_silent_owner_is_followed_after_w_and_its_life_is_over() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2000);
+    let owner = cluster.holder().expect("owned");
+    cluster.asleep.insert(owner);
+    cluster.run(2800);
+    assert_eq!(cluster.holder(), Some(owner), "not before W");
+    cluster.run(1500);
+    let next = cluster.holder().expect("owned");
+    assert_ne!(next, owner);
+    assert!(cluster.answers(next));
+    assert!(!cluster.answers(owner), "its permit is over before it knows anything");
+    cluster.asleep.clear();
+    cluster.run(1000);
+    assert_eq!(cluster.nodes[owner].phase(), Phase::Over);
+    assert!(cluster.orders.contains(&(owner, 1, Order::Stop)));
+}
+
+#[test]
+fn the_store_alone_away_stops_nothing_and_one_member_away_with_it_ends_the_permit() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2000);
+    let owner = cluster.holder().expect("owned");
+    cluster.cut.extend([0, 1, 2]);
+    cluster.run(30_000);
+    assert!(cluster.answers(owner), "on promises");
+    let other = (owner + 1) % 3;
+    cluster.apart.insert((owner.min(other), owner.max(other)));
+    cluster.run(3000);
+    assert!(!cluster.answers(owner));
+    cluster.cut.clear();
+    cluster.run(5000);
+    assert!((0..3).any(|node| cluster.answers(node)), "it goes on");
+}
+
+/// The owner alone is cut from the store: the others see it silent, and have promised.
+#[test]
+fn promises_keep_claims_away_while_they_are_asked_for() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2000);
+    let owner = cluster.holder().expect("owned");
+    cluster.cut.insert(owner);
+    cluster.run(20_000);
+    assert_eq!(cluster.holder(), Some(owner));
+    assert!(cluster.answers(owner));
+    let other = (owner + 1) % 3;
+    cluster.apart.insert((owner.min(other), owner.max(other)));
+    cluster.run(6000);
+    assert_ne!(cluster.holder(), Some(owner), "one that hears nothing claims");
+}
+
+/// A member that the owner does not know was not asked: it waits for a beat.
+#[test]
+fn a_stranger_does_not_claim() {
+    let mut cluster = Cluster::new(3);
+    cluster.asleep.insert(2);
+    // It has left, and the others know that.
+    cluster.run(8000);
+    let owner = cluster.holder().expect("owned");
+    cluster.cut.insert(owner);
+    cluster.run(200);
+    cluster.asleep.clear();
+    cluster.restart(2, 2);
+    cluster.run(10_000);
+    assert_eq!(cluster.holder(), Some(owner));
+    assert!(cluster.answers(owner));
+}
+
+#[test]
+fn a_lost_answer_is_found_by_the_next_transaction() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000);
+    let owner = cluster.holder().expect("owned");
+    cluster.unanswered.insert(owner);
+    cluster.run(2000);
+    assert!(cluster.answers(owner), "the permit is not over yet");
+    cluster.unanswered.clear();
+    cluster.run(6000);
+    assert_eq!(cluster.holder(), Some(owner), "its beats were committed all the time");
+    assert!(cluster.answers(owner));
+}
+
+#[test]
+fn a_move_stops_the_pool_before_it_is_handed_over() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000);
+    let owner = cluster.holder().expect("owned");
+    cluster.stuck = Some(Order::Stop);
+    cluster.feed(owner, Input::Move(POOL, id(1 - owner)));
+    cluster.run(2000);
+    assert!(!cluster.answers(owner), "no answers from when it is being stopped");
+    assert_eq!(cluster.holder(), Some(owner), "it is not handed over while something is on its way");
+    cluster.stuck = None;
+    let epoch = cluster.owner().epoch;
+    cluster.feed(owner, Input::Done(POOL, epoch, Order::Stop));
+    cluster.run(200);
+    assert_eq!((cluster.holder(), cluster.owner().epoch), (Some(1 - owner), epoch + 1));
+    assert!(cluster.answers(1 - owner));
+}
+
+#[test]
+fn a_fenced_pool_stops_at_once_and_comes_back_with_a_higher_epoch_only() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(1000);
+    cluster.feed(0, Input::Failed(POOL, 1, Failure::Fenced));
+    assert!(cluster.orders.contains(&(0, 1, Order::Stop)));
+    cluster.run(3000);
+    assert!(cluster.answers(0));
+    assert!(cluster.owner().epoch > 1);
+    let fences: Vec<u64> = cluster
+        .orders
+        .iter()
+        .filter(|(_, _, order)| *order == Order::Fence)
+        .map(|(_, epoch, _)| *epoch)
+        .collect();
+    assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "{fences:?}");
+}
+
+#[test]
+fn who_cannot_open_a_pool_leaves_it_to_others() {
+    let mut cluster = Cluster::new(2);
+    cluster.stuck = Some(Order::Fence);
+    cluster.run(500);
+    let first = cluster.holder().expect("claimed");
+    let epoch = cluster.owner().epoch;
+    cluster.stuck = None;
+    cluster.feed(first, Input::Failed(POOL, epoch, Failure::Trouble));
+    cluster.run(900);
+    assert_eq!(cluster.holder(), Some(1 - first));
+}
+
+#[test]
+fn a_draining_node_gives_its_pools_away_and_takes_none() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000);
+    let owner = cluster.holder().expect("owned");
+    cluster.feed(owner, Input::Mode { paused: true, draining: true });
+    cluster.run(3000);
+    assert_eq!(cluster.holder(), Some(1 - owner));
+    assert!(cluster.answers(1 - owner));
+}
+
+#[test]
+fn answers_and_promises_of_another_life_count_for_nothing() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000);
+    let owner = cluster.holder().expect("owned");
+    let before = cluster.nodes[owner].permit();
+    let strange = Message::Promise { incarnation: Incarnation(77), round: 1 };
+    cluster.feed(owner, Input::Message(id(1 - owner), strange));
+    let unasked = Message::Promise { incarnation: Incarnation(1), round: 99 };
+    cluster.feed(owner, Input::Message(id(1 - owner), unasked));
+    assert_eq!(cluster.nodes[owner].permit(), before);
+    assert!(before < BootTime::NEVER);
+}
