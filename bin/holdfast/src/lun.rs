@@ -31,7 +31,7 @@ pub(crate) enum Command {
         /// Bytes in a logical block: 512 or 4096.
         #[arg(long)]
         block_size: Option<u32>,
-        /// Reserve the space now, in the volume and in its pool.
+        /// Reserve the space now, in the volume and in its pool, also of a file that is there.
         #[arg(long)]
         reserve: bool,
         /// Acknowledge writes before they are durable, until the initiator flushes.
@@ -86,6 +86,9 @@ pub(crate) enum Command {
         /// Its new size.
         #[arg(value_parser = parse_bytes)]
         size: u64,
+        /// Reserve all of it that is not, in the volume and in its pool; the size may be what it is.
+        #[arg(long)]
+        reserve: bool,
     },
     /// Make a LUN of another file, which is there already; nothing is copied, and its mappings stay.
     ///
@@ -224,8 +227,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let lun: Lun = client.post(&path, &map).await?;
             context.show(&lun, one)
         }
-        Command::Resize { lun, size } => {
-            update(&lun, LunUpdate { size_bytes: Some(size), ..LunUpdate::default() }).await
+        Command::Resize { lun, size, reserve } => {
+            update(&lun, LunUpdate { size_bytes: Some(size), reserve, ..LunUpdate::default() }).await
         }
         Command::Set { lun, volume, path, keep_identity } => {
             update(&lun, LunUpdate { volume, path, keep_identity, ..LunUpdate::default() }).await

@@ -124,8 +124,16 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// Makes the range read as zeros.
     fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()>;
 
+    /// Whether [`BlockDevice::allocate`] would find space for what of `ranges`, each an offset and a length, has none yet, as far as
+    /// can be known now: others may take it meanwhile. The default has all its space.
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        let _ = ranges;
+        Box::pin(std::future::ready(Ok(true)))
+    }
+
     /// Sees to it that later writes to the range do not fail for want of space, as a device that takes space when it is
-    /// written may let them; what is read there does not change. The default has nothing to do.
+    /// written may let them; what is read there does not change. Where it fails, a part of the range may have its space.
+    /// The default has nothing to do.
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         let _ = (offset, len);
         Box::pin(std::future::ready(Ok(())))

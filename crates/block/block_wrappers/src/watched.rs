@@ -230,6 +230,10 @@ impl BlockDevice for WatchedDisk {
         }))
     }
 
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        self.inner.has_room_for(ranges)
+    }
+
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         self.inner.allocate(offset, len)
     }

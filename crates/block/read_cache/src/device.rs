@@ -418,6 +418,10 @@ impl BlockDevice for CachedDevice {
         }))
     }
 
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        self.core.inner.has_room_for(ranges)
+    }
+
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         self.core.inner.allocate(offset, len)
     }

@@ -316,6 +316,11 @@ impl BlockDevice for WriteLog {
         })
     }
 
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        let shifted = ranges.into_iter().map(|(offset, len)| (offset + self.core.shift, len)).collect();
+        self.core.back.has_room_for(shifted)
+    }
+
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             self.check_change(offset, len)?;

@@ -391,6 +391,11 @@ impl BlockDevice for OptionalLog {
         Box::pin(finish_anyway(async move { shared.write_zeroes(offset, len, durability).await }))
     }
 
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        let shifted = ranges.into_iter().map(|(offset, len)| (offset + self.shared.shift, len)).collect();
+        self.shared.back.has_room_for(shifted)
+    }
+
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         Box::pin(async move { self.shared.back.allocate(self.shared.on_back(offset, len)?, len).await })
     }

@@ -49,7 +49,8 @@ pub struct FileCreate {
     /// Size of a file, in bytes; it reads as zeros.
     #[serde(default)]
     pub size_bytes: u64,
-    /// Reserve the space now, in the volume and in its pool: writes do not fail for want of it later.
+    /// Reserve the space now, in the volume and in its pool: writes do not fail for want of it later, until snapshots or clones
+    /// share it.
     #[serde(default)]
     pub reserve: bool,
     /// Make the directories above it that are not there.

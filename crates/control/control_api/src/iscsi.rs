@@ -297,7 +297,8 @@ pub struct LunCreate {
     /// Bytes in a logical block: 512 or 4096; absent for 512.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u32>,
-    /// Reserve the space now, in the volume and in its pool: writes do not fail for want of it later.
+    /// Reserve the space now, in the volume and in its pool, also of a file that is there: writes do not fail for want of it later,
+    /// until snapshots or clones share it. What the LUN grows by is reserved if that is asked for then.
     #[serde(default)]
     pub reserve: bool,
     /// Writes may be acknowledged before they are durable, until the initiator flushes.
@@ -336,6 +337,9 @@ pub struct LunUpdate {
     /// New size in bytes; smaller needs `confirm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// Reserve all of it that is not, at its new size: writes do not fail for want of space later, until snapshots or clones share it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
     /// Whether it is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<LunState>,

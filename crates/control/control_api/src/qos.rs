@@ -163,10 +163,20 @@ impl Config {
         self.qos_assignments.retain(|row| !gone.contains(&row.lun));
     }
 
+    /// Checks what a change of `before` to this brings or alters by rules that are newer than what may be there: a configuration that
+    /// was valid when it was written is loaded, and serves.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check_changed(&self, before: &Self) -> Result<(), Problem> {
+        let (had, has) = ((&*before.qos_policies, &before.qos), (&*self.qos_policies, &self.qos));
+        qos_policy::check_changed(had, has).map_err(|error| wrong(&error))
+    }
+
     /// Checks policies and what they are given to.
     pub(crate) fn check_qos(&self) -> Result<(), Problem> {
         qos_policy::check_settings(&self.qos).map_err(|error| wrong(&error))?;
-        qos_policy::check_policies(&self.qos_policies, &self.qos).map_err(|error| wrong(&error))?;
+        qos_policy::check_policies(&self.qos_policies).map_err(|error| wrong(&error))?;
         qos_policy::check_assignments(&self.qos_assignments).map_err(|error| wrong(&error))?;
         let luns: std::collections::BTreeSet<&str> = self.luns.iter().map(|lun| lun.name.as_str()).collect();
         match self.qos_assignments.iter().find(|row| !luns.contains(row.lun.as_str())) {

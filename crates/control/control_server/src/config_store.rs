@@ -70,6 +70,7 @@ impl ConfigStore {
         let mut config = self.get();
         let value = change(&mut config)?;
         config.check()?;
+        config.check_changed(&self.now.lock())?;
         if config != *self.now.lock() {
             self.save(&config)?;
             *self.now.lock() = config;
@@ -115,6 +116,43 @@ mod tests {
         let there = ConfigStore::open(path).expect("readable").get();
         assert_eq!(there, store.get());
         assert_eq!(there.groups.len(), 1);
+    }
+
+    /// A rule may be newer than what was made before it: that stays, and only new things are refused.
+    #[test]
+    fn what_was_valid_when_it_was_written_is_loaded() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("config.toml");
+        let policy = |guid: u128, name: &str, max_iops| control_api::Policy {
+            guid: uuid::Uuid::from_u128(guid),
+            name: name.into(),
+            kind: control_api::PolicyKind::Dedicated,
+            min_iops: None,
+            max_iops: Some(max_iops),
+            max_bandwidth: None,
+        };
+        let like_a_guid = uuid::Uuid::from_u128(7).to_string();
+        let old = Config {
+            qos_policies: vec![policy(1, "slow", 5), policy(2, &like_a_guid, 100)],
+            ..Config::default()
+        };
+        fs::write(&path, toml::to_string_pretty(&old).expect("TOML")).expect("written");
+        let store = ConfigStore::open(path.clone()).expect("it was valid");
+        let add = |wanted: control_api::Policy| {
+            store.change(|config| {
+                config.qos_policies.push(wanted);
+                Ok(())
+            })
+        };
+        add(policy(3, "gold", 100)).expect("it has nothing to do with the others");
+        assert_eq!(add(policy(4, "slower", 5)).expect_err("new").code, Code::InvalidRequest);
+        assert_eq!(
+            add(policy(5, &like_a_guid.to_uppercase(), 100)).expect_err("new").code,
+            Code::InvalidRequest
+        );
+        let copy = store.get();
+        store.change(|config| Ok(*config = copy)).expect("a saved copy is applied");
+        assert_eq!(ConfigStore::open(path).expect("readable").get().qos_policies.len(), 3);
     }
 
     #[test]

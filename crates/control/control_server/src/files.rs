@@ -13,6 +13,7 @@ use file_store::{
 use smb_protocol::security::SecurityDescriptor;
 use smb_security::{NewObject, Token};
 
+pub(crate) mod reserved;
 pub(crate) mod unfinished;
 
 /// Deepest path that is resolved: more names than any sane tree, few enough to be quick.
@@ -225,12 +226,15 @@ pub(crate) async fn create(store: &dyn FileStore, request: &FileCreate) -> Resul
         FileKind::Directory => StoreKind::Directory,
     };
     let made = new(store, directory, kind).await.map_err(at(path))?;
+    if kind == StoreKind::File && request.reserve && request.size_bytes > 0 {
+        let file = reserved::make(store, (directory, name), made, request).await?;
+        return entry(store, path, name, file).await;
+    }
     let file = store.create(directory, name, made).await.map_err(at(path))?;
     if kind == StoreKind::File && request.size_bytes > 0 {
         let sized = async {
             let open = store.open(file, OpenOptions::shared(Access::READ_WRITE)).await?;
-            open.set_size(request.size_bytes).await?;
-            if request.reserve { open.allocate(0, request.size_bytes, false).await } else { Ok(()) }
+            open.set_size(request.size_bytes).await
         };
         if let Err(error) = sized.await {
             // A file without what was asked for is of no use; the first error is the one to tell.
@@ -368,8 +372,7 @@ pub(crate) async fn put<F: Future<Output = Option<Result<Vec<u8>, Problem>>>>(
             .todo("Replace it with --replace, or choose another name."));
     }
     let in_place = there.is_some() && mode == PutMode::Keep;
-    let aside = format!(".put-{}-{name}", directory.0);
-    let aside: String = aside.chars().take(200).collect();
+    let aside = unfinished::aside(directory, name);
     let file = match &there {
         Some(entry) if in_place => entry.file,
         _ => {

@@ -20,7 +20,26 @@ use crate::space::Space;
 use crate::votes::row_bytes;
 
 impl Space {
-    /// Allocates the rows of a range that are not yet.
+    /// Whether there is room for the rows of ranges that are not allocated yet.
+    pub(crate) fn has_rows_for(&self, ranges: &[(u64, u64)]) -> Result<bool, BlockError> {
+        let core = self.core()?;
+        let row_size = self.striping.row_size();
+        let (mut lacking, mut ranges) = (0, ranges.to_vec());
+        ranges.sort_unstable();
+        // Each row is counted once, though several ranges lie in it.
+        let mut counted = 0;
+        for (offset, len) in ranges {
+            check_range(offset, len, BLOCK as u32, self.bytes())?;
+            let end = (offset + len).div_ceil(row_size);
+            let from = (offset / row_size).max(counted);
+            lacking += (from..end).filter(|number| self.row(*number as u32).is_none()).count() as u64;
+            counted = counted.max(end);
+        }
+        Ok(lacking * row_size <= core.room(self))
+    }
+
+    /// Allocates the rows of a range that are not yet. Where that fails, those that came before stay: somebody may have written to
+    /// them since.
     pub(crate) async fn allocate_range(self: Arc<Self>, offset: u64, len: u64) -> Result<(), BlockError> {
         let core = self.core()?;
         core.check_writable()?;

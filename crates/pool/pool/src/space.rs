@@ -475,6 +475,10 @@ impl BlockDevice for Space {
         })
     }
 
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        Box::pin(async move { self.has_rows_for(&ranges) })
+    }
+
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         Box::pin(async move { finish_anyway(self.this()?.allocate_range(offset, len)).await })
     }

@@ -95,6 +95,8 @@ impl Drop for Flow {
         }
         drop(state);
         drop(left);
+        // What was left to this one others may have, and nobody else may tell them.
+        self.gate().pump(now, None);
     }
 }
 

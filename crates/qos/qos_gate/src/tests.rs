@@ -64,6 +64,19 @@ fn only(disk: &str, rule: Rule) -> BTreeMap<String, Rule> {
     [(disk.to_owned(), rule)].into()
 }
 
+/// What is left to others is left to nobody once they have gone, though nothing completes then.
+#[test]
+fn who_goes_leaves_its_places_to_those_who_wait() {
+    let (_, gate) = gate(8);
+    let (a, b) = (gate.disk("a"), gate.disk("b"));
+    let (one, other) = (a.flow("x").unwrap(), b.flow("x").unwrap());
+    let _permits: Vec<Permit> = (0..7).map(|_| now(one.enter(Kind::Read, 4096))).collect();
+    let mut last = later(one.enter(Kind::Read, 4096));
+    assert!(come(&mut last).is_none(), "a place is left to the other");
+    drop(other);
+    assert!(come(&mut last).is_some());
+}
+
 #[test]
 fn a_permit_is_one_place_at_the_volume_until_it_is_dropped() {
     let (_, gate) = gate(1);

@@ -1,6 +1,6 @@
 //! What is wrong with a policy, in a sentence that says what to do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
@@ -132,9 +132,6 @@ impl Policy {
         {
             return Err(PolicyError::Name(name.chars().take(MAX_NAME_BYTES).collect()));
         }
-        if name.parse::<Uuid>().is_ok() {
-            return Err(PolicyError::NameIsGuid(name.clone()));
-        }
         if self.guid.is_nil() {
             return Err(PolicyError::GuidNil(name.clone()));
         }
@@ -168,22 +165,49 @@ impl Policy {
     }
 }
 
-/// Checks all policies of a node, where this holds for all disks.
+/// The least maximum of IOPS.
+fn least_iops(settings: &QosSettings) -> u64 {
+    MIN_BANDWIDTH / u64::from(settings.unit_bytes.max(1))
+}
+
+/// Checks what a change brings or alters by rules that came later than policies: those that are there and break one stay in effect,
+/// as they were meant by whoever made them, and nothing else is refused because of them.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn check_policies(policies: &[Policy], settings: &QosSettings) -> Result<(), PolicyError> {
-    let least = MIN_BANDWIDTH / u64::from(settings.unit_bytes.max(1));
+pub fn check_changed(
+    (before, had): (&[Policy], &QosSettings),
+    (policies, settings): (&[Policy], &QosSettings),
+) -> Result<(), PolicyError> {
+    let known: BTreeMap<Uuid, &Policy> = before.iter().map(|policy| (policy.guid, policy)).collect();
+    for policy in policies {
+        let old = known.get(&policy.guid);
+        if policy.name.parse::<Uuid>().is_ok() && old.is_none_or(|old| old.name != policy.name) {
+            return Err(PolicyError::NameIsGuid(policy.name.clone()));
+        }
+        let least = least_iops(settings);
+        let Some(max) = policy.max_iops.filter(|max| *max < least) else { continue };
+        // Of an old one that crawls already, neither its maximum nor the unit has become worse.
+        let crawled = old.is_some_and(|old| old.max_iops == Some(max)) && max < least_iops(had);
+        if !crawled {
+            let (policy, unit) = (policy.name.clone(), settings.unit_bytes);
+            return Err(PolicyError::CrawlIops { policy, max, least, unit });
+        }
+    }
+    Ok(())
+}
+
+/// Checks all policies of a node.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check_policies(policies: &[Policy]) -> Result<(), PolicyError> {
     if policies.len() > MAX_POLICIES {
         return Err(PolicyError::TooMany(MAX_POLICIES, "policies"));
     }
     let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
     for policy in policies {
         policy.check()?;
-        if let Some(max) = policy.max_iops.filter(|max| *max < least) {
-            let (policy, unit) = (policy.name.clone(), settings.unit_bytes);
-            return Err(PolicyError::CrawlIops { policy, max, least, unit });
-        }
         if !names.insert(policy.name.to_ascii_lowercase()) {
             return Err(PolicyError::NameTwice(policy.name.clone()));
         }

@@ -18,7 +18,7 @@ mod check;
 mod status;
 mod table;
 
-pub use check::{PolicyError, check_assignments, check_policies, check_settings};
+pub use check::{PolicyError, check_assignments, check_changed, check_policies, check_settings};
 pub use status::{FlowStatus, Measured};
 pub use table::{Effective, Policies};
 

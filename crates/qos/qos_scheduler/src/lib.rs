@@ -27,8 +27,9 @@
 //! * A request that was taken comes out of exactly one of [`Scheduler::next`], [`Scheduler::cancel`],
 //!   [`Scheduler::remove_flow`].
 //! * A limit is never exceeded by more than its burst allowance and one request, in any span of time.
-//! * While less than `depth` requests are at the volume, none waits that its limits let go, but for those of a class that has seven
-//!   eighths of that there already while other classes have flows: requests that are never answered stop their own class only.
+//! * While less than `depth` requests are at the volume, none waits that its limits let go, but for those of a class that has all but
+//!   an eighth of that (at least all but one, of more than one) there already while other classes have flows. So the requests of one
+//!   class that are never answered stop that class only; those of two may take all places.
 //! * A clock that goes back stops time for the scheduler, one that jumps ahead gives no more than the allowances.
 //!
 //! Not done here: waiting, wake-ups, latency at the volume (`qos_gate`); what policies are (`qos_policy`).

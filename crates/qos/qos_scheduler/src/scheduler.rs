@@ -12,7 +12,7 @@ use crate::terms::Settings;
 /// A time that is earlier than one before by less than this, one second in nanoseconds, was read by another thread; taken for a
 /// clock that goes back, each would make time run faster, and limits with it.
 const NEARLY_NOW: u64 = 1_000_000_000;
-/// A class leaves one in so many places at the volume to others, if there are any.
+/// A class leaves one in so many places at the volume to others, if there are any: at least one, unless there is one only.
 const LEFT_TO_OTHERS: u32 = 8;
 /// While minimums cannot be met, one start in so many goes by shares.
 const SHARES_TURN: u32 = 32;
@@ -166,10 +166,12 @@ impl<T> Scheduler<T> {
     }
 
     /// Whether a class has as many requests at the volume as one may where there are others: what it leaves keeps those going
-    /// whose requests are answered, should its own never be. While less than `depth` are there, this is so for one class at most.
+    /// whose requests are answered, should its own never be. While less than `depth` are there, this is so for one class at most;
+    /// two may have all places between them.
     fn has_its_part(&self, class: u32) -> bool {
         let depth = self.settings.depth.max(1);
-        self.peopled > 1 && self.classes[class as usize].in_flight >= depth - depth / LEFT_TO_OTHERS
+        let left = if depth > 1 { (depth / LEFT_TO_OTHERS).max(1) } else { 0 };
+        self.peopled > 1 && self.classes[class as usize].in_flight >= depth - left
     }
 
     /// The first class of a heap that may have another request at the volume.

@@ -101,6 +101,8 @@ layer! {
         flush() -> ();
         unmap(offset: u64, len: u64) -> ();
         write_zeroes(offset: u64, len: u64, durability: Durability) -> ();
+        has_room_for(ranges: Vec<(u64, u64)>) -> bool;
+        allocate(offset: u64, len: u64) -> ();
         wait_resize(known: u64) -> u64;
     }
 }
@@ -149,6 +151,7 @@ layer! {
         flush() -> ();
         compare_and_write(offset: u64, expected: SharedBuf, data: SharedBuf) -> Option<u64>;
         allocate(offset: u64, len: u64, grow: bool) -> ();
+        reserve(offset: u64, len: u64) -> ();
         punch_hole(offset: u64, len: u64) -> ();
         zero_range(offset: u64, len: u64, durability: Durability) -> ();
         set_size(size: u64) -> ();

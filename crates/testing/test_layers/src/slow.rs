@@ -163,6 +163,10 @@ impl FileLayer for SlowFile {
         self.change(move |file| async move { file.allocate(offset, len, grow).await })
     }
 
+    fn reserve(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
+        self.change(move |file| async move { file.reserve(offset, len).await })
+    }
+
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
         self.change(move |file| async move { file.punch_hole(offset, len).await })
     }

@@ -240,9 +240,20 @@ pub trait OpenFile: Send + Sync + 'static {
         data: SharedBuf,
     ) -> StoreFuture<'_, Option<u64>>;
 
-    /// Reserves space for the range without changing what it reads; grows the file if `grow` and the range
-    /// ends beyond its end. [`StoreErrorKind::NoSpace`]: nothing was reserved, and the file has not grown.
+    /// Reserves space of the store for the range without changing what it reads; grows the file if `grow` and the range
+    /// ends beyond its end. What the store lies on, as a thin space of a pool, may lack the space nevertheless when it is
+    /// written. [`StoreErrorKind::NoSpace`]: nothing was reserved, and the file has not grown.
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()>;
+
+    /// Reserves space for the range as [`OpenFile::allocate`] does, without growing the file, and what the store lies on has its
+    /// space then, too: writes to the range find room until others share what it has (snapshots, clones). That can take long, and
+    /// nothing waits for it; a store that closes meanwhile ends it ([`StoreErrorKind::Stopped`]). When it fails, the store has
+    /// reserved nothing; what lies below may keep some of what it took for the store's other files.
+    ///
+    /// The default is for a store whose space is all there.
+    fn reserve(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
+        self.allocate(offset, len, false)
+    }
 
     /// Deallocates whole clusters of the range and zeroes the rest of it; the size stays. What of the range lies
     /// beyond the end has no effect.

@@ -18,6 +18,7 @@
 //! | a stream | 64 MiB |
 //! | any, once it has rested for 20 s, was closed, or the volume was | nothing |
 //! | snapshots and clones, and what they were made of, when they are | nothing |
+//! | a reservation under way, in all of what it reserves (`reserve.rs`) | nothing once it has failed |
 //!
 //! Invariant: clusters that are *unused* here have not been written since they were mapped, and read as zeros. Whoever writes to
 //! them says so first, with their blocks locked; whoever gives them back has their blocks locked, too, and looks again.
@@ -75,6 +76,11 @@ struct Inner {
     turn: u64,
     /// By first cluster: behind the last, and when something beside them was written last.
     unused: BTreeMap<u64, (u64, Monotonic)>,
+    /// By first cluster, behind the last: what a reservation under way has mapped and nobody has written since. It is unused, too,
+    /// but given back only if the reservation fails, or does not come to its end.
+    held: BTreeMap<u64, u64>,
+    /// How many clusters that are.
+    held_clusters: u64,
     /// Windows that somebody should map.
     wanted: Vec<Clusters>,
     /// Those that are being mapped: the database says so before it has them.
@@ -108,6 +114,20 @@ impl Leftover {
 impl Inner {
     fn count(&self) -> u64 {
         self.unused.iter().map(|(first, (end, _))| end - first).sum()
+    }
+
+    /// Takes `first..end` out of what is held.
+    fn release(&mut self, first: u64, end: u64) {
+        while let Some((&from, &to)) = self.held.range(..end).next_back().filter(|(_, to)| **to > first) {
+            self.held.remove(&from);
+            self.held_clusters -= to.min(end) - from.max(first);
+            if end < to {
+                self.held.insert(end, to);
+            }
+            if from < first {
+                self.held.insert(from, first);
+            }
+        }
     }
 
     /// The run that a write at `first` belongs to, as its latest.
@@ -177,7 +197,7 @@ impl Ahead {
     }
 
     fn counted(&self, inner: &Inner) {
-        self.clusters.store(inner.count(), Ordering::Release);
+        self.clusters.store(inner.count() + inner.held_clusters, Ordering::Release);
     }
 
     /// A write finds a hole in `first..last` of a stream of `size` clusters: the window to be mapped with it.
@@ -208,8 +228,13 @@ impl Ahead {
     /// be said of a stream that has no [`Ahead::clusters`].
     pub(crate) fn write(&self, first: u64, last: u64, size: u64, now: Monotonic) {
         let inner = &mut *self.inner.lock();
+        let held = inner.held_clusters;
+        inner.release(first, last);
         let used = inner.remove(first, last, Some(now));
         if used == 0 {
+            if inner.held_clusters != held {
+                self.counted(inner);
+            }
             return;
         }
         self.counted(inner);
@@ -251,6 +276,7 @@ impl Ahead {
     pub(crate) fn forget(&self, first: u64, end: u64) {
         let inner = &mut *self.inner.lock();
         inner.remove(first, end, None);
+        inner.release(first, end);
         inner.runs.retain(|run| run.end <= first || end <= run.next);
         self.counted(inner);
     }
@@ -260,6 +286,32 @@ impl Ahead {
         let kept = self.unused_in(first, end);
         self.forget(first, end);
         kept
+    }
+
+    /// Clusters were mapped, or were unused, that a reservation under way holds. Before the map says so, or with their blocks locked.
+    pub(crate) fn hold(&self, ranges: &[Clusters]) {
+        let inner = &mut *self.inner.lock();
+        for (first, end) in ranges.iter().filter(|(first, end)| first < end) {
+            inner.release(*first, *end);
+            inner.held.insert(*first, *end);
+            inner.held_clusters += end - first;
+        }
+        self.counted(inner);
+    }
+
+    /// What is held in `first..end`.
+    pub(crate) fn held_in(&self, first: u64, end: u64) -> Vec<Clusters> {
+        let inner = self.inner.lock();
+        let met = inner.held.iter().filter(|(from, to)| **from < end && **to > first);
+        met.map(|(from, to)| ((*from).max(first), (*to).min(end))).collect()
+    }
+
+    /// A reservation has come to its end: what it held is there on purpose.
+    pub(crate) fn let_go(&self) {
+        let inner = &mut *self.inner.lock();
+        inner.held.clear();
+        inner.held_clusters = 0;
+        self.counted(inner);
     }
 
     /// What of `first..end` is unused.
@@ -316,7 +368,9 @@ impl Ahead {
     pub(crate) fn take(&self) -> Leftover {
         let inner = std::mem::take(&mut *self.inner.lock());
         self.clusters.store(0, Ordering::Release);
-        let unused = inner.unused.iter().map(|(first, (end, _))| (*first, *end)).collect();
+        let unused = inner.unused.iter().map(|(first, (end, _))| (*first, *end));
+        // The end of the volume comes before that of a reservation, which fails.
+        let unused = unused.chain(inner.held).collect();
         Leftover { unused, recorded: self.recorded.swap(false, Ordering::AcqRel) }
     }
 }

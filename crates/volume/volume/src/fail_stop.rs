@@ -145,6 +145,10 @@ impl BlockDevice for FailStop {
         }
     }
 
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        self.device.has_room_for(ranges)
+    }
+
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         self.device.allocate(offset, len)
     }

@@ -5,6 +5,7 @@ use block_device::Durability;
 use file_store::{Range, StoreError};
 use volume_format::{BLOCK, CLUSTER};
 
+use crate::ahead::Clusters;
 use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::ROW;
 use crate::core::Core;
@@ -157,7 +158,7 @@ impl Stream {
         self.commit_size(core, size).await
     }
 
-    /// Maps a range without changing what it reads, for an open.
+    /// Maps a range without changing what it reads, for an open. What it lies on may be thin, and takes no space for it.
     pub(crate) async fn allocate(
         &self,
         core: &Core,
@@ -166,9 +167,22 @@ impl Stream {
         grow: bool,
         by: u64,
     ) -> Result<(), StoreError> {
+        self.allocate_held(core, (offset, len), grow, by, false).await.map(drop)
+    }
+
+    /// As [`Stream::allocate`]; if `held`, what was mapped now, or was there unused, is held until it is reserved below, too
+    /// (`reserve.rs`). What there was of it of which nobody knew whether it was used.
+    pub(crate) async fn allocate_held(
+        &self,
+        core: &Core,
+        (offset, len): (u64, u64),
+        grow: bool,
+        by: u64,
+        held: bool,
+    ) -> Result<Vec<Clusters>, StoreError> {
         let end = check_range(offset, len)?;
         if len == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let sizing = if grow && end > self.size() { Some(self.sizing.lock().await) } else { None };
         let old = self.size();
@@ -185,6 +199,7 @@ impl Stream {
         let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
         let _clusters = self.clusters.lock(first, last - first).await;
         let holes = self.map.read().holes(first, last);
+        let fresh: Vec<Clusters> = holes.iter().map(|(first, count)| (*first, first + count)).collect();
         let (key, now) = (self.key, core.clock.wall().0);
         // What was there before is wanted from now on, also after a crash: no row that is written meanwhile names it.
         let kept = (self.ahead.keep(first, last), core.leftovers.lock().keep(key, first, last));
@@ -204,17 +219,17 @@ impl Stream {
             self.ahead.add(&kept.0, core.clock.now());
             core.leftovers.lock().add(key, &kept.1);
         });
-        self.put_extents(&mapped?);
+        let mapped = mapped?;
+        if held {
+            // Before anybody can find them in the map, and write.
+            self.ahead.hold(&fresh);
+            self.ahead.hold(&kept.0);
+        }
+        self.put_extents(&mapped);
         if growing {
             self.size_is_durable(end);
         }
-        // What lies below may be thin, too.
-        let extents = self.map.read().meeting(offset / CLUSTER, end.div_ceil(CLUSTER));
-        for extent in extents {
-            let at = core.at(extent.device * CLUSTER);
-            core.device.allocate(at, extent.count * CLUSTER).await?;
-        }
-        Ok(())
+        Ok(kept.1)
     }
 
     /// The parts of a range that are mapped.

@@ -60,6 +60,7 @@ mod pending;
 mod recent;
 mod registry;
 mod replay;
+mod reserve;
 mod room;
 mod rows;
 mod shadow;

@@ -469,8 +469,29 @@ impl Session<'_> {
     }
 }
 
-/// A file was written: that is when it changed, too.
+/// A file was written: that is when it changed, too. That becomes known late, and of several streams in any order: what is later
+/// stays. A time of writing after that of the last change is one that somebody has set, and goes with the next write.
 fn note_write(inode: &mut Inode, written: u64) {
-    inode.times[2] = written;
-    inode.times[3] = written;
+    let [_, _, before, changed] = &mut inode.times;
+    *before = if *before > *changed { written } else { written.max(*before) };
+    *changed = written.max(*changed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_time_of_writing_and_of_changing_stays() {
+        let mut inode = Inode { times: [1, 1, 10, 40], ..Inode::default() };
+        note_write(&mut inode, 30);
+        assert_eq!(inode.times, [1, 1, 30, 40], "it has got another name since");
+        note_write(&mut inode, 20);
+        assert_eq!(inode.times, [1, 1, 30, 40], "another stream was written earlier, and saved later");
+        note_write(&mut inode, 50);
+        assert_eq!(inode.times, [1, 1, 50, 50]);
+        inode.times = [1, 1, 900, 60];
+        note_write(&mut inode, 70);
+        assert_eq!(inode.times, [1, 1, 70, 70], "somebody has set it to a time to come");
+    }
 }

@@ -58,12 +58,19 @@ impl Handle {
         Work: FnOnce(Arc<Pin>) -> F + 'static,
         F: Future<Output = Result<T, StoreError>> + 'static,
     {
-        if !self.access.write {
-            let refused =
-                StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for writing");
-            return Box::pin(std::future::ready(Err(refused)));
+        match self.refuse_change() {
+            Some(refused) => refused,
+            None => self.to_the_end(work),
         }
-        self.to_the_end(work)
+    }
+
+    /// What a change ends with that this open was not opened for.
+    fn refuse_change<'a, T: 'static>(&self) -> Option<StoreFuture<'a, T>> {
+        if self.access.write {
+            return None;
+        }
+        let refused = StoreError::new(StoreErrorKind::AccessDenied, "the file was not opened for writing");
+        Some(Box::pin(std::future::ready(Err(refused))))
     }
 
     fn to_the_end<'a, T, F, Work>(&'a self, work: Work) -> StoreFuture<'a, T>
@@ -141,6 +148,13 @@ impl OpenFile for Handle {
     fn allocate(&self, offset: u64, len: u64, grow: bool) -> StoreFuture<'_, ()> {
         let by = self.id;
         self.change(move |pin| async move { pin.stream().allocate(pin.core(), offset, len, grow, by).await })
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {
+        if let Some(refused) = self.refuse_change() {
+            return refused;
+        }
+        Box::pin(finish_anyway(crate::reserve::reserve(Arc::clone(&self.pin), offset, len, self.id)))
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> StoreFuture<'_, ()> {

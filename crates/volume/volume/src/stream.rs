@@ -20,6 +20,7 @@
 //!
 //! | lock | unit | who holds it |
 //! |---|---|---|
+//! | `reserving` | stream | whoever reserves space below the volume: also while the device takes it |
 //! | `sizing` | stream | whoever changes the size, or makes it durable |
 //! | `blocks` | range of 4 KiB blocks | whoever changes what they hold |
 //! | `clusters` | range of clusters | whoever changes where they lie, from looking at the map to changing it |
@@ -62,6 +63,8 @@ pub(crate) struct Stream {
     pub(crate) sizing: tokio::sync::Mutex<()>,
     pub(crate) resized: Notify,
     pub(crate) ahead: Ahead,
+    /// Held by whoever reserves space below; before all other locks.
+    pub(crate) reserving: tokio::sync::Mutex<()>,
 }
 
 impl Stream {
@@ -79,6 +82,7 @@ impl Stream {
             sizing: tokio::sync::Mutex::new(()),
             resized: Notify::new(),
             ahead: Ahead::default(),
+            reserving: tokio::sync::Mutex::new(()),
         }
     }
 

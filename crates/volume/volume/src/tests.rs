@@ -13,6 +13,7 @@ mod full_area;
 mod log_feature;
 mod metadata_log;
 mod names;
+mod reserve;
 mod room;
 mod sizes;
 mod snapshots;

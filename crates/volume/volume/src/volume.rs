@@ -295,7 +295,8 @@ impl Volume {
     }
 
     /// Ends all work and closes the database; sizes that volatile writes have grown become durable. What opens
-    /// do afterwards is refused, and nothing is written to the device any more: the device may have another user then.
+    /// do afterwards is refused, and nothing is written to the device any more: the device may have another user then. (One request
+    /// for space below, of a reservation, may be under way still; it changes nothing that anybody reads.)
     /// So this waits for requests that are under way for as long as the device takes, and whoever closes at the same
     /// time, or again, waits for the same end.
     ///

@@ -14,6 +14,12 @@ fn row(key: Vec<u8>, value: Option<Vec<u8>>) -> Vec<StateChange> {
     vec![StateChange { table: TABLE.into(), key, value }]
 }
 
+/// The name in a directory of what becomes `name` there.
+pub(super) fn aside(directory: FileId, name: &str) -> String {
+    let aside = format!(".put-{}-{name}", directory.0);
+    aside.chars().take(200).collect()
+}
+
 /// Lists a file, before it is made.
 pub(super) async fn begin(store: &dyn FileStore, directory: FileId, name: &str) -> Result<(), StoreError> {
     store.state_write(row(key(directory, name), Some(Vec::new()))).await

@@ -23,6 +23,7 @@ impl Node {
         keep_identities(&have, &mut want)?;
         self.refuse_two_volumes(&want)?;
         want.check()?;
+        want.check_changed(&have)?;
         self.refuse_second_luns(&have, &want).await?;
         let items = have.diff(&want);
         let mut told: Vec<String> = Vec::new();

@@ -11,6 +11,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use super::{Node, confirm};
+use crate::backend::VolumeHandle;
 use crate::files::{self, PutMode};
 
 /// Pieces of a file under way between a shard and a connection: enough to overlap, little to hold.
@@ -110,9 +111,14 @@ impl Node {
     }
 
     /// Refuses to reserve more than the volume has, or than its pool has for it, before anything is made.
-    async fn refuse_no_room(&self, volume: &str, bytes: u64) -> Result<(), Problem> {
-        let can_hold = self.volume(volume)?.can_hold();
-        let usage = self.with_store(volume, async move |store| {
+    pub(super) async fn refuse_no_room(
+        &self,
+        (volume, handle): (&str, &Arc<dyn VolumeHandle>),
+        bytes: u64,
+    ) -> Result<(), Problem> {
+        let can_hold = handle.can_hold();
+        let store = handle.store();
+        let usage = self.on_shard(handle.shard(), move || async move {
             store.usage().await.map_err(|error| files::problem(&error))
         });
         let usage = usage.await?;
@@ -135,10 +141,23 @@ impl Node {
         Err(Problem::new(Code::NoSpace, detail).todo(format!("{todo} Nothing was made.")))
     }
 
+    /// Reserves what of a file is not yet. Nobody waits for it who changes the configuration.
+    pub(super) async fn reserve_file(
+        &self,
+        (volume, handle): (&str, &Arc<dyn VolumeHandle>),
+        file: &FileEntry,
+    ) -> Result<(), Problem> {
+        let lacking = file.size_bytes.saturating_sub(file.allocated_bytes);
+        self.refuse_no_room((volume, handle), lacking).await?;
+        let (store, path) = (handle.store(), file.path.clone());
+        self.on_shard(handle.shard(), move || async move { files::reserved::reserve(&*store, &path).await })
+            .await
+    }
+
     /// Makes a file or directory.
     pub async fn file_create(&self, volume: &str, request: FileCreate) -> Result<FileEntry, Problem> {
         if request.reserve {
-            self.refuse_no_room(volume, request.size_bytes).await?;
+            self.refuse_no_room((volume, &self.volume(volume)?), request.size_bytes).await?;
         }
         self.with_store(volume, async move |store| files::create(&*store, &request).await).await
     }

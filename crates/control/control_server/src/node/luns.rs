@@ -1,6 +1,7 @@
 //! LUNs: files of volumes that targets serve.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use control_api::{
     Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState,
@@ -11,7 +12,7 @@ use uuid::Uuid;
 
 use super::known::Impaired;
 use super::mapping::{group_of, place, whose};
-use super::{Node, confirm, missing, taken};
+use super::{Node, confirm, missing, taken, to_its_end};
 use crate::files;
 
 impl Node {
@@ -71,24 +72,26 @@ impl Node {
     }
 
     /// Makes a LUN.
-    pub async fn lun_create(&self, request: LunCreate) -> Result<Lun, Problem> {
-        let _changing = self.changes.lock().await;
+    pub async fn lun_create(self: &Arc<Self>, request: LunCreate) -> Result<Lun, Problem> {
+        let node = Arc::clone(self);
+        to_its_end(async move { node.make_lun(request).await }).await
+    }
+
+    /// The configuration with a new LUN. Everything but the file is checked, so that a refused request leaves nothing behind.
+    fn with_lun(&self, request: &LunCreate) -> Result<(Config, LunConfig), Problem> {
         check_name("LUN", &request.name)?;
         if self.lun_config(&request.name).is_ok() {
             return Err(taken("LUN", &request.name));
         }
         let volume = self.volume_or_only(request.volume.as_deref())?;
-        let path = request.path.clone().unwrap_or_else(|| format!("/luns/{}", request.name));
-        let block_size = request.block_size.unwrap_or(512);
-        // Everything but the file is checked first, so that a refused request leaves nothing behind.
         let mut wanted = self.config.get();
         let mut lun = LunConfig {
             name: request.name.clone(),
             guid: Some(new_guid()?),
             volume: volume.clone(),
             volume_guid: self.volume_guid(&volume),
-            path: path.clone(),
-            block_size,
+            path: request.path.clone().unwrap_or_else(|| format!("/luns/{}", request.name)),
+            block_size: request.block_size.unwrap_or(512),
             state: LunState::Online,
             reason: String::new(),
             write_cache: request.write_cache,
@@ -102,22 +105,43 @@ impl Node {
         }
         wanted.luns.push(lun.clone());
         wanted.check()?;
-        let made = self.lun_file(&request, &volume, &path, block_size).await?;
-        let saved = self.config.change(|config| {
-            config.groups = wanted.groups;
-            config.luns.push(lun);
-            Ok(())
-        });
-        if let Err(problem) = saved {
-            if made {
-                let (volume, path) = (volume.clone(), path.clone());
+        Ok((wanted, lun))
+    }
+
+    async fn make_lun(&self, request: LunCreate) -> Result<Lun, Problem> {
+        let (lun, _making) = {
+            let _changing = self.changes.lock().await;
+            let (_, lun) = self.with_lun(&request)?;
+            (lun, Making::begin(self, &request.name)?)
+        };
+        // What is reserved takes as long as disks need: others change meanwhile what they like, so it is looked at again.
+        let made = self.lun_file(&request, &lun.volume, &lun.path, lun.block_size).await?;
+        let _changing = self.changes.lock().await;
+        if let Err(problem) = self.add_lun(&request, &lun).await {
+            if made && self.refuse_lun_data(&lun.volume, &lun.path).await.is_ok() {
                 // The first problem is the one to tell.
-                let _ = self.remove_file(&volume, &path).await;
+                let _ = self.remove_file(&lun.volume, &lun.path).await;
             }
             return Err(problem);
         }
         self.reconcile().await;
         self.lun_show(&request.name).await
+    }
+
+    /// Adds a LUN whose file is there.
+    async fn add_lun(&self, request: &LunCreate, before: &LunConfig) -> Result<(), Problem> {
+        let (wanted, lun) = self.with_lun(request)?;
+        if (&lun.volume, lun.volume_guid) != (&before.volume, before.volume_guid) {
+            let detail = format!("Volume {} is another one since LUN {} was begun.", lun.volume, lun.name);
+            return Err(Problem::new(Code::WrongState, detail).todo("Try again."));
+        }
+        let file = self.file_stat(&lun.volume, &lun.path).await?;
+        self.refuse_second_lun(&lun.volume, &file, None).await?;
+        self.config.change(|config| {
+            config.groups = wanted.groups;
+            config.luns.push(lun);
+            Ok(())
+        })
     }
 
     /// Finds or makes the file of a LUN; says whether it was made.
@@ -156,6 +180,9 @@ impl Node {
                 }
                 whole(file.size_bytes)?;
                 self.refuse_second_lun(volume, &file, None).await?;
+                if request.reserve {
+                    self.reserve_file((volume, &self.volume(volume)?), &file).await?;
+                }
                 Ok(false)
             }
             (Err(problem), Some(size)) if problem.code == Code::NotFound => {
@@ -230,7 +257,7 @@ impl Node {
 
     /// Changes a LUN.
     pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
-        let _changing = self.changes.lock().await;
+        let changing = self.changes.lock().await;
         let lun = self.lun_config(name)?;
         let place = self.lun_place(&lun, &request).await?;
         if let Some(size) = request.size_bytes {
@@ -243,11 +270,17 @@ impl Node {
                     ),
                 ));
             }
-            let now = self.lun_stat(&lun).await?.size_bytes;
+            let file = self.lun_stat(&lun).await?;
+            let now = file.size_bytes;
             if size < now {
                 confirm(name, request.confirm.as_deref(), || self.shrinking(&lun, now, size))?;
             }
             let handle = self.volume_of(&lun)?;
+            if request.reserve {
+                // Before it has grown.
+                let lacking = size.saturating_sub(file.allocated_bytes);
+                self.refuse_no_room((&lun.volume, &handle), lacking).await?;
+            }
             let (store, path) = (handle.store(), lun.path.clone());
             self.on_shard(handle.shard(), move || async move {
                 let file = files::open_shared(&*store, &path, Access::READ_WRITE, files::KEPT).await?;
@@ -273,6 +306,22 @@ impl Node {
             Ok(())
         })?;
         self.reconcile().await;
+        drop(changing);
+        if request.reserve {
+            // As long as that takes, others change what they like.
+            let reserved = async {
+                // It may have another file since.
+                let lun = self.lun_config(name)?;
+                self.reserve_file((&lun.volume, &self.volume_of(&lun)?), &self.lun_stat(&lun).await?).await
+            };
+            reserved.await.map_err(|mut problem| {
+                problem.detail = format!(
+                    "LUN {name} has what else was asked for, and is not reserved: {}",
+                    problem.detail
+                );
+                problem
+            })?;
+        }
         self.lun_show(name).await
     }
 
@@ -392,6 +441,25 @@ impl Node {
         })?;
         self.reconcile().await;
         self.lun_show(name).await
+    }
+}
+
+/// The name of a LUN that is being made, which no other one gets meanwhile.
+struct Making<'a>(&'a Node, String);
+
+impl<'a> Making<'a> {
+    fn begin(node: &'a Node, name: &str) -> Result<Self, Problem> {
+        if !node.making.lock().insert(name.to_owned()) {
+            let detail = format!("LUN {name} is being made.");
+            return Err(Problem::new(Code::InUse, detail).todo("Wait for that, or choose another name."));
+        }
+        Ok(Self(node, name.to_owned()))
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.making.lock().remove(&self.1);
     }
 }
 

@@ -45,7 +45,7 @@ mod volume_rename;
 mod volumes;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
@@ -159,6 +159,8 @@ pub struct Node {
     audit: Audit,
     network: Network,
     events: Events,
+    /// Names of LUNs whose files are being made.
+    making: Mutex<BTreeSet<String>>,
     /// Held by whoever changes the configuration or the shape of pools.
     changes: tokio::sync::Mutex<()>,
     ready: signal::Sender<bool>,
@@ -197,6 +199,7 @@ impl Node {
             unserved: Mutex::default(),
             unusable: Mutex::default(),
             jobs: Jobs::default(),
+            making: Mutex::default(),
             changes: tokio::sync::Mutex::new(()),
             ready: signal::Sender::new(false),
             stopping: signal::Sender::new(false),

@@ -224,35 +224,30 @@ fn rules(
 
 /// Divides what several volumes share by what their flows ask for. False, once there is nothing to divide.
 fn divide_now(shared: &Mutex<Shared>, now: u64) -> bool {
-    let mut changes: Vec<(Arc<Gate>, Uuid, Terms)> = Vec::new();
-    {
-        let mut shared = shared.lock();
-        if shared.spanning.is_empty() {
-            shared.dividing = false;
-            return false;
-        }
-        let Shared { by_volume, spanning, .. } = &mut *shared;
-        for (policy, spanning) in spanning {
-            let (mut units, mut bytes) = (Vec::new(), Vec::new());
-            let nanos = now.saturating_sub(spanning.at).max(1);
-            for volume in &spanning.volumes {
-                let demand = by_volume.get(volume).and_then(|queue| queue.gate.demand(*policy));
-                let demand = demand.unwrap_or_default();
-                let before = spanning.asked.insert(volume.clone(), demand).unwrap_or(demand);
-                units.push(wanted(demand.asked_units, before.asked_units, demand.waiting, nanos));
-                bytes.push(wanted(demand.bytes, before.bytes, demand.waiting, nanos));
-            }
-            spanning.at = now;
-            spanning.parts = parts(spanning.terms, &units, &bytes);
-            for (volume, part) in spanning.volumes.iter().zip(&spanning.parts) {
-                if let Some(queue) = by_volume.get(volume) {
-                    changes.push((queue.gate.clone(), *policy, *part));
-                }
-            }
-        }
+    let mut shared = shared.lock();
+    if shared.spanning.is_empty() {
+        shared.dividing = false;
+        return false;
     }
-    for (gate, policy, part) in changes {
-        gate.set_part(policy, part);
+    let Shared { by_volume, spanning, .. } = &mut *shared;
+    for (policy, spanning) in spanning {
+        let (mut units, mut bytes) = (Vec::new(), Vec::new());
+        let nanos = now.saturating_sub(spanning.at).max(1);
+        for volume in &spanning.volumes {
+            let demand = by_volume.get(volume).and_then(|queue| queue.gate.demand(*policy));
+            let demand = demand.unwrap_or_default();
+            let before = spanning.asked.insert(volume.clone(), demand).unwrap_or(demand);
+            units.push(wanted(demand.asked_units, before.asked_units, demand.waiting, nanos));
+            bytes.push(wanted(demand.bytes, before.bytes, demand.waiting, nanos));
+        }
+        spanning.at = now;
+        spanning.parts = parts(spanning.terms, &units, &bytes);
+        for (volume, part) in spanning.volumes.iter().zip(&spanning.parts) {
+            if let Some(queue) = by_volume.get(volume) {
+                // Under the lock: a part that came after other policies would be of those before them.
+                queue.gate.set_part(*policy, *part);
+            }
+        }
     }
     true
 }

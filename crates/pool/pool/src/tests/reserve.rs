@@ -87,6 +87,10 @@ fn what_is_allocated_has_room_in_a_full_pool() {
             };
             let kept = pool.create_space(space("kept")).await.expect("space");
             let row = SLAB * if columns > 1 { 2 } else { 1 };
+            // Two rows, of which each is counted once; and far more than there is.
+            let ranges = vec![(row / 2, row / 4), (row * 3 / 4, row), (row, 4096)];
+            assert!(kept.has_room_for(ranges.clone()).await.expect("open"));
+            assert!(!kept.has_room_for(vec![(0, 1 << 30)]).await.expect("open"));
             kept.allocate(row / 2, 2 * row).await.expect("allocate");
             let other = pool.create_space(space("other")).await.expect("space");
             fill_up(&other).await;
@@ -96,6 +100,8 @@ fn what_is_allocated_has_room_in_a_full_pool() {
                     .await
                     .unwrap_or_else(|error| panic!("{resiliency:?}: {error}"));
             }
+            assert!(kept.has_room_for(ranges).await.expect("open"), "they are there");
+            assert!(!kept.has_room_for(vec![(64 * row, row)]).await.expect("open"));
             let error = kept.allocate(64 * row, row).await.expect_err("the pool is full");
             assert_eq!(error.kind(), BlockErrorKind::NoSpace);
             let zeros = kept.read(row / 2 + 4096, IoBuf::new(4096)).await.expect("read");

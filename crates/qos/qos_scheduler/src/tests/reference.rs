@@ -126,7 +126,11 @@ impl Reference {
         let mut competing: Vec<usize> =
             (0..self.classes.len()).filter(|n| self.classes[*n].competes).collect();
         let others = |class: usize| self.flows.iter().any(|flow| flow.class != class);
-        let most = self.settings.depth - self.settings.depth / 8;
+        let most = match self.settings.depth {
+            depth @ ..2 => depth,
+            depth @ 2..16 => depth - 1,
+            depth => (7 * depth).div_ceil(8),
+        };
         competing.retain(|n| {
             let own = self.flows.iter().filter(|flow| flow.class == *n);
             !others(*n) || own.map(|flow| flow.in_flight).sum::<u32>() < most

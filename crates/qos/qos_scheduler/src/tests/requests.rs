@@ -237,3 +237,26 @@ fn one_class_leaves_an_eighth_of_the_places_to_others() {
     (0..14).for_each(|_| scheduler.complete(stuck));
     assert!(scheduler.try_pass(10 * S, third, Kind::Read, 1));
 }
+
+/// However many places there are, beyond the one that nobody can share.
+#[test]
+fn whatever_one_class_has_under_way_another_one_is_admitted() {
+    for depth in 2..200 {
+        let mut scheduler = scheduler(depth);
+        let shared = scheduler.add_class(0, Terms::default());
+        let stuck: Vec<_> = (0..3).map(|_| scheduler.add_flow(shared, 1).unwrap()).collect();
+        let (other, _) = flow(&mut scheduler, Terms::default());
+        for n in 0..u64::from(depth) {
+            let flow = stuck[n as usize % stuck.len()];
+            if !scheduler.try_pass(0, flow, Kind::Write, 1) {
+                scheduler.enqueue(0, flow, Kind::Write, 1, n).unwrap();
+            }
+        }
+        assert_eq!(scheduler.next(0), Next::Full);
+        for _ in 0..3 {
+            scheduler.enqueue(0, other, Kind::Read, 1, 1000).unwrap();
+            assert_eq!(starts(&mut scheduler, 0), [1000], "depth {depth}");
+            scheduler.complete(other);
+        }
+    }
+}

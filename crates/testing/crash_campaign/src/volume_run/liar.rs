@@ -140,6 +140,10 @@ impl BlockDevice for Liar {
         self.device.write_zeroes(offset, len, durability)
     }
 
+    fn has_room_for(&self, ranges: Vec<(u64, u64)>) -> BlockFuture<'_, bool> {
+        self.device.has_room_for(ranges)
+    }
+
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         self.device.allocate(offset, len)
     }
