@@ -194,7 +194,9 @@ fn configuration_goes_round_and_users_stay_out_of_it() {
     assert_eq!(bench.ok("config show"), saved);
     let by_name: Vec<&str> = lost.lines().filter(|line| !line.starts_with("volume_guid")).collect();
     std::fs::write(&bare, by_name.join("\n")).expect("written");
-    let told = bench.ok(&format!("config apply {}", bare.display()));
+    let (_, message) = bench.refused(&format!("config apply {}", bare.display()));
+    assert!(message.contains("LUN l is made of w:/luns/l and stays the disk that initiators know"), "{message}");
+    let told = bench.ok(&format!("config apply {} --yes", bare.display()));
     assert!(told.contains("share vmstore: volume w is not there"), "{told}");
     assert!(bench.ok("status").contains("share vmstore: it is not served: volume w is not there"));
     assert_eq!(bench.items("share list")[0]["online"], false);

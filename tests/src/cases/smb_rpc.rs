@@ -35,7 +35,7 @@ const QUESTIONS: [(&str, &[&str], bool); 17] = [
     ("netsessenum", &["Received 1 entries"], false),
     ("netfileenum", &[], false),
     ("netconnenum IPC$", &[], false),
-    ("lookupnames boss Everyone", &["-1001 (User: 1)", "Everyone S-1-1-0"], true),
+    ("lookupnames boss Everyone", &["boss S-1-5-21-", "(User: 1)", "Everyone S-1-1-0"], true),
     ("lookupsids S-1-5-32-544 S-1-5-18", &[r"BUILTIN\Administrators", r"NT AUTHORITY\SYSTEM"], true),
     ("lsaquery", &["WORKGROUP"], true),
     ("getusername", &["Account Name"], true),
