@@ -195,7 +195,10 @@ fn configuration_goes_round_and_users_stay_out_of_it() {
     let by_name: Vec<&str> = lost.lines().filter(|line| !line.starts_with("volume_guid")).collect();
     std::fs::write(&bare, by_name.join("\n")).expect("written");
     let (_, message) = bench.refused(&format!("config apply {}", bare.display()));
-    assert!(message.contains("LUN l is made of w:/luns/l and stays the disk that initiators know"), "{message}");
+    assert!(
+        message.contains("LUN l is made of w:/luns/l and stays the disk that initiators know"),
+        "{message}"
+    );
     let told = bench.ok(&format!("config apply {} --yes", bare.display()));
     assert!(told.contains("share vmstore: volume w is not there"), "{told}");
     assert!(bench.ok("status").contains("share vmstore: it is not served: volume w is not there"));

@@ -15,7 +15,7 @@ pub enum Role {
     Metrics,
     /// Sees how everything is. Neither secrets nor what is in files.
     Viewer,
-    /// Keeps the storage running: disks, volumes, snapshots, jobs, sessions. It neither reads nor destroys data, nor says
+    /// Keeps the storage running: repair, volumes, snapshots, jobs, sessions. It neither reads nor destroys data, nor says
     /// who may.
     Operator,
     /// Everything.

@@ -151,7 +151,11 @@ mod tests {
             Code::InvalidRequest
         );
         let copy = store.get();
-        store.change(|config| Ok(*config = copy)).expect("a saved copy is applied");
+        let apply = |config: &mut Config| {
+            *config = copy;
+            Ok(())
+        };
+        store.change(apply).expect("a saved copy is applied");
         assert_eq!(ConfigStore::open(path).expect("readable").get().qos_policies.len(), 3);
     }
 

@@ -39,7 +39,7 @@ async fn node_with_a_volume(dir: &Path) -> (Running, Vec<String>) {
 
 async fn allocated(node: &Running) -> u64 {
     let pool = get(node, "/v1/pools/p").await;
-    pool["allocated_bytes"].as_u64().unwrap_or_else(|| panic!("{pool}"))
+    pool["allocated_bytes"].as_u64().expect("a size")
 }
 
 /// What is reserved of a LUN that there is: of a file that is kept, and of what it grows by.

@@ -49,7 +49,7 @@ pub(super) const ISCSI: &[Route] = &[
     send(Administrator, Post, "/luns", "lun_create", "Makes a LUN.", json::<LunCreate>(), json::<Lun>()),
     get(Viewer, "/luns/{lun}", "lun_show", "A LUN.", json::<Lun>()),
     send(
-        Operator,
+        Administrator,
         Patch,
         "/luns/{lun}",
         "lun_update",

@@ -37,7 +37,7 @@ pub(super) const POOLS: &[Route] = &[
         json::<Done>(),
     ),
     send(
-        Operator,
+        Administrator,
         Post,
         "/pools/{pool}/disks",
         "pool_add_disk",
@@ -83,7 +83,7 @@ pub(super) const POOLS: &[Route] = &[
     ),
     with_query(
         send(
-            Operator,
+            Administrator,
             Post,
             "/pools/{pool}/replace",
             "pool_replace_disk",

@@ -59,8 +59,8 @@ pub(crate) struct Asker {
     pub(crate) user: Option<Sid>,
     /// The session that it has.
     session: Option<Hash>,
-    /// The token that it has shown, and when that ends.
-    token: Option<(String, Option<u64>)>,
+    /// The token that it has shown.
+    token: Option<String>,
 }
 
 impl Asker {
@@ -79,7 +79,9 @@ impl Asker {
     /// As the record of changes names it.
     pub(crate) fn who(&self) -> String {
         match &self.token {
-            Some((id, _)) => format!("token {id} {}", self.name).trim_end().to_owned(),
+            Some(id) => format!("token {id} {}", self.name).trim_end().to_owned(),
+            // A user may be called "uid 0".
+            None if self.proof == Proof::Session => format!("user {}", self.name),
             None => self.name.clone(),
         }
     }
@@ -197,7 +199,7 @@ impl Access {
             proof: Proof::Token,
             user: token.owner,
             session: None,
-            token: Some((token.id.clone(), token.expires)),
+            token: Some(token.id.clone()),
         })
     }
 
@@ -320,12 +322,19 @@ impl Access {
             let detail = format!("A {} can't make a token of role {}.", asker.role, new.role);
             return Err(Problem::new(Code::Forbidden, detail));
         }
-        let mut new = new;
-        // What a token makes does not outlive it: otherwise it would never end.
-        if let Some((_, Some(end))) = &asker.token {
-            new.expires = Some(new.expires.map_or(*end, |expires| expires.min(*end)));
+        if asker.proof == Proof::Token {
+            // Revoking the one would leave the other.
+            let detail = "A token can't make tokens.";
+            return Err(Problem::new(Code::Forbidden, detail)
+                .todo("Log in as a user, or make it on the node itself: `holdfast api token create`."));
         }
-        let owner = asker.user.and_then(|user| Some((user, known.name(user)?)));
+        let owner = match asker.user {
+            // Who has gone meanwhile must not leave a token that nobody answers for.
+            Some(user) => {
+                Some((user, known.name(user).ok_or_else(|| nobody("The user is not there any more."))?))
+            }
+            None => None,
+        };
         self.tokens.lock().create(new, owner, self.wall())
     }
 

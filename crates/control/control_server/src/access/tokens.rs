@@ -89,6 +89,8 @@ struct File {
 pub(super) struct Tokens {
     path: PathBuf,
     by_id: BTreeMap<String, Kept>,
+    /// Revoked ones that the file still has, as it could not be written. They count no more, and can be revoked again.
+    unwritten: BTreeMap<String, Kept>,
 }
 
 impl Tokens {
@@ -106,7 +108,7 @@ impl Tokens {
                 BTreeMap::new()
             }
         };
-        Self { path, by_id }
+        Self { path, by_id, unwritten: BTreeMap::new() }
     }
 
     /// The token that is this secret, which is used at `wall`; none when there is none, or its time is over.
@@ -125,6 +127,7 @@ impl Tokens {
     /// All of them, the newest first; `valid` says which count.
     pub(super) fn list(&self, valid: impl Fn(&Kept) -> bool) -> Vec<ApiToken> {
         let mut list: Vec<ApiToken> = self.by_id.values().map(|token| token.told(valid(token))).collect();
+        list.extend(self.unwritten.values().map(|token| token.told(false)));
         list.sort_by_key(|token| std::cmp::Reverse(token.created));
         list
     }
@@ -183,11 +186,13 @@ impl Tokens {
 
     /// Revokes one; whether it was there.
     pub(super) fn revoke(&mut self, id: &str) -> Result<bool, Problem> {
-        if !self.by_id.contains_key(id) {
+        // Gone from memory first: it is not let in though the disk is full.
+        if let Some(token) = self.by_id.remove(id) {
+            self.unwritten.insert(id.to_owned(), token);
+        }
+        if !self.unwritten.contains_key(id) {
             return Ok(false);
         }
-        // Gone from memory first: it is not let in though the disk is full.
-        self.by_id.remove(id);
         self.store(self.by_id.clone())?;
         Ok(true)
     }
@@ -201,6 +206,7 @@ impl Tokens {
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.to_string()))?;
         replace_file(&self.path, &text).map_err(|error| failed(error.to_string()))?;
         self.by_id = next;
+        self.unwritten.clear();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, MethodRouter};
@@ -20,9 +20,6 @@ use crate::audit::Subject;
 use crate::network::Peer;
 use crate::node::Node;
 
-/// Largest request to log in, in bytes: it is read of whoever connects.
-const MAX_LOGIN_BYTES: usize = 4 << 10;
-
 #[derive(Deserialize)]
 struct LimitQuery {
     limit: Option<usize>,
@@ -36,7 +33,7 @@ fn nobody() -> Problem {
 pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
     type K = Extension<Known>;
     Some(match id {
-        "login" => handle(f, log_in).layer(DefaultBodyLimit::max(MAX_LOGIN_BYTES)),
+        "login" => handle(f, log_in),
         "logout" => handle(f, log_out),
         "me" => handle(f, async |Extension(k): K| answer(k.map(|asker| asker.me()).ok_or_else(nobody))),
         "http_show" => handle(f, async |State(n): S| Json(n.http_show())),

@@ -2,13 +2,16 @@
 //!
 //! Invariants:
 //! * A request without a [`Peer`], or of a route without a role, is refused: nothing is let in because something was forgotten.
-//! * The body of a request is not looked at before it is known who asks.
+//! * The body of a request is not looked at before it is known who asks, and who asks is looked at again when it is there: that may have
+//!   taken long, and the user may be gone.
+//! * What is begun comes to its end, though whoever asked for it goes away: a change that is dropped half-way would leave a volume closed, or
+//!   open twice. Only what is streamed from the peer ends with the connection, and is made for that.
 //! * What is asked for with a cookie and changes something must carry a header that pages of others cannot send, and an Origin,
 //!   if there is one, that is this node's.
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
@@ -19,7 +22,7 @@ use control_api::{Code, Problem, Proof, REQUEST_HEADER};
 use super::parts::{Failure, Outcome};
 use crate::access::Asker;
 use crate::audit::{Attempt, Subject};
-use crate::network::Peer;
+use crate::network::{Peer, Place};
 use crate::node::Node;
 use crate::socket::SocketPeer;
 
@@ -97,10 +100,29 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
         return Failure::from(problem).into_response();
     };
     request.extensions_mut().insert(peer);
-    let (asker, admitted) = gate.admit(peer, request.headers());
+    let (mut asker, mut admitted) = gate.admit(peer, request.headers());
     let mut attempt = gate
         .changes()
         .then(|| Attempt::new(gate.node.clone(), gate.route, request.uri(), asker.as_ref(), peer));
+    let most = super::most_bytes(gate.route);
+    if admitted.is_ok() {
+        let (parts, body) = request.into_parts();
+        let body = if let Peer::Network(_) = peer { patient(body) } else { body };
+        let body = match most {
+            Some(most) => match whole(body, most, asker.is_some()).await {
+                Ok(bytes) => {
+                    (asker, admitted) = gate.admit(peer, &parts.headers);
+                    Body::from(bytes)
+                }
+                Err(problem) => {
+                    admitted = Err(problem);
+                    Body::empty()
+                }
+            },
+            None => body,
+        };
+        request = Request::from_parts(parts, body);
+    }
     if let Err(problem) = admitted {
         if let Some(attempt) = &mut attempt {
             attempt.ended(problem.status, problem.code.as_str());
@@ -110,17 +132,36 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
     if let Some(attempt) = &attempt {
         request.extensions_mut().insert::<Subject>(attempt.subject());
     }
-    if let Peer::Network(_) = peer {
-        let (parts, body) = request.into_parts();
-        request = Request::from_parts(parts, patient(body));
-    }
     request.extensions_mut().insert::<Known>(asker);
-    let response = next.run(request).await;
-    if let Some(attempt) = &mut attempt {
-        let outcome = response.extensions().get::<Outcome>().map_or("done", |outcome| outcome.0.as_str());
-        attempt.ended(response.status().as_u16(), outcome);
+    let place = request.extensions_mut().remove::<Arc<Place>>();
+    let work = async move {
+        let _place = place;
+        let response = next.run(request).await;
+        if let Some(attempt) = &mut attempt {
+            let outcome = response.extensions().get::<Outcome>().map_or("done", |outcome| outcome.0.as_str());
+            attempt.ended(response.status().as_u16(), outcome);
+        }
+        response
+    };
+    if most.is_none() {
+        return work.await;
     }
-    response
+    tokio::spawn(work).await.unwrap_or_else(|error| {
+        let problem = Problem::new(Code::Internal, format!("The request has failed: {error}."));
+        Failure::from(problem).into_response()
+    })
+}
+
+/// A body, all of it.
+async fn whole(body: Body, most: usize, known: bool) -> Result<Bytes, Problem> {
+    let limits = crate::network::Limits::default();
+    let limit = if known { limits.body } else { limits.stranger };
+    let wrong = |why: &str| Problem::new(Code::InvalidRequest, format!("The request's body: {why}."));
+    match tokio::time::timeout(limit, axum::body::to_bytes(body, most)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => Err(wrong(&error.to_string())),
+        Err(_) => Err(wrong(&format!("it did not come within {} s", limit.as_secs()))),
+    }
 }
 
 /// A body that breaks off when nothing of it comes for long.
@@ -141,8 +182,6 @@ fn patient(body: Body) -> Body {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Bytes;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
-use control_api::routes::{Method as RouteMethod, ROUTES};
+use control_api::routes::{Method as RouteMethod, ROUTES, Route};
 use control_api::{BASE_PATH, Code, Problem};
 
 use crate::network::Peer;
@@ -30,6 +30,18 @@ pub(crate) use parts::Failure;
 const MAX_CONFIG_BYTES: usize = 64 << 20;
 /// Largest JSON request otherwise: a pool of all disks that it may have takes less. Files are streamed and not limited.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
+/// Largest request to log in, in bytes: it is read of whoever connects.
+const MAX_LOGIN_BYTES: usize = 4 << 10;
+
+/// The largest body of a route that is read whole; none where it is streamed.
+fn most_bytes(route: &Route) -> Option<usize> {
+    match route.id {
+        "file_put" | "snapshot_apply" => None,
+        "config_apply" => Some(MAX_CONFIG_BYTES),
+        "login" => Some(MAX_LOGIN_BYTES),
+        _ => Some(MAX_REQUEST_BYTES),
+    }
+}
 
 /// The router over the whole table.
 pub(crate) fn router(node: Arc<Node>) -> Router {
@@ -45,10 +57,9 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         // The test below makes sure that there is one.
         if let Some(handler) = handlers::handler(route.id, filter) {
             let gate = Gate { node: node.clone(), route };
-            let most = if route.id == "config_apply" { MAX_CONFIG_BYTES } else { MAX_REQUEST_BYTES };
-            // What a handler asks for itself counts more.
             let handler = handler
-                .layer(DefaultBodyLimit::max(most))
+                // The gate limits it.
+                .layer(DefaultBodyLimit::disable())
                 .layer(axum::middleware::from_fn_with_state(gate, gate::gate));
             if route.id == "metrics" {
                 // Where everybody looks for them.

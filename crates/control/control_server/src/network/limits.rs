@@ -14,7 +14,7 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// Connections at once from one address, or from one network of IPv6: a browser has six, an office may share an address.
     pub(crate) per_address: usize,
-    /// Requests at once; a further one is told to come again.
+    /// Requests at once, of which one peer may have a quarter; a further one is told to come again.
     pub(crate) requests: usize,
     /// How long the TLS handshake may take.
     pub(crate) handshake: Duration,
@@ -22,6 +22,9 @@ pub(crate) struct Limits {
     pub(crate) head: Duration,
     /// How long nothing may come of a body that is awaited, or nothing be taken of an answer.
     pub(crate) stall: Duration,
+    /// How long a body may take that is read whole, of somebody who is not known yet; and of somebody who is.
+    pub(crate) stranger: Duration,
+    pub(crate) body: Duration,
     /// Bytes of a request's head.
     pub(crate) head_bytes: usize,
     /// Headers of a request.
@@ -37,9 +40,18 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(30),
             stall: Duration::from_secs(60),
+            stranger: Duration::from_secs(10),
+            body: Duration::from_secs(300),
             head_bytes: 32 << 10,
             headers: 64,
         }
+    }
+}
+
+impl Limits {
+    /// Those of requests, for [`Connections::take`].
+    pub(crate) fn of_requests(&self) -> Self {
+        Self { connections: self.requests, per_address: self.requests.div_ceil(4), ..*self }
     }
 }
 
@@ -73,7 +85,7 @@ impl Connections {
         self.by_peer.lock().values().sum()
     }
 
-    /// A place for a connection from `address`; none when it, or all together, have too many.
+    /// A place for a connection (or, with the limits of those, a request) from `address`; none when it, or all together, have too many.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr, limits: &Limits) -> Option<Place> {
         let peer = peer(address);
         let mut by_peer = self.by_peer.lock();

@@ -30,9 +30,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
-pub(crate) use limits::{Limits, peer};
+pub(crate) use limits::{Limits, Place, peer};
 
 use certificates::{Certificate, OwnCertificates};
 use limits::Connections;
@@ -48,6 +48,10 @@ pub(crate) enum Peer {
 
 /// Before a given certificate ends, people are told for so long.
 pub(crate) const ENDS_SOON_SECONDS: u64 = 21 * 24 * 3600;
+
+/// How often, and how long between, an address is tried that is in use: the node itself may have served it, or one that holds it, until now.
+const BIND_ATTEMPTS: u32 = 20;
+const BIND_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long connections may take to end when an address is not served any more, or the node stops.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -86,10 +90,25 @@ pub(crate) struct Network {
     provider: Arc<CryptoProvider>,
     in_use: Arc<InUse>,
     connections: Arc<Connections>,
-    requests: Arc<Semaphore>,
+    requests: Arc<Connections>,
     limits: Limits,
     serving: Mutex<Option<Serving>>,
     listeners: Mutex<BTreeMap<String, Listening>>,
+}
+
+/// Listens. Whoever listened there until now may take a moment to end.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of the control plane, which is no shard; it waits for 0.2 s at most"
+)]
+fn bind(at: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    for _ in 0..BIND_ATTEMPTS {
+        match std::net::TcpListener::bind(at) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => std::thread::sleep(BIND_PAUSE),
+            other => return other,
+        }
+    }
+    std::net::TcpListener::bind(at)
 }
 
 impl Network {
@@ -100,7 +119,7 @@ impl Network {
             provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
             in_use: Arc::default(),
             connections: Arc::default(),
-            requests: Arc::new(Semaphore::new(limits.requests)),
+            requests: Arc::default(),
             limits,
             serving: Mutex::default(),
             listeners: Mutex::default(),
@@ -173,7 +192,7 @@ impl Network {
         if self.in_use.0.lock().is_none() {
             return Err("there is no certificate".into());
         }
-        let listener = std::net::TcpListener::bind(at).map_err(|error| error.to_string())?;
+        let listener = bind(at).map_err(|error| error.to_string())?;
         listener.set_nonblocking(true).map_err(|error| error.to_string())?;
         // Whoever changes the configuration may be on another runtime.
         let _here = serving.runtime.enter();

@@ -16,7 +16,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::Peer;
@@ -30,7 +30,7 @@ pub(super) struct Acceptor {
     pub(super) tls: TlsAcceptor,
     pub(super) router: Router,
     pub(super) connections: Arc<Connections>,
-    pub(super) requests: Arc<Semaphore>,
+    pub(super) requests: Arc<Connections>,
     pub(super) limits: Limits,
     /// Its sender is dropped when all is to end.
     pub(super) stopped: watch::Receiver<()>,
@@ -97,7 +97,7 @@ impl Acceptor {
     }
 
     async fn answer(&self, request: Request<Incoming>, from: SocketAddr) -> Response {
-        let Ok(_room) = self.requests.try_acquire() else {
+        let Some(room) = self.requests.take(from.ip(), &self.limits.of_requests()) else {
             let problem = Problem::new(Code::Unavailable, "Too many requests are under way.")
                 .todo("Ask again in a moment.");
             let mut response = Failure::from(problem).into_response();
@@ -106,6 +106,9 @@ impl Acceptor {
         };
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer::Network(from));
+        // What is begun goes on when the connection is cut, and takes its place until it ends.
+        let room = Arc::new(room);
+        request.extensions_mut().insert(Arc::clone(&room));
         match TowerToHyperService::new(self.router.clone()).call(request).await {
             Ok(response) => response,
             Err(never) => match never {},

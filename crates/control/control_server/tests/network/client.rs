@@ -96,6 +96,12 @@ impl Client {
 pub(crate) struct Stream(TlsStream<TcpStream>);
 
 impl Stream {
+    /// Sends more of what was begun.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).await.expect("sent");
+        self.0.flush().await.expect("sent");
+    }
+
     /// What comes up to this text, with it.
     pub(crate) async fn until(&mut self, text: &str) -> String {
         let mut bytes = Vec::new();

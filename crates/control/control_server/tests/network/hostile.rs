@@ -123,3 +123,22 @@ async fn every_answer_has_the_headers_that_browsers_heed() {
     }
     world.stop().await;
 }
+
+/// Who asks is looked at again when all of a body is there: meanwhile the user may be gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_comes_after_its_user_has_gone_changes_nothing() {
+    let world = World::start().await;
+    let cookie = world.session("ada").await;
+    let body = r#"{"role":"administrator","name":"late"}"#;
+    let length = body.len().to_string();
+    let headers = [("cookie", cookie.as_str()), ("x-holdfast-request", "1"), ("content-length", &length)];
+    let mut slow = world.client.open("POST", "/v1/tokens", &headers).await;
+    slow.write(&body.as_bytes()[..10]).await;
+    // Another request of hers has been answered: the first has been let in by then.
+    assert_eq!(world.client.send("GET", "/v1/me", &headers[..1], "").await.status, 200);
+    world.local("DELETE", "/v1/users/ada", &serde_json::json!({ "confirm": "ada" })).await;
+    slow.write(&body.as_bytes()[10..]).await;
+    let answer = slow.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    world.stop().await;
+}

@@ -87,9 +87,9 @@ async fn the_record_says_who_what_and_how_it_ended() {
     assert_eq!(
         lines,
         [
-            "otto operator network POST /v1/login [otto] 200 done",
-            "otto operator network POST /v1/volumes [v1] 404 not-found",
-            "otto operator network POST /v1/users [-] 403 forbidden",
+            "user otto operator network POST /v1/login [otto] 200 done",
+            "user otto operator network POST /v1/volumes [v1] 404 not-found",
+            "user otto operator network POST /v1/users [-] 403 forbidden",
             "nobody - network POST /v1/users [-] 401 unauthenticated",
             "nobody - network POST /v1/login [vera] 401 unauthenticated",
             "uid administrator socket PATCH /v1/users/vera [-] 200 done",
