@@ -55,9 +55,9 @@ function lunText(system: System, host: string, port: string, iqn: string, number
           "Set-Service MSiSCSI -StartupType Automatic; Start-Service MSiSCSI",
           `New-IscsiTargetPortal -TargetPortalAddress ${host} -TargetPortalPortNumber ${port}`,
           `Connect-IscsiTarget -NodeAddress ${iqn} -IsPersistent $true${chap ? " -AuthenticationType ONEWAYCHAP -ChapUsername USER -ChapSecret SECRET" : ""}`,
-          "Get-Disk | Where-Object BusType -eq iSCSI",
+          "Get-Disk | Where-Object BusType -eq iSCSI | Select-Object Number, SerialNumber, Size",
         ].join("\n")],
-        ["Then give the disk to a VM (or format it, for VHDX files)", `Add-VMHardDiskDrive -VMName VM -DiskNumber (Get-Disk | Where-Object BusType -eq iSCSI | Select-Object -First 1).Number`],
+        ["Then give the disk to a VM (or format it, for VHDX files)", "Add-VMHardDiskDrive -VMName VM -DiskNumber NUMBER   # that of this LUN in the list: the host may have others"],
       ];
     case "proxmox":
       return [

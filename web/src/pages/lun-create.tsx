@@ -117,7 +117,7 @@ export function LunCreateDialog({ onClose }: { onClose: () => void }) {
         <Choice label="Logical block" value={block} onChange={setBlock} options={[{ id: "512", title: "512 bytes", detail: "Every system knows it; ESXi and older Windows know no other." }, { id: "4096", title: "4096 bytes" }]} />
       </div>
       <MapFields mapping={mapping} groups={groups.data?.items ?? []} targets={targets.data?.items ?? []} nobody />
-      <Check value={reserve} onChange={setReserve} help="Writes never fail for want of space.">Reserve its space now</Check>
+      <Check value={reserve} onChange={setReserve} help="Its writes find room however full the volume and its pool become, until a snapshot or clone shares what it has.">Reserve its space now</Check>
     </FormDialog>
   );
 }

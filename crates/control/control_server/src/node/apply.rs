@@ -154,9 +154,11 @@ impl Node {
                     item.subject(),
                     item.volume()
                 );
-                return Err(Problem::new(Code::InvalidRequest, detail).todo(
-                    "Leave `volume_guid` out, and the volume of that name is meant. Nothing was changed.",
-                ));
+                return Err(Problem::new(Code::InvalidRequest, detail).todo(format!(
+                    "Write `volume = \"{name}\"` to leave it where it is. Without `volume_guid` it is made of the volume {} instead, \
+                     which has other data. Nothing was changed.",
+                    item.volume()
+                )));
             }
         }
         Ok(())
