@@ -39,7 +39,11 @@ const QUESTIONS: [(&str, &[&str], bool); 17] = [
     ("lookupsids S-1-5-32-544 S-1-5-18", &[r"BUILTIN\Administrators", r"NT AUTHORITY\SYSTEM"], true),
     ("lsaquery", &["WORKGROUP"], true),
     ("getusername", &["Account Name"], true),
-    ("enumdomusers", &["user:[demo] rid:[0x3e8]", "user:[boss] rid:[0x3e9]"], false),
+    (
+        "enumdomusers",
+        &["user:[demo] rid:[0x3e8]", "user:[admin] rid:[0x3e9]", "user:[boss] rid:[0x3ea]"],
+        false,
+    ),
     ("queryuser demo", &["User of the demo"], false),
     ("enumalsgroups builtin", &["Administrators"], false),
 ];
