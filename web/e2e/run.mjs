@@ -40,7 +40,7 @@ if (!options.socket || !options.disks) {
 }
 
 /** Milliseconds until something that a case waits for must be there; the machine may be busy. */
-const PATIENCE = 30_000;
+const PATIENCE = 90_000;
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 await mkdir(options.work, { recursive: true });
 
@@ -88,7 +88,8 @@ async function open({ answer, url, ...how } = {}) {
     url: server.url,
     /** Goes to a page and waits for its heading. */
     async go(place, heading) {
-      await page.goto(`${server.url}#/${place}`);
+      // The heading says when it is there; to wait for everything else as well would be to wait for a busy machine.
+      await page.goto(`${server.url}#/${place}`, { waitUntil: "commit" });
       const title = page.getByRole("heading", { level: 1 });
       await (heading ? page.getByRole("heading", { level: 1, name: heading, exact: true }) : title).waitFor();
     },
