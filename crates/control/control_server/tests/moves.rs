@@ -7,31 +7,15 @@ mod common;
 
 use std::sync::Arc;
 
-use common::ask;
+use common::{get, refused, send};
 use control_api::{Session, SmbOpen, SmbSession};
 use control_server::memory::{Machine, MemoryIscsi, MemorySmb};
 use control_server::{FoundDisk, NodeOptions, Running};
-use serde_json::{Value, json};
+use serde_json::json;
 use shard_runtime::SystemClock;
 
 const HOST: &str = "iqn.2026-11.example:host";
 const TARGET: &str = "iqn.2026-11.example:t";
-
-async fn send(node: &Running, method: &str, path: &str, body: &Value) -> Value {
-    let (done, answer) = ask(node, method, path, &body.to_string()).await;
-    assert!(done, "{method} {path}: {answer}");
-    answer
-}
-
-async fn get(node: &Running, path: &str) -> Value {
-    send(node, "GET", path, &Value::Null).await
-}
-
-async fn refused(node: &Running, method: &str, path: &str, body: &Value, code: &str) -> String {
-    let (done, problem) = ask(node, method, path, &body.to_string()).await;
-    assert!(!done && problem["code"] == code, "{method} {path}: {problem}");
-    problem.to_string()
-}
 
 struct World {
     _dir: tempfile::TempDir,

@@ -6,19 +6,9 @@ mod common;
 
 use std::path::Path;
 
-use common::{ask, start};
+use common::{ask, get, send, start};
 use control_server::Running;
 use serde_json::{Value, json};
-
-async fn send(node: &Running, method: &str, path: &str, body: &Value) -> Value {
-    let (done, answer) = ask(node, method, path, &body.to_string()).await;
-    assert!(done, "{method} {path}: {answer}");
-    answer
-}
-
-async fn get(node: &Running, path: &str) -> Value {
-    send(node, "GET", path, &Value::Null).await
-}
 
 /// A pool of two disks, with the volume `v`.
 async fn pool(node: &Running, dir: &Path, name: &str) {

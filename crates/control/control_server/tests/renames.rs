@@ -5,26 +5,9 @@ mod common;
 
 use std::path::Path;
 
-use common::{ask, start};
+use common::{get, refused, send, start};
 use control_server::Running;
 use serde_json::{Value, json};
-
-async fn send(node: &Running, method: &str, path: &str, body: &Value) -> Value {
-    let (done, answer) = ask(node, method, path, &body.to_string()).await;
-    assert!(done, "{method} {path}: {answer}");
-    answer
-}
-
-async fn get(node: &Running, path: &str) -> Value {
-    send(node, "GET", path, &Value::Null).await
-}
-
-/// What is refused, with its code.
-async fn refused(node: &Running, method: &str, path: &str, body: &Value, code: &str) -> String {
-    let (done, problem) = ask(node, method, path, &body.to_string()).await;
-    assert!(!done && problem["code"] == code, "{method} {path}: {problem}");
-    problem.to_string()
-}
 
 /// A pool of two disks, with a volume.
 async fn pool(node: &Running, dir: &Path, name: &str, volume: &str) {

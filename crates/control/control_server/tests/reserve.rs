@@ -7,21 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{ask, start};
+use common::{ask, get, send, start};
 use control_server::Running;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const MIB: u64 = 1 << 20;
-
-async fn send(node: &Running, method: &str, path: &str, body: &Value) -> Value {
-    let (done, answer) = ask(node, method, path, &body.to_string()).await;
-    assert!(done, "{method} {path}: {answer}");
-    answer
-}
-
-async fn get(node: &Running, path: &str) -> Value {
-    send(node, "GET", path, &json!({})).await
-}
 
 /// A node with the pool `p` of two disks of 2 GiB, and the volume `v`; and the disks.
 async fn node_with_a_volume(dir: &Path) -> (Running, Vec<String>) {

@@ -20,6 +20,8 @@ pub struct MemorySmb {
     pub connected: Mutex<Vec<Session>>,
     /// What they are taken to have open.
     pub open: Mutex<Vec<SmbOpen>>,
+    /// Held for writing by who lets a change wait before it is served.
+    pub hold: tokio::sync::RwLock<()>,
 }
 
 impl MemorySmb {
@@ -39,17 +41,22 @@ impl SmbBackend for MemorySmb {
         _node: &'a str,
         volumes: Vec<OpenVolume>,
     ) -> Work<'a, Vec<(String, String)>> {
-        *self.config.lock() = config.clone();
-        let volumes: BTreeSet<String> = volumes.into_iter().map(|volume| volume.name).collect();
-        let unserved = config.shares.iter().filter(|share| !volumes.contains(&share.volume));
-        let mut trouble: Vec<(String, String)> = unserved
-            .map(|share| (format!("share {}", share.name), format!("volume {} is not there", share.volume)))
-            .collect();
-        if config.smb.listen.iter().any(|address| address == TAKEN) {
-            trouble.push((format!("SMB address {TAKEN}"), "address in use".into()));
-        }
-        *self.volumes.lock() = volumes;
-        now(Ok(trouble))
+        Box::pin(async move {
+            let _pass = self.hold.read().await;
+            *self.config.lock() = config.clone();
+            let volumes: BTreeSet<String> = volumes.into_iter().map(|volume| volume.name).collect();
+            let unserved = config.shares.iter().filter(|share| !volumes.contains(&share.volume));
+            let mut trouble: Vec<(String, String)> = unserved
+                .map(|share| {
+                    (format!("share {}", share.name), format!("volume {} is not there", share.volume))
+                })
+                .collect();
+            if config.smb.listen.iter().any(|address| address == TAKEN) {
+                trouble.push((format!("SMB address {TAKEN}"), "address in use".into()));
+            }
+            *self.volumes.lock() = volumes;
+            Ok(trouble)
+        })
     }
 
     fn info(&self) -> SmbInfo {

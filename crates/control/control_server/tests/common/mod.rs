@@ -21,6 +21,28 @@ pub(crate) async fn ask(node: &Running, method: &str, path: &str, body: &str) ->
     (head.starts_with("HTTP/1.1 2"), serde_json::from_str(body).unwrap_or_default())
 }
 
+/// What is answered to a request that has to work.
+#[allow(dead_code, reason = "some tests look at refusals only")]
+pub(crate) async fn send(node: &Running, method: &str, path: &str, body: &Value) -> Value {
+    let (done, answer) = ask(node, method, path, &body.to_string()).await;
+    assert!(done, "{method} {path}: {answer}");
+    answer
+}
+
+/// What there is.
+#[allow(dead_code, reason = "some tests only change things")]
+pub(crate) async fn get(node: &Running, path: &str) -> Value {
+    send(node, "GET", path, &Value::Null).await
+}
+
+/// What is said to a request that is refused with this code.
+#[allow(dead_code, reason = "some tests refuse nothing")]
+pub(crate) async fn refused(node: &Running, method: &str, path: &str, body: &Value, code: &str) -> String {
+    let (done, problem) = ask(node, method, path, &body.to_string()).await;
+    assert!(!done && problem["code"] == code, "{method} {path}: {problem}");
+    problem.to_string()
+}
+
 /// A node that keeps everything in this folder.
 #[allow(dead_code, reason = "some tests have their node on parts in memory")]
 pub(crate) async fn start(dir: &Path) -> Running {
