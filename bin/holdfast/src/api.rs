@@ -7,7 +7,7 @@ use control_client::segment;
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::pool::usage;
-use crate::table::{Table, or_dash, word};
+use crate::table::{Table, or_dash, print_listeners, word};
 use crate::units::time;
 
 #[derive(Debug, Subcommand)]
@@ -171,18 +171,10 @@ async fn token(command: Token, context: &Context) -> CliResult {
 }
 
 fn print(status: &HttpStatus) {
-    let mut table = Table::new(
-        &["ADDRESS", "LISTENS ON", "PROBLEM"],
+    print_listeners(
+        &status.listeners,
         "The API is not served over the network: `holdfast api set --listen 0.0.0.0:8443` serves it.",
     );
-    for listener in &status.listeners {
-        table.row([
-            listener.address.clone(),
-            or_dash(listener.listening.as_ref()),
-            or_dash(listener.problem.as_ref()),
-        ]);
-    }
-    table.print();
     if let Some(certificate) = &status.in_use {
         let whose = if certificate.own { "the node's own" } else { "given" };
         outln!("\nCertificate   {whose}, until {} UTC", time(certificate.not_after));

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::CliResult;
 use crate::pool::usage;
 use crate::share::Switch;
-use crate::table::{Table, or_dash, word};
+use crate::table::{Table, print_listeners, word};
 use crate::units::{many, time};
 
 #[derive(Debug, Subcommand)]
@@ -145,18 +145,10 @@ fn print(status: &SmbStatus) {
         many(status.sessions, "session"),
         many(status.opens, "open")
     );
-    let mut table = Table::new(
-        &["ADDRESS", "LISTENING", "PROBLEM"],
+    print_listeners(
+        &status.listeners,
         "It listens nowhere: `holdfast smb set --listen 0.0.0.0:445` changes that.",
     );
-    for listener in &status.listeners {
-        table.row([
-            listener.address.clone(),
-            or_dash(listener.listening.as_ref()),
-            or_dash(listener.problem.as_ref()),
-        ]);
-    }
-    table.print();
     if !status.offered.is_empty() {
         outln!("\nClients are told of");
         let mut table = Table::new(&["INTERFACE", "ADDRESS", ">SPEED", "RSS"], "");

@@ -1,6 +1,20 @@
 //! Tables for people.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Inner, presets};
+use control_api::Listener;
+
+/// Prints the addresses that something is served on; `none` in their place where there are none.
+pub(crate) fn print_listeners(listeners: &[Listener], none: &'static str) {
+    let mut table = Table::new(&["ADDRESS", "LISTENING", "PROBLEM"], none);
+    for listener in listeners {
+        table.row([
+            listener.address.clone(),
+            or_dash(listener.listening.as_ref()),
+            or_dash(listener.problem.as_ref()),
+        ]);
+    }
+    table.print();
+}
 
 /// A table whose columns are as wide as needed.
 pub(crate) struct Table {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, Problem};
+use crate::{Code, Listener, Problem};
 
 /// How the API is served over the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -61,19 +61,6 @@ pub struct HttpUpdate {
     pub viewers: Option<Vec<String>>,
 }
 
-/// An address that the API is to be served on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HttpListener {
-    /// The address as it was configured.
-    pub address: String,
-    /// Where it listens; absent when it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listening: Option<String>,
-    /// Why it does not listen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-}
-
 /// The certificate that clients are shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpCertificate {
@@ -100,7 +87,7 @@ pub struct HttpStatus {
     #[serde(flatten)]
     pub config: HttpConfig,
     /// Where it listens.
-    pub listeners: Vec<HttpListener>,
+    pub listeners: Vec<Listener>,
     /// The certificate; absent before it was first needed.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "certificate_in_use")]
     pub in_use: Option<HttpCertificate>,

@@ -38,6 +38,7 @@ mod file;
 mod http;
 mod iscsi;
 mod job;
+mod listener;
 pub mod openapi;
 mod pool;
 mod problem;
@@ -77,13 +78,14 @@ pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, R
 pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
-pub use http::{HttpCertificate, HttpConfig, HttpListener, HttpStatus, HttpUpdate};
+pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{
     AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, Lun, LunConfig,
     LunCreate, LunMap, LunState, LunUpdate, MapConfig, PortalConfig, PortalInfo, Protocol, Session, Target,
     TargetConfig, TargetUpdate, TargetUser,
 };
 pub use job::{Job, JobKind, JobState};
+pub use listener::Listener;
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport,
     PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,
@@ -96,8 +98,8 @@ pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
 pub use share_kind::ShareKind;
 pub use smb::{
     Demand, Share, ShareCaching, ShareConfig, ShareCreate, SharePermission, ShareRight, ShareTraffic,
-    ShareUpdate, Smb1Attempt, SmbConfig, SmbConstraint, SmbDialect, SmbInterface, SmbListener, SmbOpen,
-    SmbSession, SmbStatus, SmbUpdate,
+    ShareUpdate, Smb1Attempt, SmbConfig, SmbConstraint, SmbDialect, SmbInterface, SmbOpen, SmbSession,
+    SmbStatus, SmbUpdate,
 };
 pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};

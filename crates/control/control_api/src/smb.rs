@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ShareKind;
+use crate::{Listener, ShareKind};
 
 /// Whether something is demanded of clients, or used with those that want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -137,19 +137,6 @@ pub struct SmbUpdate {
     pub constraints: Option<Vec<SmbConstraint>>,
 }
 
-/// An address that shares are served on, as it is now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SmbListener {
-    /// As configured.
-    pub address: String,
-    /// Where it listens, with the port that was chosen for port 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listening: Option<String>,
-    /// Why it doesn't listen, in a sentence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-}
-
 /// An address of the machine, as clients with several connections are told of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SmbInterface {
@@ -187,7 +174,7 @@ pub struct SmbStatus {
     /// Its identity for clients, the same after a restart.
     pub guid: String,
     /// Where it listens.
-    pub listeners: Vec<SmbListener>,
+    pub listeners: Vec<Listener>,
     /// Addresses that a client of another machine is told of.
     pub offered: Vec<SmbInterface>,
     /// Shares configured.

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use control_api::{
-    Config, Session, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt, SmbInterface, SmbListener, SmbOpen,
+    Config, Listener, Session, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt, SmbInterface, SmbOpen,
 };
 use observe::IoTotals;
 use smb_protocol::security::Sid;
@@ -27,7 +27,7 @@ pub struct SmbInfo {
     /// Its identity for clients.
     pub guid: String,
     /// Where it listens.
-    pub listeners: Vec<SmbListener>,
+    pub listeners: Vec<Listener>,
     /// Addresses that clients are told of.
     pub offered: Vec<SmbInterface>,
     /// How often clients spoke SMB 1.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Weak;
 
-use control_api::{Config, Session, ShareTraffic, SmbListener, SmbOpen};
+use control_api::{Config, Listener, Session, ShareTraffic, SmbOpen};
 use parking_lot::Mutex;
 use smb_protocol::security::Sid;
 
@@ -63,7 +63,7 @@ impl SmbBackend for MemorySmb {
         let config = self.config.lock();
         let listener = |address: &String| {
             let taken = address == TAKEN;
-            SmbListener {
+            Listener {
                 address: address.clone(),
                 listening: (!taken).then(|| address.clone()),
                 problem: taken.then(|| "address in use".into()),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use control_api::{Code, HttpCertificate, HttpConfig, HttpListener, Problem};
+use control_api::{Code, HttpCertificate, HttpConfig, Listener, Problem};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
@@ -227,12 +227,12 @@ impl Network {
     }
 
     /// Where it listens, for each address of the configuration.
-    pub(crate) fn listeners(&self, config: &HttpConfig) -> Vec<HttpListener> {
+    pub(crate) fn listeners(&self, config: &HttpConfig) -> Vec<Listener> {
         let always = self.serving.lock().as_ref().and_then(|serving| serving.always).map(|at| at.to_string());
         let listeners = self.listeners.lock();
         let mut wanted: Vec<&String> = config.listen.iter().chain(&always).collect();
         wanted.dedup();
-        let tell = |address: &String| HttpListener {
+        let tell = |address: &String| Listener {
             address: address.clone(),
             listening: listeners.get(address).map(|listening| listening.at.to_string()),
             problem: None,

@@ -1,8 +1,8 @@
 //! The SMB server as a whole, sessions of both protocols, and what clients have open.
 
 use control_api::{
-    Code, Done, Issue, Problem, Protocol, Session, Severity, Share, SmbListener, SmbOpen, SmbStatus,
-    SmbUpdate, many,
+    Code, Done, Issue, Listener, Problem, Protocol, Session, Severity, Share, SmbOpen, SmbStatus, SmbUpdate,
+    many,
 };
 
 use super::{Node, confirm, missing};
@@ -19,7 +19,7 @@ impl Node {
         for address in &config.listen {
             if !listeners.iter().any(|there| there.address == *address) {
                 let problem = self.unserved.lock().get(&format!("SMB address {address}")).cloned();
-                listeners.push(SmbListener { address: address.clone(), listening: None, problem });
+                listeners.push(Listener { address: address.clone(), listening: None, problem });
             }
         }
         SmbStatus {

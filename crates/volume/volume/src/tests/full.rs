@@ -140,15 +140,21 @@ impl DeviceLayer for Short {
     }
 }
 
+/// A new volume on a disk whose space ends when it is told to.
+async fn on_a_short_disk() -> (Arc<Layered<Short>>, Arc<Volume>) {
+    let (disk, volume) = fresh().await;
+    volume.close().await.expect("close");
+    drop(volume);
+    let data = layout_for(SIZE as u64).expect("layout").data_start;
+    let short = Arc::new(Layered(Short { disk, data, writes: AtomicU64::new(u64::MAX) }));
+    let volume = Volume::open(short.clone(), environment()).await.expect("open");
+    (short, volume)
+}
+
 #[test]
 fn what_a_write_without_space_mapped_is_given_back() {
     on_shard(async {
-        let (disk, volume) = fresh().await;
-        volume.close().await.expect("close");
-        drop(volume);
-        let data = layout_for(SIZE as u64).expect("layout").data_start;
-        let short = Arc::new(Layered(Short { disk, data, writes: AtomicU64::new(u64::MAX) }));
-        let volume = Volume::open(short.clone(), environment()).await.expect("open");
+        let (short, volume) = on_a_short_disk().await;
         let root = volume.root();
         let allocated = async |id| volume.info(id).await.expect("info").allocated;
         let refused = Some(StoreErrorKind::NoSpace);
@@ -197,12 +203,7 @@ fn what_a_write_without_space_mapped_is_given_back() {
 #[test]
 fn a_write_without_space_takes_nothing_from_others() {
     on_shard(async {
-        let (disk, volume) = fresh().await;
-        volume.close().await.expect("close");
-        drop(volume);
-        let data = layout_for(SIZE as u64).expect("layout").data_start;
-        let short = Arc::new(Layered(Short { disk, data, writes: AtomicU64::new(u64::MAX) }));
-        let volume = Volume::open(short.clone(), environment()).await.expect("open");
+        let (short, volume) = on_a_short_disk().await;
         let id = volume.create(volume.root(), "file", file()).await.expect("create");
         let opened = open(&volume, id).await;
         opened.set_size(1 << 20).await.expect("size");

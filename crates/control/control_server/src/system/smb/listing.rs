@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use control_api::{Protocol, Session, ShareTraffic, Smb1Attempt, SmbListener, SmbOpen, SmbSession};
+use control_api::{Listener, Protocol, Session, ShareTraffic, Smb1Attempt, SmbOpen, SmbSession};
 use smb_protocol::access::AccessMask;
 use smb_server::{OpenInfo, SessionInfo};
 
@@ -105,7 +105,7 @@ impl Smb {
             detail: attempt.detail,
         };
         let now = self.in_effect.lock();
-        let listener = |(address, listening): (&String, &Result<_, String>)| SmbListener {
+        let listener = |(address, listening): (&String, &Result<_, String>)| Listener {
             address: address.clone(),
             listening: listening.as_ref().ok().map(|at: &std::net::SocketAddr| at.to_string()),
             problem: listening.as_ref().err().cloned(),
