@@ -31,6 +31,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 pub(crate) use limits::{Limits, Place, peer};
 
@@ -71,7 +72,9 @@ impl ResolvesServerCert for InUse {
 struct Listening {
     at: SocketAddr,
     /// Ends its connections when dropped.
-    _stop: watch::Sender<()>,
+    stop: watch::Sender<()>,
+    /// Ends when the socket is closed.
+    acceptor: JoinHandle<()>,
 }
 
 /// What is needed to serve; absent before the node runs, and after.
@@ -207,16 +210,22 @@ impl Network {
             limits: self.limits,
             stopped,
         };
-        serving.runtime.spawn(acceptor.run(listener));
-        Ok(Listening { at, _stop: stop })
+        let acceptor = serving.runtime.spawn(acceptor.run(listener));
+        Ok(Listening { at, stop, acceptor })
     }
 
-    /// Serves nothing any more. Connections get a moment to end.
+    /// Serves nothing any more: nobody listens when this ends, and connections get a moment to end.
     pub(crate) async fn stop(&self) {
         // The router holds the node, and the node this.
         self.serving.lock().take();
-        self.listeners.lock().clear();
+        let listeners = std::mem::take(&mut *self.listeners.lock());
+        let (stops, acceptors): (Vec<_>, Vec<_>) =
+            listeners.into_values().map(|listening| (listening.stop, listening.acceptor)).unzip();
+        drop(stops);
         let ended = async {
+            for acceptor in acceptors {
+                let _ = acceptor.await;
+            }
             while self.connections.count() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
