@@ -74,7 +74,8 @@ mod tests {
     }
 
     fn state(member: Option<u64>, beat: u64) -> Snapshot {
-        let beat = Beat { incarnation: Incarnation(beat), counter: 1, membership: 0 }.encode().expect("a beat");
+        let beat =
+            Beat { incarnation: Incarnation(beat), counter: 1, membership: 0 }.encode().expect("a beat");
         let mut all = vec![found(Key::Beat(me()), beat)];
         if let Some(member) = member {
             let member = Member {

@@ -67,8 +67,13 @@ impl Incarnations {
         let failed = |error| IncarnationError::Io(place.display().to_string(), error);
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         let lock = folder.join(format!("{NAME}.lock"));
-        let lock_file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock).map_err(failed)?;
+        let lock_file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock)
+            .map_err(failed)?;
         match lock_file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(IncarnationError::InUse(lock.display().to_string())),
@@ -86,7 +91,14 @@ impl Incarnations {
             }
         };
         let last_is_gone = of == Some(machine) && machine != Uuid::nil();
-        Ok(Self { folder: folder.to_owned(), last, last_is_gone, all_are_gone: false, machine, _lock: lock_file })
+        Ok(Self {
+            folder: folder.to_owned(),
+            last,
+            last_is_gone,
+            all_are_gone: false,
+            machine,
+            _lock: lock_file,
+        })
     }
 
     /// The last number that was given out here; 0 before the first.
@@ -119,7 +131,8 @@ impl Incarnations {
         let failed = |error| IncarnationError::Io(place.display().to_string(), error);
         let new = self.folder.join(format!("{NAME}.new"));
         let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(&encode(Incarnation(number), self.machine))?;
             file.sync_all()?;
             fs::rename(&new, &place)?;
@@ -188,8 +201,15 @@ mod tests {
         let mut lives = Incarnations::open(&place).expect("opens");
         assert_eq!(lives.last(), Incarnation(0));
         assert_eq!(lives.next(Incarnation(0)).expect("durable"), Incarnation(1));
-        assert_eq!(lives.next(Incarnation(7)).expect("durable"), Incarnation(8), "above what others have seen");
-        assert!(matches!(Incarnations::open(&place), Err(IncarnationError::InUse(_))), "one process at a time");
+        assert_eq!(
+            lives.next(Incarnation(7)).expect("durable"),
+            Incarnation(8),
+            "above what others have seen"
+        );
+        assert!(
+            matches!(Incarnations::open(&place), Err(IncarnationError::InUse(_))),
+            "one process at a time"
+        );
         drop(lives);
         let mut lives = Incarnations::open(&place).expect("opens again");
         assert_eq!(lives.next(Incarnation(3)).expect("durable"), Incarnation(9));

@@ -9,9 +9,7 @@ use std::time::Duration;
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Incarnation, Member, Value as _};
 use cluster_store::{ClusterStore, Outcome, StoreError};
-use pool_ownership::{
-    Action, BootTime, Input, Message, Node, Order, Phase, RequestId, Timings,
-};
+use pool_ownership::{Action, BootTime, Input, Message, Node, Order, Phase, RequestId, Timings};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -450,7 +448,8 @@ impl Work {
     }
 
     fn tell(&self, life: &Life, phase: Option<Phase>) {
-        let pools = life.pools.each().map(|(pool, epoch, order, done)| PoolState { pool, epoch, order, done });
+        let pools =
+            life.pools.each().map(|(pool, epoch, order, done)| PoolState { pool, epoch, order, done });
         let status = Status {
             phase,
             incarnation: life.node.incarnation().0,

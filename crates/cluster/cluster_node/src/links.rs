@@ -115,7 +115,10 @@ impl Links {
 
     pub(crate) fn status(&self) -> Vec<LinkStatus> {
         let peers = self.peers.lock();
-        peers.iter().map(|(node, peer)| LinkStatus { node: *node, trouble: peer.trouble.lock().clone() }).collect()
+        peers
+            .iter()
+            .map(|(node, peer)| LinkStatus { node: *node, trouble: peer.trouble.lock().clone() })
+            .collect()
     }
 
     /// Takes links that others begin, until it is dropped.
@@ -169,7 +172,11 @@ impl Links {
         Ok((hello.from, stream))
     }
 
-    fn check(&self, hello: &Hello, shown: Option<&[rustls::pki_types::CertificateDer<'static>]>) -> Result<(), String> {
+    fn check(
+        &self,
+        hello: &Hello,
+        shown: Option<&[rustls::pki_types::CertificateDer<'static>]>,
+    ) -> Result<(), String> {
         let Hello { cluster, from, to, .. } = hello;
         if !tls::is_of(shown, *from) {
             return Err(format!("the certificate is not that of {}", tls::node_name(*from)));

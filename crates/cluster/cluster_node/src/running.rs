@@ -46,7 +46,11 @@ pub(crate) struct Pools<Event> {
 }
 
 impl<Event: Send + 'static> Pools<Event> {
-    pub(crate) fn new(driver: Arc<dyn PoolDriver>, events: mpsc::Sender<Event>, event: fn(Report) -> Event) -> Self {
+    pub(crate) fn new(
+        driver: Arc<dyn PoolDriver>,
+        events: mpsc::Sender<Event>,
+        event: fn(Report) -> Event,
+    ) -> Self {
         let failures = Arc::new(Failures::default());
         Self { driver, running: BTreeMap::new(), until: BootTime(0), failures, events, event }
     }
@@ -78,7 +82,8 @@ impl<Event: Send + 'static> Pools<Event> {
             task.abort();
         }
         tracing::info!("pool {pool}, epoch {epoch}: {order:?}");
-        let (driver, events, event, of) = (self.driver.clone(), self.events.clone(), self.event, ownership.clone());
+        let (driver, events, event, of) =
+            (self.driver.clone(), self.events.clone(), self.event, ownership.clone());
         let task = tokio::spawn(async move {
             if let Some(before) = before {
                 let _ = before.await;
@@ -107,7 +112,9 @@ impl<Event: Send + 'static> Pools<Event> {
 
     /// Each pool with its epoch, its last order, and whether that is done.
     pub(crate) fn each(&self) -> impl Iterator<Item = (PoolId, u64, Order, bool)> {
-        self.running.iter().map(|(pool, running)| (*pool, running.ownership.epoch, running.order, running.done))
+        self.running
+            .iter()
+            .map(|(pool, running)| (*pool, running.ownership.epoch, running.order, running.done))
     }
 
     /// Stops everything and waits for it: the process is to end.

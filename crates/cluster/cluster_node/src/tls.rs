@@ -51,7 +51,9 @@ impl LinkTls {
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)
             .map_err(|error| wrong("TLS", &error))?
-            .with_client_cert_verifier(verifier.map_err(|error| wrong("the authority's certificate", &error))?)
+            .with_client_cert_verifier(
+                verifier.map_err(|error| wrong("the authority's certificate", &error))?,
+            )
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(|error| wrong("the node's certificate with its key", &error))?;
         // Each link shows its certificate: none is taken over from a link before.

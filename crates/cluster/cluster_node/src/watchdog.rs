@@ -35,7 +35,10 @@ impl Watchdog {
         if now.since(before) <= self.limit {
             return self.stood_still.load(Ordering::SeqCst);
         }
-        tracing::warn!("an event loop stood still for {:?}: connections are closed unread", now.since(before));
+        tracing::warn!(
+            "an event loop stood still for {:?}: connections are closed unread",
+            now.since(before)
+        );
         self.stood_still.fetch_add(1, Ordering::SeqCst) + 1
     }
 
@@ -58,12 +61,19 @@ mod tests {
         let start = boot_time();
         let began = watchdog.look_at(start);
         assert_eq!(watchdog.look_at(start.after(Duration::from_millis(900))), began);
-        assert_eq!(watchdog.look_at(start.after(Duration::from_millis(1800))), began, "it has turned in between");
+        assert_eq!(
+            watchdog.look_at(start.after(Duration::from_millis(1800))),
+            began,
+            "it has turned in between"
+        );
         // The timer looks first.
         let still = watchdog.look_at(start.after(Duration::from_millis(2801)));
         assert_ne!(still, began);
         let later = watchdog.look_at(start.after(Duration::from_millis(2802)));
-        assert_eq!(later, still, "a connection that looks next sees it too, and one that begins now does not close");
+        assert_eq!(
+            later, still,
+            "a connection that looks next sees it too, and one that begins now does not close"
+        );
         assert_eq!(watchdog.look_at(start), still, "two threads that look at once are no stand-still");
     }
 }

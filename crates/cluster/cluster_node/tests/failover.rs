@@ -21,8 +21,13 @@ fn an_owner_that_stands_still_loses_its_pool_and_comes_back() {
         assert_eq!(site.recorder.orders_of(first, epoch), BEGIN);
         let (_, old) = site.recorder.newest().expect("published");
         site.node_mut(first).freeze();
-        site.wait("another node serves the pool", |site| site.serving().is_some_and(|(node, _)| node != first));
-        assert!(!old.permit.may_answer() && !old.permit.is_revoked(), "it has ended by itself: nobody could tell it");
+        site.wait("another node serves the pool", |site| {
+            site.serving().is_some_and(|(node, _)| node != first)
+        });
+        assert!(
+            !old.permit.may_answer() && !old.permit.is_revoked(),
+            "it has ended by itself: nobody could tell it"
+        );
         let (second, later) = site.serving().expect("served");
         assert!(later > epoch);
         site.node_mut(first).thaw();
@@ -72,7 +77,9 @@ fn a_pool_that_is_moved_and_a_node_that_stops() {
     let (first, epoch) = site.serving().expect("served");
     let second = first % 3 + 1;
     site.node(first).move_pool(second);
-    site.wait("the other node serves the pool", |site| site.serving().is_some_and(|(node, _)| node == second));
+    site.wait("the other node serves the pool", |site| {
+        site.serving().is_some_and(|(node, _)| node == second)
+    });
     let stopped = [BEGIN.as_slice(), &[Order::Stop]].concat();
     assert_eq!(site.recorder.orders_of(first, epoch), stopped, "it was stopped before it went");
     let (_, epoch) = site.serving().expect("served");
@@ -97,7 +104,9 @@ fn etcd_that_is_away_stops_nothing() {
     site.etcd.kill(0);
     // Far beyond the last beat's permit.
     let long = settings.permit.max(std::time::Duration::from_secs(10));
-    site.wait("it serves by promises", |site| boot_time().since(gone) > long && site.serving() == Some(before));
+    site.wait("it serves by promises", |site| {
+        boot_time().since(gone) > long && site.serving() == Some(before)
+    });
     site.etcd.restart(0);
     site.etcd.wait_until_healthy();
     site.wait("it beats again", |site| {
@@ -125,6 +134,8 @@ fn etcd_and_a_member_that_are_away_end_the_permit() {
     (0..3).for_each(|number| site.etcd.thaw(number));
     site.wait("somebody serves again", |site| site.serving().is_some());
     site.node_mut(other).thaw();
-    site.wait("all take part", |site| (1..=3).all(|node| site.node(node).status().phase == Some(Phase::Member)));
+    site.wait("all take part", |site| {
+        (1..=3).all(|node| site.node(node).status().phase == Some(Phase::Member))
+    });
     site.wait("and the pool is served", |site| site.serving().is_some());
 }

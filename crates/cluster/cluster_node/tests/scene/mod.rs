@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cluster_node::{
-    ClusterNode, DriverFuture, Incarnations, LinkTls, NodeOptions, Order, Ownership, PoolDriver, Settings, Status,
-    Timings, boot_time, node_name,
+    ClusterNode, DriverFuture, Incarnations, LinkTls, NodeOptions, Order, Ownership, PoolDriver, Settings,
+    Status, Timings, boot_time, node_name,
 };
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Value as _};
@@ -131,7 +131,8 @@ pub(crate) fn make_pool(papers: &Papers) {
 pub(crate) fn owner(papers: &Papers) -> Owner {
     let runtime = runtime();
     let store = papers.store(&runtime);
-    let found = runtime.block_on(store.get(Range::Key(Key::Owner(POOL).path(&cluster())))).expect("etcd answers");
+    let found =
+        runtime.block_on(store.get(Range::Key(Key::Owner(POOL).path(&cluster())))).expect("etcd answers");
     Owner::decode(&found.found[0].value).expect("a value")
 }
 
@@ -182,7 +183,11 @@ impl Recorder {
 
     pub(crate) fn orders_of(&self, node: u16, epoch: u64) -> Vec<Order> {
         let orders = self.orders.lock().expect("sound");
-        orders.iter().filter(|(of, in_epoch, _)| (*of, *in_epoch) == (node, epoch)).map(|(.., order)| *order).collect()
+        orders
+            .iter()
+            .filter(|(of, in_epoch, _)| (*of, *in_epoch) == (node, epoch))
+            .map(|(.., order)| *order)
+            .collect()
     }
 
     pub(crate) fn is_whole(&self) {
@@ -308,7 +313,8 @@ impl Site {
         let papers: Vec<Papers> = (1..=3).map(|number| Papers::new(&etcd, number, folder.path())).collect();
         let recorder = Arc::new(Recorder::default());
         let looking = Some(recorder.watch());
-        let nodes = papers.iter().map(|papers| Some(Running::start(papers.clone(), recorder.clone(), settings)));
+        let nodes =
+            papers.iter().map(|papers| Some(Running::start(papers.clone(), recorder.clone(), settings)));
         let nodes = nodes.collect();
         let site = Self { etcd, papers, nodes, recorder, settings, looking, _folder: folder };
         // All know each other before there is anything to own.
