@@ -18,6 +18,12 @@ pub fn incarnation(bytes: &[u8]) {
     let _ = crate::incarnation::decode(bytes);
 }
 
+/// A valid file of a node's life.
+#[must_use]
+pub fn incarnation_sample() -> Vec<u8> {
+    crate::incarnation::encode(Incarnation(7), uuid::Uuid::from_u128(1))
+}
+
 /// Valid frames, to begin with.
 #[must_use]
 pub fn samples() -> Vec<(&'static str, Vec<u8>)> {

@@ -156,7 +156,7 @@ fn this_machine() -> Uuid {
     Uuid::from_u64_pair(xxh3(firmware.as_bytes()), xxh3(system.as_bytes()))
 }
 
-fn encode(number: Incarnation, machine: Uuid) -> Vec<u8> {
+pub(crate) fn encode(number: Incarnation, machine: Uuid) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.raw(MAGIC);
     writer.u32(VERSION);

@@ -181,6 +181,12 @@ impl Recorder {
         published.iter().max_by_key(|(_, ownership)| ownership.epoch).cloned()
     }
 
+    pub(crate) fn published_by(&self, node: u16, epoch: u64) -> Ownership {
+        let published = self.published.lock().expect("sound");
+        let found = published.iter().find(|(of, ownership)| (*of, ownership.epoch) == (node, epoch));
+        found.expect("published").1.clone()
+    }
+
     pub(crate) fn orders_of(&self, node: u16, epoch: u64) -> Vec<Order> {
         let orders = self.orders.lock().expect("sound");
         orders
@@ -288,8 +294,6 @@ impl Drop for Running {
     /// Ends as a process does that is killed: nothing is carried to its end.
     fn drop(&mut self) {
         self.thaw = None;
-        let (_, none) = tokio::sync::mpsc::unbounded_channel::<()>();
-        drop(none);
         self.say = tokio::sync::mpsc::unbounded_channel().0;
         self.thread.take().map(JoinHandle::join);
     }
@@ -328,7 +332,7 @@ impl Site {
             });
         }
         make_pool(&site.papers[0]);
-        site.wait("the pool is served", |site| site.serving().is_some());
+        site.served("the pool is served", |_, _| true);
         site
     }
 
@@ -338,6 +342,16 @@ impl Site {
             self.recorder.is_whole();
             is_so(self)
         });
+    }
+
+    /// Waits until such a node serves the pool in such an epoch, and says which.
+    pub(crate) fn served(&self, what: &str, by: impl Fn(u16, u64) -> bool) -> (u16, u64) {
+        let found = std::cell::Cell::new(None);
+        self.wait(what, |site| {
+            found.set(site.serving().filter(|(node, epoch)| by(*node, *epoch)));
+            found.get().is_some()
+        });
+        found.get().expect("found")
     }
 
     pub(crate) fn node(&self, number: u16) -> &Running {
