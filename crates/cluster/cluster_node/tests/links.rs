@@ -1,5 +1,7 @@
 //! Links between nodes: who is let in, and what a stranger can do.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod scene;
 
 use std::io::{Read as _, Write as _};

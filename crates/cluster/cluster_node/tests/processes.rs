@@ -1,6 +1,8 @@
 //! Three processes and a real etcd: stopped by a signal, continued, killed, started again. Each writes down when its permit held, in the
 //! machine's one clock; no two epochs' times may meet.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod scene;
 
 use std::collections::BTreeMap;

@@ -1,11 +1,13 @@
 //! The store while etcd is killed, stands still, loses answers or its leader: what was answered stays, what was refused was not
 //! done, and what is unknown was done once or not at all.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod scene;
 
 use std::time::Duration;
 
-use cluster_store::{Change, ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction, Watch};
+use cluster_store::{Change, ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
 use cluster_store_etcd::{EtcdStore, Options, Patience};
 use scene::{block_on, options, put, runtime, store};
 use test_etcd::{Etcd, Proxy, is_installed, wait_for};

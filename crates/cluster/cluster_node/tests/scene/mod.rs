@@ -1,5 +1,6 @@
 //! Three nodes with a real etcd: what they are made of, and the recorder that sees every permit in one clock.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
+#![allow(clippy::expect_used, reason = "the scene of a test")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,6 @@
 //! What the tests against the real etcd share.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
+#![allow(clippy::expect_used, reason = "the scene of a test")]
 
 use std::sync::Arc;
 
