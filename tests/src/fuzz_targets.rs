@@ -50,6 +50,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("spd_words", spd_profile::fuzz::words),
     ("spd_trace", spd_profile::fuzz::trace),
     ("spd_message", spd_fleet::fuzz::message),
+    ("cluster_link", cluster_node::fuzz::frame),
+    ("cluster_incarnation", cluster_node::fuzz::incarnation),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.

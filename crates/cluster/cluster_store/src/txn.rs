@@ -6,7 +6,7 @@ use crate::StoreError;
 pub const MAX_KEY: usize = 512;
 /// The longest value, in bytes: what is longer is cut into chunks.
 pub const MAX_VALUE: usize = 1 << 20;
-/// The most conditions, steps and reads of one transaction, each: etcd's default limit.
+/// The most conditions of one transaction, and the most steps and reads together: etcd's default limit, which counts them so.
 pub const MAX_STEPS: usize = 128;
 /// The most bytes of one transaction: below etcd's limit of 1.5 MiB, with room for its framing.
 pub const MAX_REQUEST: usize = 1_400_000;
@@ -125,7 +125,7 @@ impl Transaction {
     pub fn check(&self) -> Result<(), StoreError> {
         let wrong = |what: String| Err(StoreError::Invalid(what));
         for (what, count) in
-            [("conditions", self.conditions.len()), ("steps", self.steps.len()), ("reads", self.reads.len())]
+            [("conditions", self.conditions.len()), ("steps and reads", self.steps.len() + self.reads.len())]
         {
             if count > MAX_STEPS {
                 return wrong(format!("{count} {what} in one transaction, {MAX_STEPS} are allowed"));

@@ -104,8 +104,8 @@ fn text(text: &str, field: &'static str) -> Result<(), ValueError> {
     if fine { Ok(()) } else { Err(ValueError::Invalid(field)) }
 }
 
-/// One life of a node's process; each start takes a number that no start had before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// One life of a node's process; each start takes a number that no start had before; the first one is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
 /// A node that takes part.

@@ -36,6 +36,8 @@
 //!    members ends. A node gives none while a transaction of its own that evicts the asker may still be committed, and evicts only who
 //!    has shown in its last beat that it knew the member. What the life before has promised is kept by rule 3: a new life has heard
 //!    nothing before it began, and W is not shorter than `promise_kept`. A node asks only while it has a permit.
+//!    A node that learns of a member therefore beats at once, and is given pools by another only after a beat that shows that it knows all
+//!    members: whoever owns a pool before it has shown that could never be followed by those who came later.
 //! 6. **Epochs.** Each change of owner raises the epoch; a node carries out one epoch of a pool at most once, and begins the next
 //!    only after [`Order::Stop`] of the one before is done.
 //!

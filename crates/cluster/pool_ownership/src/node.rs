@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Incarnation, Member};
-use cluster_store::{Found, Outcome, StoreError};
+use cluster_store::{Found, Outcome, Revision, StoreError};
 
 use crate::chain::{Chain, Pending, Purpose, RequestId};
 use crate::io::{Action, Failure, Flaws, Input, Message, Order};
@@ -44,6 +44,8 @@ pub struct Node {
     started: BootTime,
     heard: BootTime,
     last_sent: Option<BootTime>,
+    /// What the last transaction says that this node knows of the membership.
+    shown: Revision,
     next_ask: BootTime,
     told_permit: BootTime,
     has_view: bool,
@@ -75,6 +77,7 @@ impl Node {
             started: now,
             heard: now,
             last_sent: None,
+            shown: Revision(0),
             next_ask: now,
             told_permit: BootTime(0),
             has_view: false,
@@ -407,7 +410,11 @@ impl Node {
         if let Some(awaited) = self.chain.awaited() {
             return self.wake_at(now, awaited.sent.after(self.timings.beat_patience));
         }
-        let beat_due = self.last_sent.map_or(now, |sent| sent.after(self.timings.beat_every));
+        let beat_due = match self.last_sent {
+            // A member may not claim from this node, nor evict it, before it is shown that it is known.
+            Some(sent) if !self.has_unshown_members() => sent.after(self.timings.beat_every),
+            _ => now,
+        };
         let purpose = match self.phase {
             Phase::Joining => (beat_due <= now).then_some(Purpose::Join),
             // Until it is known what became of the last one there are beats only.
@@ -422,8 +429,14 @@ impl Node {
         let transaction = self.transaction(purpose);
         let id = self.chain.sent(now, purpose);
         self.last_sent = Some(now);
+        self.shown = self.view.revision;
         self.wake_at(now, now.after(self.timings.beat_patience));
         actions.push(Action::Transact(id, transaction));
+    }
+
+    fn has_unshown_members(&self) -> bool {
+        self.phase == Phase::Member
+            && self.view.members.iter().any(|(node, seen)| *node != self.me && seen.created > self.shown)
     }
 
     /// Asks the others for promises while beats are missing and there is still a permit. Without one it asks no more: who is promised

@@ -108,9 +108,21 @@ impl Node {
     fn move_target(&self, now: BootTime, pool: PoolId) -> Option<NodeId> {
         let asked = self.pools.get(&pool).and_then(|pool| pool.move_to);
         if self.record.draining && asked.is_none() {
-            return self.candidates(now, pool, None).into_iter().find(|node| *node != self.me);
+            let candidates = self.candidates(now, pool, None).into_iter();
+            return candidates.filter(|node| self.knows_all(*node)).find(|node| *node != self.me);
         }
-        asked.filter(|node| self.is_up(now, *node))
+        asked.filter(|node| self.can_be_given(now, *node))
+    }
+
+    /// Whether a pool can be given to a node: who gets one has to be someone from whom all others may claim it.
+    fn can_be_given(&self, now: BootTime, node: NodeId) -> bool {
+        self.is_up(now, node) && self.knows_all(node)
+    }
+
+    /// Whether the last beat of a member shows that it knows all others.
+    fn knows_all(&self, node: NodeId) -> bool {
+        let Some(beat) = self.view.beats.get(&node).and_then(|seen| seen.beat.as_ref()) else { return false };
+        self.view.members.iter().all(|(other, seen)| *other == node || beat.knows() >= seen.created)
     }
 
     /// Whether a member can take pools, as far as is known here.
@@ -157,8 +169,11 @@ impl Node {
             }
             if let Some(epoch) = self.owned(id) {
                 // It was stopped here: it goes to whom it was meant for, or to whoever comes.
-                let moved =
-                    self.pools.get(&id).and_then(|pool| pool.move_to).filter(|to| self.is_up(now, *to));
+                let moved = self
+                    .pools
+                    .get(&id)
+                    .and_then(|pool| pool.move_to)
+                    .filter(|to| self.can_be_given(now, *to));
                 return Some(match moved.or_else(|| self.move_target(now, id)) {
                     Some(to) => {
                         self.pools.entry(id).or_default().move_to = Some(to);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Incarnation, Member, Owner, Value as _};
+use cluster_store::values::{Beat, Incarnation, Member, Owner, Value as _};
 use cluster_store::{Range, Revision, Step, StoreError, Transaction, Tree};
 
 use crate::{Action, BootTime, Input, Message, Node, Order, Settings, Timings};
@@ -21,6 +21,8 @@ pub(super) struct Cluster {
     pub(super) unanswered: BTreeSet<usize>,
     /// Nodes that do not run.
     pub(super) asleep: BTreeSet<usize>,
+    /// Nodes that are told of no changes.
+    pub(super) deaf: BTreeSet<usize>,
     /// Pairs that do not hear each other.
     pub(super) apart: BTreeSet<(usize, usize)>,
     /// Orders as they were given.
@@ -45,16 +47,31 @@ impl Cluster {
             cut: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             asleep: BTreeSet::new(),
+            deaf: BTreeSet::new(),
             apart: BTreeSet::new(),
             orders: Vec::new(),
             stuck: None,
         };
-        for number in 0..count {
-            cluster.nodes.push(cluster.life(number, 1));
-            cluster.told.push(Revision(0));
-            cluster.join(number);
+        for _ in 0..count {
+            cluster.add();
         }
         cluster
+    }
+
+    /// One node more.
+    pub(super) fn add(&mut self) {
+        let number = self.nodes.len();
+        self.nodes.push(self.life(number, 1));
+        self.told.push(Revision(0));
+        self.join(number);
+    }
+
+    /// Whether the last beat of a node shows that it knows another one.
+    pub(super) fn shows_that_it_knows(&self, node: usize, other: usize) -> bool {
+        let id = |node: usize| NodeId::new(node as u16 + 1).expect("a number");
+        let beat = self.tree.find(&Key::Beat(id(node)).path(&self.name)).expect("it beats");
+        let member = self.tree.find(&Key::Member(id(other)).path(&self.name)).expect("a member");
+        Beat::decode(&beat.value).expect("a beat").knows() >= member.created
     }
 
     fn life(&self, node: usize, incarnation: u64) -> Node {
@@ -141,7 +158,7 @@ impl Cluster {
                     continue;
                 }
                 let changes = self.tree.changes(&self.name.root(), self.told[node]).expect("kept");
-                if !changes.is_empty() && !self.cut.contains(&node) {
+                if !changes.is_empty() && !self.cut.contains(&node) && !self.deaf.contains(&node) {
                     self.told[node] = self.tree.revision();
                     self.feed(node, Input::Changed(changes));
                 }

@@ -96,6 +96,45 @@ fn a_stranger_does_not_claim() {
     assert!(cluster.answers(owner));
 }
 
+/// Two that have joined at the same moment know nothing of each other at first. One that is never heard again after that has
+/// still shown the other that it knew it.
+#[test]
+fn who_learns_of_a_member_shows_it_at_once() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(100);
+    for (me, other) in [(0, 1), (1, 0)] {
+        assert!(
+            cluster.shows_that_it_knows(me, other),
+            "within a tenth of a second, and the next beat is due after five"
+        );
+    }
+    let owner = cluster.holder().expect("owned");
+    cluster.asleep.insert(owner);
+    cluster.run(5000);
+    assert_eq!(cluster.holder(), Some(1 - owner));
+}
+
+/// A pool is not given to a node from which a member could not take it.
+#[test]
+fn a_pool_is_given_only_to_who_knows_all_members() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000);
+    let owner = cluster.holder().expect("owned");
+    let other = 1 - owner;
+    // The other one hears nothing of the member that came, and beats on.
+    cluster.deaf.insert(other);
+    cluster.add();
+    cluster.run(1000);
+    cluster.feed(owner, Input::Move(POOL, id(other)));
+    cluster.run(1000);
+    assert_eq!(cluster.holder(), Some(owner), "not yet");
+    cluster.deaf.clear();
+    cluster.run(1000);
+    cluster.feed(owner, Input::Move(POOL, id(other)));
+    cluster.run(1000);
+    assert_eq!(cluster.holder(), Some(other));
+}
+
 #[test]
 fn a_lost_answer_is_found_by_the_next_transaction() {
     let mut cluster = Cluster::new(2);

@@ -1,0 +1,122 @@
+//! "May I answer now?": what a shard looks at when data was read, and before an answer is queued.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pool_ownership::BootTime;
+
+use crate::clock::boot_time;
+
+/// Taken back for good.
+const REVOKED: u64 = 0;
+/// Not given yet.
+const NOT_YET: u64 = 1;
+
+/// The permit to answer for one pool in one epoch. Clones are the same permit; looking at it costs one load and one reading of
+/// the clock.
+#[derive(Clone)]
+pub struct Permit(Arc<AtomicU64>);
+
+impl Permit {
+    /// One that was not given yet.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicU64::new(NOT_YET)))
+    }
+
+    /// The permit of a node on its own, whose pools nobody else takes: it lasts until it is taken back, and looking at it reads no
+    /// clock.
+    #[must_use]
+    pub fn without_end() -> Self {
+        Self(Arc::new(AtomicU64::new(u64::MAX)))
+    }
+
+    /// Whether an answer may be given now.
+    #[must_use]
+    #[inline]
+    pub fn may_answer(&self) -> bool {
+        let until = self.0.load(Ordering::Acquire);
+        until == u64::MAX || boot_time().0 < until
+    }
+
+    /// Whether an answer may be given at this time.
+    #[must_use]
+    pub fn allows(&self, at: BootTime) -> bool {
+        at.0 < self.0.load(Ordering::Acquire)
+    }
+
+    /// Until when, as far as is known now; the past when it was not given yet, or was taken back.
+    #[must_use]
+    pub fn until(&self) -> BootTime {
+        BootTime(self.0.load(Ordering::Acquire))
+    }
+
+    /// Takes it back for good. Whoever finds out first that the pool has another owner does this, without waiting for anybody.
+    pub fn revoke(&self) {
+        self.0.store(REVOKED, Ordering::SeqCst);
+    }
+
+    /// Whether it was taken back.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        self.0.load(Ordering::Acquire) == REVOKED
+    }
+
+    /// Gives it until then, also earlier than before; not when it was taken back.
+    pub(crate) fn set(&self, until: BootTime) {
+        let until = until.0.max(NOT_YET);
+        let unless_revoked = |present| (present != REVOKED).then_some(until);
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, unless_revoked);
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permit(until {})", self.until().0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_permit_begins_ends_and_is_taken_back_for_good() {
+        let permit = Permit::new();
+        assert!(!permit.may_answer(), "it was not given yet");
+        permit.set(boot_time().after(Duration::from_secs(3600)));
+        let shard = permit.clone();
+        assert!(shard.may_answer());
+        permit.set(BootTime(0));
+        assert!(!shard.may_answer() && !shard.is_revoked(), "it is over, and may begin again");
+        permit.set(boot_time().after(Duration::from_secs(3600)));
+        assert!(shard.may_answer());
+        shard.revoke();
+        permit.set(BootTime::NEVER);
+        assert!(!permit.may_answer() && permit.is_revoked(), "what was taken back is not given again");
+    }
+
+    #[test]
+    fn the_permit_of_a_node_on_its_own_ends_only_when_it_is_taken_back() {
+        let permit = Permit::without_end();
+        assert!(permit.may_answer() && permit.allows(BootTime(u64::MAX - 1)));
+        permit.revoke();
+        assert!(!permit.may_answer());
+    }
+
+    /// For the figure: `cargo test --release -p cluster_node looking_at -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "measures"]
+    fn looking_at_a_permit_is_cheap() {
+        let permit = Permit::new();
+        permit.set(BootTime::NEVER.0.checked_sub(1).map(BootTime).unwrap_or_default());
+        for (what, permit) in [("in a cluster", permit), ("on its own", Permit::without_end())] {
+            let (begin, times) = (boot_time(), 10_000_000_u32);
+            let yes = (0..times).filter(|_| std::hint::black_box(&permit).may_answer()).count();
+            let took = boot_time().since(begin);
+            println!("{what}: {yes} looks, {:.1} ns each", took.as_nanos() as f64 / f64::from(times));
+        }
+    }
+}
