@@ -17,7 +17,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::tidy::Problem;
+use crate::problem::Problem;
 
 /// Layers from the bottom up; folders in one entry are siblings.
 const LAYERS: &[&[&str]] = &[

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tidy::Problem;
+use crate::problem::Problem;
 
 pub(crate) fn check(root: &Path) -> Result<Vec<Problem>, String> {
     let mut problems = Vec::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::tidy::Problem;
+use crate::problem::Problem;
 
 /// Files longer than this are listed in [`RATCHET`] with the length they may not exceed.
 const SOFT_LINES: usize = 500;

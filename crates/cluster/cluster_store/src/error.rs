@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::txn::Revision;
+use crate::revision::Revision;
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -28,6 +28,7 @@ mod error;
 pub mod files;
 pub mod keys;
 mod local;
+mod revision;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -39,10 +40,11 @@ use std::pin::Pin;
 
 pub use error::StoreError;
 pub use local::{LocalError, LocalStore};
+pub use revision::Revision;
 pub use tree::Tree;
 pub use txn::{
-    Change, Condition, Found, MAX_KEY, MAX_REQUEST, MAX_STEPS, MAX_VALUE, Outcome, Range, Revision, Snapshot,
-    Step, Transaction,
+    Change, Condition, Found, MAX_KEY, MAX_REQUEST, MAX_STEPS, MAX_VALUE, Outcome, Range, Snapshot, Step,
+    Transaction,
 };
 
 /// What a store answers with, later.

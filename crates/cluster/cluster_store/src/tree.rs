@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::StoreError;
-use crate::txn::{Change, Condition, Found, Outcome, Range, Revision, Snapshot, Step, Transaction};
+use crate::revision::Revision;
+use crate::txn::{Change, Condition, Found, Outcome, Range, Snapshot, Step, Transaction};
 
 /// Changes that are remembered for watches, in bytes; older ones are forgotten.
 const HISTORY_BYTES: usize = 4 << 20;

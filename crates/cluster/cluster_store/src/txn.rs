@@ -1,6 +1,7 @@
 //! What is asked of a store and what it answers.
 
-use crate::StoreError;
+use crate::error::StoreError;
+use crate::revision::Revision;
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 512;
@@ -10,10 +11,6 @@ pub const MAX_VALUE: usize = 1 << 20;
 pub const MAX_STEPS: usize = 128;
 /// The most bytes of one transaction: below etcd's limit of 1.5 MiB, with room for its framing.
 pub const MAX_REQUEST: usize = 1_400_000;
-
-/// Number of a transaction of the store; 0 is before the first one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Revision(pub u64);
 
 /// A key with what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

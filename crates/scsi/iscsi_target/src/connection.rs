@@ -27,9 +27,8 @@ use tcp_service::Account;
 use tokio::net::TcpStream;
 
 use crate::limits::{IDLE_TICKS, SEND_BATCH, SEND_HIGH_WATER, TICK};
-use crate::login_phase::leave;
-use crate::server::Shared;
 use crate::session::{Message, Peer, Session};
+use crate::shared::Shared;
 use crate::transmit::Transmit;
 use command::Task;
 use receive::Receive;
@@ -365,7 +364,7 @@ impl Drop for Leaving {
         // First the futures of commands, then the news: see the contract of ScsiDevice.
         drop(connection);
         match session {
-            Some(session) => leave(&shared, &session, &peer),
+            Some(session) => shared.leave(&session, &peer),
             None => tracing::trace!("discovery session ended"),
         }
     }

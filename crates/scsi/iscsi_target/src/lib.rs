@@ -1,9 +1,11 @@
 //! iSCSI portals, sessions and connections on shards.
 //!
 //! ```text
-//!   portal ── accept ──► shard (round robin, for good)
+//!   portal (server) ── accept ──► shard (round robin, for good)
+//!                          serve         the two phases of a connection
 //!                          login_phase   LoginMachine; finds, makes or reinstates the Session
 //!                          connection    one task: receive ─► commands ─► ScsiDevice ─► transmit
+//!   shared: targets with their sessions, portals, what the control plane set
 //!   Session (shared by its connections, maybe on several shards): CmdSN order and window, nexus, members
 //! ```
 //!
@@ -31,8 +33,10 @@ mod connection;
 pub mod limits;
 mod listing;
 mod login_phase;
+mod serve;
 mod server;
 mod session;
+mod shared;
 mod transmit;
 
 pub use config::{

@@ -1,4 +1,4 @@
-//! From an accepted socket to a connection in full feature phase.
+//! The login phase of a connection, and which session it becomes a part of.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,13 @@ use iscsi_protocol::pdu::padded;
 use iscsi_protocol::{BHS_BYTES, Bhs};
 use observe::IoTally;
 use scsi_core::Nexus;
-use tcp_service::Arrived;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::config::{AuthConfig, DiscoveryAuth, TargetConfig};
-use crate::connection::Connection;
-use crate::limits::{LOGIN_TIMEOUT, MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
-use crate::server::{Shared, Target};
+use crate::limits::{MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
 use crate::session::{Message, Peer, ReserveError, Session, SessionSeed};
+use crate::shared::{Shared, Target};
 
 struct Policy<'a> {
     shared: &'a Shared,
@@ -60,40 +58,29 @@ impl LoginPolicy for Policy<'_> {
 }
 
 /// What a login ends with.
-struct Admitted {
-    result: LoginResult,
-    seat: SessionSeat,
-    stat_sn: u32,
-    first_cmd_sn: u32,
+pub(crate) struct Admitted {
+    pub(crate) result: LoginResult,
+    /// Holds the place in the session until the connection itself does.
+    pub(crate) seat: SessionSeat,
+    /// The next StatSN.
+    pub(crate) stat_sn: u32,
+    pub(crate) first_cmd_sn: u32,
 }
 
 /// A connection in its session while the last response is on its way: a login that is dropped there, by its
 /// time limit or a failed send, leaves the session again.
-struct SessionSeat {
+pub(crate) struct SessionSeat {
     shared: Arc<Shared>,
-    session: Option<Arc<Session>>,
-    peer: Arc<Peer>,
+    pub(crate) session: Option<Arc<Session>>,
+    pub(crate) peer: Arc<Peer>,
 }
 
 impl Drop for SessionSeat {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            leave(&self.shared, &session, &self.peer);
+            self.shared.leave(&session, &self.peer);
         }
     }
-}
-
-/// Serves one connection from its first byte to its last.
-pub(crate) async fn serve(shared: Arc<Shared>, arrived: Arrived, group: u16) {
-    let Arrived { mut stream, shard, login: seat, .. } = arrived;
-    let admitted = shard_runtime::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
-    drop(seat);
-    let Some(Ok(Some(mut admitted))) = admitted else { return };
-    // From here on the connection takes itself out of the session.
-    let session = admitted.seat.session.take();
-    let peer = Arc::clone(&admitted.seat.peer);
-    let Admitted { result, stat_sn, first_cmd_sn, .. } = admitted;
-    Connection::new(shared, stream, result, session, peer, stat_sn, first_cmd_sn).run().await;
 }
 
 async fn read_request(stream: &mut TcpStream) -> io::Result<(Bhs, Vec<u8>)> {
@@ -119,7 +106,8 @@ async fn send(stream: &mut TcpStream, response: &LoginResponse) -> io::Result<()
     stream.write_all(&bytes).await
 }
 
-async fn login(
+/// Carries the login phase out; `None` when it was refused.
+pub(crate) async fn login(
     shared: &Arc<Shared>,
     stream: &mut TcpStream,
     group: u16,
@@ -186,24 +174,6 @@ fn refused(shared: &Shared, machine: &LoginMachine, remote: SocketAddr, status: 
     );
 }
 
-/// Takes a connection out of its session, and the session out of its target with the last one.
-pub(crate) fn leave(shared: &Shared, session: &Arc<Session>, peer: &Arc<Peer>) {
-    if session.leave(peer) {
-        end(shared, session);
-    }
-}
-
-fn end(shared: &Shared, session: &Arc<Session>) {
-    session.finish();
-    // The target may have been removed from the table already; then there is nothing to clean.
-    if let Some(target) = shared.targets.read().get(&session.target) {
-        let mut sessions = target.sessions.lock();
-        if sessions.get(&session.tsih).is_some_and(|other| Arc::ptr_eq(other, session)) {
-            sessions.remove(&session.tsih);
-        }
-    }
-}
-
 /// Finds or makes the session (RFC 7143 6.3.5): reinstates, joins, or begins one.
 async fn establish(
     shared: &Arc<Shared>,
@@ -241,7 +211,7 @@ async fn establish(
         // been too late for that, and proved what no longer counts.
         let admitted = still_admitted(&target.config.read(), result);
         if let Err(status) = admitted {
-            leave(shared, &session, peer);
+            shared.leave(&session, peer);
             return Err(status);
         }
         return Ok(Some(session));
@@ -259,7 +229,7 @@ async fn establish(
     };
     // A target removed meanwhile did not see this session in its list.
     if !shared.targets.read().get(name).is_some_and(|now| Arc::ptr_eq(now, &target)) {
-        leave(shared, &session, peer);
+        shared.leave(&session, peer);
         return Err(LoginStatus::REMOVED);
     }
     Ok(Some(session))
@@ -381,7 +351,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if !self.taken && self.session.give_up(self.cid) {
-            end(self.shared, &self.session);
+            self.shared.end(&self.session);
         }
     }
 }

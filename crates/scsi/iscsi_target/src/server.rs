@@ -7,36 +7,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use iscsi_protocol::IscsiName;
-use iscsi_protocol::chap::ChapUser;
-use iscsi_protocol::discovery::TargetListing;
 use parking_lot::{Mutex, RwLock};
 use shard_runtime::Entropy;
 use tcp_service::{Budget, Limits, Listeners, Serve, Spawner, Throttle};
 
-use crate::config::{
-    AuthConfig, ConfigError, DiscoveryAuth, PortalConfig, ServerConfig, TargetConfig, check_auth,
-};
+use crate::config::{ConfigError, PortalConfig, ServerConfig, TargetConfig, check_auth};
 use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS};
 use crate::listing::{ConnectionInfo, SessionInfo};
-use crate::session::{Message, Session};
-
-pub(crate) struct Target {
-    pub(crate) config: RwLock<Arc<TargetConfig>>,
-    pub(crate) sessions: Mutex<BTreeMap<u16, Arc<Session>>>,
-    pub(crate) next_tsih: AtomicUsize,
-}
-
-pub(crate) struct Shared {
-    pub(crate) config: RwLock<Arc<ServerConfig>>,
-    pub(crate) targets: RwLock<BTreeMap<IscsiName, Arc<Target>>>,
-    pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) budget: Budget,
-    /// For lines in the log that initiators can cause at will.
-    pub(crate) throttle: Throttle,
-    pub(crate) next_nexus: AtomicU64,
-    listeners: Listeners,
-    portals: Mutex<Vec<PortalConfig>>,
-}
+use crate::serve::serve;
+use crate::session::{Message, Peer, Session};
+use crate::shared::{Shared, Target};
 
 /// The iSCSI service of a node. Cheap to clone.
 #[derive(Clone)]
@@ -107,8 +87,7 @@ impl IscsiServer {
             return Err(ConfigError::GroupTag);
         }
         let (shared, group) = (Arc::clone(&self.shared), config.group);
-        let serve: Serve =
-            Arc::new(move |arrived| Box::pin(crate::login_phase::serve(Arc::clone(&shared), arrived, group)));
+        let serve: Serve = Arc::new(move |arrived| Box::pin(serve(Arc::clone(&shared), arrived, group)));
         let address = self
             .shared
             .listeners
@@ -212,7 +191,7 @@ impl IscsiServer {
 
 impl SessionInfo {
     fn of(session: &Session) -> Self {
-        let connection = |peer: Arc<crate::session::Peer>| ConnectionInfo {
+        let connection = |peer: Arc<Peer>| ConnectionInfo {
             cid: peer.cid,
             remote: peer.remote,
             local: peer.local,
@@ -259,77 +238,5 @@ async fn drain(targets: Vec<Arc<Target>>, grace: Duration) {
         for session in &sessions {
             session.wait_ended().await;
         }
-    }
-}
-
-impl Shared {
-    /// Who a discovery session of `initiator` may prove to be: a user of any target that lets it in.
-    pub(crate) fn discovery_users(&self, initiator: &IscsiName) -> Vec<ChapUser> {
-        let mut users = Vec::new();
-        for target in self.targets.read().values() {
-            let config = Arc::clone(&target.config.read());
-            if config.access.allows(initiator) {
-                users.extend(config.auth.users_for(initiator).cloned());
-            }
-        }
-        users
-    }
-
-    /// How we prove ourselves to a discovery session of `initiator` that asks for it: as the targets do that it could prove
-    /// itself to, where they all have the same name and secret. A secret that any user has as well is none to prove with.
-    pub(crate) fn discovery_mutual(&self, initiator: &IscsiName) -> Option<ChapUser> {
-        let (mut found, mut secrets) = (Vec::<ChapUser>::new(), Vec::new());
-        for target in self.targets.read().values() {
-            let config = Arc::clone(&target.config.read());
-            let AuthConfig::Chap { users, mutual } = &config.auth else { continue };
-            secrets.extend(users.iter().map(|account| account.user.secret.clone()));
-            if config.access.allows(initiator) && config.auth.users_for(initiator).next().is_some() {
-                found.extend(mutual.clone());
-            }
-        }
-        let own = found.pop()?;
-        let one = found.iter().all(|other| other.same_as(&own));
-        (one && !secrets.iter().any(|secret| secret.same_as(&own.secret))).then_some(own)
-    }
-
-    /// Whether a discovery session that began so may be told anything now.
-    pub(crate) fn may_discover(&self, initiator: &IscsiName, user: Option<&ChapUser>) -> bool {
-        match self.config.read().discovery {
-            DiscoveryAuth::Open => true,
-            DiscoveryAuth::Chap => user
-                .is_some_and(|user| self.discovery_users(initiator).iter().any(|known| known.same_as(user))),
-        }
-    }
-
-    /// What `initiator` may know of, as seen over a connection to `local`. `proved` is the user it has proved to be;
-    /// without, targets are told of by the initiator's name alone.
-    pub(crate) fn listing(
-        &self,
-        initiator: &IscsiName,
-        proved: Option<&ChapUser>,
-        local: SocketAddr,
-        only: Option<&IscsiName>,
-    ) -> Vec<TargetListing> {
-        let portals: Vec<PortalConfig> = self.portals.lock().clone();
-        let mut list = Vec::new();
-        for (name, target) in self.targets.read().iter() {
-            let config = Arc::clone(&target.config.read());
-            let hidden = proved.is_some_and(|user| !config.auth.admits(initiator, Some(user)));
-            if only.is_some_and(|only| only != name) || !config.access.allows(initiator) || hidden {
-                continue;
-            }
-            let addresses = portals
-                .iter()
-                .filter(|portal| config.in_group(portal.group))
-                .map(|portal| {
-                    // A wildcard is reached at least where this connection came in.
-                    let ip =
-                        if portal.address.ip().is_unspecified() { local.ip() } else { portal.address.ip() };
-                    format!("{},{}", SocketAddr::new(ip.to_canonical(), portal.address.port()), portal.group)
-                })
-                .collect();
-            list.push(TargetListing { name: name.clone(), addresses });
-        }
-        list
     }
 }

@@ -1,13 +1,7 @@
-//! Initiators come to a unit and go; of those that have used it and gone is remembered what they are to be told: one that comes back is told at its next flush, like those that stayed, that
-//! writes it had cached may be lost.
+//! Of initiators that have used a unit and gone is remembered what they are to be told: one that comes back is told at its next
+//! flush, like those that stayed, that writes it had cached may be lost.
 
 use std::collections::VecDeque;
-
-use scsi_core::Nexus;
-use scsi_defs::asc;
-
-use crate::reservations::Port;
-use crate::unit::{Inner, LogicalUnit, NexusEntry};
 
 /// How many are remembered at most; those that have nothing to be told are forgotten first.
 const MAX_DEPARTED: usize = 256;
@@ -38,44 +32,6 @@ impl Departed {
     /// Cached writes may be lost: each is to be told.
     pub(crate) fn lose_writes(&mut self) {
         self.ports.iter_mut().for_each(|(_, lost)| *lost = true);
-    }
-}
-
-impl LogicalUnit {
-    pub(crate) fn connect(&self, nexus: &Nexus) {
-        let port = Port {
-            initiator: nexus.initiator_port_name().to_lowercase(),
-            device: nexus.target.to_lowercase(),
-            target: nexus.target_port,
-        };
-        let mut inner = self.inner.lock();
-        let Inner { nexuses, departed, reservations, .. } = &mut *inner;
-        reservations.know(&port);
-        nexuses.entry(nexus.id).or_insert_with(|| NexusEntry {
-            used: false,
-            attentions: vec![asc::POWER_ON],
-            copies: VecDeque::new(),
-            tokens: VecDeque::new(),
-            lost_writes: departed.comes_back(&port.initiator),
-            port,
-        });
-    }
-
-    pub(crate) fn disconnect(&self, nexus: u64) {
-        self.forget_nexus(nexus);
-        self.end_flow(nexus);
-    }
-
-    fn forget_nexus(&self, nexus: u64) {
-        let mut inner = self.inner.lock();
-        if let Some(entry) = inner.nexuses.remove(&nexus)
-            && (entry.used || entry.lost_writes)
-        {
-            inner.departed.leaves(entry.port.initiator, entry.lost_writes);
-        }
-        if inner.legacy == Some(nexus) {
-            inner.legacy = None;
-        }
     }
 }
 

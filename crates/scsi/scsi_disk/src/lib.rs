@@ -4,13 +4,20 @@
 //! a *nexus* is one session; a *unit attention* is news that a nexus must hear before its next command.
 //!
 //! ```text
-//! transport --execute--> TargetDevice --view of the nexus--> LogicalUnit
-//!     admission (one short lock): task set, unit attention, reservations, write protection
-//!     command  --one call--> Backing (file of a volume | block device)
+//! transport --execute--> TargetDevice (target) --view of the nexus--> LogicalUnit
+//!     execute: from admission to response; again and again while the storage is away
+//!       admission: unit attention, task set, reservations, write protection   turn: its turn at the volume
+//!       commands, a file for each family --medium, one call--> Backing (file of a volume | block device)
+//!     nexuses, task_management, availability: what else becomes of a unit
+//! ----------------------------------------------------------------------------------------------------
+//! view: who sees which units
+//! unit: all that is known of one disk, which is made of
+//!     task_set | reservations, mode, sanitize, tokens, ended, departed | storage, flow, meter
 //! ```
+//! What is above the line acts on what is below it, which knows nothing of what is above.
 //!
-//! Cost of a READ or WRITE: the CDB is checked against its row of the table, one short lock to admit and one to
-//! leave, one backing call; the data is not copied. The only allocations are the boxed futures and the buffer; what changes something has
+//! Cost of a READ or WRITE: the CDB is checked against its row of the table, the unit's lock for news and admission, that of the
+//! task set to come and to go, one backing call; the data is not copied. The only allocations are the boxed futures and the buffer; what changes something has
 //! one more future, by which it goes on when it is dropped.
 //!
 //! Invariants:
@@ -32,33 +39,43 @@
 //! Not done here: sessions and data transfer (the transport); LID4 copies, WRITE ATOMIC (refused as
 //! unsupported, and REPORT SUPPORTED OPERATION CODES says so).
 
+mod absent;
+mod admission;
+mod availability;
 mod backing;
-mod copy;
-mod data;
+mod commands;
 mod departed;
+mod ended;
+mod execute;
 mod flow;
 pub mod fuzz;
 mod hole_map;
-mod inquiry;
+mod limits;
+mod medium;
 mod meter;
 mod mode;
+mod nexuses;
 mod range_lock;
 mod reply;
-mod reservation_commands;
 pub mod reservations;
 mod sanitize;
 mod storage;
 mod target;
+mod task_management;
 mod task_set;
-mod token;
+mod tokens;
+mod turn;
 mod unit;
+mod view;
 
+pub use absent::AbsentBacking;
 pub use backing::{
     Backing, CloneHandle, DeviceBacking, FileBacking, NoReservationStore, ReservationStore,
     VolumeReservations,
 };
-pub use storage::AbsentBacking;
-pub use target::{Group, MAX_LUN, MappedUnit, TargetDevice};
-pub use unit::{LogicalUnit, MAX_TASKS, UnitConfig, UnitState};
+pub use target::TargetDevice;
+pub use task_set::MAX_TASKS;
+pub use unit::{LogicalUnit, UnitConfig, UnitState};
+pub use view::{Group, MAX_LUN, MappedUnit};
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,6 @@ use scsi_defs::Op;
 use shard_runtime::Clock;
 
 use crate::reply::Outcome;
-use crate::unit::LogicalUnit;
 
 /// Counters of a unit, and the clock that latencies are taken with.
 #[derive(Default)]
@@ -38,18 +37,17 @@ pub(crate) fn kind(op: Op) -> IoKind {
     }
 }
 
-impl LogicalUnit {
+impl Meter {
     /// Counts commands from now on, with latencies by this clock, which is that of the queue that they wait in, if there is one. Only
     /// the first call does something.
-    pub fn count_with(&self, clock: Arc<dyn Clock>) {
+    pub(crate) fn count_with(&self, clock: Arc<dyn Clock>) {
         // A second clock would tell the same time.
-        let _ = self.meter.clock.set(clock);
+        let _ = self.clock.set(clock);
     }
 
     /// What initiators have read, written and flushed since counting began. Bytes are those that the commands asked for.
-    #[must_use]
-    pub fn totals(&self) -> IoTotals {
-        self.meter.tally.totals()
+    pub(crate) fn totals(&self) -> IoTotals {
+        self.tally.totals()
     }
 
     /// Runs a command on the medium, counted here and for the nexus that it came over. Its time is that at the volume: what it waited
@@ -61,18 +59,18 @@ impl LogicalUnit {
         permit: Option<Permit>,
         command: impl Future<Output = Outcome>,
     ) -> Outcome {
-        let Some(clock) = self.meter.clock.get() else {
+        let Some(clock) = self.clock.get() else {
             let outcome = command.await;
             drop(permit);
             return outcome;
         };
-        let _under_way = self.meter.tally.begin();
+        let _under_way = self.tally.begin();
         let since = permit.as_ref().map_or_else(|| clock.now(), Permit::since);
         let outcome = command.await;
         let bytes = outcome.as_ref().map_or(0, |reply| reply.transfer);
         let now = clock.now();
         let took = now.since(since);
-        for tally in [&self.meter.tally, &nexus.io] {
+        for tally in [&self.tally, &nexus.io] {
             tally.record(kind(op), bytes, took, outcome.is_ok());
         }
         if let Some(permit) = permit {

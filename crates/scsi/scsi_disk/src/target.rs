@@ -1,7 +1,7 @@
 //! [`TargetDevice`]: which nexus sees which unit under which number.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,28 +13,7 @@ use scsi_core::{
 use scsi_defs::{Cdb, Effect, Op, Sense, asc};
 
 use crate::task_set::Attended;
-use crate::unit::LogicalUnit;
-
-/// Highest unit number (flat addressing has 14 bits).
-pub const MAX_LUN: u16 = 16383;
-
-/// A unit under a number.
-#[derive(Clone)]
-pub struct MappedUnit {
-    /// The disk.
-    pub unit: Arc<LogicalUnit>,
-    /// Whether these initiators may only read.
-    pub read_only: bool,
-}
-
-/// What a set of initiators sees.
-#[derive(Clone, Default)]
-pub struct Group {
-    /// Initiator names in lower case; empty means everyone.
-    pub initiators: BTreeSet<String>,
-    /// Unit numbers 0 to 16383.
-    pub luns: BTreeMap<u16, MappedUnit>,
-}
+use crate::view::{Caller, Group, MappedUnit, same, view_of};
 
 struct Session {
     nexus: Arc<Nexus>,
@@ -47,37 +26,10 @@ struct State {
     sessions: BTreeMap<u64, Session>,
 }
 
-/// Who asks, and what it sees.
-pub(crate) struct Caller<'a> {
-    pub(crate) nexus: &'a Nexus,
-    pub(crate) view: &'a BTreeMap<u16, MappedUnit>,
-    pub(crate) read_only: bool,
-}
-
 /// The device behind a target.
 #[derive(Default)]
 pub struct TargetDevice {
     state: RwLock<State>,
-}
-
-fn view_of(groups: &[Group], initiator: &str) -> BTreeMap<u16, MappedUnit> {
-    // Named groups come before the open one; among equals the first that has the number wins.
-    let named = groups.iter().filter(|g| g.initiators.contains(initiator));
-    let open = groups.iter().filter(|g| g.initiators.is_empty());
-    let mut view = BTreeMap::new();
-    for (lun, mapped) in named.chain(open).flat_map(|group| &group.luns) {
-        if *lun <= MAX_LUN {
-            view.entry(*lun).or_insert_with(|| mapped.clone());
-        }
-    }
-    view
-}
-
-fn same(a: &BTreeMap<u16, MappedUnit>, b: &BTreeMap<u16, MappedUnit>) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(&a.1.unit, &b.1.unit) && a.1.read_only == b.1.read_only)
 }
 
 impl TargetDevice {
@@ -125,9 +77,9 @@ impl TargetDevice {
                 Op::Inquiry => {
                     // Qualifier 1: could be connected, is not (LUN 0); 3: there cannot be such a unit.
                     let peripheral = if lun.number().is_some() { 0x3f } else { 0x7f };
-                    crate::inquiry::absent_inquiry(&cdb, peripheral)
+                    crate::commands::absent_inquiry(&cdb, peripheral)
                 }
-                Op::ReportLuns => crate::inquiry::report_luns(caller.view, &cdb),
+                Op::ReportLuns => crate::commands::report_luns(caller.view, &cdb),
                 Op::RequestSense => Ok(Sense::illegal(asc::LUN_NOT_SUPPORTED).encode(cdb.bit(1, 0))),
                 _ => Err(Sense::illegal(asc::LUN_NOT_SUPPORTED)),
             }
@@ -198,7 +150,7 @@ impl ScsiDevice for TargetDevice {
             // What has begun to change something comes to its end, whatever becomes of the connection: what is
             // durable and what is in memory stay the same, and whoever aborts the command can wait for it.
             let task = Rc::new(Cell::new(None));
-            let _attended = Attended { unit: unit.clone(), task: task.clone() };
+            let _attended = Attended { tasks: unit.tasks.clone(), task: task.clone() };
             let nexus = nexus.clone();
             let work = async move {
                 let caller = Caller { nexus: &nexus, view: &view, read_only };

@@ -3,21 +3,26 @@
 //! A command that changes something goes on when the transport drops it (see `TargetDevice::execute`), and stays in
 //! the set until it has ended: as an *orphan*. Newer commands on the medium wait for it, and so does everything that
 //! aborts commands. So a write in flight can surprise neither a retry nor the one who has fenced its sender.
+//!
+//! It has a lock of its own, which is the innermost: nothing else is locked while it is held.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use scsi_core::{ScsiStatus, TaskAttribute};
-use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
-use crate::reply::{Failure, gone};
-use crate::sanitize::Sanitize;
-use crate::target::Caller;
-use crate::unit::{Inner, LogicalUnit, MAX_TASKS};
+use crate::reply::Failure;
+
+/// Most commands a unit holds, of all nexuses: bounds memory; more get TASK SET FULL.
+pub const MAX_TASKS: usize = 4096;
 
 /// A command in the task set.
-pub(crate) struct Task {
+struct Task {
     nexus: u64,
     ordered: bool,
     started: bool,
@@ -25,29 +30,55 @@ pub(crate) struct Task {
     /// The transport has dropped it, but it goes on: what it has begun cannot be taken back.
     orphan: bool,
     /// What of it is in the task sets of other units.
-    guests: Vec<(Weak<LogicalUnit>, u64)>,
+    guests: Vec<(Weak<TaskSet>, u64)>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    of: BTreeMap<u64, Task>,
+    next: u64,
+    /// Tasks that are ordered.
+    ordered: usize,
+    /// Tasks that are orphans.
+    orphans: usize,
+    /// Who waits for the end of some tasks, whichever they are.
+    watchers: usize,
+}
+
+/// The commands that a unit holds.
+#[derive(Default)]
+pub(crate) struct TaskSet {
+    tasks: Mutex<Tasks>,
+    changed: Notify,
 }
 
 /// Takes a command out of the task set when it ends or is dropped.
-pub(crate) struct TaskGuard<'a>(&'a LogicalUnit, pub(crate) u64);
+pub(crate) struct TaskGuard<'a> {
+    tasks: &'a TaskSet,
+    /// The command's number.
+    pub(crate) id: u64,
+    /// Nothing was before it in the set that it has to wait for.
+    pub(crate) ready: bool,
+}
+
+impl TaskGuard<'_> {
+    /// The command has ended; whether it was aborted before.
+    pub(crate) fn end(self) -> bool {
+        let aborted = self.tasks.remove(self.id);
+        std::mem::forget(self);
+        aborted
+    }
+}
 
 impl Drop for TaskGuard<'_> {
     fn drop(&mut self) {
-        let mut inner = self.0.inner.lock();
-        let Some(task) = inner.tasks.remove(&self.1) else { return };
-        inner.ordered -= usize::from(task.ordered);
-        inner.orphans -= usize::from(task.orphan);
-        let waiting = task.aborted || inner.ordered > 0 || task.ordered || inner.sanitize != Sanitize::Idle;
-        drop(inner);
-        if waiting {
-            self.0.tasks_changed.notify_waiters();
-        }
+        self.tasks.remove(self.id);
     }
 }
 
 /// Makes a command an orphan if this is dropped before the command has ended.
 pub(crate) struct Attended {
-    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) tasks: Arc<TaskSet>,
     /// The command's number, once it is in the set.
     pub(crate) task: Rc<Cell<Option<u64>>>,
 }
@@ -55,124 +86,132 @@ pub(crate) struct Attended {
 impl Drop for Attended {
     fn drop(&mut self) {
         if let Some(task) = self.task.get() {
-            self.unit.orphan(task);
+            self.tasks.orphan(task);
         }
     }
 }
 
-impl Inner {
-    fn add_task(&mut self, nexus: u64, ordered: bool, started: bool) -> u64 {
-        let id = self.next_task;
-        self.next_task += 1;
+/// Somebody waits for the end of tasks as long as this is there.
+struct Watcher<'a>(&'a TaskSet);
+
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
+        self.0.tasks.lock().watchers -= 1;
+    }
+}
+
+impl Tasks {
+    fn add(&mut self, nexus: u64, ordered: bool, started: bool) -> u64 {
+        let id = self.next;
+        self.next += 1;
         self.ordered += usize::from(ordered);
-        self.tasks
+        self.of
             .insert(id, Task { nexus, ordered, started, aborted: false, orphan: false, guests: Vec::new() });
         id
     }
 }
 
-impl LogicalUnit {
-    /// Marks commands as aborted and waits until they have ended; so it does for those of nexuses that are gone.
-    pub(crate) async fn abort(&self, concerns: impl Fn(u64) -> bool, except: Option<u64>) -> Vec<u64> {
-        let mut nexuses = Vec::new();
-        let marked: Vec<u64> = {
-            let Inner { tasks, nexuses: known, .. } = &mut *self.inner.lock();
-            let concerned = |t: &Task| concerns(t.nexus) || (t.orphan && !known.contains_key(&t.nexus));
-            let tasks = tasks.iter_mut().filter(|(id, t)| concerned(t) && Some(**id) != except);
-            tasks
-                .map(|(id, task)| {
-                    task.aborted = true;
-                    nexuses.push(task.nexus);
-                    *id
-                })
-                .collect()
-        };
-        self.tasks_changed.notify_waiters();
-        self.ended(&marked).await;
-        nexuses.dedup();
-        nexuses
+impl TaskSet {
+    /// Wakes all that wait for something of a task or of the unit to change, so that they look again.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_waiters();
     }
 
-    /// Whether the command was aborted; long commands look between steps.
-    pub(crate) fn aborted(&self, task: u64) -> bool {
-        self.inner.lock().tasks.get(&task).is_none_or(|task| task.aborted)
+    /// The next time that something changes; to be enabled before the look at what may change.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
-    /// Puts a command into the task set, unless there is news for its nexus first.
-    pub(crate) fn enter(
-        &self,
-        caller: &Caller<'_>,
-        parsed: &Result<Cdb, Sense>,
-        attribute: TaskAttribute,
-    ) -> Result<TaskGuard<'_>, Failure> {
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            return Err(gone());
-        }
-        let hears =
-            !matches!(parsed, Ok(cdb) if matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense));
-        if attribute == TaskAttribute::Aca {
-            return Err(Sense::cdb_field(0).into());
-        }
-        if inner.tasks.len() >= MAX_TASKS {
+    /// Whether no further command finds room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.tasks.lock().of.len() >= MAX_TASKS
+    }
+
+    /// Puts a command into the set.
+    ///
+    /// # Errors
+    /// TASK SET FULL.
+    pub(crate) fn enter(&self, nexus: u64, attribute: TaskAttribute) -> Result<TaskGuard<'_>, Failure> {
+        let mut tasks = self.tasks.lock();
+        if tasks.of.len() >= MAX_TASKS {
             return Err(Failure::Status(ScsiStatus::TaskSetFull));
-        }
-        if hears
-            && let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
-            && !entry.attentions.is_empty()
-        {
-            return Err(Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0)).into());
         }
         let ordered = attribute == TaskAttribute::Ordered;
         let started = match attribute {
             TaskAttribute::HeadOfQueue => true,
-            TaskAttribute::Ordered => inner.tasks.is_empty(),
-            _ => inner.ordered == 0,
+            TaskAttribute::Ordered => tasks.of.is_empty(),
+            _ => tasks.ordered == 0,
         };
-        let id = inner.add_task(caller.nexus.id, ordered, started);
-        Ok(TaskGuard(self, id))
+        let ready = started && tasks.orphans == 0;
+        let id = tasks.add(nexus, ordered, started);
+        Ok(TaskGuard { tasks: self, id, ready })
     }
 
-    /// A command `of` another unit that writes here: it can be aborted here, and is waited for, also when the transport has dropped
-    /// it.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        nexus: u64,
-        of: (&LogicalUnit, u64),
-    ) -> Result<TaskGuard<'_>, Failure> {
-        let guest = {
-            let mut inner = self.inner.lock();
-            if inner.closed {
-                return Err(Sense::new(SenseKey::CopyAborted, asc::UNREACHABLE_COPY_TARGET).into());
-            }
-            if inner.tasks.len() >= MAX_TASKS {
-                return Err(Failure::Status(ScsiStatus::TaskSetFull));
-            }
-            TaskGuard(self, inner.add_task(nexus, false, true))
-        };
-        // Known there before it begins to write here: whoever drops it makes both orphans.
-        match of.0.inner.lock().tasks.get_mut(&of.1) {
-            Some(task) if !task.aborted => task.guests.push((Arc::downgrade(self), guest.1)),
+    /// Takes a command out; whether it was aborted.
+    fn remove(&self, id: u64) -> bool {
+        let mut tasks = self.tasks.lock();
+        let Some(task) = tasks.of.remove(&id) else { return true };
+        tasks.ordered -= usize::from(task.ordered);
+        tasks.orphans -= usize::from(task.orphan);
+        let waiting = task.aborted || tasks.ordered > 0 || task.ordered || tasks.watchers > 0;
+        drop(tasks);
+        if waiting {
+            self.changed.notify_waiters();
+        }
+        task.aborted
+    }
+
+    /// Makes a command `of` another set, that has a task here, known there before it begins to write here: whoever drops it makes both
+    /// orphans.
+    ///
+    /// # Errors
+    /// It was aborted.
+    pub(crate) fn is_guest(self: &Arc<Self>, guest: u64, of: (&Self, u64)) -> Result<(), Failure> {
+        match of.0.tasks.lock().of.get_mut(&of.1) {
+            Some(task) if !task.aborted => task.guests.push((Arc::downgrade(self), guest)),
             _ => return Err(Failure::Status(ScsiStatus::TaskAborted)),
         }
-        Ok(guest)
+        Ok(())
+    }
+
+    /// Marks as aborted the commands, other than `except`, that it concerns: it is asked for the nexus of each, and whether it is an
+    /// orphan. Their numbers, and the nexuses that they are of.
+    pub(crate) fn mark_aborted(
+        &self,
+        concerns: impl Fn(u64, bool) -> bool,
+        except: Option<u64>,
+    ) -> (Vec<u64>, Vec<u64>) {
+        let mut tasks = self.tasks.lock();
+        let concerned =
+            tasks.of.iter_mut().filter(|(id, t)| concerns(t.nexus, t.orphan) && Some(**id) != except);
+        concerned
+            .map(|(id, task)| {
+                task.aborted = true;
+                (*id, task.nexus)
+            })
+            .unzip()
+    }
+
+    /// Whether the command was aborted; long commands look between steps.
+    pub(crate) fn aborted(&self, task: u64) -> bool {
+        self.tasks.lock().of.get(&task).is_none_or(|task| task.aborted)
     }
 
     /// The transport has dropped a command: it ends soon, and nothing on the medium overtakes it.
-    pub(crate) fn orphan(&self, id: u64) {
+    fn orphan(&self, id: u64) {
         let guests = {
-            let Inner { tasks, orphans, .. } = &mut *self.inner.lock();
-            let Some(task) = tasks.get_mut(&id) else { return };
+            let Tasks { of, orphans, .. } = &mut *self.tasks.lock();
+            let Some(task) = of.get_mut(&id) else { return };
             task.aborted = true;
             *orphans += usize::from(task.started && !task.orphan);
             task.orphan = task.started;
             std::mem::take(&mut task.guests)
         };
-        self.tasks_changed.notify_waiters();
-        // Without the lock of this unit, as theirs is taken.
-        for (unit, guest) in guests {
-            if let Some(unit) = unit.upgrade() {
-                unit.orphan(guest);
+        self.changed.notify_waiters();
+        // Without the lock of this set, as theirs is taken.
+        for (tasks, guest) in guests {
+            if let Some(tasks) = tasks.upgrade() {
+                tasks.orphan(guest);
             }
         }
     }
@@ -181,20 +220,20 @@ impl LogicalUnit {
     /// dropped. False: aborted meanwhile.
     pub(crate) async fn may_start(&self, id: u64, medium: bool) -> bool {
         loop {
-            let changed = self.tasks_changed.notified();
+            let changed = self.changed.notified();
             tokio::pin!(changed);
             {
-                let mut inner = self.inner.lock();
-                let Some(task) = inner.tasks.get(&id) else { return false };
+                let mut tasks = self.tasks.lock();
+                let Some(task) = tasks.of.get(&id) else { return false };
                 if task.aborted {
                     return false;
                 }
                 let ordered = task.ordered;
-                let older = || inner.tasks.range(..id).map(|(_, older)| older);
+                let older = || tasks.of.range(..id).map(|(_, older)| older);
                 let free = task.started || !older().any(|older| ordered || older.ordered);
-                let orphans = medium && inner.orphans > 0 && older().any(|older| older.orphan);
+                let orphans = medium && tasks.orphans > 0 && older().any(|older| older.orphan);
                 if free && !orphans {
-                    if let Some(task) = inner.tasks.get_mut(&id) {
+                    if let Some(task) = tasks.of.get_mut(&id) {
                         task.started = true;
                     }
                     return true;
@@ -208,7 +247,7 @@ impl LogicalUnit {
     /// A command begins or ends to wait for the unit's storage, or for its turn there: meanwhile it counts as one that has not started,
     /// so that nobody waits for its end. False: aborted meanwhile.
     pub(crate) fn rests(&self, id: u64, rests: bool) -> bool {
-        match self.inner.lock().tasks.get_mut(&id) {
+        match self.tasks.lock().of.get_mut(&id) {
             Some(task) if !task.aborted => {
                 task.started = !rests;
                 true
@@ -220,21 +259,31 @@ impl LogicalUnit {
     /// Waits until the commands that run now, other than `except`, have ended.
     pub(crate) async fn quiet(&self, except: u64) {
         let running: Vec<u64> = {
-            let inner = self.inner.lock();
-            inner.tasks.iter().filter(|(id, t)| t.started && **id != except).map(|(id, _)| *id).collect()
+            let tasks = self.tasks.lock();
+            tasks.of.iter().filter(|(id, t)| t.started && **id != except).map(|(id, _)| *id).collect()
         };
         self.ended(&running).await;
     }
 
-    async fn ended(&self, tasks: &[u64]) {
+    /// Waits until these commands have ended.
+    pub(crate) async fn ended(&self, these: &[u64]) {
+        self.tasks.lock().watchers += 1;
+        let _watcher = Watcher(self);
         loop {
-            let changed = self.tasks_changed.notified();
+            let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if !tasks.iter().any(|id| self.inner.lock().tasks.contains_key(id)) {
+            if !these.iter().any(|id| self.tasks.lock().of.contains_key(id)) {
                 return;
             }
             changed.await;
         }
+    }
+
+    /// How many commands it holds, and how many of them are ordered and orphans.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        let tasks = self.tasks.lock();
+        (tasks.of.len(), tasks.ordered, tasks.orphans)
     }
 }

@@ -1,32 +1,29 @@
-//! [`LogicalUnit`]: one disk, its task set, attentions and reservations, and the admission of commands.
+//! [`LogicalUnit`]: one disk, and all that is known of it. What acts on it is in the files above this one.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use observe::IoTotals;
 use parking_lot::{Mutex, RwLock};
-use qos_gate::Permit;
-use scsi_core::{ScsiCommand, ScsiResponse, ScsiStatus};
-use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
+use scsi_core::ScsiStatus;
+use scsi_defs::asc;
+use shard_runtime::Clock;
 use tokio::sync::Notify;
 
 use crate::backing::{Backing, ReservationStore};
-use crate::copy::EndedCopy;
 use crate::departed::Departed;
+use crate::ended::{EndedCopy, EndedToken};
 use crate::flow::Flows;
 use crate::meter::Meter;
 use crate::mode::{Mode, WriteCache};
-use crate::reply::{Failure, Outcome, gone};
+use crate::reply::Failure;
 use crate::reservations::{Port, Reservations};
 use crate::sanitize::Sanitize;
 use crate::storage::{Cached, Storage};
-use crate::target::Caller;
-use crate::task_set::Task;
-use crate::token::{EndedToken, Tokens};
+use crate::task_set::TaskSet;
+use crate::tokens::Tokens;
 
-/// Most commands a unit holds, of all nexuses: bounds memory; more get TASK SET FULL.
-pub const MAX_TASKS: usize = 4096;
 /// Most attentions queued for a nexus; each code is there once, so this is never reached in practice.
 const MAX_ATTENTIONS: usize = 16;
 
@@ -71,12 +68,6 @@ pub(crate) struct NexusEntry {
 
 pub(crate) struct Inner {
     pub(crate) nexuses: BTreeMap<u64, NexusEntry>,
-    pub(crate) tasks: BTreeMap<u64, Task>,
-    /// Tasks that are ordered.
-    pub(crate) ordered: usize,
-    /// Tasks that are orphans.
-    pub(crate) orphans: usize,
-    pub(crate) next_task: u64,
     pub(crate) sanitize: Sanitize,
     pub(crate) reservations: Reservations,
     pub(crate) legacy: Option<u64>,
@@ -108,7 +99,8 @@ pub struct LogicalUnit {
     pub(crate) inner: Mutex<Inner>,
     /// One reservation change at a time, including its durable step.
     pub(crate) changes: tokio::sync::Mutex<()>,
-    pub(crate) tasks_changed: Notify,
+    /// Its lock is taken while `inner` is, never the other way round.
+    pub(crate) tasks: Arc<TaskSet>,
     pub(crate) tokens: Tokens,
     pub(crate) meter: Meter,
     /// Never locked while `inner` is.
@@ -153,11 +145,7 @@ impl LogicalUnit {
         };
         let inner = Inner {
             nexuses: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            ordered: 0,
-            orphans: 0,
             sanitize,
-            next_task: 0,
             reservations,
             legacy: None,
             mode,
@@ -179,7 +167,7 @@ impl LogicalUnit {
             cached: Cached::default(),
             inner: Mutex::new(inner),
             changes: tokio::sync::Mutex::new(()),
-            tasks_changed: Notify::new(),
+            tasks: Arc::default(),
             tokens: Tokens::default(),
             meter: Meter::default(),
             flows: Mutex::default(),
@@ -190,9 +178,46 @@ impl LogicalUnit {
         [&id[..], &[kind]].concat()
     }
 
+    /// NAA designator of the unit (SPC-4 7.8.6.6). An id that is a UUID of version 8 gives NAA 3, locally assigned: 60
+    /// bits of chance that claim to be nobody's. All other ids give the NAA 6 that units had before there was that;
+    /// the designator of a unit never changes, as to a host it would become another disk.
+    pub(crate) fn designator(&self) -> Vec<u8> {
+        let id = self.config.id;
+        if id[6] >> 4 != 8 {
+            let mut naa = id.to_vec();
+            naa[0] = 0x60 | naa[0] & 0x0f;
+            return naa;
+        }
+        let mut naa = id[8..].to_vec();
+        naa[0] = 0x30 | naa[0] & 0x0f;
+        naa
+    }
+
+    /// The unit serial number.
+    pub(crate) fn serial(&self) -> String {
+        self.config.id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Bytes of a block.
     pub(crate) fn block(&self) -> u64 {
         u64::from(self.config.block_size)
+    }
+
+    pub(crate) fn backing(&self) -> Arc<dyn Backing> {
+        self.storage.read().backing.clone()
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn ReservationStore> {
+        self.storage.read().store.clone()
+    }
+
+    pub(crate) fn is_away(&self) -> bool {
+        self.storage.read().away
+    }
+
+    /// Whether commands find nothing there: it is away, or has stopped as far as is known.
+    pub(crate) fn storage_fails(&self) -> bool {
+        self.failing.load(Ordering::SeqCst)
     }
 
     /// Blocks now; news of a change goes to all nexuses.
@@ -219,6 +244,22 @@ impl LogicalUnit {
             inner.target_ports = ports;
             inner.attention_all(None, asc::INQUIRY_DATA_CHANGED);
         }
+    }
+
+    /// Counts commands from now on, with latencies by this clock, which is that of the queue that they wait in, if there is one. Only
+    /// the first call does something.
+    pub fn count_with(&self, clock: Arc<dyn Clock>) {
+        self.meter.count_with(clock);
+    }
+
+    /// What initiators have read, written and flushed since counting began. Bytes are those that the commands asked for.
+    #[must_use]
+    pub fn totals(&self) -> IoTotals {
+        self.meter.totals()
+    }
+
+    pub(crate) fn still_wanted(&self, task: u64) -> Result<(), Failure> {
+        if self.tasks.aborted(task) { Err(Failure::Status(ScsiStatus::TaskAborted)) } else { Ok(()) }
     }
 
     /// Reservations now, for the administrator.
@@ -259,181 +300,9 @@ impl LogicalUnit {
     pub(crate) fn attention(&self, nexus: u64, code: u16) {
         self.inner.lock().attention(nexus, code);
     }
-
-    /// LOGICAL UNIT RESET.
-    pub(crate) async fn reset(&self) {
-        self.abort(|_| true, None).await;
-        let mut inner = self.inner.lock();
-        inner.legacy = None;
-        inner.stopped = false;
-        inner.mode = inner.saved_mode;
-        inner.attention_all(None, asc::DEVICE_RESET);
-    }
-
-    /// Carries a command out, from admission to response.
-    ///
-    /// `number` is told the command's number in the task set.
-    pub(crate) async fn run(
-        self: &Arc<Self>,
-        caller: &Caller<'_>,
-        parsed: Result<Cdb, Sense>,
-        command: ScsiCommand,
-        number: &Cell<Option<u64>>,
-    ) -> Option<ScsiResponse> {
-        let guard = match self.enter(caller, &parsed, command.attribute) {
-            Ok(guard) => guard,
-            Err(failure) => return Some(self.respond(Err(failure))),
-        };
-        let task = guard.1;
-        number.set(Some(task));
-        let medium = matches!(&parsed, Ok(cdb) if cdb.effect != Effect::Always);
-        let mut outcome: Outcome = Err(Failure::Status(ScsiStatus::TaskAborted));
-        if self.may_start(task, medium).await {
-            outcome = match parsed {
-                Ok(cdb) => self.carry_out(caller, task, &cdb, &command).await,
-                Err(sense) => Err(sense.into()),
-            };
-        }
-        let silent = self.aborted(task);
-        drop(guard);
-        if silent {
-            let (tas, closed) = {
-                let inner = self.inner.lock();
-                (inner.mode.tas, inner.closed)
-            };
-            if closed {
-                return Some(self.respond(Err(gone())));
-            }
-            return tas.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted))));
-        }
-        Some(self.respond(outcome))
-    }
-
-    /// Reservations, state and write protection.
-    pub(crate) fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
-        let mut inner = self.inner.lock();
-        inner.sanitize_allows(cdb.op)?;
-        let always = cdb.effect == Effect::Always;
-        let reserving = cdb.op.is_reservation_command();
-        let removes = cdb.op == Op::PreventAllow || cdb.op == Op::StartStop;
-        if inner.legacy.is_some_and(|holder| holder != caller.nexus.id)
-            && (!always || reserving || removes)
-            && !matches!(cdb.op, Op::Release6 | Op::Release10)
-        {
-            return Err(Failure::Status(ScsiStatus::ReservationConflict));
-        }
-        if inner.reservations.reservation.is_some() && (!always || cdb.op == Op::StartStop && !cdb.bit(4, 0))
-        {
-            let reads = cdb.effect == Effect::Read;
-            let allowed = inner
-                .nexuses
-                .get(&caller.nexus.id)
-                .is_some_and(|e| inner.reservations.allows(&e.port, reads));
-            if !allowed {
-                return Err(Failure::Status(ScsiStatus::ReservationConflict));
-            }
-        }
-        let medium = !always || matches!(cdb.op, Op::TestUnitReady | Op::ReadCapacity10 | Op::ReadCapacity16);
-        if medium {
-            if matches!(inner.state, UnitState::Offline(_)) {
-                return Err(Sense::new(SenseKey::NotReady, asc::NOT_READY_OFFLINE).into());
-            }
-            if cdb.op == Op::TestUnitReady && self.is_away() {
-                return Err(Failure::Away);
-            }
-            if inner.stopped && !matches!(cdb.op, Op::ModeSense6 | Op::ModeSense10) {
-                return Err(Sense::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED).into());
-            }
-        }
-        if cdb.effect == Effect::Write && self.protected(&inner, caller)
-            || caller.read_only && inner.would_change_for_all(cdb)
-        {
-            return Err(Sense::new(SenseKey::DataProtect, asc::WRITE_PROTECTED).into());
-        }
-        if matches!(cdb.effect, Effect::Read | Effect::Write) {
-            inner.uses(caller.nexus.id);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn protected(&self, inner: &Inner, caller: &Caller<'_>) -> bool {
-        caller.read_only
-            || inner.mode.swp
-            || self.backing().read_only()
-            || matches!(inner.state, UnitState::ReadOnly(_))
-    }
-
-    fn respond(&self, outcome: Outcome) -> ScsiResponse {
-        match outcome {
-            Ok(reply) => ScsiResponse {
-                status: ScsiStatus::Good,
-                sense: Vec::new(),
-                data_in: reply.data,
-                transfer_length: reply.transfer,
-            },
-            Err(Failure::Status(status)) => {
-                ScsiResponse { status, sense: Vec::new(), data_in: None, transfer_length: 0 }
-            }
-            Err(failure @ (Failure::Sense(_) | Failure::Away)) => {
-                let descriptor = self.inner.lock().mode.d_sense;
-                ScsiResponse {
-                    status: ScsiStatus::CheckCondition,
-                    sense: failure.sense().map(|sense| sense.encode(descriptor)).unwrap_or_default(),
-                    data_in: None,
-                    transfer_length: 0,
-                }
-            }
-        }
-    }
-
-    /// Carries an admitted command out, whose place at the volume is kept until it has ended.
-    pub(crate) async fn dispatch(
-        self: &Arc<Self>,
-        caller: &Caller<'_>,
-        task: u64,
-        cdb: &Cdb,
-        command: &ScsiCommand,
-        permit: Option<Permit>,
-    ) -> Outcome {
-        match cdb.op {
-            op if op.is_reservation_command() => {
-                self.reservation_command(caller, task, cdb, &command.data_out).await
-            }
-            Op::ModeSense6 | Op::ModeSense10 => self.mode_sense(caller, cdb),
-            Op::ModeSelect6 | Op::ModeSelect10 => self.mode_select(caller, cdb, &command.data_out).await,
-            Op::ExtendedCopy1
-            | Op::ExtendedCopy4
-            | Op::ReceiveCopyStatus1
-            | Op::ReceiveCopyStatus4
-            | Op::ReceiveCopyParameters => self.copy_command(caller, task, cdb, &command.data_out).await,
-            Op::SanitizeOverwrite | Op::SanitizeBlockErase | Op::SanitizeExitFailure => {
-                self.sanitize_command(caller, task, cdb, &command.data_out).await
-            }
-            Op::PopulateToken | Op::WriteUsingToken | Op::ReceiveRodTokenInformation => {
-                self.token_command(caller, task, cdb, &command.data_out).await
-            }
-            Op::RequestSense => self.request_sense(caller, cdb),
-            Op::SendDiagnostic => self.self_test(cdb).await,
-            _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
-            _ => {
-                let work = self.data_command(caller, task, cdb, command.data_out.clone());
-                self.counted(caller.nexus, cdb.op, permit, work).await
-            }
-        }
-    }
 }
 
 impl Inner {
-    /// Whether a command that leaves the medium alone changes what other nexuses find: not for one that may only read.
-    fn would_change_for_all(&self, cdb: &Cdb) -> bool {
-        match cdb.op {
-            Op::ModeSelect6 | Op::ModeSelect10 | Op::Reserve6 | Op::Reserve10 => true,
-            // Power conditions are not kept; START stands for a unit that runs.
-            Op::StartStop => cdb.byte(4) >> 4 == 0 && cdb.bit(4, 0) == self.stopped,
-            op => op.is_persistent_reserve_out(),
-        }
-    }
-
     /// Takes note that a nexus reads or writes.
     pub(crate) fn uses(&mut self, nexus: u64) {
         if let Some(entry) = self.nexuses.get_mut(&nexus) {

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::association::{Group, Shared};
+use crate::client::RpcClient;
+use crate::endpoint::Endpoint;
 use crate::error::Fault;
-use crate::interface::{Call, Endpoint, Interface};
+use crate::interface::{Call, Interface};
 use crate::ndr::{BadStub, NdrIn, Order};
 use crate::pdu::answer::{self, Outcome, Reject};
 use crate::pdu::{Bind, FRAGMENT_MAX, FRAGMENT_MIN, Header, Pdu, Request, Syntax, flag, kind};
 use crate::protection::{Protections, Refused};
-use crate::service::{Group, RpcClient, Shared};
 
 /// Most presentation contexts of a connection.
 const CONTEXTS_MAX: usize = 64;

@@ -8,8 +8,9 @@ use smb_auth::{
 use smb_protocol::FileTime;
 use smb_protocol::security::sid::Sid;
 
+use crate::client::{Authenticator, RpcClient};
 use crate::ndr::{NdrIn, NdrOut, Order};
-use crate::service::{Authenticator, RpcClient, RpcService};
+use crate::service::RpcService;
 use crate::view::ServerView as _;
 use crate::view::memory::Memory;
 

@@ -3,15 +3,18 @@
 //!
 //! ```text
 //!   bytes ──► RpcPipe (service)      a pipe: PDUs in, PDUs out, a message at a time
-//!               connection             bind, fragments, calls; association groups
+//!               connection             bind, fragments, calls
+//!               association            what pipes share: handles of association groups, the client's number of pipes
 //!               protection             NTLM and SPNEGO inside the pipe: connect, integrity, privacy
 //!               pdu, ndr               the bytes of all that (C706 12 and 14, MS-RPCE)
-//!             interface                which operations are behind which pipe
+//!             endpoint                 which interfaces are behind which pipe
+//!             interface                what an interface is, and what its operations get
 //!               srvsvc                 shares, sessions, opens, connections, the server itself (MS-SRVS)
 //!               wkssvc                 the server once more, as a workstation (MS-WKST)
 //!               lsarpc                 names and SIDs (MS-LSAT), a little policy (MS-LSAD)
 //!               samr                   users, groups and their members (MS-SAMR)
 //!                 ServerView (view)    what there is, and what may be changed: the node answers
+//!                 client                 who asks, and who proves it
 //! ```
 //!
 //! Invariants:
@@ -23,7 +26,10 @@
 //! * Nothing changes the server for who is not an administrator when the call comes, whatever it was when the pipe opened.
 //! * Only NDR 2.0 is spoken; NDR64 is offered by clients together with it, and refused.
 
+mod association;
+pub mod client;
 mod connection;
+mod endpoint;
 pub mod error;
 pub mod fuzz;
 mod handles;
@@ -39,8 +45,10 @@ mod srvsvc;
 pub mod view;
 mod wkssvc;
 
+pub use association::PIPES_MAX;
+pub use client::{Authenticator, NoAuthenticator, RpcClient};
 pub use error::{Fault, Win32};
-pub use service::{Authenticator, NoAuthenticator, RpcClient, RpcPipe, RpcService};
+pub use service::{RpcPipe, RpcService};
 pub use view::ServerView;
 
 #[cfg(test)]

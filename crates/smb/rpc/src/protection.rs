@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 
 use smb_auth::{Acceptor, MessageSecurity, Step};
 
+use crate::client::{Authenticator, RpcClient};
 use crate::error::Fault;
 use crate::pdu::answer::{self, RESPONSE_HEAD_BYTES};
 use crate::pdu::{HEADER_BYTES, Pdu, TRAILER_BYTES, Trailer};
-use crate::service::{Authenticator, RpcClient};
 
 /// SPNEGO around one of the others, and NTLM alone (MS-RPCE 2.2.1.1.7).
 const SPNEGO: u8 = 9;

@@ -1,16 +1,16 @@
 //! The pipes: what the SMB server opens, writes to and reads from.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smb_auth::{Acceptor, Accounts, Authenticated, NoAccounts};
 use smb_protocol::NtStatus;
 use smb_protocol::security::sid::Sid;
 
+use crate::association::{Seat, Shared};
+use crate::client::{Authenticator, RpcClient};
 use crate::connection::Connection;
-use crate::handles::Handles;
-use crate::interface::endpoint;
+use crate::endpoint::endpoint;
 use crate::pdu::{FRAGMENT_MAX, HEADER_BYTES, Header, HeaderError, answer, kind};
 use crate::view::ServerView;
 
@@ -18,146 +18,6 @@ use crate::view::ServerView;
 pub const INBOX_MAX: usize = 1 << 20;
 /// While this many bytes of answers wait, no further request is looked at. One answer may be longer.
 pub const OUTBOX_HIGH: usize = 1 << 20;
-/// Most association groups: more pipes than a server has open at a time.
-const GROUPS_MAX: usize = 65_536;
-
-/// Most pipes that one client has open, over all of its sessions: each can hold some MiB of requests and answers. Clients open
-/// one for a call, or keep a few.
-pub const PIPES_MAX: usize = 128;
-
-/// Who opened a pipe, or who proved to be another on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RpcClient {
-    /// The user's name.
-    pub user: String,
-    /// The user's domain: this server's name, or a directory's.
-    pub domain: String,
-    /// Its SID.
-    pub sid: Sid,
-    /// Whether it may administer the server.
-    pub is_administrator: bool,
-}
-
-/// Who proves a client that authenticates itself once more, inside the pipe.
-pub trait Authenticator: Send + Sync {
-    /// An authentication, with a challenge of its own; `None` where there are none.
-    fn acceptor(&self) -> Option<Acceptor>;
-
-    /// Who knows the users.
-    fn accounts(&self) -> &dyn Accounts;
-
-    /// Who it is, for the operations; `None` for who may not call any.
-    fn client(&self, who: &Authenticated) -> Option<RpcClient>;
-
-    /// What a client, whom this or the session has found good earlier, is now: rights come and go while a pipe is open.
-    /// `None` for one that has been disabled or is gone. Asked before each call.
-    fn current(&self, client: &RpcClient) -> Option<RpcClient>;
-}
-
-/// No authentication inside pipes: the session's has to do.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoAuthenticator;
-
-impl Authenticator for NoAuthenticator {
-    fn acceptor(&self) -> Option<Acceptor> {
-        None
-    }
-
-    fn accounts(&self) -> &dyn Accounts {
-        &NoAccounts
-    }
-
-    fn client(&self, _: &Authenticated) -> Option<RpcClient> {
-        None
-    }
-
-    fn current(&self, client: &RpcClient) -> Option<RpcClient> {
-        Some(client.clone())
-    }
-}
-
-/// Connections that share their handles.
-#[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) id: u32,
-    owner: Sid,
-    pub(crate) handles: Mutex<Handles>,
-}
-
-#[derive(Default)]
-struct Groups {
-    last: u32,
-    known: BTreeMap<u32, Weak<Group>>,
-}
-
-/// What all pipes have in common.
-pub(crate) struct Shared {
-    pub(crate) view: Arc<dyn ServerView>,
-    pub(crate) authenticator: Arc<dyn Authenticator>,
-    groups: Mutex<Groups>,
-    /// How many pipes each client has open.
-    pipes: Mutex<BTreeMap<Sid, usize>>,
-}
-
-impl Shared {
-    /// A seat for one more pipe of a client; `None` when it has too many.
-    fn seat(self: &Arc<Self>, client: Sid) -> Option<Seat> {
-        let mut pipes = self.pipes.lock();
-        let count = pipes.entry(client).or_default();
-        if *count >= PIPES_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Seat { shared: Arc::clone(self), client })
-    }
-
-    /// A new group for 0, otherwise the one that this client already has (C706 12.6.4.3).
-    pub(crate) fn group(&self, id: u32, owner: Sid) -> Option<Arc<Group>> {
-        let mut groups = self.groups.lock();
-        if id != 0 {
-            return groups.known.get(&id)?.upgrade().filter(|group| group.owner == owner);
-        }
-        if groups.known.len() >= GROUPS_MAX {
-            groups.known.retain(|_, group| group.strong_count() > 0);
-            if groups.known.len() >= GROUPS_MAX {
-                return None;
-            }
-        }
-        let mut id = groups.last.wrapping_add(1).max(1);
-        while groups.known.get(&id).is_some_and(|group| group.strong_count() > 0) {
-            id = id.wrapping_add(1).max(1);
-        }
-        groups.last = id;
-        let group = Arc::new(Group { id, owner, handles: Mutex::default() });
-        groups.known.insert(id, Arc::downgrade(&group));
-        Some(group)
-    }
-
-    fn left(&self, group: &Arc<Group>) {
-        // This pipe's reference is the last one.
-        if Arc::strong_count(group) == 1 {
-            self.groups.lock().known.remove(&group.id);
-        }
-    }
-}
-
-/// Counts a pipe while it is open.
-struct Seat {
-    shared: Arc<Shared>,
-    client: Sid,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut pipes = self.shared.pipes.lock();
-        if let Some(count) = pipes.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                pipes.remove(&self.client);
-            }
-        }
-    }
-}
 
 /// Opens pipes.
 #[derive(Clone)]
@@ -167,8 +27,7 @@ impl RpcService {
     /// A service that shows `view`.
     #[must_use]
     pub fn new(view: Arc<dyn ServerView>, authenticator: Arc<dyn Authenticator>) -> Self {
-        let (groups, pipes) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Shared { view, authenticator, groups, pipes }))
+        Self(Arc::new(Shared::new(view, authenticator)))
     }
 
     /// Opens a pipe by its name, with or without `\PIPE\` before it.
@@ -176,7 +35,7 @@ impl RpcService {
     /// # Errors
     /// [`NtStatus::OBJECT_NAME_NOT_FOUND`] when nothing answers there, [`NtStatus::ACCESS_DENIED`] for who did not say
     /// who it is and may not look (RestrictNullSessAccess), [`NtStatus::INSUFFICIENT_RESOURCES`] for who has
-    /// [`PIPES_MAX`] open.
+    /// [`PIPES_MAX`](crate::PIPES_MAX) open.
     pub fn open(&self, name: &str, client: RpcClient) -> Result<RpcPipe, NtStatus> {
         let endpoint = endpoint(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         if client.sid == Sid::ANONYMOUS && !self.0.view.anonymous_may_look() {

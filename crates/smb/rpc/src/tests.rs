@@ -8,11 +8,13 @@ use std::sync::Arc;
 use smb_protocol::NtStatus;
 use smb_protocol::security::sid::Sid;
 
+use crate::association::PIPES_MAX;
+use crate::client::NoAuthenticator;
 use crate::fuzz::client;
 use crate::ndr::{NdrIn, NdrOut, Order};
 use crate::pdu::tests::{WINDOWS_BIND, hex};
 use crate::pdu::{Header, flag, kind};
-use crate::service::{INBOX_MAX, NoAuthenticator, PIPES_MAX, RpcPipe, RpcService};
+use crate::service::{INBOX_MAX, RpcPipe, RpcService};
 use crate::view::memory::Memory;
 use crate::{Fault, RpcClient};
 

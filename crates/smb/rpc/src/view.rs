@@ -9,8 +9,8 @@ pub mod memory;
 use smb_protocol::FileTime;
 use smb_protocol::security::sid::Sid;
 
+use crate::client::RpcClient;
 use crate::error::Win32;
-use crate::service::RpcClient;
 use accounts::{AliasView, Principal, UserView};
 
 /// The server itself.

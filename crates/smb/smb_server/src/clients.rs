@@ -12,56 +12,45 @@ use smb_protocol::Guid;
 use smb_protocol::security::sid::Sid;
 
 use crate::peer::{Mail, Peer};
-use crate::session::Session;
 
 /// What a client calls itself, and its user.
-type Name = (Guid, Sid);
+pub(crate) type ClientName = (Guid, Sid);
 
 /// Connections over which somebody has logged in, oldest first.
 #[derive(Default)]
 pub(crate) struct Clients {
-    peers: Mutex<BTreeMap<Name, Vec<Arc<Peer>>>>,
-}
-
-fn name(session: &Session) -> Name {
-    (session.terms.client, session.user().token.user)
-}
-
-/// Whether two sessions are of one client and user.
-pub(crate) fn are_one(a: &Session, b: &Session) -> bool {
-    a.terms.client == b.terms.client && name(a) == name(b)
+    peers: Mutex<BTreeMap<ClientName, Vec<Arc<Peer>>>>,
 }
 
 impl Clients {
-    /// A session has one connection more.
-    pub(crate) fn join(&self, session: &Session, peer: &Arc<Peer>) {
+    /// A session of a client has one connection more.
+    pub(crate) fn join(&self, client: ClientName, peer: &Arc<Peer>) {
         let mut all = self.peers.lock();
-        let peers = all.entry(name(session)).or_default();
+        let peers = all.entry(client).or_default();
         if peers.iter().all(|other| other.id != peer.id) {
             peers.push(Arc::clone(peer));
         }
     }
 
     /// A connection of a session is gone, and with it from all others.
-    pub(crate) fn leave(&self, session: &Session, peer: &Peer) {
+    pub(crate) fn leave(&self, client: ClientName, peer: &Peer) {
         let mut all = self.peers.lock();
-        let name = name(session);
-        if let Some(peers) = all.get_mut(&name) {
+        if let Some(peers) = all.get_mut(&client) {
             peers.retain(|other| other.id != peer.id);
             if peers.is_empty() {
-                all.remove(&name);
+                all.remove(&client);
             }
         }
     }
 
-    /// Whether a session's client has a connection at all.
-    pub(crate) fn has_any(&self, session: &Session) -> bool {
-        self.peers.lock().contains_key(&name(session))
+    /// Whether a client has a connection at all.
+    pub(crate) fn has_any(&self, client: ClientName) -> bool {
+        self.peers.lock().contains_key(&client)
     }
 
-    /// Tells the first connection of a session's client that is alive; returns its number.
-    pub(crate) fn tell_one(&self, session: &Session, mail: Mail) -> Option<u64> {
+    /// Tells the first connection of a client that is alive; returns its number.
+    pub(crate) fn tell_one(&self, client: ClientName, mail: Mail) -> Option<u64> {
         let all = self.peers.lock();
-        all.get(&name(session))?.iter().find(|peer| peer.tell(mail)).map(|peer| peer.id)
+        all.get(&client)?.iter().find(|peer| peer.tell(mail)).map(|peer| peer.id)
     }
 }

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod create;
+mod create_answer;
 mod info;
 mod io;
 mod ioctl;
@@ -19,11 +20,11 @@ use std::sync::atomic::Ordering;
 use smb_files::{Detail, FileError};
 use smb_protocol::error::ErrorId;
 use smb_protocol::file::FileId;
+use smb_protocol::header::HeaderFlags;
 use smb_protocol::negotiate::Capabilities;
 use smb_protocol::{Command, DecodeError, Dialect, Header, NtStatus};
 
-use crate::connection::answer::{Body, HEADROOM, Outcome};
-use crate::connection::chain::{Carried, Reply};
+use crate::connection::answer::{Body, HEADROOM, Outcome, Reply};
 use crate::connection::channel::Channel;
 use crate::connection::receive::Packet;
 use crate::connection::state::{Conn, Pending};
@@ -31,6 +32,19 @@ use crate::limits::{CREDIT_BYTES, MAX_COMPOUND, MAX_TRANSFER};
 use crate::open::Open;
 use crate::session::Session;
 use crate::tree::Tree;
+
+/// What related messages take from the one before.
+#[derive(Clone, Default)]
+pub(crate) struct Carried {
+    pub(crate) session: u64,
+    pub(crate) tree: u32,
+    /// The file that it opened or used.
+    pub(crate) file: Option<FileId>,
+    /// Why it failed; those that need its file fail with it.
+    pub(crate) failed: Option<NtStatus>,
+    /// Whether it had no session or tree that others could take from it.
+    pub(crate) nothing: bool,
+}
 
 /// A message that has been admitted.
 pub(crate) struct Call<'a> {
@@ -209,6 +223,11 @@ impl Call<'_> {
             false => None,
         };
         Ok(Counted { open, sequence })
+    }
+
+    /// Whether the request is sent again because its answer may have been lost.
+    pub(crate) fn is_replay(&self) -> bool {
+        self.header.flags.contains(HeaderFlags::REPLAY_OPERATION) && self.dialect().is_smb3()
     }
 
     /// Whether the session may have several connections.

@@ -39,7 +39,7 @@ use crate::limits::{
     LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, UNACKNOWLEDGED_MAX, WORK_HIGH_WATER,
 };
 use crate::peer::{Mail, Peer};
-use crate::server::Shared;
+use crate::shared::Shared;
 use chain::Chain;
 use channel::Channel;
 use receive::{Got, Next, Packet, Receive};
@@ -177,7 +177,7 @@ impl Drop for Leaving {
         let sessions = std::mem::take(&mut *self.0.sessions.borrow_mut());
         for channel in sessions.into_values() {
             let Conn { shared, peer, .. } = &*self.0;
-            shared.opens.clients().leave(&channel.session, peer);
+            shared.opens.clients().leave(channel.session.client(), peer);
             if channel.session.leave(peer) {
                 shared.lost(&channel.session);
             }

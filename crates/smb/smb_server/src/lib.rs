@@ -2,11 +2,13 @@
 //! what Windows means by them are in `smb_files`.
 //!
 //! ```text
-//!   SmbServer (server)    listeners, shares, sessions, opens: what the control plane talks to
+//!   SmbServer (server)    what the control plane talks to; restore: opens that come back after a restart
+//!     │  shared             what all connections have in common: shares, sessions, opens
 //!     └─ connection       one task on one shard: receive ─► chain ─► commands ─► answer ─► tcp_service::SendQueue
 //!          ├─ session     a user with keys, over one or more connections (channel)
 //!          │    └─ tree   a share, with the rights that it grants
-//!          │         └─ open ─► smb_files::Open, or a named pipe (pipe)
+//!          │         └─ open ─► smb_files::Open, or a named pipe (pipe); link: the way back to the client;
+//!          │                    persistence: what of it outlives the server; table: all of the server's
 //!          ├─ clients     over which connection a client hears of its leases
 //!          └─ replay      what is sent twice, on another channel, is done once
 //! ```
@@ -33,14 +35,14 @@ mod endings;
 pub mod limits;
 pub mod listing;
 mod open;
-mod opens;
 mod peer;
-mod persistence;
 pub mod pipe;
 mod replay;
+mod restore;
 mod server;
 mod session;
 mod share;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -50,6 +52,7 @@ pub use config::{
     Signing,
 };
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt, TreeInfo};
-pub use persistence::Restored;
 pub use pipe::{NoPipes, Pipe, PipeClient, PipeService, PipeWork};
-pub use server::{Interfaces, Parts, SmbServer};
+pub use restore::Restored;
+pub use server::SmbServer;
+pub use shared::{Interfaces, Parts};

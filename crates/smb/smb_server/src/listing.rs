@@ -153,8 +153,8 @@ pub struct OpenInfo {
 }
 
 impl OpenInfo {
-    pub(crate) fn of(open: &Open) -> Self {
-        let session = open.session();
+    /// An open of this session, or one that waits for its client.
+    pub(crate) fn of(open: &Open, session: Option<&Session>) -> Self {
         let lasting = match open.state.lock().lasting {
             Lasting::No => "no",
             Lasting::V1 | Lasting::V2 { persistent: false } => "durable",
@@ -163,8 +163,8 @@ impl OpenInfo {
         };
         let mut info = Self {
             id: open.id.persistent,
-            session: session.as_ref().map(|session| session.id),
-            user: session.as_ref().map(|session| session.user().name()).unwrap_or_default(),
+            session: session.map(|session| session.id),
+            user: session.map(|session| session.user().name()).unwrap_or_default(),
             remote: session.and_then(|session| session.channels().first().map(|peer| peer.remote)),
             share: open.tree.share_name(),
             path: String::new(),

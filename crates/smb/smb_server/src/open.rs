@@ -2,29 +2,50 @@
 //!
 //! ```text
 //!   Session ─ volatile id ─► Open ─► smb_files::Open (share modes, caching, locks)   or a pipe
-//!   Opens ── persistent id ──┘ └─ Link: breaks find their way to the session's connections
+//!   table ── persistent id ──┘ ├─ link: breaks find their way to the session's connections
+//!                              └─ persistence: what of it outlives the server
 //! ```
 
+pub(crate) mod link;
+pub(crate) mod persistence;
+pub(crate) mod table;
+
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
-use smb_files::{Durability, Granted, Holder, Kept, LeaseBreak, OpenId};
-use smb_protocol::access::{CreateAction, OplockLevel};
-use smb_protocol::create::lease::LeaseFlags;
+use link::Link;
+use parking_lot::Mutex;
+use persistence::Stored;
+use smb_files::Durability;
+use smb_protocol::access::CreateAction;
 use smb_protocol::file::FileId;
-use smb_protocol::oplock::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
 use smb_protocol::security::sid::Sid;
 use smb_protocol::{Guid, NtStatus};
 
-use crate::opens::Table;
+use crate::clients::ClientName;
 use crate::peer::Mail;
-use crate::persistence::{self, Stored};
 use crate::pipe::Pipe;
 use crate::replay::Sequence;
-use crate::session::Session;
 use crate::tree::Tree;
+
+/// The session that an open belongs to, as far as the open has to do with it.
+pub(crate) trait OpenOwner: Send + Sync {
+    /// The session's number.
+    fn id(&self) -> u64;
+
+    /// Whether everything must be encrypted, which only the session's own connections can.
+    fn encrypts(&self) -> bool;
+
+    /// Whose it is.
+    fn client(&self) -> ClientName;
+
+    /// Tells one connection, the first that is alive; returns its number.
+    fn tell_one(&self, mail: Mail) -> Option<u64>;
+
+    /// The open is not the session's any more.
+    fn forget(&self, volatile: u64);
+}
 
 /// What is open.
 pub(crate) enum Thing {
@@ -116,14 +137,14 @@ impl Open {
 
     /// Takes it out of its session.
     pub(crate) fn forget(&self) {
-        if let Some(session) = self.link.session.read().upgrade() {
-            session.remove_open(self.id.volatile);
+        if let Some(owner) = self.owner() {
+            owner.forget(self.id.volatile);
         }
     }
 
     /// The session that it belongs to; `None` while it waits for its client.
-    pub(crate) fn session(&self) -> Option<Arc<Session>> {
-        self.link.session.read().upgrade()
+    pub(crate) fn owner(&self) -> Option<Arc<dyn OpenOwner>> {
+        self.link.owner()
     }
 
     /// Closes what is open.
@@ -134,127 +155,6 @@ impl Open {
             if let Err(status) = persistence::forget(self).await {
                 tracing::error!(path = file.path(), %status, "a persistent open is closed, but not forgotten: it comes back after a restart");
             }
-        }
-    }
-}
-
-/// The way from a file to its client.
-pub(crate) struct Link {
-    pub(crate) id: FileId,
-    pub(crate) session: RwLock<Weak<Session>>,
-    pub(crate) opens: RwLock<Weak<Table>>,
-    /// The last break that its client was told of, and over which connection.
-    told: Mutex<Option<(u64, BreakNotification)>>,
-}
-
-impl Link {
-    pub(crate) fn new(id: FileId, session: Weak<Session>, opens: Weak<Table>) -> Arc<Self> {
-        Arc::new(Self {
-            id,
-            session: RwLock::new(session),
-            opens: RwLock::new(opens),
-            told: Mutex::default(),
-        })
-    }
-
-    /// The link of an open that came back after a restart: it leads nowhere yet.
-    pub(crate) fn detached(id: FileId) -> Arc<Self> {
-        Self::new(id, Weak::new(), Weak::new())
-    }
-
-    fn tell(&self, notification: BreakNotification) {
-        let Some(session) = self.session.read().upgrade() else { return };
-        // Under the lock, so that the loss of a connection is seen here or sees what was told over it.
-        let mut told = self.told.lock();
-        let mail = Mail::Break { session: session.id, notification };
-        let over = match (notification, self.opens.read().upgrade()) {
-            // Where the session encrypts, only its own connections can.
-            (BreakNotification::Lease(_), Some(opens)) if !session.encrypt => {
-                opens.clients.tell_one(&session, mail)
-            }
-            _ => session.tell_one(mail),
-        };
-        *told = over.map(|peer| (peer, notification));
-        if over.is_none() {
-            tracing::debug!(session = session.id, "a break reaches nobody: its client is gone");
-        }
-    }
-
-    /// The client has heard what it was told.
-    pub(crate) fn answered(&self) {
-        *self.told.lock() = None;
-    }
-
-    /// A connection of the session is lost. Nobody knows whether the client has heard what it was told over it, and a
-    /// client that has not goes on using its cache: if it still matters, it is told once more.
-    pub(crate) fn channel_lost(&self, peer: u64, file: &smb_files::Open) {
-        let Some((_, notification)) = self.told.lock().filter(|(over, _)| *over == peer) else { return };
-        let matters = match (notification, file.caching()) {
-            (BreakNotification::Oplock(_), Granted::Oplock(_)) => true,
-            (BreakNotification::Lease(told), Granted::Lease { state, flags, .. }) => {
-                match told.flags.contains(LeaseBreakFlags::ACK_REQUIRED) {
-                    true => flags.contains(LeaseFlags::BREAK_IN_PROGRESS),
-                    false => state == told.new,
-                }
-            }
-            _ => false,
-        };
-        if matters {
-            self.tell(notification);
-        }
-    }
-}
-
-impl Holder for Link {
-    fn break_oplock(&self, _: OpenId, to: OplockLevel) {
-        self.tell(BreakNotification::Oplock(OplockBreak { level: to, file_id: self.id }));
-    }
-
-    fn break_lease(&self, _: OpenId, change: LeaseBreak) {
-        let flags = if change.ack_required { LeaseBreakFlags::ACK_REQUIRED } else { LeaseBreakFlags::NONE };
-        self.tell(BreakNotification::Lease(LeaseBreakNotification {
-            new_epoch: change.epoch,
-            flags,
-            key: change.key,
-            current: change.current,
-            new: change.new,
-        }));
-    }
-
-    fn closed(&self, _: OpenId) {
-        if let Some(session) = self.session.read().upgrade() {
-            session.remove_open(self.id.volatile);
-        }
-        let Some(opens) = self.opens.read().upgrade() else { return };
-        let Some(open) = opens.take(self.id.persistent) else { return };
-        opens.run(Box::new(move || {
-            Box::pin(async move {
-                let _ = persistence::forget(&open).await;
-            })
-        }));
-    }
-
-    fn keep_record(&self, _: OpenId) -> Kept<'_> {
-        Box::pin(async move {
-            let found = self.opens.read().upgrade().and_then(|opens| opens.find(self.id.persistent));
-            // One that is not among the opens yet is stored as it is then.
-            match found {
-                Some(open) => persistence::save(&open).await,
-                None => Ok(()),
-            }
-        })
-    }
-
-    fn record_changed(&self, _: OpenId) {
-        let Some(opens) = self.opens.read().upgrade() else { return };
-        let found = opens.find(self.id.persistent);
-        if let Some(open) = found.filter(|open| open.lasts()) {
-            opens.run(Box::new(move || {
-                Box::pin(async move {
-                    // Logged where it failed; what is stored promises more caching, which a reconnection corrects.
-                    let _ = persistence::save(&open).await;
-                })
-            }));
         }
     }
 }

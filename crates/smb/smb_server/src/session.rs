@@ -13,8 +13,9 @@ use smb_protocol::{Dialect, Guid, NtStatus};
 use smb_security::Token;
 use tokio::sync::Notify;
 
+use crate::clients::ClientName;
 use crate::limits::{MAX_BINDINGS, MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES};
-use crate::open::{Open, Thing};
+use crate::open::{Open, OpenOwner, Thing};
 use crate::peer::{Mail, Peer};
 use crate::tree::Tree;
 
@@ -164,7 +165,7 @@ impl Session {
     }
 
     /// Tells one connection, the first that is alive (MS-SMB2 3.3.4.6: in the order of the channel list); returns its
-    /// number. Whether the client hears of it shows later: see [`Link::channel_lost`](crate::open::Link::channel_lost).
+    /// number. Whether the client hears of it shows later: see [`Link::channel_lost`](crate::open::link::Link::channel_lost).
     pub(crate) fn tell_one(&self, mail: Mail) -> Option<u64> {
         self.channels().iter().find(|peer| peer.tell(mail)).map(|peer| peer.id)
     }
@@ -177,6 +178,11 @@ impl Session {
                 open.link.channel_lost(peer, file);
             }
         }
+    }
+
+    /// Whose it is.
+    pub(crate) fn client(&self) -> ClientName {
+        (self.terms.client, self.user().token.user)
     }
 
     pub(crate) fn user(&self) -> Arc<User> {
@@ -290,5 +296,27 @@ impl Session {
 
     pub(crate) fn open_count(&self) -> usize {
         self.opens.read().len()
+    }
+}
+
+impl OpenOwner for Session {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn encrypts(&self) -> bool {
+        self.encrypt
+    }
+
+    fn client(&self) -> ClientName {
+        Session::client(self)
+    }
+
+    fn tell_one(&self, mail: Mail) -> Option<u64> {
+        Session::tell_one(self, mail)
+    }
+
+    fn forget(&self, volatile: u64) {
+        self.remove_open(volatile);
     }
 }

@@ -8,10 +8,10 @@ use spd_profile::TimeSpan;
 use spd_report::{Interval, Operations, SpanOutcome, System, TargetOutcome, ThreadOutcome, WaitStatistics};
 
 use crate::backend::{Backend, Done, LaneFailure};
+use crate::control::{Control, Progress};
 use crate::cpu::CpuTicks;
 use crate::ends::Ends;
 use crate::error::EngineError;
-use crate::run::{Control, Progress};
 
 /// Longest wait without a look at the clock: how late a stop is seen.
 const LOOK: Duration = Duration::from_millis(100);

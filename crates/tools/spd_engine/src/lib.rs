@@ -23,6 +23,7 @@
 //! * A failed operation is counted as a failure and as nothing else.
 
 mod backend;
+mod control;
 mod copy;
 mod cpu;
 mod ends;
@@ -46,6 +47,7 @@ mod worker;
 mod tests;
 
 pub use backend::{Backend, Data, Done, Lane, LaneFailure, LanePlan, Op, SlotPlan, aligned, fits};
+pub use control::{Control, Progress};
 pub use error::EngineError;
 pub use io_engine::readiness::Awaited;
 pub use joined::Joined;
@@ -53,5 +55,5 @@ pub use local::LocalBackend;
 pub use prepare::{Confirm, Preparation, may_lose, prepare};
 pub use remote::{Login, Outage};
 pub use replay::{TraceSummary, prepare_replay};
-pub use run::{Control, Progress, run_span};
+pub use run::run_span;
 pub use system::system;

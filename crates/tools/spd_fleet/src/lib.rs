@@ -31,6 +31,7 @@ mod channel;
 mod coordinator;
 mod error;
 pub mod fuzz;
+mod member;
 mod merge;
 mod message;
 mod outcome;

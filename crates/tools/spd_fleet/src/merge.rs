@@ -5,7 +5,7 @@ use spd_report::{
     AgentOutcome, CpuPlace, CpuTime, OpenLoop, Operations, Outcome, SpanOutcome, System, VerifyOutcome,
 };
 
-use crate::coordinator::Agent;
+use crate::member::Agent;
 
 /// Most findings of a verification in the merged report.
 const FINDINGS: usize = 64;

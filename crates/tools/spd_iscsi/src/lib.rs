@@ -15,8 +15,9 @@
 //! * A command that the unit did not carry out (UNIT ATTENTION, BUSY, TASK SET FULL, NOT READY, aborted) is sent again for
 //!   as long as a server may be away; any other refusal is an error of the operation.
 
+mod backend;
 mod lane;
 mod open;
 
+pub use backend::IscsiBackend;
 pub use iscsi_protocol::url::{is_url, without_secrets};
-pub use open::IscsiBackend;

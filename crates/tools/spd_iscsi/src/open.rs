@@ -4,13 +4,8 @@ use iscsi_client::{Disk, Facts, Options};
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{ChapUser, Secret};
 use iscsi_protocol::url::{Url, without_secrets};
-use shard_runtime::{Entropy as _, SystemEntropy};
-use spd_engine::{
-    Backend, Confirm, EngineError, Lane, LanePlan, Login, Preparation, aligned, fits, may_lose,
-};
+use spd_engine::{EngineError, Login, aligned, fits};
 use spd_profile::Target;
-
-use crate::lane::IscsiLane;
 
 /// The name that we log in with where the address gives none.
 const INITIATOR: &str = "iqn.2026-01.io.holdfast:spd";
@@ -20,80 +15,20 @@ const NO_THREAD: u16 = u16::MAX;
 /// How the sessions of a target are opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
-    options: Options,
+    pub(crate) options: Options,
     /// The address without its secrets.
     pub(crate) shown: String,
     pub(crate) fua: bool,
 }
 
-/// LUNs of iSCSI targets, found and checked.
-pub struct IscsiBackend {
-    openings: Vec<(Opening, Facts)>,
-}
-
-impl IscsiBackend {
-    /// Checks that all LUNs can be opened and suit the load, and asks before anything is lost: what is on a LUN is
-    /// somebody's. `logins` has who logs in for each target.
-    ///
-    /// # Errors
-    /// When a LUN cannot be reached or does not suit, or its loss was not agreed to.
-    pub fn open(
-        targets: &[Target],
-        paths: &[String],
-        logins: &[Option<Login>],
-        how: Preparation,
-        confirm: &dyn Confirm,
-    ) -> Result<Self, EngineError> {
-        // Ports of this run: a number that no other run has, and one for each thread (RFC 7143 11.12.5, random form).
-        let run = SystemEntropy.next_u64().to_be_bytes();
-        let mut openings = Vec::new();
-        for ((target, path), login) in targets.iter().zip(paths).zip(logins) {
-            let writes = target.write_percent > 0 || how.verify;
-            let opening = Opening::new(target, path, login.as_ref(), [run[0], run[1], run[2]])?;
-            if target.create.is_some() {
-                return Err(EngineError(format!(
-                    "-c makes files, and '{}' is a LUN, which has its size: leave out -c",
-                    opening.shown
-                )));
-            }
-            let facts = opening.look()?;
-            opening.check(target, &facts, writes)?;
-            if writes {
-                may_lose(confirm, &format!("all data of LUN {}", opening.shown))?;
-            }
-            openings.push((opening, facts));
-        }
-        Ok(Self { openings })
-    }
-}
-
-impl Backend for IscsiBackend {
-    fn sizes(&self) -> Vec<u64> {
-        self.openings.iter().map(|(_, facts)| facts.capacity.bytes()).collect()
-    }
-
-    fn joins_targets(&self) -> bool {
-        false
-    }
-
-    fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError> {
-        let [target] = plan.targets else {
-            return Err(EngineError(
-                "a thread has one LUN: use -t (threads per target) instead of -F".into(),
-            ));
-        };
-        let Some((opening, facts)) = self.openings.get(*target) else {
-            return Err(EngineError("no such target".into()));
-        };
-        let mut opening = opening.clone();
-        opening.options.depth = plan.slots.len();
-        opening.set_port(plan.thread as u16);
-        Ok(Box::new(IscsiLane::new(opening, facts.clone(), plan)?))
-    }
-}
-
 impl Opening {
-    fn new(target: &Target, path: &str, login: Option<&Login>, run: [u8; 3]) -> Result<Self, EngineError> {
+    /// How the LUN at `path` is opened: by whom, and with which port of this run.
+    pub(crate) fn new(
+        target: &Target,
+        path: &str,
+        login: Option<&Login>,
+        run: [u8; 3],
+    ) -> Result<Self, EngineError> {
         let shown = without_secrets(path);
         let wrong = |why: String| EngineError(format!("'{shown}': {why}"));
         let url = Url::parse(path).map_err(|error| wrong(error.to_string()))?;
@@ -133,7 +68,7 @@ impl Opening {
     }
 
     /// Makes the port the thread's.
-    fn set_port(&mut self, thread: u16) {
+    pub(crate) fn set_port(&mut self, thread: u16) {
         let [high, low] = thread.to_be_bytes();
         (self.options.isid[4], self.options.isid[5]) = (high, low);
     }
@@ -144,7 +79,7 @@ impl Opening {
     }
 
     /// What the unit is.
-    fn look(&self) -> Result<Facts, EngineError> {
+    pub(crate) fn look(&self) -> Result<Facts, EngineError> {
         let disk = self.open().map_err(|error| self.explain(&error))?;
         // A logout that goes wrong harms nobody: we have what we wanted.
         let _ = disk.session.close();
@@ -156,7 +91,7 @@ impl Opening {
         EngineError(format!("cannot open '{}': {error}", self.shown))
     }
 
-    fn check(&self, target: &Target, facts: &Facts, writes: bool) -> Result<(), EngineError> {
+    pub(crate) fn check(&self, target: &Target, facts: &Facts, writes: bool) -> Result<(), EngineError> {
         let shown = &self.shown;
         let target = &Target { path: shown.clone(), ..target.clone() };
         fits(target, facts.capacity.bytes())?;

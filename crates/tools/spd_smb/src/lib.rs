@@ -14,8 +14,9 @@
 //! * No more credits are used than were granted; what waits for credits counts as outstanding.
 
 mod address;
+mod backend;
 mod lane;
 mod open;
 
 pub use address::Address;
-pub use open::SmbBackend;
+pub use backend::SmbBackend;

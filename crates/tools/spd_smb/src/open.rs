@@ -9,11 +9,10 @@ use smb_protocol::tree::ShareFlags;
 use smb_protocol::utf16::{Utf16, utf16};
 use smb_protocol::write::WriteRequest;
 use smb_protocol::{Command, Dialect, NtStatus};
-use spd_engine::{Backend, Confirm, EngineError, Lane, LanePlan, Login, Preparation, fits, may_lose};
+use spd_engine::{Confirm, EngineError, Login, Preparation, may_lose};
 use spd_profile::{CacheMode, Target};
 
 use crate::address::Address;
-use crate::lane::SmbLane;
 
 /// Bytes that are written at once when a file is made.
 const CHUNK: usize = 1 << 20;
@@ -25,7 +24,8 @@ pub(crate) struct Opening {
     pub(crate) login: Login,
     pub(crate) path: String,
     options: CreateOptions,
-    writes: bool,
+    /// Whether the load writes to it.
+    pub(crate) writes: bool,
 }
 
 /// A connection with an open file.
@@ -36,72 +36,14 @@ pub(crate) struct Opened {
     pub(crate) size: u64,
 }
 
-/// Files of SMB servers, found and checked.
-pub struct SmbBackend {
-    openings: Vec<Opening>,
-    sizes: Vec<u64>,
-}
-
-impl SmbBackend {
-    /// Makes files (-c), asks before anything is lost, and checks that all targets can be opened. A file on a server has no
-    /// mark that says who made it: every one that exists is somebody's.
-    ///
-    /// `logins` has who logs in for each target.
-    ///
-    /// # Errors
-    /// When a file cannot be reached, made or opened, or its loss was not agreed to.
-    pub fn open(
-        targets: &[Target],
-        paths: &[String],
-        logins: &[Option<Login>],
-        how: Preparation,
-        confirm: &dyn Confirm,
-    ) -> Result<Self, EngineError> {
-        let (mut openings, mut sizes) = (Vec::new(), Vec::new());
-        for ((target, path), login) in targets.iter().zip(paths).zip(logins) {
-            let opening = Opening::new(target, path, login.as_ref(), how.verify)?;
-            if target.create.is_some() || opening.writes {
-                opening.prepare(target, how, confirm)?;
-            }
-            let opened = opening.open(CreateDisposition::OPEN).map_err(|error| opening.explain(&error))?;
-            if u64::from(target.block) > u64::from(opened.connection.max_transfer) {
-                return Err(EngineError(format!(
-                    "'{path}': the server takes at most {} bytes at once: lower -b",
-                    opened.connection.max_transfer
-                )));
-            }
-            fits(target, opened.size)?;
-            sizes.push(opened.size);
-            openings.push(opening);
-        }
-        Ok(Self { openings, sizes })
-    }
-}
-
-impl Backend for SmbBackend {
-    fn sizes(&self) -> Vec<u64> {
-        self.sizes.clone()
-    }
-
-    fn joins_targets(&self) -> bool {
-        false
-    }
-
-    fn lane(&self, plan: &LanePlan<'_>) -> Result<Box<dyn Lane>, EngineError> {
-        let [target] = plan.targets else {
-            return Err(EngineError(
-                "a thread has one file of a server: use -t (threads per target) instead of -F".into(),
-            ));
-        };
-        let Some(opening) = self.openings.get(*target) else {
-            return Err(EngineError("no such target".into()));
-        };
-        Ok(Box::new(SmbLane::new(opening.clone(), plan)?))
-    }
-}
-
 impl Opening {
-    fn new(target: &Target, path: &str, login: Option<&Login>, verify: bool) -> Result<Self, EngineError> {
+    /// How the file at `path` is opened, and by whom.
+    pub(crate) fn new(
+        target: &Target,
+        path: &str,
+        login: Option<&Login>,
+        verify: bool,
+    ) -> Result<Self, EngineError> {
         let address = Address::parse(path)?;
         let mut login = login.cloned().ok_or_else(|| {
             EngineError(format!(
@@ -195,7 +137,12 @@ impl Opening {
         EngineError(format!("cannot open '{}': {what}", self.path))
     }
 
-    fn prepare(&self, target: &Target, how: Preparation, confirm: &dyn Confirm) -> Result<(), EngineError> {
+    pub(crate) fn prepare(
+        &self,
+        target: &Target,
+        how: Preparation,
+        confirm: &dyn Confirm,
+    ) -> Result<(), EngineError> {
         match self.open(CreateDisposition::OPEN) {
             Ok(opened) if opened.size > 0 => {
                 let what = format!("file {} ({} bytes) on the server", self.path, opened.size);

@@ -14,7 +14,7 @@ use iscsi_protocol::Bhs;
 use iscsi_protocol::pdu::{RESERVED_TAG, flag, opcode, reject};
 use scsi_core::{ScsiCommand, ScsiResponse, ScsiStatus, TaskAttribute, WireLun};
 
-use super::receive::extensions;
+use super::receive::{Placement, extensions};
 use super::running::{Abort, Done, Running};
 use super::{Connection, End};
 use crate::limits::{MAX_IMMEDIATE, MAX_TRANSFER, TRANSFER_BUDGET};
@@ -31,15 +31,6 @@ impl Failure {
     const INCORRECT_AMOUNT: Self = Self(0x0c, 0x0d);
     const CRC: Self = Self(0x47, 0x05);
     const DATA_PHASE: Self = Self(0x4b, 0x00);
-}
-
-/// Where the data of a PDU belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placement {
-    /// At this offset of the command's buffer.
-    At(usize),
-    /// The PDU was dealt with; its data is thrown away.
-    Nowhere,
 }
 
 /// Data asked for with an R2T.

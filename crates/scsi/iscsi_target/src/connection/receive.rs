@@ -16,13 +16,21 @@ use iscsi_protocol::pdu::{Ahs, opcode, padded, parse_ahs};
 use iscsi_protocol::{BHS_BYTES, Bhs, Frame};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::command::Placement;
 use super::{Connection, End, Flow};
 use crate::limits::{BULK_THRESHOLD, MAX_SMALL_DATA, RECEIVE_BUFFER};
 
 /// Longest header read when bulk data is due: the header and little of the data, so that most of the data is
 /// read to where it belongs.
 const BULK_HEADER_READ: usize = 4096;
+
+/// Where the data of a PDU belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// At this offset of the command's buffer.
+    At(usize),
+    /// The PDU was dealt with; its data is thrown away.
+    Nowhere,
+}
 
 /// Data on its way into a command's buffer.
 struct Bulk {

@@ -249,10 +249,7 @@ impl Cell {
             ));
             state.push((Part::Power, of(&inner.stopped)));
             state.push((Part::Sanitize, of(&inner.sanitize)));
-            state.push((
-                Part::Unit,
-                of(&(&inner.state, &inner.target_ports, inner.tasks.len(), inner.orphans)),
-            ));
+            state.push((Part::Unit, of(&(&inner.state, &inner.target_ports, unit.tasks.counts()))));
             let other = self.rig.nexuses[OTHER].id;
             state.push((Part::News, of(&inner.nexuses.get(&other).map(|nexus| &nexus.attentions))));
         }

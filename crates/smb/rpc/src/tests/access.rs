@@ -6,8 +6,9 @@
 use access_matrix::{Matrix, missing_row};
 
 use super::*;
+use crate::endpoint::{LSARPC, SAMR, SRVSVC, WKSSVC};
 use crate::handles::{Handles, Object};
-use crate::interface::{Call, Interface, LSARPC, Operation, SAMR, SRVSVC, WKSSVC};
+use crate::interface::{Call, Interface, Operation};
 use crate::view::ServerView as _;
 
 /// What an operation is to answer.

@@ -6,7 +6,7 @@ use smb_auth::{Acceptor, Accounts, Authenticated, NoAccounts, NtHash};
 use smb_protocol::FileTime;
 
 use super::*;
-use crate::service::Authenticator;
+use crate::client::Authenticator;
 
 /// NetrShareEnum at level 2, which is for administrators.
 fn all_shares() -> Vec<u8> {

@@ -6,8 +6,8 @@ use smb_protocol::security::sid::Sid;
 
 use super::accounts::{AliasView, NONE_NAME, Principal, PrincipalKind, RID_NONE, UserView, builtin};
 use super::{Connection, NewShare, Open, ServerInfo, ServerView, Session, Share, ShareChange, ShareKind};
+use crate::client::RpcClient;
 use crate::error::Win32;
-use crate::service::RpcClient;
 
 /// What there is.
 #[derive(Clone, Debug, Default)]

@@ -1,28 +1,28 @@
 //! CREATE and CLOSE (MS-SMB2 3.3.5.9, 3.3.5.10).
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use smb_files::{Caller, Created, Granted, Holder, OpenInfo, OwnerId, ShareRoot};
 use smb_protocol::access::{AccessMask, CreateAction, OplockLevel};
+use smb_protocol::create::CreateRequest;
 use smb_protocol::create::contexts::{ContextWriter, tag};
-use smb_protocol::create::handles::{DurableFlags, DurableReply, DurableReplyV2};
-use smb_protocol::create::lease::{LeaseKey, LeaseState, LeaseV1, LeaseV2};
-use smb_protocol::create::{CreateRequest, CreateResponse, CreateResponseFlags};
-use smb_protocol::file::{CloseFlags, CloseRequest, CloseResponse};
-use smb_protocol::header::HeaderFlags;
+use smb_protocol::create::handles::DurableFlags;
+use smb_protocol::create::lease::LeaseState;
+use smb_protocol::file::{CloseFlags, CloseRequest, CloseResponse, FileId};
 use smb_protocol::negotiate::Capabilities;
 use smb_protocol::{Guid, NtStatus, Wire as _};
 
 use super::contexts::Contexts;
+use super::create_answer::{Answered, durable_reply, lease_reply, respond};
 use super::{Call, reconnect};
 use crate::config::ShareKind;
 use crate::connection::answer::{Body, Outcome};
 use crate::connection::state::Pending;
-use crate::open::{App, Lasting, Open, State, Thing};
-use crate::opens::Opens;
-use crate::persistence;
+use crate::open::link::Link;
+use crate::open::table::Opens;
+use crate::open::{App, Lasting, Open, State, Thing, persistence};
 use crate::session::Session;
 use crate::tree::{Disk, Target, Tree};
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(
     let _creating = match &contexts.durable_v2 {
         Some(durable) => {
             let status =
-                if is_replay(call) { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
+                if call.is_replay() { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
             let creating = opens.begin_create(call.conn.client(), durable.create_guid).ok_or(status)?;
             // Should its channel be lost, it is found under its name over another one.
             call.pending.outlives.set(true);
@@ -91,7 +91,7 @@ async fn create(
     let config = share.config();
     let only_reads = config.kind == ShareKind::ScaleOut && call.dialect().is_smb3();
     let id = opens.new_id();
-    let link = opens.link(id, session);
+    let link = link(opens, id, session);
     let pending = call.pending.clone();
     let on_wait = move || pending.say_waiting();
     let wanted = smb_files::CreateRequest {
@@ -216,61 +216,6 @@ async fn take_over(
     Ok(())
 }
 
-/// What the answer to a CREATE says.
-pub(super) struct Answered {
-    pub(super) action: CreateAction,
-    pub(super) granted: Granted,
-    pub(super) info: OpenInfo,
-    pub(super) reparse_point: bool,
-}
-
-pub(super) fn respond(open: &Open, answered: &Answered, replies: &ContextWriter) -> Result<Outcome, Outcome> {
-    let Answered { action, granted, info, reparse_point } = answered;
-    let flags = if *reparse_point { CreateResponseFlags::REPARSEPOINT } else { CreateResponseFlags::NONE };
-    let response = CreateResponse {
-        oplock: granted.level(),
-        flags,
-        action: *action,
-        creation_time: info.creation_time,
-        last_access_time: info.last_access_time,
-        last_write_time: info.last_write_time,
-        change_time: info.change_time,
-        allocation_size: info.allocation_size,
-        end_of_file: info.end_of_file,
-        attributes: info.attributes,
-        file_id: open.id,
-        contexts: replies.as_contexts(),
-    };
-    Ok(Outcome::ok(Body::of(|out| response.encode(out))?))
-}
-
-pub(super) fn lease_reply(granted: Granted, replies: &mut ContextWriter) {
-    let Granted::Lease { key, state, flags, parent, epoch } = granted else { return };
-    match epoch {
-        Some(epoch) => {
-            let lease = LeaseV2 { key, state, flags, parent_key: parent, epoch };
-            replies.push_value(tag::LEASE, &lease);
-        }
-        None => replies.push_value(tag::LEASE, &LeaseV1 { key, state, flags }),
-    }
-}
-
-pub(super) fn durable_reply(open: &Open, replies: &mut ContextWriter) {
-    let (lasting, timeout) = {
-        let state = open.state.lock();
-        (state.lasting, state.timeout)
-    };
-    match lasting {
-        Lasting::V1 => replies.push_value(tag::DURABLE_REQUEST, &DurableReply {}),
-        Lasting::V2 { persistent } => {
-            let flags = if persistent { DurableFlags::PERSISTENT } else { DurableFlags::NONE };
-            let timeout = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-            replies.push_value(tag::DURABLE_REQUEST_V2, &DurableReplyV2 { timeout, flags });
-        }
-        Lasting::No | Lasting::Resilient => {}
-    }
-}
-
 /// How the open may outlive its connection (3.3.5.9.6, 3.3.5.9.10).
 fn lasting(
     call: &Call<'_>,
@@ -361,7 +306,7 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
         create_guid: Guid::ZERO,
         used: AtomicBool::new(true),
         app: App::default(),
-        link: opens.link(id, session),
+        link: link(opens, id, session),
         state: Arc::default(),
         row: Arc::default(),
     });
@@ -417,12 +362,8 @@ pub(crate) async fn close(call: &mut Call<'_>, session: &Session) -> Result<Outc
     Ok(Outcome::ok(Body::of(|out| out.raw(&response.to_bytes()))?))
 }
 
-/// Whether the request is sent again because its answer may have been lost.
-pub(crate) fn is_replay(call: &Call<'_>) -> bool {
-    call.header.flags.contains(HeaderFlags::REPLAY_OPERATION) && call.dialect().is_smb3()
-}
-
-/// The lease key of a request, if it has one.
-pub(crate) fn lease_key(contexts: &Contexts<'_>) -> Option<LeaseKey> {
-    contexts.lease.map(|lease| lease.key)
+/// The way from a file, yet to be opened, to a session.
+fn link(opens: &Opens, id: FileId, session: &Arc<Session>) -> Arc<Link> {
+    let owner: Weak<Session> = Arc::downgrade(session);
+    Link::new(id, owner, opens)
 }

@@ -13,7 +13,7 @@ use smb_protocol::{Dialect, NtStatus, Out, Wire as _};
 use super::Call;
 use crate::connection::answer::{Body, Outcome};
 use crate::open::Thing;
-use crate::persistence;
+use crate::open::persistence;
 use crate::session::Session;
 
 fn output(status: NtStatus, output: &[u8]) -> Result<Outcome, Outcome> {

@@ -11,8 +11,8 @@ use smb_protocol::write::{WriteFlags, WriteRequest};
 use super::Call;
 use crate::connection::answer::{Body, HEADROOM, Outcome};
 use crate::connection::receive::Packet;
+use crate::open::persistence;
 use crate::open::{Open, Thing};
-use crate::persistence;
 use crate::session::Session;
 
 /// Runs a read or write of a file of a share, counted there and for the session; `bytes` says how many its result moved.

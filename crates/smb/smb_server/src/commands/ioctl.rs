@@ -16,8 +16,8 @@ use smb_protocol::{Dialect, NtStatus, Wire as _};
 
 use super::Call;
 use crate::connection::answer::{Body, Outcome};
+use crate::open::persistence;
 use crate::open::{Lasting, Thing};
-use crate::persistence;
 use crate::pipe::Pipe;
 use crate::session::Session;
 use crate::tree::{Target, Tree};

@@ -15,8 +15,7 @@ use smb_protocol::smb1::Smb1;
 use smb_protocol::{Command, Dialect, Guid, Header, NtStatus};
 
 use crate::config::{ServerConfig, Signing};
-use crate::connection::answer::{Answer, Body, Hashed, Outcome};
-use crate::connection::chain::Reply;
+use crate::connection::answer::{Answer, Body, Hashed, Outcome, Reply};
 use crate::connection::state::{Conn, Negotiated};
 use crate::limits::{MAX_TRANSFER, MAX_TRANSFER_SMALL};
 use crate::session::Terms;

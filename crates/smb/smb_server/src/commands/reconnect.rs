@@ -13,7 +13,7 @@ use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
 
 use super::Call;
 use super::contexts::Contexts;
-use super::create::{Answered, durable_reply, is_replay, lease_key, lease_reply, respond};
+use super::create_answer::{Answered, durable_reply, lease_reply, respond};
 use crate::config::ShareKind;
 use crate::connection::answer::Outcome;
 use crate::open::{Lasting, Open};
@@ -114,7 +114,9 @@ fn same_name(request: &CreateRequest<'_>, open: &Open) -> Result<bool, NtStatus>
 /// What the client cached it must still want under the same key.
 fn same_caching(call: &Call<'_>, open: &Open, contexts: &Contexts<'_>) -> Result<bool, NtStatus> {
     Ok(match open.file()?.caching() {
-        Granted::Lease { key, .. } => lease_key(contexts) == Some(key) && open.client == call.conn.client(),
+        Granted::Lease { key, .. } => {
+            contexts.lease.map(|lease| lease.key) == Some(key) && open.client == call.conn.client()
+        }
         Granted::Oplock(_) => contexts.lease.is_none(),
     })
 }
@@ -170,7 +172,7 @@ pub(crate) fn replayed(
         return Ok(None);
     }
     let away = persistent && open.file()?.is_detached();
-    if !is_replay(call) {
+    if !call.is_replay() {
         // On a scale-out share its own client is told what any other is, as Windows does.
         let scale_out = tree.share().is_some_and(|share| share.config().kind == ShareKind::ScaleOut);
         let status =

@@ -18,13 +18,12 @@ use smb_protocol::session::{SessionFlags, SessionSetupFlags, SessionSetupRequest
 use smb_protocol::{Dialect, FileTime, Header, NtStatus};
 
 use crate::config::{Encryption, ServerConfig, Signing};
-use crate::connection::answer::{Body, Hashed, Outcome};
-use crate::connection::chain::Reply;
+use crate::connection::answer::{Body, Hashed, Outcome, Reply};
 use crate::connection::channel::Channel;
 use crate::connection::state::{Conn, Login, Negotiated};
 use crate::limits::{MAX_SESSIONS_PER_CONNECTION, MAX_WRITE_WAIT};
-use crate::server::{Shared, filetime};
 use crate::session::{NewSession, Session, Terms, User};
+use crate::shared::{Shared, filetime};
 
 /// Logins of a connection that are not finished; clients have one for each user that connects at the moment.
 const MAX_LOGINS: usize = 64;
@@ -361,7 +360,7 @@ pub(crate) fn join(
     })?;
     let channel = Rc::new(channel);
     conn.sessions.borrow_mut().insert(session.id, Rc::clone(&channel));
-    conn.shared.opens.clients().join(session, &conn.peer);
+    conn.shared.opens.clients().join(session.client(), &conn.peer);
     Ok(channel)
 }
 

@@ -83,6 +83,23 @@ pub(crate) enum Hashed {
     Login(u64),
 }
 
+/// What comes of a message, and how it goes out.
+pub(crate) struct Reply {
+    pub(crate) outcome: Outcome,
+    pub(crate) sign: Option<Rc<Channel>>,
+    pub(crate) hash: Hashed,
+    /// The number under which an interim answer has announced it.
+    pub(crate) async_id: Option<u64>,
+    /// The session that it names instead of the request's.
+    pub(crate) session: Option<u64>,
+}
+
+impl Reply {
+    pub(crate) fn new(outcome: impl Into<Outcome>, sign: Option<Rc<Channel>>) -> Self {
+        Self { outcome: outcome.into(), sign, hash: Hashed::No, async_id: None, session: None }
+    }
+}
+
 /// An answer that is ready but for its protection.
 pub(crate) struct Answer {
     pub(crate) header: Header,

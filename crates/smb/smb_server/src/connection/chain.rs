@@ -13,15 +13,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use smb_protocol::file::FileId;
 use smb_protocol::header::{HeaderFlags, Routing};
 use smb_protocol::{Command, Header, NtStatus};
 
-use super::answer::{Answer, Body, Hashed, Outcome};
+use super::answer::{Answer, Body, Hashed, Reply};
 use super::channel::Channel;
 use super::receive::Packet;
 use super::state::{Conn, Pending};
-use crate::commands::{self, Call};
+use crate::commands::{self, Call, Carried};
 use crate::limits::{INTERIM_AFTER, MAX_PENDING};
 
 /// A packet that has been decrypted and whose message numbers were good.
@@ -33,36 +32,6 @@ pub(crate) struct Chain {
     pub(crate) sealed: Option<Rc<Channel>>,
     /// Whether it is finished even if the connection is lost.
     pub(crate) outlives: Rc<Cell<bool>>,
-}
-
-/// What related messages take from the one before.
-#[derive(Clone, Default)]
-pub(crate) struct Carried {
-    pub(crate) session: u64,
-    pub(crate) tree: u32,
-    /// The file that it opened or used.
-    pub(crate) file: Option<FileId>,
-    /// Why it failed; those that need its file fail with it.
-    pub(crate) failed: Option<NtStatus>,
-    /// Whether it had no session or tree that others could take from it.
-    pub(crate) nothing: bool,
-}
-
-/// What comes of a message, and how it goes out.
-pub(crate) struct Reply {
-    pub(crate) outcome: Outcome,
-    pub(crate) sign: Option<Rc<Channel>>,
-    pub(crate) hash: Hashed,
-    /// The number under which an interim answer has announced it.
-    pub(crate) async_id: Option<u64>,
-    /// The session that it names instead of the request's.
-    pub(crate) session: Option<u64>,
-}
-
-impl Reply {
-    pub(crate) fn new(outcome: impl Into<Outcome>, sign: Option<Rc<Channel>>) -> Self {
-        Self { outcome: outcome.into(), sign, hash: Hashed::No, async_id: None, session: None }
-    }
 }
 
 /// How long a command works before the client is told to wait; `None` is for ever.

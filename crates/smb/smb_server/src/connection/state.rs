@@ -19,8 +19,8 @@ use super::answer::{self, Answer, Body, Hashed};
 use super::channel::Channel;
 use super::credits::Credits;
 use crate::peer::Peer;
-use crate::server::Shared;
 use crate::session::{Session, Terms};
+use crate::shared::Shared;
 
 /// What NEGOTIATE agreed on.
 #[derive(Clone, Debug)]

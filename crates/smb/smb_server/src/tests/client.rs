@@ -29,8 +29,8 @@ use crate::connection::chain::Chain;
 use crate::connection::receive::Packet;
 use crate::connection::state::Conn;
 use crate::peer::Peer;
-use crate::server::Shared;
 use crate::session::{NewSession, Session, User};
+use crate::shared::Shared;
 
 /// A packet that is being worked on.
 pub(super) struct Work {

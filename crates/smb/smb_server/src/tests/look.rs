@@ -16,9 +16,9 @@ use super::cases::{Prepared, Scene};
 use super::client::Client;
 use super::dropped::Cut;
 use super::world::{Ask, World, query_request, set_request};
+use crate::open::persistence::TABLE;
+use crate::open::persistence::row::Row;
 use crate::open::{Lasting, Open, Thing};
-use crate::persistence::TABLE;
-use crate::persistence::row::Row;
 use crate::tree::Target;
 
 /// Opens that only look, so that the server keeps what it knows of the files.

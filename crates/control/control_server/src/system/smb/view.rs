@@ -5,10 +5,9 @@ use std::sync::{Arc, Weak};
 
 use control_api::Problem;
 use parking_lot::Mutex;
-use rpc::service::Authenticator;
 use rpc::view::accounts::{AliasView, Principal, PrincipalKind, UserView};
 use rpc::view::{Connection, NewShare, Open, ServerInfo, Session, Share, ShareChange, ShareKind};
-use rpc::{RpcClient, ServerView, Win32};
+use rpc::{Authenticator, RpcClient, ServerView, Win32};
 use shard_runtime::{Clock, Entropy as _, Monotonic, SystemEntropy};
 use smb_auth::{Acceptor, Accounts, Authenticated, Identity};
 use smb_protocol::FileTime;

@@ -2,7 +2,6 @@
 //! would allow it to go on), so that there is never one in progress to ask about; how it ended is kept for its nexus. Between two files of one volume a
 //! copy is a clone by reference.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use qos_gate::Kind;
@@ -10,64 +9,15 @@ use scsi_core::Nexus;
 use scsi_defs::copy::{CopyList, ListId, MAX_DESCRIPTOR_BYTES, MAX_SEGMENTS, MAX_TARGETS};
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
-use crate::data::STEP_BYTES;
-use crate::flow::Consent;
+use crate::ended::EndedCopy;
+use crate::limits::STEP_BYTES;
 use crate::reply::{Failure, Outcome, Reply};
-use crate::target::{Caller, MappedUnit};
-use crate::unit::{LogicalUnit, UnitState};
+use crate::turn::Consent;
+use crate::unit::LogicalUnit;
+use crate::view::{Caller, MappedUnit};
 
 /// Longest segment: what its 16-bit count can say in 4 KiB blocks.
 const MAX_SEGMENT_BYTES: u32 = 65535 * 4096;
-/// Ended copies of a nexus that can be asked about; the oldest gives way.
-const MAX_ENDED_COPIES: usize = 16;
-
-/// How a copy ended.
-#[derive(Clone, Copy)]
-pub(crate) struct EndedCopy {
-    list_id: ListId,
-    good: bool,
-    segments: u16,
-    bytes: u64,
-}
-
-impl EndedCopy {
-    /// Takes its place among the ended copies of a nexus: a list identifier stands for the latest that had it.
-    fn remember(self, ended: &mut VecDeque<Self>) {
-        ended.retain(|other| other.list_id != self.list_id);
-        if ended.len() >= MAX_ENDED_COPIES {
-            ended.pop_front();
-        }
-        ended.push_back(self);
-    }
-
-    /// The data of RECEIVE COPY STATUS(LID1).
-    fn status(self) -> Vec<u8> {
-        let [high, low] = self.segments.to_be_bytes();
-        // The count is in bytes, or in KiB if it does not fit.
-        let (unit, count) = match u32::try_from(self.bytes) {
-            Ok(bytes) => (0, bytes),
-            Err(_) => (1, u32::try_from(self.bytes >> 10).unwrap_or(u32::MAX)),
-        };
-        let mut out = vec![0, 0, 0, 8, if self.good { 1 } else { 2 }, high, low, unit];
-        out.extend_from_slice(&count.to_be_bytes());
-        out
-    }
-}
-
-impl EndedCopy {
-    /// The data of RECEIVE COPY STATUS(LID4) (SPC-4 6.24): no sense data is kept, the command itself returned it.
-    fn status_lid4(self) -> Vec<u8> {
-        const EXTENDED_COPY_LID4: u8 = 1;
-        let status = if self.good { 1 } else { 2 };
-        let mut out = vec![0, 0, 0, 28, EXTENDED_COPY_LID4, status, 0, 0];
-        // No further change is to be waited for.
-        out.extend_from_slice(&[0xff, 0xff, 0xff, 0xfe, if self.good { 0 } else { 2 }, 0, 0, 0]);
-        out.extend_from_slice(&self.bytes.to_be_bytes());
-        out.extend_from_slice(&self.segments.to_be_bytes());
-        out.resize(32, 0);
-        out
-    }
-}
 
 impl LogicalUnit {
     pub(crate) async fn copy_command(
@@ -168,33 +118,13 @@ impl LogicalUnit {
             let allowed = || self.admit(caller, cdb).and_then(|()| both());
             let wanted = || {
                 self.still_wanted(task)?;
-                guest.as_ref().map_or(Ok(()), |guest| to.unit.still_wanted(guest.1))
+                guest.as_ref().map_or(Ok(()), |guest| to.unit.still_wanted(guest.id))
             };
             let consent = Consent { wanted: &wanted, allowed: &allowed };
             Self::copy_range(caller.nexus, &consent, (&from.unit, source), (&to.unit, target), bytes).await?;
             ended.segments += 1;
             ended.bytes += bytes;
         }
-        Ok(())
-    }
-
-    /// Whether a command to another unit may read here for the caller, or write: not where this unit itself would refuse it
-    /// that. `caller` is as this unit is mapped to it.
-    pub(crate) fn third_party(&self, caller: &Caller<'_>, writes: bool) -> Result<(), Failure> {
-        let mut inner = self.inner.lock();
-        let me = caller.nexus.id;
-        let port = inner.port_of(me);
-        let reserved = inner.legacy.is_some_and(|holder| holder != me)
-            || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
-        let serves = !matches!(inner.state, UnitState::Offline(_)) && !inner.stopped;
-        if !serves
-            || reserved
-            || inner.sanitize_allows(Op::ExtendedCopy1).is_err()
-            || (writes && self.protected(&inner, caller))
-        {
-            return Err(Sense::new(SenseKey::CopyAborted, asc::COPY_TARGET_NOT_REACHABLE).into());
-        }
-        inner.uses(me);
         Ok(())
     }
 

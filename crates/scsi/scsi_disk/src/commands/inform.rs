@@ -6,19 +6,15 @@ use scsi_core::WireLun;
 use scsi_defs::cdb::{COMMANDS, Entry, find, opcode_known};
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
+use crate::limits::{
+    MAX_COMPARE_BLOCKS, MAX_TOKEN_RANGES, MAX_TOKEN_TRANSFER, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS,
+    TOKEN_TIMEOUTS,
+};
 use crate::reply::{Failure, Outcome, Reply};
-use crate::target::{Caller, MappedUnit};
-use crate::token;
 use crate::unit::LogicalUnit;
+use crate::view::{Caller, MappedUnit};
 
 const VENDOR: &[u8; 8] = b"HOLDFAST";
-/// Largest READ or WRITE, in bytes: bounds the buffer of one command. 65536 blocks of 512 bytes, and what the
-/// transport takes for one command.
-pub(crate) const MAX_TRANSFER_BYTES: u64 = 32 << 20;
-/// Most descriptors of one UNMAP.
-pub(crate) const MAX_UNMAP_DESCRIPTORS: u32 = 256;
-/// Most blocks of one COMPARE AND WRITE: its count is one byte.
-const MAX_COMPARE_BLOCKS: u8 = 255;
 const VERSIONS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, 0x0960]; // SAM-5, SPC-4, SBC-3, iSCSI
 
 /// Standard INQUIRY data of a number without a unit.
@@ -65,25 +61,6 @@ pub(crate) fn report_luns(view: &BTreeMap<u16, MappedUnit>, cdb: &Cdb) -> Result
 }
 
 impl LogicalUnit {
-    /// NAA designator of the unit (SPC-4 7.8.6.6). An id that is a UUID of version 8 gives NAA 3, locally assigned: 60
-    /// bits of chance that claim to be nobody's. All other ids give the NAA 6 that units had before there was that;
-    /// the designator of a unit never changes, as to a host it would become another disk.
-    pub(crate) fn designator(&self) -> Vec<u8> {
-        let id = self.config.id;
-        if id[6] >> 4 != 8 {
-            let mut naa = id.to_vec();
-            naa[0] = 0x60 | naa[0] & 0x0f;
-            return naa;
-        }
-        let mut naa = id[8..].to_vec();
-        naa[0] = 0x30 | naa[0] & 0x0f;
-        naa
-    }
-
-    fn serial(&self) -> String {
-        self.config.id.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     /// SEND DIAGNOSTIC (SPC-4 6.42): the default self-test, which looks whether the medium can be read.
     pub(crate) async fn self_test(&self, cdb: &Cdb) -> Outcome {
         let length = u16::from_be_bytes([cdb.byte(3), cdb.byte(4)]);
@@ -207,10 +184,10 @@ impl LogicalUnit {
             0x8f => {
                 // Limits of tokens: ranges, seconds, blocks.
                 out.extend_from_slice(&[0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
-                out.extend_from_slice(&token::MAX_RANGES.to_be_bytes());
-                out.extend_from_slice(&token::TIMEOUTS.1.to_be_bytes());
-                out.extend_from_slice(&token::TIMEOUTS.0.to_be_bytes());
-                for bytes in [token::MAX_TOKEN_TRANSFER, token::MAX_TOKEN_TRANSFER / 4] {
+                out.extend_from_slice(&MAX_TOKEN_RANGES.to_be_bytes());
+                out.extend_from_slice(&TOKEN_TIMEOUTS.1.to_be_bytes());
+                out.extend_from_slice(&TOKEN_TIMEOUTS.0.to_be_bytes());
+                for bytes in [MAX_TOKEN_TRANSFER, MAX_TOKEN_TRANSFER / 4] {
                     out.extend_from_slice(&(bytes / self.block()).to_be_bytes());
                 }
                 // Supported commands: EXTENDED COPY(LID1), the token commands, the RECEIVE COPY service actions.

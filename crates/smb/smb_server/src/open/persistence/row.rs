@@ -1,19 +1,14 @@
 //! The row of a persistent open. Diagram and crash argument: `docs/formats/smb_state.md`.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use byte_codec::{DecodeError, Reader, Writer};
-use parking_lot::Mutex;
 use smb_files::record::OpenRecord;
 use smb_protocol::Guid;
 use smb_protocol::file::FileId;
 
-use crate::open::{App, Lasting, Open, State, Thing};
-use crate::persistence::Stored;
+use crate::open::{App, Open, State};
 use crate::replay::LOCK_SEQUENCES;
-use crate::tree::Tree;
 
 /// The version of the format; a newer one is not understood.
 const VERSION: u8 = 2;
@@ -40,29 +35,6 @@ impl Row {
             lock_sequences: state.sequence.locks(),
             share,
             record,
-        }
-    }
-
-    /// The open, waiting for its client.
-    pub(crate) fn into_open(self, tree: Arc<Tree>, file: Arc<smb_files::Open>, value: Vec<u8>) -> Open {
-        let state = State {
-            lasting: Lasting::V2 { persistent: true },
-            timeout: self.timeout,
-            sequence: crate::replay::Sequence::with_locks(self.lock_sequences),
-            ..State::default()
-        };
-        Open {
-            id: self.id,
-            tree,
-            thing: Thing::File(file),
-            client: self.record.client,
-            user: self.record.token.user,
-            create_guid: self.create_guid,
-            used: AtomicBool::new(true),
-            app: self.app,
-            link: crate::open::Link::detached(self.id),
-            state: Arc::new(Mutex::new(state)),
-            row: Arc::new(tokio::sync::Mutex::new(Stored::Row(value))),
         }
     }
 

@@ -12,10 +12,9 @@ use smb_protocol::file::FileId;
 use smb_protocol::{Guid, NtStatus};
 use tcp_service::{ShardJob, Spawner};
 
+use super::{Open, OpenOwner, Thing};
 use crate::clients::Clients;
 use crate::limits::MAX_OPENS;
-use crate::open::{Link, Open, Thing};
-use crate::session::Session;
 use crate::tree::Tree;
 
 /// The opens, and by what they are looked for.
@@ -108,9 +107,9 @@ impl Opens {
         }
     }
 
-    /// The way from a file, yet to be opened, to a session.
-    pub(crate) fn link(&self, id: FileId, session: &Arc<Session>) -> Arc<Link> {
-        Link::new(id, Arc::downgrade(session), Arc::downgrade(&self.table))
+    /// The table, as what it holds refers to it.
+    pub(crate) fn table(&self) -> Weak<Table> {
+        Arc::downgrade(&self.table)
     }
 
     /// Who hears of leases.
@@ -193,7 +192,7 @@ impl Opens {
     /// Lets it wait for its client; `false` when it must not.
     fn disconnect(&self, open: &Arc<Open>) -> bool {
         let Thing::File(file) = &open.thing else { return false };
-        *open.link.session.write() = Weak::new();
+        *open.link.owner.write() = None;
         file.detach();
         if file.is_closed() {
             return false;
@@ -205,7 +204,7 @@ impl Opens {
     /// Puts in what came back after a restart; it waits for its client.
     pub(crate) fn restore(&self, open: Open) {
         let open = Arc::new(open);
-        *open.link.opens.write() = Arc::downgrade(&self.table);
+        *open.link.opens.write() = self.table();
         if let Thing::File(file) = &open.thing {
             file.recorded_by(Arc::clone(&open.link) as Arc<dyn Holder>);
         }
@@ -242,7 +241,7 @@ impl Opens {
     pub(crate) fn reconnect(
         &self,
         open: &Arc<Open>,
-        session: &Arc<Session>,
+        session: &Arc<impl OpenOwner + 'static>,
         tree: &Arc<Tree>,
     ) -> Option<Arc<Open>> {
         let Thing::File(file) = &open.thing else { return None };
@@ -251,8 +250,9 @@ impl Opens {
             return None;
         }
         open.state.lock().generation += 1;
-        *open.link.session.write() = Arc::downgrade(session);
-        file.attach(Arc::clone(&open.link) as Arc<dyn Holder>, smb_files::OwnerId(session.id));
+        let owner: Arc<dyn OpenOwner> = Arc::clone(session) as _;
+        *open.link.owner.write() = Some(Arc::downgrade(&owner));
+        file.attach(Arc::clone(&open.link) as Arc<dyn Holder>, smb_files::OwnerId(session.id()));
         let open = Arc::new(Open {
             id: open.id,
             tree: Arc::clone(tree),

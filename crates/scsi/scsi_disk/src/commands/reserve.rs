@@ -6,8 +6,8 @@ use scsi_defs::{Cdb, Op, Sense, asc};
 
 use crate::reply::{Failure, Outcome, Reply};
 use crate::reservations::{Refused, Reservations};
-use crate::target::Caller;
 use crate::unit::LogicalUnit;
+use crate::view::Caller;
 
 impl LogicalUnit {
     pub(crate) async fn reservation_command(

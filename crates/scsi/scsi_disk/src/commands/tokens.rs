@@ -5,126 +5,27 @@
 //! change vulnerable"). Changes say so *before* they begin, and a copy looks whether its token still stands *after*
 //! it has read, so that no copy that ends well has seen a change. Only who sees the source unit can use a token.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use qos_gate::Kind;
 use scsi_defs::{Cdb, Op, Sense, asc, be};
 use shard_runtime::{Entropy, SystemEntropy};
 
-use crate::flow::Consent;
+use crate::ended::EndedToken;
+use crate::limits::{MAX_TOKEN_RANGES, MAX_TOKEN_TRANSFER, TOKEN_TIMEOUTS};
 use crate::reply::{Failure, Outcome, Reply};
-use crate::target::Caller;
+use crate::tokens::Token;
+use crate::turn::Consent;
 use crate::unit::LogicalUnit;
+use crate::view::Caller;
 
 /// Bytes of a token.
 pub(crate) const TOKEN_BYTES: usize = 512;
-/// Most tokens of a unit; the oldest gives way.
-const MAX_TOKENS: usize = 256;
-/// Most ranges of one command: what Windows sends at most.
-pub(crate) const MAX_RANGES: u16 = 64;
-/// Most bytes of a token or of one write: initiators expect an answer within seconds.
-pub(crate) const MAX_TOKEN_TRANSFER: u64 = 256 << 20;
-/// Seconds a token lasts unused, if the initiator does not say, and at most.
-pub(crate) const TIMEOUTS: (u32, u32) = (30, 3600);
-/// Ended operations of a nexus that can be asked about; the oldest gives way.
-const MAX_ENDED: usize = 16;
 /// Point in time copy, change vulnerable.
 const ROD_TYPE: [u8; 4] = [0, 0x80, 0, 1];
 /// The well-known token that stands for zeros.
 const ZERO_TYPE: [u8; 4] = [0xff, 0xff, 0, 1];
-
-struct Token {
-    id: [u8; 16],
-    /// Offset and length in bytes, in order.
-    ranges: Vec<(u64, u64)>,
-    /// Used since the timer looked.
-    used: bool,
-}
-
-/// The tokens for blocks of a unit.
-#[derive(Default)]
-pub(crate) struct Tokens {
-    /// How many there are: writes look here first.
-    count: AtomicUsize,
-    list: Mutex<VecDeque<Token>>,
-}
-
-impl Tokens {
-    /// Ends the tokens for any of these bytes; before they change.
-    pub(crate) fn changing(&self, offset: u64, len: u64) {
-        if self.count.load(Ordering::SeqCst) == 0 || len == 0 {
-            return;
-        }
-        let end = offset.saturating_add(len);
-        self.retain(|token| !token.ranges.iter().any(|(start, len)| *start < end && offset < start + len));
-    }
-
-    fn retain(&self, keep: impl FnMut(&Token) -> bool) {
-        let mut list = self.list.lock();
-        list.retain(keep);
-        self.count.store(list.len(), Ordering::SeqCst);
-    }
-
-    fn add(&self, token: Token) {
-        let mut list = self.list.lock();
-        if list.len() >= MAX_TOKENS {
-            list.pop_front();
-        }
-        list.push_back(token);
-        self.count.store(list.len(), Ordering::SeqCst);
-    }
-
-    /// What a token stands for, if it still does.
-    fn find(&self, id: &[u8]) -> Option<Vec<(u64, u64)>> {
-        let mut list = self.list.lock();
-        let token = list.iter_mut().find(|token| token.id == id)?;
-        token.used = true;
-        Some(token.ranges.clone())
-    }
-
-    /// Whether the token was used since the last look; forgets it otherwise.
-    fn still_used(&self, id: &[u8; 16]) -> bool {
-        self.retain(|token| token.id != *id || token.used);
-        let mut list = self.list.lock();
-        list.iter_mut().find(|token| token.id == *id).is_some_and(|token| std::mem::take(&mut token.used))
-    }
-}
-
-/// How an operation ended.
-pub(crate) struct EndedToken {
-    list_id: u32,
-    action: u8,
-    blocks: u64,
-    sense: Vec<u8>,
-    token: Option<Vec<u8>>,
-}
-
-impl EndedToken {
-    fn information(&self) -> Vec<u8> {
-        let status = if self.sense.is_empty() { 1 } else { 2 };
-        let mut out = vec![0, 0, 0, 0, self.action, status, 0, 1, 0xff, 0xff, 0xff, 0xfe];
-        let (len, check) = (self.sense.len() as u8, if self.sense.is_empty() { 0 } else { 2 });
-        out.extend_from_slice(&[check, len, len, 0xf1]); // counted in blocks
-        out.extend_from_slice(&self.blocks.to_be_bytes());
-        out.extend_from_slice(&[0; 8]);
-        out.extend_from_slice(&self.sense);
-        match &self.token {
-            Some(token) => {
-                out.extend_from_slice(&(token.len() as u32 + 2).to_be_bytes());
-                out.extend_from_slice(&[0, 0]);
-                out.extend_from_slice(token);
-            }
-            None => out.extend_from_slice(&[0; 4]),
-        }
-        let available = (out.len() - 4) as u32;
-        out[..4].copy_from_slice(&available.to_be_bytes());
-        out
-    }
-}
 
 impl LogicalUnit {
     pub(crate) async fn token_command(
@@ -164,11 +65,7 @@ impl LogicalUnit {
             ended.sense = sense.encode(false);
         }
         if let Some(entry) = self.inner.lock().nexuses.get_mut(&caller.nexus.id) {
-            entry.tokens.retain(|other| other.list_id != ended.list_id);
-            if entry.tokens.len() >= MAX_ENDED {
-                entry.tokens.pop_front();
-            }
-            entry.tokens.push_back(ended);
+            ended.remember(&mut entry.tokens);
         }
         outcome?;
         Reply::good(u64::from(length))
@@ -181,7 +78,7 @@ impl LogicalUnit {
         if be(data, 0, 2) as usize + 2 > data.len() || length > list.len() || length < 16 {
             return Err(Sense::illegal(asc::PARAMETER_LIST_LENGTH_ERROR));
         }
-        if length / 16 > usize::from(MAX_RANGES) {
+        if length / 16 > usize::from(MAX_TOKEN_RANGES) {
             return Err(Sense::illegal(asc::TOO_MANY_SEGMENT_DESCRIPTORS));
         }
         if data[2] & 1 != 0 {
@@ -205,8 +102,8 @@ impl LogicalUnit {
             return Err(Sense::parameter_field(8).into());
         }
         let timeout = match be(data, 4, 4) as u32 {
-            0 => TIMEOUTS.0,
-            seconds if seconds > TIMEOUTS.1 => return Err(Sense::parameter_field(4).into()),
+            0 => TOKEN_TIMEOUTS.0,
+            seconds if seconds > TOKEN_TIMEOUTS.1 => return Err(Sense::parameter_field(4).into()),
             seconds => seconds,
         };
         // What is too much is left out at the end, and the count says so.

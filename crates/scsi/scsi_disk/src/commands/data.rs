@@ -7,59 +7,17 @@ use scsi_core::ScsiStatus;
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc, be};
 
 use crate::backing::first_difference;
-use crate::inquiry::{MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS};
+use crate::limits::{MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, STEP_BYTES};
 use crate::reply::{Failure, Outcome, Reply};
-use crate::target::Caller;
 use crate::unit::LogicalUnit;
+use crate::view::Caller;
 
-/// Step of long commands.
-pub(crate) const STEP_BYTES: u64 = 1 << 20;
 /// Most descriptors in GET LBA STATUS data.
 const MAX_STATUS_DESCRIPTORS: usize = 256;
 /// Rounds of ORWRITE against other writers of the same blocks before BUSY.
 const ORWRITE_ROUNDS: usize = 64;
 
 impl LogicalUnit {
-    /// The range of a command in bytes.
-    pub(crate) fn range(&self, lba: u64, blocks: u64) -> Result<(u64, u64), Sense> {
-        let all = self.blocks();
-        match lba.checked_add(blocks) {
-            Some(end) if end <= all && lba <= all && (blocks > 0 || lba < all || all == 0) => {
-                Ok((lba * self.block(), blocks * self.block()))
-            }
-            _ => Err(Sense::illegal(asc::LBA_OUT_OF_RANGE).with_information(lba)),
-        }
-    }
-
-    pub(crate) fn durability(&self, fua: bool) -> Durability {
-        if fua || !self.inner.lock().mode.write_cache {
-            return Durability::Durable;
-        }
-        self.cached.note();
-        Durability::Volatile
-    }
-
-    /// Ends what was written: whoever turned the write cache off meanwhile relies on all that is answered from then on, and
-    /// may have flushed before this was written.
-    pub(crate) async fn settle(&self, durability: Durability) -> Result<(), Failure> {
-        if durability == Durability::Volatile {
-            self.cached.note();
-            if !self.inner.lock().mode.write_cache {
-                self.backing().flush().await?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn read_exact(&self, offset: u64, len: u64) -> Result<IoBuf, Failure> {
-        let buf = self.backing().read(offset, IoBuf::new(len as usize)).await?;
-        if buf.len() as u64 == len { Ok(buf) } else { Err(Sense::illegal(asc::LBA_OUT_OF_RANGE).into()) }
-    }
-
-    pub(crate) fn still_wanted(&self, task: u64) -> Result<(), Failure> {
-        if self.aborted(task) { Err(Failure::Status(ScsiStatus::TaskAborted)) } else { Ok(()) }
-    }
-
     /// Whole blocks of the data that came, at most `len`: an initiator that expected to send less than the CDB
     /// says gets that part written, and the transport reports the residual.
     fn sent(&self, data: &SharedBuf, len: u64) -> SharedBuf {

@@ -1,0 +1,23 @@
+//! One connection from its first byte to its last: the login phase, then the full feature phase.
+
+use std::sync::Arc;
+
+use tcp_service::Arrived;
+
+use crate::connection::Connection;
+use crate::limits::LOGIN_TIMEOUT;
+use crate::login_phase::{Admitted, login};
+use crate::shared::Shared;
+
+/// Serves one connection from its first byte to its last.
+pub(crate) async fn serve(shared: Arc<Shared>, arrived: Arrived, group: u16) {
+    let Arrived { mut stream, shard, login: seat, .. } = arrived;
+    let admitted = shard_runtime::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
+    drop(seat);
+    let Some(Ok(Some(mut admitted))) = admitted else { return };
+    // From here on the connection takes itself out of the session.
+    let session = admitted.seat.session.take();
+    let peer = Arc::clone(&admitted.seat.peer);
+    let Admitted { result, stat_sn, first_cmd_sn, .. } = admitted;
+    Connection::new(shared, stream, result, session, peer, stat_sn, first_cmd_sn).run().await;
+}

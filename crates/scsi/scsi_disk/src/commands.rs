@@ -1,0 +1,58 @@
+//! The commands, each family in a file of its own, and which of them carries a command out.
+
+mod copy;
+mod data;
+mod inform;
+mod mode;
+mod reserve;
+mod sanitize;
+mod tokens;
+
+use std::sync::Arc;
+
+pub(crate) use inform::{absent_inquiry, report_luns};
+use qos_gate::Permit;
+use scsi_core::ScsiCommand;
+use scsi_defs::{Cdb, Effect, Op};
+
+use crate::reply::Outcome;
+use crate::unit::LogicalUnit;
+use crate::view::Caller;
+
+impl LogicalUnit {
+    /// Carries an admitted command out, whose place at the volume is kept until it has ended.
+    pub(crate) async fn dispatch(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        task: u64,
+        cdb: &Cdb,
+        command: &ScsiCommand,
+        permit: Option<Permit>,
+    ) -> Outcome {
+        match cdb.op {
+            op if op.is_reservation_command() => {
+                self.reservation_command(caller, task, cdb, &command.data_out).await
+            }
+            Op::ModeSense6 | Op::ModeSense10 => self.mode_sense(caller, cdb),
+            Op::ModeSelect6 | Op::ModeSelect10 => self.mode_select(caller, cdb, &command.data_out).await,
+            Op::ExtendedCopy1
+            | Op::ExtendedCopy4
+            | Op::ReceiveCopyStatus1
+            | Op::ReceiveCopyStatus4
+            | Op::ReceiveCopyParameters => self.copy_command(caller, task, cdb, &command.data_out).await,
+            Op::SanitizeOverwrite | Op::SanitizeBlockErase | Op::SanitizeExitFailure => {
+                self.sanitize_command(caller, task, cdb, &command.data_out).await
+            }
+            Op::PopulateToken | Op::WriteUsingToken | Op::ReceiveRodTokenInformation => {
+                self.token_command(caller, task, cdb, &command.data_out).await
+            }
+            Op::RequestSense => self.request_sense(caller, cdb),
+            Op::SendDiagnostic => self.self_test(cdb).await,
+            _ if cdb.effect == Effect::Always => self.inform(caller, cdb),
+            _ => {
+                let work = self.data_command(caller, task, cdb, command.data_out.clone());
+                self.meter.counted(caller.nexus, cdb.op, permit, work).await
+            }
+        }
+    }
+}

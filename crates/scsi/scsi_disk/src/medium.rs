@@ -1,0 +1,46 @@
+//! The medium as commands use it: ranges of blocks, reads, and when what was written counts as durable.
+
+use aligned_buffer::IoBuf;
+use block_device::Durability;
+use scsi_defs::{Sense, asc};
+
+use crate::reply::Failure;
+use crate::unit::LogicalUnit;
+
+impl LogicalUnit {
+    /// The range of a command in bytes.
+    pub(crate) fn range(&self, lba: u64, blocks: u64) -> Result<(u64, u64), Sense> {
+        let all = self.blocks();
+        match lba.checked_add(blocks) {
+            Some(end) if end <= all && lba <= all && (blocks > 0 || lba < all || all == 0) => {
+                Ok((lba * self.block(), blocks * self.block()))
+            }
+            _ => Err(Sense::illegal(asc::LBA_OUT_OF_RANGE).with_information(lba)),
+        }
+    }
+
+    pub(crate) fn durability(&self, fua: bool) -> Durability {
+        if fua || !self.inner.lock().mode.write_cache {
+            return Durability::Durable;
+        }
+        self.cached.note();
+        Durability::Volatile
+    }
+
+    /// Ends what was written: whoever turned the write cache off meanwhile relies on all that is answered from then on, and
+    /// may have flushed before this was written.
+    pub(crate) async fn settle(&self, durability: Durability) -> Result<(), Failure> {
+        if durability == Durability::Volatile {
+            self.cached.note();
+            if !self.inner.lock().mode.write_cache {
+                self.backing().flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn read_exact(&self, offset: u64, len: u64) -> Result<IoBuf, Failure> {
+        let buf = self.backing().read(offset, IoBuf::new(len as usize)).await?;
+        if buf.len() as u64 == len { Ok(buf) } else { Err(Sense::illegal(asc::LBA_OUT_OF_RANGE).into()) }
+    }
+}

@@ -1,0 +1,53 @@
+//! Initiators come to a unit and go.
+
+use std::collections::VecDeque;
+
+use scsi_core::Nexus;
+use scsi_defs::asc;
+
+use crate::reservations::Port;
+use crate::unit::{Inner, LogicalUnit, NexusEntry};
+
+impl LogicalUnit {
+    pub(crate) fn connect(&self, nexus: &Nexus) {
+        let port = Port {
+            initiator: nexus.initiator_port_name().to_lowercase(),
+            device: nexus.target.to_lowercase(),
+            target: nexus.target_port,
+        };
+        let mut inner = self.inner.lock();
+        let Inner { nexuses, departed, reservations, .. } = &mut *inner;
+        reservations.know(&port);
+        nexuses.entry(nexus.id).or_insert_with(|| NexusEntry {
+            used: false,
+            attentions: vec![asc::POWER_ON],
+            copies: VecDeque::new(),
+            tokens: VecDeque::new(),
+            lost_writes: departed.comes_back(&port.initiator),
+            port,
+        });
+    }
+
+    pub(crate) fn disconnect(&self, nexus: u64) {
+        self.forget_nexus(nexus);
+        self.end_flow(nexus);
+    }
+
+    fn forget_nexus(&self, nexus: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(entry) = inner.nexuses.remove(&nexus)
+            && (entry.used || entry.lost_writes)
+        {
+            inner.departed.leaves(entry.port.initiator, entry.lost_writes);
+        }
+        if inner.legacy == Some(nexus) {
+            inner.legacy = None;
+        }
+    }
+
+    /// A nexus is gone.
+    pub(crate) fn end_flow(&self, nexus: u64) {
+        let ended = self.flows.lock().of.remove(&nexus);
+        drop(ended);
+    }
+}

@@ -1,0 +1,68 @@
+//! The tokens for blocks of a unit (ODX), each of which ends with the first change of one of its blocks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Most tokens of a unit; the oldest gives way.
+const MAX_TOKENS: usize = 256;
+
+/// What a token stands for.
+pub(crate) struct Token {
+    pub(crate) id: [u8; 16],
+    /// Offset and length in bytes, in order.
+    pub(crate) ranges: Vec<(u64, u64)>,
+    /// Used since the timer looked.
+    pub(crate) used: bool,
+}
+
+/// The tokens for blocks of a unit.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    /// How many there are: writes look here first.
+    count: AtomicUsize,
+    list: Mutex<VecDeque<Token>>,
+}
+
+impl Tokens {
+    /// Ends the tokens for any of these bytes; before they change.
+    pub(crate) fn changing(&self, offset: u64, len: u64) {
+        if self.count.load(Ordering::SeqCst) == 0 || len == 0 {
+            return;
+        }
+        let end = offset.saturating_add(len);
+        self.retain(|token| !token.ranges.iter().any(|(start, len)| *start < end && offset < start + len));
+    }
+
+    fn retain(&self, keep: impl FnMut(&Token) -> bool) {
+        let mut list = self.list.lock();
+        list.retain(keep);
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    /// One more; the oldest gives way where there are too many.
+    pub(crate) fn add(&self, token: Token) {
+        let mut list = self.list.lock();
+        if list.len() >= MAX_TOKENS {
+            list.pop_front();
+        }
+        list.push_back(token);
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    /// What a token stands for, if it still does.
+    pub(crate) fn find(&self, id: &[u8]) -> Option<Vec<(u64, u64)>> {
+        let mut list = self.list.lock();
+        let token = list.iter_mut().find(|token| token.id == id)?;
+        token.used = true;
+        Some(token.ranges.clone())
+    }
+
+    /// Whether the token was used since the last look; forgets it otherwise.
+    pub(crate) fn still_used(&self, id: &[u8; 16]) -> bool {
+        self.retain(|token| token.id != *id || token.used);
+        let mut list = self.list.lock();
+        list.iter_mut().find(|token| token.id == *id).is_some_and(|token| std::mem::take(&mut token.used))
+    }
+}

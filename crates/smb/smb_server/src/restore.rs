@@ -1,0 +1,128 @@
+//! Persistent opens come back after a restart, and wait for their clients.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use file_store::{StateChange, StoreErrorKind};
+use parking_lot::Mutex;
+use smb_files::FileSystem;
+use smb_protocol::NtStatus;
+
+use crate::open::link::Link;
+use crate::open::persistence::row::Row;
+use crate::open::persistence::{Stored, TABLE};
+use crate::open::{Lasting, Open, State, Thing};
+use crate::replay::Sequence;
+use crate::share::Share;
+use crate::shared::Shared;
+use crate::tree::{Disk, Target, Tree};
+
+/// What came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Opens that wait for their clients now.
+    pub opens: usize,
+    /// Rows that could not be: their file or share is gone, or they are damaged.
+    pub given_up: usize,
+}
+
+/// Brings the persistent opens of a volume back. To be called when the volume has been opened and its shares have been
+/// prepared, and before they are published.
+///
+/// # Errors
+/// When the rows cannot be read, or those that are given up cannot be removed.
+pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<Restored, NtStatus> {
+    let store = files.store();
+    let rows =
+        store.state_scan(TABLE, &[]).await.map_err(|error| smb_files::FileError::from(error).status)?;
+    let mut result = Restored::default();
+    let (mut good, mut gone) = (Vec::new(), Vec::new());
+    for stored in rows {
+        match Row::decode(&stored.value) {
+            Ok(row) if stored.key == row.id.persistent.to_be_bytes() => {
+                match shared.shares.find_of(&row.share, files) {
+                    Some(share) => good.push((row, share, stored.value)),
+                    None => gone.push((stored.key, "its share is gone")),
+                }
+            }
+            _ => gone.push((stored.key, "its row is damaged")),
+        }
+    }
+    let records = good.iter().map(|(row, ..)| row.record.clone()).collect();
+    let restored = files.restore(records).await;
+    for ((row, share, value), file) in good.into_iter().zip(restored) {
+        match file {
+            Ok(file) => {
+                shared.opens.restore(open_of(row, &share, files, file, value));
+                result.opens += 1;
+            }
+            Err(error) => {
+                tracing::warn!(share = row.share, name = row.record.name, reason = %error, "a persistent open cannot come back");
+                gone.push((row.id.persistent.to_be_bytes().to_vec(), "its file is gone"));
+            }
+        }
+    }
+    result.given_up = gone.len();
+    for (key, reason) in &gone {
+        tracing::warn!(?key, reason, "a persistent open is given up");
+    }
+    let remove = |(key, _): (Vec<u8>, _)| StateChange { table: TABLE.to_owned(), key, value: None };
+    if !gone.is_empty() {
+        let changes = gone.into_iter().map(remove).collect();
+        match store.state_write(changes).await {
+            // They go the next time; what the volume has is served meanwhile.
+            Err(error) if error.kind() == StoreErrorKind::NoSpace => {
+                tracing::warn!(%error, "rows of persistent opens that are given up stay");
+            }
+            written => written.map_err(|error| smb_files::FileError::from(error).status)?,
+        }
+    }
+    Ok(result)
+}
+
+fn open_of(
+    row: Row,
+    share: &Arc<Share>,
+    files: &FileSystem,
+    file: Arc<smb_files::Open>,
+    value: Vec<u8>,
+) -> Open {
+    let caller = file.caller();
+    let target = Target::Disk(Disk {
+        share: Arc::clone(share),
+        files: files.clone(),
+        root: Arc::clone(&caller.share),
+    });
+    // A tree connect that nobody has: the client's new one takes its place.
+    let tree = Tree {
+        id: 0,
+        target,
+        maximal_access: caller.share.maximal_access,
+        encrypt: share.config().encrypt,
+        since: 0,
+    };
+    into_open(row, Arc::new(tree), file, value)
+}
+
+/// The open, waiting for its client.
+fn into_open(row: Row, tree: Arc<Tree>, file: Arc<smb_files::Open>, value: Vec<u8>) -> Open {
+    let state = State {
+        lasting: Lasting::V2 { persistent: true },
+        timeout: row.timeout,
+        sequence: Sequence::with_locks(row.lock_sequences),
+        ..State::default()
+    };
+    Open {
+        id: row.id,
+        tree,
+        thing: Thing::File(file),
+        client: row.record.client,
+        user: row.record.token.user,
+        create_guid: row.create_guid,
+        used: AtomicBool::new(true),
+        app: row.app,
+        link: Link::detached(row.id),
+        state: Arc::new(Mutex::new(state)),
+        row: Arc::new(tokio::sync::Mutex::new(Stored::Row(value))),
+    }
+}

@@ -1,0 +1,194 @@
+//! What all connections share: what the node gave the server, shares, sessions and opens.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use shard_runtime::{Clock, Entropy};
+use smb_protocol::fsctl::network::NetworkInterface;
+use smb_protocol::{FileTime, Guid};
+use tcp_service::{Budget, Limits, Listeners, Spawner, Throttle};
+
+use crate::config::{Directory, ServerConfig};
+use crate::endings::Endings;
+use crate::limits::{MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, MAX_SESSIONS, SMB1_LOG};
+use crate::listing::Smb1Attempt;
+use crate::open::table::Opens;
+use crate::peer::Peer;
+use crate::pipe::PipeService;
+use crate::session::Session;
+use crate::share::Shares;
+
+/// The machine's network, as clients with several connections are told of it.
+pub trait Interfaces: Send + Sync + 'static {
+    /// The interfaces that the client at `remote`, which has come in at `local`, may use.
+    fn interfaces(&self, local: SocketAddr, remote: SocketAddr) -> Vec<NetworkInterface>;
+}
+
+/// What the node gives the server.
+pub struct Parts {
+    /// Where connections run.
+    pub spawner: Arc<dyn Spawner>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+    /// Who users are.
+    pub directory: Arc<dyn Directory>,
+    /// What answers behind the named pipes of IPC$.
+    pub pipes: Arc<dyn PipeService>,
+    /// Where clients may connect to besides.
+    pub interfaces: Arc<dyn Interfaces>,
+    /// The server's identity; the same after a restart.
+    pub guid: Guid,
+    /// Memory for the requests of all clients, shared with the node's other services.
+    pub budget: Budget,
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) parts: Parts,
+    pub(crate) config: RwLock<Arc<ServerConfig>>,
+    pub(crate) shares: Shares,
+    pub(crate) opens: Opens,
+    pub(crate) start: FileTime,
+    pub(crate) sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
+    /// Sessions that have ended with writes under way. Locked before `sessions`.
+    pub(crate) ending: Mutex<BTreeMap<u64, Arc<Session>>>,
+    pub(crate) endings: Endings,
+    pub(crate) peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
+    pub(crate) listeners: Listeners,
+    /// For lines in the log that clients can cause at will.
+    pub(crate) throttle: Throttle,
+    pub(crate) next_peer: AtomicU64,
+    pub(crate) smb1: Mutex<VecDeque<Smb1Attempt>>,
+    pub(crate) smb1_count: AtomicU64,
+}
+
+/// Nanoseconds since 1970 as the protocol has them.
+pub(crate) fn filetime(nanos: u64) -> FileTime {
+    FileTime::from_unix_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
+}
+
+impl Shared {
+    /// No listeners, shares, sessions and opens yet.
+    pub(crate) fn new(config: ServerConfig, parts: Parts) -> Self {
+        let start = filetime(parts.clock.wall().0);
+        let limits = Limits {
+            connections: MAX_CONNECTIONS,
+            logins: MAX_LOGINS,
+            logins_per_address: MAX_LOGINS_PER_ADDRESS,
+        };
+        let listeners = Listeners::new(Arc::clone(&parts.spawner), limits);
+        Self {
+            opens: Opens::new(Arc::clone(&parts.entropy), Arc::clone(&parts.spawner)),
+            parts,
+            config: RwLock::new(Arc::new(config)),
+            shares: Shares::default(),
+            start,
+            sessions: Mutex::new(BTreeMap::new()),
+            ending: Mutex::new(BTreeMap::new()),
+            endings: Endings::default(),
+            peers: Mutex::new(BTreeMap::new()),
+            listeners,
+            throttle: Throttle::default(),
+            next_peer: AtomicU64::new(1),
+            smb1: Mutex::new(VecDeque::new()),
+            smb1_count: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn now(&self) -> FileTime {
+        filetime(self.parts.clock.wall().0)
+    }
+
+    /// A random challenge for an authentication.
+    pub(crate) fn challenge(&self) -> [u8; 8] {
+        let mut challenge = [0; 8];
+        self.parts.entropy.fill(&mut challenge);
+        challenge
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config.read())
+    }
+
+    /// A number for a new session, which no other has.
+    pub(crate) fn new_session_id(&self) -> u64 {
+        let sessions = self.sessions.lock();
+        loop {
+            let id = self.parts.entropy.next_u64();
+            if id != 0 && id != u64::MAX && !sessions.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.sessions.lock().get(&id).cloned()
+    }
+
+    /// A session, also one that has ended with writes under way.
+    pub(crate) fn earlier(&self, id: u64) -> Option<Arc<Session>> {
+        let ending = self.ending.lock();
+        self.sessions.lock().get(&id).or_else(|| ending.get(&id)).cloned()
+    }
+
+    /// Puts a session in; `false` when there are too many.
+    pub(crate) fn add_session(&self, session: &Arc<Session>) -> bool {
+        let mut sessions = self.sessions.lock();
+        if sessions.len() >= MAX_SESSIONS {
+            return false;
+        }
+        sessions.insert(session.id, Arc::clone(session));
+        true
+    }
+
+    /// Ends a session: its connections forget it, its opens close. With `keep` those that are durable stay, to be taken
+    /// up again.
+    pub(crate) fn end_session(&self, session: &Session, keep: bool, except: Option<&Peer>) {
+        {
+            // Never in neither, for who looks for it with `earlier`.
+            let mut ending = self.ending.lock();
+            ending.extend(self.sessions.lock().remove_entry(&session.id));
+        }
+        let Some(opens) = session.end(except) else { return };
+        self.ending.lock().retain(|_, session| !session.has_ended() || session.is_writing());
+        for open in opens {
+            self.opens.leave(&open, keep);
+        }
+    }
+
+    /// A session has lost its last connection (MS-SMB2 3.3.7.1).
+    pub(crate) fn lost(&self, session: &Session) {
+        self.end_session(session, true, None);
+    }
+
+    /// A connection that a session had is lost: what its client was to be told over it, others tell.
+    pub(crate) fn channel_lost(&self, session: &Session, peer: &Peer) {
+        if self.opens.clients().has_any(session.client()) {
+            let client = session.client();
+            let same = |other: &&Arc<Session>| other.client() == client;
+            for session in self.sessions().iter().filter(same) {
+                session.channel_lost(peer.id);
+            }
+        }
+    }
+
+    /// Remembers who still speaks SMB 1.
+    pub(crate) fn saw_smb1(&self, address: SocketAddr, detail: String) {
+        let count = self.smb1_count.fetch_add(1, Ordering::Relaxed) + 1;
+        tracing::warn!(%address, count, %detail, "SMB 1 refused");
+        let mut log = self.smb1.lock();
+        if log.len() == SMB1_LOG {
+            log.pop_front();
+        }
+        log.push_back(Smb1Attempt { address, at: self.parts.clock.wall(), detail });
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.lock().values().cloned().collect()
+    }
+}
