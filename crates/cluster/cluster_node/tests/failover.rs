@@ -22,6 +22,8 @@ fn an_owner_that_stands_still_loses_its_pool_and_comes_back() {
         let (first, epoch) = site.served("a node serves the pool", |_, _| true);
         assert!(site.recorder.orders_of(first, epoch).starts_with(&BEGIN));
         let old = site.recorder.published_by(first, epoch);
+        let given = old.permit.until();
+        site.wait("its permit was renewed", |_| old.permit.until() > given);
         site.node_mut(first).freeze();
         site.served("another node serves it", |node, later| node != first && later > epoch);
         assert!(!old.permit.may_answer(), "it has ended by itself: nobody could tell it");

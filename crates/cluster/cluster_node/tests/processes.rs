@@ -219,6 +219,10 @@ fn processes_that_are_stopped_and_killed() {
     make_pool(&papers[0]);
     let (first, epoch) = served("a process serves the pool", &processes, |_, _| true);
 
+    wait_for("its permit is renewed", || {
+        let held = processes[first].held();
+        held.get(&epoch).is_some_and(|(since, last)| last - since > 1_000_000_000)
+    });
     processes[first].signal(Signal::STOP);
     let (second, epoch) =
         served("another process serves it", &processes, |process, later| process != first && later > epoch);
