@@ -139,6 +139,9 @@ pub struct CreateRequest<'a> {
     pub maximal_access: Option<Option<FileTime>>,
     /// QFid.
     pub on_disk_id: bool,
+    /// The caller makes what this changes durable before it answers the client ([`FileStore::sync`](file_store::FileStore::sync), or a
+    /// row of durable state): so a new file and its row take one wait for the disk, and not two.
+    pub made_durable: bool,
     /// Who is told of breaks of what is granted.
     pub holder: Arc<dyn Holder>,
     /// Called when the operation begins to wait for somebody else (a client's acknowledgement): time for an interim
@@ -164,6 +167,7 @@ impl<'a> CreateRequest<'a> {
             timewarp: None,
             maximal_access: None,
             on_disk_id: false,
+            made_durable: false,
             holder,
             on_wait: &|| {},
         }

@@ -44,6 +44,16 @@ impl Open {
         Ok(shard_runtime::finish_anyway(closing).await)
     }
 
+    /// As [`Open::close`], for a caller that makes what this changes durable before it answers the client: as
+    /// [`CreateRequest::made_durable`](crate::CreateRequest::made_durable).
+    ///
+    /// # Errors
+    /// Those of [`Open::close`].
+    pub async fn close_made_durable(self: &Arc<Self>, query: bool) -> Result<Option<OpenInfo>> {
+        self.made_durable.store(true, Ordering::Release);
+        self.close(query).await
+    }
+
     /// Lets go of it without closing it, as its volume goes away: nothing is deleted, and what is stored of it stays for who
     /// serves the volume next.
     pub fn release(&self) {
@@ -177,7 +187,7 @@ impl Core {
     async fn remove_stream(self: &Arc<Self>, open: &Open) {
         // The last handle in the store went with the open, or the store would call the stream open.
         let name = open.stream_now();
-        match self.store.remove_stream(open.node.file, &name).await {
+        match open.store().remove_stream(open.node.file, &name).await {
             Err(error) if error.kind() == StoreErrorKind::SharingViolation => {
                 tracing::warn!("a stream that was to be deleted stays: {error}");
             }
@@ -202,7 +212,13 @@ impl Core {
         let guard = self.names.lock(parent.file, &name).await;
         // It may have been renamed by another user of the store; what has its name now is not ours to remove.
         let same = self.store.lookup(parent.file, &name).await.is_ok_and(|entry| entry.file == node.file);
-        let removed = if same { self.store.remove(parent.file, &name).await } else { Ok(()) };
+        let store = match by {
+            Some(by) if by.made_durable.load(Ordering::Acquire) => self.relaxed(),
+            Some(by) => by.store(),
+            None => &self.store,
+        };
+        let rows = self.may_have_extras(node).await;
+        let removed = if same { store.remove(parent.file, &name).await } else { Ok(()) };
         {
             let _state = node.state.lock();
             match &removed {
@@ -215,7 +231,9 @@ impl Core {
             Ok(()) if same => {
                 self.name_gone(parent.file, &name);
                 node.touched();
-                self.forget_extras_of_removed(node.file).await;
+                if rows {
+                    self.forget_extras_of_removed(node.file).await;
+                }
                 let filter = if node.is_directory() {
                     CompletionFilter::DIR_NAME
                 } else {

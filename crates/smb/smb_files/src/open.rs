@@ -52,6 +52,8 @@ pub struct Open {
     pub(crate) closed: AtomicBool,
     /// It changed data: its close is a change of its directory's listing.
     pub(crate) wrote: AtomicBool,
+    /// Who closes it makes that durable.
+    pub(crate) made_durable: AtomicBool,
 }
 
 /// What of an open changes.
@@ -182,6 +184,7 @@ impl Open {
             closed: AtomicBool::new(false),
             changes: Changes::default(),
             wrote: AtomicBool::new(false),
+            made_durable: AtomicBool::new(false),
         }
     }
 
@@ -323,6 +326,11 @@ impl Open {
             3 => Link::Resilient,
             _ => Link::Durable,
         }
+    }
+
+    /// The store for what this open changes.
+    pub(crate) fn store(&self) -> &Arc<dyn file_store::FileStore> {
+        self.core.store_for(&self.caller, self.options)
     }
 
     /// Who it is when it operates.

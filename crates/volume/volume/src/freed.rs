@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block_device::BlockError;
+use block_device::{BlockError, Durability};
 use file_store::StoreError;
 use redb::ReadableTable;
 use volume_format::CLUSTER;
@@ -112,7 +112,7 @@ impl Core {
     /// Freed runs from a cluster on that nobody is filling.
     async fn freed_runs(&self, from: u64) -> Result<Vec<Run>, StoreError> {
         let (filling, now) = (Arc::clone(&self.filling), self.clock.now());
-        let runs = self.metadata.change(move |session| {
+        let runs = self.metadata.change_as(Durability::Volatile, move |session| {
             let is_lending = session.stop_lending(&filling, now);
             let filling = filling.lock();
             let table = session.txn.open_table(FREED).map_err(database_error)?;
@@ -130,12 +130,16 @@ impl Core {
         });
         let (runs, is_lending) = runs.await?;
         self.is_lending.store(is_lending, Ordering::Relaxed);
+        if !runs.is_empty() {
+            // After a crash they belong again to whom a change has taken them from that is not durable.
+            self.metadata.settle(self.metadata.last_change()).await?;
+        }
         Ok(runs)
     }
 
     /// Takes runs off the list: what of them was cleared is free, what is left comes back to it.
     async fn give_back(&self, runs: Vec<Run>, cleared: Vec<Run>, left: Vec<Run>) -> Result<(), StoreError> {
-        let changed = self.metadata.change(move |session| {
+        let changed = self.metadata.change_as(Durability::Volatile, move |session| {
             session.changed = true;
             let stored = (|| {
                 let mut table = session.txn.open_table(FREED).map_err(database_error)?;

@@ -104,6 +104,7 @@ pub(super) struct OwnRequest {
     timewarp: Option<FileTime>,
     maximal_access: Option<Option<FileTime>>,
     on_disk_id: bool,
+    made_durable: bool,
     holder: std::sync::Arc<dyn Holder>,
     pub(super) caller: Caller,
 }
@@ -124,6 +125,7 @@ impl OwnRequest {
             timewarp: request.timewarp,
             maximal_access: request.maximal_access,
             on_disk_id: request.on_disk_id,
+            made_durable: request.made_durable,
             holder: std::sync::Arc::clone(&request.holder),
             caller: caller.clone(),
         }
@@ -145,6 +147,7 @@ impl OwnRequest {
             timewarp: self.timewarp,
             maximal_access: self.maximal_access,
             on_disk_id: self.on_disk_id,
+            made_durable: self.made_durable,
             holder: std::sync::Arc::clone(&self.holder),
             on_wait,
         })

@@ -89,6 +89,8 @@ async fn create(
         take_over(call, tree, &caller, request, contexts.app).await?;
     }
     let config = share.config();
+    // The row comes last, and makes all of it durable.
+    let made_durable = is_persistent(call, contexts, &config);
     let only_reads = config.kind == ShareKind::ScaleOut && call.dialect().is_smb3();
     let id = opens.new_id();
     let link = opens.link(id, session);
@@ -108,6 +110,7 @@ async fn create(
         timewarp: contexts.timewarp,
         maximal_access: contexts.maximal_access,
         on_disk_id: contexts.on_disk_id,
+        made_durable,
         holder: Arc::clone(&link) as Arc<dyn Holder>,
         on_wait: &on_wait,
     };
@@ -140,6 +143,10 @@ async fn create(
         row: Arc::default(),
     });
     promise(call, session, &open).await?;
+    if made_durable {
+        // Nothing is left to be done, unless somebody has closed it already.
+        disk.files.store().sync().await.map_err(smb_files::FileError::from)?;
+    }
     call.carried.borrow_mut().file = Some(id);
     let mut replies = ContextWriter::default();
     if let Some(reply) = maximal_access {
@@ -271,6 +278,16 @@ pub(super) fn durable_reply(open: &Open, replies: &mut ContextWriter) {
     }
 }
 
+/// Whether the open outlives the server, if it comes to one.
+fn is_persistent(call: &Call<'_>, contexts: &Contexts<'_>, config: &crate::config::ShareConfig) -> bool {
+    let wanted = contexts.durable_v2.is_some_and(|wanted| wanted.flags.contains(DurableFlags::PERSISTENT));
+    let capable = call
+        .conn
+        .negotiated()
+        .is_some_and(|negotiated| negotiated.capabilities.contains(Capabilities::PERSISTENT_HANDLES));
+    wanted && config.kind.is_continuously_available() && capable
+}
+
 /// How the open may outlive its connection (3.3.5.9.6, 3.3.5.9.10).
 fn lasting(
     call: &Call<'_>,
@@ -285,13 +302,7 @@ fn lasting(
         Granted::Lease { state, .. } => state.contains(LeaseState::HANDLE),
     };
     if let Some(wanted) = &contexts.durable_v2 {
-        let capable = call
-            .conn
-            .negotiated()
-            .is_some_and(|negotiated| negotiated.capabilities.contains(Capabilities::PERSISTENT_HANDLES));
-        let persistent = wanted.flags.contains(DurableFlags::PERSISTENT)
-            && config.kind.is_continuously_available()
-            && capable;
+        let persistent = is_persistent(call, contexts, config);
         if persistent || (keeps_handle && !directory) {
             let wish = Duration::from_millis(u64::from(wanted.timeout));
             let timeout = if wish.is_zero() { V2_TIMEOUT } else { wish.min(V2_TIMEOUT_MAX) };
@@ -395,10 +406,7 @@ pub(crate) async fn close(call: &mut Call<'_>, session: &Session) -> Result<Outc
         }
         // Both, also when the connection goes meanwhile: nobody else would.
         let (file, closing) = (Arc::clone(file), Arc::clone(&open));
-        let closed = shard_runtime::finish_anyway(async move {
-            let closed = file.close(query).await;
-            (closed, persistence::forget(&closing).await)
-        });
+        let closed = shard_runtime::finish_anyway(async move { close_durably(&file, &closing, query).await });
         let (closed, forgotten) = closed.await;
         forgotten?;
         if let Some(info) = closed? {
@@ -415,6 +423,26 @@ pub(crate) async fn close(call: &mut Call<'_>, session: &Session) -> Result<Outc
         }
     }
     Ok(Outcome::ok(Body::of(|out| out.raw(&response.to_bytes()))?))
+}
+
+/// Closes an open, and removes its row if it has one. What goes with it and the row are durable in one step.
+async fn close_durably(
+    file: &Arc<smb_files::Open>,
+    open: &Open,
+    query: bool,
+) -> (smb_files::Result<Option<OpenInfo>>, Result<(), NtStatus>) {
+    let persistent = open.state.lock().lasting == (Lasting::V2 { persistent: true });
+    if !persistent {
+        return (file.close(query).await, persistence::forget(open).await);
+    }
+    let closed = file.close_made_durable(query).await;
+    let forgotten = persistence::forget(open).await;
+    let synced = match &open.tree.target {
+        // Nothing is left to be done, unless there was no row.
+        Target::Disk(disk) => disk.files.store().sync().await,
+        Target::Pipes => Ok(()),
+    };
+    (closed, forgotten.and(synced.map_err(|error| smb_files::FileError::from(error).status)))
 }
 
 /// Whether the request is sent again because its answer may have been lost.
