@@ -4,7 +4,7 @@
 //! space, and [`MemoryStore`] in memory as the oracle of tests. Both run the suite in `file_store_conformance`,
 //! which turns each sentence of the contract into a check.
 //!
-//! Vocabulary: a *file* has an id that is never reused, one unnamed data stream and any number of named
+//! Vocabulary: a *file* has an id that is never reused (but for one that a crash took back), one unnamed data stream and any number of named
 //! streams; a *directory* maps names to files. Names keep their case and are found in any case (as on NTFS).
 //! An *open* is a handle on one stream with the access it was opened for and what it shares.
 //!
@@ -48,9 +48,9 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// other one is there whole or not at all.
 ///
 /// **Volatile changes** are those made through [`FileStore::volatile`]: as atomic, and seen by every operation on either, but
-/// durable only later. They become so in the order in which they were made, together with everything that was made durable
-/// after them: with the next change that is durable when it completes, a durable write or flush of the file that they made or
-/// changed, any flush, [`FileStore::sync`], closing the store, or within about a second. So after a crash the last of them may be
+/// durable only later. They become so in the order in which they were made: with the next change that is durable when it
+/// completes, with a durable write through an open that was made after them if the file is not durable before, with any flush,
+/// [`FileStore::sync`], closing the store, or within about a second. So after a crash the last of them may be
 /// missing, never one in the middle, and nothing of the others is torn; what a missing one has freed is as it was.
 ///
 /// **Errors.** An operation checks its arguments, then what is there, then what it needs; one that ends with an
