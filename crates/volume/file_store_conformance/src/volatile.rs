@@ -1,7 +1,9 @@
 //! Volatile changes: seen at once, durable in order, and with what is durable after them.
 
 use block_device::Durability;
-use file_store::{Access, DirectoryCursor, FileKind, OpenOptions, Share, StateChange, StoreErrorKind as Kind};
+use file_store::{
+    Access, DirectoryCursor, FileKind, OpenOptions, Share, StateChange, StoreErrorKind as Kind,
+};
 
 use crate::check::{Probe, buffer, new};
 use crate::{Outcome, Store};

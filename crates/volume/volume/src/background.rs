@@ -198,6 +198,7 @@ impl Core {
             let pin = Pin::new(Arc::clone(self), stream);
             let stream = pin.stream();
             let _operation = self.begin()?;
+            let _changing = self.pause.read().await;
             let _sizing = stream.sizing.lock().await;
             if stream.size() > stream.durable_size() {
                 stream.commit_size(self, stream.size()).await?;

@@ -14,7 +14,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use block_device::{BlockError, BlockErrorKind, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
@@ -34,6 +34,7 @@ use crate::recent::{Found, Recent};
 use crate::replay::Replayed;
 use crate::room::{Allowance, Meter, Room};
 use crate::rows::Transaction;
+use crate::stopped::{Stopped, Stopping};
 use crate::tables::MapKey;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
@@ -403,44 +404,6 @@ impl Metadata {
             thread.join();
         }
         if self.shared.stopped.why.lock().is_some() { Err(stopped()) } else { Ok(()) }
-    }
-}
-
-/// Whether the metadata thread has ended, and why if it says so.
-#[derive(Default)]
-pub(crate) struct Stopped {
-    flag: AtomicBool,
-    why: Mutex<Option<String>>,
-    /// The database's code has ended in the middle of something.
-    gave_up: AtomicBool,
-}
-
-/// Says that the volume has stopped when the thread ends, however it ends.
-struct Stopping<'a>(&'a Stopped);
-
-impl Stopped {
-    /// Before anybody learns of a failure, so that whoever has can see that the volume has stopped.
-    pub(crate) fn tell(&self, error: &StoreError) {
-        self.why.lock().get_or_insert_with(|| error.to_string());
-        self.flag.store(true, Ordering::Release);
-    }
-
-    /// The database's code has ended in the middle of something, and so its locks may say so to whoever takes them.
-    pub(crate) fn give_up(&self) {
-        self.gave_up.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn has_given_up(&self) -> bool {
-        self.gave_up.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.tell(&given_up());
-        }
-        self.0.flag.store(true, Ordering::Release);
     }
 }
 

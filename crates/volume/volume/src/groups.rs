@@ -22,7 +22,7 @@ use redb::Database;
 use tokio::sync::Notify;
 
 use crate::backend::Connection;
-use crate::database::{Session, Stopped, contained, database_error, given_up, stopped};
+use crate::database::{Session, contained, database_error, given_up, stopped};
 use crate::jobs::{Answer, Before, Job, When, Writes};
 use crate::load::Space;
 use crate::metadata_log::{Appended, Mark, MetadataLog};
@@ -30,6 +30,7 @@ use crate::recent::Recent;
 use crate::replay::{self, Replayed};
 use crate::room::{Allowance, Room};
 use crate::rows::Transaction;
+use crate::stopped::Stopped;
 
 /// What others see of the metadata thread.
 #[derive(Default)]
@@ -211,7 +212,8 @@ impl<'a> Groups<'a> {
     fn are_many(&mut self) -> bool {
         let most = self.log.as_ref().map_or(0, |log| (log.batch_max() / VOLATILE_PART).min(VOLATILE_MAX));
         // Without a log they wait for the commit.
-        most > 0 && self.open.as_mut().is_some_and(|txn| txn.batch().size() > most || txn.batch().is_overflown())
+        most > 0
+            && self.open.as_mut().is_some_and(|txn| txn.batch().size() > most || txn.batch().is_overflown())
     }
 
     fn make_durable(&mut self) -> Result<(), StoreError> {

@@ -71,6 +71,7 @@ mod rows;
 mod shadow;
 mod sizes;
 mod snapshots;
+mod stopped;
 mod store;
 mod stream;
 mod stream_records;

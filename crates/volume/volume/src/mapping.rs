@@ -92,9 +92,9 @@ impl Stream {
         if lends && window.is_none() && (1..=FEW).contains(&count(&needed)) {
             let (key, filling, now) = (self.key, Arc::clone(&core.filling), core.clock.now());
             let wanted = needed.clone();
-            let mapped = core
-                .metadata
-                .change_as(Durability::Volatile, move |session| session.map_lent(key, &wanted, &filling, now));
+            let mapped = core.metadata.change_as(Durability::Volatile, move |session| {
+                session.map_lent(key, &wanted, &filling, now)
+            });
             if let Some(extents) = mapped.await? {
                 // Before anybody can find them in the map, and write.
                 self.stands_on_changes(core);

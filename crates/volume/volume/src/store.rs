@@ -92,8 +92,7 @@ impl FileStore for Volume {
         Box::pin(async move {
             names::check(&name)?;
             check_security(&new.security)?;
-            let made =
-                self.change(move |session| session.create(directory.0, &name, &new, now));
+            let made = self.change(move |session| session.create(directory.0, &name, &new, now));
             Ok(FileId(made.await?))
         })
     }
@@ -274,8 +273,8 @@ impl FileStore for Volume {
         let (from, to, now) = (from.to_owned(), to.to_owned(), self.core.clock.wall().0);
         let core = Arc::clone(&self.core);
         Box::pin(async move {
-            let renamed = self
-                .change(move |session| session.rename_stream(&core, file.0, (&from, &to), replace, now));
+            let renamed =
+                self.change(move |session| session.rename_stream(&core, file.0, (&from, &to), replace, now));
             renamed.await
         })
     }
@@ -333,7 +332,8 @@ impl FileStore for Volume {
                 let id = core.registry.lock().add_open((file.0, record.id), access, share);
                 Ok(Handle::new(pin, (access, share), id, durability))
             };
-            Ok(Arc::new(self.core.metadata.ask(opening, before, durability).await?.settled().await) as Arc<dyn OpenFile>)
+            Ok(Arc::new(self.core.metadata.ask(opening, before, durability).await?.settled().await)
+                as Arc<dyn OpenFile>)
         })
     }
 

@@ -154,13 +154,7 @@ impl BatchWriter {
     /// One that holds nothing yet, and at most `limit` bytes with its head and what is filled up.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self {
-            bytes: vec![0; HEAD],
-            changes: 0,
-            limit,
-            overflown: false,
-            untold: Amount::default(),
-        }
+        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false, untold: Amount::default() }
     }
 
     /// A row gets a value.
