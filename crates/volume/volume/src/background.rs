@@ -19,7 +19,7 @@ use crate::tables::ORPHANS;
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
 pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
 /// How long the task lets work come together, so that many small files cost a few commits and flushes.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER: Duration = Duration::from_millis(50);
 /// How often the times of writes to streams in use are committed: a crash makes them older by that at most, also those of a disk that
 /// is never closed.
 const TIMES: Duration = Duration::from_secs(60);

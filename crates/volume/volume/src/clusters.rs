@@ -50,7 +50,7 @@ impl Session<'_> {
             return Err(StoreError::new(StoreErrorKind::InvalidArgument, detail));
         }
         let wanted = holes.iter().map(|(_, count)| count).sum();
-        let runs = self.space.free.take(wanted).ok_or_else(no_space)?;
+        let runs = self.take_free(wanted)?;
         if let Err(error) = self.spend(ROW * (runs.len() + 2 * holes.len()) as u64) {
             runs.into_iter().for_each(|run| self.space.free.add(run));
             return Err(error);

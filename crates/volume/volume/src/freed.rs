@@ -96,6 +96,7 @@ impl Core {
         }
         let Zeroed { cleared, left, error, gave_up, .. } = zeroed;
         let (any, next) = (!cleared.is_empty(), gave_up.or(behind));
+        let again = any && !left.is_empty();
         if any {
             self.device.flush().await?;
         }
@@ -105,7 +106,8 @@ impl Core {
         self.zero_from.store(next.unwrap_or(0), Ordering::Relaxed);
         match error {
             Some(error) if !any && next.is_none() => Err(error.into()),
-            _ => Ok(any || next.is_some()),
+            // What is freed meanwhile asks for attention, and is gathered first.
+            _ => Ok(again || next.is_some()),
         }
     }
 

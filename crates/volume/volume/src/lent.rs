@@ -11,6 +11,7 @@
 //! zeroed, nor given to anybody else, until it is somebody's or nobody wants it any more. It reads as zeros until then.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use file_store::StoreError;
@@ -43,6 +44,8 @@ pub(crate) struct Lent {
     more: usize,
     /// The same of those for holes.
     more_for_holes: usize,
+    /// Runs that are being filled, with those that are ready.
+    filling: Arc<Mutex<BTreeSet<u64>>>,
     /// When some were wanted last.
     wanted: Monotonic,
 }
@@ -55,7 +58,7 @@ impl Session<'_> {
     pub(crate) fn lend(
         &mut self,
         count: u64,
-        filling: &Mutex<BTreeSet<u64>>,
+        filling: &Arc<Mutex<BTreeSet<u64>>>,
         now: Monotonic,
     ) -> Result<Vec<Run>, StoreError> {
         let lent = &mut self.space.lent;
@@ -72,7 +75,7 @@ impl Session<'_> {
         }
         let more = if few { lent.more.min((self.space.free.total() / FREE_PART) as usize) } else { 0 };
         let more = if self.spend(2 * ROW * more as u64).is_ok() { more } else { 0 };
-        let runs = self.space.free.take(count).ok_or_else(no_space)?;
+        let runs = self.take_free(count)?;
         self.changed = true;
         for run in &runs {
             filling.lock().insert(run.start);
@@ -87,8 +90,28 @@ impl Session<'_> {
         Ok(runs)
     }
 
+    /// Takes free clusters; where they are short, those that are ready are free again first: nobody has written to them.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::NoSpace`](file_store::StoreErrorKind::NoSpace).
+    pub(crate) fn take_free(&mut self, count: u64) -> Result<Vec<Run>, StoreError> {
+        if let Some(runs) = self.space.free.take(count) {
+            return Ok(runs);
+        }
+        for (start, _) in std::mem::take(&mut self.space.lent.ready) {
+            let run = Run { start, count: 1 };
+            self.changed = true;
+            let stored = self.forget_freed(run);
+            self.fatal(stored)?;
+            self.space.lent.filling.lock().remove(&start);
+            self.space.free.add(run);
+        }
+        self.space.free.take(count).ok_or_else(no_space)
+    }
+
     /// Puts so many free clusters into the list, to be ready.
-    fn make_ready(&mut self, count: usize, filling: &Mutex<BTreeSet<u64>>) -> Result<(), StoreError> {
+    fn make_ready(&mut self, count: usize, filling: &Arc<Mutex<BTreeSet<u64>>>) -> Result<(), StoreError> {
+        self.space.lent.filling = Arc::clone(filling);
         let ready = self.space.free.take(count as u64).unwrap_or_default();
         self.changed |= !ready.is_empty();
         let starts: Vec<u64> = ready.iter().flat_map(|run| run.start..run.end()).collect();
@@ -112,7 +135,7 @@ impl Session<'_> {
         &mut self,
         stream: StreamKey,
         holes: &[(u64, u64)],
-        filling: &Mutex<BTreeSet<u64>>,
+        filling: &Arc<Mutex<BTreeSet<u64>>>,
         now: Monotonic,
     ) -> Result<Option<Vec<Extent>>, StoreError> {
         let count = holes.iter().map(|(_, count)| *count as usize).sum::<usize>();
@@ -156,9 +179,14 @@ impl Session<'_> {
         Ok(mapped)
     }
 
+    /// Clusters that are free, or ready.
+    pub(crate) fn available(&self) -> u64 {
+        self.space.free.total() + self.space.lent.ready.len() as u64
+    }
+
     /// What is ready and has not been wanted for a while is left to be zeroed, as anything else that is freed. Whether some are
     /// ready still.
-    pub(crate) fn stop_lending(&mut self, filling: &Mutex<BTreeSet<u64>>, now: Monotonic) -> bool {
+    pub(crate) fn stop_lending(&mut self, filling: &Arc<Mutex<BTreeSet<u64>>>, now: Monotonic) -> bool {
         let lent = &mut self.space.lent;
         if now.since(lent.wanted) >= REST {
             let mut filling = filling.lock();

@@ -368,7 +368,7 @@ impl FileStore for Volume {
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {
         Box::pin(async move {
             let asked = self.core.metadata.look(|session| {
-                Ok((session.space.free.total(), session.space.referenced, session.space.clusters))
+                Ok((session.available(), session.space.referenced, session.space.clusters))
             });
             let (free, referenced, clusters) = asked.await?;
             Ok(StoreUsage {

@@ -21,6 +21,7 @@ mod stopped;
 mod thin;
 mod unshare;
 mod volatile;
+mod zz_measure;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -131,3 +131,29 @@ fn what_is_lost_is_nobodys() {
         }
     });
 }
+
+/// A durable write stands on the file, also where it maps nothing and does not grow it.
+#[test]
+fn a_durable_write_makes_its_file_durable() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        let store = relaxed(&volume);
+        for round in 0..10u8 {
+            volume.sync().await.expect("sync");
+            let id = store.create(volume.root(), &format!("f{round}"), file()).await.expect("create");
+            let open = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+            write(&open, 0, b"before", Durability::Volatile).await;
+            drop(open);
+            // Its size is saved, by another volatile change.
+            while volume.core.registry.lock().unsaved((id.0, 0)).is_some() {
+                shard_runtime::sleep(Duration::from_millis(1)).await;
+            }
+            let open = super::open(&volume, id).await;
+            write(&open, 0, &[round; 6], Durability::Durable).await;
+            let left = crashed(&device).await;
+            let there = left.resolve(&format!("/f{round}")).await.expect("the file is there");
+            assert_eq!(read(&super::open(&left, there).await, 0, 6).await, [round; 6]);
+            left.close().await.expect("close");
+        }
+    });
+}
