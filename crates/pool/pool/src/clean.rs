@@ -1,4 +1,4 @@
-//! Calls regions clean that have not been written for a while: what a crash need not look at.
+//! Calls regions clean that have not been written for a while, or are too many (`dirty.rs`): what a crash need not look at.
 //!
 //! ```text
 //!  regions leave `dirty_durable` ─► pages of checksums, in rounds ─► flush ─► submitted as clean
@@ -23,6 +23,7 @@ use pool_format::Change;
 
 use crate::at::At;
 use crate::core::Core;
+use crate::dirty::{self, Pass, Picked};
 use crate::generations::{self, Given};
 use crate::pages::put_page;
 use crate::resync::bits;
@@ -33,6 +34,8 @@ use crate::write::flush_disks;
 
 /// Pages that are written at once.
 const AT_ONCE: usize = 16;
+/// Groups that are cleaned between the same flushes: so long copies that catch up with them wait, and so much memory it takes.
+const GROUPS_AT_ONCE: usize = 256;
 
 /// A group with regions that have been quiet.
 struct Quiet {
@@ -78,7 +81,7 @@ impl Quiet {
     }
 }
 
-/// Calls regions clean that have not been written for a while, whose copies are durably equal and whose checksums are
+/// Calls regions clean that [`Pass`] picks, whose copies are durably equal and whose checksums are
 /// on disk.
 ///
 /// Why a write in between is safe: the regions leave `dirty_durable` (a later write finds them
@@ -86,17 +89,16 @@ impl Quiet {
 /// written, the disks are flushed, and what no write has taken back is submitted as clean, before any later `Dirty` of it.
 pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), BlockError> {
     let _one = core.cleaning.lock().await;
+    let mut pass = Pass::begin(core, everything);
     let mut groups = Vec::new();
     core.for_each_column(|space, place, row| {
         if row.lead(place.column) != place.column {
             return;
         }
         let group = row.group(place.column);
-        let touched = group.touched.swap(0, Ordering::AcqRel);
-        let recent = if everything { 0 } else { touched };
-        let quiet = !recent & !group.unsettled.load(Ordering::Acquire);
         let mut order = group.order.lock();
-        let dirty = group.dirty_durable.load(Ordering::SeqCst) & quiet;
+        let Picked { regions: dirty, touched, soon } = pass.pick(space, row, group, &mut order);
+        let recent = if everything { 0 } else { touched };
         let volatile = group.volatile.load(Ordering::SeqCst) & !recent;
         if dirty | volatile == 0 {
             return;
@@ -106,6 +108,7 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         if group.writing.load(Ordering::SeqCst) > 0 {
             group.dirty_durable.fetch_or(dirty, Ordering::SeqCst);
             group.volatile.fetch_or(volatile, Ordering::SeqCst);
+            group.soon.fetch_or(dirty & soon, Ordering::AcqRel);
             return;
         }
         order.cleaning |= dirty;
@@ -114,14 +117,23 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         let (space, row, outages) = (Arc::clone(space), Arc::clone(row), Quiet::outages_of(&copies));
         groups.push(Quiet { space, row, place, regions: dirty, copies, outages });
     });
-    if groups.is_empty() {
-        return Ok(());
+    pass.end(core);
+    let mut done = Ok(());
+    // To the last, also when one fails: each is to get back what has not become clean.
+    for part in groups.chunks(GROUPS_AT_ONCE) {
+        done = done.and(put_and_tell(core, part).await);
     }
+    dirty::end_pass(core);
+    done
+}
+
+/// Writes the pages of groups, and calls their regions clean.
+async fn put_and_tell(core: &Arc<Core>, groups: &[Quiet]) -> Result<(), BlockError> {
     let mut alone = Vec::with_capacity(groups.len());
-    for Quiet { row, place, .. } in &groups {
+    for Quiet { row, place, .. } in groups {
         alone.push(row.group(place.column).pages.write().await);
     }
-    let put = put_sums(core, &groups).await;
+    let put = put_sums(core, groups).await;
     let flushed = flush_disks(core).await;
     drop(alone);
     let mut commits = Vec::new();

@@ -12,6 +12,7 @@ use shard_runtime::Clock;
 use tokio::sync::Notify;
 
 use crate::balance::Balancer;
+use crate::dirty::Dirty;
 use crate::disk::PoolDisk;
 use crate::exchange::Exchanges;
 use crate::governor::Governor;
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) sums: SumsCache,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) params: RwLock<RepairParams>,
+    pub(crate) dirty: Dirty,
     pub(crate) governor: Governor,
     pub(crate) balancer: Balancer,
     pub(crate) exchanges: Exchanges,
@@ -78,6 +80,8 @@ pub struct Faults {
     pub skip_stale_mark: AtomicBool,
     /// Regions are written without being marked dirty first.
     pub skip_dirty_mark: AtomicBool,
+    /// A write does not wait until the mark of its regions is durable.
+    pub skip_mark_wait: AtomicBool,
     /// Stripes are written in place without being in the journal first.
     pub skip_journal: AtomicBool,
     /// What is read is not compared with its checksums.
@@ -169,6 +173,7 @@ impl Core {
             task.notify_one();
         }
         self.ending.notify_waiters();
+        self.dirty.let_go();
     }
 
     /// Lets background work rest; not longer than the pool is open.

@@ -37,6 +37,7 @@ mod check;
 mod clean;
 mod core;
 mod decisions;
+mod dirty;
 mod disk;
 mod error;
 mod exchange;
@@ -80,6 +81,7 @@ mod write;
 pub use balance::{BalancePlan, BalanceStatus};
 pub use check::{Finding, Severity};
 pub use core::{Faults, RepairParams};
+pub use dirty::DirtyParams;
 pub use error::{PoolError, PoolErrorKind};
 pub use health::Slowness;
 pub use open::{

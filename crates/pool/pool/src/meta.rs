@@ -183,7 +183,8 @@ impl Meta {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Puts changes in the queue, to be committed together; never waits.
+    /// Puts changes in the queue, to be committed together; never waits. Without changes it is done when those are that were
+    /// submitted before, and writes nothing.
     pub(crate) fn submit(&self, changes: Vec<Change>) -> Commit {
         let (sender, receiver) = oneshot::channel();
         self.push(Job::Commit(changes, sender));
@@ -240,6 +241,7 @@ impl Meta {
             }
             for group in groups(jobs) {
                 let result = match &group {
+                    Group::Commit(changes, _) if changes.is_empty() => Ok(()),
                     Group::Commit(changes, _) => self.write_batch(&mut position, changes).await,
                     Group::Checkpoint(_) => self.write_checkpoint(&mut position).await,
                     Group::Voter(record, _) => self.write_voter(&mut position, record).await,

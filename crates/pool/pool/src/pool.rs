@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::core::{Core, Faults, RepairParams};
+use crate::dirty::DirtyParams;
 use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::find::{self, Member};
@@ -24,7 +25,7 @@ use crate::row::{Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
 use crate::witness::QuorumWitness;
-use crate::{clean, marks, repair, scrub, upkeep, votes};
+use crate::{clean, dirty, marks, repair, scrub, upkeep, votes};
 
 /// What pools need from their surroundings.
 #[derive(Clone)]
@@ -155,6 +156,7 @@ impl Pool {
                 sums: crate::sums::SumsCache::default(),
                 clock: Arc::clone(&surroundings.clock),
                 params: RwLock::new(RepairParams::default()),
+                dirty: Default::default(),
                 governor: Default::default(),
                 balancer: Default::default(),
                 exchanges: Default::default(),
@@ -238,6 +240,17 @@ impl Pool {
     #[must_use]
     pub fn repair_params(&self) -> RepairParams {
         *self.core.params.read()
+    }
+
+    /// How much a crash may leave to be settled from now on, and how long regions count as warm.
+    pub fn set_dirty_params(&self, params: DirtyParams) {
+        dirty::set_params(&self.core, params);
+    }
+
+    /// How much a crash may leave to be settled.
+    #[must_use]
+    pub fn dirty_params(&self) -> DirtyParams {
+        self.core.dirty.params()
     }
 
     /// Keeps at most this many bytes of checksums in memory from now on (four for each 4 KiB of data in use).

@@ -13,6 +13,9 @@
 //! | `dirty_durable` | before the first write to a region, after the commit of `Dirty` | by the cleaner, before `Clean` is submitted |
 //! | `volatile` | of a column with one copy, before a volatile write; at opening | by the cleaner, after a flush |
 //! | `unsettled` | at opening, from the dirty regions, and by a write that failed: copies may differ, checksums lag | when the copies have been made equal and the checksums anew |
+//! | `touched`, `soon` | by a client's write; by what else marks regions: healing, settling | at each pass of the cleaner |
+//! | order's `warm` | from `touched`, at each pass of the cleaner | when nothing has been written there for a while (`dirty.rs`) |
+//! | order's `marking` | before `Dirty` is submitted | when that is durable: goes to `dirty_durable` |
 //! | `torn` | by a write that failed in a parity row, or a loss that parity does not make up for: parity may not match the data | when the disks are back, and what the journal has for the region is in place |
 //! | `awaited` | at opening, with `torn`: the journal has more for the region than the columns that are here | with `torn` |
 //! | copy `stale` | before `MarkStale` is submitted | when the copy has caught up |
@@ -155,10 +158,10 @@ pub(crate) struct Group {
     /// Whether writes need dirty marks in the metadata: there is something that could differ after a crash.
     pub(crate) marks: bool,
     pub(crate) dirty_durable: AtomicU64,
-    /// Regions whose dirty mark is being committed. A hint: of two that mark one the first to end takes it away.
-    pub(crate) marking: AtomicU64,
     pub(crate) volatile: AtomicU64,
     pub(crate) touched: AtomicU64,
+    /// Regions that are to become clean with the next pass, warm or not: their pages of checksums are to come to the disks.
+    pub(crate) soon: AtomicU64,
     pub(crate) unsettled: AtomicU64,
     pub(crate) torn: AtomicU64,
     /// Torn regions that an opening has found so: even what is here may be half-written, so nothing of them is read.
@@ -183,6 +186,10 @@ pub(crate) struct Group {
 /// What is decided under [`Group::order`].
 #[derive(Default)]
 pub(crate) struct Order {
+    /// Regions whose dirty mark is on its way: whoever else needs one waits for that.
+    pub(crate) marking: u64,
+    /// Regions that have been written since they last grew colder, and between that and the time before.
+    pub(crate) warm: [u64; 2],
     /// Regions that the cleaner has taken out of `dirty_durable` but not yet submitted as clean: a write takes
     /// them back without a commit.
     pub(crate) cleaning: u64,
@@ -190,6 +197,13 @@ pub(crate) struct Order {
     pub(crate) cleaning_volatile: u64,
     /// Regions of pages whose generation the metadata is being told: copies have it, and the metadata does not know it yet.
     pub(crate) telling: u64,
+}
+
+impl Order {
+    /// Regions that have been written not long ago, as of the last pass of the cleaner.
+    pub(crate) fn recent(&self) -> u64 {
+        self.warm[0] | self.warm[1]
+    }
 }
 
 impl Group {
@@ -200,9 +214,9 @@ impl Group {
             locks: RangeLocks::default(),
             marks,
             dirty_durable: AtomicU64::new(dirty),
-            marking: AtomicU64::new(0),
             volatile: AtomicU64::new(volatile),
             touched: AtomicU64::new(0),
+            soon: AtomicU64::new(0),
             unsettled: AtomicU64::new(if crashed && marks { dirty } else { 0 }),
             torn: AtomicU64::new(0),
             awaited: AtomicU64::new(0),

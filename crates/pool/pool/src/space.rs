@@ -33,6 +33,7 @@ use tokio::sync::Notify;
 
 use crate::at::At;
 use crate::core::Core;
+use crate::dirty;
 use crate::health::SMALL;
 use crate::journal::Journal;
 use crate::row::{Group, Place, Row, Shape, names};
@@ -313,7 +314,9 @@ impl Space {
     ) -> Result<(), BlockError> {
         let Some(row) = self.row_for(core, piece.row, &change).await? else { return Ok(()) };
         let place = Place { space: self.id(), row: piece.row, column: piece.column };
-        change_piece(At::new(core, self, &row, place), piece, change, durability).await
+        let at = At::new(core, self, &row, place);
+        dirty::admit(at, at.regions(piece.offset, piece.len)).await;
+        change_piece(at, piece, change, durability).await
     }
 
     async fn change_stripes(

@@ -9,6 +9,7 @@ use pool_format::{DiskId, DiskRecord, DiskUse, Epoch, SpaceId, SpaceRecord};
 use serde_json::json;
 
 use crate::core::Core;
+use crate::dirty;
 use crate::disk::PoolDisk;
 use crate::health::Slowness;
 use crate::pool::Pool;
@@ -97,6 +98,10 @@ pub struct PoolStatus {
     pub copied_bytes: u64,
     /// Bytes in regions whose copies may still differ after a crash.
     pub unsettled_bytes: u64,
+    /// Bytes of columns that a crash now would leave to be settled: see [`crate::DirtyParams`].
+    pub dirty_bytes: u64,
+    /// Batches of changes that were written to the log of the metadata disks since the opening, durably each.
+    pub log_writes: u64,
 }
 
 impl PoolStatus {
@@ -142,6 +147,8 @@ impl Pool {
             reserved: (all - limit) * core.slab_size,
             copied_bytes: core.copied_bytes.load(Ordering::Relaxed),
             unsettled_bytes,
+            dirty_bytes: dirty::bytes(core),
+            log_writes: core.meta.commits(),
         }
     }
 }

@@ -27,6 +27,7 @@ use pool_layout::{Piece, parity};
 
 use crate::at::At;
 use crate::careful::{from_copies, loss_of, read_column};
+use crate::dirty;
 use crate::journal::Ticket;
 use crate::recall::recall;
 use crate::row::Copies;
@@ -73,6 +74,7 @@ async fn attempt(
     let start = parts.iter().map(|(piece, _)| piece.offset).min().unwrap_or(0);
     let end = parts.iter().map(|(piece, _)| piece.offset + piece.len).max().unwrap_or(0);
     let (group, mask) = (at.group(), at.regions(start, end - start));
+    dirty::admit(at, mask).await;
     let _range = group.locks.lock(start, end - start).await;
     let _count = group.begin_write();
     if group.is_torn(mask) {

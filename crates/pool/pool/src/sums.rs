@@ -192,6 +192,11 @@ impl SumsCache {
         self.limit.store((bytes / PAGE_BYTES).max(1), Ordering::Release);
     }
 
+    /// Pages that it keeps at most, unless more are needed.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Acquire) as u64
+    }
+
     /// Counts a page, and lets go of those that have not been used for the longest time (second chance).
     fn admit(&self, row: &Arc<Row>, column: u8, page: usize) {
         let mut queue = self.queue.lock();

@@ -9,6 +9,7 @@ mod bench_disk;
 mod closing;
 mod conformance;
 mod crash;
+mod dirty;
 mod disks;
 mod exchange;
 mod first_reads;
@@ -29,6 +30,7 @@ mod unknown;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use block_device::Device;
 use shard_runtime::{Clock, Monotonic, SeededEntropy, WallTime};
@@ -39,6 +41,8 @@ use bench_disk::TestDisk;
 /// Small slabs: regions of 16 KiB.
 const SLAB: u64 = 1 << 20;
 const DISK: usize = 24 << 20;
+/// After so long with no writes everything is clean: twice as long as regions are warm, and the pass of the cleaner that finds it so.
+const CLEAN: Duration = Duration::from_secs(70);
 
 /// Runs a test as on a shard, with time that passes only when everybody waits.
 fn on_shard<F: Future>(future: F) -> F::Output {

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::marks::Renewals;
 use crate::{clean, governor, health};
 
-/// Regions become clean after being quiet for one to two of these.
+/// How often it looks after everything.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Runs until the pool closes or stops.
@@ -17,11 +17,18 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut begun = core.clock.now();
     let mut renewals = Renewals::new(&core);
     while !core.is_over() {
-        shard_runtime::timeout(EVERY, core.upkeep_attention.notified()).await;
+        let rest = EVERY.saturating_sub(core.clock.now().since(begun));
+        shard_runtime::timeout(rest, core.upkeep_attention.notified()).await;
         if core.is_over() {
             break;
         }
         let now = core.clock.now();
+        if now.since(begun) < EVERY {
+            if core.dirty.is_pressed() {
+                warn_of(&core, "dirty regions could not be cleaned", clean::clean(&core, false).await);
+            }
+            continue;
+        }
         health::end_window(&core, now.since(begun));
         governor::end_window(&core);
         begun = now;

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use aligned_buffer::SharedBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
 use futures_util::future::join_all;
-use pool_format::{Change, Checksum};
+use pool_format::{Change, Checksum, REGIONS};
 use pool_layout::Piece;
 
 use crate::at::At;
 use crate::core::Core;
+use crate::dirty;
 use crate::row::{Copies, Place};
 use crate::sums::{Page, page_at, renew};
 
@@ -94,21 +95,17 @@ pub(crate) async fn change_piece(
 }
 
 /// Regions that one commit calls dirty before a sequential write comes to them: it would wait for one at each.
-const REGIONS_AHEAD: u64 = 7;
+pub(crate) const REGIONS_AHEAD: u32 = 7;
 
-/// Where a sequential write from `offset` of the column will come to next. It is taken for one when it begins a region, and the
-/// one before is dirty or about to be. A crash or a lost disk costs that many regions more at the most: they are settled, with new
-/// checksums, or copied, although nothing of them was written.
-fn regions_ahead(at: At<'_>, offset: u64) -> u64 {
-    let size = at.space.striping.region_size();
-    let (region, begins) = (offset / size, offset.is_multiple_of(size));
-    let before = region.checked_sub(1).map_or(0, |before| 1 << before);
-    let group = at.group();
-    let marked = group.dirty_durable.load(Ordering::SeqCst) | group.marking.load(Ordering::Relaxed);
-    if !begins || marked & before == 0 {
-        return 0;
+/// Where a sequential write to a region will come to next. It is taken for one when it begins a region, and the one before is among
+/// those that are `marked`. When as many regions as one commit marks are marked before it, it is likely to go on to the end of the slab.
+fn regions_ahead(region: u32, marked: u64) -> u64 {
+    let before = if region == 0 { 0 } else { (marked << (REGIONS - region)).leading_ones() };
+    match before {
+        0 => 0,
+        1..=REGIONS_AHEAD => ((1 << REGIONS_AHEAD) - 1) << region << 1,
+        _ => u64::MAX << region << 1,
     }
-    ((1 << REGIONS_AHEAD) - 1u64).checked_shl(region as u32 + 1).unwrap_or(0)
 }
 
 /// Makes sure that the metadata calls the regions dirty before a client's write from `offset`.
@@ -116,42 +113,66 @@ pub(crate) async fn ensure_dirty_for_write(at: At<'_>, offset: u64, mask: u64) -
     if at.group().dirty_durable.load(Ordering::SeqCst) & mask == mask {
         return Ok(());
     }
-    ensure_dirty_and_ahead(at, mask, regions_ahead(at, offset)).await
+    let size = at.space.striping.region_size();
+    let (region, begins) = ((offset / size) as u32, offset.is_multiple_of(size));
+    let ahead = |marked: u64| {
+        let in_order = if begins { regions_ahead(region, marked) } else { 0 };
+        in_order & dirty::ahead(at.core, region) | dirty::neighbours(at.core, mask, marked)
+    };
+    // What is marked ahead has as long to be written as what is written.
+    let marked = mark(at, mask, ahead).await?;
+    at.group().touched.fetch_or(marked, Ordering::AcqRel);
+    Ok(())
 }
 
-/// Makes sure that the metadata calls the regions dirty before they are written.
+/// Makes sure that the metadata calls the regions dirty before they are written, other than by a client: they become clean soon.
 pub(crate) async fn ensure_dirty(at: At<'_>, mask: u64) -> Result<(), BlockError> {
-    ensure_dirty_and_ahead(at, mask, 0).await
+    let marked = mark(at, mask, |_| 0).await;
+    at.group().soon.fetch_or(mask, Ordering::AcqRel);
+    marked.map(|_| ())
 }
 
-/// Calls `mask` dirty, and if that takes a commit, `ahead` with it. The caller is counted as a write of the group, so that
-/// nothing of it is cleaned meanwhile.
-async fn ensure_dirty_and_ahead(at: At<'_>, mask: u64, ahead: u64) -> Result<(), BlockError> {
+/// Calls `mask` dirty, and if that takes a commit, with it what `ahead` says of the regions that are marked already. Which regions it
+/// has marked. A region whose mark is on its way is waited for, and not marked again.
+async fn mark(at: At<'_>, mask: u64, ahead: impl FnOnce(u64) -> u64) -> Result<u64, BlockError> {
     let (core, group) = (at.core, at.group());
     if group.dirty_durable.load(Ordering::SeqCst) & mask == mask
         || core.faults.skip_dirty_mark.load(Ordering::Relaxed)
     {
-        return Ok(());
+        return Ok(0);
     }
-    let (mask, commit) = {
+    // Nothing of it is cleaned before what is durable is noted in `dirty_durable`.
+    let _count = group.begin_write();
+    let (mine, commit) = {
         let mut order = group.order.lock();
         let back = order.cleaning & mask;
         order.cleaning &= !mask;
         group.dirty_durable.fetch_or(back, Ordering::SeqCst);
-        if group.dirty_durable.load(Ordering::SeqCst) & mask == mask {
-            return Ok(());
+        let marked = group.dirty_durable.load(Ordering::SeqCst) | order.marking;
+        let need = mask & !group.dirty_durable.load(Ordering::SeqCst);
+        if need == 0 {
+            return Ok(0);
         }
-        let Place { space, row, column } = at.lead();
+        let asked = need & !order.marking;
         // What is being cleaned is no business of ours, as long as nobody writes to it.
-        let mask = mask | (ahead & !order.cleaning);
-        group.marking.fetch_or(mask, Ordering::Relaxed);
-        (mask, core.meta.submit(vec![Change::Dirty { space, row, column, mask }]))
+        let mine = if asked == 0 { 0 } else { asked | (ahead(marked) & !marked & !order.cleaning) };
+        order.marking |= mine;
+        let Place { space, row, column } = at.lead();
+        let dirty = (mine != 0).then_some(Change::Dirty { space, row, column, mask: mine });
+        // Without a change of its own it is told when those before it are durable, the other's mark among them.
+        (mine, core.meta.submit(dirty.into_iter().collect()))
     };
-    let done = commit.done().await;
-    group.marking.fetch_and(!mask, Ordering::Relaxed);
-    done?;
-    group.dirty_durable.fetch_or(mask, Ordering::SeqCst);
-    Ok(())
+    if mine != 0 {
+        dirty::count_mark(at, mine);
+    }
+    if !core.faults.skip_mark_wait.load(Ordering::Relaxed) {
+        commit.done().await?;
+    }
+    let mut order = group.order.lock();
+    let durable = order.marking & (mine | mask);
+    order.marking &= !durable;
+    group.dirty_durable.fetch_or(durable, Ordering::SeqCst);
+    Ok(mine)
 }
 
 /// The result of each copy, `None` for those that were left out.

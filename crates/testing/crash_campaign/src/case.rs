@@ -57,6 +57,8 @@ pub enum Sabotage {
     PoolSkipsStaleMark,
     /// The pool writes regions without marking them dirty first.
     PoolSkipsDirtyMark,
+    /// The pool writes regions before the mark that calls them dirty is durable.
+    PoolWritesBeforeMark,
     /// The pool writes stripes with parity in place without having them in its journal.
     PoolSkipsJournal,
     /// The pool does not compare what it reads with its checksums.

@@ -6,11 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use block_device::UnmapBehavior;
 use pool::{
-    CreateOptions, DiskDescription, DiskId, Epoch, Faults, Guid, MemoryWitness, NewDisk, OpenOptions, Pool,
-    PoolError, QuorumWitness, Resiliency, Seq, Surroundings, WitnessFuture,
+    CreateOptions, DirtyParams, DiskDescription, DiskId, Epoch, Faults, Guid, MemoryWitness, NewDisk,
+    OpenOptions, Pool, PoolError, QuorumWitness, Resiliency, Seq, Surroundings, WitnessFuture,
 };
 use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
 
@@ -273,9 +274,20 @@ impl Rig {
         let options = CreateOptions { name: "p".into(), slab_size: self.slab, overwrite_foreign: false };
         let pool = Pool::create(disks, options, self.surroundings.clone()).await?;
         self.guid.set(Some(pool.guid()));
+        pool.set_dirty_params(self.dirty_params());
         self.sabotage(pool.faults());
         self.troubles.opened(&pool, &self.marked(&pool));
         Ok(pool)
+    }
+
+    /// How long regions stay dirty: as usual, for a moment only, or so few of them that writes wait for the cleaner.
+    fn dirty_params(&self) -> DirtyParams {
+        let region = self.slab / 64;
+        match self.case.seed % 3 {
+            0 => DirtyParams::default(),
+            1 => DirtyParams { warm: Duration::from_secs(2), ..DirtyParams::default() },
+            _ => DirtyParams { resync_bytes: 16 * region, warm: Duration::from_secs(4) },
+        }
     }
 
     /// Opens the pool from the disks that are there.
@@ -298,6 +310,7 @@ impl Rig {
         }
         let options = OpenOptions::default();
         let pool = Pool::open_broken(guid, here, options, self.surroundings.clone(), faults).await?;
+        pool.set_dirty_params(self.dirty_params());
         self.troubles.opened(&pool, &self.marked(&pool));
         // Who was joining when the power went is a member now, or is not.
         for slot in self.with_standing(Standing::Joining) {
@@ -332,6 +345,7 @@ impl Rig {
         set(&faults.skip_flush, Sabotage::PoolSkipsFlush);
         set(&faults.skip_stale_mark, Sabotage::PoolSkipsStaleMark);
         set(&faults.skip_dirty_mark, Sabotage::PoolSkipsDirtyMark);
+        set(&faults.skip_mark_wait, Sabotage::PoolWritesBeforeMark);
         set(&faults.skip_journal, Sabotage::PoolSkipsJournal);
         set(&faults.skip_verify, Sabotage::PoolSkipsVerify);
         set(&faults.trust_stale_member, Sabotage::PoolTrustsStaleMember);

@@ -113,6 +113,7 @@ fn noticed(subject: Subject, layout: Layout, seeds: u64, kinds: &[Sabotage]) {
 fn a_broken_pool_is_noticed() {
     let kinds = [Sabotage::PoolSkipsFlush, Sabotage::PoolSkipsStaleMark, Sabotage::PoolSkipsDirtyMark];
     noticed(Subject::Pool, Layout::Mirror2, 20, &kinds);
+    noticed(Subject::Pool, Layout::Mirror2, 40, &[Sabotage::PoolWritesBeforeMark]);
     noticed(Subject::Pool, Layout::Mirror2, 20, &[Sabotage::PoolSkipsVerify]);
 }
 

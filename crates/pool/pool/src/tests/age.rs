@@ -48,7 +48,7 @@ async fn open(bench: &Bench, guid: Guid) -> Result<Pool, PoolError> {
 
 async fn scrubbed(pool: &Pool, what: &str) {
     pool.start_scrub().await.expect("scrub");
-    sleep(Duration::from_secs(60)).await;
+    sleep(super::CLEAN).await;
     assert!(!pool.scrub_status().is_running(), "{what}");
 }
 
@@ -94,7 +94,7 @@ fn a_member_that_went_back_in_time_is_not_believed() {
                     pool.close().await.expect("close");
                     bench.disks[lost].gone.store(false, Ordering::SeqCst);
                     let pool = open(&bench, guid).await.expect("all are here");
-                    sleep(Duration::from_secs(30)).await;
+                    sleep(super::CLEAN).await;
                     pool.close().await.expect("close");
                 }
             });
@@ -169,10 +169,10 @@ fn a_disk_that_returns_to_an_open_pool_after_going_back_is_made_anew() {
             let pool = bench.create().await;
             pool.create_space(spec(resiliency)).await.expect("space");
             fill(&pool, 0x11).await;
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             let copy = bench.disks[1].image();
             fill(&pool, 0x22).await;
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             pool.disk_lost(DiskId(1), "taken out").await.expect("lost");
             bench.disks[1].put_back(&copy);
             pool.disk_returned(bench.device(1)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -233,7 +233,7 @@ fn what_nothing_else_holds_is_refused_by_name() {
         let copy = bench.disks[0].image();
         let pool = open(&bench, guid).await.expect("open");
         fill(&pool, 0x22).await;
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         pool.disk_lost(DiskId(0), "taken out").await.expect("lost");
         bench.disks[0].put_back(&copy);
         let error = pool.disk_returned(bench.device(0)).await.expect_err("it would be believed");
@@ -246,7 +246,7 @@ fn what_nothing_else_holds_is_refused_by_name() {
         let accept = OpenOptions { accept_loss: true, ..OpenOptions::default() };
         let pool = Pool::open(guid, bench.devices(), accept, bench.surroundings.clone()).await;
         let pool = pool.expect("accepted");
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         let space = pool.space("s").expect("space");
         let read = space.read(0, IoBuf::new(3 * 4096)).await.expect("read");
         let mut bytes = [read[0], read[4096], read[8192]];

@@ -39,12 +39,14 @@ fn a_write_that_comes_to_regions_in_order_has_the_next_ones_marked() {
     // Those are there: the next commit is the one for the first region behind them.
     assert_eq!(marked_after(&[0, REGION, 2 * REGION]), 0b1_1111_1111);
     assert_eq!(marked_after(&[8 * REGION, 9 * REGION]), 0b1_1111_1111 << 8);
+    let in_order: Vec<u64> = (0..10).map(|region| region * REGION).collect();
+    assert_eq!(marked_after(&in_order), u64::MAX, "it is likely to go on to the end");
 }
 
 #[test]
 fn other_writes_mark_what_they_change() {
     assert_eq!(marked_after(&[0, REGION + BLOCK]), 0b11, "in the middle of the next region");
-    assert_eq!(marked_after(&[0, 2 * REGION]), 0b101, "the region before is clean");
+    assert_eq!(marked_after(&[0, 2 * REGION]), 0b1101, "the region before is clean");
     let last = u64::from(REGIONS) - 1;
     assert_eq!(marked_after(&[(last - 1) * REGION, last * REGION]), 0b11 << 62, "nothing is behind the last");
 }

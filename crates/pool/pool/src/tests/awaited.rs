@@ -78,7 +78,7 @@ impl Waiting {
             let data = IoBuf::copy_from(&old).freeze();
             space.write(row * ROW, data, Durability::Durable).await.expect("write");
         }
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         let (mut away, other) = choose(&pool, first)?;
         if reversed {
             away.reverse();
@@ -132,7 +132,7 @@ impl Waiting {
         let read = space.read(self.other * ROW, IoBuf::new(INTERLEAVE as usize)).await.expect("read");
         assert!(read[..] == self.last[..], "{what}");
         // What is cleaned and tidied now must not go further.
-        sleep(Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
     }
 
     async fn crash_and_open(&mut self, options: OpenOptions) {
@@ -140,13 +140,13 @@ impl Waiting {
         crash(&self.bench, self.pool.take().expect("open")).await;
         let (devices, surroundings) = (self.bench.devices(), self.bench.surroundings.clone());
         self.pool = Some(Pool::open(guid, devices, options, surroundings).await.expect("open"));
-        sleep(Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
     }
 
     async fn back(&self, disk: usize) {
         self.bench.disks[disk].gone.store(false, Ordering::SeqCst);
         self.pool().disk_returned(self.bench.device(disk)).await.expect("returned");
-        sleep(Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
     }
 
     /// Row 0 is what it was, or the write that was under way.
@@ -172,7 +172,7 @@ impl Waiting {
 
     async fn ends_well(self, what: &str) {
         self.is_whole(what).await;
-        sleep(Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert_eq!(self.pool().check(true).await, Vec::new(), "{what}");
         assert!(!self.space().needs_journal(), "{what}");
         // And once more after a crash: nothing of what was copied is newer than what was written since.

@@ -31,7 +31,7 @@ fn a_new_disk_gets_its_share_when_asked_and_every_disk_can_be_lost_then() {
         let space = mirror(&pool, 9).await;
         fill(&space, 9, 0).await;
         pool.add_disk(bench.new_disk(2), false, false).await.expect("added");
-        sleep(Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert_eq!(used(&pool), [9, 9, 0], "nobody has asked");
         // It is in an enclosure of its own: one copy of each row goes there.
         let plan = pool.balance_plan();

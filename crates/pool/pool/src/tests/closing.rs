@@ -60,7 +60,7 @@ fn a_pool_that_is_closed_while_it_settles_finds_no_damage() {
                     sleep(Duration::from_millis(5 * moment)).await;
                     pool.close().await.expect("close");
                     let given_back = written(&bench);
-                    sleep(Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                     (checksum_errors(&pool), written(&bench) != given_back)
                 })
             });
@@ -87,7 +87,7 @@ fn a_disk_that_leaves_while_its_checksums_are_read_is_not_damaged() {
                     bench.disks.iter().for_each(|disk| disk.delay.store(10, Ordering::SeqCst));
                     sleep(Duration::from_millis(5 * moment)).await;
                     bench.disks[disk].gone.store(true, Ordering::SeqCst);
-                    sleep(Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                     checksum_errors(&pool)
                 });
                 if errors > 0 {

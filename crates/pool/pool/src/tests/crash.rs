@@ -83,7 +83,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
                 let failed = match rng.below(40) {
                     // A quiet time: regions become clean, the journals are tidied.
                     0 => {
-                        shard_runtime::sleep(std::time::Duration::from_secs(12)).await;
+                        shard_runtime::sleep(super::CLEAN).await;
                         false
                     }
                     1..5 => match space.flush().await {
@@ -150,7 +150,7 @@ fn campaign(seed: u64, resiliency: Resiliency, defect: &Defect) -> Result<(), St
                             .await
                             .map_err(|e| format!("seed {seed}: {e}"))?;
                     }
-                    shard_runtime::sleep(std::time::Duration::from_secs(60)).await;
+                    shard_runtime::sleep(super::CLEAN).await;
                 }
             }
             for (known, value) in history.iter_mut().zip(&seen) {

@@ -59,7 +59,7 @@ fn a_returned_disk_gets_only_what_it_missed() {
         let pool = bench.create().await;
         let space = mirror(&pool, 8).await;
         fill(&space, 8, 0).await;
-        sleep(std::time::Duration::from_secs(30)).await; // all clean
+        sleep(super::CLEAN).await; // all clean
         bench.disks[1].gone.store(true, Ordering::SeqCst);
         let changed = IoBuf::copy_from(&[0xee; 4096]).freeze();
         space.write(3 * SLAB, changed.clone(), Durability::Durable).await.expect("one copy is enough");
@@ -289,7 +289,7 @@ fn caught_up_and_cut(writes: u64) -> bool {
         let pool = bench.create().await;
         let space = mirror(&pool, 1).await;
         fill(&space, 1, 0).await;
-        sleep(Duration::from_secs(30)).await; // all clean
+        sleep(super::CLEAN).await; // all clean
         bench.disks[1].gone.store(true, Ordering::SeqCst);
         for at in 0..20 {
             space.write(at * region, newest.clone(), Durability::Durable).await.expect("one copy is enough");
@@ -346,7 +346,7 @@ fn a_disk_that_could_never_be_emptied_is_not_begun_with_and_a_change_of_mind_is_
         };
         until("nothing is surplus", || copies() == 12 && pool.status().is_fully_redundant()).await;
         let left = pool.slabs_on(DiskId(0));
-        sleep(Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert_eq!(pool.slabs_on(DiskId(0)), left, "it stays where it is");
         assert_eq!(pool.keep_disk(DiskId(0)).await.err().map(|e| e.kind()), Some(PoolErrorKind::Invalid));
         assert_eq!(pool.keep_disk(DiskId(9)).await.err().map(|e| e.kind()), Some(PoolErrorKind::NotFound));

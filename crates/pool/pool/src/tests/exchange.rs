@@ -180,7 +180,7 @@ fn nothing_moves_while_repair_is_paused_nor_for_nothing() {
         pool.set_disk_use(DiskId(3), DiskUse::Retired).await.expect("leaves");
         let written = || bench.disks.iter().map(|disk| disk.written.load(Ordering::SeqCst)).sum::<u64>();
         let stays = async |what: &str| {
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             let before = written();
             sleep(Duration::from_secs(300)).await;
             assert_eq!(used(&pool)[3], 1, "{what}");

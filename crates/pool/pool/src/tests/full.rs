@@ -136,7 +136,7 @@ fn when_all_copies_are_full_the_client_is_told_of_space() {
         let pool = bench.create().await;
         let space = mirror(&pool, 8).await;
         space.write(0, block(1), Durability::Durable).await.expect("write");
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         // What the log needs is there already.
         for disk in 0..3 {
             let layout = crate::probe(&bench.device(disk)).await.expect("read").expect("member").superblock;
@@ -171,7 +171,7 @@ fn what_is_read_of_a_refused_write_stays() {
             pool.create_space(SpaceSpec::thin("s", Resiliency::Simple, 4 * SLAB)).await.expect("space");
         let data = |byte: u8| IoBuf::copy_from(&vec![byte; 4 * 4096]).freeze();
         space.write(0, data(1), Durability::Durable).await.expect("write");
-        sleep(Duration::from_secs(30)).await; // clean
+        sleep(super::CLEAN).await; // clean
         let mut start = 0;
         pool.core.for_each_column(|_, place, row| start = row.column(place.column).copies()[0].start);
         bench.disks[0].full_at.store(start + 2 * 4096, Ordering::SeqCst);
@@ -185,7 +185,7 @@ fn what_is_read_of_a_refused_write_stays() {
         bench.disks[0].restore_power(|| false);
         bench.disks[0].gone.store(false, Ordering::SeqCst);
         pool.disk_returned(bench.device(0)).await.expect("returned");
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         assert_eq!(first_byte(&space, 0).await, seen);
     });
 }

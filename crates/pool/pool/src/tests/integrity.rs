@@ -74,13 +74,13 @@ fn damage_on_one_disk_is_never_read_and_is_healed() {
             let pool = bench.create().await;
             let space = pool.create_space(spec(resiliency, columns)).await.expect("space");
             fill(&space, 1).await;
-            sleep(std::time::Duration::from_secs(30)).await; // checksums on disk
+            sleep(super::CLEAN).await; // checksums on disk
             let mut rng = Rng::new(3);
             let hit = rot(&bench, &pool, 1, &mut rng);
             let what = format!("{resiliency:?}");
             verify(&space, 1, &what).await;
             pool.start_scrub().await.expect("scrub");
-            sleep(std::time::Duration::from_secs(60)).await;
+            sleep(super::CLEAN).await;
             let (status, scrub) = (pool.status(), pool.scrub_status());
             assert!(!scrub.is_running() && scrub.record.bytes >= BYTES, "{what}: {scrub:?}");
             for disk in &status.disks {
@@ -115,7 +115,7 @@ fn a_lost_write_is_never_read_whatever_its_blocks_end_with() {
                 let pool = bench.create().await;
                 let space = pool.create_space(spec(resiliency, columns)).await.expect("space");
                 fill(&space, 1).await;
-                sleep(std::time::Duration::from_secs(30)).await;
+                sleep(super::CLEAN).await;
                 bench.disks[lossy].lose_from.store(2 << 20, Ordering::SeqCst);
                 fill(&space, 2).await;
                 bench.disks[lossy].lose_from.store(u64::MAX, Ordering::SeqCst);
@@ -140,7 +140,7 @@ fn checksums_that_have_left_memory_come_back_from_the_disks() {
             for round in 1..3 {
                 fill(&space, round).await;
                 verify(&space, round, "dirty").await;
-                sleep(std::time::Duration::from_secs(30)).await;
+                sleep(super::CLEAN).await;
                 verify(&space, round, "clean").await;
             }
             assert_eq!(pool.check(true).await, Vec::new());
@@ -197,7 +197,7 @@ fn what_is_lost_with_disks_is_calculated_and_made_anew_elsewhere() {
             for disk in &lost {
                 pool.set_disk_use(crate::DiskId(*disk as u32), DiskUse::Retired).await.expect("retire");
             }
-            sleep(std::time::Duration::from_secs(60)).await;
+            sleep(super::CLEAN).await;
             let status = pool.status();
             assert!(status.is_fully_redundant(), "{what}: {status:?}");
             verify(&space, 2, &what).await;
@@ -231,7 +231,7 @@ fn more_lost_disks_than_parity_cost_availability_and_no_data() {
             }
         }
         verify(&space, 1, "all are back").await;
-        sleep(std::time::Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert!(pool.status().is_fully_redundant(), "{:?}", pool.status());
         assert_eq!(pool.check(true).await, Vec::new());
     });
@@ -292,7 +292,7 @@ fn rot_beside_damaged_checksums_is_not_taken_for_the_truth() {
                 }
                 // What nobody reads, as the journal.
                 pool.start_scrub().await.expect("scrub");
-                sleep(std::time::Duration::from_secs(60)).await;
+                sleep(super::CLEAN).await;
                 let status = pool.status();
                 assert!(status.disks[1].healed_blocks > 0, "{what}: {status:?}");
                 assert!(status.disks.iter().all(|disk| disk.record.id.0 == 1 || disk.checksum_errors == 0));
@@ -310,7 +310,7 @@ fn damaged_checksums_that_are_in_memory_are_found_by_a_scrub() {
             let pool = bench.create().await;
             let space = pool.create_space(spec(resiliency, columns)).await.expect("space");
             fill(&space, 1).await;
-            sleep(std::time::Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             // All pages are in memory, and on the disks; one of each slab of a disk goes bad there.
             let places = places_on(&pool, 1);
             for (_, sums) in &places {
@@ -318,7 +318,7 @@ fn damaged_checksums_that_are_in_memory_are_found_by_a_scrub() {
             }
             let scrubbed = async || {
                 pool.start_scrub().await.expect("scrub");
-                sleep(std::time::Duration::from_secs(60)).await;
+                sleep(super::CLEAN).await;
                 pool.scrub_status().record.damaged
             };
             let what = format!("{resiliency:?}");

@@ -42,7 +42,7 @@ async fn open(bench: &Bench, guid: Guid) -> Pool {
 
 async fn scrub(pool: &Pool) {
     pool.start_scrub().await.expect("scrub");
-    sleep(Duration::from_secs(60)).await;
+    sleep(super::CLEAN).await;
     assert!(!pool.scrub_status().is_running());
 }
 
@@ -63,13 +63,13 @@ fn a_write_that_was_lost_with_its_checksums_is_noticed_and_made_again() {
                     let guid = pool.guid();
                     pool.create_space(spec(resiliency)).await.expect("space");
                     fill(&pool, 0x11).await;
-                    sleep(Duration::from_secs(30)).await;
+                    sleep(super::CLEAN).await;
                     bench.disks[lossy].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
                     fill(&pool, 0x22).await;
-                    sleep(Duration::from_secs(30)).await;
+                    sleep(super::CLEAN).await;
                     if again {
                         fill(&pool, 0x33).await;
-                        sleep(Duration::from_secs(30)).await;
+                        sleep(super::CLEAN).await;
                     }
                     pool.close().await.expect("close");
                     bench.disks[lossy].lose_from.store(u64::MAX, Ordering::SeqCst);
@@ -82,7 +82,7 @@ fn a_write_that_was_lost_with_its_checksums_is_noticed_and_made_again() {
                         assert!(read.iter().all(|found| *found == byte), "{what}: at {at}: {:#x}", read[0]);
                     }
                     scrub(&pool).await;
-                    sleep(Duration::from_secs(30)).await;
+                    sleep(super::CLEAN).await;
                     for disk in &pool.status().disks {
                         let expected = disk.record.id.0 as usize == lossy;
                         assert_eq!(disk.checksum_errors > 0, expected, "{what}: {disk:?}");
@@ -108,12 +108,12 @@ fn a_lost_write_of_a_single_copy_is_an_error_until_it_is_written_again() {
         let guid = pool.guid();
         pool.create_space(spec(Resiliency::Simple)).await.expect("space");
         fill(&pool, 0x11).await;
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         bench.disks[0].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
         let space = pool.space("s").expect("space");
         let block = |byte: u8| IoBuf::copy_from(&[byte; BLOCK as usize]).freeze();
         space.write(3 * BLOCK, block(0x22), Durability::Durable).await.expect("write");
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         bench.disks[0].lose_from.store(u64::MAX, Ordering::SeqCst);
         drop(space);
         pool.close().await.expect("close");
@@ -192,7 +192,7 @@ fn copies_that_differ_and_fit_their_own_checksums_are_left_alone() {
                 assert_eq!(read.is_err(), unknown, "with nothing to go by it is an error");
             }
             scrub(&pool).await;
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             for ((disk, start, _), byte) in places.iter().zip([0x11, 0x33]) {
                 let image = bench.disks[*disk].image();
                 assert_eq!(image[*start as usize + at], byte, "disk {disk} has been overwritten by guess");
@@ -203,7 +203,7 @@ fn copies_that_differ_and_fit_their_own_checksums_are_left_alone() {
             assert!(told && findings[0].detail.contains("space s row 0"), "{findings:?}");
             let data = IoBuf::copy_from(&[0x44; BLOCK as usize]).freeze();
             space.write(5 * BLOCK, data, Durability::Durable).await.expect("write");
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             assert_eq!(pool.check(true).await, Vec::new());
         });
     }
@@ -219,11 +219,11 @@ fn what_a_disk_loses_of_a_new_row_is_not_made_up_for_by_the_row_before() {
             let guid = pool.guid();
             pool.create_space(spec(Resiliency::Mirror(2))).await.expect("space");
             fill(&pool, 0x11).await;
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             let before = first_row(&pool);
             let space = pool.space("s").expect("space");
             space.unmap(0, BYTES).await.expect("unmap");
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             assert!(first_row(&pool).is_empty(), "the row is free");
             bench.disks[lossy].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
             let block = IoBuf::copy_from(&[0x22; BLOCK as usize]).freeze();
@@ -254,13 +254,13 @@ fn a_page_that_was_not_flushed_is_not_told_of() {
         let guid = pool.guid();
         pool.create_space(spec(Resiliency::Simple)).await.expect("space");
         fill(&pool, 0x11).await;
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         let only = first_row(&pool)[0].0;
         let space = pool.space("s").expect("space");
         let block = IoBuf::copy_from(&[0x22; BLOCK as usize]).freeze();
         space.write(0, block, Durability::Volatile).await.expect("write");
         bench.disks[only].fail_flush.store(true, Ordering::SeqCst);
-        sleep(Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         assert!(!pool.status().disks[only].online);
         drop(space);
         drop(pool);
@@ -286,7 +286,7 @@ fn a_stripe_that_two_disks_were_missing_from_is_whole_when_one_is_back() {
             spec.columns = 3;
             pool.create_space(spec).await.expect("space");
             fill(&pool, 0x11).await;
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             let space = pool.space("s").expect("space");
             let mut disks = Vec::new();
             pool.core.for_each_column(|_, place, row| {
@@ -303,12 +303,12 @@ fn a_stripe_that_two_disks_were_missing_from_is_whole_when_one_is_back() {
             bench.disks[disks[second].0 as usize].gone.store(true, Ordering::SeqCst);
             pool.disk_lost(disks[second], "pulled").await.expect("told");
             // Repair looks at what is left.
-            sleep(Duration::from_secs(60)).await;
+            sleep(super::CLEAN).await;
             for away in [second, first] {
                 let disk = disks[away].0 as usize;
                 bench.disks[disk].gone.store(false, Ordering::SeqCst);
                 pool.disk_returned(bench.device(disk)).await.expect("returned");
-                sleep(Duration::from_secs(60)).await;
+                sleep(super::CLEAN).await;
                 let read = space.read(0, IoBuf::new(CHUNK as usize)).await;
                 let read = read.unwrap_or_else(|error| panic!("{first}, {second}: {away} is back: {error}"));
                 assert!(read.iter().all(|found| *found == 0x22), "{first}, {second}: {:#x}", read[0]);
@@ -332,7 +332,7 @@ fn rot_on_one_of_the_disks_that_lack_something_is_healed() {
             let guid = pool.guid();
             pool.create_space(spec(Resiliency::Parity(2))).await.expect("space");
             fill(&pool, 0x11).await;
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             let space = pool.space("s").expect("space");
             let write = async |at: u64, byte: u8| {
                 let data = IoBuf::copy_from(&vec![byte; CHUNK as usize]).freeze();
@@ -342,7 +342,7 @@ fn rot_on_one_of_the_disks_that_lack_something_is_healed() {
                 bench.disks[away].gone.store(true, Ordering::SeqCst);
             }
             write(SLAB / 2, 0x33).await;
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             let mut start = 0;
             pool.core.for_each_column(|_, place, row| {
                 let copies = row.column(place.column).copies();
@@ -366,11 +366,11 @@ fn rot_on_one_of_the_disks_that_lack_something_is_healed() {
                 let read = read.unwrap_or_else(|error| panic!("disk {rotten}: at {at}: {error}"));
                 assert!(read.iter().all(|found| *found == byte), "disk {rotten}: at {at}: {:#x}", read[0]);
             }
-            sleep(Duration::from_secs(60)).await;
+            sleep(super::CLEAN).await;
             scrub(&pool).await;
             let (at, end) = (start as usize, start as usize + BLOCK as usize);
             assert!(bench.disks[rotten].image()[at..end] == before[at..end], "disk {rotten} is not healed");
-            sleep(Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             assert_eq!(pool.check(true).await, Vec::new(), "disk {rotten}");
         });
     }
@@ -389,7 +389,7 @@ fn what_a_disk_had_lost_before_it_was_away_is_noticed_when_it_is_back() {
                 let guid = pool.guid();
                 pool.create_space(spec(resiliency)).await.expect("space");
                 fill(&pool, 0x11).await;
-                sleep(Duration::from_secs(30)).await;
+                sleep(super::CLEAN).await;
                 let space = pool.space("s").expect("space");
                 let write = async |at: u64, byte: u8| {
                     let data = IoBuf::copy_from(&vec![byte; CHUNK as usize]).freeze();
@@ -397,11 +397,11 @@ fn what_a_disk_had_lost_before_it_was_away_is_noticed_when_it_is_back() {
                 };
                 bench.disks[lossy].lose_from.store(AFTER_METADATA, Ordering::SeqCst);
                 write(0, 0x22).await;
-                sleep(Duration::from_secs(30)).await;
+                sleep(super::CLEAN).await;
                 bench.disks[lossy].lose_from.store(u64::MAX, Ordering::SeqCst);
                 bench.disks[lossy].gone.store(true, Ordering::SeqCst);
                 write(SLAB / 2, 0x33).await;
-                sleep(Duration::from_secs(30)).await;
+                sleep(super::CLEAN).await;
                 drop(space);
                 drop(pool);
                 sleep(Duration::from_secs(1)).await;
@@ -420,7 +420,7 @@ fn what_a_disk_had_lost_before_it_was_away_is_noticed_when_it_is_back() {
                 }
                 // The journal has copies on that disk, too.
                 scrub(&pool).await;
-                sleep(Duration::from_secs(30)).await;
+                sleep(super::CLEAN).await;
                 assert_eq!(pool.check(true).await, Vec::new(), "{what}");
             });
         }

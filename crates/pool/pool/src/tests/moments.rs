@@ -66,7 +66,7 @@ async fn space_of_sevens(pool: &Pool) -> Arc<Space> {
     let space = space(pool, Resiliency::Parity(1), 4).await;
     let stripe = IoBuf::copy_from(&[7; 3 * 8192]).freeze();
     space.write(0, stripe, Durability::Durable).await.expect("write");
-    sleep(Duration::from_secs(30)).await; // clean
+    sleep(super::CLEAN).await; // clean
     space
 }
 
@@ -207,7 +207,7 @@ fn a_copy_that_catches_up_beside_the_cleaner_leaves_one_page_whole() {
                 let pool = bench.create().await;
                 let space = space(&pool, Resiliency::Mirror(2), 1).await;
                 space.write(0, block(1), Durability::Durable).await.expect("write");
-                sleep(Duration::from_secs(30)).await; // clean
+                sleep(super::CLEAN).await; // clean
                 let (row, place) = first_row(&space);
                 let at = At::new(&pool.core, &space, &row, place);
                 let copies = at.column().copies();
@@ -255,7 +255,7 @@ fn a_page_whose_generation_is_being_told_has_lost_nothing() {
             let pool = bench.create().await;
             let space = space(&pool, Resiliency::Mirror(2), 1).await;
             space.write(0, block(1), Durability::Durable).await.expect("write");
-            sleep(Duration::from_secs(30)).await; // clean
+            sleep(super::CLEAN).await; // clean
             space.write(SLAB - BLOCK, block(2), Durability::Durable).await.expect("write");
             bench.disks.iter().for_each(|disk| disk.delay.store(3, Ordering::SeqCst));
             let (row, place) = first_row(&space);

@@ -205,7 +205,7 @@ fn a_quiet_simple_space_keeps_its_promise_to_flush() {
         pool.core.for_each_column(|_, place, row| {
             disk = row.column(place.column).copies()[0].id().0 as usize;
         });
-        sleep(std::time::Duration::from_secs(30)).await;
+        sleep(super::CLEAN).await;
         bench.disks[disk].gone.store(true, Ordering::SeqCst);
         bench.disks[disk].restore_power(|| false);
         let flushed = space.flush().await;
@@ -288,13 +288,13 @@ fn copies_that_call_themselves_equal_after_a_crash_are_durably_so() {
     });
     on_shard(async {
         let pool = open(&bench, guid).await.expect("open");
-        sleep(std::time::Duration::from_secs(60)).await; // settled and clean
+        sleep(super::CLEAN).await; // settled and clean
         assert!(pool.status().is_fully_redundant());
     });
     cut_power(&bench);
     on_shard(async {
         let pool = open(&bench, guid).await.expect("open");
-        sleep(std::time::Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert_eq!(pool.check(true).await, Vec::new());
     });
 }
@@ -326,7 +326,7 @@ fn full_disks_under_both_copies_never_cost_a_region() {
             }
         }
         bench.disks.iter().for_each(|disk| disk.full_at.store(u64::MAX, Ordering::SeqCst));
-        sleep(std::time::Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert!(pool.status().is_fully_redundant(), "{:?}", pool.status());
         assert_eq!((first_byte(&space, 0).await, first_byte(&space, 4096).await), now, "settled");
     });
@@ -413,7 +413,7 @@ fn a_parity_space_whose_journal_is_away_is_closed_and_the_rest_of_the_pool_serve
         assert_eq!(pool.why_closed("parity"), None);
         let parity = pool.space("parity").expect("open again");
         assert_eq!(first_byte(&parity, 0).await, 7);
-        sleep(std::time::Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert!(pool.status().is_fully_redundant(), "{:?}", pool.status());
         assert_eq!(pool.check(true).await, Vec::new());
         pool.close().await.expect("close");

@@ -96,7 +96,7 @@ fn after(parity: u8, rotten: &[usize], absent: &[usize], partial: bool) {
             {
                 assert!(read == expected, "{what}, settled {settled}: block {block} is wrong");
             }
-            sleep(std::time::Duration::from_secs(60)).await;
+            sleep(super::CLEAN).await;
         }
     });
 }
@@ -180,7 +180,7 @@ fn lost_beside(parity: u8, damage: Damage, damaged: &[usize], absent: &[usize]) 
                 let space = pool.space("s").unwrap_or_else(|| panic!("{what}: the space is closed"));
                 for _ in 0..2 {
                     read_beside(&space, &data, &lost, &what).await;
-                    sleep(std::time::Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                 }
                 if start == "killed" {
                     // In another region than the lost blocks, so that what the journal has next is replayed beside them.
@@ -246,7 +246,7 @@ fn a_torn_stripe_beside_a_lost_disk_stays_readable() {
                     space.read(0, IoBuf::new(3 * INTERLEAVE as usize)).await.expect("read");
                     bench.disks[away].gone.store(false, Ordering::SeqCst);
                     pool.disk_returned(bench.device(away)).await.expect("returned");
-                    sleep(std::time::Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                     assert!(pool.status().is_fully_redundant(), "{column}, {absent}: {:?}", pool.status());
                     assert_eq!(pool.check(true).await, Vec::new(), "{column}, {absent}");
                 })
@@ -284,7 +284,7 @@ fn a_stripe_over_zeros_that_a_crash_takes_back_stays_readable() {
             let bytes = STRIPES * 3 * INTERLEAVE;
             let (old, new) = (noise(bytes, 7), noise(bytes, 8));
             space.write(0, old.clone(), Durability::Durable).await.expect("write");
-            sleep(std::time::Duration::from_secs(30)).await; // clean
+            sleep(super::CLEAN).await; // clean
             space.write_zeroes(0, bytes, Durability::Volatile).await.expect("zeroed");
             space.write(0, new.clone(), Durability::Volatile).await.expect("write");
             let places = places(&pool, 0);
@@ -318,7 +318,7 @@ fn a_damaged_head_in_one_copy_of_the_journal_does_not_end_it() {
             let stripe = 3 * INTERLEAVE;
             let old = noise(2 * stripe, 1);
             space.write(0, old.clone(), Durability::Durable).await.expect("write");
-            sleep(std::time::Duration::from_secs(60)).await; // the journal is empty
+            sleep(super::CLEAN).await; // the journal is empty
             let journal = places(&pool, JOURNAL_ROW);
             let columns = places(&pool, 0);
             // In the journal and nowhere else.
@@ -372,7 +372,7 @@ fn two_go_at_once(then: Then) {
             let space = pool.create_space(spec(1)).await.expect("space");
             let old = noise(3 * INTERLEAVE, 1);
             space.write(0, old.clone(), Durability::Durable).await.expect("write");
-            sleep(std::time::Duration::from_secs(30)).await;
+            sleep(super::CLEAN).await;
             let new = noise(INTERLEAVE, 2);
             space.write(0, new.clone(), Durability::Volatile).await.expect("write");
             let places = places(&pool, 0);
@@ -391,7 +391,7 @@ fn two_go_at_once(then: Then) {
                 for disk in disks {
                     bench.disks[disk].gone.store(false, Ordering::SeqCst);
                     pool.disk_returned(bench.device(disk)).await.expect("returned");
-                    sleep(std::time::Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                 }
             };
             if matches!(then, Then::Returned | Then::ReturnedTwice) {
@@ -401,7 +401,7 @@ fn two_go_at_once(then: Then) {
                     disk.gone.store(false, Ordering::SeqCst);
                     disk.fail_flush_from.store(places[away[1]][0].1, Ordering::SeqCst);
                     let _ = pool.disk_returned(bench.device(disks[0])).await;
-                    sleep(std::time::Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                     disk.gone.store(true, Ordering::SeqCst);
                     let failed = disk.fail_flush.swap(false, Ordering::SeqCst);
                     went_again += u32::from(failed);
@@ -414,7 +414,7 @@ fn two_go_at_once(then: Then) {
                 crash(&bench, pool).await;
                 if then == Then::OpenedTwiceWithout {
                     let without = open(&bench, guid).await.expect("open");
-                    sleep(std::time::Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                     crash(&bench, without).await;
                 }
                 if then == Then::Opened {
@@ -422,7 +422,7 @@ fn two_go_at_once(then: Then) {
                 }
                 pool = open(&bench, guid).await.expect("open");
                 if then != Then::Opened {
-                    sleep(std::time::Duration::from_secs(60)).await;
+                    sleep(super::CLEAN).await;
                     back(&pool).await;
                 }
             }
@@ -432,7 +432,7 @@ fn two_go_at_once(then: Then) {
             assert!(first == &new[..] || first == &old[..INTERLEAVE as usize], "{away:?}");
             assert!(rest == &old[INTERLEAVE as usize..], "{away:?}: what was there before");
             // And it is as redundant as before.
-            sleep(std::time::Duration::from_secs(60)).await;
+            sleep(super::CLEAN).await;
             assert_eq!(pool.check(true).await, Vec::new(), "{away:?}");
             // What may have been lost is told of once: by a flush here, or closing would.
             let _ = space.flush().await;

@@ -159,7 +159,7 @@ fn a_slow_scrub_lets_a_deleted_space_go() {
         fill(&space, 4, 1).await;
         pool.set_scrub_params(ScrubParams { bytes_per_second: 1, ..ScrubParams::default() });
         pool.start_scrub().await.expect("scrub");
-        shard_runtime::sleep(Duration::from_secs(60)).await;
+        shard_runtime::sleep(super::CLEAN).await;
         delete_beside(&pool, space).await;
         until("the scrub has ended", || !pool.scrub_status().is_running()).await;
     });
@@ -177,7 +177,7 @@ fn a_slow_repair_lets_a_deleted_space_go() {
         fill(&space, 4, 2).await;
         bench.disks[0].gone.store(false, std::sync::atomic::Ordering::SeqCst);
         pool.disk_returned(bench.device(0)).await.expect("ours");
-        shard_runtime::sleep(Duration::from_secs(60)).await;
+        shard_runtime::sleep(super::CLEAN).await;
         assert!(!pool.status().is_fully_redundant(), "repair is at it");
         delete_beside(&pool, space).await;
     });

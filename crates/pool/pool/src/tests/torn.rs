@@ -47,7 +47,7 @@ fn crash_while_cleaning(bench: &Bench, resiliency: Resiliency, columns: u8, cut:
                 (at / BLOCK..(at + (64 << 10)) / BLOCK).flat_map(|n| [n as u8; BLOCK as usize]).collect();
             space.write(at, IoBuf::copy_from(&bytes).freeze(), Durability::Durable).await.expect("write");
         }
-        sleep(std::time::Duration::from_secs(30)).await; // all clean
+        sleep(super::CLEAN).await; // all clean
         space.write(anew(size) * BLOCK, content(ANEW), Durability::Durable).await.expect("write");
         bench.power.store(cut, Ordering::SeqCst);
         let _ = clean::clean(&pool.core, true).await;
@@ -81,7 +81,7 @@ fn one_disk_may_rot(bench: &Bench, (guid, size): (Guid, u64), column: usize, wha
             assert!(read.iter().all(|byte| *byte == expected), "{what}: block {number} is wrong");
         }
         pool.start_scrub().await.expect("scrub");
-        sleep(std::time::Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert_eq!(pool.check(true).await, Vec::new(), "{what}");
     });
 }
@@ -129,7 +129,7 @@ fn a_page_that_an_earlier_power_cut_has_torn_is_mended_first() {
                         .await
                         .expect("write");
                     bench.power.store(second, Ordering::SeqCst);
-                    sleep(std::time::Duration::from_secs(60)).await; // settled, and cleaned
+                    sleep(super::CLEAN).await; // settled, and cleaned
                     let _ = pool.close().await;
                 });
                 tear(&bench);

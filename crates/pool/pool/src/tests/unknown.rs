@@ -39,7 +39,7 @@ impl Parts {
 async fn written(pool: &Pool) -> Parts {
     let space = pool.create_space(spec(1)).await.expect("space");
     space.write(0, noise(6 * INTERLEAVE, 1), Durability::Durable).await.expect("write");
-    sleep(Duration::from_secs(30)).await;
+    sleep(super::CLEAN).await;
     pool.set_repair_params(RepairParams { paused: true, ..RepairParams::default() });
     let row = space.row(0).expect("row");
     Parts { core: Arc::clone(&pool.core), space, row }
@@ -70,7 +70,7 @@ fn a_copy_does_not_catch_up_where_checksums_are_unknown() {
         assert_eq!(stale & 1, 1, "its checksums are not known");
         assert_eq!(stale & 2, 0, "those of another region are");
         // Once they are, it does.
-        sleep(Duration::from_secs(60)).await;
+        sleep(super::CLEAN).await;
         assert!(pool.status().is_fully_redundant());
         assert_eq!(pool.check(true).await, Vec::new());
     });
