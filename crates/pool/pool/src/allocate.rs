@@ -138,7 +138,10 @@ impl Core {
                 // Not for want of space, nor because the pool has stopped: a disk failed.
                 Err(error)
                     if attempts > 0
-                        && !matches!(error.kind(), BlockErrorKind::NoSpace | BlockErrorKind::Poisoned) =>
+                        && !matches!(
+                            error.kind(),
+                            BlockErrorKind::NoSpace | BlockErrorKind::Poisoned | BlockErrorKind::Fenced
+                        ) =>
                 {
                     attempts -= 1;
                 }

@@ -480,7 +480,10 @@ impl BlockDevice for Space {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
-        Box::pin(async move { finish_anyway(self.this()?.allocate_range(offset, len)).await })
+        Box::pin(async move {
+            let allocated = finish_anyway(self.this()?.allocate_range(offset, len)).await;
+            self.core()?.meta.ownership().pass(allocated)
+        })
     }
 
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
@@ -516,7 +519,11 @@ impl Space {
         let core = self.core()?;
         let _under_way = self.stats.begin();
         let start = core.clock.now();
-        let result = work.await;
+        let ownership = core.meta.ownership();
+        let result = match ownership.check("use a pool") {
+            Ok(()) => ownership.pass(work.await),
+            Err(fenced) => Err(fenced),
+        };
         let took = core.clock.now().since(start);
         self.stats.record(kind, bytes, took, result.is_ok());
         if bytes <= SMALL && matches!(kind, IoKind::Read | IoKind::Write) {
