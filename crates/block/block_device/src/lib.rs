@@ -12,6 +12,7 @@
 mod error;
 mod memory;
 mod reservations;
+pub mod spc;
 
 use std::future::Future;
 use std::pin::Pin;
