@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use control_api::{
-    Balance, CheckFinding, Code, Config, FaultRule, MediaType, PoolMember, PoolState, PortalInfo, Problem,
+    Balance, CheckFinding, Code, FaultRule, MediaType, PoolMember, PoolState, PortalInfo, Problem,
     Provisioning, Resiliency, Scrub, Session, SpaceState,
 };
 use observe::IoTotals;
@@ -21,13 +21,16 @@ use smb_users::Users;
 use tcp_service::{Budget, Spawner};
 use uuid::Uuid;
 
+mod ownership;
 mod smb;
 mod space_name;
 mod volume_handle;
 
+pub use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
+pub use ownership::{DiskFence, NoFence, PoolOwner};
 pub(crate) use smb::{ShareTotals, SmbAdministration};
-pub use smb::{SmbBackend, SmbInfo};
+pub use smb::{SmbBackend, SmbInfo, WantedShares};
 pub(crate) use space_name::{LOG_SUFFIX, SpaceName, log_name, log_of};
 pub use volume_handle::VolumeHandle;
 
@@ -274,6 +277,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     }
     /// Whether it does nothing more until it is abandoned and opened again. Asked often: costs nothing.
     fn has_stopped(&self) -> bool;
+    /// Whether that is because it has another owner, of a higher epoch.
+    fn is_superseded(&self) -> bool {
+        false
+    }
     /// All it counts and knows of itself, for diagnosis. Waits for nothing.
     fn inspect(&self) -> serde_json::Value {
         serde_json::Value::Null
@@ -378,8 +385,16 @@ pub struct BalancePlan {
 pub trait PoolBackend: Send + Sync + 'static {
     /// Makes a pool.
     fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>>;
-    /// Opens the pool `guid` from those of `disks` that belong to it.
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>>;
+    /// Opens the pool `guid` from those of `disks` that belong to it, in the epoch of its owner. They are fenced.
+    fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Opened>;
+}
+
+/// What came of opening a pool.
+pub enum Opened {
+    /// It is open.
+    Open(Arc<dyn PoolHandle>),
+    /// Its disks, or its witness, know an owner of this epoch, and that of whoever wanted to open it is none above. Nothing was changed.
+    OldEpoch(u64),
 }
 
 /// What a look at a closed volume does with what it finds.
@@ -393,21 +408,37 @@ pub enum Repair {
     Apply,
 }
 
-/// A LUN that has its file.
+/// A LUN of a pool, and whether it can be served.
 #[derive(Clone)]
 pub struct ServedLun {
     /// Its name in the configuration.
     pub name: String,
-    /// The volume that its file lies in.
-    pub volume: Arc<dyn VolumeHandle>,
+    /// The volume that its file lies in; none when that is not open.
+    pub volume: Option<Arc<dyn VolumeHandle>>,
+    /// Its pool is being opened: whoever asks meanwhile is to come again.
+    pub comes: bool,
+    /// Its pool is let go of: what is known here of its reservations others may change from now on.
+    pub leaves: bool,
 }
 
 /// iSCSI: targets, logical units, portals, sessions.
+///
+/// What a pool holds up is served apart from everything else: each pool's LUNs by a call of their own, of which several may be under way at
+/// once, for each pool one. A call with an older configuration than one before changes nothing of what initiators see.
 pub trait IscsiBackend: Send + Sync + 'static {
-    /// Makes what is served equal to the configuration: LUNs that are not in `luns` (their volume isn't there)
-    /// are shown as not ready; those that have been served keep what they know, and go on when their volume is back. What goes on unchanged is not disturbed. Returns what could not be done, as
-    /// ("lun web1", "why").
-    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>>;
+    /// Makes targets, portals, who sees what and queues equal to the configuration. Waits for no volume. Returns what could not be
+    /// done, as ("portal 0.0.0.0:3260", "why").
+    fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>>;
+    /// Makes what is served of a pool's LUNs equal to the configuration; `luns` are all of those that lie in this pool, or of which
+    /// nobody knows in which. Those whose volume isn't there are shown as not ready; those that have been served keep what they know,
+    /// and go on when their volume is back. What goes on unchanged is not disturbed. When this ends, nothing of a volume of the pool is held
+    /// that is not in `luns`. Returns what could not be done, as ("lun web1", "why").
+    fn apply_pool<'a>(
+        &'a self,
+        config: &'a Current,
+        pool: Option<Uuid>,
+        luns: Vec<ServedLun>,
+    ) -> Work<'a, Vec<(String, String)>>;
     /// Portals and where they listen.
     fn portals(&self) -> Vec<PortalInfo>;
     /// Sessions now.
@@ -443,6 +474,9 @@ pub struct OpenVolume {
     pub undecided: Vec<String>,
 }
 
+/// Why a LUN is not served from its pool: its file is still open in another one, where it was before.
+pub(crate) const HELD_ELSEWHERE: &str = "it has not been let go of yet where it was before";
+
 /// All parts.
 #[derive(Clone)]
 pub struct Backends {
@@ -452,6 +486,10 @@ pub struct Backends {
     pub disks: Arc<dyn DiskBackend>,
     /// Pools and volumes.
     pub pools: Arc<dyn PoolBackend>,
+    /// In which epochs pools are this node's.
+    pub owner: Arc<dyn PoolOwner>,
+    /// What keeps former owners from disks.
+    pub fence: Arc<dyn DiskFence>,
     /// The cache that volumes share.
     pub cache: Arc<ReadCache>,
     /// Memory for the requests of all clients that are under way.

@@ -48,10 +48,11 @@ mod socket;
 mod system;
 
 pub use backend::{
-    Backends, DiskBackend, DiskContent, FoundDisk, IscsiBackend, NewPool, NewSpace, OpenDisk, OpenVolume,
-    PoolBackend, PoolDisk, PoolHandle, PoolInfo, ServedLun, ShardBackend, SmbBackend, SmbInfo, SpaceInfo,
-    VolumeHandle, Work,
+    Backends, DiskBackend, DiskContent, DiskFence, FoundDisk, IscsiBackend, NewPool, NewSpace, NoFence,
+    OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedLun,
+    ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Work,
 };
-pub use node::Node;
+pub use config_store::Current;
+pub use node::{Node, NodeDriver, Ordered, PoolDriver};
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
-pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend, WitnessFiles};
+pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend};

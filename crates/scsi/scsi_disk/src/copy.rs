@@ -186,7 +186,7 @@ impl LogicalUnit {
         let port = inner.port_of(me);
         let reserved = inner.legacy.is_some_and(|holder| holder != me)
             || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
-        let serves = !matches!(inner.state, UnitState::Offline(_)) && !inner.stopped;
+        let serves = !matches!(inner.state, UnitState::Offline(_) | UnitState::Busy) && !inner.stopped;
         if !serves
             || reserved
             || inner.sanitize_allows(Op::ExtendedCopy1).is_err()

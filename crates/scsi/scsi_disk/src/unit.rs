@@ -56,6 +56,8 @@ pub enum UnitState {
     ReadOnly(String),
     /// The unit is not served, for the reason given.
     Offline(String),
+    /// It will be served soon, and what it knows of reservations is not here yet: initiators are told to come again (BUSY).
+    Busy,
 }
 
 pub(crate) struct NexusEntry {
@@ -313,6 +315,11 @@ impl LogicalUnit {
     pub(crate) fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
         let mut inner = self.inner.lock();
         inner.sanitize_allows(cdb.op)?;
+        if inner.state == UnitState::Busy
+            && !matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense)
+        {
+            return Err(Failure::Status(ScsiStatus::Busy));
+        }
         let always = cdb.effect == Effect::Always;
         let reserving = cdb.op.is_reservation_command();
         let removes = cdb.op == Op::PreventAllow || cdb.op == Op::StartStop;

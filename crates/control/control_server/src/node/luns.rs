@@ -22,7 +22,7 @@ impl Node {
     }
 
     async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>) -> Lun {
-        let mut problem = self.unserved.lock().get(&format!("lun {}", config.name)).cloned();
+        let mut problem = self.why_unserved(&format!("lun {}", config.name));
         let (mut size, mut allocated) = (0, 0);
         match self.lun_stat(&config).await {
             Ok(file) => (size, allocated) = (file.size_bytes, file.allocated_bytes),
@@ -78,13 +78,13 @@ impl Node {
     }
 
     /// The configuration with a new LUN. Everything but the file is checked, so that a refused request leaves nothing behind.
-    fn with_lun(&self, request: &LunCreate) -> Result<(Config, LunConfig), Problem> {
+    fn with_lun(&self, config: &Config, request: &LunCreate) -> Result<(Config, LunConfig), Problem> {
         check_name("LUN", &request.name)?;
         if self.lun_config(&request.name).is_ok() {
             return Err(taken("LUN", &request.name));
         }
         let volume = self.volume_or_only(request.volume.as_deref())?;
-        let mut wanted = self.config.get();
+        let mut wanted = config.clone();
         let mut lun = LunConfig {
             name: request.name.clone(),
             guid: Some(new_guid()?),
@@ -111,12 +111,12 @@ impl Node {
     async fn make_lun(&self, request: LunCreate) -> Result<Lun, Problem> {
         let (lun, _making) = {
             let _changing = self.changes.lock().await;
-            let (_, lun) = self.with_lun(&request)?;
+            let (_, lun) = self.with_lun(&self.config.current().config, &request)?;
             (lun, Making::begin(self, &request.name)?)
         };
         // What is reserved takes as long as disks need: others change meanwhile what they like, so it is looked at again.
         let made = self.lun_file(&request, &lun.volume, &lun.path, lun.block_size).await?;
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_volume(&lun.volume).await?;
         if let Err(problem) = self.add_lun(&request, &lun).await {
             if made && self.refuse_lun_data(&lun.volume, &lun.path).await.is_ok() {
                 // The first problem is the one to tell.
@@ -124,22 +124,29 @@ impl Node {
             }
             return Err(problem);
         }
-        self.reconcile().await;
+        self.serve_lun(&lun).await;
         self.lun_show(&request.name).await
+    }
+
+    /// Serves a LUN as the configuration says, and lets those log in to targets who see it.
+    async fn serve_lun(&self, lun: &LunConfig) {
+        self.serve_pool(self.pool_of(lun)).await;
+        self.serve_node().await;
     }
 
     /// Adds a LUN whose file is there.
     async fn add_lun(&self, request: &LunCreate, before: &LunConfig) -> Result<(), Problem> {
-        let (wanted, lun) = self.with_lun(request)?;
-        if (&lun.volume, lun.volume_guid) != (&before.volume, before.volume_guid) {
-            let detail = format!("Volume {} is another one since LUN {} was begun.", lun.volume, lun.name);
-            return Err(Problem::new(Code::WrongState, detail).todo("Try again."));
-        }
-        let file = self.file_stat(&lun.volume, &lun.path).await?;
-        self.refuse_second_lun(&lun.volume, &file, None).await?;
+        let file = self.file_stat(&before.volume, &before.path).await?;
+        self.refuse_second_lun(&before.volume, &file, None).await?;
+        let _changing = self.changes.lock().await;
         self.config.change(|config| {
-            config.groups = wanted.groups;
-            config.luns.push(lun);
+            let (wanted, lun) = self.with_lun(config, request)?;
+            if (&lun.volume, lun.volume_guid) != (&before.volume, before.volume_guid) {
+                let detail =
+                    format!("Volume {} is another one since LUN {} was begun.", lun.volume, lun.name);
+                return Err(Problem::new(Code::WrongState, detail).todo("Try again."));
+            }
+            *config = wanted;
             Ok(())
         })
     }
@@ -257,7 +264,13 @@ impl Node {
 
     /// Changes a LUN.
     pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
-        let changing = self.changes.lock().await;
+        let turns = self
+            .turns_of(|node| {
+                let of =
+                    node.lun_config(name).map(|lun| lun.volume).into_iter().chain(request.volume.clone());
+                of.flat_map(|volume| node.pools_of_volume(&volume)).collect()
+            })
+            .await?;
         let lun = self.lun_config(name)?;
         let place = self.lun_place(&lun, &request).await?;
         if let Some(size) = request.size_bytes {
@@ -288,6 +301,7 @@ impl Node {
             })
             .await?;
         }
+        let changing = self.changes.lock().await;
         self.config.change(|config| {
             let lun = find(&mut config.luns, name)?;
             if let Some(place) = place {
@@ -305,8 +319,14 @@ impl Node {
             }
             Ok(())
         })?;
-        self.reconcile().await;
         drop(changing);
+        let after = self.lun_config(name)?;
+        if self.pool_of(&after) != self.pool_of(&lun) {
+            // Let go of where it was, before it is opened where it is.
+            self.serve_pool(self.pool_of(&lun)).await;
+        }
+        self.serve_lun(&after).await;
+        drop(turns);
         if request.reserve {
             // As long as that takes, others change what they like.
             let reserved = async {
@@ -349,7 +369,11 @@ impl Node {
         keep_file: bool,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self
+            .turns_of(|node| {
+                node.lun_config(name).map_or(Vec::new(), |lun| node.pools_of_volume(&lun.volume))
+            })
+            .await?;
         let lun = self.lun_config(name)?;
         let others = match self.lun_stat(&lun).await {
             Ok(file) => file.names.saturating_sub(1),
@@ -376,12 +400,20 @@ impl Node {
                 )
             }]
         })?;
+        let pool = self.pool_of(&lun);
+        let changing = self.changes.lock().await;
         self.config.change(|config| {
+            if !config.luns.contains(&lun) {
+                let detail = format!("LUN {name} has just been changed.");
+                return Err(Problem::new(Code::WrongState, detail).todo("Look at it, and try again."));
+            }
             config.remove_luns(|lun| lun.name == name);
             Ok(())
         })?;
+        drop(changing);
         // Closes the file before it is removed.
-        self.reconcile().await;
+        self.serve_pool(pool).await;
+        self.serve_node().await;
         if !keep_file {
             match self.remove_file(&lun.volume, &lun.path).await {
                 Err(problem) if problem.code == Code::NotFound => {}
@@ -405,7 +437,7 @@ impl Node {
             lun.map.push(map);
             Ok(())
         })?;
-        self.reconcile().await;
+        self.serve_lun(&self.lun_config(name)?).await;
         self.lun_show(name).await
     }
 
@@ -439,7 +471,7 @@ impl Node {
                 .todo("Say which one with --target and --number.")),
             }
         })?;
-        self.reconcile().await;
+        self.serve_lun(&self.lun_config(name)?).await;
         self.lun_show(name).await
     }
 }

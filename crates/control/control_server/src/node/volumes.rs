@@ -1,6 +1,5 @@
 //! Volumes: one on each space of each open pool.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control_api::{
@@ -22,15 +21,23 @@ const LEAST_VOLUME_BYTES: u64 = 64 << 20;
 const LEAST_LOG_BYTES: u64 = 64 << 20;
 
 impl Node {
-    /// Opens volumes of open pools that aren't open, in parallel.
-    pub(super) async fn open_volumes(&self) {
+    /// Opens volumes of an open pool that aren't open, in parallel. Whoever calls has the pool's turn.
+    pub(super) async fn open_volumes(&self, of: Uuid) {
         let mut opening = Vec::new();
-        let mut begun: BTreeMap<String, Uuid> = BTreeMap::new();
         for (guid, pool, space) in self.settle_names().await {
             let log = space.log_name();
             let (name, id) = (space.state.name, space.guid);
-            let slot = self.volumes.lock().get(&name).cloned();
-            if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
+            let slot = {
+                // A name is taken here, in the order of precedence, before any volume of it is opened: by whom, does not depend on
+                // which pool is the faster one. Those of other pools are opened on their own paths.
+                let mut volumes = self.volumes.lock();
+                let known = volumes.get(&name).cloned();
+                if known.is_none() {
+                    volumes.insert(name.clone(), VolumeSlot::closed(guid, id, "it is being opened"));
+                }
+                known
+            };
+            if guid != of || slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
                 continue;
             }
             let away = space.state.redundancy == RedundancyState::Unavailable;
@@ -38,12 +45,11 @@ impl Node {
             if slot.as_ref().is_some_and(|slot| slot.waits && (away || held())) {
                 continue;
             }
-            let other = slot.as_ref().map(|slot| slot.pool).or_else(|| begun.get(&name).copied());
+            let other = slot.as_ref().map(|slot| slot.pool);
             if let Some(other) = other.filter(|other| *other != guid) {
                 tracing::error!(volume = name, pool = %guid, %other, "two pools have a volume of this name; the second stays closed");
                 continue;
             }
-            begun.insert(name.clone(), guid);
             let before = slot.and_then(|slot| slot.reason);
             let pool = pool.clone();
             opening.push(async move {
@@ -240,6 +246,13 @@ impl Node {
 
     /// Makes a space and a volume on it.
     pub async fn volume_create(&self, request: VolumeCreate) -> Result<Volume, Problem> {
+        let _turns = self
+            .turns_of(|node| {
+                let pool = node.pool_or_only(request.pool.as_deref()).map(|(pool, _)| pool);
+                let log = request.log.iter().filter_map(|log| log.pool.as_deref());
+                pool.into_iter().chain(log.flat_map(|log| node.pools_named(log))).collect()
+            })
+            .await?;
         let _changing = self.changes.lock().await;
         self.check_new_name(&request.name)?;
         if request.size_bytes < LEAST_VOLUME_BYTES {
@@ -276,7 +289,7 @@ impl Node {
         self.volumes.lock().insert(request.name.clone(), slot);
         self.note_logs();
         self.set_cache_policy(&request.name, made.guid, request.cache)?;
-        self.reconcile().await;
+        self.serve_pool(Some(guid)).await;
         self.volume_show(&request.name, None).await
     }
 
@@ -299,6 +312,7 @@ impl Node {
 
     /// Grows a volume, or changes how it is cached.
     pub async fn volume_update(&self, name: &str, request: VolumeUpdate) -> Result<Volume, Problem> {
+        let _turns = self.turn_of_volume(name).await?;
         let _changing = self.changes.lock().await;
         let (_, pool, space) = self.space(name)?;
         if let Some(size) = request.size_bytes {
@@ -326,8 +340,9 @@ impl Node {
         pool: Option<&str>,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
+        let turns = self.turn_of_volume(name).await?;
         let _changing = self.changes.lock().await;
-        let (_, pool, space) = self.exact_space(name, pool)?;
+        let (guid, pool, space) = self.exact_space(name, pool)?;
         let luns: Vec<String> = self.config.with(|config| {
             let on = config.luns.iter().filter(|lun| lies_in(*lun, name, space.guid));
             on.map(|lun| lun.name.clone()).collect()
@@ -363,7 +378,7 @@ impl Node {
             if own { volumes.remove(name) } else { None }
         };
         // Whoever serves files lets go of the volume.
-        self.reconcile().await;
+        self.serve_pool(Some(guid)).await;
         if let Some(handle) = slot.and_then(|slot| slot.handle) {
             handle.close().await?;
         }
@@ -378,7 +393,7 @@ impl Node {
             });
             Ok(())
         })?;
-        self.open_namesake(name).await;
+        self.open_namesake(name, &turns).await;
         Ok(Done::new(format!("Volume {name} of pool {} is destroyed.", pool.info().name)))
     }
 

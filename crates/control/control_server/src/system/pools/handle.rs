@@ -217,6 +217,10 @@ impl PoolHandle for SystemPool {
         self.pool.has_stopped()
     }
 
+    fn is_superseded(&self) -> bool {
+        self.pool.status().superseded
+    }
+
     fn inspect(&self) -> serde_json::Value {
         observe::Inspect::inspect(&*self.pool)
     }
