@@ -96,7 +96,6 @@ impl Node {
                     node.pools_of_volume(&name).into_iter().chain(log).collect()
                 })
                 .await?;
-            let _changing = node.changes.lock().await;
             let (guid, pool, _) = node.space(&name)?;
             if node.volume(&name)?.log().is_some() {
                 return Err(Problem::new(Code::AlreadyExists, format!("volume {name} has a log.")).todo(
@@ -120,7 +119,6 @@ impl Node {
         let (node, name) = (Arc::clone(self), name.to_owned());
         to_its_end(async move {
             let _turns = node.turn_of_volume(&name).await?;
-            let _changing = node.changes.lock().await;
             let (_, pool, _) = node.space(&name)?;
             if node.volume(&name)?.log().is_none() {
                 return Err(Problem::new(Code::NotFound, format!("volume {name} has no log."))
@@ -137,7 +135,6 @@ impl Node {
     /// Opens a volume whose log is lost, without what was only there; or deletes a log whose volume is in no pool of this node.
     pub async fn volume_give_up_log(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _turns = self.turn_of_volume(name).await?;
-        let _changing = self.changes.lock().await;
         if let Some((pool, space)) = self.orphan_log(name) {
             confirm(name, confirmed.as_deref(), || {
                 vec![format!(

@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState,
-    LunUpdate, MapConfig, Problem, check_name, human_bytes, many,
+    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunState, LunUpdate,
+    Problem, check_name, human_bytes, many,
 };
 use file_store::Access;
+use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::known::Impaired;
-use super::mapping::{group_of, place, whose};
-use super::{Node, confirm, missing, taken, to_its_end};
+use super::mapping::{group_of, place};
+use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
 
 impl Node {
-    fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
+    pub(super) fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
         let found = self.config.with(|config| config.luns.iter().find(|lun| lun.name == name).cloned());
         found.ok_or_else(|| missing("LUN", name, "holdfast lun list"))
     }
@@ -24,7 +25,7 @@ impl Node {
     async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>) -> Lun {
         let mut problem = self.why_unserved(&format!("lun {}", config.name));
         let (mut size, mut allocated) = (0, 0);
-        match self.lun_stat(&config).await {
+        match within_patience(&config.volume, self.lun_stat(&config)).await {
             Ok(file) => (size, allocated) = (file.size_bytes, file.allocated_bytes),
             Err(why) => {
                 let stranger = self.refuse_stranger(&config).err();
@@ -48,11 +49,16 @@ impl Node {
 
     /// LUNs, those in trouble first.
     pub async fn lun_list(&self) -> Result<Vec<Lun>, Problem> {
-        let (mut luns, impaired) = (Vec::new(), self.impaired());
-        for config in self.config.with(|config| config.luns.clone()) {
+        let impaired = self.impaired();
+        let configs = self.config.with(|config| config.luns.clone());
+        let mut describing = Vec::new();
+        for config in configs {
             let impaired = self.impaired_of(&impaired, &config);
-            luns.push(self.describe_lun(config, impaired).await);
+            describing.push(self.describe_lun(config, impaired));
         }
+        // A volume that does not answer is waited for once, however many LUNs are on it.
+        let mut luns: Vec<Lun> =
+            futures_util::stream::iter(describing).buffered(LOOKED_AT_ONCE).collect().await;
         luns.sort_by(|a, b| {
             (a.problem.is_none(), a.serving, &a.config.name).cmp(&(
                 b.problem.is_none(),
@@ -129,7 +135,7 @@ impl Node {
     }
 
     /// Serves a LUN as the configuration says, and lets those log in to targets who see it.
-    async fn serve_lun(&self, lun: &LunConfig) {
+    pub(super) async fn serve_lun(&self, lun: &LunConfig) {
         self.serve_pool(self.pool_of(lun)).await;
         self.serve_node().await;
     }
@@ -422,58 +428,6 @@ impl Node {
         }
         Ok(Done::new(format!("LUN {name} is gone.")))
     }
-
-    /// Shows a LUN to an initiator group.
-    pub async fn lun_map(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
-        let _changing = self.changes.lock().await;
-        self.config.change(|config| {
-            let own = find(&mut config.luns, name)?.map.clone();
-            let group = group_of(&mut config.groups, &request)?;
-            let map = place(&config.targets, &config.luns, &own, group, &request)?;
-            let lun = find(&mut config.luns, name)?;
-            if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
-                return Err(taken("mapping to this target and group of LUN", name));
-            }
-            lun.map.push(map);
-            Ok(())
-        })?;
-        self.serve_lun(&self.lun_config(name)?).await;
-        self.lun_show(name).await
-    }
-
-    /// Hides a LUN from an initiator group.
-    pub async fn lun_unmap(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
-        let _changing = self.changes.lock().await;
-        self.config.change(|config| {
-            let lun = find(&mut config.luns, name)?;
-            let groups: Vec<&str> = match (&request.group, request.everyone) {
-                (Some(group), false) => vec![group.as_str()],
-                (None, true) => {
-                    config.groups.iter().filter(|group| group.any).map(|group| group.name.as_str()).collect()
-                }
-                _ => return Err(whose()),
-            };
-            let meant = |map: &MapConfig| {
-                groups.contains(&map.group.as_str())
-                    && request.target.as_ref().is_none_or(|target| *target == map.target)
-                    && request.number.is_none_or(|number| number == map.number)
-            };
-            match lun.map.iter().filter(|map| meant(map)).count() {
-                1 => {
-                    lun.map.retain(|map| !meant(map));
-                    Ok(())
-                }
-                0 => Err(missing("such mapping of LUN", name, "holdfast lun list")),
-                _ => Err(Problem::new(
-                    Code::InvalidRequest,
-                    format!("LUN {name} is mapped several times for this group."),
-                )
-                .todo("Say which one with --target and --number.")),
-            }
-        })?;
-        self.serve_lun(&self.lun_config(name)?).await;
-        self.lun_show(name).await
-    }
 }
 
 /// The name of a LUN that is being made, which no other one gets meanwhile.
@@ -495,7 +449,7 @@ impl Drop for Making<'_> {
     }
 }
 
-fn find<'a>(luns: &'a mut [LunConfig], name: &str) -> Result<&'a mut LunConfig, Problem> {
+pub(super) fn find<'a>(luns: &'a mut [LunConfig], name: &str) -> Result<&'a mut LunConfig, Problem> {
     luns.iter_mut().find(|lun| lun.name == name).ok_or_else(|| missing("LUN", name, "holdfast lun list"))
 }
 

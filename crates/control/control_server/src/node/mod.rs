@@ -50,6 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use control_api::{Code, Config, Job, Problem};
 use parking_lot::Mutex;
@@ -189,8 +190,12 @@ pub struct Node {
     events: Events,
     /// Names of LUNs whose files are being made.
     making: Mutex<BTreeSet<String>>,
-    /// Held by whoever changes the configuration or the shape of pools.
+    /// Names of volumes that are being made.
+    making_volumes: Mutex<BTreeSet<String>>,
+    /// Held by whoever changes the configuration, from looking to writing; by the start of the node until it has begun.
     changes: tokio::sync::Mutex<()>,
+    /// Held by whoever takes disks for pools: nobody else takes the same. It comes after turns.
+    taking: tokio::sync::Mutex<()>,
     /// Held by whoever looks which disks there are.
     looking: tokio::sync::Mutex<()>,
     me: Weak<Self>,
@@ -237,7 +242,9 @@ impl Node {
             unusable: Mutex::default(),
             jobs: Jobs::default(),
             making: Mutex::default(),
+            making_volumes: Mutex::default(),
             changes: tokio::sync::Mutex::new(()),
+            taking: tokio::sync::Mutex::new(()),
             looking: tokio::sync::Mutex::new(()),
             ready: signal::Sender::new(false),
             stopping: signal::Sender::new(false),
@@ -295,6 +302,8 @@ impl Node {
     pub async fn close(&self) -> Result<(), Problem> {
         self.stopping.send_replace(true);
         let _changing = self.changes.lock().await;
+        // What is begun comes to its end, if it does.
+        let _taking = tokio::time::timeout(path::PATIENCE, self.taking.lock()).await;
         let mut failed = Vec::new();
         let mut note = |what: &str, result: Result<(), Problem>| {
             if let Err(problem) = result {
@@ -365,6 +374,24 @@ fn missing(what: &str, name: &str, list: &str) -> Problem {
 fn taken(what: &str, name: &str) -> Problem {
     Problem::new(Code::AlreadyExists, format!("There is a {what} {name} already."))
         .todo("Choose another name.")
+}
+
+/// How long a list waits for a volume that is looked into.
+const LOOKS_WITHIN: Duration = Duration::from_secs(5);
+
+/// So many volumes and LUNs are looked into at once for a list.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// What a volume says of itself, or that it does not answer.
+async fn within_patience<T>(
+    volume: &str,
+    looking: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    let looked = tokio::time::timeout(LOOKS_WITHIN, looking).await;
+    looked.unwrap_or_else(|_| {
+        Err(Problem::new(Code::Unavailable, format!("volume {volume} does not answer"))
+            .todo("`holdfast status` says which disks its pool waits for."))
+    })
 }
 
 /// Runs a change that nobody may leave half done, though whoever asked for it goes away.

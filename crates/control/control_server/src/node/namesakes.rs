@@ -44,6 +44,22 @@ impl Node {
         found
     }
 
+    /// Whether a volume of an open pool is to get a name that it has not: nobody has it, or who has it is to make way.
+    pub(super) fn is_to_get_a_name(&self, pool: Uuid) -> bool {
+        let handle = self.pools.lock().get(&pool).and_then(|slot| slot.handle.clone());
+        let Some(handle) = handle else { return false };
+        let tied = self.tied();
+        let volumes = self.volumes.lock();
+        handle.space_names().iter().filter(|space| space.log_of().is_none()).any(|space| {
+            let is_tied = space.guid.is_some_and(|guid| tied.contains(&guid));
+            volumes.get(&space.name).is_none_or(|slot| {
+                let stays =
+                    slot.pool == pool || slot.kept_closed || (tied.contains(&slot.space) && !slot.reserved);
+                is_tied && !stays
+            })
+        })
+    }
+
     /// Settles who has which name, closes volumes that have to make way, and returns the volumes of open pools in the order in
     /// which they get the names that are left.
     pub(super) async fn settle_names(&self) -> Vec<Found> {

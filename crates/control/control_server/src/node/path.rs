@@ -13,8 +13,8 @@
 //! Who holds what:
 //! * the **turn** of a pool, whoever moves it along its path or changes its shape (its disks, volumes, logs), for as long as that takes;
 //!   of several pools in the order of their identities (a volume whose log lies in another pool concerns both);
-//! * the node's **change lock**, whoever changes the configuration, from looking to writing. It comes after turns: nobody waits for a turn
-//!   with it, except the start of the node, whose paths do not want it;
+//! * the node's **change lock**, whoever changes the configuration by what it has seen of it, from looking to writing. It comes after turns:
+//!   nobody waits for a turn, or for a disk, with it, except the start of the node, whose paths do not want it;
 //! * the **serving** lock of a pool (`serve`), whoever makes what is served of it equal to the configuration. It comes last.
 //!
 //! On a node of its own these steps follow each other here, without a store's watch or a beat in between: its epochs come from its own

@@ -29,7 +29,7 @@ impl Node {
     /// Adds disks.
     pub async fn pool_add_disk(&self, pool: &str, request: AddDisk) -> Result<PoolDetail, Problem> {
         let _turns = self.turn_of_pool(pool).await?;
-        let _changing = self.changes.lock().await;
+        let _taking = self.taking.lock().await;
         let (_, handle) = self.pool(pool)?;
         self.add_disks(&handle, &request).await?;
         self.pool_show(pool).await
@@ -108,7 +108,6 @@ impl Node {
     /// Puts nothing new on a disk and moves away what is on it.
     pub async fn pool_retire_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
         let _turns = self.turn_of_pool(pool).await?;
-        let _changing = self.changes.lock().await;
         let (_, handle) = self.pool(pool)?;
         self.drain(&handle, self.member(&handle, disk)?.guid).await?;
         self.pool_show(pool).await
@@ -117,7 +116,6 @@ impl Node {
     /// Takes back that a disk is to leave.
     pub async fn pool_keep_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
         let _turns = self.turn_of_pool(pool).await?;
-        let _changing = self.changes.lock().await;
         let (_, handle) = self.pool(pool)?;
         let member = self.member(&handle, disk)?;
         if !matches!(member.state, DiskState::Retiring | DiskState::Failed) {
@@ -164,7 +162,6 @@ impl Node {
         request: RemoveDisk,
     ) -> Result<Done, Problem> {
         let _turns = self.turn_of_pool(pool).await?;
-        let _changing = self.changes.lock().await;
         let (guid, handle) = self.pool(pool)?;
         let member = self.member(&handle, disk)?;
         let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
@@ -244,7 +241,7 @@ impl Node {
         request: ReplaceDisk,
     ) -> Result<Done, Problem> {
         let _turns = self.turn_of_pool(pool).await?;
-        let _changing = self.changes.lock().await;
+        let _taking = self.taking.lock().await;
         let (guid, handle) = self.pool(pool)?;
         let member = self.member(&handle, disk)?;
         let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());

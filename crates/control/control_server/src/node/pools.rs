@@ -97,7 +97,8 @@ impl Node {
 
     /// Makes a pool.
     pub async fn pool_create(&self, request: PoolCreate) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
+        drop(self.changes.lock().await);
+        let _taking = self.taking.lock().await;
         check_name("pool", &request.name)?;
         if let Some(Err(why)) = request.slab_bytes.map(check_slab_bytes) {
             return Err(Problem::new(Code::InvalidRequest, why));
@@ -170,6 +171,9 @@ impl Node {
         let turn = self.turn(guid).await;
         self.backends.owner.made(guid, info.epoch).await?;
         self.config.change(|config| {
+            if config.pools.iter().any(|pool| pool.name == request.name) {
+                return Err(taken("pool", &request.name));
+            }
             config.pools.push(PoolConfig { name: request.name.clone(), guid });
             Ok(())
         })?;
@@ -204,7 +208,8 @@ impl Node {
 
     /// Takes over a pool that is on disks of this machine.
     pub async fn pool_import(&self, request: PoolImport) -> Result<PoolDetail, Problem> {
-        let changing = self.changes.lock().await;
+        drop(self.changes.lock().await);
+        let taking = self.taking.lock().await;
         for disk in &request.disks {
             // A member of a pool that is this node's already is one that comes back.
             if !self.is_member_here(disk).await? {
@@ -270,7 +275,7 @@ impl Node {
             Ok(())
         })?;
         // The pool is waited for without keeping others from changes.
-        drop(changing);
+        drop(taking);
         // Now that it is this node's, its disks are kept open.
         for known in self.disks.all() {
             if matches!(&known.content, Some(DiskContent::Member { pool, .. }) if *pool == guid) {
@@ -305,7 +310,6 @@ impl Node {
     /// Destroys a pool.
     pub async fn pool_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _turns = self.turn_of_pool(name).await?;
-        let _changing = self.changes.lock().await;
         self.delete_leftovers().await;
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();

@@ -103,7 +103,9 @@ impl Node {
 
     /// Makes what is served of a pool equal to the configuration.
     pub(super) async fn serve_pool(&self, pool: Option<Uuid>) {
-        let Some(node) = self.arc().filter(|node| !node.serves_nothing.load(Ordering::Acquire)) else { return };
+        let Some(node) = self.arc().filter(|node| !node.serves_nothing.load(Ordering::Acquire)) else {
+            return;
+        };
         let serving = tokio::spawn(async move { node.serve(pool).await });
         // An end that is not one of its own is a defect that the log has.
         let _ = serving.await;

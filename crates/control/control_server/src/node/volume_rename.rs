@@ -36,7 +36,6 @@ impl Node {
             })
             .await?;
         self.delete_leftovers().await;
-        let _changing = self.changes.lock().await;
         let (_, pool, space) = self.exact_space(name, pool)?;
         self.check_new_name(new)?;
         let slot = self.volumes.lock().get(name).filter(|slot| slot.space == space.guid).cloned();

@@ -6,11 +6,12 @@ use control_api::{
     Code, Done, LogCreate, LogMode, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate,
     VolumeUpdate, check_name, human_bytes,
 };
+use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::pools::join_all;
 use super::ties::lies_in;
-use super::{Node, VolumeSlot, confirm, missing, taken};
+use super::{LOOKED_AT_ONCE, Node, VolumeSlot, confirm, missing, taken, within_patience};
 use crate::backend::{LOG_SUFFIX, NewLog, NewSpace, SpaceInfo, VolumeHandle};
 use crate::files;
 
@@ -145,7 +146,7 @@ impl Node {
             let usage = self.on_shard(handle.shard(), move || async move {
                 store.usage().await.map_err(|error| files::problem(&error))
             });
-            match usage.await {
+            match within_patience(&name, usage).await {
                 Ok(usage) => used = usage.used,
                 Err(problem) => reason = Some(problem.detail),
             }
@@ -178,12 +179,16 @@ impl Node {
 
     /// Volumes, those in trouble first.
     pub async fn volume_list(&self) -> Result<Vec<Volume>, Problem> {
-        let mut volumes = Vec::new();
-        for (name, spaces, lost) in self.known_spaces() {
+        let mut describing = Vec::new();
+        for (pool, spaces, lost) in self.known_spaces() {
             for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
-                volumes.push(self.describe_volume(&name, space, lost.clone()).await);
+                let (pool, lost) = (pool.clone(), lost.clone());
+                describing.push(async move { self.describe_volume(&pool, space, lost).await });
             }
         }
+        // One that does not answer keeps nobody from being told of the others.
+        let mut volumes: Vec<Volume> =
+            futures_util::stream::iter(describing).buffered(LOOKED_AT_ONCE).collect().await;
         volumes.sort_by(|a, b| (a.online, a.redundancy, &a.name).cmp(&(b.online, b.redundancy, &b.name)));
         Ok(volumes)
     }
@@ -253,7 +258,7 @@ impl Node {
                 pool.into_iter().chain(log.flat_map(|log| node.pools_named(log))).collect()
             })
             .await?;
-        let _changing = self.changes.lock().await;
+        let _making = MakingVolume::begin(self, &request.name)?;
         self.check_new_name(&request.name)?;
         if request.size_bytes < LEAST_VOLUME_BYTES {
             return Err(Problem::new(
@@ -313,7 +318,6 @@ impl Node {
     /// Grows a volume, or changes how it is cached.
     pub async fn volume_update(&self, name: &str, request: VolumeUpdate) -> Result<Volume, Problem> {
         let _turns = self.turn_of_volume(name).await?;
-        let _changing = self.changes.lock().await;
         let (_, pool, space) = self.space(name)?;
         if let Some(size) = request.size_bytes {
             if size < space.size_bytes {
@@ -341,7 +345,6 @@ impl Node {
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
         let turns = self.turn_of_volume(name).await?;
-        let _changing = self.changes.lock().await;
         let (guid, pool, space) = self.exact_space(name, pool)?;
         let luns: Vec<String> = self.config.with(|config| {
             let on = config.luns.iter().filter(|lun| lies_in(*lun, name, space.guid));
@@ -409,5 +412,24 @@ impl Node {
             return Some(worst.map_or(RedundancyState::Reduced, |worst| worst.min(RedundancyState::Reduced)));
         }
         worst
+    }
+}
+
+/// The name of a volume that is being made, which no other one gets meanwhile in any pool.
+struct MakingVolume<'a>(&'a Node, String);
+
+impl<'a> MakingVolume<'a> {
+    fn begin(node: &'a Node, name: &str) -> Result<Self, Problem> {
+        if !node.making_volumes.lock().insert(name.to_owned()) {
+            let detail = format!("Volume {name} is being made.");
+            return Err(Problem::new(Code::InUse, detail).todo("Wait for that, or choose another name."));
+        }
+        Ok(Self(node, name.to_owned()))
+    }
+}
+
+impl Drop for MakingVolume<'_> {
+    fn drop(&mut self) {
+        self.0.making_volumes.lock().remove(&self.1);
     }
 }

@@ -62,6 +62,7 @@ impl Node {
     fn lacks_something(&self, pool: Uuid) -> bool {
         !self.is_open(pool)
             || self.volumes.lock().values().any(|slot| slot.pool == pool && slot.handle.is_none())
+            || self.is_to_get_a_name(pool)
     }
 
     /// Brings a pool up, as far as it comes.

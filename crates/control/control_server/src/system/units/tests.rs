@@ -200,27 +200,35 @@ async fn a_lun_that_goes_while_a_limit_holds_its_commands_leaves_nothing_behind(
         .await;
 }
 
+/// What holds up the reading of a unit's state, and how often that was begun.
+#[derive(Default)]
+struct Hurdle {
+    held: tokio::sync::Mutex<()>,
+    begun: std::sync::atomic::AtomicUsize,
+}
+
 /// A store that does not answer while its state is asked for.
-struct Hangs(Arc<MemoryStore>, Arc<tokio::sync::Mutex<()>>);
+struct Hangs(Arc<MemoryStore>, Arc<Hurdle>);
 
 impl test_layers::StoreLayer for Hangs {
     fn below(&self) -> &dyn FileStore {
         &*self.0
     }
 
-    fn state_scan<'a>(
+    fn state_get<'a>(
         &'a self,
         table: &'a str,
-        prefix: &'a [u8],
-    ) -> file_store::StoreFuture<'a, Vec<file_store::StateRow>> {
+        key: &'a [u8],
+    ) -> file_store::StoreFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
-            let _answers = self.1.lock().await;
-            self.0.state_scan(table, prefix).await
+            self.1.begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let _answers = self.1.held.lock().await;
+            self.0.state_get(table, key).await
         })
     }
 }
 
-struct HangingVolume(Arc<MemoryStore>, Arc<tokio::sync::Mutex<()>>);
+struct HangingVolume(Arc<MemoryStore>, Arc<Hurdle>);
 
 impl VolumeHandle for HangingVolume {
     fn store(&self) -> Arc<dyn FileStore> {
@@ -263,8 +271,8 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_units_only() {
         store
     };
     let (slow, quick) = (made("slow").await, made("l").await);
-    let answers = Arc::new(tokio::sync::Mutex::new(()));
-    let hanging: Arc<dyn VolumeHandle> = Arc::new(HangingVolume(slow, answers.clone()));
+    let hurdle: Arc<Hurdle> = Arc::default();
+    let hanging: Arc<dyn VolumeHandle> = Arc::new(HangingVolume(slow, hurdle.clone()));
     let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(quick.clone()));
     let target = "iqn.2026-01.io.holdfast:t".to_owned();
     let map = |number| MapConfig { target: target.clone(), number, group: "all".into(), read_only: false };
@@ -285,10 +293,13 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_units_only() {
         vec![ServedLun { name: name.into(), volume: Some(volume.clone()), comes: false, leaves: false }]
     };
     let (one, other) = (Some(Uuid::from_u128(1)), Some(Uuid::from_u128(2)));
-    let held = answers.lock().await;
+    let held = hurdle.held.lock().await;
     let (units_of_one, first) = (units.clone(), current(10_000, vec![of("slow", 1, 0)]));
     let luns = served("slow", &hanging);
     let waits = tokio::spawn(async move { units_of_one.apply_pool(&first, one, luns).await });
+    while hurdle.begun.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
     let both = current(10_001, vec![of("slow", 1, 0), of("l", 2, 1)]);
     assert_eq!(units.apply_pool(&both, other, served("l", &volume)).await.expect("applied"), []);
     let device = units.device(&target);
