@@ -365,7 +365,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "smb-multichannel",
-        about: "kernel client with four channels over two networks, each of them cut under load; fio verify",
+        about: "kernel client with two channels over two networks, each of them cut under load; fio verify",
         ci: true,
         guest: true,
         run: smb_multichannel::run,

@@ -41,7 +41,10 @@ pub(super) fn run(context: &Context) -> Result {
         ("SHARE", node.told("smb_share")),
         ("SMB_USER", node.told("smb_user")),
         ("SMB_PASS", node.told("smb_password")),
-        ("OPTS", "multichannel,max_channels=4,persistenthandles,hard,echo_interval=3".to_string()),
+        // One channel for each network. The client counts its channel sequence up for each channel that it connects again, and
+        // takes a write that is refused because a newer number has overtaken it (MS-SMB2 3.3.5.2.10) for an I/O error; two
+        // channels that come back with one cable make that happen on a busy machine.
+        ("OPTS", "multichannel,max_channels=2,persistenthandles,hard,echo_interval=3".to_string()),
         ("WORK", "steady".to_string()),
         // Longer than both cuts take, with what the client needs to come back.
         ("LOAD_SECONDS", if context.full { "240" } else { "75" }.to_string()),
@@ -50,8 +53,7 @@ pub(super) fn run(context: &Context) -> Result {
     let setup = Setup { script: "smb.sh", env, net: Some(&net.0), limit: LIMIT, ..Setup::default() };
     let mut guest = Guest::start(&context.folder, setup)?;
     guest.wait_for("READY")?;
-    // Of four that it may have the kernel opens one for each card that has a single queue, beside the first.
-    channels(&node, 3)?;
+    channels(&node, 2)?;
     for cable in ["1", "0"] {
         admin(&["cut", &net.0, "1", cable])?;
         pause(CUT);
