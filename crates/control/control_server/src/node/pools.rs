@@ -8,6 +8,7 @@ use control_api::{
 };
 use uuid::Uuid;
 
+use super::path::PATIENCE;
 use super::{Node, PoolSlot, confirm, missing, taken};
 use crate::backend::{DiskContent, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
 
@@ -284,9 +285,11 @@ impl Node {
         }
         let told = OpenTold { accept_loss: request.accept_loss, take_over: true };
         self.open_pools(Some((guid, told))).await;
-        self.rescan().await;
+        self.look().await;
+        if let Ok(turn) = tokio::time::timeout(PATIENCE, self.turn(guid)).await {
+            self.tell_of_members(guid, &turn).await;
+        }
         self.retry_closed().await;
-        self.serve_again().await;
         self.pool_show(&guid.to_string()).await
     }
 
