@@ -2,6 +2,7 @@
 
 use control_api::{
     CheckReport, CheckRequest, Code, Done, JobKind, Problem, Rebalance, RebalanceReport, RebalancedDisk,
+    RedundancyState,
 };
 
 use uuid::Uuid;
@@ -9,6 +10,19 @@ use uuid::Uuid;
 use super::Node;
 use super::status::report;
 use crate::backend::Upkeep;
+
+/// What is answered to a repair when nothing is to be copied: all is well, or nothing can be done.
+fn nothing_to_copy(pool: &str, spaces: impl Iterator<Item = RedundancyState>) -> Result<Done, Problem> {
+    match spaces.min().unwrap_or(RedundancyState::Full) {
+        RedundancyState::Full => Ok(Done::new(format!("Pool {pool} is as redundant as promised."))),
+        RedundancyState::Restoring => Ok(Done::new(format!("Pool {pool} is being repaired already."))),
+        RedundancyState::Reduced | RedundancyState::Unavailable => Err(Problem::new(
+            Code::WrongState,
+            format!("Pool {pool} is not as redundant as promised, and nothing of it can be copied now."),
+        )
+        .todo("`holdfast status` says what is missing: bring it back, or replace it.")),
+    }
+}
 
 impl Node {
     /// What the configuration says of keeping pools whole.
@@ -30,7 +44,7 @@ impl Node {
         let info = handle.info();
         let left: u64 = info.spaces.iter().map(|space| space.state.repair_bytes).sum();
         if left == 0 {
-            return Ok(Done::new(format!("Pool {} is as redundant as promised.", info.name)));
+            return nothing_to_copy(&info.name, info.spaces.iter().map(|space| space.state.redundancy));
         }
         let (now_ms, wall) = self.times();
         let job = self.jobs.start(JobKind::Repair, &format!("pool {}", info.name), now_ms, wall);
@@ -82,5 +96,26 @@ impl Node {
         }
         let (_, handle) = self.pool(pool)?;
         Ok(report(format!("pool {pool}"), handle.check(request.deep).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control_api::RedundancyState::{Full, Reduced, Restoring, Unavailable};
+
+    use super::nothing_to_copy;
+
+    #[test]
+    fn a_repair_says_that_all_is_well_only_when_it_is() {
+        let said = |spaces: &[_]| match nothing_to_copy("p", spaces.iter().copied()) {
+            Ok(done) => done.message,
+            Err(problem) => format!("refused: {}", problem.detail),
+        };
+        assert_eq!(said(&[]), "Pool p is as redundant as promised.");
+        assert_eq!(said(&[Full, Full]), "Pool p is as redundant as promised.");
+        assert_eq!(said(&[Full, Restoring]), "Pool p is being repaired already.");
+        for worst in [Reduced, Unavailable] {
+            assert!(said(&[Full, worst, Restoring]).starts_with("refused: Pool p is not as redundant"));
+        }
     }
 }
