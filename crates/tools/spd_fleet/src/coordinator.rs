@@ -7,14 +7,13 @@ use std::time::Duration;
 use shard_runtime::{Clock, Entropy};
 use spd_engine::Progress;
 use spd_profile::limits;
-use spd_report::{Outcome, System, TargetOutcome, ThreadOutcome};
+use spd_report::Outcome;
 
 use crate::channel::{Sender, connect};
 use crate::error::FleetError;
 use crate::member::Agent;
 use crate::merge;
 use crate::message::{Job, ToAgent, ToCoordinator};
-use crate::outcome::End;
 use crate::secret::Secret;
 use crate::{AGENTS, HEARTBEAT, PLACEHOLDER};
 
