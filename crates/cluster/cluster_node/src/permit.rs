@@ -105,18 +105,4 @@ mod tests {
         permit.revoke();
         assert!(!permit.may_answer());
     }
-
-    /// For the figure: `cargo test --release -p cluster_node looking_at -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "measures"]
-    fn looking_at_a_permit_is_cheap() {
-        let permit = Permit::new();
-        permit.set(BootTime::NEVER.0.checked_sub(1).map(BootTime).unwrap_or_default());
-        for (what, permit) in [("in a cluster", permit), ("on its own", Permit::without_end())] {
-            let (begin, times) = (boot_time(), 10_000_000_u32);
-            let yes = (0..times).filter(|_| std::hint::black_box(&permit).may_answer()).count();
-            let took = boot_time().since(begin);
-            println!("{what}: {yes} looks, {:.1} ns each", took.as_nanos() as f64 / f64::from(times));
-        }
-    }
 }
