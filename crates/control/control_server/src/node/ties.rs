@@ -254,7 +254,7 @@ impl Node {
     }
 
     /// Takes down which volumes things are on of which earlier releases have written the names only, and the names that volumes
-    /// have now. Under the change lock.
+    /// have now.
     pub(super) fn complete_ties(&self) {
         let before = self.config.current().config;
         let lacking: BTreeSet<String> = all_on_volumes(&before)

@@ -1,5 +1,6 @@
 //! Volumes: one on each space of each open pool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control_api::{
@@ -25,20 +26,24 @@ impl Node {
     /// Opens volumes of an open pool that aren't open, in parallel. Whoever calls has the pool's turn.
     pub(super) async fn open_volumes(&self, of: Uuid) {
         let mut opening = Vec::new();
+        let mut names: BTreeMap<String, Uuid> = BTreeMap::new();
         for (guid, pool, space) in self.settle_names().await {
             let log = space.log_name();
             let (name, id) = (space.state.name, space.guid);
+            // Who comes first by precedence has the name, whichever pool is the faster one; each is opened on its own pool's path.
+            let first = *names.entry(name.clone()).or_insert(guid);
+            if guid != of {
+                continue;
+            }
             let slot = {
-                // A name is taken here, in the order of precedence, before any volume of it is opened: by whom, does not depend on
-                // which pool is the faster one. Those of other pools are opened on their own paths.
                 let mut volumes = self.volumes.lock();
                 let known = volumes.get(&name).cloned();
-                if known.is_none() {
+                if known.is_none() && first == of {
                     volumes.insert(name.clone(), VolumeSlot::closed(guid, id, "it is being opened"));
                 }
                 known
             };
-            if guid != of || slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
+            if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
                 continue;
             }
             let away = space.state.redundancy == RedundancyState::Unavailable;
@@ -46,8 +51,8 @@ impl Node {
             if slot.as_ref().is_some_and(|slot| slot.waits && (away || held())) {
                 continue;
             }
-            let other = slot.as_ref().map(|slot| slot.pool);
-            if let Some(other) = other.filter(|other| *other != guid) {
+            let other = slot.as_ref().map_or(first, |slot| slot.pool);
+            if other != guid {
                 tracing::error!(volume = name, pool = %guid, %other, "two pools have a volume of this name; the second stays closed");
                 continue;
             }
