@@ -66,6 +66,10 @@ impl Incarnations {
         let place = folder.join(NAME);
         let failed = |error| IncarnationError::Io(place.display().to_string(), error);
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        // A folder that is gone after a power cut knows nothing of the life before.
+        if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+        }
         let lock = folder.join(format!("{NAME}.lock"));
         let lock_file = OpenOptions::new()
             .write(true)
@@ -146,11 +150,12 @@ impl Incarnations {
 }
 
 /// Which machine this is, by what its firmware and its system call it, so that neither a copied system nor firmware that calls
-/// all of its kind the same makes two machines one. Of a system that says neither, only this boot is known.
+/// all of its kind the same makes two machines one. Where one of them is not told (the firmware's name is told to root alone), only
+/// this boot is known.
 fn this_machine() -> Uuid {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_ascii_lowercase();
     let (firmware, system) = (read("/sys/class/dmi/id/product_uuid"), read("/etc/machine-id"));
-    if firmware.is_empty() && system.is_empty() {
+    if firmware.is_empty() || system.is_empty() {
         return Uuid::parse_str(&read("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
     }
     Uuid::from_u64_pair(xxh3(firmware.as_bytes()), xxh3(system.as_bytes()))

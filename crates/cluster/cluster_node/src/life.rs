@@ -183,7 +183,8 @@ impl ClusterNode {
         self.status.clone()
     }
 
-    /// Moves a pool of this node to another one, as soon as that can take it.
+    /// Moves a pool of this node to another one, if that can take it now: it takes part, is not paused, and its last beat shows that it
+    /// knows all members, which one that came a moment ago does not. Otherwise nothing happens; whoever wants it asks again.
     ///
     /// # Errors
     /// When the node has ended.
@@ -259,7 +260,14 @@ impl Work {
         let Some((snapshot, incarnation)) = self.enter(&mut happened, &again).await else { return false };
         tracing::info!("node {} begins its life {}", self.me, incarnation.0);
         let record = Member { incarnation, ..self.record.clone() };
-        let node = Node::new(self.me, self.cluster.clone(), record, self.timings, boot_time());
+        // Half of the range at the most, so that counting on does not end.
+        let Ok(beats_from) = getrandom::u64().map(|number| number >> 1) else {
+            self.trouble("the system has no entropy".into());
+            sleep(WRITE_AGAIN).await;
+            return true;
+        };
+        let node = Node::new(self.me, self.cluster.clone(), record, self.timings, boot_time())
+            .with_beats_from(beats_from);
         let pools = Pools::new(self.driver.clone(), events.clone(), Event::Report);
         let mut life = Life {
             node,

@@ -64,7 +64,8 @@ pub(crate) struct Links {
     cluster: ClusterName,
     tls: RwLock<LinkTls>,
     heard: mpsc::Sender<(NodeId, Message)>,
-    peers: Mutex<BTreeMap<NodeId, Peer>>,
+    /// None when the node has ended.
+    peers: Mutex<Option<BTreeMap<NodeId, Peer>>>,
     /// The link that each node has begun last, to be told when it begins another one.
     heard_from: Mutex<BTreeMap<NodeId, Arc<Notify>>>,
 }
@@ -76,13 +77,13 @@ impl Links {
         tls: LinkTls,
         heard: mpsc::Sender<(NodeId, Message)>,
     ) -> Arc<Self> {
-        let (peers, heard_from) = (Mutex::default(), Mutex::default());
+        let (peers, heard_from) = (Mutex::new(Some(BTreeMap::new())), Mutex::default());
         Arc::new(Self { me, cluster, tls: RwLock::new(tls), heard, peers, heard_from })
     }
 
-    /// Ends the links that this node has begun.
+    /// Ends the links that this node has begun, for good.
     pub(crate) fn close(&self) {
-        self.peers.lock().clear();
+        self.peers.lock().take();
     }
 
     /// Links that begin from now on show these.
@@ -93,6 +94,7 @@ impl Links {
     /// Who takes part, and where they are found.
     pub(crate) fn update(self: &Arc<Self>, members: &BTreeMap<NodeId, Vec<String>>) {
         let mut peers = self.peers.lock();
+        let Some(peers) = &mut *peers else { return };
         peers.retain(|node, peer| members.get(node) == Some(&peer.addresses));
         for (node, addresses) in members.iter().filter(|(node, _)| **node != self.me) {
             if peers.contains_key(node) {
@@ -108,7 +110,7 @@ impl Links {
 
     /// Says something to a node; it is left out where it cannot be said soon.
     pub(crate) fn send(&self, to: NodeId, message: Message) {
-        if let Some(peer) = self.peers.lock().get(&to) {
+        if let Some(peer) = self.peers.lock().as_ref().and_then(|peers| peers.get(&to)) {
             let _ = peer.queue.try_send(message);
         }
     }
@@ -117,6 +119,7 @@ impl Links {
         let peers = self.peers.lock();
         peers
             .iter()
+            .flatten()
             .map(|(node, peer)| LinkStatus { node: *node, trouble: peer.trouble.lock().clone() })
             .collect()
     }

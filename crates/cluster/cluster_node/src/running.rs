@@ -68,7 +68,11 @@ impl<Event: Send + 'static> Pools<Event> {
         let before = self.running.remove(&pool);
         let ownership = match &before {
             Some(before) if before.ownership.epoch == epoch => before.ownership.clone(),
-            _ => Ownership { pool, epoch, permit: Permit::new(), failures: self.failures.clone() },
+            before => {
+                // It was stopped, or its epoch would not be over; shards may still hold its permit.
+                before.iter().for_each(|before| before.ownership.permit.revoke());
+                Ownership { pool, epoch, permit: Permit::new(), failures: self.failures.clone() }
+            }
         };
         match order {
             Order::Stop => ownership.permit.revoke(),

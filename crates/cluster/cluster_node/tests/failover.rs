@@ -3,6 +3,7 @@
 
 mod scene;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use cluster_node::{Order, Phase, Settings, boot_time};
@@ -19,11 +20,15 @@ fn an_owner_that_stands_still_loses_its_pool_and_comes_back() {
     }
     for etcds in [1, 3] {
         let mut site = Site::start(etcds, Settings::default());
-        let (first, epoch) = site.served("a node serves the pool", |_, _| true);
+        let seen = Cell::new(None);
+        let (first, epoch) =
+            site.served("a node serves the pool, and its permit was renewed", |node, epoch| {
+                let until = site.recorder.published_by(node, epoch).permit.until();
+                let before = seen.replace(Some((epoch, until)));
+                before.is_some_and(|(earlier, given)| earlier == epoch && given < until)
+            });
         assert!(site.recorder.orders_of(first, epoch).starts_with(&BEGIN));
         let old = site.recorder.published_by(first, epoch);
-        let given = old.permit.until();
-        site.wait("its permit was renewed", |_| old.permit.until() > given);
         site.node_mut(first).freeze();
         site.served("another node serves it", |node, later| node != first && later > epoch);
         assert!(!old.permit.may_answer(), "it has ended by itself: nobody could tell it");
@@ -67,8 +72,13 @@ fn a_pool_that_is_moved_and_a_node_that_stops() {
     let mut site = Site::start(1, patient());
     let (first, epoch) = site.served("a node serves the pool", |_, _| true);
     let second = first % 3 + 1;
-    site.node(first).move_pool(second);
-    let (_, later) = site.served("the other node serves it", |node, _| node == second);
+    // Asked for again as long as it cannot be done yet.
+    let (_, later) = site.served("the other node serves it", |node, _| {
+        if node == first {
+            site.node(first).move_pool(second);
+        }
+        node == second
+    });
     let stopped = [BEGIN.as_slice(), &[Order::Stop]].concat();
     assert_eq!(site.recorder.orders_of(first, epoch), stopped, "it was stopped before it went");
     let old = site.recorder.published_by(second, later);

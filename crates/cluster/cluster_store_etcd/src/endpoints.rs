@@ -233,15 +233,19 @@ async fn dial(
     let status =
         call::unary::<StatusResponse>(&mut sender, &endpoint.url, call::STATUS, request, patience).await;
     let status = status.map_err(|error| error.to_string())?;
+    if !is_new_enough(&status.version) {
+        return Err(format!("is etcd {}, 3.4 or later is needed", status.version));
+    }
     let id = status.header.map_or(0, |header| header.cluster_id);
+    if id == 0 {
+        return Err("does not say to which etcd cluster it belongs".into());
+    }
+    // Last: from here on it is this cluster and no other.
     let expected = *cluster.get_or_init(|| id);
     if id != expected {
         return Err(format!(
             "belongs to the etcd cluster {id:x}, this store to {expected:x}: the endpoint is wrong, or etcd was set up anew"
         ));
-    }
-    if !is_new_enough(&status.version) {
-        return Err(format!("is etcd {}, 3.4 or later is needed", status.version));
     }
     Ok(sender)
 }

@@ -5,6 +5,7 @@
 //! of it is there, what was told already is dropped, and a watch begins one revision earlier than what is wanted: if that one is known
 //! still, everything after it is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster_store::{Change, Revision, StoreError, StoreFuture, Watch};
@@ -116,6 +117,8 @@ struct Sieve {
     told: Revision,
     /// Of one revision, of which more may come.
     held: Vec<Change>,
+    /// Their keys.
+    held_keys: BTreeSet<String>,
     held_revision: Revision,
     held_bytes: usize,
     ready: Vec<Change>,
@@ -123,7 +126,8 @@ struct Sieve {
 
 impl Sieve {
     fn new(after: Revision) -> Self {
-        Self { told: after, held: Vec::new(), held_revision: after, held_bytes: 0, ready: Vec::new() }
+        let (held, held_keys, ready) = (Vec::new(), BTreeSet::new(), Vec::new());
+        Self { told: after, held, held_keys, held_revision: after, held_bytes: 0, ready }
     }
 
     fn ready(&mut self) -> Vec<Change> {
@@ -163,7 +167,7 @@ impl Sieve {
                 )));
             }
             // A key changes once in a revision: told again, it is the same change.
-            if !self.held.iter().any(|held| held.key == change.key) {
+            if self.held_keys.insert(change.key.clone()) {
                 self.held.push(change);
             }
         }
@@ -176,6 +180,7 @@ impl Sieve {
     fn hand_on(&mut self) {
         self.told = self.told.max(self.held_revision);
         self.held_bytes = 0;
+        self.held_keys.clear();
         self.ready.append(&mut self.held);
     }
 }

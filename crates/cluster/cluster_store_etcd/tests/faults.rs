@@ -10,7 +10,7 @@ use std::time::Duration;
 use cluster_store::{Change, ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
 use cluster_store_etcd::{EtcdStore, Options, Patience};
 use scene::{block_on, options, put, runtime, store};
-use test_etcd::{Etcd, Proxy, is_installed, wait_for};
+use test_etcd::{Etcd, Proxy, is_installed};
 use tokio::runtime::Runtime;
 
 const COUNTER: &str = "/counter";
@@ -248,7 +248,6 @@ fn a_leader_that_is_killed() {
         return;
     }
     let (mut etcd, runtime) = (Etcd::start(3, &[]), runtime());
-    let mut left = None;
     under(&runtime, &mut etcd, async |etcd, counter| {
         let leader = etcd.leader();
         etcd.kill(leader);
@@ -260,10 +259,7 @@ fn a_leader_that_is_killed() {
         etcd.freeze(leader);
         counter.raise(20).await;
         etcd.thaw(leader);
-        left = Some(leader);
     });
-    wait_for("it leads no more, or again", || etcd.leader() < etcd.len());
-    assert!(left.is_some());
 }
 
 /// Without a majority nothing is done, and that is known where etcd says so.
@@ -280,7 +276,7 @@ fn a_majority_that_is_away() {
         for _ in 0..3 {
             let _ = counter.step().await;
         }
-        assert!(counter.possible[0] <= before + 1, "nothing was answered");
+        assert_eq!(counter.possible[0], before, "nothing was answered");
         etcd.restart(1);
         counter.raise(10).await;
         etcd.restart(2);

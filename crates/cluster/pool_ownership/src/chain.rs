@@ -72,6 +72,11 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
+    /// Nothing was sent yet.
+    pub(crate) fn count_from(&mut self, counter: u64) {
+        self.counter = counter;
+    }
+
     /// The counter that the next transaction writes.
     pub(crate) fn next(&self) -> u64 {
         self.counter + 1

@@ -62,6 +62,9 @@
 //!
 //! *By hand-over.* The former owner answers nothing after [`Order::Stop`], and hands over only after that is done.
 //!
+//! *Two processes under one number* (a copied data directory): whoever joins second finds a member that it has not seen when it began, and
+//! ends its life. Beats are numbered from a number by chance ([`Node::with_beats_from`]), so neither takes the other's for its own.
+//!
 //! *On disks* the epoch decides, not time: [`Order::Fence`] comes before anything is read that is believed, so a write of an
 //! older epoch either reached its disks before the new owner looked, or is refused. A write that an owner sent before it stopped must not
 //! arrive after it has registered again with a higher epoch: that is why `Stop` is done only when nothing is on its way, and

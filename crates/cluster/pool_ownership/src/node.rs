@@ -88,6 +88,14 @@ impl Node {
         }
     }
 
+    /// Numbers its beats from here on. Who begins each life with a number by chance does not take the beat of another process for its
+    /// own, should that ever live under the same number of a node and of a life: a copied data directory, a number given twice.
+    #[must_use]
+    pub fn with_beats_from(mut self, number: u64) -> Self {
+        self.chain.count_from(number);
+        self
+    }
+
     /// Breaks this node on purpose.
     #[must_use]
     pub fn with_flaws(self, flaws: Flaws) -> Self {
@@ -338,6 +346,10 @@ impl Node {
             return self.committed(now, earlier, &Outcome { done: true, ..outcome.clone() });
         }
         match (self.phase, present) {
+            // Somebody else has begun a life under this node's number: whether that may be replaced is not known in here.
+            (Phase::Joining, Some((modified, _))) if modified != self.chain.member => {
+                self.phase = self.phase.max(Phase::Leaving);
+            }
             (Phase::Joining, present) => {
                 self.chain.reached(last);
                 self.chain.member = present.map(|(modified, _)| modified).unwrap_or_default();

@@ -163,7 +163,7 @@ impl SmbServer {
     /// All opens, those that wait for their clients among them.
     #[must_use]
     pub fn opens(&self) -> Vec<OpenInfo> {
-        let session = |open: &Open| open.owner().and_then(|owner| self.shared.session(owner.id()));
+        let session = |open: &Open| open.owner().and_then(|owner| self.shared.earlier(owner.id()));
         self.shared.opens.all().iter().map(|open| OpenInfo::of(open, session(open).as_deref())).collect()
     }
 

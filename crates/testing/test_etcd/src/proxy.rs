@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::{own_address, own_port};
@@ -11,7 +11,6 @@ use crate::{own_address, own_port};
 struct State {
     mute: AtomicBool,
     refuse: AtomicBool,
-    lost: AtomicU64,
     connections: Mutex<Vec<TcpStream>>,
 }
 
@@ -65,12 +64,6 @@ impl Proxy {
         self.state.mute.store(mute, Ordering::SeqCst);
     }
 
-    /// How many bytes of the server were lost.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.state.lost.load(Ordering::SeqCst)
-    }
-
     /// Cuts all connections; while it refuses there are no new ones.
     pub fn cut(&self, refuse: bool) {
         self.state.refuse.store(refuse, Ordering::SeqCst);
@@ -85,8 +78,7 @@ impl Proxy {
 fn forward(mut from: TcpStream, mut to: TcpStream, loses: Option<&State>) {
     let mut buffer = [0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        if let Some(state) = loses.filter(|state| state.mute.load(Ordering::SeqCst)) {
-            state.lost.fetch_add(length as u64, Ordering::SeqCst);
+        if loses.is_some_and(|state| state.mute.load(Ordering::SeqCst)) {
             continue;
         }
         if to.write_all(&buffer[..length]).is_err() {

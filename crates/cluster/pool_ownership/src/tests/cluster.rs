@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Beat, Incarnation, Member, Owner, Value as _};
-use cluster_store::{Range, Revision, Step, StoreError, Transaction, Tree};
+use cluster_store::{Range, Revision, Snapshot, Step, StoreError, Transaction, Tree};
 
 use crate::{Action, BootTime, Input, Message, Node, Order, Settings, Timings};
 
@@ -92,8 +92,21 @@ impl Cluster {
         self.join(node);
     }
 
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.tree.get(&Range::Prefix(self.name.root()))
+    }
+
+    /// Another process under the number of a node and of its life, which has read the state some time ago. Its place.
+    pub(super) fn twin(&mut self, of: usize, beats_from: u64, read: Snapshot) -> usize {
+        let place = self.nodes.len();
+        self.nodes.push(self.life(of, 1).with_beats_from(beats_from));
+        self.told.push(read.revision);
+        self.feed(place, Input::Snapshot(read));
+        place
+    }
+
     fn join(&mut self, node: usize) {
-        let snapshot = self.tree.get(&Range::Prefix(self.name.root()));
+        let snapshot = self.snapshot();
         self.told[node] = snapshot.revision;
         self.feed(node, Input::Snapshot(snapshot));
     }

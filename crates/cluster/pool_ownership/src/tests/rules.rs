@@ -135,6 +135,26 @@ fn a_pool_is_given_only_to_who_knows_all_members() {
     assert_eq!(cluster.holder(), Some(other));
 }
 
+/// A data directory that was copied: two processes look into the store before either has joined. The second one neither joins over the
+/// first nor takes its beat for its own, also when that is the very first one.
+#[test]
+fn of_two_that_join_under_one_number_one_gives_way() {
+    for only_joined in [false, true] {
+        let mut cluster = Cluster::new(0);
+        let empty = cluster.snapshot();
+        if only_joined {
+            cluster.unanswered.insert(0);
+        }
+        cluster.add();
+        let twin = cluster.twin(0, 1 << 40, empty);
+        assert!(cluster.nodes[twin].phase() >= Phase::Leaving);
+        cluster.unanswered.clear();
+        cluster.run(5000);
+        assert!(cluster.answers(0) && !cluster.answers(twin));
+        assert_eq!((cluster.nodes[0].phase(), cluster.owner().epoch), (Phase::Member, 1));
+    }
+}
+
 #[test]
 fn a_lost_answer_is_found_by_the_next_transaction() {
     let mut cluster = Cluster::new(2);
