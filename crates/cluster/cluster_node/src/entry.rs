@@ -5,6 +5,10 @@
 //! directory on another machine, a number given twice) nothing is known, and silence in the store proves nothing: it may go on by what
 //! the other members promise it, or alone. So it is left to the other members, who keep their promises, to evict it; or to an
 //! administrator, who says that it is gone. Until then this node says why it does not take part.
+//!
+//! What is not known: of two copies of a directory that have taken the same number before either joined, the one that gave way takes the other's
+//! life for its own when it looks again, and replaces it. Epochs keep their writes apart on disks; answers are not. A life needs an identity
+//! in `members/N` beside its number before the control plane uses this.
 
 use cluster_store::Snapshot;
 use cluster_store::keys::{ClusterName, Key, NodeId};
