@@ -67,14 +67,17 @@ fn seeded_entropy_repeats() {
 fn dropped_work_comes_to_its_end() {
     let shards = Shards::start(1).expect("shards");
     let (sender, receiver) = std::sync::mpsc::channel();
+    let (go_on, waits) = tokio::sync::oneshot::channel::<()>();
     let dropped = on_any_thread(shards.all()[0].run(move || async move {
         let work = finish_anyway(async move {
-            sleep(Duration::from_millis(5)).await;
+            let _ = waits.await;
             let _ = sender.send(());
         });
         timeout(Duration::from_millis(1), work).await.is_none()
     }));
-    assert_eq!(dropped, Ok(true));
+    assert_eq!(dropped, Ok(true), "it has begun, and waits");
+    assert!(receiver.try_recv().is_err());
+    assert_eq!(go_on.send(()), Ok(()), "it is still there");
     assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(()));
     shards.stop();
 }
