@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use block_device::{BlockError, BlockErrorKind};
+use pool_format::Epoch;
 
 /// What a caller can decide on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub enum PoolErrorKind {
     Io,
     /// The pool is closed, and acknowledged writes went with disks: nobody has been told of that yet.
     Lost,
+    /// Its disks or the witness know an owner of this epoch, and the one that wants to open it has none above that. Nothing was changed.
+    OldEpoch(Epoch),
 }
 
 /// An error of administering a pool.

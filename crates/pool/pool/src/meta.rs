@@ -11,11 +11,15 @@
 //! starts again at its beginning. A disk that missed something gets no batches until a checkpoint has brought it
 //! up: a batch behind a gap would never be replayed, so it must not count as a vote.
 //!
+//! The witness is told of a batch that a voter missed, or that voter could be believed alone later. Where the disks that have the batch
+//! are no majority by themselves, its vote counts, and it is asked for each time: by then the pool may have another owner. Where they are one, it
+//! is enough that it knows one batch that each of those missed which lag behind now.
+//!
 //! Whoever opens the pool after this one raises the epoch in the superblocks before it reads the log. A batch is promised only
 //! when the superblock of a disk, another one each time, says that nobody has. What is written all the same until that is noticed does
 //! not hit the successor's log, which lies in the other half of the area.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -52,7 +56,7 @@ pub(crate) type DiskMap = RwLock<BTreeMap<DiskId, Arc<PoolDisk>>>;
 pub(crate) struct Meta {
     state: RwLock<PoolState>,
     disks: Arc<DiskMap>,
-    witness: Arc<dyn QuorumWitness>,
+    pub(crate) witness: Arc<dyn QuorumWitness>,
     epoch: Epoch,
     /// The last change that is committed.
     seq: AtomicU64,
@@ -62,10 +66,12 @@ pub(crate) struct Meta {
     work: Notify,
     poisoned: AtomicBool,
     /// Somebody else has opened the pool since.
-    superseded: AtomicBool,
+    pub(crate) superseded: AtomicBool,
     /// Looks for such an opener so far.
     looks: AtomicUsize,
     commits: AtomicU64,
+    /// Voters that lack a batch which the witness knows of, and have not been brought up since.
+    pub(crate) told: Mutex<BTreeSet<DiskId>>,
 }
 
 struct Queue {
@@ -115,6 +121,7 @@ impl Meta {
             superseded: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
+            told: Mutex::default(),
         }
     }
 
@@ -304,8 +311,8 @@ impl Meta {
         if newer {
             return Err(CommitFailed);
         }
-        let reached = written.into_iter().filter(|ok| *ok).count();
-        self.count_votes(reached, last).await?;
+        let reached = disks.iter().zip(written).filter(|(_, ok)| *ok).map(|(disk, _)| disk.id).collect();
+        self.count_votes(&reached, last).await?;
         position.used += bytes.len() as u64;
         position.seq = last;
         let mut state = self.state.write();
@@ -326,7 +333,7 @@ impl Meta {
     pub(crate) async fn write_checkpoint(&self, position: &mut LogPosition) -> Result<(), CommitFailed> {
         let state = self.state.read().clone();
         let reached = self.put_checkpoint(&state, position.seq, &self.metadata_disks()).await;
-        self.count_votes(reached, position.seq).await?;
+        self.count_votes(&reached, position.seq).await?;
         position.used = 0;
         Ok(())
     }
@@ -339,24 +346,25 @@ impl Meta {
         state.apply(&Change::PutDisk(record.clone()));
         let old = self.metadata_disks();
         let joining = self.disks.read().get(&record.id).cloned();
-        if self.put_checkpoint(&state, seq, joining.as_slice()).await == 0 {
+        if self.put_checkpoint(&state, seq, joining.as_slice()).await.is_empty() {
             // The disk is offline now, or full, and does not get its vote.
             return Ok(());
         }
-        let reached = self.put_checkpoint(&state, seq, &old).await;
+        let mut reached = self.put_checkpoint(&state, seq, &old).await;
         // A majority of those that voted before, and of those that vote from now on.
-        self.count_votes(reached, seq).await?;
+        self.count_votes(&reached, seq).await?;
         self.state_bytes.store(state.encode().len() as u64, Ordering::Release);
         *self.state.write() = state;
-        self.count_votes(reached + 1, seq).await?;
+        reached.insert(record.id);
+        self.count_votes(&reached, seq).await?;
         position.seq = seq;
         position.used = 0;
         self.seq.store(seq.0, Ordering::Release);
         Ok(())
     }
 
-    /// Writes a state to disks; how many have it now.
-    async fn put_checkpoint(&self, state: &PoolState, seq: Seq, disks: &[Arc<PoolDisk>]) -> usize {
+    /// Writes a state to disks; which of them have it now.
+    async fn put_checkpoint(&self, state: &PoolState, seq: Seq, disks: &[Arc<PoolDisk>]) -> BTreeSet<DiskId> {
         let checkpoint = Checkpoint { epoch: self.epoch, seq, state: state.clone() };
         let data = IoBuf::copy_from(&checkpoint.encode()).freeze();
         let writes = disks.iter().map(|disk| {
@@ -383,7 +391,8 @@ impl Meta {
                 written
             }
         });
-        join_all(writes).await.into_iter().filter(|ok| *ok).count()
+        let written = join_all(writes).await;
+        disks.iter().zip(written).filter(|(_, ok)| *ok).map(|(disk, _)| disk.id).collect()
     }
 
     fn log_room(&self) -> u64 {
@@ -403,26 +412,6 @@ impl Meta {
         disks.retain(|disk| disk.log_whole.load(Ordering::Acquire));
         disks
     }
-
-    async fn count_votes(&self, reached: usize, seq: Seq) -> Result<(), CommitFailed> {
-        if self.is_superseded() {
-            return Err(CommitFailed);
-        }
-        let (guid, total) = self.with_state(|state| (state.guid, state.metadata_disks().count()));
-        let possible = reached + usize::from(reached < total && has_witness_vote(total));
-        if possible < votes_needed(total) {
-            // Not to be promised, so the witness must not hear of it either: it would be ahead of all disks.
-            return Err(CommitFailed);
-        }
-        if reached < total
-            // A disk missed this: the witness must know, or that disk could be believed alone later.
-            && let Err(error) = self.witness.store(guid, self.epoch, seq).await
-        {
-            tracing::error!("the quorum witness cannot be written: {error}");
-            return Err(CommitFailed);
-        }
-        Ok(())
-    }
 }
 
 /// Writes metadata to a disk. One that misses a batch has a gap in its log and may not vote until a checkpoint
@@ -438,16 +427,6 @@ async fn put(disk: &PoolDisk, at: u64, data: aligned_buffer::SharedBuf) -> bool 
             false
         }
     }
-}
-
-/// With an even number of metadata disks the witness breaks the tie.
-pub(crate) fn has_witness_vote(metadata_disks: usize) -> bool {
-    metadata_disks.is_multiple_of(2)
-}
-
-/// A majority of the metadata disks' votes and the witness's, if it has one.
-pub(crate) fn votes_needed(metadata_disks: usize) -> usize {
-    (metadata_disks + usize::from(has_witness_vote(metadata_disks))) / 2 + 1
 }
 
 enum Group {

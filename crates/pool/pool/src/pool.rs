@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use block_device::Device;
 use parking_lot::{Mutex, RwLock};
-use pool_format::{Change, DiskId, Guid, Mark, Owner, SpaceId, SpaceRecord, Superblock};
+use pool_format::{Change, DiskId, Epoch, Guid, Mark, Owner, SpaceId, SpaceRecord, Superblock};
 use pool_layout::Striping;
 use shard_runtime::{Clock, Entropy, finish_anyway, spawn_local};
 use tokio::sync::Notify;
@@ -77,10 +77,12 @@ impl Pool {
         Self::open(guid, devices, OpenOptions::default(), surroundings).await
     }
 
-    /// Opens the pool `guid` from those of `devices` that belong to it. Call on a shard.
+    /// Opens the pool `guid` from those of `devices` that belong to it, in the epoch of its owner. Call on a shard, when nobody of a
+    /// lower epoch writes to its disks any more, or can do no harm: what is read here is believed.
     ///
     /// # Errors
-    /// When too few of its disks are here, they cannot be trusted to know the newest state, or a newer release wrote them.
+    /// When too few of its disks are here, they cannot be trusted to know the newest state, or a newer release wrote them; when its
+    /// owner's epoch is not above all that is known ([`PoolErrorKind::OldEpoch`]).
     pub async fn open(
         guid: Guid,
         devices: Vec<Device>,
@@ -106,7 +108,12 @@ impl Pool {
         let mut epoch = found.epoch;
         let (mut losers, mut signed) = (Vec::new(), None);
         if !options.read_only {
-            epoch = marks::next_epoch(guid, epoch, &probes);
+            let above = marks::next_epoch(guid, epoch, &probes);
+            epoch = options.epoch.unwrap_or(above);
+            if epoch < above {
+                // What an owner of that epoch was promised is not to be touched.
+                return Err(open::old_epoch(&found.state.name, epoch, Epoch(above.0 - 1)));
+            }
             let mark = Mark { epoch, seq: found.seq };
             let claimed = marks::claim(&mut probes, &found.present, &found.back, mark).await;
             // Read again: what an owner before this one has been promised until it could see the claim is in there now.
@@ -397,10 +404,7 @@ async fn fence(
     // end no stale checkpoint of a higher number is left.
     meta.write_checkpoint(position).await?;
     meta.write_checkpoint(position).await?;
-    let stored = surroundings.witness.store(guid, meta.epoch(), position.seq).await;
-    stored.map_err(|error| {
-        PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be written").because(error)
-    })?;
+    open::vote(&*surroundings.witness, guid, meta.epoch(), position.seq).await?;
     // Not before it is durable that nothing on them is to be believed.
     let mut signed = Vec::new();
     for (disk, Member { mut probe, .. }) in present.into_iter().filter(|(disk, _)| back.contains_key(disk)) {

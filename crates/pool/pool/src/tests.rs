@@ -10,6 +10,7 @@ mod closing;
 mod conformance;
 mod crash;
 mod disks;
+mod epochs;
 mod exchange;
 mod first_reads;
 mod full;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, PoolBackend, PoolDisk, PoolHandle,
+    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, Opened, PoolBackend, PoolDisk, PoolHandle,
     PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
 };
 
@@ -123,38 +123,46 @@ impl PoolBackend for Pools {
         now(Ok(handle))
     }
 
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>> {
-        let Some(state) = self.0.pools.lock().get(&guid).cloned() else {
-            return now(Err(Problem::new(Code::Damaged, "no metadata of this pool")));
-        };
-        let there: Vec<Uuid> = disks
-            .iter()
-            .filter_map(memory)
-            .filter_map(|disk| match &*disk.content.lock() {
-                DiskContent::Member { disk, .. } => Some(*disk),
-                _ => None,
-            })
-            .collect();
-        let mut locked = state.lock();
-        if there.len() * 2 <= locked.members.len() {
-            let all = locked.members.len();
-            return now(Err(Problem::new(
-                Code::NotEnoughDisks,
-                format!("{} of {all} disks are there, no majority", there.len()),
-            )));
-        }
-        locked.epoch += 1;
-        locked.stopped = false;
-        for member in &mut locked.members {
-            match there.contains(&member.guid) {
-                false => member.state = DiskState::Missing,
-                true if member.state == DiskState::Missing => member.state = DiskState::Online,
-                true => {}
+    fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Opened> {
+        let machine = self.0.clone();
+        Box::pin(async move {
+            let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
+            machine.answers(&ids).await;
+            let state = machine.pools.lock().get(&guid).cloned();
+            let state = state.ok_or_else(|| Problem::new(Code::Damaged, "no metadata of this pool"))?;
+            let there: Vec<Uuid> = disks
+                .iter()
+                .filter_map(memory)
+                .filter_map(|disk| match &*disk.content.lock() {
+                    DiskContent::Member { disk, .. } => Some(*disk),
+                    _ => None,
+                })
+                .collect();
+            {
+                let mut locked = state.lock();
+                if there.len() * 2 <= locked.members.len() {
+                    let all = locked.members.len();
+                    return Err(Problem::new(
+                        Code::NotEnoughDisks,
+                        format!("{} of {all} disks are there, no majority", there.len()),
+                    ));
+                }
+                if epoch <= locked.epoch {
+                    return Ok(Opened::OldEpoch(locked.epoch));
+                }
+                locked.epoch = epoch;
+                locked.stopped = false;
+                for member in &mut locked.members {
+                    match there.contains(&member.guid) {
+                        false => member.state = DiskState::Missing,
+                        true if member.state == DiskState::Missing => member.state = DiskState::Online,
+                        true => {}
+                    }
+                }
             }
-        }
-        drop(locked);
-        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()) });
-        now(Ok(handle))
+            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(machine) });
+            Ok(Opened::Open(handle))
+        })
     }
 }
 
