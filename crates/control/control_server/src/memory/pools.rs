@@ -32,6 +32,8 @@ pub(crate) struct PoolState {
     stopped: bool,
     /// Names of volumes that have stopped.
     stopped_volumes: BTreeSet<String>,
+    /// How many more times a volume cannot be opened, by its name.
+    pub(super) refusals: BTreeMap<String, u32>,
 }
 
 impl PoolState {
@@ -113,6 +115,7 @@ impl PoolBackend for Pools {
             epoch: 1,
             stopped: false,
             stopped_volumes: BTreeSet::new(),
+            refusals: BTreeMap::new(),
         };
         for disk in &disks {
             self.claim(&mut state, disk);
@@ -328,7 +331,14 @@ impl PoolHandle for Pool {
     }
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
-        self.state.lock().stopped_volumes.remove(name);
+        {
+            let mut state = self.state.lock();
+            if let Some(left) = state.refusals.get_mut(name).filter(|left| **left > 0) {
+                *left -= 1;
+                return now(Err(Problem::new(Code::Io, "a disk went away while it was being opened")));
+            }
+            state.stopped_volumes.remove(name);
+        }
         match self.state.lock().spaces.get(name) {
             Some((_, store)) => {
                 let (store, state) = (store.clone(), self.state.clone());
