@@ -11,6 +11,7 @@ mod conformance;
 mod crash;
 mod disks;
 mod exchange;
+mod fenced;
 mod first_reads;
 mod full;
 mod integrity;

@@ -14,10 +14,11 @@ use pool_format::{
     BLOCK, Change, CopyRecord, DiskId, DiskRecord, DiskUse, Guid, PoolState, RowRecord, checkpoint_room,
 };
 
+use crate::commit::CommitFailed;
 use crate::core::Core;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::find::Member;
-use crate::meta::{CommitFailed, has_witness_vote, votes_needed};
+use crate::meta::{has_witness_vote, votes_needed};
 use crate::open::{Probe, clear_metadata};
 use crate::row::Shape;
 
