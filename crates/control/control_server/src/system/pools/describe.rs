@@ -26,11 +26,7 @@ pub(in crate::system) fn problem(error: &PoolError) -> Problem {
         PoolErrorKind::Stopped => Code::WrongState,
         PoolErrorKind::Damaged => Code::Damaged,
         PoolErrorKind::TooNew => Code::Unsupported,
-<<<<<<< HEAD
-        PoolErrorKind::InUse | PoolErrorKind::OldEpoch(_) => Code::InUse,
-=======
-        PoolErrorKind::InUse | PoolErrorKind::Fenced => Code::InUse,
->>>>>>> 21d8735
+        PoolErrorKind::InUse | PoolErrorKind::Fenced | PoolErrorKind::OldEpoch(_) => Code::InUse,
         _ => Code::Io,
     };
     let mut detail = error.to_string();
