@@ -1,3 +1,5 @@
+//! A keeper and the children it has, one after another, in one process.
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
