@@ -4,6 +4,7 @@
 //! A second run finds everything there and goes on with it.
 
 use std::fs::OpenOptions;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,11 +18,16 @@ use control_server::{NodeOptions, Running};
 use serde_json::json;
 
 use crate::context::DEFAULT_DEMO_DIR;
+use crate::demo_cluster;
 use crate::demo_pages::{self, DemoPages};
 use crate::demo_share::{self, DemoShare};
 use crate::error::{CliError, CliResult};
 use crate::serve::runtime;
 
+/// Where iSCSI is served when nothing else is said.
+const DEFAULT_PORTAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3260);
+/// Where the first node of a cluster serves it.
+const FIRST_NODE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11)), 3260);
 const POOL: &str = "demo";
 const VOLUME: &str = "vm";
 const LUN: &str = "disk1";
@@ -43,9 +49,9 @@ pub(crate) struct Args {
     /// Where everything is kept.
     #[arg(long, default_value = DEFAULT_DEMO_DIR)]
     dir: PathBuf,
-    /// Address that iSCSI is served on; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:3260", value_name = "ADDR:PORT")]
-    iscsi: std::net::SocketAddr,
+    /// Address that iSCSI is served on; port 0 takes a free one. Without it: 127.0.0.1:3260.
+    #[arg(long, value_name = "ADDR:PORT")]
+    iscsi: Option<std::net::SocketAddr>,
     /// Initiators must prove themselves with CHAP; user and secret are made up and printed.
     #[arg(long)]
     chap: bool,
@@ -60,10 +66,18 @@ pub(crate) struct Args {
     /// 127.0.0.1.
     #[arg(long, value_name = "ADDR:PORT")]
     http: Option<std::net::SocketAddr>,
+    /// Run a cluster of so many nodes instead, each a process of its own: the first one has the address of --iscsi (127.0.0.11:3260
+    /// if none is given), the others those after it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5), conflicts_with_all = ["chap", "smb", "http"])]
+    nodes: Option<u8>,
 }
 
 pub(crate) fn run(args: Args, json: bool) -> CliResult {
     observe::init_logging();
+    if let Some(nodes) = args.nodes {
+        let iscsi = args.iscsi.unwrap_or(FIRST_NODE);
+        return demo_cluster::run(&demo_cluster::Args { dir: args.dir, nodes, iscsi }, json);
+    }
     let options = NodeOptions { data_dir: args.dir.clone(), socket: None, shards: args.shards, http: None };
     runtime()?.block_on(async {
         let signals = control_server::Signals::new().map_err(CliError::here)?;
@@ -249,7 +263,7 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
         };
         client.post::<Lun>("/luns", &request).await?;
     }
-    let iscsi = make_portal(client, &config, args.iscsi.to_string()).await?;
+    let iscsi = make_portal(client, &config, args.iscsi.unwrap_or(DEFAULT_PORTAL).to_string()).await?;
     let smb = demo_share::make(client, args.smb, &args.dir, VOLUME).await?;
     let http = demo_pages::make(client, args.http, &smb.password).await?;
     Ok(Some(Demo { disks: paths, iscsi, chap, smb, http }))

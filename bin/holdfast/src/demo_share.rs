@@ -144,7 +144,7 @@ async fn listen(client: &Client, wanted: SocketAddr) -> CliResult<SocketAddr> {
 }
 
 /// Finds or makes the user; its password is kept beside the demo's data, for its owner only.
-async fn make_user(client: &Client, dir: &Path) -> CliResult<String> {
+pub(crate) async fn make_user(client: &Client, dir: &Path) -> CliResult<String> {
     let path = dir.join(PASSWORD_FILE);
     let wrong = |error: std::io::Error| CliError::here(format!("{}: {error}", path.display()));
     let known = std::fs::read_to_string(&path).ok().filter(|text| !text.trim().is_empty());

@@ -17,6 +17,7 @@ mod cli;
 mod config;
 mod context;
 mod demo;
+mod demo_cluster;
 mod demo_pages;
 mod demo_share;
 mod disk;
