@@ -76,6 +76,12 @@ impl ClusterName {
     }
 }
 
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Whether a name can be a part of a key.
 fn plain(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
