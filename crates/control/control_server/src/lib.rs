@@ -30,6 +30,7 @@
 mod access;
 mod audit;
 mod backend;
+pub mod cluster;
 mod config_store;
 mod data_dir;
 mod differences;
@@ -55,6 +56,6 @@ pub use backend::{
     ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Work,
 };
 pub use config_store::Current;
-pub use node::{Node, NodeDriver, Ordered, PoolDriver};
+pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
 pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend};
