@@ -10,7 +10,7 @@ use cluster_store::ClusterStore;
 use cluster_store::keys::{ClusterName, NodeId};
 use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
 use control_api::{Code, Problem};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 
 /// How a node takes part in a cluster.
 pub struct Membership {
@@ -36,6 +36,33 @@ pub struct Membership {
     pub secret: Vec<u8>,
     /// What the cluster shares.
     pub store: Arc<dyn ClusterStore>,
+    /// Where beats and the connections to the store run; none for where the node itself does.
+    pub runtime: Option<OwnRuntime>,
+}
+
+/// A thread for what must not wait for anything else of the node: a beat that is late costs the node its pools.
+pub struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    fn new() -> std::io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("cluster").enable_all().build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// For what runs there.
+    pub(crate) fn handle(&self) -> Handle {
+        self.0.as_ref().map_or_else(Handle::current, |runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        // Not waited for: the node stops on a runtime, too.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// The place in a cluster that a data directory gives; none for a node on its own. Blocks on the disk; on a runtime of tokio.
@@ -52,7 +79,9 @@ pub(crate) fn load(data: &Path) -> Result<Option<Membership>, Problem> {
     let Some(identity) = ClusterIdentity::load(&folder).map_err(|error| damaged(&error))? else {
         return Ok(None);
     };
-    let store = store(&identity).map_err(|why| damaged(&why))?;
+    let runtime = OwnRuntime::new()
+        .map_err(|error| Problem::new(Code::Io, format!("the system gives no thread: {error}")))?;
+    let store = store(&identity, runtime.handle()).map_err(|why| damaged(&why))?;
     let (record, pem) = (&identity.record, &identity.pem);
     let tls = LinkTls::new(pem.ca.as_bytes(), pem.node.as_bytes(), pem.node_key.as_bytes())
         .map_err(|error| damaged(&error))?;
@@ -75,14 +104,15 @@ pub(crate) fn load(data: &Path) -> Result<Option<Membership>, Problem> {
         incarnations,
         secret: pem.ca_key.as_bytes().to_vec(),
         store: Arc::new(store),
+        runtime: Some(runtime),
     }))
 }
 
-/// The cluster's store.
+/// The cluster's store; its connections run on `runtime`.
 ///
 /// # Errors
 /// What is wrong with its addresses or certificates, in a sentence.
-pub(crate) fn store(identity: &ClusterIdentity) -> Result<EtcdStore, String> {
+pub(crate) fn store(identity: &ClusterIdentity, runtime: Handle) -> Result<EtcdStore, String> {
     let tls = identity.etcd_pem().map(|pem| Tls {
         ca: pem.ca.into_bytes(),
         certificate: pem.certificate.into_bytes(),
@@ -95,7 +125,7 @@ pub(crate) fn store(identity: &ClusterIdentity) -> Result<EtcdStore, String> {
         patience: Patience::default(),
         cluster_id: etcd.id.map(|id| id.0),
     };
-    EtcdStore::new(options, Handle::current()).map_err(|error| error.to_string())
+    EtcdStore::new(options, runtime).map_err(|error| error.to_string())
 }
 
 /// Refuses to use what is in a data directory without its node: pools of a cluster may be another node's.

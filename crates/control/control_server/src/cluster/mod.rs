@@ -35,7 +35,7 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-pub use membership::Membership;
+pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
 
 use users::UsersInStore;
@@ -66,7 +66,10 @@ pub(crate) struct Cluster {
     life: Life,
     permit: NodePermit,
     users_key: SealingKey,
+    control: Handle,
     running: RwLock<Option<ClusterNode>>,
+    /// Held for as long as the node takes part, and until its last connection to the store is not needed any more.
+    runtime: Mutex<Option<OwnRuntime>>,
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
@@ -83,8 +86,10 @@ impl Cluster {
             store: of.store.clone(),
             life: Life { node: of.node, incarnation: Arc::new(AtomicU64::new(0)) },
             permit: NodePermit::default(),
+            control: Handle::current(),
             users_key: users::sealing_key(&of.secret),
             running: RwLock::new(None),
+            runtime: Mutex::new(None),
             status: OnceLock::new(),
             names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
             following: OnceLock::new(),
@@ -99,6 +104,11 @@ impl Cluster {
     /// What connections with clients ask before anything leaves.
     pub(crate) fn answers(&self) -> Answers {
         Answers::while_permitted(Arc::new(May(self.permit.clone())))
+    }
+
+    /// What this node is called.
+    pub(crate) fn called(&self) -> &str {
+        &self.called
     }
 
     /// Its name.
@@ -127,6 +137,7 @@ impl Cluster {
         driver: Arc<dyn PoolDriver>,
         node: Arc<Node>,
     ) -> Result<(), Problem> {
+        let place = of.runtime.as_ref().map_or_else(Handle::current, OwnRuntime::handle);
         let options = NodeOptions {
             node: of.node,
             cluster: of.cluster,
@@ -141,10 +152,11 @@ impl Cluster {
             incarnations: of.incarnations,
             permit: self.permit.clone(),
         };
-        let running = ClusterNode::start(options, of.store, driver, &Handle::current())
+        let running = ClusterNode::start(options, of.store, driver, &place)
             .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
         let status = running.status();
         *self.running.write().await = Some(running);
+        *self.runtime.lock() = of.runtime;
         let _ = self.status.set(status.clone());
         let _ = self.following.set([
             tokio::spawn(follow::life(self.life.incarnation.clone(), status)),
@@ -222,7 +234,7 @@ impl Cluster {
     /// Says in the shared state that a pool is served in this epoch, for those who ask other nodes. Until it is said, or the epoch is over.
     pub(crate) fn say_served(self: &Arc<Self>, pool: PoolId, epoch: u64, permit: Permit) {
         let cluster = self.clone();
-        tokio::spawn(async move {
+        self.control.spawn(async move {
             while !permit.is_revoked() {
                 if cluster.write_served(pool, epoch).await {
                     return;

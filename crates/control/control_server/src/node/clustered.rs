@@ -149,6 +149,10 @@ impl Node {
         let current = self.config.current();
         let Some(cluster) = self.cluster.get() else { return current };
         let mut config = (*current.config).clone();
+        // One name for shares, whichever node they are on.
+        if config.smb.name.is_empty() {
+            config.smb.name = cluster.name().to_string();
+        }
         config.portals.iter_mut().for_each(|portal| portal.group = cluster.portal_tag(portal.group));
         Current { config: Arc::new(config), ..current }
     }

@@ -111,6 +111,9 @@ impl Node {
 
     /// The node's name: the configured one, or the machine's.
     pub(super) fn name(&self) -> String {
+        if let Some(cluster) = self.cluster.get() {
+            return cluster.called().to_owned();
+        }
         let configured = self.config.with(|config| config.node.name.clone());
         if !configured.is_empty() {
             return configured;

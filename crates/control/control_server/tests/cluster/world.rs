@@ -88,6 +88,7 @@ impl World {
                 .expect("opened"),
             secret: b"known to all nodes".to_vec(),
             store: self.store.clone(),
+            runtime: None,
         }
     }
 

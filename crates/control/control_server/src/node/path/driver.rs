@@ -15,6 +15,7 @@ use std::time::Duration;
 use cluster_node::{DriverFuture, Failure, Order, Ownership, PoolDriver};
 use control_api::{Code, PoolConfig};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -47,6 +48,17 @@ impl Drop for Driven {
 pub(crate) struct NodeDriver {
     node: Arc<Node>,
     driven: Arc<Mutex<BTreeMap<Uuid, Driven>>>,
+    /// Where the node's own work runs: orders come from where nothing may be held up.
+    control: Handle,
+}
+
+/// A task that ends with whoever waits for it.
+struct Waited<T>(JoinHandle<T>);
+
+impl<T> Drop for Waited<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl NodeDriver {
@@ -54,7 +66,7 @@ impl NodeDriver {
     #[must_use]
     pub(crate) fn new(node: Arc<Node>) -> Self {
         node.driven.store(true, Ordering::Release);
-        Self { node, driven: Arc::default() }
+        Self { node, driven: Arc::default(), control: Handle::current() }
     }
 
     fn config(&self, pool: Uuid) -> Result<PoolConfig, Failure> {
@@ -177,7 +189,7 @@ impl NodeDriver {
     fn watch(&self, of: &Ownership) {
         let (driver, of) = (self.clone(), of.clone());
         let pool = of.pool.0;
-        let watching = tokio::spawn(async move {
+        let watching = self.control.spawn(async move {
             loop {
                 if let Some(failure) = driver.why_not(of.pool.0, of.epoch) {
                     return of.failed(failure);
@@ -192,7 +204,9 @@ impl NodeDriver {
 impl PoolDriver for NodeDriver {
     fn carry_out<'a>(&'a self, of: &'a Ownership, order: Order) -> DriverFuture<'a> {
         Box::pin(async move {
-            self.step(of.pool.0, of.epoch, order).await?;
+            let (driver, pool, epoch) = (self.clone(), of.pool.0, of.epoch);
+            let mut step = Waited(self.control.spawn(async move { driver.step(pool, epoch, order).await }));
+            (&mut step.0).await.unwrap_or(Err(Failure::Trouble))?;
             match (order, self.node.cluster.get()) {
                 (Order::Open, _) => self.watch(of),
                 (Order::Publish, Some(cluster)) => cluster.say_served(of.pool, of.epoch, of.permit.clone()),
