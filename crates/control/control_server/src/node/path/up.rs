@@ -65,6 +65,17 @@ impl Node {
             || self.is_to_get_a_name(pool)
     }
 
+    /// Opens the volumes of an open pool that are not open.
+    pub(in crate::node) async fn open_what_is_left(&self, turn: &Turn) {
+        let pool = turn.pool;
+        let known = self.config.with(|config| config.pools.iter().any(|known| known.guid == pool));
+        if known && !self.stops() && self.is_open(pool) && self.lacks_something(pool) {
+            // As the reopening of a volume: what is served of the others is not touched.
+            self.open_volumes(pool).await;
+            self.serve_pool(Some(pool)).await;
+        }
+    }
+
     /// Brings a pool up, as far as it comes.
     pub(in crate::node) async fn bring_up(&self, pool: &PoolConfig, told: OpenTold, turn: &Turn) {
         if self.stops() {
