@@ -154,6 +154,8 @@ impl Node {
             config.smb.name = cluster.name().to_string();
         }
         config.portals.iter_mut().for_each(|portal| portal.group = cluster.portal_tag(portal.group));
+        let groups = config.targets.iter_mut().flat_map(|target| &mut target.portal_groups);
+        groups.for_each(|group| *group = cluster.portal_tag(*group));
         Current { config: Arc::new(config), ..current }
     }
 
