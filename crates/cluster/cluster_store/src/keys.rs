@@ -76,6 +76,12 @@ impl ClusterName {
     }
 }
 
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Whether a name can be a part of a key.
 fn plain(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -101,6 +107,8 @@ pub enum Key {
     Owner(PoolId),
     /// `pools/P/witness`: [`Vote`](crate::values::Vote).
     Witness(PoolId),
+    /// `pools/P/served`: [`Served`](crate::values::Served).
+    Served(PoolId),
     /// `pools/P/home`: [`Home`](crate::values::Home).
     Home(PoolId),
     /// `pools/P/group`: [`Group`](crate::values::Group).
@@ -126,6 +134,7 @@ impl Key {
             Self::Beat(node) => format!("beats/{node:05}"),
             Self::Owner(pool) => format!("pools/{pool}/owner"),
             Self::Witness(pool) => format!("pools/{pool}/witness"),
+            Self::Served(pool) => format!("pools/{pool}/served"),
             Self::Home(pool) => format!("pools/{pool}/home"),
             Self::Group(pool) => format!("pools/{pool}/group"),
             Self::Disk(disk) => format!("disks/{}", disk.0),
@@ -152,6 +161,7 @@ impl Key {
                 match *what {
                     "owner" => Self::Owner(pool),
                     "witness" => Self::Witness(pool),
+                    "served" => Self::Served(pool),
                     "home" => Self::Home(pool),
                     "group" => Self::Group(pool),
                     _ => return None,

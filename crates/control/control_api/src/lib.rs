@@ -27,6 +27,7 @@
 mod access;
 mod account;
 mod cache;
+mod cluster_status;
 mod config;
 mod config_check;
 mod config_diff;
@@ -64,6 +65,9 @@ pub use account::{
 pub use cache::{
     CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
     ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
+};
+pub use cluster_status::{
+    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, NodePause, PoolMove,
 };
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,

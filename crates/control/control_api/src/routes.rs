@@ -3,6 +3,7 @@
 
 mod access;
 mod iscsi;
+mod nodes;
 mod pool;
 mod qos;
 mod smb;
@@ -115,7 +116,10 @@ use Method::{Delete, Patch, Post, Put};
 use Role::{Administrator, Operator, Viewer};
 
 /// The routes.
-pub const ROUTES: &[Route] = &joined::<{ WITH_QOS.len() + access::ACCESS.len() }>(WITH_QOS, access::ACCESS);
+pub const ROUTES: &[Route] =
+    &joined::<{ WITH_NODES.len() + access::ACCESS.len() }>(WITH_NODES, access::ACCESS);
+
+const WITH_NODES: &[Route] = &joined::<{ WITH_QOS.len() + nodes::NODES.len() }>(WITH_QOS, nodes::NODES);
 
 const WITH_QOS: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
 

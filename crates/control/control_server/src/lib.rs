@@ -25,11 +25,14 @@
 //!
 //! * Over the network nobody is let in without a token or a session, and each route says which role it needs (`http::gate`).
 //!
-//! Deliberately absent: any decision that needs more than this node.
+//! * On a node of a cluster, pools come and go by orders (`cluster`), and what all nodes have in common is changed for all of them or not at all.
+//!
+//! Deliberately absent: which node owns a pool (`pool_ownership` decides that).
 
 mod access;
 mod audit;
 mod backend;
+pub mod cluster;
 mod config_store;
 mod data_dir;
 mod differences;
@@ -55,6 +58,6 @@ pub use backend::{
     ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Work,
 };
 pub use config_store::Current;
-pub use node::{Node, NodeDriver, Ordered, PoolDriver};
+pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
 pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend};

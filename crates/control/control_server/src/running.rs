@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use control_api::{Code, Problem, SOCKET_NAME};
 use shard_runtime::{Clock, SystemClock};
+use tcp_service::Answers;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::Backends;
+use crate::cluster::{self, Cluster, Membership};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::http::router;
 use crate::node::Node;
 use crate::socket::{ApiSocket, SocketPeer};
+use crate::system::Ownership;
 
 /// How long requests under way may take to end when the node stops.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -51,8 +55,14 @@ impl Running {
     /// When the data directory is another node's, or the configuration or socket can't be used.
     pub async fn start(options: NodeOptions) -> Result<Self, Problem> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self::start_with(options, clock.clone(), |data, shards| crate::system::backends(data, shards, clock))
-            .await
+        let data = DataDir::open(&options.data_dir)?;
+        let membership = cluster::load(data.path())?;
+        let parts = |data: &Path, shards: Option<usize>, of: Option<(Ownership, Answers)>| {
+            let (ownership, answers) =
+                of.map_or_else(|| Ok((crate::system::alone(data)?, Answers::default())), Ok)?;
+            crate::system::backends(data, shards, clock.clone(), ownership, answers)
+        };
+        Self::begin(options, data, clock.clone(), membership, parts).await
     }
 
     /// Starts a node on given parts.
@@ -65,13 +75,57 @@ impl Running {
         parts: impl FnOnce(&Path, Option<usize>) -> Result<Backends, Problem>,
     ) -> Result<Self, Problem> {
         let data = DataDir::open(&options.data_dir)?;
+        Self::begin(options, data, clock, None, |data, shards, _| parts(data, shards)).await
+    }
+
+    /// Starts a node of a cluster on given parts. Which pools are whose, the cluster says, whatever the parts do.
+    ///
+    /// # Errors
+    /// As [`Running::start_with`], and when other nodes cannot reach it.
+    pub async fn start_member(
+        options: NodeOptions,
+        clock: Arc<dyn Clock>,
+        membership: Membership,
+        parts: impl FnOnce(&Path, Option<usize>) -> Result<Backends, Problem>,
+    ) -> Result<Self, Problem> {
+        let data = DataDir::open(&options.data_dir)?;
+        let parts = |data: &Path, shards: Option<usize>, of: Option<(Ownership, Answers)>| {
+            let mut parts = parts(data, shards)?;
+            if let Some((owner, _)) = of {
+                parts.owner = Arc::new(owner);
+            }
+            Ok(parts)
+        };
+        Self::begin(options, data, clock, Some(membership), parts).await
+    }
+
+    async fn begin(
+        options: NodeOptions,
+        data: DataDir,
+        clock: Arc<dyn Clock>,
+        membership: Option<Membership>,
+        parts: impl FnOnce(&Path, Option<usize>, Option<(Ownership, Answers)>) -> Result<Backends, Problem>,
+    ) -> Result<Self, Problem> {
+        let place = membership.as_ref().map(Cluster::new);
+        let owner = place.as_ref().map(|place| {
+            let (store, name, life) = (place.store().clone(), place.name().clone(), place.life());
+            Ok((crate::system::shared(data.path(), store, name, life)?, place.answers()))
+        });
         let config = ConfigStore::open(data.join("config.toml"))?;
+        if let Some(place) = &place {
+            config.share(place.store().clone(), place.name().clone(), Handle::current());
+            // What was known last is gone on with.
+            if let Err(problem) = config.catch_up() {
+                tracing::warn!(%problem, "the node begins with the configuration that it knew last");
+            }
+        }
         let path = options.socket.unwrap_or_else(|| data.join(SOCKET_NAME));
         let socket = ApiSocket::bind(&path).await?;
         let configured = config.with(|config| config.node.shards);
         let shards = options.shards.or_else(|| (configured > 0).then_some(usize::from(configured)));
-        let backends = parts(data.path(), shards)?;
+        let backends = parts(data.path(), shards, owner.transpose()?)?;
         let node = Node::with(data, config, clock, backends);
+        let driver = place.clone().map(|place| node.joins(place));
         let (stop_api, stop) = oneshot::channel::<()>();
         let app = router(node.clone());
         node.start_network(app.clone(), options.http)?;
@@ -85,7 +139,14 @@ impl Running {
         });
         let opening = tokio::spawn({
             let node = node.clone();
-            async move { node.open().await }
+            async move {
+                node.open().await;
+                if let (Some(place), Some(membership), Some(driver)) = (place, membership, driver)
+                    && let Err(problem) = place.start(membership, Arc::new(driver), node.clone()).await
+                {
+                    tracing::error!(%problem, "the node does not take part in its cluster");
+                }
+            }
         });
         if kept_listeners::is_kept() {
             let node = node.clone();
@@ -135,6 +196,7 @@ impl Running {
         }
         // Opening holds the change lock; closing waits for it.
         let _ = self.opening.await;
+        self.node.leave_service().await;
         let result = self.node.close().await;
         let _ = self.watching.await;
         let _ = self.sweeping.await;

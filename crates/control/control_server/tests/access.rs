@@ -161,6 +161,10 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("config_apply", Changes),
     ("job_list", Looks),
     ("job_show", Looks),
+    ("cluster_show", Looks),
+    ("node_pause", Changes),
+    ("node_resume", Changes),
+    ("pool_move", Changes),
 ];
 
 const fn same(a: &str, b: &str) -> bool {

@@ -76,7 +76,7 @@ impl PoolBackend for Pools {
         }
         let state = Arc::new(Mutex::new(state));
         self.0.pools.lock().insert(guid, state.clone());
-        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()) });
+        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()), epoch: 1 });
         now(Ok(handle))
     }
 
@@ -117,7 +117,7 @@ impl PoolBackend for Pools {
                     }
                 }
             }
-            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(machine) });
+            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(machine), epoch });
             Ok(Opened::Open(handle))
         })
     }
@@ -126,6 +126,8 @@ impl PoolBackend for Pools {
 struct Pool {
     state: Arc<Mutex<PoolState>>,
     pools: Pools,
+    /// That of its owner.
+    epoch: u64,
 }
 
 impl Pool {
@@ -190,7 +192,11 @@ impl PoolHandle for Pool {
     }
 
     fn has_stopped(&self) -> bool {
-        self.state.lock().stopped
+        self.state.lock().stopped || self.is_superseded()
+    }
+
+    fn is_superseded(&self) -> bool {
+        self.state.lock().epoch > self.epoch
     }
 
     fn returned(&self, guid: Uuid, _disk: PoolDisk) -> Work<'_, ()> {

@@ -16,11 +16,12 @@ mod witness;
 use std::path::Path;
 use std::sync::Arc;
 
-use cluster_store::LocalStore;
+use cluster_store::keys::ClusterName;
+use cluster_store::{ClusterStore, LocalStore};
 use control_api::{Code, Problem};
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
-use tcp_service::Budget;
+use tcp_service::{Answers, Budget};
 use tokio::runtime::Handle;
 
 use crate::backend::{Backends, NoFence};
@@ -34,7 +35,7 @@ pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
 pub(crate) use volumes::read_counters;
-use witness::Ownership;
+pub(crate) use witness::{Life, Ownership};
 
 /// The folder of the data directory that has what nodes of a cluster share.
 const STORE: &str = "store";
@@ -48,9 +49,10 @@ pub(crate) fn backends(
     data: &Path,
     count: Option<usize>,
     clock: Arc<dyn Clock>,
+    ownership: Ownership,
+    answers: Answers,
 ) -> Result<Backends, Problem> {
-    let ownership = ownership(data)?;
-    let shards = SystemShards::start(count)?;
+    let shards = SystemShards::answering(count, answers)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
@@ -74,17 +76,35 @@ pub(crate) fn backends(
 
 /// What the node keeps of the epochs and votes of its pools: a store of its own in the data directory, with what earlier releases left
 /// there taken over.
-fn ownership(data: &Path) -> Result<Ownership, Problem> {
+pub(crate) fn alone(data: &Path) -> Result<Ownership, Problem> {
     let store = LocalStore::open(&data.join(STORE)).map_err(|error| {
         Problem::new(Code::Damaged, error.to_string()).todo(
             "Without it the node does not know which of its disks are up to date, so it does not start.",
         )
     })?;
+    ownership(data, Arc::new(store), None)
+}
+
+/// The same in a store that a cluster shares, as this node of it.
+pub(crate) fn shared(
+    data: &Path,
+    store: Arc<dyn ClusterStore>,
+    cluster: ClusterName,
+    life: Life,
+) -> Result<Ownership, Problem> {
+    ownership(data, store, Some((cluster, life)))
+}
+
+fn ownership(
+    data: &Path,
+    store: Arc<dyn ClusterStore>,
+    shared: Option<(ClusterName, Life)>,
+) -> Result<Ownership, Problem> {
     let failed = |error: std::io::Error| {
         Problem::new(Code::Io, format!("who owns the pools, in {}: {error}", data.display()))
     };
     let earlier = EarlierVotes::open(data.join("witness")).map_err(failed)?;
-    Ownership::new(Arc::new(store), earlier, Handle::current()).map_err(failed)
+    Ownership::new(store, shared, earlier, Handle::current()).map_err(failed)
 }
 
 /// The users and groups of the node whose data directory this is.
