@@ -99,7 +99,9 @@ impl Cluster {
 
     fn print(&self, dir: &Path) {
         let (count, user) = (self.nodes.len(), demo_share::USER);
-        outln!("A cluster of {count} nodes serves {count} pools; each is a mirror over two disks that all nodes reach.\n");
+        outln!(
+            "A cluster of {count} nodes serves {count} pools; each is a mirror over two disks that all nodes reach.\n"
+        );
         outln!("  data        {}", dir.display());
         outln!("  user        {user}, password {}\n", self.password);
         for (index, node) in self.nodes.iter().enumerate() {
@@ -118,8 +120,14 @@ impl Cluster {
         outln!("\nWho owns what, and who is away");
         outln!("  holdfast --node {} cluster status", second.dir().display());
         outln!("\nKill a node, and watch another one take its pool over (in another terminal)");
-        outln!("  kill -9 {}                # its process: it is started again at once, and goes on", first.pid().unwrap_or_default());
-        outln!("  kill -9 {0} $(pgrep -P {0})  # with its supervisor: another node takes over", first.supervisor_pid());
+        outln!(
+            "  kill -9 {}                # its process: it is started again at once, and goes on",
+            first.pid().unwrap_or_default()
+        );
+        outln!(
+            "  kill -9 {0} $(pgrep -P {0})  # with its supervisor: another node takes over",
+            first.supervisor_pid()
+        );
         outln!("  holdfast --node {} status", second.dir().display());
         outln!("\nBring it back, and give it its pool again");
         outln!("  holdfast serve --supervise --data-dir {} &", first.dir().display());

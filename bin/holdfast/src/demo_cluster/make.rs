@@ -50,7 +50,8 @@ pub(super) async fn cluster(args: &Args) -> CliResult<Cluster> {
                     let first: &Member = first;
                     let token = first.ask(&["cluster", "token"]).await?;
                     let token = token.lines().next().unwrap_or_default().trim();
-                    node.ask(&["cluster", "join", token, "--address", &address, "--node-name", &name]).await?;
+                    node.ask(&["cluster", "join", token, "--address", &address, "--node-name", &name])
+                        .await?;
                 }
             }
         }
@@ -84,11 +85,19 @@ fn place(args: &Args, index: usize) -> CliResult<SocketAddr> {
 }
 
 fn moved(first: SocketAddr, by: i64) -> CliResult<SocketAddr> {
-    let none = || CliError::Usage(format!("--iscsi {first}: the nodes' addresses are this one and those after it; they have to be of 127.0.0.0/8."));
+    let none = || {
+        CliError::Usage(format!(
+            "--iscsi {first}: the nodes' addresses are this one and those after it; they have to be of 127.0.0.0/8."
+        ))
+    };
     let IpAddr::V4(ip) = first.ip() else { return Err(none()) };
     let number = i64::from(u32::from(ip)).checked_add(by).and_then(|sum| u32::try_from(sum).ok());
     let ip = std::net::Ipv4Addr::from(number.ok_or_else(none)?);
-    if ip.is_loopback() && first.port() != 0 { Ok(SocketAddr::new(ip.into(), first.port())) } else { Err(none()) }
+    if ip.is_loopback() && first.port() != 0 {
+        Ok(SocketAddr::new(ip.into(), first.port()))
+    } else {
+        Err(none())
+    }
 }
 
 /// The id of the n-th disk of the shelf.
@@ -127,7 +136,9 @@ async fn shelf(args: &Args) -> CliResult<Member> {
     let mut create = vec!["pool", "create", "shelf"];
     create.extend(files.iter().filter_map(|path| path.to_str()));
     shelf.ask(&create).await?;
-    shelf.ask(&["volume", "create", "disks", "--pool", "shelf", "--size", "100G", "--resiliency", "simple"]).await?;
+    shelf
+        .ask(&["volume", "create", "disks", "--pool", "shelf", "--size", "100G", "--resiliency", "simple"])
+        .await?;
     shelf.ask(&["target", "create", SHELF]).await?;
     shelf.ask(&["initiator-group", "create", GROUP, "--any"]).await?;
     for number in 0..disks(args) {
@@ -161,7 +172,8 @@ async fn things(args: &Args, first: SocketAddr, node: &Member, nodes: &[Member])
         let mut create = vec!["pool", "create", &pool];
         create.extend(members.iter().map(String::as_str));
         node.ask(&create).await?;
-        node.ask(&["volume", "create", &volume, "--pool", &pool, "--size", "8G", "--resiliency", "mirror2"]).await?;
+        node.ask(&["volume", "create", &volume, "--pool", &pool, "--size", "8G", "--resiliency", "mirror2"])
+            .await?;
         node.ask(&["lun", "create", &lun, "--volume", &volume, "--size", "4G"]).await?;
         node.ask(&["lun", "map", &lun, "--target", TARGET, "--group", GROUP, "--number", &number]).await?;
         let request = ShareCreate {
@@ -192,7 +204,12 @@ async fn wait_for(what: &str, is_so: impl AsyncFn() -> bool) -> CliResult {
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let late = |_| CliError::here(format!("{what}: not within {} s. The logs beside the nodes' folders say why.", SERVES.as_secs()));
+    let late = |_| {
+        CliError::here(format!(
+            "{what}: not within {} s. The logs beside the nodes' folders say why.",
+            SERVES.as_secs()
+        ))
+    };
     tokio::time::timeout(SERVES, waiting).await.map_err(late)
 }
 
@@ -203,7 +220,9 @@ async fn seen_by(node: &Member) -> Option<ClusterStatus> {
 async fn wait_for_members(nodes: &[Member]) -> CliResult {
     for node in nodes {
         wait_for(&format!("node {} takes part", node.name()), async || {
-            seen_by(node).await.is_some_and(|cluster| cluster.takes_part && cluster.nodes.len() >= nodes.len())
+            seen_by(node)
+                .await
+                .is_some_and(|cluster| cluster.takes_part && cluster.nodes.len() >= nodes.len())
         })
         .await?;
     }

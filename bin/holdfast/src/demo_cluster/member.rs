@@ -32,14 +32,16 @@ impl Member {
     /// Starts it, with `config` where it has no configuration yet.
     pub(crate) fn start(dir: &Path, name: &str, iscsi: SocketAddr, config: &str) -> CliResult<Self> {
         let dir = std::path::absolute(dir.join(name)).map_err(CliError::here)?;
-        let wrong = |path: &Path, error: std::io::Error| CliError::here(format!("{}: {error}", path.display()));
+        let wrong =
+            |path: &Path, error: std::io::Error| CliError::here(format!("{}: {error}", path.display()));
         std::fs::create_dir_all(&dir).map_err(|error| wrong(&dir, error))?;
         let file = dir.join("config.toml");
         if !file.exists() {
             std::fs::write(&file, config).map_err(|error| wrong(&file, error))?;
         }
         let log = dir.with_extension("log");
-        let log = OpenOptions::new().create(true).append(true).open(&log).map_err(|error| wrong(&log, error))?;
+        let log =
+            OpenOptions::new().create(true).append(true).open(&log).map_err(|error| wrong(&log, error))?;
         let supervisor = Command::new("/proc/self/exe")
             .args(["serve", "--supervise", "--shards", SHARDS, "--data-dir"])
             .arg(&dir)
@@ -74,7 +76,8 @@ impl Member {
     /// The process of the node itself, while there is one.
     pub(crate) fn pid(&self) -> Option<u32> {
         let supervisor = self.supervisor_pid();
-        let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).ok()?;
+        let children =
+            std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()
     }
 
@@ -99,7 +102,9 @@ impl Member {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        let late = |_| Err(CliError::here(format!("node {} is not ready within {} s.", self.name, STARTS.as_secs())));
+        let late = |_| {
+            Err(CliError::here(format!("node {} is not ready within {} s.", self.name, STARTS.as_secs())))
+        };
         tokio::time::timeout(STARTS, waiting).await.unwrap_or_else(late)
     }
 
