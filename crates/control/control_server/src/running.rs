@@ -71,7 +71,7 @@ impl Running {
         let configured = config.with(|config| config.node.shards);
         let shards = options.shards.or_else(|| (configured > 0).then_some(usize::from(configured)));
         let backends = parts(data.path(), shards)?;
-        let node = Arc::new(Node::with(data, config, clock, backends));
+        let node = Node::with(data, config, clock, backends);
         let (stop_api, stop) = oneshot::channel::<()>();
         let app = router(node.clone());
         node.start_network(app.clone(), options.http)?;
@@ -87,6 +87,14 @@ impl Running {
             let node = node.clone();
             async move { node.open().await }
         });
+        if kept_listeners::is_kept() {
+            let node = node.clone();
+            tokio::spawn(async move {
+                node.wait_ready().await;
+                // It blocks for as long as an answer of the supervisor takes.
+                let _ = tokio::task::spawn_blocking(kept_listeners::settled).await;
+            });
+        }
         let watching = tokio::spawn(node.clone().watch());
         let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");

@@ -21,8 +21,8 @@ use pool_format::{
 use crate::core::Faults;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::marks::{self, WentBack};
-use crate::meta::{has_witness_vote, votes_needed};
 use crate::open::{OpenOptions, Probe, too_new};
+use crate::votes::{has_witness_vote, votes_needed};
 use crate::witness::{Node, QuorumWitness};
 
 /// What is known after reading the metadata.

@@ -23,7 +23,9 @@
 //! * What is read is what was written, or an error: every block that has a checksum is compared with it.
 //! * A disk that carries an older mark than the metadata knows of it has gone back in time: nothing on it is believed (`marks`).
 //! * A page of checksums that has not the generation the metadata knows of it has lost writes (`generations`).
-//! * Whoever has the pool open and finds a newer epoch on a disk stops (`meta`).
+//! * Whoever has the pool open and finds a newer epoch on a disk, or is told of one by the witness, stops (`meta`); whoever is told by
+//!   a disk that it belongs to another owner stops at once and altogether (`ownership`).
+//! * An opening writes nothing before it has an epoch above all that its disks and the witness know.
 //! * Nothing of a stripe is written in place before the journal can make it whole.
 //!
 //! Deliberately absent: files, the choice of when to replace a lost disk (the node's policy).
@@ -35,6 +37,7 @@ mod balance;
 mod careful;
 mod check;
 mod clean;
+mod commit;
 mod core;
 mod decisions;
 mod disk;
@@ -54,6 +57,7 @@ mod members;
 mod meta;
 mod moves;
 mod open;
+mod ownership;
 mod pages;
 mod places;
 mod pool;
@@ -94,4 +98,4 @@ pub use scrub::{ScrubParams, ScrubStatus};
 pub use space::Space;
 pub use spaces::SpaceSpec;
 pub use status::{DiskStatus, PoolStatus, SpaceStatus};
-pub use witness::{MemoryWitness, Node, QuorumWitness, WitnessFuture};
+pub use witness::{MemoryWitness, Node, QuorumWitness, Vote, WitnessFuture};
