@@ -17,6 +17,8 @@ mod first_reads;
 mod full;
 mod integrity;
 mod lost;
+mod lost_beside;
+mod mended;
 mod moments;
 mod owners;
 mod promises;
