@@ -24,6 +24,7 @@ mod reserve;
 mod spaces;
 mod told;
 mod torn;
+mod two_lost;
 mod unknown;
 
 use std::future::Future;
