@@ -9,6 +9,7 @@ mod bench_disk;
 mod closing;
 mod conformance;
 mod crash;
+mod cut_short;
 mod disks;
 mod exchange;
 mod first_reads;
