@@ -30,6 +30,7 @@ mod cache;
 mod config;
 mod config_check;
 mod config_diff;
+mod config_parts;
 mod counters;
 mod disk;
 mod event;
@@ -73,6 +74,7 @@ pub use config_check::{
     check_name,
 };
 pub use config_diff::REDACTED;
+pub use config_parts::{LocalConfig, LocalHttp, LocalSmb, SharedConfig, SharedHttp, SharedSmb};
 pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use event::{Event, EventKind};

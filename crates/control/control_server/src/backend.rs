@@ -11,23 +11,28 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use control_api::{
-    Balance, CheckFinding, Code, Config, FaultRule, MediaType, PoolMember, PoolState, PortalInfo, Problem,
-    Provisioning, Resiliency, Scrub, Session, SpaceState,
+    Balance, CheckFinding, Code, FaultRule, MediaType, PoolMember, PoolState, Problem, Provisioning,
+    Resiliency, Scrub, SpaceState,
 };
 use observe::IoTotals;
-use qos_gate::FlowReport;
 use read_cache::ReadCache;
 use smb_users::Users;
 use tcp_service::{Budget, Spawner};
 use uuid::Uuid;
 
+mod iscsi;
+mod ownership;
 mod smb;
 mod space_name;
 mod volume_handle;
 
+pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
+pub(crate) use iscsi::HELD_ELSEWHERE;
+pub use iscsi::{IscsiBackend, ServedLun};
+pub use ownership::{DiskFence, NoFence, PoolOwner};
 pub(crate) use smb::{ShareTotals, SmbAdministration};
-pub use smb::{SmbBackend, SmbInfo};
+pub use smb::{SmbBackend, SmbInfo, WantedShares};
 pub(crate) use space_name::{LOG_SUFFIX, SpaceName, log_name, log_of};
 pub use volume_handle::VolumeHandle;
 
@@ -274,6 +279,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     }
     /// Whether it does nothing more until it is abandoned and opened again. Asked often: costs nothing.
     fn has_stopped(&self) -> bool;
+    /// Whether that is because it has another owner, of a higher epoch.
+    fn is_superseded(&self) -> bool {
+        false
+    }
     /// All it counts and knows of itself, for diagnosis. Waits for nothing.
     fn inspect(&self) -> serde_json::Value {
         serde_json::Value::Null
@@ -378,8 +387,16 @@ pub struct BalancePlan {
 pub trait PoolBackend: Send + Sync + 'static {
     /// Makes a pool.
     fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>>;
-    /// Opens the pool `guid` from those of `disks` that belong to it.
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>>;
+    /// Opens the pool `guid` from those of `disks` that belong to it, in the epoch of its owner. They are fenced.
+    fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Opened>;
+}
+
+/// What came of opening a pool.
+pub enum Opened {
+    /// It is open.
+    Open(Arc<dyn PoolHandle>),
+    /// Its disks, or its witness, know an owner of this epoch, and that of whoever wanted to open it is none above. Nothing was changed.
+    OldEpoch(u64),
 }
 
 /// What a look at a closed volume does with what it finds.
@@ -391,45 +408,6 @@ pub enum Repair {
     Plan,
     /// Repairs.
     Apply,
-}
-
-/// A LUN that has its file.
-#[derive(Clone)]
-pub struct ServedLun {
-    /// Its name in the configuration.
-    pub name: String,
-    /// The volume that its file lies in.
-    pub volume: Arc<dyn VolumeHandle>,
-}
-
-/// iSCSI: targets, logical units, portals, sessions.
-pub trait IscsiBackend: Send + Sync + 'static {
-    /// Makes what is served equal to the configuration: LUNs that are not in `luns` (their volume isn't there)
-    /// are shown as not ready; those that have been served keep what they know, and go on when their volume is back. What goes on unchanged is not disturbed. Returns what could not be done, as
-    /// ("lun web1", "why").
-    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>>;
-    /// Portals and where they listen.
-    fn portals(&self) -> Vec<PortalInfo>;
-    /// Sessions now.
-    fn sessions(&self) -> Vec<Session>;
-    /// What initiators have read and written since each LUN was served, by name.
-    fn lun_counters(&self) -> Vec<(String, IoTotals)> {
-        Vec::new()
-    }
-    /// Whether each LUN that is served acknowledges writes before they are durable, by name.
-    fn write_caches(&self) -> Vec<(String, bool)> {
-        Vec::new()
-    }
-    /// What initiators do with LUNs now, with the volume of each.
-    fn flows(&self) -> Vec<(String, FlowReport)> {
-        Vec::new()
-    }
-    /// Ends a session; says whether it was there.
-    fn end_session(&self, id: u64) -> Work<'_, bool>;
-    /// Takes no more commands, lets those under way end, ends sessions.
-    fn stop(&self) -> Work<'_, ()>;
-    /// The live state, for diagnosis.
-    fn inspect(&self) -> serde_json::Value;
 }
 
 /// A volume that is open.
@@ -452,6 +430,10 @@ pub struct Backends {
     pub disks: Arc<dyn DiskBackend>,
     /// Pools and volumes.
     pub pools: Arc<dyn PoolBackend>,
+    /// In which epochs pools are this node's.
+    pub owner: Arc<dyn PoolOwner>,
+    /// What keeps former owners from disks.
+    pub fence: Arc<dyn DiskFence>,
     /// The cache that volumes share.
     pub cache: Arc<ReadCache>,
     /// Memory for the requests of all clients that are under way.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use control_api::{Code, Config, Problem};
 use parking_lot::Mutex;
@@ -20,7 +21,18 @@ const HEADER: &str = "# Configuration of a Holdfast node. Written by the node: c
 #[derive(Debug)]
 pub struct ConfigStore {
     path: PathBuf,
-    now: Mutex<Config>,
+    now: Mutex<Current>,
+    /// Held by whoever makes a change, from looking at what is there to replacing it.
+    changing: Mutex<()>,
+}
+
+/// The configuration at one moment.
+#[derive(Clone, Debug)]
+pub struct Current {
+    /// Rises with each change in this process: of two, the one with the higher number is the newer one.
+    pub revision: u64,
+    /// What it says.
+    pub config: Arc<Config>,
 }
 
 impl ConfigStore {
@@ -47,33 +59,43 @@ impl ConfigStore {
                 config
             }
         };
-        Ok(Self { path, now: Mutex::new(config) })
+        let now = Current { revision: 0, config: Arc::new(config) };
+        Ok(Self { path, now: Mutex::new(now), changing: Mutex::default() })
     }
 
     /// The configuration now.
     #[must_use]
     pub fn get(&self) -> Config {
+        (*self.current().config).clone()
+    }
+
+    /// The same with its number, not copied.
+    #[must_use]
+    pub fn current(&self) -> Current {
         self.now.lock().clone()
     }
 
     /// Looks at the configuration now, without copying it.
     pub fn with<T>(&self, look: impl FnOnce(&Config) -> T) -> T {
-        look(&self.now.lock())
+        look(&self.current().config)
     }
 
     /// Changes the configuration: checks it, makes it durable, then shows it. Blocks on the disk: not for
-    /// shards. Callers hold the node's change lock, so nothing is overwritten unseen.
+    /// shards. Changes come one after the other, each with what the one before has left. Whoever has decided by what it saw earlier
+    /// holds the node's change lock, or looks again in `change`.
     ///
     /// # Errors
     /// Those of `change`, of the check, and of the disk; the configuration is then as it was.
     pub fn change<T>(&self, change: impl FnOnce(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
-        let mut config = self.get();
+        let _changing = self.changing.lock();
+        let Current { revision, config: before } = self.current();
+        let mut config = (*before).clone();
         let value = change(&mut config)?;
         config.check()?;
-        config.check_changed(&self.now.lock())?;
-        if config != *self.now.lock() {
+        config.check_changed(&before)?;
+        if config != *before {
             self.save(&config)?;
-            *self.now.lock() = config;
+            *self.now.lock() = Current { revision: revision + 1, config: Arc::new(config) };
         }
         Ok(value)
     }

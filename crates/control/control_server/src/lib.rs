@@ -4,7 +4,7 @@
 //!   Unix socket ── http ── Node ─┬─ config_store   what cannot be found on disks (TOML, atomic)
 //!   (root or same user)  │       ├─ access, audit  tokens, sessions, roles; the record of changes
 //!   network (TLS 1.3) ───┘       ├─ disk_table     LocalDisk → FaultDisk → StatsDisk, by stable id
-//!                                ├─ pools, volumes opened in parallel, one volume per space
+//!                                ├─ path           each pool's way: take, fence, open, restore, publish, and down; serve
 //!                                ├─ luns           files of volumes → logical units → targets, portals
 //!                                ├─ shares         folders of volumes → SMB; accounts: who may use them
 //!                                └─ watch          returned disks, spares, repair, what has stopped, jobs
@@ -13,8 +13,10 @@
 //! ```
 //!
 //! Invariants:
-//! * One change at a time: everything that changes the configuration or the pools' shape runs under
-//!   [`Node`]'s change lock. Looking takes no such lock and never waits for disks.
+//! * One change of the configuration at a time, under [`Node`]'s change lock, and one of each pool's shape, under the pool's turn
+//!   (`node::path` says in which order). Nobody waits for a pool's disks with what others need: a pool that does not answer holds up only
+//!   what is its own. Looking takes no lock, and does not wait for long.
+//! * A pool is opened in an epoch that nobody had before, after its disks are fenced; shares are published when what clients had open is back.
 //! * The configuration on disk is replaced only as a whole (write aside, sync, rename, sync the directory),
 //!   and before the change is answered.
 //! * The data directory has one owner at a time (a lock on a file, released by the kernel when the owner
@@ -48,10 +50,11 @@ mod socket;
 mod system;
 
 pub use backend::{
-    Backends, DiskBackend, DiskContent, FoundDisk, IscsiBackend, NewPool, NewSpace, OpenDisk, OpenVolume,
-    PoolBackend, PoolDisk, PoolHandle, PoolInfo, ServedLun, ShardBackend, SmbBackend, SmbInfo, SpaceInfo,
-    VolumeHandle, Work,
+    Backends, DiskBackend, DiskContent, DiskFence, FoundDisk, IscsiBackend, NewPool, NewSpace, NoFence,
+    OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedLun,
+    ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Work,
 };
-pub use node::Node;
+pub use config_store::Current;
+pub use node::{Node, NodeDriver, Ordered, PoolDriver};
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
-pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend, WitnessFiles};
+pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend};

@@ -56,7 +56,7 @@ impl LocalVolumes {
         let shards = (configured > 0).then_some(usize::from(configured));
         let clock = Arc::new(SystemClock::new());
         let backends = crate::system::backends(data.path(), shards, clock.clone())?;
-        let node = Arc::new(Node::with(data, config, clock, backends));
+        let node = Node::with(data, config, clock, backends);
         node.open_storage().await;
         Ok(Self { node })
     }

@@ -71,7 +71,7 @@ impl Running {
         let configured = config.with(|config| config.node.shards);
         let shards = options.shards.or_else(|| (configured > 0).then_some(usize::from(configured)));
         let backends = parts(data.path(), shards)?;
-        let node = Arc::new(Node::with(data, config, clock, backends));
+        let node = Node::with(data, config, clock, backends);
         let (stop_api, stop) = oneshot::channel::<()>();
         let app = router(node.clone());
         node.start_network(app.clone(), options.http)?;

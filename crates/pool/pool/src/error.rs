@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use block_device::{BlockError, BlockErrorKind};
+use pool_format::Epoch;
 
 /// What a caller can decide on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub enum PoolErrorKind {
     NoQuorum,
     /// The pool is closed, read-only, or stopped after a failure of durability.
     Stopped,
+    /// A disk of the pool belongs to another owner, who has taken the pool over.
+    Fenced,
     /// A structure on disk is damaged in all its copies.
     Damaged,
     /// A newer release wrote it, and this one cannot read it.
@@ -33,6 +36,8 @@ pub enum PoolErrorKind {
     Io,
     /// The pool is closed, and acknowledged writes went with disks: nobody has been told of that yet.
     Lost,
+    /// Its disks or the witness know an owner of this epoch, and the one that wants to open it has none above that. Nothing was changed.
+    OldEpoch(Epoch),
 }
 
 /// An error of administering a pool.
@@ -76,7 +81,8 @@ impl From<BlockError> for PoolError {
     fn from(error: BlockError) -> Self {
         let kind = match error.kind() {
             BlockErrorKind::NoSpace => PoolErrorKind::NoSpace,
-            BlockErrorKind::Poisoned | BlockErrorKind::Fenced => PoolErrorKind::Stopped,
+            BlockErrorKind::Poisoned => PoolErrorKind::Stopped,
+            BlockErrorKind::Fenced => PoolErrorKind::Fenced,
             _ => PoolErrorKind::Io,
         };
         Self::new(kind, error.to_string()).because(error)

@@ -22,8 +22,8 @@ use crate::core::Faults;
 use crate::cut_short::CutShort;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::marks::{self, WentBack};
-use crate::meta::{has_witness_vote, votes_needed};
 use crate::open::{OpenOptions, Probe, too_new};
+use crate::votes::{has_witness_vote, votes_needed};
 use crate::witness::{Node, QuorumWitness};
 
 /// What is known after reading the metadata.

@@ -24,7 +24,9 @@
 //! * A disk that carries an older mark than the metadata knows of it has gone back in time: nothing on it is believed (`marks`).
 //! * A disk that is smaller than it was is as good as missing (`cut_short`).
 //! * A page of checksums that has not the generation the metadata knows of it has lost writes (`generations`).
-//! * Whoever has the pool open and finds a newer epoch on a disk stops (`meta`).
+//! * Whoever has the pool open and finds a newer epoch on a disk, or is told of one by the witness, stops (`meta`); whoever is told by
+//!   a disk that it belongs to another owner stops at once and altogether (`ownership`).
+//! * An opening writes nothing before it has an epoch above all that its disks and the witness know.
 //! * Nothing of a stripe is written in place before the journal can make it whole.
 //!
 //! Deliberately absent: files, the choice of when to replace a lost disk (the node's policy).
@@ -36,6 +38,7 @@ mod balance;
 mod careful;
 mod check;
 mod clean;
+mod commit;
 mod core;
 mod cut_short;
 mod decisions;
@@ -56,6 +59,7 @@ mod members;
 mod meta;
 mod moves;
 mod open;
+mod ownership;
 mod pages;
 mod places;
 mod pool;
@@ -96,4 +100,4 @@ pub use scrub::{ScrubParams, ScrubStatus};
 pub use space::Space;
 pub use spaces::SpaceSpec;
 pub use status::{DiskStatus, PoolStatus, SpaceStatus};
-pub use witness::{MemoryWitness, Node, QuorumWitness, WitnessFuture};
+pub use witness::{MemoryWitness, Node, QuorumWitness, Vote, WitnessFuture};

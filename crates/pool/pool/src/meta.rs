@@ -11,16 +11,20 @@
 //! starts again at its beginning. A disk that missed something gets no batches until a checkpoint has brought it
 //! up: a batch behind a gap would never be replayed, so it must not count as a vote.
 //!
+//! The witness is told of a batch that a voter missed, or that voter could be believed alone later. Where the disks that have the batch
+//! are no majority by themselves, its vote counts, and it is asked for each time: by then the pool may have another owner. Where they are one, it
+//! is enough that it knows one batch that each of those missed which lag behind now.
+//!
 //! Whoever opens the pool after this one raises the epoch in the superblocks before it reads the log. A batch is promised only
 //! when the superblock of a disk, another one each time, says that nobody has. What is written all the same until that is noticed does
 //! not hit the successor's log, which lies in the other half of the area.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, BlockErrorKind, Durability};
+use block_device::{BlockErrorKind, Durability};
 use futures_util::future::{join, join_all};
 use parking_lot::{Mutex, RwLock};
 use pool_format::{
@@ -29,21 +33,13 @@ use pool_format::{
 };
 use tokio::sync::{Notify, oneshot};
 
+use crate::commit::{Commit, CommitFailed};
 use crate::disk::PoolDisk;
+use crate::ownership::Ownership;
 use crate::witness::QuorumWitness;
 
 /// The log is checkpointed at this many bytes at the latest, so that replay stays short.
 const LOG_BYTES_MAX: u64 = 8 << 20;
-
-/// A metadata commit failed: the pool has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CommitFailed;
-
-impl From<CommitFailed> for BlockError {
-    fn from(_: CommitFailed) -> Self {
-        Self::new(BlockErrorKind::Poisoned, "commit pool metadata")
-    }
-}
 
 /// The disks of a pool, by number.
 pub(crate) type DiskMap = RwLock<BTreeMap<DiskId, Arc<PoolDisk>>>;
@@ -52,7 +48,8 @@ pub(crate) type DiskMap = RwLock<BTreeMap<DiskId, Arc<PoolDisk>>>;
 pub(crate) struct Meta {
     state: RwLock<PoolState>,
     disks: Arc<DiskMap>,
-    witness: Arc<dyn QuorumWitness>,
+    pub(crate) witness: Arc<dyn QuorumWitness>,
+    ownership: Arc<Ownership>,
     epoch: Epoch,
     /// The last change that is committed.
     seq: AtomicU64,
@@ -62,10 +59,12 @@ pub(crate) struct Meta {
     work: Notify,
     poisoned: AtomicBool,
     /// Somebody else has opened the pool since.
-    superseded: AtomicBool,
+    pub(crate) superseded: AtomicBool,
     /// Looks for such an opener so far.
     looks: AtomicUsize,
     commits: AtomicU64,
+    /// Voters that lack a batch which the witness knows of, and have not been brought up since.
+    pub(crate) told: Mutex<BTreeSet<DiskId>>,
 }
 
 struct Queue {
@@ -86,20 +85,11 @@ pub(crate) struct LogPosition {
     pub(crate) used: u64,
 }
 
-/// Waits for a submitted commit.
-pub(crate) struct Commit(oneshot::Receiver<Result<(), CommitFailed>>);
-
-impl Commit {
-    pub(crate) async fn done(self) -> Result<(), CommitFailed> {
-        self.0.await.unwrap_or(Err(CommitFailed))
-    }
-}
-
 impl Meta {
     pub(crate) fn new(
         state: PoolState,
         disks: Arc<DiskMap>,
-        witness: Arc<dyn QuorumWitness>,
+        (witness, ownership): (Arc<dyn QuorumWitness>, Arc<Ownership>),
         (epoch, seq): (Epoch, Seq),
     ) -> Self {
         Self {
@@ -107,6 +97,7 @@ impl Meta {
             state: RwLock::new(state),
             disks,
             witness,
+            ownership,
             epoch,
             seq: AtomicU64::new(seq.0),
             queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
@@ -115,6 +106,7 @@ impl Meta {
             superseded: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
+            told: Mutex::default(),
         }
     }
 
@@ -144,13 +136,24 @@ impl Meta {
         self.state_bytes.store(state.encode().len() as u64, Ordering::Release);
     }
 
+    /// Whether the pool has stopped.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+        self.poisoned.load(Ordering::Acquire) || self.ownership.is_lost()
     }
 
     /// Somebody else has opened the pool since, and it has stopped here.
     pub(crate) fn is_superseded(&self) -> bool {
-        self.superseded.load(Ordering::Acquire)
+        self.superseded.load(Ordering::Acquire) || self.ownership.is_lost()
+    }
+
+    /// Whether the pool is still this node's, as far as its disks have said.
+    pub(crate) fn ownership(&self) -> &Arc<Ownership> {
+        &self.ownership
+    }
+
+    /// Why nothing can be committed.
+    pub(crate) fn failed(&self) -> CommitFailed {
+        CommitFailed::of(&self.ownership)
     }
 
     /// Whether a disk's superblock says that somebody has opened the pool since.
@@ -171,6 +174,12 @@ impl Meta {
     /// Stops the pool when somebody has opened it since. One read of one disk.
     pub(crate) async fn look_for_newer_owner(&self) {
         let disks: Vec<_> = self.disks.read().values().filter(|disk| disk.is_online()).cloned().collect();
+        if self.ownership.is_lost() {
+            // The committer may not have tried to write since.
+            self.poison();
+            self.work.notify_one();
+            return;
+        }
         let Some(disk) = self.watched(&disks) else { return };
         if !self.is_poisoned() && self.has_newer_owner(disk).await {
             self.poison();
@@ -187,7 +196,7 @@ impl Meta {
     pub(crate) fn submit(&self, changes: Vec<Change>) -> Commit {
         let (sender, receiver) = oneshot::channel();
         self.push(Job::Commit(changes, sender));
-        Commit(receiver)
+        self.told_by(receiver)
     }
 
     /// Commits changes.
@@ -199,14 +208,18 @@ impl Meta {
     pub(crate) async fn checkpoint(&self) -> Result<(), CommitFailed> {
         let (sender, receiver) = oneshot::channel();
         self.push(Job::Checkpoint(sender));
-        Commit(receiver).done().await
+        self.told_by(receiver).done().await
     }
 
     /// Gives a disk a vote: it has the whole state, with its vote in it, before anyone counts it.
     pub(crate) async fn add_voter(&self, record: DiskRecord) -> Result<(), CommitFailed> {
         let (sender, receiver) = oneshot::channel();
         self.push(Job::Voter(Box::new(record), sender));
-        Commit(receiver).done().await
+        self.told_by(receiver).done().await
+    }
+
+    fn told_by(&self, result: oneshot::Receiver<Result<(), CommitFailed>>) -> Commit {
+        Commit::new(result, Arc::clone(&self.ownership))
     }
 
     fn push(&self, job: Job) {
@@ -258,6 +271,9 @@ impl Meta {
     }
 
     fn poison(&self) {
+        if self.poisoned.swap(true, Ordering::AcqRel) {
+            return;
+        }
         if self.is_superseded() {
             tracing::error!("the pool has been opened by somebody else since: it has stopped here");
         } else {
@@ -265,7 +281,6 @@ impl Meta {
                 "the pool's metadata did not reach a majority of its disks: the pool has stopped"
             );
         }
-        self.poisoned.store(true, Ordering::Release);
         let mut queue = self.queue.lock();
         queue.closed = true;
         queue.jobs.clear();
@@ -279,7 +294,7 @@ impl Meta {
         if position.used + bytes.len() as u64 > room {
             self.write_checkpoint(position).await?;
             if bytes.len() as u64 > room {
-                return Err(CommitFailed);
+                return Err(self.failed());
             }
         }
         let last = Seq(position.seq.0 + changes.len() as u64);
@@ -302,10 +317,10 @@ impl Meta {
         // Side by side: a commit takes no longer for it.
         let (written, newer) = join(join_all(writes), look).await;
         if newer {
-            return Err(CommitFailed);
+            return Err(self.failed());
         }
-        let reached = written.into_iter().filter(|ok| *ok).count();
-        self.count_votes(reached, last).await?;
+        let reached = disks.iter().zip(written).filter(|(_, ok)| *ok).map(|(disk, _)| disk.id).collect();
+        self.count_votes(&reached, last).await?;
         position.used += bytes.len() as u64;
         position.seq = last;
         let mut state = self.state.write();
@@ -326,7 +341,7 @@ impl Meta {
     pub(crate) async fn write_checkpoint(&self, position: &mut LogPosition) -> Result<(), CommitFailed> {
         let state = self.state.read().clone();
         let reached = self.put_checkpoint(&state, position.seq, &self.metadata_disks()).await;
-        self.count_votes(reached, position.seq).await?;
+        self.count_votes(&reached, position.seq).await?;
         position.used = 0;
         Ok(())
     }
@@ -339,24 +354,25 @@ impl Meta {
         state.apply(&Change::PutDisk(record.clone()));
         let old = self.metadata_disks();
         let joining = self.disks.read().get(&record.id).cloned();
-        if self.put_checkpoint(&state, seq, joining.as_slice()).await == 0 {
+        if self.put_checkpoint(&state, seq, joining.as_slice()).await.is_empty() {
             // The disk is offline now, or full, and does not get its vote.
             return Ok(());
         }
-        let reached = self.put_checkpoint(&state, seq, &old).await;
+        let mut reached = self.put_checkpoint(&state, seq, &old).await;
         // A majority of those that voted before, and of those that vote from now on.
-        self.count_votes(reached, seq).await?;
+        self.count_votes(&reached, seq).await?;
         self.state_bytes.store(state.encode().len() as u64, Ordering::Release);
         *self.state.write() = state;
-        self.count_votes(reached + 1, seq).await?;
+        reached.insert(record.id);
+        self.count_votes(&reached, seq).await?;
         position.seq = seq;
         position.used = 0;
         self.seq.store(seq.0, Ordering::Release);
         Ok(())
     }
 
-    /// Writes a state to disks; how many have it now.
-    async fn put_checkpoint(&self, state: &PoolState, seq: Seq, disks: &[Arc<PoolDisk>]) -> usize {
+    /// Writes a state to disks; which of them have it now.
+    async fn put_checkpoint(&self, state: &PoolState, seq: Seq, disks: &[Arc<PoolDisk>]) -> BTreeSet<DiskId> {
         let checkpoint = Checkpoint { epoch: self.epoch, seq, state: state.clone() };
         let data = IoBuf::copy_from(&checkpoint.encode()).freeze();
         let writes = disks.iter().map(|disk| {
@@ -383,7 +399,8 @@ impl Meta {
                 written
             }
         });
-        join_all(writes).await.into_iter().filter(|ok| *ok).count()
+        let written = join_all(writes).await;
+        disks.iter().zip(written).filter(|(_, ok)| *ok).map(|(disk, _)| disk.id).collect()
     }
 
     fn log_room(&self) -> u64 {
@@ -403,26 +420,6 @@ impl Meta {
         disks.retain(|disk| disk.log_whole.load(Ordering::Acquire));
         disks
     }
-
-    async fn count_votes(&self, reached: usize, seq: Seq) -> Result<(), CommitFailed> {
-        if self.is_superseded() {
-            return Err(CommitFailed);
-        }
-        let (guid, total) = self.with_state(|state| (state.guid, state.metadata_disks().count()));
-        let possible = reached + usize::from(reached < total && has_witness_vote(total));
-        if possible < votes_needed(total) {
-            // Not to be promised, so the witness must not hear of it either: it would be ahead of all disks.
-            return Err(CommitFailed);
-        }
-        if reached < total
-            // A disk missed this: the witness must know, or that disk could be believed alone later.
-            && let Err(error) = self.witness.store(guid, self.epoch, seq).await
-        {
-            tracing::error!("the quorum witness cannot be written: {error}");
-            return Err(CommitFailed);
-        }
-        Ok(())
-    }
 }
 
 /// Writes metadata to a disk. One that misses a batch has a gap in its log and may not vote until a checkpoint
@@ -432,22 +429,12 @@ async fn put(disk: &PoolDisk, at: u64, data: aligned_buffer::SharedBuf) -> bool 
         Ok(()) => true,
         Err(error) => {
             disk.log_whole.store(false, Ordering::Release);
-            if error.kind() != BlockErrorKind::NoSpace {
+            if !matches!(error.kind(), BlockErrorKind::NoSpace | BlockErrorKind::Fenced) {
                 disk.take_offline(&error.to_string());
             }
             false
         }
     }
-}
-
-/// With an even number of metadata disks the witness breaks the tie.
-pub(crate) fn has_witness_vote(metadata_disks: usize) -> bool {
-    metadata_disks.is_multiple_of(2)
-}
-
-/// A majority of the metadata disks' votes and the witness's, if it has one.
-pub(crate) fn votes_needed(metadata_disks: usize) -> usize {
-    (metadata_disks + usize::from(has_witness_vote(metadata_disks))) / 2 + 1
 }
 
 enum Group {

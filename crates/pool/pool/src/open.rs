@@ -13,7 +13,7 @@ use shard_runtime::Entropy;
 
 use crate::error::{PoolError, PoolErrorKind};
 use crate::votes::choose_metadata_disks;
-use crate::witness::QuorumWitness;
+use crate::witness::{QuorumWitness, Vote};
 
 /// A disk of a pool that was found.
 #[derive(Clone)]
@@ -81,6 +81,9 @@ pub struct OpenOptions {
     pub accept_loss: bool,
     /// Take the pool over from another node that has not let go of it.
     pub take_over: bool,
+    /// The epoch in which whoever opens it owns the pool. It has to be above all that its disks and the witness know. None for
+    /// the next one above that, where nobody but this process can own the pool.
+    pub epoch: Option<Epoch>,
 }
 
 /// Reads a disk's superblocks. `Ok(None)` when the disk belongs to no pool.
@@ -241,14 +244,37 @@ pub(crate) async fn create(
             disk.device.write(superblock.checkpoint_start, bytes.clone(), Durability::Durable).await?;
         }
     }
-    witness.store(guid, Epoch(1), Seq(0)).await.map_err(|error| {
-        PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be written").because(error)
-    })?;
+    vote(witness, guid, Epoch(1), Seq(0)).await?;
     // The superblocks come last: a disk that has one belongs to a whole pool.
     for (disk, superblock) in disks.iter().zip(&superblocks) {
         write_superblock(&disk.device, superblock).await?;
     }
     Ok(guid)
+}
+
+/// Has the witness vote.
+///
+/// # Errors
+/// When it cannot, and when it knows a higher epoch.
+pub(crate) async fn vote(
+    witness: &dyn QuorumWitness,
+    pool: Guid,
+    epoch: Epoch,
+    seq: Seq,
+) -> Result<(), PoolError> {
+    match witness.store(pool, epoch, seq).await {
+        Ok(Vote::Given) => Ok(()),
+        Ok(Vote::Refused(higher)) => Err(old_epoch(&pool, epoch, higher)),
+        Err(error) => {
+            Err(PoolError::new(PoolErrorKind::Io, "the quorum witness cannot be written").because(error))
+        }
+    }
+}
+
+/// That the epoch of whoever opens a pool is none above those that are known.
+pub(crate) fn old_epoch(pool: &dyn std::fmt::Display, epoch: Epoch, known: Epoch) -> PoolError {
+    let detail = format!("pool {pool}: epoch {epoch} cannot open it, as epoch {known} is known already");
+    PoolError::new(PoolErrorKind::OldEpoch(known), detail)
 }
 
 /// Checks a disk for a pool and lays it out.

@@ -6,20 +6,22 @@
 //! taken, since fewer voters would make the metadata less redundant than what it describes. A part of each area is left to
 //! what repair needs while it makes copies.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 
 use block_device::{BlockError, BlockErrorKind};
 use pool_format::{
-    BLOCK, Change, CopyRecord, DiskId, DiskRecord, DiskUse, Guid, PoolState, RowRecord, checkpoint_room,
+    BLOCK, Change, CopyRecord, DiskId, DiskRecord, DiskUse, Guid, PoolState, RowRecord, Seq, checkpoint_room,
 };
 
+use crate::commit::CommitFailed;
 use crate::core::Core;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::find::Member;
-use crate::meta::{CommitFailed, has_witness_vote, votes_needed};
+use crate::meta::Meta;
 use crate::open::{Probe, clear_metadata};
 use crate::row::Shape;
+use crate::witness::Vote;
 
 /// Disks that carry metadata, at most.
 const METADATA_DISKS_MAX: usize = 5;
@@ -63,6 +65,58 @@ fn in_turn<'a>(disks: impl Iterator<Item = &'a DiskRecord>) -> Vec<DiskId> {
     let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
     let in_turn = (0..longest).flat_map(|round| lists.iter().filter_map(move |list| list.get(round)));
     in_turn.take(METADATA_DISKS_MAX).copied().collect()
+}
+
+/// With an even number of metadata disks the witness breaks the tie.
+pub(crate) fn has_witness_vote(metadata_disks: usize) -> bool {
+    metadata_disks.is_multiple_of(2)
+}
+
+/// A majority of the metadata disks' votes and the witness's, if it has one.
+pub(crate) fn votes_needed(metadata_disks: usize) -> usize {
+    (metadata_disks + usize::from(has_witness_vote(metadata_disks))) / 2 + 1
+}
+
+impl Meta {
+    /// Whether what these disks have durably is promised: a majority has it, with the witness where it has a vote.
+    pub(crate) async fn count_votes(&self, reached: &BTreeSet<DiskId>, seq: Seq) -> Result<(), CommitFailed> {
+        if self.is_superseded() {
+            return Err(self.failed());
+        }
+        let (guid, voters) = self.with_state(|state| {
+            (state.guid, state.metadata_disks().map(|disk| disk.id).collect::<BTreeSet<DiskId>>())
+        });
+        let lagging: BTreeSet<DiskId> = voters.difference(reached).copied().collect();
+        let (votes, needed) = (voters.len() - lagging.len(), votes_needed(voters.len()));
+        let asks = !lagging.is_empty() && has_witness_vote(voters.len());
+        if votes + usize::from(asks) < needed {
+            // Not to be promised, so the witness must not hear of it either: it would be ahead of all disks.
+            return Err(self.failed());
+        }
+        {
+            let mut told = self.told.lock();
+            told.retain(|disk| lagging.contains(disk));
+            if votes >= needed && lagging.is_subset(&told) {
+                return Ok(());
+            }
+        }
+        // A disk missed this: the witness must know, or that disk could be believed alone later.
+        match self.witness.store(guid, self.epoch(), seq).await {
+            Ok(Vote::Given) => {
+                *self.told.lock() = lagging;
+                Ok(())
+            }
+            Ok(Vote::Refused(epoch)) => {
+                tracing::error!("the quorum witness knows an owner of epoch {epoch}");
+                self.superseded.store(true, Ordering::Release);
+                Err(self.failed())
+            }
+            Err(error) => {
+                tracing::error!("the quorum witness cannot be written: {error}");
+                Err(self.failed())
+            }
+        }
+    }
 }
 
 impl Core {

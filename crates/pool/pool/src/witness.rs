@@ -11,17 +11,27 @@ use pool_format::{Epoch, Guid, Seq};
 /// The future of a witness.
 pub type WitnessFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>>;
 
+/// What came of a vote that a witness was asked for.
+#[must_use = "a vote that was refused is none"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vote {
+    /// It is given, durably.
+    Given,
+    /// The pool has an owner of this epoch, which is a higher one: whoever asked owns it no longer.
+    Refused(Epoch),
+}
+
 /// Remembers the newest epoch and change of a pool, apart from its disks.
 ///
 /// With an even number of metadata disks the witness is one more vote. It is told at every opening, and of
-/// every change that did not reach all metadata disks; so a disk that knows less than the witness has missed
+/// changes that did not reach all metadata disks; so a disk that knows less than the witness has missed
 /// something and is never believed alone.
 pub trait QuorumWitness: Send + Sync + 'static {
     /// What was last stored for the pool.
     fn load(&self, pool: Guid) -> WitnessFuture<'_, Option<(Epoch, Seq)>>;
 
-    /// Remembers durably.
-    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()>;
+    /// Remembers durably, unless a higher epoch of the pool is known: comparing and remembering are one. An error may mean either.
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, Vote>;
 
     /// The node that remembers: the pools that it opens are its own until it lets go of them. One that says nothing takes every
     /// pool, and owns none.
@@ -63,10 +73,14 @@ impl QuorumWitness for MemoryWitness {
         self.1.clone()
     }
 
-    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, Vote> {
         Box::pin(async move {
-            self.0.lock().insert(pool, (epoch, seq));
-            Ok(())
+            let mut known = self.0.lock();
+            if let Some((higher, _)) = known.get(&pool).filter(|(known, _)| *known > epoch) {
+                return Ok(Vote::Refused(*higher));
+            }
+            known.insert(pool, (epoch, seq));
+            Ok(Vote::Given)
         })
     }
 

@@ -57,6 +57,11 @@ impl LogicalUnit {
     pub(crate) fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
         let mut inner = self.inner.lock();
         inner.sanitize.allows(cdb.op)?;
+        if inner.state == UnitState::Busy
+            && !matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense)
+        {
+            return Err(Failure::Status(ScsiStatus::Busy));
+        }
         let always = cdb.effect == Effect::Always;
         let reserving = cdb.op.is_reservation_command();
         let removes = cdb.op == Op::PreventAllow || cdb.op == Op::StartStop;
@@ -115,7 +120,7 @@ impl LogicalUnit {
         let port = inner.port_of(me);
         let reserved = inner.legacy.is_some_and(|holder| holder != me)
             || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
-        let serves = !matches!(inner.state, UnitState::Offline(_)) && !inner.stopped;
+        let serves = !matches!(inner.state, UnitState::Offline(_) | UnitState::Busy) && !inner.stopped;
         if !serves
             || reserved
             || inner.sanitize.allows(Op::ExtendedCopy1).is_err()

@@ -239,6 +239,12 @@ fn pages_and_luns() {
         assert_eq!(again.good(0, &[0x1a, 8, 8, 0, 255, 0], &[]).await[6] & 4, 4);
         again.unit.set_state(UnitState::Offline("test".into()));
         assert_eq!(again.sense(0, &[0; 6], &[]).await, (2, 0x0412));
+        // It comes, and until then nobody knows what is reserved: to be tried again, but for what tells which unit it is.
+        again.unit.set_state(UnitState::Busy);
+        assert_eq!(again.sense(0, &[0; 6], &[]).await, (0, 8));
+        assert_eq!(again.sense(0, &rw(0x28, 0, 0, 1), &[]).await, (0, 8));
+        assert_eq!(again.prout(0, 0, 0, (0, 0xa), true).await, (0, 8));
+        again.good(0, &[0x12, 0, 0, 0, 36, 0], &[]).await;
     });
 }
 

@@ -53,6 +53,8 @@ pub enum UnitState {
     ReadOnly(String),
     /// The unit is not served, for the reason given.
     Offline(String),
+    /// It will be served soon, and what it knows of reservations is not here yet: initiators are told to come again (BUSY).
+    Busy,
 }
 
 pub(crate) struct NexusEntry {

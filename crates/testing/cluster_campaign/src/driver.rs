@@ -272,6 +272,11 @@ impl World {
                 }
             }
             Order::Stop => {
+                if sabotage == Sabotage::HandOverLetsGo
+                    && let Some(running) = of.pools.get(&pool)
+                {
+                    running.let_go();
+                }
                 if sabotage != Sabotage::ServesAfterHandOver {
                     of.stop((pool, epoch));
                 }

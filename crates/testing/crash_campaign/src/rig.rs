@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block_device::UnmapBehavior;
 use pool::{
     CreateOptions, DiskDescription, DiskId, Epoch, Faults, Guid, MemoryWitness, NewDisk, OpenOptions, Pool,
-    PoolError, QuorumWitness, Resiliency, Seq, Surroundings, WitnessFuture,
+    PoolError, QuorumWitness, Resiliency, Seq, Surroundings, Vote, WitnessFuture,
 };
 use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
 
@@ -109,7 +109,7 @@ impl QuorumWitness for PoweredWitness {
         })
     }
 
-    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, Vote> {
         Box::pin(async move {
             self.check()?;
             self.memory.store(pool, epoch, seq).await

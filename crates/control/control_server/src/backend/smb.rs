@@ -3,12 +3,14 @@
 use std::sync::Weak;
 
 use control_api::{
-    Config, Listener, Session, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt, SmbInterface, SmbOpen,
+    Config, Listener, Session, ShareConfig, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt,
+    SmbInterface, SmbOpen,
 };
 use observe::IoTotals;
 use smb_protocol::security::Sid;
+use uuid::Uuid;
 
-use super::{OpenVolume, Work};
+use super::{Current, OpenVolume, Work};
 
 /// What has passed over a share since it was served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,17 +49,28 @@ pub trait SmbAdministration: Send + Sync + 'static {
     fn share_delete(&self, name: String) -> Work<'_, ()>;
 }
 
-/// SMB: listeners, shares, sessions, opens.
+/// What is to be served of a pool over SMB.
+#[derive(Clone, Default)]
+pub struct WantedShares {
+    /// Its shares.
+    pub shares: Vec<ShareConfig>,
+    /// Its volumes that are open. What clients have open in them is brought back, before anybody is let in.
+    pub volumes: Vec<OpenVolume>,
+    /// Clients may come. Else shares that are not served yet wait for that.
+    pub admit: bool,
+}
+
+/// SMB: listeners, shares, sessions, opens. Calls for several pools may be under way at once, for each pool one.
 pub trait SmbBackend: Send + Sync + 'static {
-    /// Makes what is served equal to the configuration: shares whose volume is not in `volumes` are not served. Nothing
-    /// of a volume that is not there is held any more when this ends. `node` is the node's name. What goes on unchanged is
-    /// not disturbed. Returns what could not be done, as ("share vmstore", "why").
-    fn apply<'a>(
-        &'a self,
-        config: &'a Config,
-        node: &'a str,
-        volumes: Vec<OpenVolume>,
-    ) -> Work<'a, Vec<(String, String)>>;
+    /// Makes the server itself equal to the configuration, unless a newer one is in effect. `node` is the node's name.
+    fn configure(&self, config: &Current, node: &str);
+    /// Makes listeners equal to the configuration. Waits for no volume. Returns what could not be done, as
+    /// ("SMB address 0.0.0.0:445", "why").
+    fn listen<'a>(&'a self, config: &'a Config) -> Work<'a, Vec<(String, String)>>;
+    /// Makes what is served of a pool equal to what is wanted of it. Nothing of a volume of the pool that is not wanted is held any
+    /// more when this ends. What goes on unchanged is not disturbed, nor is what is served of other pools. Returns what could not be done, as
+    /// ("share vmstore", "why").
+    fn apply_pool(&self, pool: Option<Uuid>, wanted: WantedShares) -> Work<'_, Vec<(String, String)>>;
     /// The server now.
     fn info(&self) -> SmbInfo;
     /// What has passed over a share; none when it is not served.

@@ -1,15 +1,20 @@
 //! iSCSI that nobody can connect to: remembers what it is to serve.
 
+use std::collections::BTreeSet;
+
 use control_api::{Config, PortalInfo, Session};
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::now;
-use crate::backend::{IscsiBackend, ServedLun, Work};
+use crate::backend::{Current, IscsiBackend, ServedLun, Work};
 
 /// What is to be served.
 #[derive(Default)]
 pub struct MemoryIscsi {
     config: Mutex<Config>,
+    /// Names of LUNs that initiators can use.
+    pub served: Mutex<BTreeSet<String>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
 }
@@ -18,13 +23,31 @@ pub struct MemoryIscsi {
 const TAKEN: &str = "127.0.0.1:1";
 
 impl IscsiBackend for MemoryIscsi {
-    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>> {
-        *self.config.lock() = config.clone();
-        let there = |name: &str| luns.iter().any(|lun| lun.name == name);
-        let unserved = config.luns.iter().filter(|lun| !there(&lun.name));
+    fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>> {
+        *self.config.lock() = (*config.config).clone();
+        now(Ok(Vec::new()))
+    }
+
+    fn apply_pool<'a>(
+        &'a self,
+        config: &'a Current,
+        _pool: Option<Uuid>,
+        luns: Vec<ServedLun>,
+    ) -> Work<'a, Vec<(String, String)>> {
+        let of = |name: &str| config.config.luns.iter().find(|lun| lun.name == name);
+        let unserved = luns.iter().filter(|lun| lun.volume.is_none()).filter_map(|lun| of(&lun.name));
         let trouble =
             unserved.map(|lun| (format!("lun {}", lun.name), format!("volume {} is not there", lun.volume)));
-        now(Ok(trouble.collect()))
+        let trouble = trouble.collect();
+        let mut served = self.served.lock();
+        for lun in luns {
+            match lun.volume {
+                Some(_) => served.insert(lun.name),
+                None => served.remove(&lun.name),
+            };
+        }
+        served.retain(|name| of(name).is_some());
+        now(Ok(trouble))
     }
 
     fn portals(&self) -> Vec<PortalInfo> {

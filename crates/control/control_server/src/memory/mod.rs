@@ -4,11 +4,12 @@
 //! volume a tree of byte vectors. What is on a [`Machine`] outlives the nodes that run on it, as disks do.
 
 mod iscsi;
+mod owner;
 mod pools;
 mod smb;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use file_store::FileStore;
 use observe::IoTotals;
 use parking_lot::Mutex;
 use tcp_service::{Budget, ShardJob, Spawner};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
-use crate::backend::{Backends, DiskBackend, DiskContent, FoundDisk, OpenDisk, ShardBackend, Work};
+use crate::backend::{Backends, DiskBackend, DiskContent, FoundDisk, NoFence, OpenDisk, ShardBackend, Work};
 pub use iscsi::MemoryIscsi;
 use pools::PoolState;
 use shard_runtime::SystemClock;
@@ -37,6 +38,11 @@ pub struct Machine {
     disks: Mutex<BTreeMap<String, Arc<MemoryDisk>>>,
     pools: Mutex<BTreeMap<Uuid, Arc<Mutex<PoolState>>>>,
     guids: Mutex<u128>,
+    epochs: Mutex<BTreeMap<Uuid, u64>>,
+    /// Disks that do not answer, by their ids: opening a pool with one does not end while it is here.
+    hangs: watch::Sender<BTreeSet<String>>,
+    /// Those that do not even say what is on them.
+    mute: watch::Sender<BTreeSet<String>>,
 }
 
 impl Machine {
@@ -46,6 +52,8 @@ impl Machine {
             shards: Arc::new(MemoryShards::start()),
             disks: Arc::new(Disks(self.clone())),
             pools: Arc::new(pools::Pools(self.clone())),
+            owner: Arc::new(owner::Epochs(self.clone())),
+            fence: Arc::new(NoFence),
             cache: read_cache::ReadCache::new(0),
             budget: Budget::default(),
             iscsi: Arc::new(MemoryIscsi::default()),
@@ -73,9 +81,35 @@ impl Machine {
         runtime.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.block_on(linked)
     }
 
+    /// Pools with these disks cannot be opened for now.
+    pub fn hang(&self, ids: &[&str]) {
+        self.hangs.send_replace(ids.iter().map(|id| (*id).to_owned()).collect());
+    }
+
+    /// The next so many openings of a volume fail, though its pool is open.
+    pub fn refuse_openings(&self, volume: &str, times: u32) {
+        for pool in self.pools.lock().values() {
+            pool.lock().refusals.insert(volume.to_owned(), times);
+        }
+    }
+
+    /// These disks do not say what is on them for now.
+    pub fn mute(&self, ids: &[&str]) {
+        self.mute.send_replace(ids.iter().map(|id| (*id).to_owned()).collect());
+    }
+
+    /// Ends when none of these disks hangs.
+    async fn answers(&self, ids: &[String]) {
+        let answers = |hangs: &BTreeSet<String>| ids.iter().all(|id| !hangs.contains(id));
+        // The sender lives as long as the machine.
+        let _ = self.hangs.subscribe().wait_for(answers).await;
+    }
+
     fn disk(&self, id: &str, size: u64) -> Arc<MemoryDisk> {
         let new = || {
             Arc::new(MemoryDisk {
+                id: id.to_owned(),
+                mute: self.mute.subscribe(),
                 size: Mutex::new(size),
                 content: Mutex::new(DiskContent::Empty),
                 faults: Mutex::default(),
@@ -119,6 +153,8 @@ impl DiskBackend for Disks {
 }
 
 pub(crate) struct MemoryDisk {
+    id: String,
+    mute: watch::Receiver<BTreeSet<String>>,
     size: Mutex<u64>,
     pub(crate) content: Mutex<DiskContent>,
     faults: Mutex<Vec<FaultRule>>,
@@ -139,10 +175,15 @@ impl OpenDisk for MemoryDisk {
     }
 
     fn probe(&self) -> Work<'_, DiskContent> {
-        if self.faults.lock().iter().any(|rule| rule.kind == FaultKind::Vanish) {
-            return now(Err(Problem::new(Code::Io, "device is gone")));
-        }
-        now(Ok(self.content.lock().clone()))
+        let mut mute = self.mute.clone();
+        Box::pin(async move {
+            // The machine outlives its disks.
+            let _ = mute.wait_for(|mute| !mute.contains(&self.id)).await;
+            if self.faults.lock().iter().any(|rule| rule.kind == FaultKind::Vanish) {
+                return Err(Problem::new(Code::Io, "device is gone"));
+            }
+            Ok(self.content.lock().clone())
+        })
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {

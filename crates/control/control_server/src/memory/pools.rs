@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, PoolBackend, PoolDisk, PoolHandle,
+    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, Opened, PoolBackend, PoolDisk, PoolHandle,
     PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct PoolState {
     stopped: bool,
     /// Names of volumes that have stopped.
     stopped_volumes: BTreeSet<String>,
+    /// How many more times a volume cannot be opened, by its name.
+    pub(super) refusals: BTreeMap<String, u32>,
 }
 
 impl PoolState {
@@ -113,6 +115,7 @@ impl PoolBackend for Pools {
             epoch: 1,
             stopped: false,
             stopped_volumes: BTreeSet::new(),
+            refusals: BTreeMap::new(),
         };
         for disk in &disks {
             self.claim(&mut state, disk);
@@ -123,38 +126,46 @@ impl PoolBackend for Pools {
         now(Ok(handle))
     }
 
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>> {
-        let Some(state) = self.0.pools.lock().get(&guid).cloned() else {
-            return now(Err(Problem::new(Code::Damaged, "no metadata of this pool")));
-        };
-        let there: Vec<Uuid> = disks
-            .iter()
-            .filter_map(memory)
-            .filter_map(|disk| match &*disk.content.lock() {
-                DiskContent::Member { disk, .. } => Some(*disk),
-                _ => None,
-            })
-            .collect();
-        let mut locked = state.lock();
-        if there.len() * 2 <= locked.members.len() {
-            let all = locked.members.len();
-            return now(Err(Problem::new(
-                Code::NotEnoughDisks,
-                format!("{} of {all} disks are there, no majority", there.len()),
-            )));
-        }
-        locked.epoch += 1;
-        locked.stopped = false;
-        for member in &mut locked.members {
-            match there.contains(&member.guid) {
-                false => member.state = DiskState::Missing,
-                true if member.state == DiskState::Missing => member.state = DiskState::Online,
-                true => {}
+    fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Opened> {
+        let machine = self.0.clone();
+        Box::pin(async move {
+            let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
+            machine.answers(&ids).await;
+            let state = machine.pools.lock().get(&guid).cloned();
+            let state = state.ok_or_else(|| Problem::new(Code::Damaged, "no metadata of this pool"))?;
+            let there: Vec<Uuid> = disks
+                .iter()
+                .filter_map(memory)
+                .filter_map(|disk| match &*disk.content.lock() {
+                    DiskContent::Member { disk, .. } => Some(*disk),
+                    _ => None,
+                })
+                .collect();
+            {
+                let mut locked = state.lock();
+                if there.len() * 2 <= locked.members.len() {
+                    let all = locked.members.len();
+                    return Err(Problem::new(
+                        Code::NotEnoughDisks,
+                        format!("{} of {all} disks are there, no majority", there.len()),
+                    ));
+                }
+                if epoch <= locked.epoch {
+                    return Ok(Opened::OldEpoch(locked.epoch));
+                }
+                locked.epoch = epoch;
+                locked.stopped = false;
+                for member in &mut locked.members {
+                    match there.contains(&member.guid) {
+                        false => member.state = DiskState::Missing,
+                        true if member.state == DiskState::Missing => member.state = DiskState::Online,
+                        true => {}
+                    }
+                }
             }
-        }
-        drop(locked);
-        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()) });
-        now(Ok(handle))
+            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(machine) });
+            Ok(Opened::Open(handle))
+        })
     }
 }
 
@@ -320,7 +331,14 @@ impl PoolHandle for Pool {
     }
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
-        self.state.lock().stopped_volumes.remove(name);
+        {
+            let mut state = self.state.lock();
+            if let Some(left) = state.refusals.get_mut(name).filter(|left| **left > 0) {
+                *left -= 1;
+                return now(Err(Problem::new(Code::Io, "a disk went away while it was being opened")));
+            }
+            state.stopped_volumes.remove(name);
+        }
         match self.state.lock().spaces.get(name) {
             Some((_, store)) => {
                 let (store, state) = (store.clone(), self.state.clone());

@@ -1,20 +1,22 @@
 //! SMB that nobody can connect to: remembers what it is to serve.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 
-use control_api::{Config, Listener, Session, ShareTraffic, SmbOpen};
+use control_api::{Config, Listener, Session, ShareConfig, ShareTraffic, SmbOpen};
 use parking_lot::Mutex;
 use smb_protocol::security::Sid;
+use uuid::Uuid;
 
 use super::now;
-use crate::backend::{OpenVolume, ShareTotals, SmbAdministration, SmbBackend, SmbInfo, Work};
+use crate::backend::{Current, ShareTotals, SmbAdministration, SmbBackend, SmbInfo, WantedShares, Work};
 
 /// What is to be served.
 #[derive(Default)]
 pub struct MemorySmb {
     config: Mutex<Config>,
-    volumes: Mutex<BTreeSet<String>>,
+    /// Shares that clients can connect to, with their pools.
+    pub served: Mutex<BTreeMap<String, (Option<Uuid>, ShareConfig)>>,
     ended: Mutex<Vec<Sid>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
@@ -35,27 +37,33 @@ impl MemorySmb {
 const TAKEN: &str = "127.0.0.1:1";
 
 impl SmbBackend for MemorySmb {
-    fn apply<'a>(
-        &'a self,
-        config: &'a Config,
-        _node: &'a str,
-        volumes: Vec<OpenVolume>,
-    ) -> Work<'a, Vec<(String, String)>> {
+    fn configure(&self, _config: &Current, _node: &str) {}
+
+    fn listen<'a>(&'a self, config: &'a Config) -> Work<'a, Vec<(String, String)>> {
         Box::pin(async move {
             let _pass = self.hold.read().await;
             *self.config.lock() = config.clone();
-            let volumes: BTreeSet<String> = volumes.into_iter().map(|volume| volume.name).collect();
-            let unserved = config.shares.iter().filter(|share| !volumes.contains(&share.volume));
-            let mut trouble: Vec<(String, String)> = unserved
-                .map(|share| {
-                    (format!("share {}", share.name), format!("volume {} is not there", share.volume))
-                })
-                .collect();
-            if config.smb.listen.iter().any(|address| address == TAKEN) {
-                trouble.push((format!("SMB address {TAKEN}"), "address in use".into()));
+            let taken = config.smb.listen.iter().any(|address| address == TAKEN);
+            let trouble = taken.then(|| (format!("SMB address {TAKEN}"), "address in use".to_owned()));
+            Ok(trouble.into_iter().collect())
+        })
+    }
+
+    fn apply_pool(&self, pool: Option<Uuid>, wanted: WantedShares) -> Work<'_, Vec<(String, String)>> {
+        Box::pin(async move {
+            let _pass = self.hold.read().await;
+            let there: BTreeSet<&String> = wanted.volumes.iter().map(|volume| &volume.name).collect();
+            let (on, off): (Vec<_>, Vec<_>) =
+                wanted.shares.iter().partition(|share| there.contains(&share.volume));
+            let mut served = self.served.lock();
+            served.retain(|_, (of, _)| *of != pool);
+            if wanted.admit {
+                served.extend(on.into_iter().map(|share| (share.name.clone(), (pool, share.clone()))));
             }
-            *self.volumes.lock() = volumes;
-            Ok(trouble)
+            let trouble = off.into_iter().map(|share| {
+                (format!("share {}", share.name), format!("volume {} is not there", share.volume))
+            });
+            Ok(trouble.collect())
         })
     }
 
@@ -77,9 +85,7 @@ impl SmbBackend for MemorySmb {
     }
 
     fn traffic(&self, share: &str) -> Option<ShareTraffic> {
-        let config = self.config.lock();
-        let found = config.shares.iter().find(|there| there.name == share)?;
-        self.volumes.lock().contains(&found.volume).then(ShareTraffic::default)
+        self.served.lock().contains_key(share).then(ShareTraffic::default)
     }
 
     fn share_totals(&self, share: &str) -> Option<ShareTotals> {

@@ -10,6 +10,7 @@ use control_api::{
 };
 use shard_runtime::Monotonic;
 
+use super::serve::Part;
 use super::{Node, confirm, missing};
 use crate::access::{Asker, Known, NewToken};
 use crate::audit::Audit;
@@ -119,9 +120,8 @@ impl Node {
     pub fn http_show(&self) -> HttpStatus {
         let config = self.config.with(|config| config.http.clone());
         let mut listeners = self.network.listeners(&config);
-        let unserved = self.unserved.lock();
         for listener in &mut listeners {
-            listener.problem = unserved.get(&format!("HTTP address {}", listener.address)).cloned();
+            listener.problem = self.why_unserved(&format!("HTTP address {}", listener.address));
         }
         HttpStatus {
             config,
@@ -157,7 +157,7 @@ impl Node {
                 && now.config.listen.contains(&listener.address)
                 && !before.listen.contains(&listener.address)
         });
-        let certificate = self.unserved.lock().get(CERTIFICATE).cloned();
+        let certificate = self.why_unserved(CERTIFICATE);
         let other_certificate =
             (&before.certificate, &before.key) != (&now.config.certificate, &now.config.key);
         let problem = match (refused, certificate.filter(|_| other_certificate || refused.is_some())) {
@@ -194,7 +194,7 @@ impl Node {
             return Err(Problem::new(Code::Io, format!("{subject}: {why}."))
                 .todo("Choose an address of this machine and a port that is free with --http."));
         }
-        self.unserved.lock().extend(trouble);
+        self.unserved.lock().entry(Part::Node).or_default().extend(trouble);
         Ok(())
     }
 
@@ -242,8 +242,8 @@ impl Node {
                 issue(Severity::Error, format!("HTTP address {}", listener.address), why, todo);
             }
         }
-        if let Some(why) = self.unserved.lock().get(CERTIFICATE) {
-            issue(Severity::Error, CERTIFICATE.into(), why.clone(), files);
+        if let Some(why) = self.why_unserved(CERTIFICATE) {
+            issue(Severity::Error, CERTIFICATE.into(), why, files);
         }
         if let Some(certificate) = self.network.certificate().filter(|certificate| !certificate.own) {
             let left = certificate.not_after.saturating_sub(self.clocks().1);

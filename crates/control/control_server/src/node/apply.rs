@@ -8,7 +8,10 @@ use super::Node;
 use super::log_homes::Holder;
 use super::luns::new_guid;
 use super::moves::share_ends;
+use super::path::PATIENCE;
+use super::pools::join_all;
 use super::ties::{all_on_volumes, all_on_volumes_mut, follow_name, keep_tie};
+use crate::backend::DiskContent;
 
 impl Node {
     /// Puts a configuration in place, or says what would change.
@@ -16,7 +19,7 @@ impl Node {
     /// # Errors
     /// When it makes no sense, or takes something away and is not confirmed. Nothing has changed then.
     pub async fn config_apply(&self, request: ConfigRequest) -> Result<ConfigDiff, Problem> {
-        let _changing = self.changes.lock().await;
+        let changing = self.changes.lock().await;
         let have = self.config.get();
         let mut want = request.config;
         let mut warnings = self.follow_names(&mut want);
@@ -49,18 +52,18 @@ impl Node {
             *config = want;
             Ok(())
         })?;
+        // What follows goes by the configuration as it is then: nobody has to wait for pools.
+        drop(changing);
         self.look().await;
         // Disks of pools that are this node's from now on are kept open.
-        for known in self.disks.all() {
-            self.probe(&known.found.id).await;
-        }
+        join_all(self.disks.all().iter().map(|known| self.probe(&known.found.id)).collect()).await;
         self.close_dropped_pools().await;
-        self.open_pools(&[]).await;
+        self.open_pools(None).await;
         self.reconcile().await;
         // First what the others come of.
         let closed = self.closed_pools().into_iter();
         warnings.extend(closed.map(|(name, why)| format!("pool {name}: it is not open: {why}")));
-        warnings.extend(self.unserved.lock().iter().map(|(subject, why)| format!("{subject}: {why}")));
+        warnings.extend(self.all_unserved().iter().map(|(subject, why)| format!("{subject}: {why}")));
         Ok(ConfigDiff { items, applied: true, warnings })
     }
 
@@ -170,40 +173,28 @@ impl Node {
             self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
         let dropped: Vec<uuid::Uuid> =
             self.pools.lock().keys().filter(|guid| !wanted.contains(guid)).copied().collect();
-        if dropped.is_empty() {
-            return;
-        }
-        // LUNs let go of their files first.
-        let gone: Vec<String> = self
-            .volumes
-            .lock()
-            .iter()
-            .filter(|(_, slot)| dropped.contains(&slot.pool))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let mut closing = Vec::new();
-        for name in &gone {
-            closing.extend(self.volumes.lock().remove(name).and_then(|slot| slot.handle));
-        }
-        self.reconcile().await;
-        for volume in closing {
-            if let Err(problem) = volume.close().await {
-                tracing::error!(%problem, "a volume was not closed cleanly");
-            }
-        }
-        for guid in dropped {
-            let slot = self.pools.lock().remove(&guid);
-            self.logs.forget_pool(guid);
-            self.restarts.forget_pool(guid);
-            if let Some(handle) = slot.and_then(|slot| slot.handle)
-                && let Err(problem) = handle.close().await
-            {
-                tracing::error!(pool = %guid, %problem, "a pool was not closed cleanly");
-            }
-        }
-        for known in self.disks.all() {
-            self.probe(&known.found.id).await;
-        }
+        let closing = dropped.into_iter().filter_map(|guid| {
+            let node = self.arc()?;
+            let closing = tokio::spawn(async move {
+                let turn = node.turn(guid).await;
+                if node.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid)) {
+                    return;
+                }
+                // What was not closed cleanly is in the log, and is recovered by who opens it.
+                drop(node.give_up(&turn, false).await);
+                node.pools.lock().remove(&guid);
+                node.logs.forget_pool(guid);
+                node.restarts.forget_pool(guid);
+                let disks = node.disks.all();
+                let of_pool = disks.iter().filter(
+                    |known| matches!(&known.content, Some(DiskContent::Member { pool, .. }) if *pool == guid),
+                );
+                join_all(of_pool.map(|known| node.probe(&known.found.id)).collect()).await;
+            });
+            Some(tokio::time::timeout(PATIENCE, closing))
+        });
+        // One that does not answer is closed when it does.
+        let _ = futures_util::future::join_all(closing.collect::<Vec<_>>()).await;
     }
 }
 

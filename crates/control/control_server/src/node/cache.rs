@@ -89,7 +89,13 @@ impl Node {
     pub async fn volume_log_add(self: &Arc<Self>, name: &str, request: LogCreate) -> Result<Volume, Problem> {
         let (node, name) = (Arc::clone(self), name.to_owned());
         to_its_end(async move {
-            let _changing = node.changes.lock().await;
+            let wanted = request.pool.clone();
+            let _turns = node
+                .turns_of(|node| {
+                    let log = wanted.iter().flat_map(|pool| node.pools_named(pool));
+                    node.pools_of_volume(&name).into_iter().chain(log).collect()
+                })
+                .await?;
             let (guid, pool, _) = node.space(&name)?;
             if node.volume(&name)?.log().is_some() {
                 return Err(Problem::new(Code::AlreadyExists, format!("volume {name} has a log.")).todo(
@@ -112,7 +118,7 @@ impl Node {
     pub async fn volume_log_remove(self: &Arc<Self>, name: &str) -> Result<Volume, Problem> {
         let (node, name) = (Arc::clone(self), name.to_owned());
         to_its_end(async move {
-            let _changing = node.changes.lock().await;
+            let _turns = node.turn_of_volume(&name).await?;
             let (_, pool, _) = node.space(&name)?;
             if node.volume(&name)?.log().is_none() {
                 return Err(Problem::new(Code::NotFound, format!("volume {name} has no log."))
@@ -128,7 +134,7 @@ impl Node {
 
     /// Opens a volume whose log is lost, without what was only there; or deletes a log whose volume is in no pool of this node.
     pub async fn volume_give_up_log(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_volume(name).await?;
         if let Some((pool, space)) = self.orphan_log(name) {
             confirm(name, confirmed.as_deref(), || {
                 vec![format!(
@@ -142,7 +148,7 @@ impl Node {
             self.note_logs();
             return Ok(Done::new(format!("The log of volume {name} is deleted.")));
         }
-        let (_, pool, _) = self.space(name)?;
+        let (guid, pool, _) = self.space(name)?;
         if let Ok(volume) = self.volume(name) {
             let of_log = if volume.log().is_some() { "its log is there" } else { "it has no log" };
             return Err(Problem::new(Code::WrongState, format!("volume {name} is open: {of_log}.")));
@@ -159,8 +165,8 @@ impl Node {
             )]
         })?;
         pool.give_up_log(name).await?;
-        self.open_volumes().await;
-        self.reconcile().await;
+        self.open_volumes(guid).await;
+        self.serve_pool(Some(guid)).await;
         let has_log = self.volume(name)?.log().is_some();
         // The volume still asks for the one that is lost: its user has given that up.
         if has_log && let Err(problem) = pool.remove_log(name).await {

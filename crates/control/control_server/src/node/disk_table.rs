@@ -26,6 +26,10 @@ pub(super) struct Known {
     pub(super) faults: Vec<FaultRule>,
     /// Whether it was there at the last look.
     pub(super) present: bool,
+    /// A look at it has begun and does not end.
+    pub(super) hangs: bool,
+    /// Held by whoever looks at it.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Known {
@@ -39,6 +43,8 @@ impl Known {
             busy: false,
             faults: Vec::new(),
             present: true,
+            hangs: false,
+            turn: Arc::default(),
         }
     }
 }

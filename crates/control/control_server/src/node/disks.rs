@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 use super::counters::io_counters;
 use super::disk_table::Known;
+use super::path::PATIENCE;
+use super::pools::join_all;
 use super::{Node, missing};
 use crate::backend::{DiskContent, FoundDisk, PoolDisk, PoolHandle};
 
@@ -20,10 +22,19 @@ use crate::backend::{DiskContent, FoundDisk, PoolDisk, PoolHandle};
 const BUSY_LOOKS: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long is waited for a disk to say what is on it: about as long as one takes that spins up. One that takes longer joins its pool later.
+const ANSWERS_WITHIN: Duration = PATIENCE;
+
 impl Node {
     /// Looks which disks there are and what is on those that were not there before. Returns the ids of new and
     /// of gone ones.
     pub(super) async fn look(&self) -> (Vec<String>, Vec<String>) {
+        let _looking = self.looking.lock().await;
+        self.look_again().await
+    }
+
+    /// The same, by who has the lock for looking.
+    pub(super) async fn look_again(&self) -> (Vec<String>, Vec<String>) {
         let configured = self.config.with(|config| config.disks.clone());
         let mut found = match self.backends.disks.discover().await {
             Ok(found) => found,
@@ -39,9 +50,8 @@ impl Node {
             self.disks.change(id, |known| known.open = None);
         }
         self.look_at_busy().await;
-        for id in &new {
-            self.probe(id).await;
-        }
+        // A disk that does not answer is waited for once, whatever number of them there is.
+        join_all(new.iter().map(|id| self.probe(id)).collect()).await;
         (new, gone)
     }
 
@@ -65,14 +75,34 @@ impl Node {
     async fn look_at_busy(&self) -> bool {
         let busy: Vec<Known> =
             self.disks.all().into_iter().filter(|known| known.present && known.busy).collect();
-        for known in &busy {
-            self.probe(&known.found.id).await;
-        }
+        join_all(busy.iter().map(|known| self.probe(&known.found.id)).collect()).await;
         !busy.is_empty()
     }
 
-    /// Looks what is on a disk. Keeps it open if it belongs to a pool of this node.
+    /// Looks what is on a disk, and does not wait for one that does not answer: what is on it, is known when it does. Keeps it open
+    /// if it belongs to a pool of this node.
     pub(super) async fn probe(&self, id: &str) {
+        let (Some(known), Some(node)) = (self.disks.find(id), self.arc()) else { return };
+        if known.hangs {
+            return;
+        }
+        let looked_at = known.found.id;
+        let looking = tokio::spawn(async move {
+            node.probe_alone(&looked_at).await;
+        });
+        if tokio::time::timeout(ANSWERS_WITHIN, looking).await.is_err() {
+            tracing::error!(disk = id, "a disk does not answer: the node goes on without it until it does");
+            self.disks.change(id, |known| {
+                known.hangs = true;
+                known.trouble = Some("it does not answer".to_owned());
+            });
+        }
+    }
+
+    /// Looks what is on a disk; one look at each at a time.
+    async fn probe_alone(&self, id: &str) {
+        let Some(known) = self.disks.find(id) else { return };
+        let _alone = known.turn.clone().lock_owned().await;
         let Some(known) = self.disks.find(id) else { return };
         if known.found.in_use_by.is_some() {
             return;
@@ -92,6 +122,7 @@ impl Node {
             DiskContent::Member { pool, .. } => self.owns_pool(*pool),
             _ => false,
         };
+        self.disks.change(id, |known| known.hangs = false);
         self.disks.change(id, |known| match content {
             Ok(content) => {
                 // A disk that isn't ours is not kept open: others may want to use it.
@@ -123,9 +154,9 @@ impl Node {
 
     /// Opens the disks of a pool again that were let go of.
     pub(super) async fn take_back(&self, pool: Uuid) {
-        for known in self.disks_of(pool).iter().filter(|known| known.present && known.open.is_none()) {
-            self.probe(&known.found.id).await;
-        }
+        let closed: Vec<Known> = self.disks_of(pool);
+        let closed = closed.iter().filter(|known| known.present && known.open.is_none());
+        join_all(closed.map(|known| self.probe(&known.found.id)).collect()).await;
     }
 
     /// Why no disk of a pool can be used.
@@ -351,7 +382,7 @@ impl Node {
 
     /// Looks for new and returned disks.
     pub async fn disk_rescan(&self) -> Result<RescanReport, Problem> {
-        let _changing = self.changes.lock().await;
+        drop(self.changes.lock().await);
         let report = self.rescan().await;
         self.retry_closed().await;
         Ok(report)
@@ -391,7 +422,7 @@ impl Node {
 
     /// Switches faults on, for tests.
     pub async fn disk_fault(&self, name: &str, request: FaultRequest) -> Result<Disk, Problem> {
-        let _changing = self.changes.lock().await;
+        drop(self.changes.lock().await);
         let known = self.disks.find(name).ok_or_else(|| missing("disk", name, "holdfast disk list"))?;
         let Some(open) = known.open else {
             return Err(Problem::new(Code::WrongState, format!("disk {name} is not open."))

@@ -216,7 +216,7 @@ impl Node {
                         address: portal.address.clone(),
                         listening: None,
                         group: portal.group,
-                        problem: self.unserved.lock().get(&format!("portal {}", portal.address)).cloned(),
+                        problem: self.why_unserved(&format!("portal {}", portal.address)),
                     })
                 })
                 .collect()

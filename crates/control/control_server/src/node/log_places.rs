@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Node;
+use super::path::PATIENCE;
 use super::pools::join_all;
 use crate::backend::{SpaceInfo, SpaceName, log_name, log_of};
 use crate::data_dir::replace_file;
@@ -300,11 +301,16 @@ impl Node {
         Problem::new(problem.code, detail).todo(todo)
     }
 
-    /// Deletes spaces of logs that no volume asks for any more: their pool was away when the log was removed.
+    /// Deletes spaces of logs that no volume asks for any more: their pool was away when the log was removed. A pool that does not
+    /// answer is not waited for: they go when it does.
     pub(super) async fn delete_leftovers(&self) {
-        self.delete_doomed().await;
+        // What is under way goes on by itself.
+        let _ = tokio::time::timeout(PATIENCE, self.delete_doomed()).await;
         let handles = self.open_handles();
-        join_all(handles.iter().map(|(_, handle)| handle.delete_leftovers()).collect()).await;
+        let deleting = handles.iter().map(|(_, handle)| async move {
+            let _ = tokio::time::timeout(PATIENCE, handle.delete_leftovers()).await;
+        });
+        join_all(deleting.collect()).await;
         self.note_held();
     }
 

@@ -4,27 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunMap, LunState,
-    LunUpdate, MapConfig, Problem, check_name, human_bytes, many,
+    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunState, LunUpdate,
+    Problem, check_name, human_bytes, many,
 };
 use file_store::Access;
+use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::known::Impaired;
-use super::mapping::{group_of, place, whose};
-use super::{Node, confirm, missing, taken, to_its_end};
+use super::mapping::{group_of, place};
+use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
 
 impl Node {
-    fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
+    pub(super) fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
         let found = self.config.with(|config| config.luns.iter().find(|lun| lun.name == name).cloned());
         found.ok_or_else(|| missing("LUN", name, "holdfast lun list"))
     }
 
     async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>) -> Lun {
-        let mut problem = self.unserved.lock().get(&format!("lun {}", config.name)).cloned();
+        let mut problem = self.why_unserved(&format!("lun {}", config.name));
         let (mut size, mut allocated) = (0, 0);
-        match self.lun_stat(&config).await {
+        match within_patience(&config.volume, self.lun_stat(&config)).await {
             Ok(file) => (size, allocated) = (file.size_bytes, file.allocated_bytes),
             Err(why) => {
                 let stranger = self.refuse_stranger(&config).err();
@@ -48,11 +49,16 @@ impl Node {
 
     /// LUNs, those in trouble first.
     pub async fn lun_list(&self) -> Result<Vec<Lun>, Problem> {
-        let (mut luns, impaired) = (Vec::new(), self.impaired());
-        for config in self.config.with(|config| config.luns.clone()) {
+        let impaired = self.impaired();
+        let configs = self.config.with(|config| config.luns.clone());
+        let mut describing = Vec::new();
+        for config in configs {
             let impaired = self.impaired_of(&impaired, &config);
-            luns.push(self.describe_lun(config, impaired).await);
+            describing.push(self.describe_lun(config, impaired));
         }
+        // A volume that does not answer is waited for once, however many LUNs are on it.
+        let mut luns: Vec<Lun> =
+            futures_util::stream::iter(describing).buffered(LOOKED_AT_ONCE).collect().await;
         luns.sort_by(|a, b| {
             (a.problem.is_none(), a.serving, &a.config.name).cmp(&(
                 b.problem.is_none(),
@@ -78,13 +84,13 @@ impl Node {
     }
 
     /// The configuration with a new LUN. Everything but the file is checked, so that a refused request leaves nothing behind.
-    fn with_lun(&self, request: &LunCreate) -> Result<(Config, LunConfig), Problem> {
+    fn with_lun(&self, config: &Config, request: &LunCreate) -> Result<(Config, LunConfig), Problem> {
         check_name("LUN", &request.name)?;
         if self.lun_config(&request.name).is_ok() {
             return Err(taken("LUN", &request.name));
         }
         let volume = self.volume_or_only(request.volume.as_deref())?;
-        let mut wanted = self.config.get();
+        let mut wanted = config.clone();
         let mut lun = LunConfig {
             name: request.name.clone(),
             guid: Some(new_guid()?),
@@ -111,12 +117,12 @@ impl Node {
     async fn make_lun(&self, request: LunCreate) -> Result<Lun, Problem> {
         let (lun, _making) = {
             let _changing = self.changes.lock().await;
-            let (_, lun) = self.with_lun(&request)?;
+            let (_, lun) = self.with_lun(&self.config.current().config, &request)?;
             (lun, Making::begin(self, &request.name)?)
         };
         // What is reserved takes as long as disks need: others change meanwhile what they like, so it is looked at again.
         let made = self.lun_file(&request, &lun.volume, &lun.path, lun.block_size).await?;
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_volume(&lun.volume).await?;
         if let Err(problem) = self.add_lun(&request, &lun).await {
             if made && self.refuse_lun_data(&lun.volume, &lun.path).await.is_ok() {
                 // The first problem is the one to tell.
@@ -124,22 +130,29 @@ impl Node {
             }
             return Err(problem);
         }
-        self.reconcile().await;
+        self.serve_lun(&lun).await;
         self.lun_show(&request.name).await
+    }
+
+    /// Serves a LUN as the configuration says, and lets those log in to targets who see it.
+    pub(super) async fn serve_lun(&self, lun: &LunConfig) {
+        self.serve_pool(self.pool_of(lun)).await;
+        self.serve_node().await;
     }
 
     /// Adds a LUN whose file is there.
     async fn add_lun(&self, request: &LunCreate, before: &LunConfig) -> Result<(), Problem> {
-        let (wanted, lun) = self.with_lun(request)?;
-        if (&lun.volume, lun.volume_guid) != (&before.volume, before.volume_guid) {
-            let detail = format!("Volume {} is another one since LUN {} was begun.", lun.volume, lun.name);
-            return Err(Problem::new(Code::WrongState, detail).todo("Try again."));
-        }
-        let file = self.file_stat(&lun.volume, &lun.path).await?;
-        self.refuse_second_lun(&lun.volume, &file, None).await?;
+        let file = self.file_stat(&before.volume, &before.path).await?;
+        self.refuse_second_lun(&before.volume, &file, None).await?;
+        let _changing = self.changes.lock().await;
         self.config.change(|config| {
-            config.groups = wanted.groups;
-            config.luns.push(lun);
+            let (wanted, lun) = self.with_lun(config, request)?;
+            if (&lun.volume, lun.volume_guid) != (&before.volume, before.volume_guid) {
+                let detail =
+                    format!("Volume {} is another one since LUN {} was begun.", lun.volume, lun.name);
+                return Err(Problem::new(Code::WrongState, detail).todo("Try again."));
+            }
+            *config = wanted;
             Ok(())
         })
     }
@@ -257,7 +270,13 @@ impl Node {
 
     /// Changes a LUN.
     pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
-        let changing = self.changes.lock().await;
+        let turns = self
+            .turns_of(|node| {
+                let of =
+                    node.lun_config(name).map(|lun| lun.volume).into_iter().chain(request.volume.clone());
+                of.flat_map(|volume| node.pools_of_volume(&volume)).collect()
+            })
+            .await?;
         let lun = self.lun_config(name)?;
         let place = self.lun_place(&lun, &request).await?;
         if let Some(size) = request.size_bytes {
@@ -288,6 +307,7 @@ impl Node {
             })
             .await?;
         }
+        let changing = self.changes.lock().await;
         self.config.change(|config| {
             let lun = find(&mut config.luns, name)?;
             if let Some(place) = place {
@@ -305,8 +325,14 @@ impl Node {
             }
             Ok(())
         })?;
-        self.reconcile().await;
         drop(changing);
+        let after = self.lun_config(name)?;
+        if self.pool_of(&after) != self.pool_of(&lun) {
+            // Let go of where it was, before it is opened where it is.
+            self.serve_pool(self.pool_of(&lun)).await;
+        }
+        self.serve_lun(&after).await;
+        drop(turns);
         if request.reserve {
             // As long as that takes, others change what they like.
             let reserved = async {
@@ -349,7 +375,11 @@ impl Node {
         keep_file: bool,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self
+            .turns_of(|node| {
+                node.lun_config(name).map_or(Vec::new(), |lun| node.pools_of_volume(&lun.volume))
+            })
+            .await?;
         let lun = self.lun_config(name)?;
         let others = match self.lun_stat(&lun).await {
             Ok(file) => file.names.saturating_sub(1),
@@ -376,12 +406,20 @@ impl Node {
                 )
             }]
         })?;
+        let pool = self.pool_of(&lun);
+        let changing = self.changes.lock().await;
         self.config.change(|config| {
+            if !config.luns.contains(&lun) {
+                let detail = format!("LUN {name} has just been changed.");
+                return Err(Problem::new(Code::WrongState, detail).todo("Look at it, and try again."));
+            }
             config.remove_luns(|lun| lun.name == name);
             Ok(())
         })?;
+        drop(changing);
         // Closes the file before it is removed.
-        self.reconcile().await;
+        self.serve_pool(pool).await;
+        self.serve_node().await;
         if !keep_file {
             match self.remove_file(&lun.volume, &lun.path).await {
                 Err(problem) if problem.code == Code::NotFound => {}
@@ -389,58 +427,6 @@ impl Node {
             }
         }
         Ok(Done::new(format!("LUN {name} is gone.")))
-    }
-
-    /// Shows a LUN to an initiator group.
-    pub async fn lun_map(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
-        let _changing = self.changes.lock().await;
-        self.config.change(|config| {
-            let own = find(&mut config.luns, name)?.map.clone();
-            let group = group_of(&mut config.groups, &request)?;
-            let map = place(&config.targets, &config.luns, &own, group, &request)?;
-            let lun = find(&mut config.luns, name)?;
-            if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
-                return Err(taken("mapping to this target and group of LUN", name));
-            }
-            lun.map.push(map);
-            Ok(())
-        })?;
-        self.reconcile().await;
-        self.lun_show(name).await
-    }
-
-    /// Hides a LUN from an initiator group.
-    pub async fn lun_unmap(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
-        let _changing = self.changes.lock().await;
-        self.config.change(|config| {
-            let lun = find(&mut config.luns, name)?;
-            let groups: Vec<&str> = match (&request.group, request.everyone) {
-                (Some(group), false) => vec![group.as_str()],
-                (None, true) => {
-                    config.groups.iter().filter(|group| group.any).map(|group| group.name.as_str()).collect()
-                }
-                _ => return Err(whose()),
-            };
-            let meant = |map: &MapConfig| {
-                groups.contains(&map.group.as_str())
-                    && request.target.as_ref().is_none_or(|target| *target == map.target)
-                    && request.number.is_none_or(|number| number == map.number)
-            };
-            match lun.map.iter().filter(|map| meant(map)).count() {
-                1 => {
-                    lun.map.retain(|map| !meant(map));
-                    Ok(())
-                }
-                0 => Err(missing("such mapping of LUN", name, "holdfast lun list")),
-                _ => Err(Problem::new(
-                    Code::InvalidRequest,
-                    format!("LUN {name} is mapped several times for this group."),
-                )
-                .todo("Say which one with --target and --number.")),
-            }
-        })?;
-        self.reconcile().await;
-        self.lun_show(name).await
     }
 }
 
@@ -463,7 +449,7 @@ impl Drop for Making<'_> {
     }
 }
 
-fn find<'a>(luns: &'a mut [LunConfig], name: &str) -> Result<&'a mut LunConfig, Problem> {
+pub(super) fn find<'a>(luns: &'a mut [LunConfig], name: &str) -> Result<&'a mut LunConfig, Problem> {
     luns.iter_mut().find(|lun| lun.name == name).ok_or_else(|| missing("LUN", name, "holdfast lun list"))
 }
 

@@ -1,13 +1,16 @@
 //! Whose a mapping of a LUN is, where it goes, and who uses it.
 
 use control_api::{
-    Code, GroupConfig, LunConfig, LunMap, MAX_LUN_NUMBER, MapConfig, Problem, Session, TargetConfig,
+    Code, GroupConfig, Lun, LunConfig, LunMap, MAX_LUN_NUMBER, MapConfig, Problem, Session, TargetConfig,
 };
+
+use super::luns::find;
+use super::{Node, missing, taken};
 
 /// Name of the group of all initiators, where it has to be made.
 const EVERYONE: &str = "everyone";
 
-pub(super) fn whose() -> Problem {
+fn whose() -> Problem {
     Problem::new(Code::InvalidRequest, "Whose is the mapping: an initiator group's, or everyone's?")
         .todo("Say --group GROUP or --everyone.")
 }
@@ -92,6 +95,62 @@ pub(super) fn place(
         })?,
     };
     Ok(MapConfig { target, number, group, read_only: wanted.read_only })
+}
+
+impl Node {
+    /// Shows a LUN to an initiator group.
+    pub async fn lun_map(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
+        let changing = self.changes.lock().await;
+        self.config.change(|config| {
+            let own = find(&mut config.luns, name)?.map.clone();
+            let group = group_of(&mut config.groups, &request)?;
+            let map = place(&config.targets, &config.luns, &own, group, &request)?;
+            let lun = find(&mut config.luns, name)?;
+            if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
+                return Err(taken("mapping to this target and group of LUN", name));
+            }
+            lun.map.push(map);
+            Ok(())
+        })?;
+        drop(changing);
+        self.serve_lun(&self.lun_config(name)?).await;
+        self.lun_show(name).await
+    }
+
+    /// Hides a LUN from an initiator group.
+    pub async fn lun_unmap(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
+        let changing = self.changes.lock().await;
+        self.config.change(|config| {
+            let lun = find(&mut config.luns, name)?;
+            let groups: Vec<&str> = match (&request.group, request.everyone) {
+                (Some(group), false) => vec![group.as_str()],
+                (None, true) => {
+                    config.groups.iter().filter(|group| group.any).map(|group| group.name.as_str()).collect()
+                }
+                _ => return Err(whose()),
+            };
+            let meant = |map: &MapConfig| {
+                groups.contains(&map.group.as_str())
+                    && request.target.as_ref().is_none_or(|target| *target == map.target)
+                    && request.number.is_none_or(|number| number == map.number)
+            };
+            match lun.map.iter().filter(|map| meant(map)).count() {
+                1 => {
+                    lun.map.retain(|map| !meant(map));
+                    Ok(())
+                }
+                0 => Err(missing("such mapping of LUN", name, "holdfast lun list")),
+                _ => Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!("LUN {name} is mapped several times for this group."),
+                )
+                .todo("Say which one with --target and --number.")),
+            }
+        })?;
+        drop(changing);
+        self.serve_lun(&self.lun_config(name)?).await;
+        self.lun_show(name).await
+    }
 }
 
 #[cfg(test)]

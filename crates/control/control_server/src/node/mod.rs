@@ -19,6 +19,7 @@ mod luns;
 mod mapping;
 mod moves;
 mod namesakes;
+mod path;
 mod pool_disks;
 mod pool_export;
 mod pool_forget;
@@ -26,12 +27,12 @@ mod pool_upkeep;
 mod pools;
 mod processors;
 mod qos;
-mod reconcile;
 mod replacement;
 mod restarts;
 mod retirements;
 mod schedules;
 mod selection;
+mod serve;
 mod shares;
 mod shares_remote;
 mod smb;
@@ -47,7 +48,9 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use control_api::{Code, Config, Job, Problem};
 use parking_lot::Mutex;
@@ -66,6 +69,7 @@ use crate::network::{Limits, Network};
 pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
 use disk_table::DiskTable;
+pub use path::driver::{NodeDriver, Ordered, PoolDriver};
 
 pub(crate) use crate::files::PutMode;
 
@@ -84,6 +88,21 @@ struct PoolSlot {
     fullness: fullness::Fullness,
     /// What it held when it was last open.
     held: Option<Vec<SpaceInfo>>,
+}
+
+impl PoolSlot {
+    /// One that is open.
+    fn open(name: &str, handle: Arc<dyn PoolHandle>) -> Self {
+        Self { name: name.to_owned(), handle: Some(handle), ..Self::default() }
+    }
+
+    /// It is not open any more: what it was, to be closed.
+    fn close(&mut self) -> Option<Arc<dyn PoolHandle>> {
+        let handle = self.handle.take()?;
+        self.held = Some(handle.info().spaces);
+        (self.reason, self.todo) = (Some("it is being closed".to_owned()), None);
+        Some(handle)
+    }
 }
 
 /// A volume of an open pool.
@@ -147,8 +166,18 @@ pub struct Node {
     disks: DiskTable,
     pools: Mutex<BTreeMap<Uuid, PoolSlot>>,
     volumes: Mutex<BTreeMap<String, VolumeSlot>>,
-    /// What iSCSI and SMB could not put into effect, by subject.
-    unserved: Mutex<BTreeMap<String, String>>,
+    /// The paths of pools, of all that this process has had.
+    paths: Mutex<BTreeMap<Uuid, Arc<path::Path>>>,
+    /// What stands for the path where it is not known in which pool something lies.
+    nowhere: Arc<path::Path>,
+    /// Held by whoever makes what is the node's own equal to the configuration.
+    nowhere_but_node: tokio::sync::Mutex<()>,
+    /// Pools are brought up and stopped by orders.
+    driven: AtomicBool,
+    /// The process uses volumes itself, and clients do not.
+    serves_nothing: AtomicBool,
+    /// What iSCSI and SMB could not put into effect.
+    unserved: Mutex<serve::Unserved>,
     /// Why returned disks of pools can't be used, by disk: said once.
     unusable: Mutex<BTreeMap<String, String>>,
     retirements: retirements::Retirements,
@@ -161,8 +190,15 @@ pub struct Node {
     events: Events,
     /// Names of LUNs whose files are being made.
     making: Mutex<BTreeSet<String>>,
-    /// Held by whoever changes the configuration or the shape of pools.
+    /// Names of volumes that are being made.
+    making_volumes: Mutex<BTreeSet<String>>,
+    /// Held by whoever changes the configuration, from looking to writing; by the start of the node until it has begun.
     changes: tokio::sync::Mutex<()>,
+    /// Held by whoever takes disks for pools: nobody else takes the same. It comes after turns.
+    taking: tokio::sync::Mutex<()>,
+    /// Held by whoever looks which disks there are.
+    looking: tokio::sync::Mutex<()>,
+    me: Weak<Self>,
     ready: signal::Sender<bool>,
     stopping: signal::Sender<bool>,
 }
@@ -174,13 +210,14 @@ impl Node {
     /// When the configuration can't be read.
     pub fn new(data: DataDir, clock: Arc<dyn Clock>, backends: Backends) -> Result<Arc<Self>, Problem> {
         let config = ConfigStore::open(data.join("config.toml"))?;
-        Ok(Arc::new(Self::with(data, config, clock, backends)))
+        Ok(Self::with(data, config, clock, backends))
     }
 
     /// The same with a configuration that was read before (it says how many shards there are).
     #[must_use]
-    pub fn with(data: DataDir, config: ConfigStore, clock: Arc<dyn Clock>, backends: Backends) -> Self {
-        Self {
+    pub fn with(data: DataDir, config: ConfigStore, clock: Arc<dyn Clock>, backends: Backends) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             retirements: retirements::Retirements::open(data.join("retirements.json")),
             restarts: restarts::Restarts::default(),
             logs: log_places::LogPlaces::open(data.join("logs.json")),
@@ -196,24 +233,37 @@ impl Node {
             disks: DiskTable::default(),
             pools: Mutex::default(),
             volumes: Mutex::default(),
+            paths: Mutex::default(),
+            nowhere: Arc::default(),
+            nowhere_but_node: tokio::sync::Mutex::new(()),
+            driven: AtomicBool::new(false),
+            serves_nothing: AtomicBool::new(false),
             unserved: Mutex::default(),
             unusable: Mutex::default(),
             jobs: Jobs::default(),
             making: Mutex::default(),
+            making_volumes: Mutex::default(),
             changes: tokio::sync::Mutex::new(()),
+            taking: tokio::sync::Mutex::new(()),
+            looking: tokio::sync::Mutex::new(()),
             ready: signal::Sender::new(false),
             stopping: signal::Sender::new(false),
-        }
+        })
+    }
+
+    /// This node, for a task of its own; none when it is gone.
+    fn arc(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
     }
 
     /// Opens everything: disks, pools and volumes in parallel, then targets.
-    /// Ends when all that can be opened is; the API serves meanwhile.
+    /// Ends when all that can be opened is, and what does not answer is not waited for any more; the API serves meanwhile.
     pub async fn open(self: &Arc<Self>) {
         let node: Weak<Self> = Arc::downgrade(self);
         self.backends.smb.administered_by(node);
         let _changing = self.changes.lock().await;
         self.open_disks().await;
-        self.open_pools(&[]).await;
+        self.open_pools(None).await;
         // Portals last: an initiator that is refused tries again, one whose disk is offline fails its I/O.
         self.reconcile().await;
         self.ready.send_replace(true);
@@ -222,8 +272,9 @@ impl Node {
     /// Opens disks, pools and volumes, and serves nothing: for a process that uses the volumes itself.
     pub(crate) async fn open_storage(&self) {
         let _changing = self.changes.lock().await;
+        self.serves_nothing.store(true, Ordering::Release);
         self.open_disks().await;
-        self.open_pools(&[]).await;
+        self.open_pools(None).await;
         self.apply_caches(&self.config.get());
         self.ready.send_replace(true);
     }
@@ -251,6 +302,8 @@ impl Node {
     pub async fn close(&self) -> Result<(), Problem> {
         self.stopping.send_replace(true);
         let _changing = self.changes.lock().await;
+        // What is begun comes to its end, if it does.
+        let _taking = tokio::time::timeout(path::PATIENCE, self.taking.lock()).await;
         let mut failed = Vec::new();
         let mut note = |what: &str, result: Result<(), Problem>| {
             if let Err(problem) = result {
@@ -260,17 +313,8 @@ impl Node {
         // Who serves lets go of files before their volumes close.
         note("iSCSI", self.backends.iscsi.stop().await);
         note("SMB", self.backends.smb.stop().await);
-        let volumes = std::mem::take(&mut *self.volumes.lock());
-        for (name, slot) in volumes {
-            if let Some(handle) = slot.handle {
-                note(&format!("volume {name}"), handle.close().await);
-            }
-        }
-        let pools = std::mem::take(&mut *self.pools.lock());
-        for slot in pools.into_values() {
-            if let Some(handle) = slot.handle {
-                note(&format!("pool {}", slot.name), handle.close().await);
-            }
+        for (what, result) in self.close_pools().await {
+            note(&what, result);
         }
         self.disks.close_all();
         note("shards", self.backends.shards.stop().await);
@@ -330,6 +374,24 @@ fn missing(what: &str, name: &str, list: &str) -> Problem {
 fn taken(what: &str, name: &str) -> Problem {
     Problem::new(Code::AlreadyExists, format!("There is a {what} {name} already."))
         .todo("Choose another name.")
+}
+
+/// How long a list waits for a volume that is looked into.
+const LOOKS_WITHIN: Duration = Duration::from_secs(5);
+
+/// So many volumes and LUNs are looked into at once for a list.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// What a volume says of itself, or that it does not answer.
+async fn within_patience<T>(
+    volume: &str,
+    looking: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    let looked = tokio::time::timeout(LOOKS_WITHIN, looking).await;
+    looked.unwrap_or_else(|_| {
+        Err(Problem::new(Code::Unavailable, format!("volume {volume} does not answer"))
+            .todo("`holdfast status` says which disks its pool waits for."))
+    })
 }
 
 /// Runs a change that nobody may leave half done, though whoever asked for it goes away.

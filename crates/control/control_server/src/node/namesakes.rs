@@ -13,9 +13,10 @@ use std::sync::Arc;
 use control_api::{Code, Problem};
 use uuid::Uuid;
 
+use super::path::{PATIENCE, Turn};
 use super::pools::bring_back;
 use super::{Node, VolumeSlot, missing};
-use crate::backend::{PoolHandle, SpaceInfo};
+use crate::backend::{PoolHandle, SpaceInfo, VolumeHandle};
 
 /// A volume of an open pool: the pool, and its space.
 pub(super) type Found = (Uuid, Arc<dyn PoolHandle>, SpaceInfo);
@@ -41,6 +42,22 @@ impl Node {
             (!tied.contains(&space.guid), order.iter().position(|each| each == guid))
         });
         found
+    }
+
+    /// Whether a volume of an open pool is to get a name that it has not: nobody has it, or who has it is to make way.
+    pub(super) fn is_to_get_a_name(&self, pool: Uuid) -> bool {
+        let handle = self.pools.lock().get(&pool).and_then(|slot| slot.handle.clone());
+        let Some(handle) = handle else { return false };
+        let tied = self.tied();
+        let volumes = self.volumes.lock();
+        handle.space_names().iter().filter(|space| space.log_of().is_none()).any(|space| {
+            let is_tied = space.guid.is_some_and(|guid| tied.contains(&guid));
+            volumes.get(&space.name).is_none_or(|slot| {
+                let stays =
+                    slot.pool == pool || slot.kept_closed || (tied.contains(&slot.space) && !slot.reserved);
+                is_tied && !stays
+            })
+        })
     }
 
     /// Settles who has which name, closes volumes that have to make way, and returns the volumes of open pools in the order in
@@ -79,7 +96,7 @@ impl Node {
     /// Gives names to volumes that something is on: those that nothing is on lose them, and so do those that are away and have
     /// not been open.
     async fn make_way(&self, tied: &BTreeSet<Uuid>, found: &[Found]) {
-        let mut closing = Vec::new();
+        let mut closing: Vec<(String, Uuid, Arc<dyn VolumeHandle>)> = Vec::new();
         {
             let mut volumes = self.volumes.lock();
             for (pool, _, space) in found.iter().filter(|(_, _, space)| tied.contains(&space.guid)) {
@@ -94,15 +111,12 @@ impl Node {
                 );
                 let next = VolumeSlot::closed(*pool, space.guid, "it is being opened");
                 let before = std::mem::replace(slot, next);
-                closing.extend(before.handle.map(|handle| (space.state.name.clone(), handle)));
+                closing.extend(before.handle.map(|handle| (space.state.name.clone(), before.pool, handle)));
             }
         }
-        if closing.is_empty() {
-            return;
-        }
-        // Who serves lets go of files before their volumes close.
-        self.reconcile().await;
-        for (volume, handle) in closing {
+        for (volume, pool, handle) in closing {
+            // Who serves lets go of files before their volumes close.
+            self.serve_pool(Some(pool)).await;
             if let Err(problem) = handle.close().await {
                 tracing::warn!(volume, %problem, "a volume that made way for another one was not closed cleanly");
             }
@@ -160,11 +174,22 @@ impl Node {
         }
     }
 
-    /// Opens the volume of this name in another pool, which stayed closed beside the one that is gone now.
-    pub(super) async fn open_namesake(&self, name: &str) {
-        if self.space(name).is_ok() {
-            self.open_volumes().await;
-            self.reconcile().await;
+    /// Opens the volume of this name in another pool, which stayed closed beside the one that is gone now. Whoever calls does not have
+    /// the change lock. Where it is not to be had at once, the watch does it.
+    pub(super) async fn open_namesake(&self, name: &str, turns: &[Turn]) {
+        let holders = self.holders().into_iter().filter(|holder| holder.closed.is_none());
+        let named = holders.filter(|holder| holder.volumes().any(|of| of == name)).map(|holder| holder.guid);
+        for pool in named.collect::<Vec<Uuid>>() {
+            let own = match turns.iter().any(|turn| turn.is_of(pool)) {
+                true => None,
+                false => match tokio::time::timeout(PATIENCE, self.turn(pool)).await {
+                    Ok(turn) => Some(turn),
+                    Err(_) => continue,
+                },
+            };
+            self.open_volumes(pool).await;
+            self.serve_pool(Some(pool)).await;
+            drop(own);
         }
     }
 

@@ -28,7 +28,8 @@ impl Node {
 
     /// Adds disks.
     pub async fn pool_add_disk(&self, pool: &str, request: AddDisk) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_pool(pool).await?;
+        let _taking = self.taking.lock().await;
         let (_, handle) = self.pool(pool)?;
         self.add_disks(&handle, &request).await?;
         self.pool_show(pool).await
@@ -106,7 +107,7 @@ impl Node {
 
     /// Puts nothing new on a disk and moves away what is on it.
     pub async fn pool_retire_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_pool(pool).await?;
         let (_, handle) = self.pool(pool)?;
         self.drain(&handle, self.member(&handle, disk)?.guid).await?;
         self.pool_show(pool).await
@@ -114,7 +115,7 @@ impl Node {
 
     /// Takes back that a disk is to leave.
     pub async fn pool_keep_disk(&self, pool: &str, disk: &str) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_pool(pool).await?;
         let (_, handle) = self.pool(pool)?;
         let member = self.member(&handle, disk)?;
         if !matches!(member.state, DiskState::Retiring | DiskState::Failed) {
@@ -160,7 +161,7 @@ impl Node {
         disk: &str,
         request: RemoveDisk,
     ) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_pool(pool).await?;
         let (guid, handle) = self.pool(pool)?;
         let member = self.member(&handle, disk)?;
         let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
@@ -212,7 +213,7 @@ impl Node {
             let left = now.map_or(0, |member| member.allocated_bytes);
             self.jobs.progress(job, left, leaves(kind), self.times().0);
             if left == 0 {
-                let _changing = self.changes.lock().await;
+                let _turn = self.turn(pool).await;
                 break handle.remove(member).await.map_err(|problem| problem.detail);
             }
         };
@@ -239,7 +240,8 @@ impl Node {
         disk: &str,
         request: ReplaceDisk,
     ) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_pool(pool).await?;
+        let _taking = self.taking.lock().await;
         let (guid, handle) = self.pool(pool)?;
         let member = self.member(&handle, disk)?;
         let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());

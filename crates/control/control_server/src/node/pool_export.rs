@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use control_api::{Done, Problem};
+use control_api::{Code, Done, Problem};
 use uuid::Uuid;
 
 use super::ties::Leaving;
@@ -58,9 +58,14 @@ impl Node {
     }
 
     async fn export(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let turns = self.turn_of_pool(name).await?;
         self.delete_leftovers().await;
+        let changing = self.changes.lock().await;
         let (guid, handle) = self.pool(name)?;
+        let Some(turn) = turns.iter().find(|turn| turn.is_of(guid)) else {
+            return Err(Problem::new(Code::WrongState, format!("pool {name} has just got another name."))
+                .todo("Try again."));
+        };
         let info = handle.info();
         let name = info.name.clone();
         let spaces = || info.spaces.iter().filter(|space| space.log_of.is_none());
@@ -87,24 +92,15 @@ impl Node {
         self.drop_from_config(guid, &leaving)?;
         let disks: Vec<String> =
             self.pool_info(&handle).members.into_iter().filter_map(|member| member.disk).collect();
-        let closing: Vec<_> = {
-            let mut open = self.volumes.lock();
-            volumes.iter().filter_map(|volume| open.remove(volume)?.handle).collect()
-        };
+        // Others change meanwhile what they like.
+        drop(changing);
+        drop(handle);
+        let unclean = self.give_up(turn, true).await;
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
-        // Who serves lets go of files before their volumes close.
-        self.reconcile().await;
-        let mut unclean = Vec::new();
-        for volume in closing {
-            unclean.extend(volume.close().await.err());
-        }
-        unclean.extend(handle.release().await.err());
-        unclean.extend(handle.close().await.err());
-        drop(handle);
         for volume in &volumes {
-            self.open_namesake(volume).await;
+            self.open_namesake(volume, &turns).await;
         }
         for disk in disks {
             self.release_disk(&disk).await;

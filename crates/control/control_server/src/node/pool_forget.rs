@@ -25,7 +25,8 @@ impl Node {
     }
 
     async fn forget(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let turns = self.turn_of_pool(name).await?;
+        let changing = self.changes.lock().await;
         let holders = self.holders();
         let (these, others): (Vec<Holder>, Vec<Holder>) =
             holders.into_iter().partition(|holder| holder.name == name || holder.guid.to_string() == name);
@@ -84,13 +85,14 @@ impl Node {
         })?;
         let guid = pool.guid;
         self.drop_from_config(guid, &lost)?;
+        drop(changing);
         self.pools.lock().remove(&guid);
         self.volumes.lock().retain(|_, slot| slot.pool != guid || slot.handle.is_some());
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
         self.reconcile().await;
         for volume in pool.volumes() {
-            self.open_namesake(volume).await;
+            self.open_namesake(volume, &turns).await;
         }
         // Its disks that are here are let go of.
         for known in self.disks.all() {

@@ -1,6 +1,5 @@
 //! Pools: opening, making, changing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control_api::{
@@ -9,87 +8,11 @@ use control_api::{
 };
 use uuid::Uuid;
 
-use super::fullness::Fullness;
+use super::path::PATIENCE;
 use super::{Node, PoolSlot, confirm, missing, taken};
 use crate::backend::{DiskContent, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
 
 impl Node {
-    /// Opens pools of the configuration that aren't open, in parallel, and their volumes.
-    /// `accept_loss` names those that may be opened although newer changes may be elsewhere.
-    pub(super) async fn open_pools(&self, accept_loss: &[Uuid]) {
-        self.open_pools_and_take(accept_loss, None).await;
-    }
-
-    /// The same, and takes one over, if another node has it.
-    async fn open_pools_and_take(&self, accept_loss: &[Uuid], take: Option<Uuid>) {
-        let wanted = self.config.with(|config| config.pools.clone());
-        let mut opening = Vec::new();
-        for pool in wanted {
-            let slot = self.pools.lock().get(&pool.guid).cloned();
-            if slot.as_ref().is_some_and(|slot| slot.handle.is_some()) {
-                continue;
-            }
-            let before = slot.and_then(|slot| slot.reason);
-            self.pools.lock().entry(pool.guid).or_default().name.clone_from(&pool.name);
-            self.take_back(pool.guid).await;
-            let disks = self.members(pool.guid);
-            let told = OpenTold {
-                accept_loss: accept_loss.contains(&pool.guid),
-                take_over: take == Some(pool.guid),
-            };
-            opening.push(async move {
-                let result = if disks.is_empty() {
-                    Err(self.no_disks(pool.guid))
-                } else {
-                    let disks = disks.into_iter().map(|(_, disk)| disk).collect();
-                    self.backends.pools.open(pool.guid, disks, told).await
-                };
-                match result {
-                    Ok(handle) => {
-                        tracing::info!(pool = pool.name, "pool is open");
-                        self.took_over(pool.guid, &pool.name, handle).await;
-                    }
-                    Err(problem) => {
-                        if problem.code == Code::InUse {
-                            self.let_go(pool.guid);
-                        }
-                        let problem = with_verb(problem, &pool.name);
-                        // Once, not at every try.
-                        if before.as_ref() != Some(&problem.detail) {
-                            tracing::error!(pool = pool.name, %problem, "pool can't be opened");
-                        }
-                        if let Some(slot) = self.pools.lock().get_mut(&pool.guid) {
-                            (slot.reason, slot.todo) = (Some(problem.detail), problem.todo);
-                        }
-                    }
-                }
-            });
-        }
-        join_all(opening).await;
-        self.open_volumes().await;
-        self.delete_leftovers().await;
-    }
-
-    /// Takes an open pool in: limits repair and lets it run.
-    async fn took_over(&self, guid: Uuid, name: &str, handle: Arc<dyn PoolHandle>) {
-        handle.called(name);
-        handle.set_upkeep(self.upkeep());
-        self.name_disks(guid, &*handle);
-        if let Err(problem) = handle.repair().await {
-            tracing::error!(pool = name, %problem, "repair can't run");
-        }
-        let slot = PoolSlot {
-            name: name.into(),
-            handle: Some(handle),
-            reason: None,
-            todo: None,
-            missing_since: BTreeMap::new(),
-            fullness: Fullness::default(),
-            held: None,
-        };
-        self.pools.lock().insert(guid, slot);
-    }
-
     /// The open pool of this name or GUID.
     pub(super) fn pool(&self, name: &str) -> Result<(Uuid, Arc<dyn PoolHandle>), Problem> {
         let pools = self.pools.lock();
@@ -102,7 +25,7 @@ impl Node {
                 format!(
                     "pool {} is not open: {}.",
                     slot.name,
-                    slot.reason.as_deref().unwrap_or("it is being opened")
+                    slot.reason.as_deref().or(self.coming(*guid)).unwrap_or("it is being opened")
                 ),
             )
             .todo(slot.todo.as_deref().unwrap_or("`holdfast status` says what to do."))),
@@ -175,7 +98,8 @@ impl Node {
 
     /// Makes a pool.
     pub async fn pool_create(&self, request: PoolCreate) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
+        drop(self.changes.lock().await);
+        let _taking = self.taking.lock().await;
         check_name("pool", &request.name)?;
         if let Some(Err(why)) = request.slab_bytes.map(check_slab_bytes) {
             return Err(Problem::new(Code::InvalidRequest, why));
@@ -242,15 +166,23 @@ impl Node {
             overwrite_foreign: request.overwrite_foreign,
         };
         let handle = self.backends.pools.create(new, disks.to_vec()).await?;
-        let guid = handle.info().guid;
+        let info = handle.info();
+        let guid = info.guid;
+        // Before anybody can know of it: who finds it in the configuration and not open would open it.
+        let turn = self.turn(guid).await;
+        self.backends.owner.made(guid, info.epoch).await?;
         self.config.change(|config| {
+            if config.pools.iter().any(|pool| pool.name == request.name) {
+                return Err(taken("pool", &request.name));
+            }
             config.pools.push(PoolConfig { name: request.name.clone(), guid });
             Ok(())
         })?;
         for disk in disks {
             self.probe(&disk.id).await;
         }
-        self.took_over(guid, &request.name, handle).await;
+        self.took_over(guid, &request.name, handle).await?;
+        self.publish(&turn).await;
         Ok(())
     }
 
@@ -277,7 +209,8 @@ impl Node {
 
     /// Takes over a pool that is on disks of this machine.
     pub async fn pool_import(&self, request: PoolImport) -> Result<PoolDetail, Problem> {
-        let _changing = self.changes.lock().await;
+        drop(self.changes.lock().await);
+        let taking = self.taking.lock().await;
         for disk in &request.disks {
             // A member of a pool that is this node's already is one that comes back.
             if !self.is_member_here(disk).await? {
@@ -342,16 +275,21 @@ impl Node {
             }
             Ok(())
         })?;
+        // The pool is waited for without keeping others from changes.
+        drop(taking);
         // Now that it is this node's, its disks are kept open.
         for known in self.disks.all() {
             if matches!(&known.content, Some(DiskContent::Member { pool, .. }) if *pool == guid) {
                 self.probe(&known.found.id).await;
             }
         }
-        let accept: &[Uuid] = if request.accept_loss { &[guid] } else { &[] };
-        self.open_pools_and_take(accept, Some(guid)).await;
-        self.rescan().await;
-        self.reconcile().await;
+        let told = OpenTold { accept_loss: request.accept_loss, take_over: true };
+        self.open_pools(Some((guid, told))).await;
+        self.look().await;
+        if let Ok(turn) = tokio::time::timeout(PATIENCE, self.turn(guid)).await {
+            self.tell_of_members(guid, &turn).await;
+        }
+        self.retry_closed().await;
         self.pool_show(&guid.to_string()).await
     }
 
@@ -374,7 +312,7 @@ impl Node {
 
     /// Destroys a pool.
     pub async fn pool_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_pool(name).await?;
         self.delete_leftovers().await;
         let (guid, handle) = self.pool(name)?;
         let info = handle.info();
@@ -399,6 +337,9 @@ impl Node {
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
+        if let Err(problem) = self.backends.owner.forget(guid).await {
+            tracing::warn!(pool = info.name, %problem, "what is kept of a pool that is destroyed stays");
+        }
         for disk in disks {
             self.release_disk(&disk).await;
         }
@@ -407,7 +348,7 @@ impl Node {
 }
 
 /// The same problem of opening a pool, with what to do about this pool.
-fn with_verb(mut problem: Problem, pool: &str) -> Problem {
+pub(super) fn with_verb(mut problem: Problem, pool: &str) -> Problem {
     match problem.code {
         Code::NotEnoughDisks | Code::Unavailable => problem.todo = Some(bring_back(pool)),
         Code::InUse => {

@@ -2,6 +2,7 @@
 //! they are lost.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use control_api::{DiskState, PoolMember};
 use uuid::Uuid;
@@ -20,36 +21,34 @@ enum Substitute {
 
 impl Node {
     /// Gives up members that have been missing for too long, where there is a spare or a reserve for what they held.
-    pub(super) async fn replace_lost(&self) {
+    pub(super) async fn replace_lost(&self, guid: Uuid, handle: &Arc<dyn PoolHandle>) {
         let (wait, reserve) =
             self.config.with(|config| (config.policy.spare_after_seconds, config.policy.reserve_disks));
-        for (guid, handle) in self.open_handles() {
-            for member in self.overdue(guid, &handle.info(), wait) {
-                // As it is now: the one before has been given up meanwhile.
-                let info = handle.info();
-                let replaced = match handle.use_spare(member).await {
-                    Ok(true) => Ok(Some(Substitute::Spare)),
-                    Ok(false) => {
-                        Ok(Some(Substitute::Reserve).filter(|_| is_reserved_for(&info, member, reserve)))
-                    }
-                    Err(problem) => Err(problem),
-                };
-                let replaced = match replaced {
-                    Ok(Some(by)) => handle.give_up(member).await.map(|()| Some(by)),
-                    other => other,
-                };
-                match replaced {
-                    Ok(Some(Substitute::Spare)) => {
-                        tracing::info!(pool = info.name, disk = %member, "a spare takes the place of a lost disk")
-                    }
-                    Ok(Some(Substitute::Reserve)) => {
-                        tracing::info!(pool = info.name, disk = %member, "what a lost disk held is made again on the others")
-                    }
-                    // Nothing to do it with: status says so.
-                    Ok(None) => {}
-                    Err(problem) => {
-                        tracing::error!(pool = info.name, disk = %member, %problem, "a lost disk cannot be replaced")
-                    }
+        for member in self.overdue(guid, &handle.info(), wait) {
+            // As it is now: the one before has been given up meanwhile.
+            let info = handle.info();
+            let replaced = match handle.use_spare(member).await {
+                Ok(true) => Ok(Some(Substitute::Spare)),
+                Ok(false) => {
+                    Ok(Some(Substitute::Reserve).filter(|_| is_reserved_for(&info, member, reserve)))
+                }
+                Err(problem) => Err(problem),
+            };
+            let replaced = match replaced {
+                Ok(Some(by)) => handle.give_up(member).await.map(|()| Some(by)),
+                other => other,
+            };
+            match replaced {
+                Ok(Some(Substitute::Spare)) => {
+                    tracing::info!(pool = info.name, disk = %member, "a spare takes the place of a lost disk")
+                }
+                Ok(Some(Substitute::Reserve)) => {
+                    tracing::info!(pool = info.name, disk = %member, "what a lost disk held is made again on the others")
+                }
+                // Nothing to do it with: status says so.
+                Ok(None) => {}
+                Err(problem) => {
+                    tracing::error!(pool = info.name, disk = %member, %problem, "a lost disk cannot be replaced")
                 }
             }
         }
@@ -81,36 +80,34 @@ impl Node {
 
     /// Empties members that have shown more errors than the policy bears, or have been slow for too long: one at a time
     /// in each pool, while everything else is as it should be.
-    pub(super) async fn retire_suspects(&self) {
+    pub(super) async fn retire_suspects(&self, handle: &Arc<dyn PoolHandle>) {
         let (errors, slow) = self
             .config
             .with(|config| (config.policy.retire_after_errors, config.policy.retire_after_slow_seconds));
-        for (_, handle) in self.open_handles() {
-            let info = handle.info();
-            self.remember_members(&info);
-            let shown = |member: &PoolMember| self.retirements.shown(member);
-            let Some(suspect) = worst(&info, errors, slow, shown) else { continue };
-            let evidence = suspect.reason.clone().unwrap_or_default();
-            let (disk, allocated) = (self.disk_name(suspect.guid), suspect.allocated_bytes);
-            match self.make_room(&*handle, &info, suspect).await {
-                Ok(true) => match handle.drain(suspect.guid).await {
-                    Ok(()) => {
-                        self.retirements.note(suspect.guid, &evidence);
-                        tracing::warn!(
-                            pool = info.name,
-                            disk,
-                            allocated,
-                            "a disk is emptied and retired: {evidence}"
-                        );
-                    }
-                    Err(problem) => {
-                        tracing::error!(pool = info.name, disk, %problem, "a suspect disk cannot be retired")
-                    }
-                },
-                // Status says what it is suspected of, and that it should be replaced.
-                Ok(false) => {}
-                Err(problem) => tracing::error!(pool = info.name, disk, %problem, "a spare cannot be used"),
-            }
+        let info = handle.info();
+        self.remember_members(&info);
+        let shown = |member: &PoolMember| self.retirements.shown(member);
+        let Some(suspect) = worst(&info, errors, slow, shown) else { return self.forget_retirements() };
+        let evidence = suspect.reason.clone().unwrap_or_default();
+        let (disk, allocated) = (self.disk_name(suspect.guid), suspect.allocated_bytes);
+        match self.make_room(&**handle, &info, suspect).await {
+            Ok(true) => match handle.drain(suspect.guid).await {
+                Ok(()) => {
+                    self.retirements.note(suspect.guid, &evidence);
+                    tracing::warn!(
+                        pool = info.name,
+                        disk,
+                        allocated,
+                        "a disk is emptied and retired: {evidence}"
+                    );
+                }
+                Err(problem) => {
+                    tracing::error!(pool = info.name, disk, %problem, "a suspect disk cannot be retired")
+                }
+            },
+            // Status says what it is suspected of, and that it should be replaced.
+            Ok(false) => {}
+            Err(problem) => tracing::error!(pool = info.name, disk, %problem, "a spare cannot be used"),
         }
         self.forget_retirements();
     }

@@ -12,7 +12,8 @@ use crate::backend::{DiskContent, PoolDisk};
 impl Node {
     /// Which disks selectors choose; nothing is done with them.
     pub async fn disk_select(&self, request: DiskSelect) -> Result<Vec<Disk>, Problem> {
-        let _changing = self.changes.lock().await;
+        drop(self.changes.lock().await);
+        let _taking = self.taking.lock().await;
         let mut chosen: Vec<Disk> = Vec::new();
         for name in &request.disks {
             let known = self.known_for_a_look(name).await?;

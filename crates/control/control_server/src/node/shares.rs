@@ -34,7 +34,7 @@ impl Node {
     }
 
     fn describe_share(&self, config: ShareConfig, impaired: Option<&Impaired>) -> Share {
-        let problem = self.unserved.lock().get(&format!("share {}", config.name)).cloned();
+        let problem = self.why_unserved(&format!("share {}", config.name));
         let traffic = self.backends.smb.traffic(&config.name);
         let is_this = |name: &String| same(name, &config.name);
         let sessions = self.backends.smb.sessions().into_iter();
@@ -75,7 +75,12 @@ impl Node {
 
     /// Makes a share, and its folder if that isn't there.
     pub async fn share_create(&self, request: ShareCreate) -> Result<Share, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self
+            .turns_of(|node| {
+                let volume = node.volume_or_only(request.volume.as_deref());
+                volume.map_or(Vec::new(), |volume| node.pools_of_volume(&volume))
+            })
+            .await?;
         check_share_name(&request.name)?;
         if self.share_config(&request.name).is_ok() {
             return Err(taken("share", &request.name));
@@ -102,12 +107,21 @@ impl Node {
         let permissions = self.resolve(&share.permissions)?;
         self.share_folder(&share, permissions, request.preset_folder).await?;
         let name = share.name.clone();
-        self.change(|config| {
-            config.shares.push(share);
-            Ok(())
-        })
-        .await?;
+        {
+            let _changing = self.changes.lock().await;
+            self.config.change(|config| {
+                config.shares.push(share);
+                Ok(())
+            })?;
+        }
+        self.serve_share(&name).await?;
         self.share_show(&name).await
+    }
+
+    /// Serves a share as the configuration says.
+    async fn serve_share(&self, name: &str) -> Result<(), Problem> {
+        self.serve_pool(self.pool_of(&self.share_config(name)?)).await;
+        Ok(())
     }
 
     /// Who is meant by permissions.
@@ -160,8 +174,14 @@ impl Node {
 
     /// Changes a share.
     pub async fn share_update(&self, name: &str, update: ShareUpdate) -> Result<Share, Problem> {
-        let _changing = self.changes.lock().await;
-        let mut share = self.share_config(name)?;
+        let _turns = self
+            .turns_of(|node| {
+                let of = node.share_config(name).map(|share| share.volume).into_iter();
+                of.chain(update.volume.clone()).flat_map(|volume| node.pools_of_volume(&volume)).collect()
+            })
+            .await?;
+        let before = self.share_config(name)?;
+        let mut share = before.clone();
         self.move_share(&mut share, &update).await?;
         let ShareUpdate {
             comment,
@@ -212,19 +232,33 @@ impl Node {
             self.share_folder(&share, permissions, true).await?;
         }
         let name = share.name.clone();
-        self.change(|config| {
-            if let Some(there) = config.shares.iter_mut().find(|there| same(&there.name, &name)) {
-                *there = share;
-            }
-            Ok(())
-        })
-        .await?;
+        {
+            let _changing = self.changes.lock().await;
+            self.config.change(|config| {
+                let there = config.shares.iter_mut().find(|there| same(&there.name, &name));
+                match there.filter(|there| **there == before) {
+                    Some(there) => *there = share,
+                    None => return Err(just_changed(&name)),
+                }
+                Ok(())
+            })?;
+        }
+        if self.pool_of(&self.share_config(&name)?) != self.pool_of(&before) {
+            // Let go of where it was, before it is served where it is.
+            self.serve_pool(self.pool_of(&before)).await;
+        }
+        self.serve_share(&name).await?;
         self.share_show(&name).await
     }
 
     /// Takes a share away. Its folder stays.
     pub async fn share_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self
+            .turns_of(|node| {
+                let share = node.share_config(name);
+                share.map_or(Vec::new(), |share| node.pools_of_volume(&share.volume))
+            })
+            .await?;
         let share = self.share_show(name).await?;
         let name = share.config.name.clone();
         confirm(&name, confirmed.as_deref(), || {
@@ -236,11 +270,18 @@ impl Node {
                 share.config.volume
             )]
         })?;
-        self.change(|config| {
-            config.shares.retain(|there| there.name != name);
-            Ok(())
-        })
-        .await?;
+        let pool = self.pool_of(&share.config);
+        {
+            let _changing = self.changes.lock().await;
+            self.config.change(|config| {
+                if !config.shares.contains(&share.config) {
+                    return Err(just_changed(&name));
+                }
+                config.shares.retain(|there| there.name != name);
+                Ok(())
+            })?;
+        }
+        self.serve_pool(pool).await;
         Ok(Done::new(format!("Share {name} is gone.")))
     }
 
@@ -264,6 +305,12 @@ impl Node {
             None => Ok(()),
         }
     }
+}
+
+/// Whoever asked has seen another share than there is now.
+fn just_changed(name: &str) -> Problem {
+    Problem::new(Code::WrongState, format!("Share {name} has just been changed."))
+        .todo("Look at it, and try again.")
 }
 
 /// Gives a folder the permissions of its share, when it has none of its own or `anyway`.

@@ -18,7 +18,7 @@ impl Node {
         let mut listeners = info.listeners;
         for address in &config.listen {
             if !listeners.iter().any(|there| there.address == *address) {
-                let problem = self.unserved.lock().get(&format!("SMB address {address}")).cloned();
+                let problem = self.why_unserved(&format!("SMB address {address}"));
                 listeners.push(Listener { address: address.clone(), listening: None, problem });
             }
         }

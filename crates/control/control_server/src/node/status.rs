@@ -38,10 +38,10 @@ impl Node {
     pub async fn status(&self) -> Result<Status, Problem> {
         let ready = *self.ready.subscribe().borrow();
         let pools = self.pool_list().await?;
-        let luns = self.lun_list().await?;
         let portals = self.portal_list().await?;
         let shares = self.share_list().await?;
-        let volumes = self.volume_list().await?;
+        // Each waits for volumes that do not answer, as long as is waited for one.
+        let (luns, volumes) = tokio::try_join!(self.lun_list(), self.volume_list())?;
         let mut issues = self.pool_issues();
         issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());

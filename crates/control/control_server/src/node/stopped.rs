@@ -9,14 +9,16 @@
 //! Closing never says "clean" of what has stopped: what was promised is found at the opening as after a crash, and no flush that
 //! failed is called good afterwards.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use control_api::{Code, Done, Problem};
 use uuid::Uuid;
 
-use super::pools::join_all;
+use super::path::Turn;
 use super::{Node, VolumeSlot, confirm};
-use crate::backend::{PoolHandle, VolumeHandle};
+use crate::backend::{OpenTold, PoolHandle, VolumeHandle};
 
 /// What is said of a volume that waits for its disks.
 const WAITS: &str = "it is opened again by itself when its disks are there";
@@ -33,23 +35,37 @@ struct StoppedVolume {
 }
 
 impl Node {
-    /// Closes what has stopped and opens what can be opened of it. A change under way comes first.
-    pub(super) async fn reopen_stopped(&self) {
-        // Looked at without the lock: nearly always there is none.
-        if self.stopped_pools().is_empty()
-            && self.stopped_volumes(&[]).is_empty()
-            && self.roomy_volumes().is_empty()
-        {
-            return;
+    /// Closes what has stopped and opens what can be opened of it: each pool on its own path, in a task of its own. Whoever is at a
+    /// pool comes first.
+    pub(super) fn reopen_stopped(&self) {
+        // Looked at without turns: nearly always there is none.
+        let stopped = self.stopped_pools();
+        let guids: Vec<Uuid> = stopped.into_iter().map(|(guid, _)| guid).collect();
+        let volumes = self.stopped_volumes(&guids).into_iter().map(|volume| volume.pool);
+        let roomy = self.roomy_volumes(None).into_iter().map(|(_, pool)| pool);
+        let pools: BTreeSet<Uuid> = guids.iter().copied().chain(volumes).chain(roomy).collect();
+        for pool in pools {
+            let (Some(node), Some(turn)) = (self.arc(), self.try_turn(pool)) else { continue };
+            tokio::spawn(async move {
+                node.close_stopped(&turn).await;
+                node.close_roomy(&turn).await;
+                node.look().await;
+                node.tell_of_members(pool, &turn).await;
+                let config =
+                    node.config.with(|config| config.pools.iter().find(|known| known.guid == pool).cloned());
+                let driven = node.driven.load(Ordering::Acquire) && !node.is_open(pool);
+                if let Some(config) = config.filter(|_| !driven) {
+                    node.bring_up(&config, OpenTold::default(), &turn).await;
+                }
+            });
         }
-        let Ok(_changing) = self.changes.try_lock() else { return };
-        self.close_stopped().await;
-        self.close_roomy().await;
-        self.rescan().await;
-        self.retry_closed().await;
     }
 
+    /// Open pools that have stopped. Where orders come from elsewhere, a pool that has stopped waits for one.
     fn stopped_pools(&self) -> Vec<(Uuid, Arc<dyn PoolHandle>)> {
+        if self.driven.load(Ordering::Acquire) {
+            return Vec::new();
+        }
         self.open_handles().into_iter().filter(|(_, handle)| handle.has_stopped()).collect()
     }
 
@@ -66,39 +82,42 @@ impl Node {
         volumes.iter().filter_map(stopped).collect()
     }
 
-    /// Open volumes that had no space for their metadata when they were opened, and for which their pools have more now.
-    fn roomy_volumes(&self) -> Vec<String> {
+    /// Open volumes, of a pool or of all, that had no space for their metadata when they were opened, and for which their pools have more
+    /// now.
+    fn roomy_volumes(&self, of: Option<Uuid>) -> Vec<(String, Uuid)> {
         let volumes = self.volumes.lock();
         let roomy = |slot: &VolumeSlot| {
-            slot.handle.as_ref().is_some_and(|handle| {
-                handle.lacks_space() && handle.can_hold() >= slot.held_full.saturating_add(ROOM_BYTES)
-            })
+            of.is_none_or(|pool| slot.pool == pool)
+                && slot.handle.as_ref().is_some_and(|handle| {
+                    handle.lacks_space() && handle.can_hold() >= slot.held_full.saturating_add(ROOM_BYTES)
+                })
         };
-        volumes.iter().filter(|(_, slot)| roomy(slot)).map(|(name, _)| name.clone()).collect()
+        volumes.iter().filter(|(_, slot)| roomy(slot)).map(|(name, slot)| (name.clone(), slot.pool)).collect()
     }
 
-    /// Closes volumes that need to be opened again to take changes, once their pools have space for that. Under the change lock.
-    async fn close_roomy(&self) {
-        let roomy = self.roomy_volumes();
-        let closing = roomy.iter().map(|volume| {
+    /// Closes volumes that need to be opened again to take changes, once their pool has space for that.
+    async fn close_roomy(&self, turn: &Turn) {
+        let roomy = self.roomy_volumes(Some(turn.pool()));
+        let closing = roomy.iter().map(|(volume, _)| {
             tracing::info!(volume, "there is more space for a full volume: it is opened again");
             (volume.clone(), "it is being opened again, as there is space for its metadata".to_owned())
         });
-        self.close_volumes(closing.collect()).await;
+        self.close_volumes(turn, closing.collect()).await;
         let mut volumes = self.volumes.lock();
-        for volume in roomy {
+        for (volume, _) in roomy {
             // Nothing is away.
             volumes.entry(volume).and_modify(|slot| slot.waits = false);
         }
     }
 
-    /// Under the change lock.
-    async fn close_stopped(&self) {
-        let pools = self.stopped_pools();
-        let guids: Vec<Uuid> = pools.iter().map(|(guid, _)| *guid).collect();
-        let volumes = self.stopped_volumes(&guids);
+    /// Closes volumes of a pool that have stopped, and the pool if it has.
+    async fn close_stopped(&self, turn: &Turn) {
+        let pool = turn.pool();
+        let stopped = self.stopped_pools().into_iter().find(|(guid, _)| *guid == pool);
+        let guids: Vec<Uuid> = stopped.iter().map(|(guid, _)| *guid).collect();
+        let volumes = self.stopped_volumes(&guids).into_iter().filter(|volume| volume.pool == pool);
         let now = self.clock.now();
-        let closing = volumes.into_iter().map(|StoppedVolume { name, pool, why, gave_up }| {
+        let closing = volumes.map(|StoppedVolume { name, pool, why, gave_up }| {
             tracing::error!(volume = name, why, "a volume has stopped and is closed");
             let wait = if gave_up { self.restarts.gave_up(pool, &name, now).as_secs() } else { 0 };
             let then = match wait {
@@ -109,32 +128,31 @@ impl Node {
             };
             (name, format!("it had stopped ({why}); {then}"))
         });
-        self.close_volumes(closing.collect()).await;
-        for (guid, handle) in pools {
-            let held = handle.info().spaces;
-            let abandoned = handle.abandon().await;
-            let mut slots = self.pools.lock();
-            let Some(slot) = slots.get_mut(&guid) else { continue };
-            match abandoned {
-                Ok(()) => {
-                    tracing::error!(pool = slot.name, "a pool has stopped and is closed");
-                    slot.handle = None;
-                    slot.held = Some(held);
-                    (slot.reason, slot.todo) = (Some(format!("it had stopped; {WAITS}")), None);
-                }
-                Err(problem) => {
-                    // Once, not at every try.
-                    if slot.reason.as_ref() != Some(&problem.detail) {
-                        tracing::error!(pool = slot.name, %problem, "a pool that has stopped can't be closed yet");
-                        slot.reason = Some(problem.detail);
-                    }
+        self.close_volumes(turn, closing.collect()).await;
+        let Some((_, handle)) = stopped else { return };
+        let held = handle.info().spaces;
+        let abandoned = handle.abandon().await;
+        let mut slots = self.pools.lock();
+        let Some(slot) = slots.get_mut(&pool) else { return };
+        match abandoned {
+            Ok(()) => {
+                tracing::error!(pool = slot.name, "a pool has stopped and is closed");
+                slot.handle = None;
+                slot.held = Some(held);
+                (slot.reason, slot.todo) = (Some(format!("it had stopped; {WAITS}")), None);
+            }
+            Err(problem) => {
+                // Once, not at every try.
+                if slot.reason.as_ref() != Some(&problem.detail) {
+                    tracing::error!(pool = slot.name, %problem, "a pool that has stopped can't be closed yet");
+                    slot.reason = Some(problem.detail);
                 }
             }
         }
     }
 
-    /// Closes volumes, with what is said of each meanwhile; who serves lets go of them first.
-    async fn close_volumes(&self, closing: Vec<(String, String)>) {
+    /// Closes volumes of a pool, with what is said of each meanwhile; who serves lets go of them first.
+    async fn close_volumes(&self, turn: &Turn, closing: Vec<(String, String)>) {
         let mut handles: Vec<(String, Arc<dyn VolumeHandle>)> = Vec::new();
         {
             let mut volumes = self.volumes.lock();
@@ -145,16 +163,9 @@ impl Node {
                 handles.extend(open.handle.map(|handle| (name, handle)));
             }
         }
-        if handles.is_empty() {
-            return;
+        if !handles.is_empty() {
+            self.close_volumes_of(turn, handles).await;
         }
-        self.reconcile().await;
-        let closed = handles.into_iter().map(|(name, handle)| async move {
-            if let Err(problem) = handle.close().await {
-                tracing::info!(volume = name, %problem, "closed as a crash would leave it");
-            }
-        });
-        join_all(closed.collect()).await;
     }
 
     /// Closes a volume if it is open, and opens it, though some of its data may not be there.
@@ -162,7 +173,7 @@ impl Node {
     /// # Errors
     /// When it cannot be opened, or serves and that it is interrupted was not confirmed.
     pub async fn volume_reopen(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
+        let turns = self.turn_of_volume(name).await?;
         let of = self.volumes.lock().get(name).map(|slot| slot.pool);
         if let (Err(_), Some(of)) = (self.space(name), of) {
             let pool = self.pool_name(of).unwrap_or_else(|| of.to_string());
@@ -172,7 +183,11 @@ impl Node {
             )
             .todo("`holdfast status` says what it waits for; the volume is opened with it."));
         }
-        self.space(name)?;
+        let (pool, ..) = self.space(name)?;
+        let Some(turn) = turns.iter().find(|turn| turn.is_of(pool)) else {
+            return Err(Problem::new(Code::WrongState, format!("volume {name} has just changed its pool."))
+                .todo("Try again."));
+        };
         if let Ok(handle) = self.volume(name) {
             if handle.why_stopped().is_none() {
                 confirm(name, confirmed.as_deref(), || {
@@ -181,14 +196,14 @@ impl Node {
                     )]
                 })?;
             }
-            self.close_volumes(vec![(name.to_owned(), "it is being opened again".to_owned())]).await;
+            self.close_volumes(turn, vec![(name.to_owned(), "it is being opened again".to_owned())]).await;
         }
         if let Some(slot) = self.volumes.lock().get_mut(name) {
             slot.waits = false;
             self.restarts.forget(slot.pool, name);
         }
-        self.open_volumes().await;
-        self.reconcile().await;
+        self.open_volumes(pool).await;
+        self.serve_pool(Some(pool)).await;
         self.volume(name)?;
         Ok(Done::new(format!("Volume {name} is open.")))
     }

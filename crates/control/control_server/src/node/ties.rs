@@ -230,12 +230,6 @@ impl Node {
         self.volume(item.volume())
     }
 
-    /// Those of which the node has another volume, or may have, by their subjects with why.
-    pub(super) fn strangers(&self, items: &[impl OnVolume]) -> Vec<(String, String)> {
-        let why = |item| self.refuse_stranger(item).err().map(|problem| problem.detail);
-        items.iter().filter_map(|item| Some((item.subject(), why(item)?))).collect()
-    }
-
     /// How this is kept from its data, if it is.
     pub(super) fn impaired_of<'a>(
         &self,
@@ -260,11 +254,10 @@ impl Node {
     }
 
     /// Takes down which volumes things are on of which earlier releases have written the names only, and the names that volumes
-    /// have now. Under the change lock.
+    /// have now.
     pub(super) fn complete_ties(&self) {
-        let before = self.config.get();
-        let mut config = before.clone();
-        let lacking: BTreeSet<String> = all_on_volumes(&config)
+        let before = self.config.current().config;
+        let lacking: BTreeSet<String> = all_on_volumes(&before)
             .filter(|item| item.volume_guid().is_none())
             .map(|item| item.volume().to_owned())
             .collect();
@@ -273,21 +266,25 @@ impl Node {
             .filter_map(|name| self.only_of_name(&name).map(|guid| (name, guid)))
             .collect();
         let names = self.names_now();
-        for item in all_on_volumes_mut(&mut config) {
-            if item.volume_guid().is_none() {
-                let guid = found.get(item.volume()).copied();
-                item.tie(guid);
+        let complete = |config: &mut Config| {
+            for item in all_on_volumes_mut(config) {
+                if item.volume_guid().is_none() {
+                    let guid = found.get(item.volume()).copied();
+                    item.tie(guid);
+                }
+                follow_name(item, &names);
             }
-            follow_name(item, &names);
-        }
-        // One policy for each volume: the one that was said of it first.
-        let mut seen = BTreeSet::new();
-        config.volumes.retain(|policy| policy.volume_guid.is_none_or(|guid| seen.insert(guid)));
-        if config == before {
+            // One policy for each volume: the one that was said of it first.
+            let mut seen = BTreeSet::new();
+            config.volumes.retain(|policy| policy.volume_guid.is_none_or(|guid| seen.insert(guid)));
+        };
+        let mut completed = (*before).clone();
+        complete(&mut completed);
+        if completed == *before {
             return;
         }
         let saved = self.config.change(|there| {
-            *there = config;
+            complete(there);
             Ok(())
         });
         if let Err(problem) = saved {

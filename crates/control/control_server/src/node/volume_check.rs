@@ -69,7 +69,7 @@ impl Node {
             Ok(handle) => handle.check(request.deep).await?,
             Err(_) => {
                 // Looking replays its log, so nobody may open it meanwhile. It may have been opened by now.
-                let _changing = self.changes.lock().await;
+                let _turns = self.turn_of_volume(name).await?;
                 match self.volume(name) {
                     Ok(handle) => handle.check(request.deep).await?,
                     Err(_) => pool.verify_volume(name, request.deep, Repair::No).await?,
@@ -101,13 +101,13 @@ impl Node {
         deep: bool,
         repair: Repair,
     ) -> Result<Vec<CheckFinding>, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_volume(name).await?;
         let (guid, pool, space) = self.space(name)?;
         self.refuse_if_used(name)?;
         let away = VolumeSlot::closed(guid, space.guid, "it is being repaired");
         let away = VolumeSlot { kept_closed: true, ..away };
         let slot = self.volumes.lock().insert(name.to_owned(), away);
-        self.reconcile().await;
+        self.serve_pool(Some(guid)).await;
         if let Some(handle) = slot.and_then(|slot| slot.handle) {
             // What a volume with damage cannot write any more is not a reason to leave it as it is.
             if let Err(problem) = handle.close().await {
@@ -118,8 +118,8 @@ impl Node {
         if let Some(slot) = self.volumes.lock().get_mut(name) {
             slot.kept_closed = false;
         }
-        self.open_volumes().await;
-        self.reconcile().await;
+        self.open_volumes(guid).await;
+        self.serve_pool(Some(guid)).await;
         verified
     }
 

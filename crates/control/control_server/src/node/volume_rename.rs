@@ -29,7 +29,12 @@ impl Node {
     }
 
     async fn rename_volume(&self, name: &str, pool: Option<&str>, new: &str) -> Result<Volume, Problem> {
-        let _changing = self.changes.lock().await;
+        let turns = self
+            .turns_of(|node| {
+                let new = node.pools_of_volume(new);
+                node.pools_of_volume(name).into_iter().chain(new).collect()
+            })
+            .await?;
         self.delete_leftovers().await;
         let (_, pool, space) = self.exact_space(name, pool)?;
         self.check_new_name(new)?;
@@ -57,8 +62,10 @@ impl Node {
         }
         self.note_logs();
         // It, where one of its name was served instead; and one that was not, where it was served.
-        self.open_volumes().await;
-        self.reconcile().await;
+        for turn in &turns {
+            self.open_volumes(turn.pool()).await;
+            self.serve_pool(Some(turn.pool())).await;
+        }
         self.volume_show(new, None).await
     }
 

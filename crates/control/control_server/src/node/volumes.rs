@@ -7,11 +7,12 @@ use control_api::{
     Code, Done, LogCreate, LogMode, Problem, RedundancyState, Volume, VolumeCache, VolumeCreate,
     VolumeUpdate, check_name, human_bytes,
 };
+use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::pools::join_all;
 use super::ties::lies_in;
-use super::{Node, VolumeSlot, confirm, missing, taken};
+use super::{LOOKED_AT_ONCE, Node, VolumeSlot, confirm, missing, taken, within_patience};
 use crate::backend::{LOG_SUFFIX, NewLog, NewSpace, SpaceInfo, VolumeHandle};
 use crate::files;
 
@@ -22,14 +23,26 @@ const LEAST_VOLUME_BYTES: u64 = 64 << 20;
 const LEAST_LOG_BYTES: u64 = 64 << 20;
 
 impl Node {
-    /// Opens volumes of open pools that aren't open, in parallel.
-    pub(super) async fn open_volumes(&self) {
+    /// Opens volumes of an open pool that aren't open, in parallel. Whoever calls has the pool's turn.
+    pub(super) async fn open_volumes(&self, of: Uuid) {
         let mut opening = Vec::new();
-        let mut begun: BTreeMap<String, Uuid> = BTreeMap::new();
+        let mut names: BTreeMap<String, Uuid> = BTreeMap::new();
         for (guid, pool, space) in self.settle_names().await {
             let log = space.log_name();
             let (name, id) = (space.state.name, space.guid);
-            let slot = self.volumes.lock().get(&name).cloned();
+            // Who comes first by precedence has the name, whichever pool is the faster one; each is opened on its own pool's path.
+            let first = *names.entry(name.clone()).or_insert(guid);
+            if guid != of {
+                continue;
+            }
+            let slot = {
+                let mut volumes = self.volumes.lock();
+                let known = volumes.get(&name).cloned();
+                if known.is_none() && first == of {
+                    volumes.insert(name.clone(), VolumeSlot::closed(guid, id, "it is being opened"));
+                }
+                known
+            };
             if slot.as_ref().is_some_and(|slot| slot.handle.is_some() || slot.kept_closed) {
                 continue;
             }
@@ -38,12 +51,11 @@ impl Node {
             if slot.as_ref().is_some_and(|slot| slot.waits && (away || held())) {
                 continue;
             }
-            let other = slot.as_ref().map(|slot| slot.pool).or_else(|| begun.get(&name).copied());
-            if let Some(other) = other.filter(|other| *other != guid) {
+            let other = slot.as_ref().map_or(first, |slot| slot.pool);
+            if other != guid {
                 tracing::error!(volume = name, pool = %guid, %other, "two pools have a volume of this name; the second stays closed");
                 continue;
             }
-            begun.insert(name.clone(), guid);
             let before = slot.and_then(|slot| slot.reason);
             let pool = pool.clone();
             opening.push(async move {
@@ -139,7 +151,7 @@ impl Node {
             let usage = self.on_shard(handle.shard(), move || async move {
                 store.usage().await.map_err(|error| files::problem(&error))
             });
-            match usage.await {
+            match within_patience(&name, usage).await {
                 Ok(usage) => used = usage.used,
                 Err(problem) => reason = Some(problem.detail),
             }
@@ -172,12 +184,16 @@ impl Node {
 
     /// Volumes, those in trouble first.
     pub async fn volume_list(&self) -> Result<Vec<Volume>, Problem> {
-        let mut volumes = Vec::new();
-        for (name, spaces, lost) in self.known_spaces() {
+        let mut describing = Vec::new();
+        for (pool, spaces, lost) in self.known_spaces() {
             for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
-                volumes.push(self.describe_volume(&name, space, lost.clone()).await);
+                let (pool, lost) = (pool.clone(), lost.clone());
+                describing.push(async move { self.describe_volume(&pool, space, lost).await });
             }
         }
+        // One that does not answer keeps nobody from being told of the others.
+        let mut volumes: Vec<Volume> =
+            futures_util::stream::iter(describing).buffered(LOOKED_AT_ONCE).collect().await;
         volumes.sort_by(|a, b| (a.online, a.redundancy, &a.name).cmp(&(b.online, b.redundancy, &b.name)));
         Ok(volumes)
     }
@@ -240,7 +256,14 @@ impl Node {
 
     /// Makes a space and a volume on it.
     pub async fn volume_create(&self, request: VolumeCreate) -> Result<Volume, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self
+            .turns_of(|node| {
+                let pool = node.pool_or_only(request.pool.as_deref()).map(|(pool, _)| pool);
+                let log = request.log.iter().filter_map(|log| log.pool.as_deref());
+                pool.into_iter().chain(log.flat_map(|log| node.pools_named(log))).collect()
+            })
+            .await?;
+        let _making = MakingVolume::begin(self, &request.name)?;
         self.check_new_name(&request.name)?;
         if request.size_bytes < LEAST_VOLUME_BYTES {
             return Err(Problem::new(
@@ -276,7 +299,7 @@ impl Node {
         self.volumes.lock().insert(request.name.clone(), slot);
         self.note_logs();
         self.set_cache_policy(&request.name, made.guid, request.cache)?;
-        self.reconcile().await;
+        self.serve_pool(Some(guid)).await;
         self.volume_show(&request.name, None).await
     }
 
@@ -299,7 +322,7 @@ impl Node {
 
     /// Grows a volume, or changes how it is cached.
     pub async fn volume_update(&self, name: &str, request: VolumeUpdate) -> Result<Volume, Problem> {
-        let _changing = self.changes.lock().await;
+        let _turns = self.turn_of_volume(name).await?;
         let (_, pool, space) = self.space(name)?;
         if let Some(size) = request.size_bytes {
             if size < space.size_bytes {
@@ -326,8 +349,8 @@ impl Node {
         pool: Option<&str>,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
-        let (_, pool, space) = self.exact_space(name, pool)?;
+        let turns = self.turn_of_volume(name).await?;
+        let (guid, pool, space) = self.exact_space(name, pool)?;
         let luns: Vec<String> = self.config.with(|config| {
             let on = config.luns.iter().filter(|lun| lies_in(*lun, name, space.guid));
             on.map(|lun| lun.name.clone()).collect()
@@ -363,7 +386,7 @@ impl Node {
             if own { volumes.remove(name) } else { None }
         };
         // Whoever serves files lets go of the volume.
-        self.reconcile().await;
+        self.serve_pool(Some(guid)).await;
         if let Some(handle) = slot.and_then(|slot| slot.handle) {
             handle.close().await?;
         }
@@ -378,7 +401,7 @@ impl Node {
             });
             Ok(())
         })?;
-        self.open_namesake(name).await;
+        self.open_namesake(name, &turns).await;
         Ok(Done::new(format!("Volume {name} of pool {} is destroyed.", pool.info().name)))
     }
 
@@ -394,5 +417,24 @@ impl Node {
             return Some(worst.map_or(RedundancyState::Reduced, |worst| worst.min(RedundancyState::Reduced)));
         }
         worst
+    }
+}
+
+/// The name of a volume that is being made, which no other one gets meanwhile in any pool.
+struct MakingVolume<'a>(&'a Node, String);
+
+impl<'a> MakingVolume<'a> {
+    fn begin(node: &'a Node, name: &str) -> Result<Self, Problem> {
+        if !node.making_volumes.lock().insert(name.to_owned()) {
+            let detail = format!("Volume {name} is being made.");
+            return Err(Problem::new(Code::InUse, detail).todo("Wait for that, or choose another name."));
+        }
+        Ok(Self(node, name.to_owned()))
+    }
+}
+
+impl Drop for MakingVolume<'_> {
+    fn drop(&mut self) {
+        self.0.making_volumes.lock().remove(&self.1);
     }
 }

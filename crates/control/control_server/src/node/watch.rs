@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::disks::vanished;
+use super::path::{PATIENCE, Turn};
 use crate::backend::{DiskContent, PoolHandle, PoolInfo};
 
 /// How often repair is looked at, for progress.
@@ -31,7 +32,7 @@ impl Node {
                 () = self.stopped() => return,
             }
             self.follow_repairs();
-            self.reopen_stopped().await;
+            self.reopen_stopped();
             let every = Duration::from_secs(self.config.with(|config| config.policy.rescan_seconds));
             let now = self.clock.now();
             if last_schedules.is_none_or(|last| now.since(last) >= SCHEDULES_EVERY) {
@@ -48,60 +49,92 @@ impl Node {
                 self.watch_space();
                 let upkeep = self.upkeep();
                 self.open_handles().iter().for_each(|(_, handle)| handle.set_upkeep(upkeep));
-                // A change under way looks itself, or will be over soon.
-                if let Ok(_changing) = self.changes.try_lock() {
-                    self.rescan().await;
-                    self.replace_lost().await;
-                    self.retire_suspects().await;
-                    self.retry_closed().await;
+                // Whoever looks now tells the pools, too.
+                if let Ok(_looking) = self.looking.try_lock() {
+                    self.look_again().await;
                 }
+                self.look_after_pools();
+                self.retry_closed_beside();
             }
         }
     }
 
-    /// Looks for lost and returned disks and tells the pools. Under the change lock.
+    /// Looks for lost and returned disks and tells the pools. Whoever calls has neither the change lock nor a pool's turn.
     pub(super) async fn rescan(&self) -> RescanReport {
         let (new, _gone) = self.look().await;
         let mut report = RescanReport { found: new, ..RescanReport::default() };
+        let looks = self.open_handles().into_iter().filter_map(|(guid, _)| {
+            let node = self.arc()?;
+            Some(tokio::spawn(async move {
+                let turn = node.turn(guid).await;
+                node.tell_of_members(guid, &turn).await
+            }))
+        });
+        let looks = looks.map(|look| tokio::time::timeout(PATIENCE, look));
+        for of_pool in futures_util::future::join_all(looks.collect::<Vec<_>>()).await {
+            // A pool that does not answer is told when it does.
+            let Ok(Ok(of_pool)) = of_pool else { continue };
+            report.found.retain(|found| !of_pool.returned.contains(found));
+            report.returned.extend(of_pool.returned);
+            report.missing.extend(of_pool.missing);
+        }
+        report
+    }
+
+    /// Looks after each open pool where nobody is at it, in a task of its own: disks that came or went, spares, suspects, and then
+    /// volumes that could not be opened. These belong here, since the task has the turn that opening them needs.
+    fn look_after_pools(&self) {
         for (guid, handle) in self.open_handles() {
-            self.name_disks(guid, &*handle);
-            for member in handle.info().members {
-                let known = self.disks.all().into_iter().find(|known| {
-                    matches!(&known.content, Some(DiskContent::Member { pool, disk, .. }) if *pool == guid && *disk == member.guid)
-                });
-                let there = known.as_ref().is_some_and(|known| known.present && !vanished(known));
-                let name =
-                    known.as_ref().map_or_else(|| member.guid.to_string(), |known| known.found.id.clone());
-                match (member.state, there) {
-                    (DiskState::Missing, true) => {
-                        // Looks again what is on it: a path may lead to another disk by now.
-                        self.probe(&name).await;
-                        let back = self.members(guid).into_iter().find(|(disk, _)| *disk == member.guid);
-                        let Some((_, disk)) = back else { continue };
-                        match handle.returned(member.guid, disk).await {
-                            Ok(()) => {
-                                tracing::info!(disk = name, "disk of a pool is back");
-                                self.unusable.lock().remove(&name);
-                                report.found.retain(|found| *found != name);
-                                report.returned.push(name);
-                            }
-                            Err(problem) => {
-                                let why = problem.to_string();
-                                let said = self.unusable.lock().insert(name.clone(), why.clone());
-                                if said.as_ref() != Some(&why) {
-                                    tracing::warn!(disk = name, %problem, "disk is back but not usable");
-                                }
+            let (Some(node), Some(turn)) = (self.arc(), self.try_turn(guid)) else { continue };
+            tokio::spawn(async move {
+                node.tell_of_members(guid, &turn).await;
+                node.replace_lost(guid, &handle).await;
+                node.retire_suspects(&handle).await;
+                node.open_what_is_left(&turn).await;
+            });
+        }
+    }
+
+    /// Tells a pool which of its disks came back or are gone.
+    pub(super) async fn tell_of_members(&self, guid: Uuid, _turn: &Turn) -> RescanReport {
+        let mut report = RescanReport::default();
+        let handle = self.pools.lock().get(&guid).and_then(|slot| slot.handle.clone());
+        let Some(handle) = handle else { return report };
+        self.name_disks(guid, &*handle);
+        for member in handle.info().members {
+            let known = self.disks.all().into_iter().find(|known| {
+                matches!(&known.content, Some(DiskContent::Member { pool, disk, .. }) if *pool == guid && *disk == member.guid)
+            });
+            let there = known.as_ref().is_some_and(|known| known.present && !vanished(known));
+            let name = known.as_ref().map_or_else(|| member.guid.to_string(), |known| known.found.id.clone());
+            match (member.state, there) {
+                (DiskState::Missing, true) => {
+                    // Looks again what is on it: a path may lead to another disk by now.
+                    self.probe(&name).await;
+                    let back = self.members(guid).into_iter().find(|(disk, _)| *disk == member.guid);
+                    let Some((_, disk)) = back else { continue };
+                    match handle.returned(member.guid, disk).await {
+                        Ok(()) => {
+                            tracing::info!(disk = name, "disk of a pool is back");
+                            self.unusable.lock().remove(&name);
+                            report.returned.push(name);
+                        }
+                        Err(problem) => {
+                            let why = problem.to_string();
+                            let said = self.unusable.lock().insert(name.clone(), why.clone());
+                            if said.as_ref() != Some(&why) {
+                                tracing::warn!(disk = name, %problem, "disk is back but not usable");
                             }
                         }
                     }
-                    (DiskState::Missing | DiskState::Failed, _) | (_, true) => {}
-                    (_, false) => {
-                        report.missing.push(name.clone());
-                        match handle.lost(member.guid).await {
-                            Ok(()) => tracing::info!(disk = name, "disk of a pool is gone"),
-                            Err(problem) => {
-                                tracing::error!(disk = name, %problem, "a lost disk could not be noted")
-                            }
+                }
+                (DiskState::Missing | DiskState::Failed, _) | (_, true) => {}
+                (_, false) => {
+                    report.missing.push(name.clone());
+                    match handle.lost(member.guid).await {
+                        Ok(()) => tracing::info!(disk = name, "disk of a pool is gone"),
+                        Err(problem) => {
+                            tracing::error!(disk = name, %problem, "a lost disk could not be noted")
                         }
                     }
                 }
@@ -153,16 +186,18 @@ impl Node {
         self.jobs.progress(id, left, "slabs are being moved", now_ms);
     }
 
-    /// Tries again what could not be opened or served: disks may be back, an address may be free.
+    /// Tries again what could not be opened or served: disks may be back, an address may be free. Waits for pools that answer.
     pub(super) async fn retry_closed(&self) {
-        let closed = self.pools.lock().values().any(|slot| slot.handle.is_none());
-        let unopened = self.volumes.lock().values().any(|slot| slot.handle.is_none());
-        if closed || unopened {
-            self.open_pools(&[]).await;
-        }
-        let unserved = !self.unserved.lock().is_empty();
-        if closed || unopened || unserved {
-            self.reconcile().await;
+        self.open_pools(None).await;
+        self.serve_again().await;
+    }
+
+    /// The same, and waits for nothing.
+    fn retry_closed_beside(&self) {
+        // Each in a task of its own.
+        drop(self.begin_opening(None));
+        if let Some(node) = self.arc().filter(|node| !node.unserved.lock().is_empty()) {
+            tokio::spawn(async move { node.serve_again().await });
         }
     }
 }

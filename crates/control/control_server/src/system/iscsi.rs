@@ -20,8 +20,9 @@ use qos_gate::FlowReport;
 use scsi_core::ScsiDevice;
 use shard_runtime::SystemEntropy;
 use tcp_service::Budget;
+use uuid::Uuid;
 
-use crate::backend::{IscsiBackend, ServedLun, ShardBackend, Work};
+use crate::backend::{Current, IscsiBackend, ServedLun, ShardBackend, Work};
 use crate::node::{bound_to, operations};
 
 /// How long initiators may take to log out when their target goes or the node stops. Linux and Windows answer
@@ -33,9 +34,15 @@ const PORTAL_PAUSE: Duration = Duration::from_millis(40);
 
 /// Logical units of all targets: the SCSI side.
 pub trait UnitBackend: Send + Sync + 'static {
-    /// Makes the units of all targets equal to the configuration. LUNs that are not in `luns` exist but are not
-    /// ready. Returns what could not be done, as ("lun web1", "why").
-    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>>;
+    /// Makes what targets show to whom, and queues, equal to the configuration, unless a newer one is in effect.
+    fn configure(&self, config: &Current);
+    /// Makes the units of a pool equal to the configuration: see [`IscsiBackend::apply_pool`].
+    fn apply_pool<'a>(
+        &'a self,
+        config: &'a Current,
+        pool: Option<Uuid>,
+        luns: Vec<ServedLun>,
+    ) -> Work<'a, Vec<(String, String)>>;
     /// The device behind a target; the same one as long as the target exists.
     fn device(&self, target: &str) -> Arc<dyn ScsiDevice>;
     /// Lets go of all files.
@@ -231,15 +238,16 @@ fn auth(config: &AuthConfig, bound: &[Option<BTreeSet<String>>]) -> iscsi_target
 }
 
 impl IscsiBackend for Iscsi {
-    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>> {
+    fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>> {
         Box::pin(async move {
             // Units first: who logs in sees them at once. Targets before portals, for the same reason.
-            let mut trouble = self.units.apply(config, luns).await?;
+            self.units.configure(config);
+            let config = &*config.config;
             // Before the targets: where discovery asks for proof, a new target never shows without.
             let discovery =
                 if config.iscsi.discovery_chap { DiscoveryAuth::Chap } else { DiscoveryAuth::Open };
             self.server.reconfigure(ServerConfig { discovery, ..self.server.config() });
-            trouble.extend(self.apply_targets(config).await);
+            let mut trouble = self.apply_targets(config).await;
             self.apply_portals(&config.portals).await;
             for (address, (_, listening)) in &self.in_effect.lock().portals {
                 if let Err(why) = listening {
@@ -248,6 +256,15 @@ impl IscsiBackend for Iscsi {
             }
             Ok(trouble)
         })
+    }
+
+    fn apply_pool<'a>(
+        &'a self,
+        config: &'a Current,
+        pool: Option<Uuid>,
+        luns: Vec<ServedLun>,
+    ) -> Work<'a, Vec<(String, String)>> {
+        self.units.apply_pool(config, pool, luns)
     }
 
     fn portals(&self) -> Vec<PortalInfo> {

@@ -1,6 +1,7 @@
 //! The parts of this machine behind the node's seams.
 
 mod disks;
+mod earlier_witness;
 mod gates;
 mod iscsi;
 mod offline;
@@ -15,14 +16,16 @@ mod witness;
 use std::path::Path;
 use std::sync::Arc;
 
+use cluster_store::LocalStore;
 use control_api::{Code, Problem};
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use tcp_service::Budget;
 use tokio::runtime::Handle;
 
-use crate::backend::Backends;
+use crate::backend::{Backends, NoFence};
 pub use disks::{SystemDisk, SystemDisks};
+use earlier_witness::EarlierVotes;
 pub use iscsi::{Iscsi, UnitBackend};
 pub(crate) use offline::{offline_pool, offline_volume};
 use pools::SystemPools;
@@ -31,8 +34,10 @@ pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
 pub(crate) use volumes::read_counters;
-use witness::Witness;
-pub use witness::WitnessFiles;
+use witness::Ownership;
+
+/// The folder of the data directory that has what nodes of a cluster share.
+const STORE: &str = "store";
 
 /// The parts of this machine, on `count` shards. `data` is the node's data directory. Call on the control
 /// plane's runtime.
@@ -44,9 +49,7 @@ pub(crate) fn backends(
     count: Option<usize>,
     clock: Arc<dyn Clock>,
 ) -> Result<Backends, Problem> {
-    let witness = WitnessFiles::open(data.join("witness"))
-        .and_then(|files| Witness::new(files, Handle::current()))
-        .map_err(|error| Problem::new(Code::Io, format!("witness files in {}: {error}", data.display())))?;
+    let ownership = ownership(data)?;
     let shards = SystemShards::start(count)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
@@ -57,7 +60,9 @@ pub(crate) fn backends(
     let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?, budget.clone()));
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone())),
-        pools: Arc::new(SystemPools::new(shards.clone(), clock, witness, cache.clone())),
+        pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),
+        owner: Arc::new(ownership),
+        fence: Arc::new(NoFence),
         cache,
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.clone())?),
         budget,
@@ -65,6 +70,21 @@ pub(crate) fn backends(
         users,
         shards,
     })
+}
+
+/// What the node keeps of the epochs and votes of its pools: a store of its own in the data directory, with what earlier releases left
+/// there taken over.
+fn ownership(data: &Path) -> Result<Ownership, Problem> {
+    let store = LocalStore::open(&data.join(STORE)).map_err(|error| {
+        Problem::new(Code::Damaged, error.to_string()).todo(
+            "Without it the node does not know which of its disks are up to date, so it does not start.",
+        )
+    })?;
+    let failed = |error: std::io::Error| {
+        Problem::new(Code::Io, format!("who owns the pools, in {}: {error}", data.display()))
+    };
+    let earlier = EarlierVotes::open(data.join("witness")).map_err(failed)?;
+    Ownership::new(Arc::new(store), earlier, Handle::current()).map_err(failed)
 }
 
 /// The users and groups of the node whose data directory this is.

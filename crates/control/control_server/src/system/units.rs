@@ -1,11 +1,13 @@
 //! Logical units: files of volumes as SCSI disks, and which target shows which of them to whom.
 
+mod apply;
 mod file;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
 use file_store::FileId;
@@ -18,12 +20,16 @@ use scsi_disk::{
     UnitState, VolumeReservations,
 };
 use shard_runtime::Clock;
+use uuid::Uuid;
 
 use self::file::{Kept, Refused, Watch, end_watch, open_file, watch, watch_size};
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
-use crate::backend::{ServedLun, VolumeHandle, Work};
+use crate::backend::{Current, ServedLun, VolumeHandle, Work};
+
+/// How long is waited, when the service stops, for what is under way at a pool.
+const TURNS_WAIT: Duration = Duration::from_secs(10);
 
 /// Shown as the product of every unit.
 const PRODUCT: &str = "DISK";
@@ -33,7 +39,7 @@ const PRODUCT: &str = "DISK";
 struct Identity {
     guid: [u8; 16],
     /// Which volume its file is in.
-    space: Option<uuid::Uuid>,
+    space: Option<Uuid>,
     path: String,
     block_size: u32,
 }
@@ -41,6 +47,8 @@ struct Identity {
 /// A unit in service.
 struct Entry {
     identity: Identity,
+    /// The pool that it is served from, as far as that is known.
+    pool: Option<Uuid>,
     /// Absent for a unit whose file is not there.
     volume: Option<Arc<dyn VolumeHandle>>,
     /// Its file in that volume.
@@ -57,6 +65,10 @@ struct Entry {
 struct State {
     devices: BTreeMap<String, Arc<TargetDevice>>,
     units: BTreeMap<String, Entry>,
+    /// The newest configuration that anybody has come with.
+    config: Option<Current>,
+    /// Nothing is opened any more.
+    closed: bool,
 }
 
 /// The units of this node.
@@ -66,15 +78,15 @@ pub(super) struct SystemUnits {
     /// Where commands wait for their turn at their volume.
     gates: Arc<Gates>,
     state: Mutex<State>,
-    /// One change at a time.
-    changes: tokio::sync::Mutex<()>,
+    /// One change at a time of each pool's units.
+    turns: Mutex<BTreeMap<Option<Uuid>, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl SystemUnits {
     /// No units yet.
     pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
         let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
-        Self { shards, clock, gates, state: Mutex::default(), changes: tokio::sync::Mutex::default() }
+        Self { shards, clock, gates, state: Mutex::default(), turns: Mutex::default() }
     }
 
     /// Opens a LUN's file as a unit.
@@ -82,6 +94,7 @@ impl SystemUnits {
         &self,
         lun: &LunConfig,
         identity: Identity,
+        pool: Option<Uuid>,
         ports: Vec<u16>,
         volume: Arc<dyn VolumeHandle>,
     ) -> Result<Entry, Refused> {
@@ -108,7 +121,7 @@ impl SystemUnits {
         };
         unit.count_with(self.clock.clone());
         let (file, watch) = (Some(open.file()), Some(watch));
-        Ok(Entry { identity, volume: Some(volume), file, away: false, unit, watch, kept: None })
+        Ok(Entry { identity, pool, volume: Some(volume), file, away: false, unit, watch, kept: None })
     }
 
     /// The files of a volume that are served, with the names of their units.
@@ -161,14 +174,14 @@ impl SystemUnits {
         Ok(())
     }
 
-    /// A unit that is not ready, because of `why`.
+    /// A unit that is not ready.
     async fn absent(
         &self,
         lun: &LunConfig,
         identity: Identity,
+        pool: Option<Uuid>,
         ports: Vec<u16>,
-        why: &str,
-        kept: Option<Kept>,
+        (state, kept): (UnitState, Option<Kept>),
     ) -> Result<Entry, Problem> {
         let config = unit_config(&identity, lun, ports);
         let unit = self.shards.run(0, move || async move {
@@ -178,8 +191,8 @@ impl SystemUnits {
             opened.map_err(|why| Problem::new(Code::Internal, why))
         });
         let unit = unit.await?;
-        unit.set_state(UnitState::Offline(why.to_owned()));
-        Ok(Entry { identity, volume: None, file: None, away: false, unit, watch: None, kept })
+        unit.set_state(state);
+        Ok(Entry { identity, pool, volume: None, file: None, away: false, unit, watch: None, kept })
     }
 
     /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
@@ -236,9 +249,11 @@ impl SystemUnits {
         Ok(())
     }
 
-    /// What every target shows to whom.
-    fn configure(&self, config: &Config) {
+    /// What every target shows to whom, by the newest configuration: a call for a pool that was held up may have an older one.
+    fn configure(&self) {
         let mut state = self.state.lock();
+        let Some(Current { config, .. }) = state.config.clone() else { return };
+        let config = &*config;
         for target in &config.targets {
             let groups =
                 config.groups.iter().filter_map(|group| view(&state.units, config, &target.name, group));
@@ -319,128 +334,18 @@ fn same_volume(a: Option<&Arc<dyn VolumeHandle>>, b: Option<&Arc<dyn VolumeHandl
 }
 
 impl UnitBackend for SystemUnits {
-    fn apply<'a>(&'a self, config: &'a Config, luns: Vec<ServedLun>) -> Work<'a, Vec<(String, String)>> {
-        Box::pin(async move {
-            let _changing = self.changes.lock().await;
-            // Before any unit is seen with another limit than its own.
-            self.gates.apply(config);
-            let mut volumes: BTreeMap<String, Arc<dyn VolumeHandle>> =
-                luns.into_iter().map(|lun| (lun.name, lun.volume)).collect();
-            let mut trouble = Vec::new();
-            let mut wanted = BTreeMap::new();
-            for lun in &config.luns {
-                let Some(guid) = lun.guid else {
-                    trouble.push((format!("lun {}", lun.name), "it has no identity".to_owned()));
-                    continue;
-                };
-                let identity = Identity {
-                    guid: guid.into_bytes(),
-                    space: lun.volume_guid,
-                    path: lun.path.clone(),
-                    block_size: lun.block_size,
-                };
-                wanted.insert(lun.name.clone(), (lun, identity, volumes.remove(&lun.name)));
-            }
-            // Those that go or are made anew: first out of sight, then let go of.
-            let mut gone: Vec<Entry> = {
-                let mut state = self.state.lock();
-                // One that has had its file keeps what it knows; one that never had has nothing to keep.
-                let stays = |name: &String, entry: &Entry| {
-                    wanted.get(name).is_some_and(|(_, identity, volume)| {
-                        let had = entry.away || entry.volume.is_some();
-                        entry.identity == *identity && (had || (volume.is_none() && entry.kept.is_none()))
-                    })
-                };
-                let names: Vec<String> = state
-                    .units
-                    .iter()
-                    .filter(|(name, entry)| !stays(name, entry))
-                    .map(|(n, _)| n.clone())
-                    .collect();
-                names.iter().filter_map(|name| state.units.remove(name)).collect()
-            };
-            // Those that are tried again keep their files meanwhile.
-            let kept: Vec<Kept> = gone.iter_mut().filter_map(|entry| entry.kept.take()).collect();
-            if !gone.is_empty() {
-                self.configure(config);
-                self.release(gone).await?;
-            }
-            let left = {
-                let state = self.state.lock();
-                let left = state.units.iter().filter(|(name, entry)| {
-                    let wanted = wanted.get(*name).and_then(|(_, _, volume)| volume.as_ref());
-                    entry.volume.is_some() && !same_volume(entry.volume.as_ref(), wanted)
-                });
-                left.map(|(name, _)| name.clone()).collect()
-            };
-            self.detach(left).await?;
-            for (name, (lun, identity, volume)) in wanted {
-                let subject = format!("lun {name}");
-                if volume.is_none() {
-                    trouble.push((subject.clone(), format!("its volume {} is not open", lun.volume)));
-                }
-                let known = {
-                    let state = self.state.lock();
-                    state
-                        .units
-                        .get(&name)
-                        .map(|entry| (entry.unit.clone(), entry.away, entry.volume.is_some()))
-                };
-                let ports = ports(config, lun);
-                if let Some((unit, away, open)) = known {
-                    if away || open {
-                        unit.set_state(state(lun));
-                    }
-                    unit.queue_as(self.gates.disk(lun));
-                    // Under its sessions: made anew, it would forget who has fenced whom off.
-                    unit.set_target_ports(ports);
-                    self.set_write_cache(lun, unit.clone()).await?;
-                    if let Some(volume) = volume.filter(|_| away) {
-                        match self.attach(lun, unit.clone(), &volume).await {
-                            Ok((watch, file)) => {
-                                if let Some(entry) = self.state.lock().units.get_mut(&name) {
-                                    (entry.volume, entry.watch, entry.away) =
-                                        (Some(volume), Some(watch), false);
-                                    entry.file = Some(file);
-                                }
-                                // What was said of its write cache meanwhile can be saved now.
-                                self.set_write_cache(lun, unit).await?;
-                                tracing::info!(lun = name, "a LUN has its volume again");
-                            }
-                            Err(problem) => trouble.push((subject, problem.detail)),
-                        }
-                    }
-                    continue;
-                }
-                let opened = match volume {
-                    Some(volume) => self
-                        .open(lun, identity.clone(), ports.clone(), volume)
-                        .await
-                        .map_err(|refused| (refused.problem.detail, refused.kept)),
-                    None => Err((format!("its volume {} is not open", lun.volume), None)),
-                };
-                let entry = match opened {
-                    Ok(entry) => {
-                        entry.unit.set_state(state(lun));
-                        entry.unit.queue_as(self.gates.disk(lun));
-                        Ok(entry)
-                    }
-                    Err((why, kept)) => {
-                        if !trouble.iter().any(|(known, _)| *known == subject) {
-                            trouble.push((subject.clone(), why.clone()));
-                        }
-                        self.absent(lun, identity, ports, &why, kept).await
-                    }
-                };
-                match entry {
-                    Ok(entry) => drop(self.state.lock().units.insert(name, entry)),
-                    Err(problem) => trouble.push((subject, problem.detail)),
-                }
-            }
-            self.configure(config);
-            self.let_go(kept).await?;
-            Ok(trouble)
-        })
+    fn configure(&self, config: &Current) {
+        self.notice(config);
+        self.configure();
+    }
+
+    fn apply_pool<'a>(
+        &'a self,
+        config: &'a Current,
+        pool: Option<Uuid>,
+        luns: Vec<ServedLun>,
+    ) -> Work<'a, Vec<(String, String)>> {
+        Box::pin(self.apply_to(config, pool, luns))
     }
 
     fn device(&self, target: &str) -> Arc<dyn ScsiDevice> {
@@ -449,7 +354,11 @@ impl UnitBackend for SystemUnits {
 
     fn close(&self) -> Work<'_, ()> {
         Box::pin(async move {
-            let _changing = self.changes.lock().await;
+            self.state.lock().closed = true;
+            let turns: Vec<_> = self.turns.lock().values().cloned().collect();
+            // A pool that does not answer is not waited for.
+            let taken = turns.into_iter().map(|turn| tokio::time::timeout(TURNS_WAIT, turn.lock_owned()));
+            let _turns = futures_util::future::join_all(taken).await;
             let entries: Vec<Entry> = {
                 let mut state = self.state.lock();
                 state.devices.values().for_each(|device| device.configure(Vec::new()));

@@ -1,185 +1,368 @@
-//! The vote of the node itself: the newest epoch and change of each pool, in a file of the data directory.
+//! Epochs and votes of pools, in what nodes share: [`cluster_store`].
 //!
-//! A two-disk mirror survives the loss of either disk because of it, and a disk that missed the last changes is
-//! never opened alone by mistake.
+//! ```text
+//!   pools/P/owner     the epoch in which the pool has an owner     rises with each opening (`take`)
+//!   pools/P/witness   the newest epoch and change                  written only while nobody has a higher epoch
+//! ```
+//! A two-disk mirror survives the loss of either disk because of the vote, and a disk that missed the last changes is never opened
+//! alone by mistake. A vote is a transaction that depends on both keys as they were when they were compared: between looking and
+//! writing nobody takes the pool unseen.
+//!
+//! A node on its own has its store in its data directory, whose lock it holds: nobody else takes its pools, so it writes no holder. Whoever
+//! reads the store when the node joins others finds pools that are free, with their epochs.
 
-use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
-
 use std::sync::Arc;
 
-use pool::{Node, QuorumWitness, WitnessFuture};
+use cluster_store::keys::{ClusterName, Key, PoolId};
+use cluster_store::values::{Owner, Value, Vote as Record};
+use cluster_store::{ClusterStore, Condition, Found, Outcome, Revision, Step, StoreError, Transaction};
+use control_api::{Code, Problem};
+use pool::{Node, QuorumWitness, Vote, WitnessFuture};
 use pool_format::{Epoch, Guid, Seq};
-use shard_runtime::{Entropy, SystemEntropy};
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::data_dir::{make_private_dir, replace_file};
+use super::earlier_witness::EarlierVotes;
+use crate::backend::{PoolOwner, Work};
 
-/// First word of the file: what it is, and its version.
-const HEADER: &str = "holdfast-witness-1";
+/// What a node on its own calls its cluster.
+const ALONE: &str = "local";
+/// How often a transaction is tried whose keys somebody else has changed meanwhile.
+const TRIES: u32 = 100;
 
-/// The file that has the node's own identity.
-const NODE: &str = "node";
+/// Epochs and votes in a store. Clones use the same.
+#[derive(Clone)]
+pub(super) struct Ownership(Arc<Inner>);
 
-/// Files `witness/POOL` in the data directory: `holdfast-witness-1 EPOCH SEQ CHECK`, replaced as a whole. And `witness/node`, made once:
-/// the identity by which pools know whose they are.
-#[derive(Debug)]
-pub struct WitnessFiles {
-    dir: PathBuf,
-}
-
-impl WitnessFiles {
-    /// Files in `dir`, which is made if it isn't there.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn open(dir: PathBuf) -> io::Result<Self> {
-        make_private_dir(&dir)?;
-        Ok(Self { dir })
-    }
-
-    /// What was last stored for the pool. Blocks on the data directory's disk.
-    ///
-    /// # Errors
-    /// When the file is there and cannot be understood: a witness that forgot would let a stale disk in.
-    pub fn load(&self, pool: Guid) -> io::Result<Option<(Epoch, Seq)>> {
-        let path = self.dir.join(pool.to_string());
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let parsed: Option<((u64, u64), u64)> = match words.as_slice() {
-            [HEADER, epoch, seq, sum] => epoch.parse().ok().zip(seq.parse().ok()).zip(sum.parse().ok()),
-            _ => None,
-        };
-        match parsed {
-            Some(((epoch, seq), sum)) if sum == check(epoch, seq) => Ok(Some((Epoch(epoch), Seq(seq)))),
-            _ => Err(io::Error::new(
-                ErrorKind::InvalidData,
-                format!("{}: the witness file is damaged", path.display()),
-            )),
-        }
-    }
-
-    /// Remembers durably. Blocks on the data directory's disk.
-    ///
-    /// # Errors
-    /// Those of the system; what was there before is then still there.
-    pub fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> io::Result<()> {
-        let line = format!("{HEADER} {} {} {}\n", epoch.0, seq.0, check(epoch.0, seq.0));
-        replace_file(&self.dir.join(pool.to_string()), line.as_bytes())
-    }
-
-    /// The identity of the node that has these files, made when there is none yet. Blocks on the data directory's disk.
-    ///
-    /// # Errors
-    /// Those of the system, and when the file cannot be understood.
-    pub fn node(&self) -> io::Result<Guid> {
-        let path = self.dir.join(NODE);
-        match fs::read_to_string(&path) {
-            Ok(text) => Uuid::parse_str(text.trim()).map(|id| Guid(id.into_bytes())).map_err(|_| {
-                io::Error::new(ErrorKind::InvalidData, format!("{}: no identity is in it", path.display()))
-            }),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let id = Uuid::from_bytes(SystemEntropy.next_id());
-                replace_file(&path, format!("{id}\n").as_bytes())?;
-                Ok(Guid(id.into_bytes()))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Forgets a pool that is no more. Blocks on the data directory's disk.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn forget(&self, pool: Guid) -> io::Result<()> {
-        match fs::remove_file(self.dir.join(pool.to_string())) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The witness files as pools use them. Files block, shards must not: the files' threads are the control
-/// plane's.
-pub(super) struct Witness {
-    files: Arc<WitnessFiles>,
+struct Inner {
+    store: Arc<dyn ClusterStore>,
+    cluster: ClusterName,
+    earlier: EarlierVotes,
     node: Node,
+    /// What earlier releases left has been taken over.
+    begun: OnceCell<()>,
+    /// The store may block, and shards must not: its threads are the control plane's.
     control: Handle,
 }
 
-impl Witness {
-    /// Uses the threads of the runtime that `control` belongs to. Blocks on the data directory's disk.
+fn failed(error: &StoreError) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+fn wrong(key: &str, why: impl std::fmt::Display) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("{key}: {why}"))
+}
+
+/// What is kept of a pool, with the revisions that it has.
+struct Kept {
+    owner: Option<Owner>,
+    vote: Option<Record>,
+    revisions: (Revision, Revision),
+}
+
+impl Kept {
+    fn highest(&self) -> u64 {
+        let owner = self.owner.as_ref().map_or(0, |owner| owner.epoch);
+        owner.max(self.vote.map_or(0, |vote| vote.epoch))
+    }
+}
+
+impl Inner {
+    fn keys(&self, pool: Guid) -> (String, String) {
+        let pool = PoolId(Uuid::from_bytes(pool.0));
+        (Key::Owner(pool).path(&self.cluster), Key::Witness(pool).path(&self.cluster))
+    }
+
+    async fn read(&self, pool: Guid) -> io::Result<Kept> {
+        let (owner, vote) = self.keys(pool);
+        let reads = vec![owner.clone(), vote.clone()];
+        let asked = self.store.transact(Transaction { reads, ..Transaction::default() });
+        let mut reads = asked.await.map_err(|error| failed(&error))?.reads.into_iter();
+        let (found_owner, found_vote) = (reads.next().flatten(), reads.next().flatten());
+        let revision = |found: &Option<Found>| found.as_ref().map_or(Revision(0), |found| found.modified);
+        Ok(Kept {
+            revisions: (revision(&found_owner), revision(&found_vote)),
+            owner: found_owner
+                .map(|found| Owner::decode(&found.value).map_err(|why| wrong(&owner, why)))
+                .transpose()?,
+            vote: found_vote
+                .map(|found| Record::decode(&found.value).map_err(|why| wrong(&vote, why)))
+                .transpose()?,
+        })
+    }
+
+    /// Changes what is kept of a pool if it is still what was read.
+    async fn change(&self, pool: Guid, kept: &Kept, steps: Vec<Step>) -> io::Result<bool> {
+        let (owner, vote) = self.keys(pool);
+        let conditions =
+            vec![Condition::Modified(owner, kept.revisions.0), Condition::Modified(vote, kept.revisions.1)];
+        let asked = self.store.transact(Transaction { conditions, steps, reads: Vec::new() });
+        let Outcome { done, .. } = asked.await.map_err(|error| failed(&error))?;
+        Ok(done)
+    }
+
+    async fn load(&self, pool: Guid) -> io::Result<Option<(Epoch, Seq)>> {
+        // One that could not be taken over when the node started.
+        let earlier = self.earlier.load(pool)?;
+        let vote = self.read(pool).await?.vote.map(|vote| (Epoch(vote.epoch), Seq(vote.sequence)));
+        Ok(vote.max(earlier))
+    }
+
+    async fn vote(&self, pool: Guid, epoch: Epoch, seq: Seq) -> io::Result<Vote> {
+        let (_, key) = self.keys(pool);
+        let value = Record { epoch: epoch.0, sequence: seq.0 }.encode().map_err(|why| wrong(&key, why))?;
+        for _ in 0..TRIES {
+            let kept = self.read(pool).await?;
+            if kept.highest() > epoch.0 {
+                return Ok(Vote::Refused(Epoch(kept.highest())));
+            }
+            if self.change(pool, &kept, vec![Step::Put(key.clone(), value.clone())]).await? {
+                return Ok(Vote::Given);
+            }
+        }
+        Err(io::Error::other(format!("{key} is changed again and again by somebody else")))
+    }
+
+    async fn take(&self, pool: Guid, above: u64) -> io::Result<u64> {
+        let (key, _) = self.keys(pool);
+        for _ in 0..TRIES {
+            let kept = self.read(pool).await?;
+            let epoch = kept.highest().max(above).saturating_add(1);
+            if self.change(pool, &kept, vec![self.owned(&key, epoch)?]).await? {
+                return Ok(epoch);
+            }
+        }
+        Err(io::Error::other(format!("{key} is changed again and again by somebody else")))
+    }
+
+    fn owned(&self, key: &str, epoch: u64) -> io::Result<Step> {
+        let value = Owner { epoch, holder: None }.encode().map_err(|why| wrong(key, why))?;
+        Ok(Step::Put(key.to_owned(), value))
+    }
+
+    async fn made(&self, pool: Guid, epoch: u64) -> io::Result<()> {
+        let (key, _) = self.keys(pool);
+        for _ in 0..TRIES {
+            let kept = self.read(pool).await?;
+            if kept.owner.as_ref().is_some_and(|owner| owner.epoch >= epoch)
+                || self.change(pool, &kept, vec![self.owned(&key, epoch)?]).await?
+            {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(format!("{key} is changed again and again by somebody else")))
+    }
+
+    async fn forget(&self, pool: Guid) -> io::Result<()> {
+        let (owner, vote) = self.keys(pool);
+        let steps = vec![Step::Delete(owner), Step::Delete(vote)];
+        self.store
+            .transact(Transaction { steps, ..Transaction::default() })
+            .await
+            .map_err(|error| failed(&error))?;
+        self.earlier.forget(pool)
+    }
+
+    /// Brings the votes of earlier releases to the store. Their files go when they are durable there: a release that does not know the
+    /// store finds no vote then, rather than an old one that agrees with stale disks.
+    async fn take_over_earlier(&self) -> io::Result<()> {
+        for pool in self.earlier.pools()? {
+            match self.earlier.load(pool) {
+                Ok(Some((epoch, seq))) => {
+                    if let Vote::Refused(known) = self.vote(pool, epoch, seq).await? {
+                        tracing::info!(%pool, %known, "the vote that an earlier release kept is an older one");
+                    }
+                    self.earlier.forget(pool)?;
+                }
+                Ok(None) => {}
+                // The pool says so when it is opened.
+                Err(error) => {
+                    tracing::error!(%pool, %error, "the vote that an earlier release kept cannot be read")
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ownership {
+    /// Epochs and votes in `store`, with what earlier releases kept. Blocks on the data directory's disk.
     ///
     /// # Errors
     /// When the node's identity can be neither read nor made.
-    pub(super) fn new(files: WitnessFiles, control: Handle) -> io::Result<Self> {
-        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let node = Node { id: files.node()?, name: name.trim().to_owned() };
-        Ok(Self { files: Arc::new(files), node, control })
+    pub(super) fn new(
+        store: Arc<dyn ClusterStore>,
+        earlier: EarlierVotes,
+        control: Handle,
+    ) -> io::Result<Self> {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let node = Node { id: earlier.node()?, name: name.trim().to_owned() };
+        let cluster = ClusterName::new(ALONE).ok_or_else(|| io::Error::other("no name of a cluster"))?;
+        Ok(Self(Arc::new(Inner { store, cluster, earlier, node, begun: OnceCell::new(), control })))
     }
 
-    async fn with<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&WitnessFiles) -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
-        let files = self.files.clone();
-        self.control.spawn_blocking(move || work(&files)).await.map_err(io::Error::other)?
+    /// Does this where it may block, and after what earlier releases left has been taken over.
+    async fn with<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F + Send + 'static) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = io::Result<T>> + Send + 'static,
+    {
+        let (inner, control) = (self.0.clone(), self.0.control.clone());
+        let ended = self.0.control.spawn_blocking(move || {
+            control.block_on(async {
+                inner.begun.get_or_try_init(|| inner.take_over_earlier()).await?;
+                work(inner.clone()).await
+            })
+        });
+        ended.await.map_err(io::Error::other)?
     }
 }
 
-impl QuorumWitness for Witness {
+impl QuorumWitness for Ownership {
     fn load(&self, pool: Guid) -> WitnessFuture<'_, Option<(Epoch, Seq)>> {
-        Box::pin(self.with(move |files| files.load(pool)))
+        Box::pin(self.with(move |inner| async move { inner.load(pool).await }))
     }
 
-    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, ()> {
-        Box::pin(self.with(move |files| files.store(pool, epoch, seq)))
+    fn store(&self, pool: Guid, epoch: Epoch, seq: Seq) -> WitnessFuture<'_, Vote> {
+        Box::pin(self.with(move |inner| async move { inner.vote(pool, epoch, seq).await }))
     }
 
     fn node(&self) -> Option<Node> {
-        Some(self.node.clone())
+        Some(self.0.node.clone())
     }
 
     fn forget(&self, pool: Guid) -> WitnessFuture<'_, ()> {
-        Box::pin(self.with(move |files| files.forget(pool)))
+        Box::pin(self.with(move |inner| async move { inner.forget(pool).await }))
     }
 }
 
-/// So that a digit that rots is noticed: FNV-1a over both numbers.
-fn check(epoch: u64, seq: u64) -> u64 {
-    let bytes = epoch.to_le_bytes().into_iter().chain(seq.to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+fn problem(error: &io::Error) -> Problem {
+    Problem::new(Code::Io, format!("what this node keeps of who owns its pools: {error}"))
+        .todo("Make space or repair the file system of the data directory; the node tries again by itself.")
+}
+
+impl PoolOwner for Ownership {
+    fn take(&self, pool: Uuid, above: u64) -> Work<'_, u64> {
+        let taken = self.with(move |inner| async move { inner.take(Guid(pool.into_bytes()), above).await });
+        Box::pin(async move { taken.await.map_err(|error| problem(&error)) })
+    }
+
+    fn made(&self, pool: Uuid, epoch: u64) -> Work<'_, ()> {
+        let made = self.with(move |inner| async move { inner.made(Guid(pool.into_bytes()), epoch).await });
+        Box::pin(async move { made.await.map_err(|error| problem(&error)) })
+    }
+
+    fn forget(&self, pool: Uuid) -> Work<'_, ()> {
+        let gone = self.with(move |inner| async move { inner.forget(Guid(pool.into_bytes())).await });
+        Box::pin(async move { gone.await.map_err(|error| problem(&error)) })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use cluster_store::LocalStore;
+
+    use super::super::earlier_witness::line;
     use super::*;
 
-    #[test]
-    fn remembers_and_notices_damage() {
+    const POOL: Guid = Guid([7; 16]);
+
+    fn ownership(data: &std::path::Path) -> Ownership {
+        let store = LocalStore::open(&data.join("store")).expect("a store");
+        let earlier = EarlierVotes::open(data.join("witness")).expect("files");
+        Ownership::new(Arc::new(store), earlier, Handle::current()).expect("ownership")
+    }
+
+    #[tokio::test]
+    async fn a_vote_counts_for_the_highest_epoch_only() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let files = WitnessFiles::open(dir.path().join("witness")).expect("made");
-        let pool = Guid([3; 16]);
-        assert_eq!(files.load(pool).expect("readable"), None);
-        files.store(pool, Epoch(4), Seq(1234)).expect("stored");
-        files.store(pool, Epoch(5), Seq(1235)).expect("stored");
-        assert_eq!(files.load(pool).expect("readable"), Some((Epoch(5), Seq(1235))));
-        assert_eq!(files.load(Guid([4; 16])).expect("readable"), None);
-        let path = dir.path().join("witness").join(pool.to_string());
-        let text = fs::read_to_string(&path).expect("there").replace("1235", "1234");
-        fs::write(&path, text).expect("written");
-        assert!(files.load(pool).is_err(), "a changed digit is noticed");
-        fs::write(&path, "").expect("written");
-        assert!(files.load(pool).is_err(), "an empty file is not an absent one");
-        let node = files.node().expect("made");
-        assert_eq!(files.node().expect("readable"), node, "it stays what it is");
-        files.forget(pool).expect("removed");
-        files.forget(pool).expect("nothing to remove");
-        assert_eq!(files.load(pool).expect("readable"), None);
+        let ownership = ownership(dir.path());
+        let pool = Uuid::from_bytes(POOL.0);
+        assert_eq!(ownership.load(POOL).await.expect("readable"), None);
+        let first = ownership.take(pool, 0).await.expect("taken");
+        assert_eq!(first, 1);
+        let vote = async |epoch, seq| ownership.store(POOL, Epoch(epoch), Seq(seq)).await.expect("answered");
+        assert_eq!(vote(1, 10).await, Vote::Given);
+        // Another life has it now, though it has not voted yet.
+        let second = ownership.take(pool, 0).await.expect("taken");
+        assert_eq!(second, 2);
+        assert_eq!(vote(1, 11).await, Vote::Refused(Epoch(2)));
+        assert_eq!(ownership.load(POOL).await.expect("readable"), Some((Epoch(1), Seq(10))));
+        assert_eq!(vote(2, 11).await, Vote::Given);
+        // Disks that were elsewhere know more than this node.
+        assert_eq!(ownership.take(pool, 40).await.expect("taken"), 41);
+        assert_eq!(ownership.take(pool, 40).await.expect("taken"), 42);
+        PoolOwner::forget(&ownership, pool).await.expect("forgotten");
+        assert_eq!(ownership.load(POOL).await.expect("readable"), None);
+        assert_eq!(vote(2, 1).await, Vote::Given, "another pool of that name");
+    }
+
+    #[tokio::test]
+    async fn epochs_survive_and_are_never_given_twice() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let pool = Uuid::from_bytes(POOL.0);
+        for expected in 1..5 {
+            let ownership = ownership(dir.path());
+            assert_eq!(ownership.take(pool, 0).await.expect("taken"), expected);
+        }
+        let of = ownership(dir.path());
+        assert!(of.take(pool, cluster_store::values::MAX_EPOCH).await.is_err(), "there is none above");
+        assert_eq!(of.take(pool, 0).await.expect("taken"), 5);
+    }
+
+    /// What a release wrote is read by all later ones: the store, and the votes from before there was one.
+    #[tokio::test]
+    async fn what_releases_kept_is_read() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let now = {
+            let of = ownership(dir.path());
+            for _ in 0..3 {
+                of.take(Uuid::from_bytes(POOL.0), 0).await.expect("taken");
+            }
+            assert_eq!(of.store(POOL, Epoch(3), Seq(77)).await.expect("answered"), Vote::Given);
+            std::fs::read(dir.path().join("store/state")).expect("there")
+        };
+        let earlier = line(9, 4321).into_bytes();
+        let image = format_images::kept("cluster_store", 1, &[("state", now.clone()), ("vote", earlier)]);
+        let image = image.expect("an image");
+        let of = |name: &str| image.disks.iter().find(|(known, _)| known == name).expect("there").1.clone();
+        assert!(of("state") == now, "a change of what is written is a new version");
+        let dir = tempfile::tempdir().expect("temp dir");
+        std::fs::create_dir_all(dir.path().join("store")).expect("made");
+        std::fs::create_dir_all(dir.path().join("witness")).expect("made");
+        std::fs::write(dir.path().join("store/state"), of("state")).expect("written");
+        let other = Guid([8; 16]);
+        std::fs::write(dir.path().join("witness").join(other.to_string()), of("vote")).expect("written");
+        let read = ownership(dir.path());
+        assert_eq!(read.load(POOL).await.expect("readable"), Some((Epoch(3), Seq(77))));
+        assert_eq!(read.load(other).await.expect("readable"), Some((Epoch(9), Seq(4321))));
+        assert_eq!(read.take(Uuid::from_bytes(other.0), 0).await.expect("taken"), 10);
+    }
+
+    #[tokio::test]
+    async fn votes_of_earlier_releases_are_taken_over_once() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let start = || ownership(dir.path());
+        let newest = Some((Epoch(5), Seq(1235)));
+        let file = dir.path().join("witness").join(POOL.to_string());
+        drop(start());
+        std::fs::write(&file, line(5, 1235)).expect("written");
+        let of = start();
+        assert_eq!(of.load(POOL).await.expect("readable"), newest);
+        assert!(!file.exists(), "an earlier release does not take it for the newest");
+        assert_eq!(start().load(POOL).await.expect("readable"), newest);
+        assert_eq!(of.take(Uuid::from_bytes(POOL.0), 0).await.expect("taken"), 6, "epochs go on");
+        // An earlier release was here in between, and what it left is older.
+        std::fs::write(&file, line(4, 9000)).expect("written");
+        assert_eq!(start().load(POOL).await.expect("readable"), newest);
+        assert!(!file.exists());
+        // One that cannot be read is not taken for none, and keeps nobody else away.
+        std::fs::write(&file, "holdfast-witness-1 9 9 9\n").expect("written");
+        let of = start();
+        assert!(of.load(POOL).await.is_err());
+        assert_eq!(of.load(Guid([9; 16])).await.expect("readable"), None);
+        assert!(file.exists());
     }
 }

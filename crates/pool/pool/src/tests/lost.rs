@@ -10,7 +10,7 @@ use pool_format::{BLOCK, Checksum, Epoch, Seq, SumsPage};
 use shard_runtime::sleep;
 
 use super::{Bench, SLAB, on_shard};
-use crate::{Guid, OpenOptions, Pool, Resiliency, SpaceSpec};
+use crate::{Guid, OpenOptions, Pool, Resiliency, SpaceSpec, Vote};
 
 const BYTES: u64 = 2 * SLAB;
 const CHUNK: u64 = 16 << 10;
@@ -179,7 +179,8 @@ fn copies_that_differ_and_fit_their_own_checksums_are_left_alone() {
             bench.disks[disk].corrupt(start as usize + at, &[0x33; BLOCK as usize]);
             let options = if unknown {
                 // Metadata that is not the newest does not know the generations of what it finds.
-                bench.surroundings.witness.store(guid, Epoch(99), Seq(0)).await.expect("stored");
+                let vote = bench.surroundings.witness.store(guid, Epoch(99), Seq(0)).await.expect("stored");
+                assert_eq!(vote, Vote::Given);
                 OpenOptions { accept_loss: true, ..OpenOptions::default() }
             } else {
                 OpenOptions::default()

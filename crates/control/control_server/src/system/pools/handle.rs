@@ -1,6 +1,7 @@
 //! An open pool of this machine.
 
 mod destroy;
+mod given_up;
 mod logs;
 mod names;
 
@@ -35,8 +36,6 @@ const COLUMNS: usize = 8;
 const INTERLEAVE: u64 = 256 << 10;
 /// With parity a smaller one: a write fills a whole stripe sooner.
 const PARITY_INTERLEAVE: u64 = 64 << 10;
-/// How often members that were given up are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long requests to the disks of a pool that is abandoned may take to end; then it is tried again later.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
@@ -70,7 +69,7 @@ impl SystemPool {
         let watched = Arc::downgrade(&pool);
         if let Some(shard) = shards.shard(home) {
             // A shard that has just stopped has no pool to look after either.
-            let _ = shard.spawn(move || remove_given_up(watched));
+            let _ = shard.spawn(move || given_up::remove(watched));
         }
         let (comebacks, names, called) = (Mutex::default(), Mutex::default(), Mutex::default());
         let volumes = Mutex::default();
@@ -174,28 +173,6 @@ impl SystemPool {
     }
 }
 
-/// Takes members that were given up out of the pool once nothing refers to them any more.
-async fn remove_given_up(pool: Weak<Pool>) {
-    loop {
-        shard_runtime::sleep(LOOK_EVERY).await;
-        let Some(pool) = pool.upgrade() else { return };
-        let status = pool.status();
-        if status.stopped {
-            return;
-        }
-        for disk in status.disks.iter().filter(|disk| describe::is_given_up(disk) && disk.used_slabs == 0) {
-            match pool.remove_disk(disk.record.id).await {
-                Ok(()) => {
-                    tracing::info!(pool = pool.name(), disk = %disk.record.guid, "a disk that was given up has left the pool")
-                }
-                Err(error) => {
-                    tracing::warn!(pool = pool.name(), %error, "a disk that was given up stays in the pool")
-                }
-            }
-        }
-    }
-}
-
 impl PoolHandle for SystemPool {
     fn info(&self) -> PoolInfo {
         let comebacks = self.comebacks.lock();
@@ -215,6 +192,10 @@ impl PoolHandle for SystemPool {
 
     fn has_stopped(&self) -> bool {
         self.pool.has_stopped()
+    }
+
+    fn is_superseded(&self) -> bool {
+        self.pool.status().superseded
     }
 
     fn inspect(&self) -> serde_json::Value {

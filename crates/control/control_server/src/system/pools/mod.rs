@@ -13,15 +13,17 @@ use std::sync::{Arc, Weak};
 use block_device::Device;
 use control_api::{Code, MediaType, Problem};
 use parking_lot::Mutex;
-use pool::{CreateOptions, DiskDescription, Guid, NewDisk, OpenOptions, Pool, Surroundings};
+use pool::{
+    CreateOptions, DiskDescription, Epoch, Guid, NewDisk, OpenOptions, Pool, PoolErrorKind, Surroundings,
+};
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use uuid::Uuid;
 
 use super::disks::SystemDisk;
 use super::shards::SystemShards;
-use super::witness::Witness;
-use crate::backend::{NewPool, OpenTold, PoolBackend, PoolDisk, PoolHandle, Work};
+use super::witness::Ownership;
+use crate::backend::{NewPool, OpenTold, Opened as PoolOpened, PoolBackend, PoolDisk, PoolHandle, Work};
 pub(super) use describe::{finding, problem};
 use handle::SystemPool;
 
@@ -48,11 +50,11 @@ impl SystemPools {
     pub(super) fn new(
         shards: Arc<SystemShards>,
         clock: Arc<dyn Clock>,
-        witness: Witness,
+        ownership: Ownership,
         cache: Arc<ReadCache>,
     ) -> Self {
         let surroundings =
-            Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(witness) };
+            Surroundings { clock, entropy: Arc::new(SystemEntropy), witness: Arc::new(ownership) };
         Self { shards, surroundings, cache, next: AtomicUsize::new(0), opened: Opened::default() }
     }
 
@@ -130,18 +132,27 @@ impl PoolBackend for SystemPools {
         })
     }
 
-    fn open(&self, guid: Uuid, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Arc<dyn PoolHandle>> {
+    fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, PoolOpened> {
         let home = self.next.fetch_add(1, Ordering::Relaxed);
         let surroundings = self.surroundings.clone();
         Box::pin(async move {
             let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
             let OpenTold { accept_loss, take_over } = told;
-            let options = OpenOptions { read_only: false, accept_loss, take_over };
+            let options = OpenOptions { read_only: false, accept_loss, take_over, epoch: Some(Epoch(epoch)) };
             let guid = Guid(guid.into_bytes());
-            let pool = self.shards.run(home, move || async move {
-                Pool::open(guid, devices, options, surroundings).await.map_err(|error| problem(&error))
+            let opened = self.shards.run(home, move || async move {
+                match Pool::open(guid, devices, options, surroundings).await {
+                    Ok(pool) => Ok(Ok(pool)),
+                    Err(error) => match error.kind() {
+                        PoolErrorKind::OldEpoch(known) => Ok(Err(known)),
+                        _ => Err(problem(&error)),
+                    },
+                }
             });
-            Ok(self.handle(pool.await?, home))
+            Ok(match opened.await? {
+                Ok(pool) => PoolOpened::Open(self.handle(pool, home)),
+                Err(known) => PoolOpened::OldEpoch(known.0),
+            })
         })
     }
 }

@@ -16,6 +16,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::backend::{
-    OpenVolume, ShardBackend, ShareTotals, SmbAdministration, SmbBackend, SmbInfo, VolumeHandle, Work,
+    Current, ShardBackend, ShareTotals, SmbAdministration, SmbBackend, SmbInfo, VolumeHandle, WantedShares,
+    Work,
 };
 use crate::data_dir::replace_file;
 use directory::NodeUsers;
@@ -43,25 +45,41 @@ use view::NodeView;
 /// An address that is closing is free again within milliseconds; one second is for a busy machine.
 const LISTEN_ATTEMPTS: u32 = 25;
 const LISTEN_PAUSE: Duration = Duration::from_millis(40);
+/// How long is waited, when the service stops, for what is under way at a pool.
+const TURNS_WAIT: Duration = Duration::from_secs(10);
 /// Longest NetBIOS name.
 const NETBIOS_MAX: usize = 15;
 
 /// A share that is served, and what it was made from.
 struct Served {
+    /// The pool that it lies in.
+    pool: Option<Uuid>,
     config: control_api::ShareConfig,
     permissions: Vec<smb_server::SharePermission>,
+}
+
+/// A volume whose files clients may have open.
+struct ServedVolume {
+    /// The pool that it lies in.
+    pool: Option<Uuid>,
+    handle: Arc<dyn VolumeHandle>,
+    files: FileSystem,
 }
 
 /// What is in effect.
 #[derive(Default)]
 struct InEffect {
     server: Option<(SmbConfig, String)>,
+    /// The configuration that this is of.
+    revision: u64,
     /// By the configured address: where it listens, or why it doesn't.
     listeners: BTreeMap<String, Result<SocketAddr, String>>,
     /// By name.
-    volumes: BTreeMap<String, (Arc<dyn VolumeHandle>, FileSystem)>,
+    volumes: BTreeMap<String, ServedVolume>,
     /// By the upper case of their names.
     shares: BTreeMap<String, Served>,
+    /// Shares whose opens are brought back and that nobody is let in to yet, likewise.
+    prepared: BTreeMap<String, Served>,
     /// Shares of these whose folder is gone: nobody can connect to one.
     astray: BTreeSet<String>,
 }
@@ -76,8 +94,10 @@ pub struct Smb {
     guid: Uuid,
     view: Arc<NodeView>,
     in_effect: Arc<Mutex<InEffect>>,
-    /// Who puts a configuration into effect.
-    turns: Arc<tokio::sync::Mutex<()>>,
+    /// Nothing is served any more.
+    stopped: AtomicBool,
+    /// For each pool: who puts into effect what is wanted of it.
+    turns: Mutex<BTreeMap<Option<Uuid>, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Smb {
@@ -109,19 +129,18 @@ impl Smb {
         };
         let server = SmbServer::new(ServerConfig::default(), parts);
         view.show(Some(server.clone()));
-        Self { server, shards, clock, users, interfaces, guid, view, in_effect, turns: Arc::default() }
-    }
-
-    /// Puts the server's own part in effect.
-    fn configure(&self, config: &SmbConfig, node: &str) {
-        let wanted = (config.clone(), netbios_name(&config.name, node));
-        let mut now = self.in_effect.lock();
-        if now.server.as_ref() == Some(&wanted) {
-            return;
+        Self {
+            server,
+            shards,
+            clock,
+            users,
+            interfaces,
+            guid,
+            view,
+            in_effect,
+            stopped: AtomicBool::new(false),
+            turns: Mutex::default(),
         }
-        self.server.reconfigure(server_config(config, &wanted.1, node));
-        self.interfaces.constrain(config);
-        now.server = Some(wanted);
     }
 
     /// Puts listeners in effect. An address that was given up a moment ago may still be closing: then it is tried again
@@ -228,26 +247,45 @@ pub(super) fn identity(data: &Path) -> Result<Uuid, Problem> {
 }
 
 impl SmbBackend for Smb {
-    fn apply<'a>(
-        &'a self,
-        config: &'a Config,
-        node: &'a str,
-        volumes: Vec<OpenVolume>,
-    ) -> Work<'a, Vec<(String, String)>> {
+    fn configure(&self, config: &Current, node: &str) {
+        let wanted = (config.config.smb.clone(), netbios_name(&config.config.smb.name, node));
+        let mut now = self.in_effect.lock();
+        if now.revision > config.revision || now.server.as_ref() == Some(&wanted) {
+            return;
+        }
+        self.server.reconfigure(server_config(&wanted.0, &wanted.1, node));
+        self.interfaces.constrain(&wanted.0);
+        (now.server, now.revision) = (Some(wanted), config.revision);
+    }
+
+    fn listen<'a>(&'a self, config: &'a Config) -> Work<'a, Vec<(String, String)>> {
         Box::pin(async move {
-            let turn = Arc::new(self.turns.clone().lock_owned().await);
-            self.configure(&config.smb, node);
-            self.close_shares(config, &volumes);
-            let unserved = self.open_volumes(config, volumes, &turn).await?;
-            let mut trouble = self.put_shares(config, &unserved);
-            trouble.extend(self.missing_folders(config).await);
-            // Listeners last: a client that is refused tries again, one that finds no share gives up.
             self.apply_listeners(&config.smb.listen).await;
+            let mut trouble = Vec::new();
             for (address, listening) in &self.in_effect.lock().listeners {
                 if let Err(why) = listening {
                     trouble.push((format!("SMB address {address}"), why.clone()));
                 }
             }
+            Ok(trouble)
+        })
+    }
+
+    fn apply_pool(&self, pool: Option<Uuid>, wanted: WantedShares) -> Work<'_, Vec<(String, String)>> {
+        Box::pin(async move {
+            let turn = self.turns.lock().entry(pool).or_default().clone();
+            let turn = Arc::new(turn.lock_owned().await);
+            if self.stopped.load(Ordering::Acquire) {
+                return Ok(Vec::new());
+            }
+            self.close_shares(pool, &wanted);
+            let unserved = self.open_volumes(pool, &wanted, &turn).await?;
+            if !wanted.admit {
+                return Ok(Vec::new());
+            }
+            self.publish_prepared(pool);
+            let mut trouble = self.put_shares(pool, &wanted, &unserved);
+            trouble.extend(self.missing_folders(&wanted.shares).await);
             Ok(trouble)
         })
     }
@@ -299,7 +337,11 @@ impl SmbBackend for Smb {
 
     fn stop(&self) -> Work<'_, ()> {
         Box::pin(async move {
-            let _turn = self.turns.lock().await;
+            self.stopped.store(true, Ordering::Release);
+            let turns: Vec<_> = self.turns.lock().values().cloned().collect();
+            // A pool that does not answer is not waited for: what outlives the server is in its volume.
+            let taken = turns.into_iter().map(|turn| tokio::time::timeout(TURNS_WAIT, turn.lock_owned()));
+            let _turns = futures_util::future::join_all(taken).await;
             self.server.shutdown().await;
             self.view.show(None);
             *self.in_effect.lock() = InEffect::default();

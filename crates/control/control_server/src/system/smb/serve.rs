@@ -1,18 +1,19 @@
 //! Volumes and shares: what of the configuration can be served, and why the rest cannot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use control_api::{Code, Config, Problem, ShareCaching, ShareKind, ShareRight};
+use control_api::{Code, Problem, ShareCaching, ShareKind, ShareRight};
 use shard_runtime::SystemEntropy;
 use smb_files::{FileSystem, VolumeOptions};
 use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_server::{ShareConfig, SharePermission};
 use tokio::sync::OwnedMutexGuard;
+use uuid::Uuid;
 
-use super::{InEffect, Served, Smb};
-use crate::backend::{OpenVolume, VolumeHandle, on_shard};
+use super::{InEffect, Served, ServedVolume, Smb};
+use crate::backend::{HELD_ELSEWHERE, OpenVolume, VolumeHandle, WantedShares, on_shard};
 use crate::files;
 
 /// What clients take a volume's file system for: they decide by the name what to try, and this one can do what NTFS can.
@@ -24,7 +25,7 @@ pub(super) struct Unserved {
     volumes: BTreeMap<String, String>,
 }
 
-/// One configuration is put into effect at a time: this is whose turn it is, for as long as something of it goes on.
+/// What is wanted of a pool is put into effect one after the other: this is whose turn it is, for as long as something of it goes on.
 pub(super) type Turn = Arc<OwnedMutexGuard<()>>;
 
 pub(super) fn key(name: &str) -> String {
@@ -37,19 +38,19 @@ fn same(a: &Arc<dyn VolumeHandle>, b: &Arc<dyn VolumeHandle>) -> bool {
 
 impl InEffect {
     /// What is served of volumes that have another name now goes on under it.
-    fn follow_names(&mut self, volumes: &[OpenVolume]) {
-        let Self { volumes: served, shares, .. } = self;
+    fn follow_names(&mut self, pool: Option<Uuid>, volumes: &[OpenVolume]) {
+        let Self { volumes: served, shares, prepared, .. } = self;
         let mut followed = BTreeMap::new();
-        for (before, (handle, files)) in std::mem::take(served) {
-            let name = volumes.iter().find(|volume| same(&volume.volume, &handle)).map(|volume| &volume.name);
-            let name = name.unwrap_or(&before).clone();
+        for (before, volume) in std::mem::take(served) {
+            let is_this = |there: &&OpenVolume| volume.pool == pool && same(&there.volume, &volume.handle);
+            let name = volumes.iter().find(is_this).map_or(&before, |there| &there.name).clone();
             if name != before {
-                files.set_label(&name);
+                volume.files.set_label(&name);
                 followed.insert(before, name.clone());
             }
-            served.insert(name, (handle, files));
+            served.insert(name, volume);
         }
-        for share in shares.values_mut() {
+        for share in shares.values_mut().chain(prepared.values_mut()).filter(|share| share.pool == pool) {
             if let Some(name) = followed.get(&share.config.volume) {
                 share.config.volume.clone_from(name);
             }
@@ -58,17 +59,18 @@ impl InEffect {
 }
 
 impl Smb {
-    /// Takes away shares that are no longer wanted, lead elsewhere, or whose volume is gone; then lets go of the volumes
+    /// Takes away shares of a pool that are no longer wanted, lead elsewhere, or whose volume is gone; then lets go of the volumes
     /// that are gone.
-    pub(super) fn close_shares(&self, config: &Config, volumes: &[OpenVolume]) {
+    pub(super) fn close_shares(&self, pool: Option<Uuid>, wanted: &WantedShares) {
         let mut now = self.in_effect.lock();
-        now.follow_names(volumes);
+        now.follow_names(pool, &wanted.volumes);
         let there = |name: &str, handle: &Arc<dyn VolumeHandle>| {
-            volumes.iter().any(|volume| volume.name == name && same(&volume.volume, handle))
+            wanted.volumes.iter().any(|volume| volume.name == name && same(&volume.volume, handle))
         };
         let (mut unwanted, mut gone): (Vec<String>, Vec<String>) = Default::default();
-        for (name, served) in &now.shares {
-            let wanted = config.shares.iter().any(|share| {
+        for (name, served) in now.shares.iter().chain(&now.prepared).filter(|(_, served)| served.pool == pool)
+        {
+            let wanted = wanted.shares.iter().any(|share| {
                 key(&share.name) == *name
                     && share.volume == served.config.volume
                     && share.folder == served.config.folder
@@ -76,7 +78,7 @@ impl Smb {
             let volume = now.volumes.get(&served.config.volume);
             if !wanted {
                 unwanted.push(name.clone());
-            } else if !volume.is_some_and(|(handle, _)| there(&served.config.volume, handle)) {
+            } else if !volume.is_some_and(|volume| there(&served.config.volume, &volume.handle)) {
                 gone.push(name.clone());
             }
         }
@@ -88,23 +90,31 @@ impl Smb {
         }
         for name in gone.into_iter().chain(unwanted) {
             now.shares.remove(&name);
+            now.prepared.remove(&name);
+            now.astray.remove(&name);
             tracing::info!(share = name, "share is closed");
         }
-        now.volumes.retain(|name, (handle, _)| there(name, handle));
+        now.volumes.retain(|name, volume| volume.pool != pool || there(name, &volume.handle));
     }
 
-    /// Makes a file system for each volume that has none yet, brings back what clients had open in it, and only then lets
-    /// clients connect to its shares. Says why shares stay away.
+    /// Makes a file system for each volume of a pool that has none yet, brings back what clients had open in it, and only then lets
+    /// clients connect to its shares, if they are to. Says why shares stay away.
     pub(super) async fn open_volumes(
         &self,
-        config: &Config,
-        volumes: Vec<OpenVolume>,
+        pool: Option<Uuid>,
+        wanted: &WantedShares,
         turn: &Turn,
     ) -> Result<Unserved, Problem> {
         let mut unserved = Unserved::default();
-        for OpenVolume { name, volume, undecided } in volumes {
-            if self.in_effect.lock().volumes.contains_key(&name) {
-                continue;
+        for OpenVolume { name, volume, undecided } in wanted.volumes.iter().cloned() {
+            let known = self.in_effect.lock().volumes.get(&name).map(|volume| volume.pool);
+            match known {
+                Some(of) if of == pool => continue,
+                Some(_) => {
+                    unserved.volumes.insert(name, HELD_ELSEWHERE.to_owned());
+                    continue;
+                }
+                None => {}
             }
             // To bring back what clients had open is to give up what was open in shares that are not there.
             if !undecided.is_empty() {
@@ -133,7 +143,8 @@ impl Smb {
             let files = FileSystem::new(store, self.clock.clone(), Arc::new(SystemEntropy), options);
             let below = volume.clone();
             files.limit_space(move || below.can_hold());
-            if let Err(problem) = self.open_volume(config, &name, volume, files, turn).await {
+            let served = ServedVolume { pool, handle: volume, files };
+            if let Err(problem) = self.open_volume(wanted, &name, served, turn).await {
                 tracing::error!(volume = name, reason = problem.detail, "the volume's shares stay away");
                 unserved.volumes.insert(name, problem.detail);
             }
@@ -145,27 +156,26 @@ impl Smb {
     /// waits for it, and keeps its turn until then.
     async fn open_volume(
         &self,
-        config: &Config,
+        wanted: &WantedShares,
         name: &str,
-        volume: Arc<dyn VolumeHandle>,
-        files: FileSystem,
+        volume: ServedVolume,
         turn: &Turn,
     ) -> Result<(), Problem> {
         let machine = self.machine_name();
         let mut prepared = Vec::new();
-        for share in config.shares.iter().filter(|share| share.volume == name) {
+        for share in wanted.shares.iter().filter(|share| share.volume == name) {
             let (permissions, _) = self.permissions(share, &machine);
-            let wanted = share_config(share, files.clone(), permissions.clone());
+            let config = share_config(share, volume.files.clone(), permissions.clone());
             // One that cannot be made is looked at again with all shares, and what is wrong with it told then.
-            if self.server.prepare_share(wanted).is_ok() {
-                prepared.push(Served { config: share.clone(), permissions });
+            if self.server.prepare_share(config).is_ok() {
+                prepared.push(Served { pool: volume.pool, config: share.clone(), permissions });
             }
         }
         let (server, in_effect, turn) = (self.server.clone(), self.in_effect.clone(), turn.clone());
-        let (name, shard) = (name.to_owned(), volume.shard());
+        let (name, shard, admit) = (name.to_owned(), volume.handle.shard(), wanted.admit);
         let restoring = on_shard(&*self.shards, shard, move || async move {
             let _turn = turn;
-            let restored = server.restore(&files).await;
+            let restored = server.restore(&volume.files).await;
             let mut now = in_effect.lock();
             match restored {
                 Ok(restored) => {
@@ -175,10 +185,15 @@ impl Smb {
                         given_up = restored.given_up,
                         "volume is ready for SMB"
                     );
-                    now.volumes.insert(name, (volume, files));
+                    now.volumes.insert(name, volume);
                     for served in prepared {
-                        server.publish_share(&served.config.name);
-                        now.shares.insert(key(&served.config.name), served);
+                        let key = key(&served.config.name);
+                        if admit {
+                            server.publish_share(&served.config.name);
+                            now.shares.insert(key, served);
+                        } else {
+                            now.prepared.insert(key, served);
+                        }
                     }
                     Ok(())
                 }
@@ -196,14 +211,34 @@ impl Smb {
         restoring.await
     }
 
-    /// Serves the shares whose volumes are there; says what is wrong with the others.
-    pub(super) fn put_shares(&self, config: &Config, unserved: &Unserved) -> Vec<(String, String)> {
+    /// Lets clients connect to the shares of a pool that have waited for it.
+    pub(super) fn publish_prepared(&self, pool: Option<Uuid>) {
+        let mut now = self.in_effect.lock();
+        let InEffect { prepared, shares, .. } = &mut *now;
+        for (key, served) in std::mem::take(prepared) {
+            if served.pool == pool {
+                self.server.publish_share(&served.config.name);
+                shares.insert(key, served);
+            } else {
+                prepared.insert(key, served);
+            }
+        }
+    }
+
+    /// Serves the shares of a pool whose volumes are there; says what is wrong with the others.
+    pub(super) fn put_shares(
+        &self,
+        pool: Option<Uuid>,
+        wanted: &WantedShares,
+        unserved: &Unserved,
+    ) -> Vec<(String, String)> {
         let mut trouble = Vec::new();
         let machine = self.machine_name();
         let mut now = self.in_effect.lock();
-        for share in &config.shares {
+        for share in &wanted.shares {
             let mut wrong = |why: String| trouble.push((format!("share {}", share.name), why));
-            let Some(files) = now.volumes.get(&share.volume).map(|(_, files)| files.clone()) else {
+            let volume = now.volumes.get(&share.volume).filter(|volume| volume.pool == pool);
+            let Some(files) = volume.map(|volume| volume.files.clone()) else {
                 let why = unserved.volumes.get(&share.volume).cloned();
                 wrong(why.unwrap_or_else(|| format!("volume {} is not there", share.volume)));
                 continue;
@@ -213,17 +248,21 @@ impl Smb {
                 wrong(format!("its permissions name {}, and nobody is called so", unknown.join(", ")));
             }
             let before = now.shares.get(&key(&share.name));
+            if before.is_some_and(|served| served.pool != pool) {
+                wrong(HELD_ELSEWHERE.to_owned());
+                continue;
+            }
             if before.is_some_and(|served| served.config == *share && served.permissions == permissions) {
                 continue;
             }
-            let wanted = share_config(share, files, permissions.clone());
+            let config = share_config(share, files, permissions.clone());
             let put = match before {
-                Some(_) => self.server.update_share(wanted),
-                None => self.server.add_share(wanted),
+                Some(_) => self.server.update_share(config),
+                None => self.server.add_share(config),
             };
             match put {
                 Ok(()) => {
-                    let served = Served { config: share.clone(), permissions };
+                    let served = Served { pool, config: share.clone(), permissions };
                     now.shares.insert(key(&share.name), served);
                 }
                 Err(error) => wrong(error.to_string()),
@@ -258,24 +297,29 @@ impl Smb {
     }
 
     /// Shares whose folder cannot be found.
-    pub(super) async fn missing_folders(&self, config: &Config) -> Vec<(String, String)> {
-        let (mut trouble, mut astray) = (Vec::new(), BTreeSet::new());
-        for share in &config.shares {
-            let found = self.in_effect.lock().volumes.get(&share.volume).map(|(volume, _)| volume.clone());
+    pub(super) async fn missing_folders(&self, shares: &[control_api::ShareConfig]) -> Vec<(String, String)> {
+        let mut trouble = Vec::new();
+        for share in shares {
+            let found = self.in_effect.lock().volumes.get(&share.volume).map(|volume| volume.handle.clone());
             let Some(volume) = found else { continue };
             let (store, folder) = (volume.store(), share.folder.clone());
             let looked = on_shard(&*self.shards, volume.shard(), move || async move {
                 files::resolve(&*store, &folder).await
             });
             let why = match looked.await {
-                Ok((_, file_store::FileKind::Directory)) => continue,
-                Ok(_) => format!("{} is a file, not a folder", share.folder),
-                Err(problem) => problem.detail,
+                Ok((_, file_store::FileKind::Directory)) => None,
+                Ok(_) => Some(format!("{} is a file, not a folder", share.folder)),
+                Err(problem) => Some(problem.detail),
             };
-            trouble.push((format!("share {}", share.name), why));
-            astray.insert(key(&share.name));
+            let mut now = self.in_effect.lock();
+            match why {
+                None => drop(now.astray.remove(&key(&share.name))),
+                Some(why) => {
+                    now.astray.insert(key(&share.name));
+                    trouble.push((format!("share {}", share.name), why));
+                }
+            }
         }
-        self.in_effect.lock().astray = astray;
         trouble
     }
 }

@@ -16,6 +16,7 @@ use smb_users::{Files, NewUser, Policy, Secret, UserChange};
 use test_layers::{Layered, StoreLayer};
 
 use super::*;
+use crate::backend::OpenVolume;
 use crate::memory::now;
 use crate::system::SystemShards;
 
@@ -76,6 +77,8 @@ impl VolumeHandle for Volume {
     }
 }
 
+const POOL: Uuid = Uuid::from_u128(1);
+
 struct Bench {
     _dir: tempfile::TempDir,
     users: Arc<Users>,
@@ -128,12 +131,28 @@ impl Bench {
         self.apply_undecided(config, there, &[]).await
     }
 
+    /// Puts a configuration in effect, each time a newer one.
+    async fn put(&self, config: &Config, volumes: Vec<OpenVolume>) -> Vec<(String, String)> {
+        self.configure(config);
+        let wanted = WantedShares { shares: config.shares.clone(), volumes, admit: true };
+        let mut trouble = self.smb.apply_pool(Some(POOL), wanted).await.expect("applied");
+        trouble.extend(self.smb.listen(config).await.expect("applied"));
+        trouble
+    }
+
+    fn configure(&self, config: &Config) {
+        static REVISION: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let revision = REVISION.fetch_add(1, Ordering::SeqCst);
+        let current = Current { revision, config: Arc::new(config.clone()) };
+        self.smb.configure(&current, "node1.example.com");
+    }
+
     /// The same where it is not said whether some shares are on the volume.
     async fn apply_undecided(&self, config: &Config, there: bool, undecided: &[&str]) -> Vec<String> {
         let undecided = undecided.iter().map(|name| (*name).to_owned()).collect();
         let open = OpenVolume { name: "v".into(), volume: self.volume.clone(), undecided };
         let volumes = if there { vec![open] } else { Vec::new() };
-        let trouble = self.smb.apply(config, "node1.example.com", volumes).await.expect("applied");
+        let trouble = self.put(config, volumes).await;
         trouble.into_iter().map(|(subject, why)| format!("{subject}: {why}")).collect()
     }
 }
@@ -197,8 +216,7 @@ async fn a_share_goes_on_when_its_volume_gets_another_name() {
     let before = bench.smb.server.shares()[0].files.clone();
     config.shares[0].volume = "w".into();
     let renamed = OpenVolume { name: "w".into(), volume: bench.volume.clone(), undecided: Vec::new() };
-    let trouble = bench.smb.apply(&config, "node1.example.com", vec![renamed]).await.expect("applied");
-    assert_eq!(trouble, []);
+    assert_eq!(bench.put(&config, vec![renamed]).await, []);
     let shares = bench.smb.server.shares();
     assert!(shares.len() == 1 && shares[0].files.is(&before), "it was closed and opened again");
     assert_eq!(bench.hurdle.begun.load(Ordering::SeqCst), 1, "what clients have open was brought back again");
@@ -206,7 +224,7 @@ async fn a_share_goes_on_when_its_volume_gets_another_name() {
     let other: Arc<dyn VolumeHandle> = Arc::new(Volume(bench.store.clone(), bench.hurdle.clone()));
     let both = [("v", other), ("w", bench.volume.clone())];
     let both = both.map(|(name, volume)| OpenVolume { name: name.into(), volume, undecided: Vec::new() });
-    assert_eq!(bench.smb.apply(&config, "node1.example.com", both.to_vec()).await.expect("applied"), []);
+    assert_eq!(bench.put(&config, both.to_vec()).await, []);
     assert!(bench.smb.server.shares()[0].files.is(&before));
 }
 
@@ -425,4 +443,47 @@ async fn an_open_pipe_is_its_users_as_long_as_it_is_one() {
     assert_eq!(now(), None);
     bench.users.remove_user("alice").expect("removed");
     assert_eq!(now(), None);
+}
+
+/// Of two pools one does not answer: shares of the other come, and go.
+#[tokio::test]
+async fn a_volume_that_does_not_answer_holds_up_its_own_shares_only() {
+    let bench = Bench::new();
+    bench.user("alice");
+    bench.folder("vms").await;
+    let config = config();
+    bench.configure(&config);
+    let hurdle: Arc<Hurdle> = Arc::default();
+    let slow: Arc<dyn VolumeHandle> = Arc::new(Volume(bench.store.clone(), hurdle.clone()));
+    let wanted = |share: &str, name: &str, volume: &Arc<dyn VolumeHandle>, admit: bool| WantedShares {
+        shares: vec![ShareConfig { name: share.into(), volume: name.into(), ..config.shares[0].clone() }],
+        volumes: vec![OpenVolume { name: name.into(), volume: volume.clone(), undecided: Vec::new() }],
+        admit,
+    };
+    let names = || bench.smb.server.shares().iter().map(|share| share.name.clone()).collect::<Vec<_>>();
+    let held = hurdle.held.lock().await;
+    let mut waits = bench.smb.apply_pool(Some(Uuid::from_u128(2)), wanted("slow", "w", &slow, true));
+    while hurdle.begun.load(Ordering::SeqCst) == 0 {
+        tokio::select! {
+            _ = &mut waits => panic!("it did not wait"),
+            () = tokio::time::sleep(LISTEN_PAUSE) => {}
+        }
+    }
+    // Restored first, and nobody is let in before that is said.
+    let restored = bench.smb.apply_pool(Some(POOL), wanted("quick", "v", &bench.volume, false));
+    assert_eq!(restored.await.expect("applied"), []);
+    assert_eq!((names(), bench.hurdle.begun.load(Ordering::SeqCst)), (Vec::new(), 1));
+    let admitted = bench.smb.apply_pool(Some(POOL), wanted("quick", "v", &bench.volume, true));
+    assert_eq!(admitted.await.expect("applied"), []);
+    assert_eq!((names(), bench.hurdle.begun.load(Ordering::SeqCst)), (vec!["quick".to_owned()], 1));
+    bench
+        .smb
+        .apply_pool(Some(POOL), WantedShares { admit: true, ..WantedShares::default() })
+        .await
+        .expect("gone");
+    assert_eq!(names(), [""; 0]);
+    assert_eq!(Arc::strong_count(&bench.volume), 1, "nothing of the volume is held any more");
+    drop(held);
+    assert_eq!(waits.await.expect("applied"), []);
+    assert_eq!(names(), ["slow"]);
 }

@@ -1,0 +1,68 @@
+//! What the node needs of the iSCSI target.
+
+use std::sync::Arc;
+
+use control_api::{PortalInfo, Session};
+use observe::IoTotals;
+use qos_gate::FlowReport;
+use uuid::Uuid;
+
+use super::{Current, VolumeHandle, Work};
+
+/// Why a LUN is not served from its pool: its file is still open in another one, where it was before.
+pub(crate) const HELD_ELSEWHERE: &str = "it has not been let go of yet where it was before";
+
+/// A LUN of a pool, and whether it can be served.
+#[derive(Clone)]
+pub struct ServedLun {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The volume that its file lies in; none when that is not open.
+    pub volume: Option<Arc<dyn VolumeHandle>>,
+    /// Its pool is being opened: whoever asks meanwhile is to come again.
+    pub comes: bool,
+    /// Its pool is let go of: what is known here of its reservations others may change from now on.
+    pub leaves: bool,
+}
+
+/// iSCSI: targets, logical units, portals, sessions.
+///
+/// What a pool holds up is served apart from everything else: each pool's LUNs by a call of their own, of which several may be under way at
+/// once, for each pool one. A call with an older configuration than one before changes nothing of what initiators see.
+pub trait IscsiBackend: Send + Sync + 'static {
+    /// Makes targets, portals, who sees what and queues equal to the configuration. Waits for no volume. Returns what could not be
+    /// done, as ("portal 0.0.0.0:3260", "why").
+    fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>>;
+    /// Makes what is served of a pool's LUNs equal to the configuration; `luns` are all of those that lie in this pool, or of which
+    /// nobody knows in which. Those whose volume isn't there are shown as not ready; those that have been served keep what they know,
+    /// and go on when their volume is back. What goes on unchanged is not disturbed. When this ends, nothing of a volume of the pool is held
+    /// that is not in `luns`. Returns what could not be done, as ("lun web1", "why").
+    fn apply_pool<'a>(
+        &'a self,
+        config: &'a Current,
+        pool: Option<Uuid>,
+        luns: Vec<ServedLun>,
+    ) -> Work<'a, Vec<(String, String)>>;
+    /// Portals and where they listen.
+    fn portals(&self) -> Vec<PortalInfo>;
+    /// Sessions now.
+    fn sessions(&self) -> Vec<Session>;
+    /// What initiators have read and written since each LUN was served, by name.
+    fn lun_counters(&self) -> Vec<(String, IoTotals)> {
+        Vec::new()
+    }
+    /// Whether each LUN that is served acknowledges writes before they are durable, by name.
+    fn write_caches(&self) -> Vec<(String, bool)> {
+        Vec::new()
+    }
+    /// What initiators do with LUNs now, with the volume of each.
+    fn flows(&self) -> Vec<(String, FlowReport)> {
+        Vec::new()
+    }
+    /// Ends a session; says whether it was there.
+    fn end_session(&self, id: u64) -> Work<'_, bool>;
+    /// Takes no more commands, lets those under way end, ends sessions.
+    fn stop(&self) -> Work<'_, ()>;
+    /// The live state, for diagnosis.
+    fn inspect(&self) -> serde_json::Value;
+}

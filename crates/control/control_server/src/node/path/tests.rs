@@ -1,0 +1,92 @@
+//! Orders for a pool of a node, over parts in memory.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use cluster_store::keys::PoolId;
+use pool_ownership::{Failure, Order};
+use serde_json::{Value, json};
+use shard_runtime::SystemClock;
+use uuid::Uuid;
+
+use super::driver::{NodeDriver, PoolDriver};
+use crate::backend::FoundDisk;
+use crate::data_dir::DataDir;
+use crate::memory::{Machine, MemoryIscsi, MemorySmb};
+use crate::node::Node;
+
+struct Bench {
+    node: Arc<Node>,
+    iscsi: Arc<MemoryIscsi>,
+    smb: Arc<MemorySmb>,
+}
+
+fn bench(dir: &FilePath, machine: &Arc<Machine>) -> Bench {
+    let data = DataDir::open(dir).expect("owned");
+    let (iscsi, smb) = (Arc::new(MemoryIscsi::default()), Arc::new(MemorySmb::default()));
+    let mut backends = machine.backends(dir);
+    (backends.iscsi, backends.smb) = (iscsi.clone(), smb.clone());
+    Bench { node: Node::new(data, Arc::new(SystemClock::new()), backends).expect("a node"), iscsi, smb }
+}
+
+fn of<T: serde::de::DeserializeOwned>(json: Value) -> T {
+    serde_json::from_value(json).expect("a request")
+}
+
+/// A pool with a volume, a LUN and a share that a node has made.
+async fn made(dir: &FilePath, machine: &Arc<Machine>) -> Uuid {
+    let Bench { node, iscsi, smb } = bench(dir, machine);
+    node.open().await;
+    node.target_create(of(json!({ "name": "iqn.2026-11.example:t" }))).await.expect("target");
+    let pool = of(json!({ "name": "p", "disks": ["a", "b"], "confirm": "p" }));
+    let pool = node.pool_create(pool).await.expect("pool").pool.guid;
+    node.volume_create(of(json!({ "name": "v", "size_bytes": 1 << 30 }))).await.expect("volume");
+    let lun = of(json!({ "name": "l", "size_bytes": 8192, "map": [{ "everyone": true }] }));
+    node.lun_create(lun).await.expect("LUN");
+    node.share_create(of(json!({ "name": "s" }))).await.expect("share");
+    assert!(iscsi.served.lock().contains("l") && smb.served.lock().contains_key("s"));
+    node.close().await.expect("closed");
+    pool
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_bring_a_pool_up_step_by_step_and_down() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let machine = Arc::new(Machine::default());
+    let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+    *machine.found.lock() = ["a", "b"].map(disk).to_vec();
+    let pool = made(dir.path(), &machine).await;
+    let Bench { node, iscsi, smb } = bench(dir.path(), &machine);
+    let driver = NodeDriver::new(node.clone());
+    node.open().await;
+    assert!(!node.is_open(pool), "nobody has said that it is this node's");
+    let order = async |epoch, order| driver.carry_out(PoolId(pool), epoch, order).await;
+    let served = || (iscsi.served.lock().contains("l"), smb.served.lock().contains_key("s"));
+
+    assert_eq!(order(50, Order::Open).await, Err(Failure::Trouble), "nothing is opened before it is fenced");
+    assert_eq!(order(50, Order::Fence).await, Ok(()));
+    assert_eq!(order(51, Order::Open).await, Err(Failure::Trouble), "fenced in another epoch");
+    assert_eq!(order(50, Order::Stop).await, Ok(()));
+    for (step, there) in
+        [(Order::Fence, false), (Order::Open, false), (Order::Restore, false), (Order::Publish, true)]
+    {
+        assert_eq!(order(52, step).await, Ok(()), "{step:?}");
+        assert_eq!(served(), (there, there), "{step:?}");
+    }
+    assert_eq!(node.pool_show("p").await.expect("open").pool.epoch, 52);
+    assert_eq!(order(52, Order::Stop).await, Ok(()));
+    assert_eq!(served(), (false, false));
+    assert!(!node.is_open(pool) && node.volumes.lock().is_empty());
+    // It was given up by itself neither then nor now.
+    assert_eq!(node.open_pools(None).await, ());
+    assert!(!node.is_open(pool));
+
+    assert_eq!(order(51, Order::Fence).await, Ok(()));
+    assert_eq!(order(51, Order::Open).await, Err(Failure::Fenced), "its disks know a higher epoch");
+    assert_eq!(order(51, Order::Stop).await, Ok(()), "stopping twice is no error");
+    for step in [Order::Fence, Order::Open, Order::Restore, Order::Publish] {
+        assert_eq!(order(53, step).await, Ok(()), "{step:?}");
+    }
+    assert_eq!(served(), (true, true), "it is back");
+    node.close().await.expect("closed");
+}

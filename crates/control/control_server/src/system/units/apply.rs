@@ -1,0 +1,223 @@
+//! Making the units of one pool what the configuration says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control_api::{LunConfig, Problem};
+use scsi_disk::UnitState;
+use uuid::Uuid;
+
+use super::file::Kept;
+use super::{Entry, Identity, SystemUnits, ports, same_volume, state};
+use crate::backend::{Current, HELD_ELSEWHERE, ServedLun, VolumeHandle};
+
+/// A LUN that is to be served from the pool, or shown as not ready.
+struct Wanted<'a> {
+    lun: &'a LunConfig,
+    identity: Identity,
+    volume: Option<Arc<dyn VolumeHandle>>,
+    comes: bool,
+    leaves: bool,
+}
+
+fn identity(lun: &LunConfig) -> Option<Identity> {
+    Some(Identity {
+        guid: lun.guid?.into_bytes(),
+        space: lun.volume_guid,
+        path: lun.path.clone(),
+        block_size: lun.block_size,
+    })
+}
+
+impl SystemUnits {
+    /// Takes a configuration for the newest one if it is, and puts its rules of queues in effect.
+    pub(super) fn notice(&self, config: &Current) {
+        let mut state = self.state.lock();
+        if state.config.as_ref().is_some_and(|known| known.revision > config.revision) {
+            return;
+        }
+        state.config = Some(config.clone());
+        // Under the same lock: the rules of an older configuration must not come after these.
+        self.gates.apply(&config.config);
+    }
+
+    pub(super) async fn apply_to(
+        &self,
+        config: &Current,
+        pool: Option<Uuid>,
+        luns: Vec<ServedLun>,
+    ) -> Result<Vec<(String, String)>, Problem> {
+        let turn = self.turns.lock().entry(pool).or_default().clone();
+        let _changing = turn.lock().await;
+        // Before any unit is seen with another limit than its own.
+        self.notice(config);
+        let mut offered: BTreeMap<String, ServedLun> =
+            luns.into_iter().map(|lun| (lun.name.clone(), lun)).collect();
+        let mut trouble = Vec::new();
+        let mut wanted = BTreeMap::new();
+        let mut elsewhere = BTreeMap::new();
+        for lun in &config.config.luns {
+            let Some(identity) = identity(lun) else {
+                if offered.contains_key(&lun.name) {
+                    trouble.push((format!("lun {}", lun.name), "it has no identity".to_owned()));
+                }
+                continue;
+            };
+            match offered.remove(&lun.name) {
+                Some(ServedLun { volume, comes, leaves, .. }) => {
+                    wanted.insert(lun.name.clone(), Wanted { lun, identity, volume, comes, leaves });
+                }
+                None => drop(elsewhere.insert(lun.name.clone(), identity)),
+            }
+        }
+        let kept = self.let_go_of_others(pool, &wanted, &elsewhere).await?;
+        for (name, wanted) in wanted {
+            if self.state.lock().closed {
+                break;
+            }
+            self.put(config, pool, name, wanted, &mut trouble).await?;
+        }
+        self.configure();
+        self.let_go(kept).await?;
+        Ok(trouble)
+    }
+
+    /// Lets go of what this pool's units are not, or are not any more. Returns files of those that are tried again.
+    async fn let_go_of_others(
+        &self,
+        pool: Option<Uuid>,
+        wanted: &BTreeMap<String, Wanted<'_>>,
+        elsewhere: &BTreeMap<String, Identity>,
+    ) -> Result<Vec<Kept>, Problem> {
+        // Those that go or are made anew: first out of sight, then let go of.
+        let mut gone: Vec<Entry> = {
+            let mut state = self.state.lock();
+            // What another pool does not hold open may come to this one.
+            for (name, entry) in &mut state.units {
+                if wanted.contains_key(name) && entry.volume.is_none() && entry.kept.is_none() {
+                    entry.pool = pool;
+                }
+            }
+            // One that has had its file keeps what it knows; one that never had has nothing to keep.
+            let stays = |name: &String, entry: &Entry| {
+                let had = entry.away || entry.volume.is_some();
+                match wanted.get(name) {
+                    Some(Wanted { leaves: true, .. }) => false,
+                    Some(Wanted { identity, volume, .. }) => {
+                        let waits = volume.is_none() && entry.kept.is_none();
+                        entry.identity == *identity && (had || waits)
+                    }
+                    None => had && elsewhere.get(name) == Some(&entry.identity),
+                }
+            };
+            let of_pool = state.units.iter().filter(|(_, entry)| entry.pool == pool);
+            let names: Vec<String> =
+                of_pool.filter(|(name, entry)| !stays(name, entry)).map(|(name, _)| name.clone()).collect();
+            names.iter().filter_map(|name| state.units.remove(name)).collect()
+        };
+        // Those that are tried again keep their files meanwhile.
+        let kept: Vec<Kept> = gone.iter_mut().filter_map(|entry| entry.kept.take()).collect();
+        if !gone.is_empty() {
+            self.configure();
+            self.release(gone).await?;
+        }
+        let left = {
+            let state = self.state.lock();
+            let left = state.units.iter().filter(|(name, entry)| {
+                let volume = wanted.get(*name).and_then(|wanted| wanted.volume.as_ref());
+                entry.pool == pool && entry.volume.is_some() && !same_volume(entry.volume.as_ref(), volume)
+            });
+            left.map(|(name, _)| name.clone()).collect()
+        };
+        self.detach(left).await?;
+        Ok(kept)
+    }
+
+    /// Makes one unit what it is to be.
+    async fn put(
+        &self,
+        config: &Current,
+        pool: Option<Uuid>,
+        name: String,
+        wanted: Wanted<'_>,
+        trouble: &mut Vec<(String, String)>,
+    ) -> Result<(), Problem> {
+        let Wanted { lun, identity, volume, comes, .. } = wanted;
+        let subject = format!("lun {name}");
+        let closed = || format!("its volume {} is not open", lun.volume);
+        if volume.is_none() {
+            trouble.push((subject.clone(), closed()));
+        }
+        let known = {
+            let state = self.state.lock();
+            state
+                .units
+                .get(&name)
+                .map(|entry| (entry.unit.clone(), entry.away, entry.volume.is_some(), entry.pool == pool))
+        };
+        let ports = ports(&config.config, lun);
+        if let Some((unit, away, open, of_pool)) = known {
+            if !of_pool {
+                trouble.push((subject, HELD_ELSEWHERE.to_owned()));
+                return Ok(());
+            }
+            unit.set_state(match (away || open, comes) {
+                (true, _) => state(lun),
+                (false, true) => UnitState::Busy,
+                (false, false) => UnitState::Offline(closed()),
+            });
+            unit.queue_as(self.gates.disk(lun));
+            // Under its sessions: made anew, it would forget who has fenced whom off.
+            unit.set_target_ports(ports);
+            self.set_write_cache(lun, unit.clone()).await?;
+            if let Some(volume) = volume.filter(|_| away) {
+                match self.attach(lun, unit.clone(), &volume).await {
+                    Ok((watch, file)) => {
+                        if let Some(entry) = self.state.lock().units.get_mut(&name) {
+                            (entry.volume, entry.watch, entry.away) = (Some(volume), Some(watch), false);
+                            entry.file = Some(file);
+                        }
+                        // What was said of its write cache meanwhile can be saved now.
+                        self.set_write_cache(lun, unit).await?;
+                        tracing::info!(lun = name, "a LUN has its volume again");
+                    }
+                    Err(problem) => trouble.push((subject, problem.detail)),
+                }
+            }
+            return Ok(());
+        }
+        let opened = match volume {
+            Some(volume) => {
+                let opened = self.open(lun, identity.clone(), pool, ports.clone(), volume).await;
+                opened.map_err(|refused| (refused.problem.detail, refused.kept))
+            }
+            None => Err((closed(), None)),
+        };
+        let entry = match opened {
+            Ok(entry) => {
+                entry.unit.set_state(state(lun));
+                entry.unit.queue_as(self.gates.disk(lun));
+                Ok(entry)
+            }
+            Err((why, kept)) => {
+                if !trouble.iter().any(|(known, _)| *known == subject) {
+                    trouble.push((subject.clone(), why.clone()));
+                }
+                let state = if comes { UnitState::Busy } else { UnitState::Offline(why) };
+                self.absent(lun, identity, pool, ports, (state, kept)).await
+            }
+        };
+        match entry {
+            Ok(entry) => {
+                let unused = {
+                    let mut state = self.state.lock();
+                    if state.closed { Some(entry) } else { state.units.insert(name, entry) }
+                };
+                // Closed meanwhile: nobody is to hold its file.
+                self.release(unused.into_iter().collect()).await?;
+            }
+            Err(problem) => trouble.push((subject, problem.detail)),
+        }
+        Ok(())
+    }
+}
