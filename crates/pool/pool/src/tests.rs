@@ -9,6 +9,7 @@ mod bench_disk;
 mod closing;
 mod conformance;
 mod crash;
+mod cut_short;
 mod disks;
 mod epochs;
 mod exchange;
@@ -28,6 +29,7 @@ mod reserve;
 mod spaces;
 mod told;
 mod torn;
+mod two_lost;
 mod unknown;
 
 use std::future::Future;
