@@ -203,6 +203,11 @@ impl Ownership {
         Ok(Self(Arc::new(Inner { store, cluster, earlier, node, begun: OnceCell::new(), control })))
     }
 
+    /// The node's identity.
+    pub(super) fn id(&self) -> Uuid {
+        Uuid::from_bytes(self.0.node.id.0)
+    }
+
     /// Does this where it may block, and after what earlier releases left has been taken over.
     async fn with<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F + Send + 'static) -> io::Result<T>
     where

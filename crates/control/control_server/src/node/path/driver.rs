@@ -16,7 +16,7 @@ use pool_ownership::{Failure, Order};
 use uuid::Uuid;
 
 use super::{Step, Turn};
-use crate::backend::{OpenTold, Opened, PoolDisk};
+use crate::backend::{self, OpenTold, Opened, PoolDisk};
 use crate::node::Node;
 
 /// How often a pool is asked whether it goes on.
@@ -71,9 +71,13 @@ impl NodeDriver {
         self.node.pools.lock().entry(turn.pool).or_default().name.clone_from(&config.name);
         self.node.take_back(turn.pool).await;
         match self.node.fence(turn, epoch).await {
-            Ok(disks) => {
+            Ok(backend::Fenced::Disks(disks)) => {
                 self.fenced.lock().insert(turn.pool, Fenced { epoch, disks });
                 Ok(())
+            }
+            Ok(backend::Fenced::Held(held)) => {
+                self.node.not_opened(&config, held.problem(&config.name));
+                Err(Failure::Fenced)
             }
             Err(problem) => {
                 let failure = if problem.code == Code::InUse { Failure::Fenced } else { Failure::Trouble };
