@@ -13,6 +13,7 @@ mod files;
 mod findings;
 mod fullness;
 mod iscsi;
+mod iscsi_disks;
 mod known;
 mod log_homes;
 mod log_places;
