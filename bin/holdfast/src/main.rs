@@ -14,6 +14,7 @@ mod api;
 mod audit;
 mod cache;
 mod cli;
+mod cluster;
 mod config;
 mod context;
 mod demo;

@@ -27,6 +27,7 @@
 mod access;
 mod account;
 mod cache;
+mod cluster;
 mod config;
 mod config_check;
 mod config_diff;
@@ -65,6 +66,7 @@ pub use cache::{
     CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
     ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
 };
+pub use cluster::{ClusterInit, ClusterJoin, ClusterPlace, ClusterToken, GivenEtcd};
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,
     PoolConfig,

@@ -2,6 +2,7 @@
 //! and the OpenAPI document is made from them.
 
 mod access;
+mod cluster;
 mod iscsi;
 mod pool;
 mod qos;
@@ -115,7 +116,11 @@ use Method::{Delete, Patch, Post, Put};
 use Role::{Administrator, Operator, Viewer};
 
 /// The routes.
-pub const ROUTES: &[Route] = &joined::<{ WITH_QOS.len() + access::ACCESS.len() }>(WITH_QOS, access::ACCESS);
+pub const ROUTES: &[Route] =
+    &joined::<{ WITH_CLUSTER.len() + access::ACCESS.len() }>(WITH_CLUSTER, access::ACCESS);
+
+const WITH_CLUSTER: &[Route] =
+    &joined::<{ WITH_QOS.len() + cluster::CLUSTER.len() }>(WITH_QOS, cluster::CLUSTER);
 
 const WITH_QOS: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
 

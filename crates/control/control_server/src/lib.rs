@@ -30,6 +30,7 @@
 mod access;
 mod audit;
 mod backend;
+mod cluster;
 mod config_store;
 mod data_dir;
 mod differences;
@@ -54,6 +55,7 @@ pub use backend::{
     OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedLun,
     ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Work,
 };
+pub use cluster::{Carried, ChangeOver, START_AGAIN};
 pub use config_store::Current;
 pub use node::{Node, NodeDriver, Ordered, PoolDriver};
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};

@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::Backends;
+use crate::cluster::part::Part;
+use crate::cluster::{Carried, ChangeOver};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::http::router;
@@ -40,6 +42,7 @@ pub struct Running {
     stop_api: oneshot::Sender<()>,
     api: JoinHandle<std::io::Result<()>>,
     opening: JoinHandle<()>,
+    part: Option<Part>,
     watching: JoinHandle<()>,
     sweeping: JoinHandle<()>,
 }
@@ -50,9 +53,17 @@ impl Running {
     /// # Errors
     /// When the data directory is another node's, or the configuration or socket can't be used.
     pub async fn start(options: NodeOptions) -> Result<Self, Problem> {
+        Self::start_again(options, &mut None).await
+    }
+
+    /// Starts a node after a change of its place, with what that has carried along, which is taken when the data directory is this node's.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub async fn start_again(options: NodeOptions, carried: &mut Option<Carried>) -> Result<Self, Problem> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self::start_with(options, clock.clone(), |data, shards| crate::system::backends(data, shards, clock))
-            .await
+        let parts = |data: &Path, shards: Option<usize>| crate::system::backends(data, shards, clock.clone());
+        Self::begin(options, clock.clone(), carried, parts).await
     }
 
     /// Starts a node on given parts.
@@ -64,7 +75,18 @@ impl Running {
         clock: Arc<dyn Clock>,
         parts: impl FnOnce(&Path, Option<usize>) -> Result<Backends, Problem>,
     ) -> Result<Self, Problem> {
+        Self::begin(options, clock, &mut None, parts).await
+    }
+
+    async fn begin(
+        options: NodeOptions,
+        clock: Arc<dyn Clock>,
+        carried: &mut Option<Carried>,
+        parts: impl FnOnce(&Path, Option<usize>) -> Result<Backends, Problem>,
+    ) -> Result<Self, Problem> {
         let data = DataDir::open(&options.data_dir)?;
+        let part = Part::begin(data.path(), clock.clone(), carried.take().unwrap_or_default())?
+            .map(|(part, _)| part);
         let config = ConfigStore::open(data.join("config.toml"))?;
         let path = options.socket.unwrap_or_else(|| data.join(SOCKET_NAME));
         let socket = ApiSocket::bind(&path).await?;
@@ -90,7 +112,7 @@ impl Running {
         let watching = tokio::spawn(node.clone().watch());
         let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");
-        Ok(Self { node, socket: path, stop_api, api, opening, watching, sweeping })
+        Ok(Self { node, socket: path, stop_api, api, opening, part, watching, sweeping })
     }
 
     /// Where the API answers.
@@ -109,6 +131,12 @@ impl Running {
     /// Ends when all that opens at start is open.
     pub async fn wait_ready(&self) {
         self.node.wait_ready().await;
+    }
+
+    /// Ends when the node is to become another one: it has to be stopped then, the change carried out, and the node started again. Whoever waits for
+    /// this says that it will do so.
+    pub async fn change_ordered(&self) -> ChangeOver {
+        self.node.changing().ordered().await
     }
 
     /// Stops cleanly: API, targets, volumes, pools.
@@ -130,6 +158,9 @@ impl Running {
         let result = self.node.close().await;
         let _ = self.watching.await;
         let _ = self.sweeping.await;
+        if let Some(part) = self.part {
+            part.stop().await;
+        }
         result
     }
 }
